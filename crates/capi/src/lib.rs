@@ -1,0 +1,1 @@
+//! The C ABI: libcrossdock.so, crossdock.h, crossdock.pc.

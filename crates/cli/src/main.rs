@@ -1,0 +1,2 @@
+//! The `crossdock` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Behaviour over the layout: heap, directory, queue. No sockets, no threads of its own.

@@ -1,0 +1,1 @@
+//! Workflow file, container engines, supervision.

@@ -1,0 +1,1 @@
+//! Plain data only: what lies in shared memory and the wire messages.

@@ -1,0 +1,1 @@
+//! The node daemon: keeper, broker, failure detector, journal.

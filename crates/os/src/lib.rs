@@ -1,0 +1,1 @@
+//! Every raw system call of crossdock, behind safe functions.
