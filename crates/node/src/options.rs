@@ -1,0 +1,51 @@
+//! How a daemon is to run.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Options of [`crate::serve`]; `crossdock serve` fills them from its command line.
+#[derive(Debug)]
+pub struct ServeOptions {
+    /// The socket to listen on. `None`: `/run/crossdock/endpoint.sock` for root, else the user's runtime folder,
+    /// else `/tmp/crossdock-UID/endpoint.sock`. Its folder is made (0700) if it is not there.
+    pub socket: Option<PathBuf>,
+    /// End by itself once nobody has been connected for `idle`, leaving nothing.
+    pub private: bool,
+    /// How long a private daemon waits for company.
+    pub idle: Duration,
+    /// Most bytes that all segments may reserve together; 0 = what the node has free.
+    pub memory: u64,
+    /// How long a member whose connection broke is waited for, if its process lives, before it counts as dead.
+    pub grace: Duration,
+    /// Most connections at once.
+    pub connections: u32,
+    /// Written to (one byte) once the daemon listens; then closed.
+    pub ready: Option<OwnedFd>,
+}
+
+impl Default for ServeOptions {
+    fn default() -> Self {
+        Self {
+            socket: None,
+            private: false,
+            idle: Duration::from_secs(10),
+            memory: 0,
+            grace: Duration::from_secs(3),
+            connections: 16_384,
+            ready: None,
+        }
+    }
+}
+
+/// Why a daemon could not start, or had to stop.
+#[derive(Debug)]
+pub struct ServeError(pub String);
+
+impl std::fmt::Display for ServeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ServeError {}
