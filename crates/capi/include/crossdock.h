@@ -1,0 +1,514 @@
+/* crossdock.h: shared memory for workflows whose tasks live in containers of their own.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ *     crossdock_session *session;
+ *     crossdock_region *region;
+ *     crossdock_vector *positions;
+ *     crossdock_session_connect(NULL, &session);
+ *     crossdock_region_open(session, "frames", CROSSDOCK_OPEN_OR_CREATE, 1 << 30, CROSSDOCK_NO_WAIT, &region);
+ *     crossdock_vector_open(region, "positions", "f64", CROSSDOCK_OPEN_OR_CREATE, CROSSDOCK_NO_WAIT, &positions);
+ *     crossdock_vector_resize(region, positions, sizeof(double), 96000);
+ *     double *x = crossdock_vector_data(positions);
+ *
+ * Caveats, each with its cure
+ *
+ *  1. An address in a region holds in this process only, and only while this process keeps a reference to that region.
+ *     To name data to another task use a crossdock_handle (16 bytes, the same in every process) or the object's name.
+ *  2. The bytes of your objects are yours to guard: nothing stops two tasks from writing at once. Hand objects over
+ *     through ports; a credit that came back (crossdock_port_reclaim) says that nobody reads the object any more.
+ *  3. Resizing a vector or string and reshaping an ndarray may move the elements. Take the data address anew afterwards,
+ *     and do not resize what another task is reading.
+ *  4. A child of fork() must not use its parent's session, regions or ports. They refuse (CROSSDOCK_DISCONNECTED) or are
+ *     not mapped there; connect again in the child.
+ *  5. A member that can write a region can write anything into it. crossdock checks its own structures each time it
+ *     reads them (CROSSDOCK_CORRUPT, never a crash); what your own objects contain is for you to check. The inline
+ *     accessors below (crossdock_vector_data ..) do not check; crossdock_vector_view .. do.
+ *  6. Nothing here may be called from a signal handler.
+ *
+ * Conventions
+ *
+ *  - Each function returns a crossdock_status; CROSSDOCK_OK is 0. On any other status nothing was written through the
+ *    out-pointers (except where said), nothing is half done, and crossdock_error_message() of the same thread says
+ *    which object, what, who, and what to do about it.
+ *  - A NULL where an argument is needed, a value out of range, and a reference that was never given out or is already
+ *    gone give CROSSDOCK_INVALID. Pointers to your own structs and strings are taken at their word.
+ *  - crossdock_session, crossdock_region and crossdock_port are counted references, not addresses: never look through
+ *    them. `_ref` adds a reference, `_unref` gives one up; NULL is ignored by `_unref`.
+ *  - Every function may be called by any thread at any time, on the same session, region or port too, as long as the
+ *    calling thread's reference lasts as long as the call. Messages and structs of yours are not guarded.
+ *  - `timeout_ms`: 0 = do not wait; N > 0 = at most N milliseconds; CROSSDOCK_WAIT (-1) = the default deadline, 60 s.
+ *    No call waits for ever. Functions with no timeout do not block beyond one exchange with the node daemon.
+ *  - Names are 1 to 127 bytes of [A-Za-z0-9_.+-], parts separated by '/', no empty, "." or ".." part.
+ *  - Sizes and offsets are bytes unless a name says elements.
+ *
+ * Types. An object has a type: a name, and the size and alignment that follow from it. One grammar in every language:
+ *     bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 c64 c128       scalars; c64 is two f32, c128 two f64; bool is a byte
+ *     T[n]                                                      fixed array: f64[3], f32[4][8] (C order)
+ *     {T,T,..}                                                  struct with C's alignment: {i32,f64}
+ *     vector<T>   string   ndarray<T>                           the growing ones, see crossdock_vector ..
+ *     cpp:Name                                                  a language's own; size and alignment must be given
+ * Opening an object as another type is CROSSDOCK_WRONG_TYPE, and the message prints both.
+ */
+#ifndef CROSSDOCK_H
+#define CROSSDOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------ version */
+
+#define CROSSDOCK_VERSION_MAJOR 0
+#define CROSSDOCK_VERSION_MINOR 1
+#define CROSSDOCK_VERSION_PATCH 0
+/* One number that grows: major * 1000000 + minor * 1000 + patch. */
+#define CROSSDOCK_VERSION (CROSSDOCK_VERSION_MAJOR * 1000000 + CROSSDOCK_VERSION_MINOR * 1000 + CROSSDOCK_VERSION_PATCH)
+
+/* The version of the library that is loaded, to compare with CROSSDOCK_VERSION of the header. Never fails. */
+uint32_t crossdock_version(void);
+/* "0.1.0"; static. */
+const char *crossdock_version_string(void);
+
+/* ------------------------------------------------------------------- status */
+
+/* Closed: no value is ever added in the middle or removed. */
+typedef enum crossdock_status {
+    CROSSDOCK_OK = 0,            /* done */
+    CROSSDOCK_NOT_YET = 1,       /* nothing there now, asked not to wait; not a failure */
+    CROSSDOCK_TIMED_OUT = 2,     /* the deadline passed; the message says who was waited for and when last seen */
+    CROSSDOCK_CLOSED = 3,        /* the other end left in good order, and everything it sent was taken */
+    CROSSDOCK_PEER_DIED = 4,     /* the other end died; everything it had sent was taken */
+    CROSSDOCK_NOT_FOUND = 5,     /* no such region, port or object */
+    CROSSDOCK_EXISTS = 6,        /* create_only, and it is there already */
+    CROSSDOCK_WRONG_TYPE = 7,    /* the object is of another type; the message prints both */
+    CROSSDOCK_INVALID = 8,       /* an argument that can never be right */
+    CROSSDOCK_BAD_HANDLE = 9,    /* the handle is of another region, of a freed object, or was never one */
+    CROSSDOCK_DENIED = 10,       /* this task has no such grant */
+    CROSSDOCK_NO_SPACE = 11,     /* region, quota or node is full; what exists goes on working */
+    CROSSDOCK_BUSY = 12,         /* the place is taken, e.g. a second producer of a one-to-one port */
+    CROSSDOCK_CORRUPT = 13,      /* another member wrote nonsense into this structure */
+    CROSSDOCK_DISCONNECTED = 14, /* no node daemon, or the session is closed */
+    CROSSDOCK_INCOMPATIBLE = 15, /* daemon or region of another layout version */
+    CROSSDOCK_SYSTEM = 16        /* the system refused; the message has its reason */
+} crossdock_status;
+
+/* "NO_SPACE" .. ; static; "UNKNOWN" for a number that is none. */
+const char *crossdock_status_name(crossdock_status status);
+/* One line of meaning; static. */
+const char *crossdock_status_meaning(crossdock_status status);
+
+/* The message of the last call of this thread that did not return CROSSDOCK_OK or CROSSDOCK_NOT_YET; "" if there was
+ * none. Successful calls leave it alone. Valid until the next failing call of this thread. Never NULL. */
+const char *crossdock_error_message(void);
+/* The status that belongs to it. */
+crossdock_status crossdock_error_status(void);
+
+/* --------------------------------------------------------------- plain data */
+
+/* Values of timeout_ms. */
+#define CROSSDOCK_NO_WAIT INT64_C(0)
+#define CROSSDOCK_WAIT INT64_C(-1)
+
+#define CROSSDOCK_NAME_MAX 127      /* bytes, without the terminating zero */
+#define CROSSDOCK_TYPE_NAME_MAX 191 /* the same */
+#define CROSSDOCK_INLINE_MAX 24     /* bytes that travel inside a message */
+#define CROSSDOCK_RANK_MAX 8        /* dimensions of an ndarray */
+
+typedef struct crossdock_session crossdock_session; /* one connection to the node daemon, acting as one task */
+typedef struct crossdock_region crossdock_region;   /* a mapped segment with a heap and a directory */
+typedef struct crossdock_port crossdock_port;       /* one end of a bounded channel */
+
+/* Where an allocation is, the same in every process. Plain data: copy it, send it, compare it member by member.
+ * {0, 0} is no handle. Segment ids are never reused, so a handle of a removed region never means another one. */
+typedef struct crossdock_handle {
+    uint64_t segment;
+    uint64_t offset;
+} crossdock_handle;
+
+/* A type. With size 0 both size and align follow from the name, which the grammar above then must give.
+ * `cpp:Name` needs both. */
+typedef struct crossdock_type {
+    const char *name;
+    uint64_t size;
+    uint32_t align;
+    uint32_t reserved; /* 0 */
+} crossdock_type;
+
+/* How to open a region or an object. */
+typedef enum crossdock_mode {
+    CROSSDOCK_CREATE_ONLY = 0,    /* EXISTS if it is there */
+    CROSSDOCK_OPEN_ONLY = 1,      /* NOT_FOUND if it is not there; the only mode that waits */
+    CROSSDOCK_OPEN_OR_CREATE = 2,
+    CROSSDOCK_RECREATE = 3        /* remove what is there, then create */
+} crossdock_mode;
+
+/* --------------------------------------------------------------------- type */
+
+/* Size and alignment of a type of the grammar. INVALID with the place of the fault if it is none, or if it is a
+ * language's own (cpp:Name), whose size cannot be known here. */
+crossdock_status crossdock_type_layout(const char *name, uint64_t *size, uint32_t *align);
+
+/* ------------------------------------------------------------------ session */
+
+typedef struct crossdock_connect_options {
+    const char *socket;      /* path of the endpoint; NULL: CROSSDOCK_SOCKET, /run/crossdock, the user's runtime folder */
+    const char *task;        /* NULL: CROSSDOCK_TASK, else the program's name */
+    const char *workflow;    /* NULL: CROSSDOCK_WORKFLOW, else the endpoint's own */
+    int64_t rank;            /* -1: CROSSDOCK_RANK, else 0 */
+    int64_t timeout_ms;      /* for the connection; -1: 5 s */
+    uint32_t private_daemon; /* 1: start a private daemon when no endpoint is found; 0: that is an error */
+    uint32_t reserved;       /* 0 */
+} crossdock_connect_options;
+
+#define CROSSDOCK_CONNECT_OPTIONS_INIT {NULL, NULL, NULL, -1, -1, 1, 0}
+
+/* Connect to the node daemon as one task. `options` may be NULL: all defaults. Blocks at most options->timeout_ms.
+ * One reference for the caller. Errors: NOT_FOUND (no daemon; the message lists the places tried), DENIED,
+ * INCOMPATIBLE, TIMED_OUT, INVALID, SYSTEM. */
+crossdock_status crossdock_session_connect(const crossdock_connect_options *options, crossdock_session **session);
+
+/* The one session that libraries of this process share, connected with all defaults by whoever asks first. A reference
+ * for the caller. A child of fork() gets one of its own. Errors as crossdock_session_connect. */
+crossdock_status crossdock_session_default(crossdock_session **session);
+
+crossdock_status crossdock_session_ref(crossdock_session *session);
+/* The last reference closes the session. Regions and ports that are open keep what they need of it. */
+crossdock_status crossdock_session_unref(crossdock_session *session);
+
+/* Leave now: the ports of this session end in good order, the daemon forgets the member. Later calls on the session
+ * give DISCONNECTED. Regions stay mapped until their references are gone. The reference is still to be given up. */
+crossdock_status crossdock_session_close(crossdock_session *session);
+
+/* The member id: unique on this node for ever. */
+crossdock_status crossdock_session_member(crossdock_session *session, uint64_t *member);
+/* The rank in the task. */
+crossdock_status crossdock_session_rank(crossdock_session *session, uint32_t *rank);
+/* Task and workflow, as the daemon sees them. Copied, zero-terminated; a buffer of CROSSDOCK_NAME_MAX + 1 is always
+ * large enough; a smaller one that does not hold it gives NO_SPACE. */
+crossdock_status crossdock_session_task(crossdock_session *session, char *buffer, size_t buffer_size);
+crossdock_status crossdock_session_workflow(crossdock_session *session, char *buffer, size_t buffer_size);
+
+/* ------------------------------------------------------------------- region */
+
+/* Open or create a region. `size` is the capacity in bytes, headers included; memory is taken only as it is used.
+ * It counts when the region is created, is ignored when it is opened. Waits (timeout_ms) only in CROSSDOCK_OPEN_ONLY,
+ * for another task to create it: NOT_FOUND at once with CROSSDOCK_NO_WAIT, TIMED_OUT after a deadline.
+ * Other errors: EXISTS, INVALID (name, size), NO_SPACE (size beyond the quota), DENIED, INCOMPATIBLE, DISCONNECTED.
+ * One reference for the caller. Opening the same region twice in one process maps it once. */
+crossdock_status crossdock_region_open(crossdock_session *session, const char *name, crossdock_mode mode, uint64_t size,
+                                       int64_t timeout_ms, crossdock_region **region);
+
+/* The region that a handle points into, attached if need be. Errors: BAD_HANDLE (no such segment), DENIED. */
+crossdock_status crossdock_region_of(crossdock_session *session, crossdock_handle handle, crossdock_region **region);
+
+/* The region of this process that is mapped with its header at `base`, as a new reference; NOT_FOUND if there is none.
+ * A few nanoseconds. For allocators that live in shared containers and know their region only by a relative pointer. */
+crossdock_status crossdock_region_at(const void *base, crossdock_region **region);
+
+crossdock_status crossdock_region_ref(crossdock_region *region);
+/* The last reference in this process unmaps it: addresses in it die. The region itself lives on until it is removed or
+ * its workflow ends. */
+crossdock_status crossdock_region_unref(crossdock_region *region);
+
+/* Remove the name. Members that have the region open keep it until they let go; its memory goes with the last of them.
+ * Errors: NOT_FOUND, DENIED. */
+crossdock_status crossdock_region_remove(crossdock_session *session, const char *name);
+
+crossdock_status crossdock_region_name(crossdock_region *region, char *buffer, size_t buffer_size);
+/* The segment id that handles of this region carry. */
+crossdock_status crossdock_region_id(crossdock_region *region, uint64_t *segment);
+/* Where it is mapped in this process, and how many bytes of address space it has. */
+crossdock_status crossdock_region_base(crossdock_region *region, void **base, uint64_t *capacity);
+
+typedef struct crossdock_region_statistics {
+    uint64_t capacity;       /* bytes that the region can ever hold */
+    uint64_t reserved;       /* bytes for which memory has been reserved so far */
+    uint64_t used;           /* bytes in allocated blocks, rounded up to their size classes */
+    uint64_t blocks;         /* allocated blocks */
+    uint64_t objects;        /* named objects */
+    uint64_t healed;         /* half-done changes of dead members put right, ever */
+    uint64_t unused[2];      /* 0 */
+} crossdock_region_statistics;
+
+/* A snapshot; numbers of a busy region may be from slightly different instants. */
+crossdock_status crossdock_region_statistics_get(crossdock_region *region, crossdock_region_statistics *statistics);
+
+/* Put right what dead members left half done, now. Nobody needs to call it: whoever meets such a change heals it.
+ * `healed` (may be NULL): how many were found. */
+crossdock_status crossdock_region_heal(crossdock_region *region, uint64_t *healed);
+
+/* --------------------------------------------------------------- allocation */
+
+/* Raw memory of the region, not zeroed. `align` is a power of two, at most 4096; `size` at least 1.
+ * Errors: NO_SPACE (the region stays usable), INVALID. Does not block, except once in a while for the daemon's word on
+ * the quota. Lost if the process dies before the address is stored in an object: prefer crossdock_replace for growing. */
+crossdock_status crossdock_allocate(crossdock_region *region, uint64_t size, uint64_t align, void **address);
+
+/* Give it back; any member may. NULL is ignored. BAD_HANDLE for what is not the start of an allocated block,
+ * a second time included. */
+crossdock_status crossdock_deallocate(crossdock_region *region, void *address);
+
+/* The same by the mapped base of the region, for allocators in shared containers. NOT_FOUND if nothing is mapped there. */
+crossdock_status crossdock_allocate_at(const void *base, uint64_t size, uint64_t align, void **address);
+crossdock_status crossdock_deallocate_at(const void *base, void *address);
+
+/* Put `new_block` in the place of `old_block`, in one step that survives a kill at any instruction: afterwards either
+ * all words of `header` are written and the old block is free, or none is and the new block is free.
+ * `header` lies in the region, 8-byte aligned; `words` are `word_count` (1 to 8) 64-bit words that are copied to it.
+ * `new_block` and `old_block` are starts of allocated blocks, or NULL for none. */
+crossdock_status crossdock_replace(crossdock_region *region, void *header, const uint64_t *words, uint32_t word_count,
+                                   void *new_block, void *old_block);
+
+/* ------------------------------------------------------------------- object */
+
+/* An object as this process sees it. */
+typedef struct crossdock_object {
+    void *address;
+    crossdock_handle handle;
+    uint64_t size;
+    uint32_t created;  /* claim: 1 = new, zeroed, to be committed or abandoned; 0 = it was there */
+    uint32_t reserved; /* 0 */
+} crossdock_object;
+
+/* Find or create a named object, ready to use: new memory is zeroed, and a growing type's header is set up empty.
+ * For the types of the grammar (not cpp:Name). Waits (timeout_ms) in CROSSDOCK_OPEN_ONLY for another task to make it
+ * (NOT_FOUND at once with CROSSDOCK_NO_WAIT, TIMED_OUT after a deadline), and in every mode while another living member
+ * is making it. CROSSDOCK_RECREATE frees the old one: nobody may be using it.
+ * Errors: EXISTS, WRONG_TYPE, INVALID (name, type), NO_SPACE, CORRUPT. */
+crossdock_status crossdock_object_open(crossdock_region *region, const char *name, const char *type, crossdock_mode mode,
+                                       int64_t timeout_ms, crossdock_object *object);
+
+/* The same in two steps, for objects that need a constructor: if `object->created` is 1 the caller fills the zeroed
+ * memory and then commits, upon which others see it; or abandons it. If the caller dies in between, name and memory are
+ * free again. Errors as crossdock_object_open. */
+crossdock_status crossdock_object_claim(crossdock_region *region, const char *name, const crossdock_type *type,
+                                        crossdock_mode mode, int64_t timeout_ms, crossdock_object *object);
+crossdock_status crossdock_object_commit(crossdock_region *region, const crossdock_object *object);
+crossdock_status crossdock_object_abandon(crossdock_region *region, const crossdock_object *object);
+
+/* Remove a named object and free its memory, elements of a vector, string or ndarray included (a language's own type:
+ * only the object itself; destroy what it holds first). Nobody may be using it. Handles to it become BAD_HANDLE, the
+ * name is free again. Errors: NOT_FOUND, BUSY (being made by a living member). */
+crossdock_status crossdock_object_remove(crossdock_region *region, const char *name);
+
+typedef struct crossdock_object_info {
+    char name[CROSSDOCK_NAME_MAX + 1];
+    char type[CROSSDOCK_TYPE_NAME_MAX + 1];
+    crossdock_handle handle;
+    uint64_t size;
+    uint32_t align;
+    uint32_t ready; /* 1; 0 = being made */
+} crossdock_object_info;
+
+/* What is known of one object; does not wait. NOT_FOUND. */
+crossdock_status crossdock_object_find(crossdock_region *region, const char *name, crossdock_object_info *info);
+
+/* All objects, in no order. Writes at most `capacity` of them and in `count` how many there are; call with capacity 0
+ * (infos may be NULL) to learn how many. */
+crossdock_status crossdock_object_list(crossdock_region *region, crossdock_object_info *infos, size_t capacity,
+                                       size_t *count);
+
+/* ------------------------------------------------------------------- handle */
+
+/* The handle of an object or allocated block of this region, from its address. INVALID if the address is not in the
+ * region, BAD_HANDLE if no allocated block starts there. */
+crossdock_status crossdock_handle_save(crossdock_region *region, const void *address, crossdock_handle *handle);
+
+/* The inverse: address and size in this process (`object->created` is 0). `type` may be NULL: any. The handle is
+ * checked: BAD_HANDLE if it is of another region, freed, not the start of a block, or nonsense; WRONG_TYPE if it is a
+ * named object of another type. A raw allocation has no type: then only its size is checked against the type's. */
+crossdock_status crossdock_handle_load(crossdock_region *region, crossdock_handle handle, const crossdock_type *type,
+                                       crossdock_object *object);
+
+/* The same when the region is not known: finds it, attaches it if need be, and gives a reference to it. */
+crossdock_status crossdock_session_load(crossdock_session *session, crossdock_handle handle, const crossdock_type *type,
+                                        crossdock_region **region, crossdock_object *object);
+
+/* ------------------------------------------------- vector, string, ndarray */
+
+/* What lies in shared memory; one layout for all languages. `region` and `data` are self-relative: address of the
+ * field + value; 0 is null. Change them only through the functions below (or crossdock_replace). */
+typedef struct crossdock_vector {
+    int64_t region;    /* to the region's header, so that whoever has the vector finds the allocator */
+    int64_t data;      /* to the elements, aligned to 64 bytes */
+    uint64_t size;     /* elements */
+    uint64_t capacity; /* elements */
+} crossdock_vector;
+
+/* A string is a vector of bytes, not zero-terminated. */
+typedef crossdock_vector crossdock_string;
+
+typedef enum crossdock_order {
+    CROSSDOCK_ORDER_C = 0,      /* last index runs fastest */
+    CROSSDOCK_ORDER_FORTRAN = 1 /* first index runs fastest */
+} crossdock_order;
+
+typedef struct crossdock_ndarray {
+    int64_t region;
+    int64_t data;                       /* contiguous */
+    uint64_t capacity_bytes;
+    uint32_t rank;                      /* 0 to CROSSDOCK_RANK_MAX */
+    uint32_t order;                     /* crossdock_order */
+    uint64_t shape[CROSSDOCK_RANK_MAX]; /* the first `rank` count, the others are 0 */
+    uint8_t reserved[32];               /* 0 */
+} crossdock_ndarray;
+
+/* Find or create a named vector of `element_type` ("f64" for a vector<f64>), empty at first. Modes, waiting and errors
+ * as crossdock_object_open. */
+crossdock_status crossdock_vector_open(crossdock_region *region, const char *name, const char *element_type,
+                                       crossdock_mode mode, int64_t timeout_ms, crossdock_vector **vector);
+
+/* Change the number of elements; new ones are zero. The elements may move. Survives a kill at any instruction: the
+ * vector is then the old or the new one, and nothing leaks. `element_size` must be the size of the vector's elements.
+ * Errors: NO_SPACE (the vector is as it was), INVALID, BAD_HANDLE, CORRUPT. Does not wait. */
+crossdock_status crossdock_vector_resize(crossdock_region *region, crossdock_vector *vector, uint64_t element_size,
+                                         uint64_t elements);
+/* Make room for so many, without changing the size. Never shrinks. */
+crossdock_status crossdock_vector_reserve(crossdock_region *region, crossdock_vector *vector, uint64_t element_size,
+                                          uint64_t elements);
+/* Data and size, checked against the region: CORRUPT rather than an address outside it. `data` is NULL when the vector
+ * has never had room. */
+crossdock_status crossdock_vector_view(crossdock_region *region, const crossdock_vector *vector, uint64_t element_size,
+                                       void **data, uint64_t *elements);
+
+/* Find or create a named string, empty at first. */
+crossdock_status crossdock_string_open(crossdock_region *region, const char *name, crossdock_mode mode,
+                                       int64_t timeout_ms, crossdock_string **string);
+/* Replace the contents. `bytes` may be NULL if `length` is 0; they must not lie in the string itself. */
+crossdock_status crossdock_string_assign(crossdock_region *region, crossdock_string *string, const char *bytes,
+                                         uint64_t length);
+
+/* Find or create a named ndarray of `element_type` ("f32" for an ndarray<f32>). A new one gets this shape and order,
+ * and zeroes; of one that was there they are ignored (rank 0 and shape NULL are allowed then): read them from it. */
+crossdock_status crossdock_ndarray_open(crossdock_region *region, const char *name, const char *element_type,
+                                        crossdock_order order, uint32_t rank, const uint64_t *shape,
+                                        crossdock_mode mode, int64_t timeout_ms, crossdock_ndarray **array);
+/* Give it another shape, order, or both. Elements keep their place in memory, not their indices; new ones are zero.
+ * Errors and crash behaviour as crossdock_vector_resize. */
+crossdock_status crossdock_ndarray_reshape(crossdock_region *region, crossdock_ndarray *array, uint64_t element_size,
+                                           crossdock_order order, uint32_t rank, const uint64_t *shape);
+/* Data, order, rank and shape, checked. `shape` has room for CROSSDOCK_RANK_MAX. `order`, `rank`, `shape` may be NULL. */
+crossdock_status crossdock_ndarray_view(crossdock_region *region, const crossdock_ndarray *array, uint64_t element_size,
+                                        void **data, crossdock_order *order, uint32_t *rank, uint64_t *shape);
+
+/* Unchecked accessors, for data of tasks that are trusted (caveat 5). NULL when there is nothing. */
+static inline void *crossdock_vector_data(const crossdock_vector *vector)
+{
+    return vector->data ? (void *)((char *)(uintptr_t)&vector->data + vector->data) : NULL;
+}
+static inline void *crossdock_ndarray_data(const crossdock_ndarray *array)
+{
+    return array->data ? (void *)((char *)(uintptr_t)&array->data + array->data) : NULL;
+}
+
+/* --------------------------------------------------------------------- port */
+
+typedef enum crossdock_end {
+    CROSSDOCK_PRODUCER = 0,
+    CROSSDOCK_CONSUMER = 1
+} crossdock_end;
+
+typedef enum crossdock_pattern {
+    CROSSDOCK_ONE_TO_ONE = 0, /* one producer, one consumer; order kept */
+    CROSSDOCK_FAN_OUT = 1,    /* one producer; each consumer sees each message */
+    CROSSDOCK_FAN_IN = 2,     /* many producers, one consumer; each producer's order kept */
+    CROSSDOCK_WORK_QUEUE = 3  /* many producers, many consumers; each message goes to one of them */
+} crossdock_pattern;
+
+typedef struct crossdock_port_options {
+    crossdock_pattern pattern;
+    uint32_t capacity; /* messages under way; a power of two, 1 to 4096 */
+} crossdock_port_options;
+
+#define CROSSDOCK_PORT_OPTIONS_INIT {CROSSDOCK_ONE_TO_ONE, 8}
+
+/* What travels. 64 bytes. */
+typedef struct crossdock_message {
+    crossdock_handle handle;                    /* the data; {0, 0} for none */
+    uint64_t tag;                               /* yours: step, kind .. */
+    uint64_t position;                          /* set by receive: which message of the port this is */
+    uint32_t inline_length;                     /* bytes of inline_bytes that count */
+    uint32_t reserved;                          /* set by receive, needed by release: leave it alone */
+    uint8_t inline_bytes[CROSSDOCK_INLINE_MAX]; /* yours: small data that needs no object */
+} crossdock_message;
+
+#define CROSSDOCK_MESSAGE_INIT {{0, 0}, 0, 0, 0, 0, {0}}
+
+/* Open one end of a port; whoever comes first creates it, so producer and consumer may start in any order. `options`
+ * may be NULL: one-to-one, 8 messages. Does not wait for the other end (see crossdock_port_wait_peer).
+ * Errors: INVALID (name, capacity, or options that differ from those the port has), BUSY (the end is taken by a living
+ * member; waited for up to timeout_ms), DENIED, NO_SPACE. One reference for the caller. */
+crossdock_status crossdock_port_open(crossdock_session *session, const char *name, crossdock_end end,
+                                     const crossdock_port_options *options, int64_t timeout_ms, crossdock_port **port);
+
+crossdock_status crossdock_port_ref(crossdock_port *port);
+/* The last reference closes this end. */
+crossdock_status crossdock_port_unref(crossdock_port *port);
+
+/* Leave in good order: a consumer at the other end still gets what was sent, then CLOSED; a producer gets CLOSED.
+ * Messages that a closing consumer has not released are delivered again to its successor. Later calls on this port give
+ * CLOSED; a call of another thread that waits ends with CLOSED by its deadline. The reference is still to be given up. */
+crossdock_status crossdock_port_close(crossdock_port *port);
+
+/* Remove the name. Members that have the port open keep it. NOT_FOUND, DENIED. */
+crossdock_status crossdock_port_remove(crossdock_session *session, const char *name);
+
+/* Wait until the other end has somebody. TIMED_OUT, PEER_DIED. */
+crossdock_status crossdock_port_wait_peer(crossdock_port *port, int64_t timeout_ms);
+
+/* Send; waits for a free place, that is, for a credit. With CROSSDOCK_NO_WAIT and no place: NOT_YET.
+ * `bytes` is how much data the handle stands for, for the statistics (0 if unknown).
+ * The object must stay as it is until its credit is back (caveat 2).
+ * Errors: TIMED_OUT (names the consumer that holds the place), CLOSED and PEER_DIED (no consumer is left),
+ * INVALID (consumer's end, inline_length). On error nothing was sent. */
+crossdock_status crossdock_port_send(crossdock_port *port, const crossdock_message *message, uint64_t bytes,
+                                     int64_t timeout_ms);
+
+/* Producer: wait for the place that the next send will use, and learn which handle was in it: its object is not being
+ * read any more and may be written again. {0, 0} when the place has never been used, i.e. on the first lap.
+ * The next send of this thread then does not wait. Errors as crossdock_port_send. */
+crossdock_status crossdock_port_reclaim(crossdock_port *port, int64_t timeout_ms, crossdock_handle *handle);
+
+/* Receive; waits for a message. With CROSSDOCK_NO_WAIT and none there: NOT_YET. The message stays yours until it is
+ * released. Errors: TIMED_OUT (names the producer), CLOSED (all producers left), PEER_DIED, INVALID (producer's end),
+ * CORRUPT. What was sent before a producer left or died is received first. */
+crossdock_status crossdock_port_receive(crossdock_port *port, int64_t timeout_ms, crossdock_message *message);
+
+/* Give the place, and with it the data, back to the producer. Each received message once, in any order.
+ * INVALID for one that was not received here or is released already. */
+crossdock_status crossdock_port_release(crossdock_port *port, const crossdock_message *message);
+
+/* For event loops: a descriptor that poll(2) and epoll report readable when something happened after arm. It belongs to
+ * the port: do not read, close or dup2 over it. The protocol:
+ *     arm; if it said ready, or poll reports the descriptor: disarm, then receive (or send) with CROSSDOCK_NO_WAIT until
+ *     NOT_YET; then arm again.
+ * There are false wake-ups; none is missed. `ready` is 1 when there is something to do right now. */
+crossdock_status crossdock_port_descriptor(crossdock_port *port, int *descriptor);
+crossdock_status crossdock_port_arm(crossdock_port *port, int *ready);
+crossdock_status crossdock_port_disarm(crossdock_port *port);
+
+typedef struct crossdock_port_statistics {
+    uint64_t messages;          /* sent on the port, by all producers */
+    uint64_t received;          /* released by consumers */
+    uint64_t bytes_handed_over; /* as given to send */
+    uint64_t bytes_copied;      /* as told by crossdock_port_note_copied */
+    uint64_t producer_wait_ns;  /* spent waiting for a place */
+    uint64_t consumer_wait_ns;  /* spent waiting for a message */
+    uint64_t unused[2];         /* 0 */
+} crossdock_port_statistics;
+
+/* Of the port as a whole, not of this end. They live in shared memory: a lying member can falsify them. */
+crossdock_status crossdock_port_statistics_get(crossdock_port *port, crossdock_port_statistics *statistics);
+
+/* Say that `bytes` had to be copied at this end, e.g. out of a buffer that is not in a region. */
+crossdock_status crossdock_port_note_copied(crossdock_port *port, uint64_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
