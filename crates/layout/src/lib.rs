@@ -1,1 +1,26 @@
-//! Plain data only: what lies in shared memory and the wire messages.
+//! Plain data only: what lies in shared memory, and the wire messages.
+//!
+//! Nothing here has behaviour beyond checking itself. Offsets and sizes are frozen by tests,
+//! because programs of other languages and of other builds read the same bytes.
+
+pub mod handle;
+pub mod id;
+pub mod liveness;
+pub mod name;
+pub mod rights;
+pub mod status;
+pub mod type_name;
+pub mod wild;
+pub mod wire;
+
+pub use handle::Handle;
+pub use id::{MemberId, SegmentId};
+pub use rights::Rights;
+pub use status::Status;
+pub use wild::Wild;
+
+/// Version of everything that lies in shared memory. Builds with different versions refuse each other.
+pub const LAYOUT_VERSION: u32 = 1;
+
+/// A member's processors cache lines of this size; fields written by different parties are kept apart by it.
+pub const CACHE_LINE: usize = 64;

@@ -1,0 +1,72 @@
+//! Numbers that name members and segments. None is ever used twice, not even by a daemon that was restarted.
+
+/// How many bits of a [`MemberId`] name its slot in the liveness table.
+pub const SLOT_BITS: u32 = 12;
+/// How many members a node daemon serves at once.
+pub const MAX_MEMBERS: usize = 1 << SLOT_BITS;
+
+/// One live connection of one process acting as a task.
+///
+/// The low 12 bits are the member's slot in the liveness table, the rest is a counter that only grows. Zero is nobody.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[repr(transparent)]
+pub struct MemberId(pub u64);
+
+impl MemberId {
+    /// No member at all; what an unlocked lock or a free slot holds.
+    pub const NOBODY: Self = Self(0);
+
+    /// Puts an id together. `slot` must be below [`MAX_MEMBERS`] and `counter` above zero.
+    pub const fn new(counter: u64, slot: usize) -> Self {
+        assert!(slot < MAX_MEMBERS && counter > 0 && counter < 1 << (64 - SLOT_BITS));
+        Self(counter << SLOT_BITS | slot as u64)
+    }
+
+    /// The member's slot in the liveness table; in bounds for every bit pattern.
+    pub const fn slot(self) -> usize {
+        (self.0 & (MAX_MEMBERS as u64 - 1)) as usize
+    }
+
+    /// The part that only grows.
+    pub const fn counter(self) -> u64 {
+        self.0 >> SLOT_BITS
+    }
+}
+
+impl std::fmt::Display for MemberId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if *self == Self::NOBODY {
+            f.write_str("nobody")
+        } else {
+            write!(f, "member {}.{}", self.counter(), self.slot())
+        }
+    }
+}
+
+/// A segment: bytes with an id. Zero is none.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[repr(transparent)]
+pub struct SegmentId(pub u64);
+
+impl std::fmt::Display for SegmentId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "segment {}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_id_keeps_its_counter_and_slot() {
+        let id = MemberId::new(77, 4095);
+        assert_eq!((id.counter(), id.slot()), (77, 4095));
+        assert_eq!(id.to_string(), "member 77.4095");
+    }
+
+    #[test]
+    fn any_bit_pattern_has_a_slot_within_the_table() {
+        assert!(MemberId(u64::MAX).slot() < MAX_MEMBERS);
+    }
+}

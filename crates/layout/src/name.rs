@@ -1,0 +1,90 @@
+//! Names of workflows, tasks, regions, ports and objects: one rule for all.
+
+/// The longest name, in bytes. A field that holds one is [`MAX_NAME`] + 1 bytes, zero-filled.
+pub const MAX_NAME: usize = 127;
+
+/// Why a name is none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BadName {
+    /// It has no characters.
+    Empty,
+    /// It has more than [`MAX_NAME`] bytes.
+    TooLong(usize),
+    /// It holds a character that names do not have.
+    Character(char),
+    /// A part between slashes is empty, `.` or `..`.
+    Part,
+}
+
+impl std::fmt::Display for BadName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Empty => f.write_str("it is empty; give it 1 to 127 characters"),
+            Self::TooLong(n) => write!(f, "it has {n} bytes; at most {MAX_NAME} are allowed"),
+            Self::Character(c) => write!(f, "it holds {c:?}; names are made of A–Z a–z 0–9 _ . + - and /"),
+            Self::Part => f.write_str("a part between its slashes is empty, '.' or '..'"),
+        }
+    }
+}
+
+impl std::error::Error for BadName {}
+
+/// Checks a name: 1 to 127 of `A–Z a–z 0–9 _ . + -`, in parts separated by `/`.
+pub fn check(name: &str) -> Result<(), BadName> {
+    if name.is_empty() {
+        return Err(BadName::Empty);
+    }
+    if name.len() > MAX_NAME {
+        return Err(BadName::TooLong(name.len()));
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_.+-/".contains(c);
+    if let Some(c) = name.chars().find(|c| !allowed(*c)) {
+        return Err(BadName::Character(c));
+    }
+    if name.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
+        return Err(BadName::Part);
+    }
+    Ok(())
+}
+
+/// Reads a zero-filled name field that somebody else wrote; `None` if it is not a name.
+pub fn from_field(field: &[u8]) -> Option<&str> {
+    let end = field.iter().position(|b| *b == 0)?;
+    if field[end..].iter().any(|b| *b != 0) {
+        return None;
+    }
+    let name = std::str::from_utf8(&field[..end]).ok()?;
+    check(name).ok().map(|()| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_names_pass() {
+        for name in ["v", "field/3", "my_shm", "a.b+c-d", &"x".repeat(MAX_NAME)] {
+            assert_eq!(check(name), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn each_kind_of_bad_name_is_told_apart() {
+        assert_eq!(check(""), Err(BadName::Empty));
+        assert_eq!(check(&"x".repeat(128)), Err(BadName::TooLong(128)));
+        assert_eq!(check("a b"), Err(BadName::Character(' ')));
+        assert_eq!(check("naïve"), Err(BadName::Character('ï')));
+        for name in ["/a", "a/", "a//b", "..", "a/../b", "a/./b"] {
+            assert_eq!(check(name), Err(BadName::Part), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_field_without_end_or_with_rubbish_behind_it_is_no_name() {
+        assert_eq!(from_field(b"abc\0\0\0"), Some("abc"));
+        assert_eq!(from_field(b"abc"), None);
+        assert_eq!(from_field(b"abc\0x\0"), None);
+        assert_eq!(from_field(b"\0\0"), None);
+        assert_eq!(from_field(b"\xff\0"), None);
+    }
+}

@@ -1,0 +1,251 @@
+//! The one grammar of type names, in all languages, so that an object opened as something else is a clear error.
+//!
+//! ```text
+//! type    := scalar | type '[' n ']' | '{' type (',' type)* '}' | 'vector<' type '>' | 'string'
+//!          | 'ndarray<' scalar '>' | word ':' text
+//! scalar  := bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 c64 c128
+//! ```
+//!
+//! Structs have C's natural alignment, so size and offsets follow from the name. `cpp:Name` (any `word:text`) is
+//! opaque: only its owner's language knows what is in it.
+
+/// The longest type name, in bytes.
+pub const MAX_TYPE_NAME: usize = 191;
+/// How deep types may nest; a bound for the parser, not a limit that programs meet.
+const MAX_DEPTH: usize = 16;
+/// Bytes of a `vector` or `string` header.
+pub const VECTOR_SIZE: u64 = 32;
+/// Bytes of an `ndarray` header.
+pub const NDARRAY_SIZE: u64 = 128;
+
+/// What a type name says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Type {
+    /// A number; the text is its name.
+    Scalar(&'static str, u64),
+    /// `T[n]`
+    Array(Box<Type>, u64),
+    /// `{T,T,…}`
+    Struct(Vec<Type>),
+    /// `vector<T>`
+    Vector(Box<Type>),
+    /// `string`
+    String,
+    /// `ndarray<T>`
+    Ndarray(Box<Type>),
+    /// `word:text`; size and alignment are whatever its owner says.
+    Opaque(String),
+}
+
+const SCALARS: [(&str, u64, u32); 13] = [
+    ("bool", 1, 1),
+    ("i8", 1, 1),
+    ("i16", 2, 2),
+    ("i32", 4, 4),
+    ("i64", 8, 8),
+    ("u8", 1, 1),
+    ("u16", 2, 2),
+    ("u32", 4, 4),
+    ("u64", 8, 8),
+    ("f32", 4, 4),
+    ("f64", 8, 8),
+    ("c64", 8, 4),
+    ("c128", 16, 8),
+];
+
+impl Type {
+    /// Reads a type name; the error says at which byte it stops being one.
+    pub fn parse(name: &str) -> Result<Self, BadTypeName> {
+        let bad = |at, why| BadTypeName { name: name.chars().take(MAX_TYPE_NAME).collect(), at, why };
+        if name.len() > MAX_TYPE_NAME {
+            return Err(bad(MAX_TYPE_NAME, "it is longer than 191 bytes"));
+        }
+        let mut parser = Parser { text: name, at: 0 };
+        let parsed = parser.parse_type(0).map_err(|why| bad(parser.at, why))?;
+        if parser.at != name.len() {
+            return Err(bad(parser.at, "something follows the type"));
+        }
+        Ok(parsed)
+    }
+
+    /// Size and alignment in bytes; `None` for what only its owner knows, or what does not fit into 64 bits.
+    pub fn size_and_align(&self) -> Option<(u64, u32)> {
+        match self {
+            Self::Scalar(name, size) => {
+                let align = SCALARS.iter().find(|s| s.0 == *name)?.2;
+                Some((*size, align))
+            }
+            Self::Array(of, n) => {
+                let (size, align) = of.size_and_align()?;
+                Some((size.checked_mul(*n)?, align))
+            }
+            Self::Struct(fields) => {
+                let (mut size, mut align) = (0u64, 1u32);
+                for field in fields {
+                    let (s, a) = field.size_and_align()?;
+                    size = size.checked_next_multiple_of(u64::from(a))?.checked_add(s)?;
+                    align = align.max(a);
+                }
+                Some((size.checked_next_multiple_of(u64::from(align))?, align))
+            }
+            Self::Vector(_) | Self::String => Some((VECTOR_SIZE, 8)),
+            Self::Ndarray(_) => Some((NDARRAY_SIZE, 8)),
+            Self::Opaque(_) => None,
+        }
+    }
+
+    /// The type of the elements that a container's data block holds: of `vector<T>` and `ndarray<T>`, `T`; of `string`, `u8`.
+    pub fn element(&self) -> Option<Type> {
+        match self {
+            Self::Vector(of) | Self::Ndarray(of) => Some((**of).clone()),
+            Self::String => Some(Self::Scalar("u8", 1)),
+            _ => None,
+        }
+    }
+}
+
+/// A text that is no type name: where, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BadTypeName {
+    /// The text.
+    pub name: String,
+    /// At which byte it stops being a type name.
+    pub at: usize,
+    /// Why.
+    pub why: &'static str,
+}
+
+impl std::fmt::Display for BadTypeName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "'{}' is not a type name: at byte {}, {}", self.name, self.at, self.why)
+    }
+}
+
+impl std::error::Error for BadTypeName {}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl Parser<'_> {
+    fn rest(&self) -> &str {
+        &self.text[self.at..]
+    }
+
+    fn take(&mut self, word: &str) -> bool {
+        let found = self.rest().starts_with(word);
+        if found {
+            self.at += word.len();
+        }
+        found
+    }
+
+    fn parse_type(&mut self, depth: usize) -> Result<Type, &'static str> {
+        if depth > MAX_DEPTH {
+            return Err("it nests deeper than 16");
+        }
+        let mut parsed = self.parse_base(depth)?;
+        while self.take("[") {
+            let digits = self.rest().bytes().take_while(u8::is_ascii_digit).count();
+            let n: u64 = self.rest()[..digits].parse().map_err(|_| "a length is expected")?;
+            if n == 0 {
+                return Err("a length of 0 makes no array");
+            }
+            self.at += digits;
+            if !self.take("]") {
+                return Err("']' is expected");
+            }
+            parsed = Type::Array(Box::new(parsed), n);
+        }
+        Ok(parsed)
+    }
+
+    fn parse_base(&mut self, depth: usize) -> Result<Type, &'static str> {
+        if self.take("{") {
+            let mut fields = vec![self.parse_type(depth + 1)?];
+            while self.take(",") {
+                fields.push(self.parse_type(depth + 1)?);
+            }
+            return if self.take("}") { Ok(Type::Struct(fields)) } else { Err("',' or '}' is expected") };
+        }
+        for (opening, is_vector) in [("vector<", true), ("ndarray<", false)] {
+            if self.take(opening) {
+                let of = Box::new(self.parse_type(depth + 1)?);
+                if !self.take(">") {
+                    return Err("'>' is expected");
+                }
+                return Ok(if is_vector { Type::Vector(of) } else { Type::Ndarray(of) });
+            }
+        }
+        let word = self.rest().bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
+        let (word, behind) = self.rest().split_at(word);
+        if word == "string" {
+            self.at += word.len();
+            return Ok(Type::String);
+        }
+        if let Some((name, size, _)) = SCALARS.iter().find(|s| s.0 == word) {
+            self.at += word.len();
+            return Ok(Type::Scalar(name, *size));
+        }
+        // Opaque names run to the end: their text may hold any brackets, which only their owner's language understands.
+        if depth == 0 && !word.is_empty() && behind.starts_with(':') && behind.len() > 1 {
+            let whole = self.rest().to_owned();
+            if whole.bytes().any(|b| b < 0x20 || b == 0x7f) {
+                return Err("an opaque name holds a control character");
+            }
+            self.at = self.text.len();
+            return Ok(Type::Opaque(whole));
+        }
+        Err("a scalar (such as f64), '{', vector<…>, string, ndarray<…> or 'word:name' is expected")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(name: &str) -> Option<(u64, u32)> {
+        Type::parse(name).unwrap().size_and_align()
+    }
+
+    #[test]
+    fn sizes_follow_from_names() {
+        assert_eq!(size("i32"), Some((4, 4)));
+        assert_eq!(size("f32[512]"), Some((2048, 4)));
+        assert_eq!(size("f32[4][8]"), Some((128, 4)));
+        assert_eq!(size("{i32,i32,i32}"), Some((12, 4)));
+        assert_eq!(size("{u8,f64,u8}"), Some((24, 8)));
+        assert_eq!(size("vector<vector<f64>>"), Some((32, 8)));
+        assert_eq!(size("string"), Some((32, 8)));
+        assert_eq!(size("ndarray<f32>"), Some((128, 8)));
+        assert_eq!(size("cpp:std::map<int, S>"), None);
+        assert_eq!(size("f64[18446744073709551615]"), None, "what does not fit has no size");
+    }
+
+    #[test]
+    fn what_is_no_type_is_refused_with_its_place() {
+        for (name, at) in [
+            ("", 0),
+            ("f65", 0),
+            ("f64[", 4),
+            ("f64[0]", 4),
+            ("{f64", 4),
+            ("vector<f64", 10),
+            ("f64 ", 3),
+            (":x", 0),
+            ("vector<cpp:x>", 7),
+        ] {
+            assert_eq!(Type::parse(name).unwrap_err().at, at, "{name}");
+        }
+        assert!(Type::parse(&"{".repeat(100)).unwrap_err().why.contains("deeper"));
+        assert!(Type::parse(&"x".repeat(192)).unwrap_err().why.contains("191"));
+    }
+
+    #[test]
+    fn containers_name_their_elements() {
+        assert_eq!(Type::parse("vector<f64>").unwrap().element(), Some(Type::Scalar("f64", 8)));
+        assert_eq!(Type::parse("string").unwrap().element(), Some(Type::Scalar("u8", 1)));
+        assert_eq!(Type::parse("f64").unwrap().element(), None);
+    }
+}
