@@ -1,1 +1,18 @@
 //! Every raw system call of crossdock, behind safe functions.
+//!
+//! One file per kind of kernel object. Nothing here knows what crossdock does with them. Every error names the call
+//! and the object it was about. Every descriptor is close-on-exec.
+
+pub mod deadline;
+pub mod error;
+pub mod event;
+pub mod fork;
+pub mod futex;
+pub mod mapping;
+pub mod memfd;
+pub mod process;
+pub mod socket;
+
+pub use deadline::Deadline;
+pub use error::{OsError, OsResult};
+pub use mapping::{Access, Mapping};

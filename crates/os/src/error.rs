@@ -1,0 +1,51 @@
+//! One failed system call: which, about what, and the kernel's answer.
+
+use rustix::io::Errno;
+
+/// A system call that failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OsError {
+    /// The call, as its manual page names it.
+    pub call: &'static str,
+    /// What it was about: a path, a name, a size.
+    pub object: String,
+    /// The kernel's answer.
+    pub errno: Errno,
+}
+
+/// What the functions of this crate return.
+pub type OsResult<T> = Result<T, OsError>;
+
+impl OsError {
+    /// Puts an error together.
+    pub fn new(call: &'static str, object: impl Into<String>, errno: Errno) -> Self {
+        Self { call, object: object.into(), errno }
+    }
+
+    /// The error of the libc call that has just failed on this thread.
+    pub fn last(call: &'static str, object: impl Into<String>) -> Self {
+        let raw = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        Self::new(call, object, Errno::from_raw_os_error(raw))
+    }
+}
+
+impl std::fmt::Display for OsError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let words = std::io::Error::from(self.errno);
+        write!(f, "{} of {} failed: {words}", self.call, self.object)
+    }
+}
+
+impl std::error::Error for OsError {}
+
+/// Gives a rustix result its call and object.
+pub trait Context<T> {
+    /// Names the call and what it was about.
+    fn context(self, call: &'static str, object: impl FnOnce() -> String) -> OsResult<T>;
+}
+
+impl<T> Context<T> for Result<T, Errno> {
+    fn context(self, call: &'static str, object: impl FnOnce() -> String) -> OsResult<T> {
+        self.map_err(|errno| OsError::new(call, object(), errno))
+    }
+}

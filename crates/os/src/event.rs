@@ -1,0 +1,191 @@
+//! Descriptors that stand for events: eventfd, timerfd, signalfd, and epoll over all of them.
+
+use crate::deadline::Deadline;
+use crate::error::{Context, OsError, OsResult};
+use rustix::event::{EventfdFlags, epoll};
+use rustix::fd::{AsFd, FromRawFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use std::time::Duration;
+
+/// A counter that can be polled. Non-blocking.
+pub fn eventfd() -> OsResult<OwnedFd> {
+    rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("eventfd", || "a counter".into())
+}
+
+/// Makes an eventfd readable. A full counter is readable already, and a descriptor that is no eventfd harms nobody.
+pub fn signal(fd: impl AsFd) {
+    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+}
+
+/// Makes an eventfd or timerfd unreadable again.
+pub fn clear(fd: impl AsFd) {
+    let _ = rustix::io::read(fd, &mut [0u8; 8]);
+}
+
+/// A timer that can be polled, not yet set. Non-blocking.
+pub fn timerfd() -> OsResult<OwnedFd> {
+    rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+        .context("timerfd_create", || "a timer".into())
+}
+
+/// Lets a timer become readable once, after `delay` (at least a microsecond, since zero would unset it).
+pub fn set_timer(timer: impl AsFd, delay: Duration) -> OsResult<()> {
+    let delay = delay.max(Duration::from_micros(1));
+    let value = Timespec { tv_sec: delay.as_secs() as i64, tv_nsec: delay.subsec_nanos().into() };
+    let spec = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+    rustix::time::timerfd_settime(timer, TimerfdTimerFlags::empty(), &spec)
+        .context("timerfd_settime", || format!("{delay:?}"))?;
+    Ok(())
+}
+
+/// Turns signals into reads: blocks them for this thread (and those it starts) and gives a descriptor they arrive at.
+pub fn signalfd(signals: &[i32]) -> OsResult<OwnedFd> {
+    // SAFETY: an uninitialised set is what sigemptyset takes; the calls write only to it.
+    let fd = unsafe {
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), *signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+        libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    };
+    if fd < 0 {
+        return Err(OsError::last("signalfd", format!("{signals:?}")));
+    }
+    // SAFETY: a descriptor that the kernel made for us just now.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The number of the next signal that arrived at a [`signalfd`]; `None` when there is none.
+pub fn next_signal(fd: impl AsFd) -> Option<i32> {
+    let mut buffer = [0u8; size_of::<libc::signalfd_siginfo>()];
+    match rustix::io::read(fd, &mut buffer) {
+        Ok(n) if n == buffer.len() => Some(u32::from_ne_bytes(buffer[..4].try_into().expect("four bytes")) as i32),
+        _ => None,
+    }
+}
+
+/// Many descriptors waited for at once. Each has a number of the caller's choice.
+pub struct Epoll {
+    fd: OwnedFd,
+}
+
+/// What a descriptor of an [`Epoll`] is ready for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ready {
+    /// The number it was added with.
+    pub token: u64,
+    /// Something can be read, or the peer is gone (reading says which).
+    pub readable: bool,
+    /// Something can be written.
+    pub writable: bool,
+    /// The peer is gone or the descriptor broken.
+    pub hung_up: bool,
+}
+
+impl Epoll {
+    /// An empty one.
+    pub fn new() -> OsResult<Self> {
+        let fd = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll_create1", || "a set".into())?;
+        Ok(Self { fd })
+    }
+
+    /// Watches a descriptor for reading and, when asked, for writing. Level-triggered.
+    pub fn add(&self, fd: impl AsFd, token: u64, also_write: bool) -> OsResult<()> {
+        epoll::add(&self.fd, fd, epoll::EventData::new_u64(token), flags(also_write))
+            .context("epoll_ctl", || format!("number {token}"))
+    }
+
+    /// Changes what a descriptor is watched for.
+    pub fn change(&self, fd: impl AsFd, token: u64, also_write: bool) -> OsResult<()> {
+        epoll::modify(&self.fd, fd, epoll::EventData::new_u64(token), flags(also_write))
+            .context("epoll_ctl", || format!("number {token}"))
+    }
+
+    /// Watches a descriptor no longer.
+    pub fn remove(&self, fd: impl AsFd) -> OsResult<()> {
+        epoll::delete(&self.fd, fd).context("epoll_ctl", || "removing a descriptor".into())
+    }
+
+    /// Waits until something is ready or the deadline passes; at most `most` of those that are ready. Empty when the
+    /// deadline passed or a signal came.
+    pub fn wait(&self, most: usize, deadline: Deadline) -> OsResult<Vec<Ready>> {
+        let mut events = Vec::with_capacity(most);
+        let left = deadline.left();
+        let timeout =
+            Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+        match epoll::wait(&self.fd, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(OsError::new("epoll_wait", "a set", errno)),
+        }
+        let ready = |event: epoll::Event| {
+            let flags = event.flags;
+            Ready {
+                token: event.data.u64(),
+                readable: flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR),
+                writable: flags.contains(epoll::EventFlags::OUT),
+                hung_up: flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR),
+            }
+        };
+        Ok(events.into_iter().map(ready).collect())
+    }
+}
+
+fn flags(also_write: bool) -> epoll::EventFlags {
+    if also_write { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN }
+}
+
+/// Waits until `fd` is readable or the deadline passes; says whether it is.
+pub fn wait_readable(fd: impl AsFd, deadline: Deadline) -> OsResult<bool> {
+    wait_for(fd, rustix::event::PollFlags::IN, deadline)
+}
+
+/// Waits until `fd` is writable or the deadline passes; says whether it is.
+pub fn wait_writable(fd: impl AsFd, deadline: Deadline) -> OsResult<bool> {
+    wait_for(fd, rustix::event::PollFlags::OUT, deadline)
+}
+
+fn wait_for(fd: impl AsFd, what: rustix::event::PollFlags, deadline: Deadline) -> OsResult<bool> {
+    loop {
+        let left = deadline.left();
+        let timeout =
+            Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+        let mut fds = [rustix::event::PollFd::new(&fd, what)];
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(n) => return Ok(n > 0),
+            Err(Errno::INTR) if !deadline.passed() => {}
+            Err(Errno::INTR) => return Ok(false),
+            Err(errno) => return Err(OsError::new("poll", "a descriptor", errno)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_eventfd_is_readable_from_signal_to_clear() {
+        let fd = eventfd().unwrap();
+        let readable = || wait_readable(&fd, Deadline::after(Duration::ZERO)).unwrap();
+        assert!(!readable());
+        signal(&fd);
+        signal(&fd);
+        assert!(readable());
+        clear(&fd);
+        assert!(!readable());
+    }
+
+    #[test]
+    fn epoll_tells_which_descriptor_is_ready() {
+        let (epoll, one, other) = (Epoll::new().unwrap(), eventfd().unwrap(), timerfd().unwrap());
+        epoll.add(&one, 1, false).unwrap();
+        epoll.add(&other, 2, false).unwrap();
+        assert!(epoll.wait(8, Deadline::after(Duration::ZERO)).unwrap().is_empty());
+        set_timer(&other, Duration::from_millis(1)).unwrap();
+        let ready = epoll.wait(8, Deadline::after(Duration::from_secs(10))).unwrap();
+        assert_eq!(ready, [Ready { token: 2, readable: true, writable: false, hung_up: false }]);
+    }
+}

@@ -1,0 +1,168 @@
+//! Waiting on words of shared memory.
+//!
+//! The words lie in segments that several processes map, so none of these futexes is private. A wait on a read-only
+//! mapping works; a wake does too. A wait can end without a reason: callers look at the word again.
+
+use crate::deadline::Deadline;
+use crate::error::OsError;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Why a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Woken {
+    /// Somebody woke us, the word had changed already, a signal came, or for no reason: look again.
+    LookAgain,
+    /// The deadline passed.
+    TimedOut,
+}
+
+/// How long a wait on two words sleeps at most where the kernel has no `futex_waitv` or a filter forbids it.
+pub const SLICE: Duration = Duration::from_millis(20);
+
+/// Sleeps while `word` holds `expected`, until it is woken or the deadline passes.
+pub fn wait(word: &AtomicU32, expected: u32, deadline: Deadline) -> Woken {
+    let left = deadline.left();
+    if left.is_zero() {
+        return Woken::TimedOut;
+    }
+    let timeout = timespec(left);
+    // SAFETY: `word` is a live, aligned u32; the timeout lives through the call.
+    let answer = unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const timeout, 0usize, 0u32)
+    };
+    if answer < 0 && Errno::from_raw_os_error(errno()) == Errno::TIMEDOUT { Woken::TimedOut } else { Woken::LookAgain }
+}
+
+/// Sleeps while both words hold what is expected of them, until either is woken or the deadline passes.
+///
+/// Where `futex_waitv` is not to be had it sleeps on the first in slices of [`SLICE`], so that a change of the second
+/// is still seen in time.
+pub fn wait_either(first: (&AtomicU32, u32), second: (&AtomicU32, u32), deadline: Deadline) -> Woken {
+    static NO_WAITV: AtomicBool = AtomicBool::new(false);
+    if !NO_WAITV.load(Ordering::Relaxed) {
+        match waitv(first, second, deadline) {
+            Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => NO_WAITV.store(true, Ordering::Relaxed),
+            Err(Errno::TIMEDOUT) => return Woken::TimedOut,
+            _ => return Woken::LookAgain,
+        }
+    }
+    if second.0.load(Ordering::Acquire) != second.1 {
+        return Woken::LookAgain;
+    }
+    match wait(first.0, first.1, deadline.at_most(SLICE)) {
+        Woken::TimedOut if !deadline.passed() => Woken::LookAgain,
+        woken => woken,
+    }
+}
+
+fn waitv(first: (&AtomicU32, u32), second: (&AtomicU32, u32), deadline: Deadline) -> Result<(), Errno> {
+    #[repr(C)]
+    struct Waiter {
+        value: u64,
+        address: u64,
+        flags: u32,
+        reserved: u32,
+    }
+    const FUTEX2_SIZE_U32: u32 = 2;
+    let waiter = |(word, expected): (&AtomicU32, u32)| Waiter {
+        value: expected.into(),
+        address: word.as_ptr() as u64,
+        flags: FUTEX2_SIZE_U32,
+        reserved: 0,
+    };
+    let waiters = [waiter(first), waiter(second)];
+    let left = deadline.left();
+    if left.is_zero() {
+        return Err(Errno::TIMEDOUT);
+    }
+    // The call takes a moment, not a length.
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let until = Duration::new(now.tv_sec as u64, now.tv_nsec as u32).saturating_add(left);
+    let until = timespec(until);
+    // SAFETY: the array and the time live through the call, and the addresses in it are live, aligned u32 words.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_futex_waitv,
+            waiters.as_ptr(),
+            waiters.len() as u32,
+            0u32,
+            &raw const until,
+            libc::CLOCK_MONOTONIC,
+        )
+    };
+    if answer < 0 { Err(Errno::from_raw_os_error(errno())) } else { Ok(()) }
+}
+
+/// Wakes up to `count` of those who sleep on `word`; how many there were.
+pub fn wake(word: &AtomicU32, count: i32) -> i32 {
+    // SAFETY: `word` is a live, aligned u32; waking reads nothing from it.
+    let answer =
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count, 0usize, 0usize, 0u32) };
+    i32::try_from(answer).unwrap_or(0).max(0)
+}
+
+/// Wakes all who sleep on `word`.
+pub fn wake_all(word: &AtomicU32) -> i32 {
+    wake(word, i32::MAX)
+}
+
+fn timespec(duration: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::try_from(duration.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+fn errno() -> i32 {
+    OsError::last("futex", "").errno.raw_os_error()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn soon() -> Deadline {
+        Deadline::after(Duration::from_millis(30))
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline_and_not_before() {
+        let word = AtomicU32::new(1);
+        let deadline = soon();
+        assert_eq!(wait(&word, 1, deadline), Woken::TimedOut);
+        assert!(deadline.passed());
+        let (deadline, other) = (soon(), AtomicU32::new(2));
+        while wait_either((&word, 1), (&other, 2), deadline) == Woken::LookAgain {}
+        assert!(deadline.passed());
+    }
+
+    #[test]
+    fn a_changed_word_does_not_wait() {
+        let (word, other) = (AtomicU32::new(1), AtomicU32::new(2));
+        let long = Deadline::after(Duration::from_secs(60));
+        assert_eq!(wait(&word, 0, long), Woken::LookAgain);
+        assert_eq!(wait_either((&word, 1), (&other, 0), long), Woken::LookAgain);
+    }
+
+    #[test]
+    fn a_wake_of_the_second_word_ends_the_wait() {
+        let words = Arc::new((AtomicU32::new(0), AtomicU32::new(0)));
+        let waker = std::thread::spawn({
+            let words = words.clone();
+            move || {
+                std::thread::sleep(Duration::from_millis(20));
+                words.1.store(1, Ordering::Release);
+                wake_all(&words.1);
+            }
+        });
+        let long = Deadline::after(Duration::from_secs(60));
+        while words.1.load(Ordering::Acquire) == 0 {
+            wait_either((&words.0, 0), (&words.1, 0), long);
+        }
+        assert!(long.left() > Duration::from_secs(55));
+        waker.join().unwrap();
+    }
+}

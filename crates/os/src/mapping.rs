@@ -1,0 +1,112 @@
+//! A shared mapping of a descriptor, unmapped when dropped.
+
+use crate::error::{Context, OsResult};
+use rustix::fd::AsFd;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::ptr::NonNull;
+
+/// What may be done through a mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Reading only; a write is a fault.
+    Read,
+    /// Reading and writing.
+    ReadWrite,
+}
+
+/// Memory that other processes see too. It gives out its address; whoever makes references of it answers for races.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the mapping is an address range that stays until drop; it has no thread of its own. What is done through the
+// address is its users' business and unsafe there.
+unsafe impl Send for Mapping {}
+// SAFETY: as for Send; the methods only read the two fields.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `length` bytes of `fd`, shared.
+    pub fn new(fd: impl AsFd, length: usize, access: Access) -> OsResult<Self> {
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        // SAFETY: a new mapping at an address the kernel chooses; no existing memory is touched.
+        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, fd, 0) }
+            .context("mmap", || format!("{length} bytes of a segment"))?;
+        let start = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
+        Ok(Self { start, length })
+    }
+
+    /// Where it begins.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// How many bytes it has.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// The address `offset` bytes in, if `size` bytes from there lie within the mapping.
+    pub fn at(&self, offset: u64, size: u64) -> Option<NonNull<u8>> {
+        let end = offset.checked_add(size)?;
+        if end > self.length as u64 {
+            return None;
+        }
+        // SAFETY: offset ≤ end ≤ length, so the address is within, or one past the end of, the mapping.
+        Some(unsafe { self.start.add(offset as usize) })
+    }
+
+    /// Asks for huge pages under a range, now; `false` where the kernel has none to give. The range is shrunk to whole
+    /// huge pages. Works on memfds even where transparent huge pages are off for shared memory (kernel ≥ 6.1).
+    pub fn collapse(&self, offset: u64, size: u64) -> bool {
+        const HUGE: usize = 2 << 20;
+        const MADV_COLLAPSE: i32 = 25;
+        let Some(start) = self.at(offset, size) else { return false };
+        let first = (start.as_ptr() as usize).next_multiple_of(HUGE);
+        let end = (start.as_ptr() as usize + size as usize) & !(HUGE - 1);
+        if first >= end {
+            return false;
+        }
+        // SAFETY: the range lies within this mapping; collapsing changes the pages behind it, not their contents.
+        unsafe { libc::madvise(first as *mut _, end - first, MADV_COLLAPSE) == 0 }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that `new` mapped; nobody holds a reference into it beyond this owner's life.
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
+        debug_assert!(unmapped.is_ok(), "munmap of an own mapping cannot fail");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_mappings_of_a_segment_show_the_same_bytes() {
+        let fd = crate::memfd::create("crossdock-test", 4096).unwrap();
+        let writer = Mapping::new(&fd, 4096, Access::ReadWrite).unwrap();
+        let reader = Mapping::new(&fd, 4096, Access::Read).unwrap();
+        // SAFETY: both addresses are within live mappings of this test alone.
+        unsafe {
+            writer.start().as_ptr().write_volatile(7);
+            assert_eq!(reader.start().as_ptr().read_volatile(), 7);
+        }
+    }
+
+    #[test]
+    fn an_address_out_of_bounds_is_not_given() {
+        let fd = crate::memfd::create("crossdock-test", 4096).unwrap();
+        let mapping = Mapping::new(&fd, 4096, Access::Read).unwrap();
+        assert!(mapping.at(4088, 8).is_some());
+        assert!(mapping.at(4089, 8).is_none());
+        assert!(mapping.at(u64::MAX, 2).is_none());
+    }
+}

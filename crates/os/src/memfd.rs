@@ -1,0 +1,89 @@
+//! Segments of kernel memory: memfds that nobody can shrink, grow or unseal.
+
+use crate::error::{Context, OsError, OsResult};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+
+/// The seals that every segment carries. A peer that maps one can rely on its size for good: no SIGBUS by truncation.
+pub const SEGMENT_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// Makes a sealed segment of `size` bytes, all virtual: memory is taken when it is reserved or touched.
+///
+/// `name` shows up as `/memfd:name` in `/proc/PID/maps`, which is how `audit` knows whose it is.
+pub fn create(name: &str, size: u64) -> OsResult<OwnedFd> {
+    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .context("memfd_create", || name.into())?;
+    rustix::fs::ftruncate(&fd, size).context("ftruncate", || format!("{name} to {size} bytes"))?;
+    rustix::fs::fcntl_add_seals(&fd, SEGMENT_SEALS).context("F_ADD_SEALS", || name.into())?;
+    Ok(fd)
+}
+
+/// Checks a descriptor that came from elsewhere: is it a memfd of exactly this size that carries [`SEGMENT_SEALS`]?
+pub fn check(fd: impl AsFd, size: u64) -> OsResult<()> {
+    let seals = rustix::fs::fcntl_get_seals(&fd).context("F_GET_SEALS", || "a received segment".into())?;
+    let stat = rustix::fs::fstat(&fd).context("fstat", || "a received segment".into())?;
+    if !seals.contains(SEGMENT_SEALS) || u64::try_from(stat.st_size) != Ok(size) {
+        let found = format!(
+            "a received segment of {} bytes, seals {seals:?}, where {size} bytes sealed against shrinking and growing were promised",
+            stat.st_size
+        );
+        return Err(OsError::new("check", found, Errno::INVAL));
+    }
+    Ok(())
+}
+
+/// Takes memory for `length` bytes from `offset`, so that touching them can never end in SIGBUS.
+///
+/// A full node answers `NOSPC` or `NOMEM`; nothing is taken then that was not there before.
+pub fn reserve(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
+    loop {
+        match rustix::fs::fallocate(&fd, FallocateFlags::KEEP_SIZE, offset, length) {
+            Err(Errno::INTR) => {}
+            other => return other.context("fallocate", || format!("{length} bytes at {offset} of a segment")),
+        }
+    }
+}
+
+/// Gives the memory of a range back; it reads as zeros afterwards and must be reserved again before use.
+pub fn give_back(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
+    rustix::fs::fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length)
+        .context("fallocate", || format!("punching {length} bytes at {offset} out of a segment"))
+}
+
+/// How many bytes of memory the segment holds now.
+pub fn resident(fd: impl AsFd) -> OsResult<u64> {
+    let stat = rustix::fs::fstat(&fd).context("fstat", || "a segment".into())?;
+    Ok(u64::try_from(stat.st_blocks).unwrap_or(0) * 512)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_can_neither_shrink_nor_grow() {
+        let fd = create("crossdock-test", 8192).unwrap();
+        assert!(rustix::fs::ftruncate(&fd, 4096).is_err());
+        assert!(rustix::fs::ftruncate(&fd, 16384).is_err());
+        check(&fd, 8192).unwrap();
+        assert!(check(&fd, 4096).is_err());
+    }
+
+    #[test]
+    fn an_unsealed_memfd_is_refused() {
+        let fd = rustix::fs::memfd_create("crossdock-test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&fd, 4096).unwrap();
+        assert!(check(&fd, 4096).is_err());
+    }
+
+    #[test]
+    fn memory_is_taken_when_reserved_and_given_back_when_asked() {
+        let fd = create("crossdock-test", 1 << 20).unwrap();
+        assert_eq!(resident(&fd).unwrap(), 0);
+        reserve(&fd, 0, 65536).unwrap();
+        assert_eq!(resident(&fd).unwrap(), 65536);
+        give_back(&fd, 0, 65536).unwrap();
+        assert_eq!(resident(&fd).unwrap(), 0);
+    }
+}

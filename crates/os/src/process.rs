@@ -1,0 +1,84 @@
+//! Other processes: are they the ones they were, are they alive, and what is this one allowed.
+
+use crate::error::{Context, OsError, OsResult};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal};
+use std::sync::OnceLock;
+
+/// A pidfd of `pid`; `None` when there is no such process.
+pub fn open_pidfd(pid: i32) -> OsResult<Option<OwnedFd>> {
+    let Some(id) = Pid::from_raw(pid) else { return Ok(None) };
+    match rustix::process::pidfd_open(id, PidfdFlags::empty()) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(Errno::SRCH | Errno::INVAL) => Ok(None),
+        Err(errno) => Err(OsError::new("pidfd_open", format!("process {pid}"), errno)),
+    }
+}
+
+/// Is the process of this pidfd dead? (A zombie is.)
+pub fn is_dead(pidfd: impl AsFd) -> bool {
+    crate::event::wait_readable(pidfd, crate::Deadline::after(std::time::Duration::ZERO)).unwrap_or(true)
+}
+
+/// Sends a signal to exactly the process of this pidfd; a dead one is no error.
+pub fn send_signal(pidfd: impl AsFd, signal: Signal) -> OsResult<()> {
+    match rustix::process::pidfd_send_signal(pidfd, signal) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(errno) => Err(OsError::new("pidfd_send_signal", format!("{signal:?}"), errno)),
+    }
+}
+
+/// When a process was started, in clock ticks since boot: together with its number it names a process for good.
+pub fn start_time(pid: i32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the program's name in brackets and may hold anything; the 22nd field is the time.
+    let behind_name = &stat[stat.rfind(')')? + 1..];
+    behind_name.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// How many processors this thread may run on.
+pub fn processors() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize).max(1))
+}
+
+/// Lets the kernel send this process `signal` when its parent dies.
+///
+/// Racy by nature: a parent that died before the call sends nothing, so the caller compares its parent's number after.
+pub fn set_parent_death_signal(signal: Signal) -> OsResult<()> {
+    rustix::process::set_parent_process_death_signal(Some(signal)).context("PR_SET_PDEATHSIG", || format!("{signal:?}"))
+}
+
+/// Bytes of memory that could be given out now without swapping, by the kernel's estimate; 0 if it does not say.
+pub fn available_memory() -> u64 {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pidfd_tells_the_death_of_its_process() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pidfd = open_pidfd(child.id() as i32).unwrap().unwrap();
+        assert!(!is_dead(&pidfd));
+        assert!(start_time(child.id() as i32).unwrap() > 0);
+        send_signal(&pidfd, Signal::KILL).unwrap();
+        assert!(
+            crate::event::wait_readable(&pidfd, crate::Deadline::after(std::time::Duration::from_secs(10))).unwrap()
+        );
+        assert!(is_dead(&pidfd));
+        child.wait().unwrap();
+        assert!(open_pidfd(child.id() as i32).unwrap().is_none());
+    }
+
+    #[test]
+    fn this_machine_has_processors_and_memory() {
+        assert!(processors() >= 1);
+        assert!(available_memory() > 1 << 20);
+    }
+}

@@ -1,0 +1,235 @@
+//! Unix sockets that keep message boundaries and carry descriptors.
+
+use crate::error::{Context, OsError, OsResult};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::path::Path;
+
+/// The most descriptors that one message carries.
+pub const MAX_DESCRIPTORS: usize = 4;
+
+/// What a received message was.
+#[derive(Debug)]
+pub enum Received {
+    /// So many bytes of the buffer, and these descriptors.
+    Message(usize, Vec<OwnedFd>),
+    /// More bytes or more descriptors than fit. What did arrive was closed; drop the peer.
+    Truncated,
+    /// The peer is gone.
+    End,
+}
+
+/// Who is at the other end, by the kernel's word at the moment of `connect`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// Process id, in our namespace; 0 for a process that has none here.
+    pub pid: i32,
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+/// A listening socket at `path`; it must not exist. Non-blocking.
+pub fn listen(path: &Path) -> OsResult<OwnedFd> {
+    let named = || path.display().to_string();
+    let address = SocketAddrUnix::new(path).context("bind", named)?;
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None).context("socket", named)?;
+    rustix::net::bind(&socket, &address).context("bind", named)?;
+    rustix::net::listen(&socket, 4096).context("listen", named)?;
+    Ok(socket)
+}
+
+/// Connects to `path`. The connection is non-blocking; connecting itself answers at once or `AGAIN` when the backlog is full.
+pub fn connect(path: &Path) -> OsResult<OwnedFd> {
+    let named = || path.display().to_string();
+    let address = SocketAddrUnix::new(path).context("connect", named)?;
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None).context("socket", named)?;
+    rustix::net::connect(&socket, &address).context("connect", named)?;
+    Ok(socket)
+}
+
+/// The next waiting connection of a listening socket, non-blocking; `None` when there is none.
+pub fn accept(listener: impl AsFd) -> OsResult<Option<OwnedFd>> {
+    match rustix::net::accept_with(listener, FLAGS) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+        Err(errno) => Err(OsError::new("accept", "the listening socket", errno)),
+    }
+}
+
+/// Two sockets that are connected to each other, non-blocking.
+pub fn pair() -> OsResult<(OwnedFd, OwnedFd)> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
+        .context("socketpair", || "a pair".into())
+}
+
+/// Who is at the other end?
+pub fn peer(socket: impl AsFd) -> OsResult<Peer> {
+    let found = rustix::net::sockopt::socket_peercred(socket).context("SO_PEERCRED", || "a connection".into())?;
+    Ok(Peer { pid: found.pid.as_raw_nonzero().get(), uid: found.uid.as_raw(), gid: found.gid.as_raw() })
+}
+
+/// A pidfd of the process at the other end: it stays that process, whatever happens to its number. `None` where the
+/// kernel is older than 6.5.
+pub fn peer_pidfd(socket: impl AsFd) -> OsResult<Option<OwnedFd>> {
+    const SO_PEERPIDFD: i32 = 77;
+    let (mut fd, mut size): (RawFd, libc::socklen_t) = (-1, size_of::<RawFd>() as libc::socklen_t);
+    // SAFETY: the kernel writes one int to `fd`, whose size is given.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERPIDFD,
+            (&raw mut fd).cast(),
+            &raw mut size,
+        )
+    };
+    if answer == 0 && fd >= 0 {
+        // SAFETY: a descriptor that the kernel made for us just now.
+        return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
+    }
+    let error = OsError::last("SO_PEERPIDFD", "a connection");
+    // ENODATA and ESRCH: the peer was dead when asked. Only a kernel that does not know the option is no error.
+    if error.errno == Errno::NOPROTOOPT { Ok(None) } else { Err(error) }
+}
+
+/// Sends one message with up to [`MAX_DESCRIPTORS`] descriptors; `false` when the peer's buffer is full just now.
+pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> OsResult<bool> {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+    assert!(descriptors.len() <= MAX_DESCRIPTORS, "a message carries at most {MAX_DESCRIPTORS} descriptors");
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        let pushed = control.push(SendAncillaryMessage::ScmRights(descriptors));
+        assert!(pushed, "the buffer was made for as many");
+    }
+    loop {
+        let parts = [std::io::IoSlice::new(bytes)];
+        return match rustix::net::sendmsg(&socket, &parts, &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(Errno::INTR) => continue,
+            Err(errno) => Err(OsError::new("sendmsg", format!("{} bytes", bytes.len()), errno)),
+        };
+    }
+}
+
+/// Takes one waiting message into `buffer`; `None` when there is none just now. Descriptors are close-on-exec.
+///
+/// A message of no bytes cannot be told from the end and counts as such.
+pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<Received>> {
+    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    loop {
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [std::io::IoSliceMut::new(buffer)];
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let message = match rustix::net::recvmsg(&socket, &mut parts, &mut control, flags) {
+            Ok(message) => message,
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR) => continue,
+            Err(Errno::CONNRESET) => return Ok(Some(Received::End)),
+            Err(errno) => return Err(OsError::new("recvmsg", "a connection", errno)),
+        };
+        // Whatever arrived is owned from here on, so that nothing leaks when the message is refused.
+        let mut descriptors = Vec::new();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = part {
+                descriptors.extend(received);
+            }
+        }
+        // Padding of the control buffer may let one or two more through than were asked for.
+        let too_many = descriptors.len() > MAX_DESCRIPTORS;
+        if too_many || message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+            return Ok(Some(Received::Truncated));
+        }
+        if message.bytes == 0 {
+            return Ok(Some(Received::End));
+        }
+        return Ok(Some(Received::Message(message.bytes, descriptors)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_arrives_whole_with_its_descriptors() {
+        let (one, other) = pair().unwrap();
+        let memory = crate::memfd::create("crossdock-test", 4096).unwrap();
+        assert!(send(&one, b"hello", &[memory.as_fd(), memory.as_fd()]).unwrap());
+        let mut buffer = [0; 64];
+        let Some(Received::Message(5, descriptors)) = receive(&other, &mut buffer).unwrap() else { panic!() };
+        assert_eq!(&buffer[..5], b"hello");
+        assert_eq!(descriptors.len(), 2);
+        for fd in descriptors {
+            crate::memfd::check(&fd, 4096).unwrap();
+            assert!(rustix::io::fcntl_getfd(&fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+        }
+        assert!(receive(&other, &mut buffer).unwrap().is_none(), "nothing more is waiting");
+    }
+
+    #[test]
+    fn a_message_longer_than_the_buffer_is_told_apart() {
+        let (one, other) = pair().unwrap();
+        send(&one, &[1; 100], &[]).unwrap();
+        assert!(matches!(receive(&other, &mut [0; 64]).unwrap(), Some(Received::Truncated)));
+    }
+
+    #[test]
+    fn too_many_descriptors_are_told_apart_and_none_is_kept() {
+        let (one, other) = pair().unwrap();
+        let open_files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let fds: Vec<RawFd> = vec![one.as_raw_fd(); MAX_DESCRIPTORS + 2];
+        let before = open_files();
+        send_raw(&one, b"x", &fds);
+        assert!(matches!(receive(&other, &mut [0; 64]).unwrap(), Some(Received::Truncated)));
+        // Other tests of this process may open files meanwhile; a leak of five would stay.
+        assert!((0..100).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            open_files() <= before
+        }));
+    }
+
+    #[test]
+    fn the_end_of_the_peer_is_told() {
+        let (one, other) = pair().unwrap();
+        drop(one);
+        assert!(matches!(receive(&other, &mut [0; 64]).unwrap(), Some(Received::End)));
+        assert_eq!(send(&other, b"x", &[]).unwrap_err().errno, Errno::PIPE);
+    }
+
+    #[test]
+    fn the_kernel_names_the_peer() {
+        let (one, _other) = pair().unwrap();
+        assert_eq!(peer(&one).unwrap().pid, std::process::id() as i32);
+    }
+
+    /// Sends more descriptors than the safe function would.
+    fn send_raw(socket: &OwnedFd, bytes: &[u8], fds: &[RawFd]) {
+        let payload = size_of_val(fds);
+        // SAFETY: the two macros only compute sizes; the buffers live through the call.
+        unsafe {
+            let mut space = vec![0u64; libc::CMSG_SPACE(payload as u32) as usize / 8 + 1];
+            let mut part = libc::iovec { iov_base: bytes.as_ptr() as *mut _, iov_len: bytes.len() };
+            let mut header: libc::msghdr = std::mem::zeroed();
+            header.msg_iov = &raw mut part;
+            header.msg_iovlen = 1;
+            header.msg_control = space.as_mut_ptr().cast();
+            header.msg_controllen = libc::CMSG_SPACE(payload as u32) as usize;
+            let control = libc::CMSG_FIRSTHDR(&raw const header);
+            (*control).cmsg_level = libc::SOL_SOCKET;
+            (*control).cmsg_type = libc::SCM_RIGHTS;
+            (*control).cmsg_len = libc::CMSG_LEN(payload as u32) as usize;
+            std::ptr::copy_nonoverlapping(fds.as_ptr().cast(), libc::CMSG_DATA(control), payload);
+            assert!(libc::sendmsg(socket.as_raw_fd(), &raw const header, 0) >= 0);
+        }
+    }
+}
