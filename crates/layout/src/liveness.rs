@@ -70,9 +70,13 @@ mod tests {
     use std::mem::{offset_of, size_of};
 
     fn table() -> Box<LivenessTable> {
-        let table = Box::<LivenessTable>::new_zeroed();
-        // SAFETY: all fields are atomics and bytes, for which zero is a value.
-        let table = unsafe { table.assume_init() };
+        let table = Box::new(LivenessTable {
+            magic: AtomicU64::new(0),
+            version: AtomicU32::new(0),
+            epoch: AtomicU32::new(0),
+            _pad: [0; 48],
+            slots: [const { AtomicU64::new(0) }; MAX_MEMBERS],
+        });
         table.format();
         table
     }
