@@ -1,0 +1,192 @@
+//! What ports take and give: plain values, no behaviour but conversions.
+
+use std::time::Duration;
+
+use crossdock_layout::{Handle, MemberId, Status};
+
+use crate::{Error, Result};
+
+/// How long a call with timeout `None` waits.
+pub const DEFAULT_WAIT: Duration = Duration::from_secs(60);
+
+/// Most bytes that a message carries by itself.
+pub const INLINE_MAX: usize = 24;
+
+/// The two ends of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// Sends, and gets credits back.
+    Producer,
+    /// Receives, and releases.
+    Consumer,
+}
+
+/// Who may send, and who gets what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Pattern {
+    /// One producer, one consumer, in order.
+    #[default]
+    OneToOne,
+    /// One producer; each consumer (at most 31) sees each message from when it came on.
+    FanOut,
+    /// Up to 32 producers, one consumer; each producer's order is kept.
+    FanIn,
+    /// Up to 32 producers, up to 31 consumers; each message goes to one of them.
+    WorkQueue,
+}
+
+/// What a port is made with. All who open it must agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PortOptions {
+    /// Who may send, and who gets what.
+    pub pattern: Pattern,
+    /// Messages under way at most: a power of two, 1 to 4096.
+    pub capacity: u32,
+}
+
+impl Default for PortOptions {
+    fn default() -> Self {
+        Self { pattern: Pattern::OneToOne, capacity: 8 }
+    }
+}
+
+/// Up to [`INLINE_MAX`] bytes in the message itself. Derefs to the bytes that count.
+#[derive(Clone, Copy, Default)]
+pub struct Inline {
+    length: u32,
+    bytes: [u8; INLINE_MAX],
+}
+
+impl Inline {
+    /// A copy of `bytes`.
+    ///
+    /// # Errors
+    /// `INVALID` if there are more than [`INLINE_MAX`].
+    pub fn new(bytes: &[u8]) -> Result<Self> {
+        if bytes.len() > INLINE_MAX {
+            return Err(Error::new(
+                Status::Invalid,
+                format!(
+                    "a message carries at most {INLINE_MAX} bytes inline, not {}; put them into a region and send their handle",
+                    bytes.len()
+                ),
+            ));
+        }
+        let mut inline = Self { length: bytes.len() as u32, bytes: [0; INLINE_MAX] };
+        inline.bytes[..bytes.len()].copy_from_slice(bytes);
+        Ok(inline)
+    }
+}
+
+impl std::ops::Deref for Inline {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.length as usize]
+    }
+}
+
+impl std::fmt::Debug for Inline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl PartialEq for Inline {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Inline {}
+
+/// What travels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// The data; [`Handle::NONE`] for none. Wild at the receiver: `Region::load` checks it.
+    pub handle: Handle,
+    /// The sender's own: a step, a kind.
+    pub tag: u64,
+    /// Small data that needs no object.
+    pub inline: Inline,
+    /// Set by receive: which message of the port this is. Release needs it.
+    pub position: u64,
+}
+
+impl Message {
+    /// A message with this handle and tag.
+    #[must_use]
+    pub fn new(handle: Handle, tag: u64) -> Self {
+        Self { handle, tag, ..Self::default() }
+    }
+}
+
+/// How an end waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Waiting {
+    /// Spin while it pays and a processor is to spare, then sleep.
+    #[default]
+    Adaptive,
+    /// Spin until the deadline (for a processor of one's own).
+    Spin,
+    /// Sleep at once.
+    Block,
+}
+
+/// Counters of a port as a whole, over all members that it ever had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortStatistics {
+    /// Messages sent, by all producers.
+    pub messages: u64,
+    /// Messages released, by all consumers.
+    pub received: u64,
+    /// Bytes of data that changed hands, as told to `send_sized`, plus inline bytes.
+    pub bytes_handed_over: u64,
+    /// Bytes that had to be copied at an end, as told to `note_copied`.
+    pub bytes_copied: u64,
+    /// Time that producers waited for a cell.
+    pub producer_wait_ns: u64,
+    /// Time that consumers waited for a message.
+    pub consumer_wait_ns: u64,
+    /// Times that an end went to sleep.
+    pub sleeps: u64,
+    /// Times that an end woke another.
+    pub wakes: u64,
+    /// Messages delivered again because their consumer died or left.
+    pub redelivered: u64,
+    /// Messages that their producer died in the middle of writing.
+    pub voided: u64,
+    /// Messages in the ring right now.
+    pub under_way: u64,
+}
+
+/// One end's standing, for inspection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndInfo {
+    /// Which side.
+    pub end: End,
+    /// Who holds it.
+    pub member: MemberId,
+    /// The task's name, as the member wrote it.
+    pub task: String,
+    /// Does it live, as far as the daemon knows?
+    pub alive: bool,
+    /// Messages that went through this end.
+    pub messages: u64,
+    /// Time that it waited.
+    pub wait_ns: u64,
+    /// How long ago it was last seen at work.
+    pub last_seen: Duration,
+    /// Is it asleep, waiting, right now?
+    pub waiting: bool,
+}
+
+/// What goes on in a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortReport {
+    /// What it was made with.
+    pub options: PortOptions,
+    /// Its counters.
+    pub statistics: PortStatistics,
+    /// Who is at it.
+    pub ends: Vec<EndInfo>,
+}
