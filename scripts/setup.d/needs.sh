@@ -1,0 +1,86 @@
+# What each part needs: one line a need, with the probe that says whether it is there (whoever installed
+# it), Debian's and Ubuntu's package, and the reason. Sourced by scripts/setup.
+#
+# part          probe                              package             why
+needs_table() {
+    cat <<'TABLE'
+demo            cmd:g++                            build-essential     compiles the C++ task
+demo            cmd:make                           build-essential     runs the Makefile
+demo            cmd:cmake                          cmake               builds the C++ task through find_package(crossdock)
+demo            cmd:pkg-config                     pkg-config          finds libraries for the C++ parts
+demo            boost                              @boost              Boost >= 1.81 headers: map, set, list … in shared memory
+demo            venv                               python3-venv        two Python environments that cannot be one
+demo            file:/etc/ssl/certs/ca-certificates.crt ca-certificates   lets cargo and pip check whom they talk to
+test            cmd:gfortran                       gfortran            the Fortran module and its tests
+test            cmd:mpicc.openmpi                  libopenmpi-dev      handles over Open MPI
+test            cmd:mpirun.openmpi                 openmpi-bin         handles over Open MPI
+test            cmd:mpicc.mpich                    libmpich-dev        handles over MPICH
+test            cmd:mpirun.mpich                   mpich               handles over MPICH
+test            cmd:setpriv                        util-linux          runs tests as an ordinary user
+test            cmd:git                            git                 looks at what the checkout holds
+bench           cmd:mpicc.mpich                    libmpich-dev        the MPI data path to compare with
+bubblewrap      cmd:bwrap                          bubblewrap          container engine for everybody, no daemon
+podman          cmd:podman                         podman              container engine, with and without root
+podman          cmd:runc                           runc                the runtime that podman uses here (crun refuses hybrid cgroups)
+podman          cmd:newuidmap                      uidmap              podman without root maps user ids with it
+docker          cmd:dockerd                        docker.io           container engine
+docker          cmd:iptables                       iptables            dockerd will not start without it
+docker          cmd:ip                             iproute2            gives a private dockerd its own network namespace
+charliecloud    cmd:ch-run                         charliecloud        container engine of HPC sites
+TABLE
+}
+
+# The demo runs in bubblewrap where nothing better is there; the tests use every engine.
+parts_of() {
+    case $1 in
+        demo) echo demo; any_engine || echo bubblewrap ;;
+        test) echo demo test bubblewrap podman docker charliecloud ;;
+        bench) echo demo bench ;;
+        lint) echo demo ;;
+        *) echo demo "$1" ;;
+    esac
+}
+
+any_engine() { have bwrap || have podman || have ch-run; }
+
+gather_needs() {
+    local part wanted=" "
+    for part in "$@"; do wanted+="$(parts_of "$part" | tr '\n' ' ') "; done
+    NEEDS=()
+    local name probe package why
+    while read -r name probe package why; do
+        case $wanted in *" $name "*) NEEDS+=("$probe $package $why") ;; esac
+    done < <(needs_table)
+}
+
+probe() {
+    case $1 in
+        cmd:*) have "${1#cmd:}" ;;
+        file:*) [ -e "${1#file:}" ] ;;
+        boost) boost_is_new_enough ;;
+        venv) python_for_environments >/dev/null ;;
+    esac
+}
+
+boost_is_new_enough() {
+    local found
+    found=$(sed -n 's/^#define BOOST_VERSION \([0-9]*\).*/\1/p' /usr/include/boost/version.hpp 2>/dev/null)
+    [ "${found:-0}" -ge 108100 ]
+}
+
+# Lines "package why" of what is not there.
+missing_needs() {
+    local need probe package why
+    for need in "${NEEDS[@]}"; do
+        read -r probe package why <<<"$need"
+        probe "$probe" || echo "$package $why"
+    done
+}
+
+report_missing() {
+    local package why
+    while read -r package why; do
+        [ -z "$package" ] || say "missing: $package ($why)"
+    done < <(missing_needs)
+    cargo_is_new_enough || say "missing: a Rust toolchain >= $(rust_version)"
+}

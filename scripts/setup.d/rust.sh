@@ -1,0 +1,59 @@
+# A Rust toolchain as new as the workspace asks for: the one that is there, else the distribution's newest,
+# else rustup. Sourced by scripts/setup.
+
+rust_version() { sed -n 's/^rust-version = "\(.*\)"/\1/p' "$top/Cargo.toml"; }
+
+# The first cargo that is new enough, whether or not PATH has it.
+find_cargo() {
+    local cargo version
+    for cargo in "$(command -v cargo 2>/dev/null)" "${CARGO_HOME:-${HOME:-/root}/.cargo}/bin/cargo" /usr/bin/cargo; do
+        [ -n "$cargo" ] && [ -x "$cargo" ] || continue
+        version=$("$cargo" --version 2>/dev/null | cut -d' ' -f2) || continue
+        if [ -n "$version" ] && version_at_least "${version%%-*}" "$(rust_version)"; then
+            echo "$cargo"
+            return
+        fi
+    done
+    return 1
+}
+
+cargo_is_new_enough() { find_cargo >/dev/null; }
+
+# Debian 12 has 1.63 as "cargo" and a current one as "cargo-web"; Ubuntu numbers them (cargo-1.85).
+apt_cargo() {
+    local name best= best_version=0 version
+    for name in $(apt-cache pkgnames cargo 2>/dev/null | grep -E '^cargo(-web|-[0-9.]+)?$'); do
+        version=$(apt-cache policy "$name" | sed -n 's/^ *Candidate: //p')
+        if version_at_least "$version" "$(rust_version)" && version_at_least "$version" "$best_version"; then
+            best=$name best_version=$version
+        fi
+    done
+    [ -n "$best" ] && echo "$best"
+}
+
+provide_rust() {
+    cargo_is_new_enough && return
+    local package rustc
+    if can_install; then
+        refresh_apt
+        if package=$(apt_cargo); then
+            rustc=${package/cargo/rustc}
+            say "  $package, $rustc: crossdock is written in Rust >= $(rust_version)"
+            apt_install "$package" "$rustc"
+            cargo_is_new_enough && return
+        fi
+    fi
+    if have rustup; then
+        step "rustup toolchain install stable"
+        rustup toolchain install stable --profile minimal && cargo_is_new_enough && return
+    fi
+    if have curl && curl -fsSI --max-time 10 https://sh.rustup.rs >/dev/null 2>&1; then
+        step "rustup from its own site"
+        curl -fsS https://sh.rustup.rs | sh -s -- -y --profile minimal --no-modify-path
+        cargo_is_new_enough && return
+    fi
+    package=$(apt_cargo || echo cargo-web)
+    die "no Rust toolchain >= $(rust_version). An administrator has to run:
+    apt-get install --no-install-recommends $package ${package/cargo/rustc}
+or install one for yourself with rustup (https://rustup.rs)"
+}

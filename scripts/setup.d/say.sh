@@ -1,0 +1,24 @@
+# Output and small helpers shared by the set-up's parts. Sourced, never run.
+
+say() { printf '%s\n' "$*"; }
+step() { printf '\033[1m==>\033[0m %s\n' "$*"; }
+warn() { printf 'warning: %s\n' "$*" >&2; }
+die() {
+    printf 'error: %s\n' "$*" >&2
+    exit 1
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Daemons and setuid helpers live in sbin, which an ordinary user's PATH leaves out on Debian.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+# version_at_least 1.85.0 1.85 → true. Plain numbers only.
+version_at_least() {
+    [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
+}
+
+# A hash of files' contents and of further words: what a stamp holds.
+fingerprint() {
+    { [ $# -eq 0 ] || cat "$@" 2>/dev/null; } | sha256sum | cut -d' ' -f1
+}
