@@ -414,7 +414,7 @@ typedef enum crossdock_end {
 
 typedef enum crossdock_pattern {
     CROSSDOCK_ONE_TO_ONE = 0, /* one producer, one consumer; order kept */
-    CROSSDOCK_FAN_OUT = 1,    /* one producer; each consumer sees each message */
+    CROSSDOCK_FAN_OUT = 1,    /* one producer; each consumer sees each message sent since it came (at most 31) */
     CROSSDOCK_FAN_IN = 2,     /* many producers, one consumer; each producer's order kept */
     CROSSDOCK_WORK_QUEUE = 3  /* many producers, many consumers; each message goes to one of them */
 } crossdock_pattern;
@@ -430,9 +430,9 @@ typedef struct crossdock_port_options {
 typedef struct crossdock_message {
     crossdock_handle handle;                    /* the data; {0, 0} for none */
     uint64_t tag;                               /* yours: step, kind .. */
-    uint64_t position;                          /* set by receive: which message of the port this is */
+    uint64_t position;                          /* set by receive: which message of the port; release needs it */
     uint32_t inline_length;                     /* bytes of inline_bytes that count */
-    uint32_t reserved;                          /* set by receive, needed by release: leave it alone */
+    uint32_t reserved;                          /* 0 */
     uint8_t inline_bytes[CROSSDOCK_INLINE_MAX]; /* yours: small data that needs no object */
 } crossdock_message;
 
@@ -468,9 +468,9 @@ crossdock_status crossdock_port_wait_peer(crossdock_port *port, int64_t timeout_
 crossdock_status crossdock_port_send(crossdock_port *port, const crossdock_message *message, uint64_t bytes,
                                      int64_t timeout_ms);
 
-/* Producer: wait for the place that the next send will use, and learn which handle was in it: its object is not being
- * read any more and may be written again. {0, 0} when the place has never been used, i.e. on the first lap.
- * The next send of this thread then does not wait. Errors as crossdock_port_send. */
+/* Producer: wait until the next send finds a place, and get back a handle whose message was released: nobody reads its
+ * object any more, it may be written again. Each handle comes back once, oldest first. {0, 0}: there is a place, and no
+ * handle waits to come back (at first, or when messages carried none). Errors as crossdock_port_send. */
 crossdock_status crossdock_port_reclaim(crossdock_port *port, int64_t timeout_ms, crossdock_handle *handle);
 
 /* Receive; waits for a message. With CROSSDOCK_NO_WAIT and none there: NOT_YET. The message stays yours until it is
@@ -492,17 +492,31 @@ crossdock_status crossdock_port_arm(crossdock_port *port, int *ready);
 crossdock_status crossdock_port_disarm(crossdock_port *port);
 
 typedef struct crossdock_port_statistics {
-    uint64_t messages;          /* sent on the port, by all producers */
-    uint64_t received;          /* released by consumers */
-    uint64_t bytes_handed_over; /* as given to send */
-    uint64_t bytes_copied;      /* as told by crossdock_port_note_copied */
-    uint64_t producer_wait_ns;  /* spent waiting for a place */
-    uint64_t consumer_wait_ns;  /* spent waiting for a message */
-    uint64_t unused[2];         /* 0 */
+    uint64_t messages;          /* sent, by all producers */
+    uint64_t received;          /* released, by all consumers */
+    uint64_t bytes_handed_over; /* as told to send, plus inline bytes */
+    uint64_t bytes_copied;      /* as told to crossdock_port_note_copied */
+    uint64_t producer_wait_ns;  /* time that producers waited for a place */
+    uint64_t consumer_wait_ns;  /* time that consumers waited for a message */
+    uint64_t sleeps;            /* times that an end went to sleep */
+    uint64_t wakes;             /* times that an end woke another */
+    uint64_t redelivered;       /* messages delivered again because their consumer died or left */
+    uint64_t voided;            /* messages in the middle of whose writing their producer died */
+    uint64_t under_way;         /* messages in the port right now */
+    uint64_t unused;            /* 0 */
 } crossdock_port_statistics;
 
 /* Of the port as a whole, not of this end. They live in shared memory: a lying member can falsify them. */
 crossdock_status crossdock_port_statistics_get(crossdock_port *port, crossdock_port_statistics *statistics);
+
+/* How this end waits. Adaptive unless told: spin while it pays and a processor is to spare, then sleep. */
+typedef enum crossdock_waiting {
+    CROSSDOCK_WAIT_ADAPTIVE = 0,
+    CROSSDOCK_WAIT_SPIN = 1, /* until the deadline; for a processor of one's own */
+    CROSSDOCK_WAIT_BLOCK = 2 /* sleep at once */
+} crossdock_waiting;
+
+crossdock_status crossdock_port_set_waiting(crossdock_port *port, crossdock_waiting waiting);
 
 /* Say that `bytes` had to be copied at this end, e.g. out of a buffer that is not in a region. */
 crossdock_status crossdock_port_note_copied(crossdock_port *port, uint64_t bytes);
