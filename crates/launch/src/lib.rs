@@ -1,1 +1,15 @@
 //! Workflow file, container engines, supervision.
+//!
+//! [`file`] reads and checks a workflow; [`engine`] turns a task into a command line of a container engine; [`run`]
+//! starts the tasks, watches them and cleans up. The library prints nothing but what [`run`] is asked to show.
+
+pub mod file;
+
+/// Feeds arbitrary bytes to the workflow file's reader; the result does not matter, that it returns does.
+pub fn fuzz_workflow(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Err(problems) = file::parse(std::path::Path::new("/nowhere/workflow.yaml"), text) {
+        // Printing is part of what must hold for any input.
+        let _ = problems.to_string();
+    }
+}

@@ -1,0 +1,153 @@
+//! The one table of keys. The reader gets its "unknown key" hints from it, `schema` writes the editors' JSON schema
+//! from it, and a test keeps the committed schema equal.
+
+/// What a key's value looks like.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// A name as `crossdock_layout::name` allows.
+    Name,
+    /// Any text (numbers and booleans are taken as they are written).
+    Text,
+    /// A list of texts, or one text for the shell.
+    Command,
+    /// A size with a unit.
+    Size,
+    /// A whole number in a range.
+    Count(u32, u32),
+    /// A count, or a list of processor numbers.
+    Processors,
+    /// `true` or `false`.
+    Flag,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// One name or a list of names of tasks.
+    Names,
+    /// Text → text.
+    Texts,
+    /// Name → one of these words, or a list of them.
+    Words(&'static [&'static str]),
+    /// A mapping with these keys.
+    Section(&'static [Key]),
+    /// Name → mapping with these keys.
+    Sections(&'static [Key]),
+    /// A list of mappings with these keys.
+    List(&'static [Key]),
+}
+
+/// One key of one mapping.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// As written in the file.
+    pub name: &'static str,
+    /// What its value looks like.
+    pub kind: Kind,
+    /// Has to be there.
+    pub required: bool,
+    /// One sentence for the editor.
+    pub doc: &'static str,
+}
+
+const fn key(name: &'static str, kind: Kind, doc: &'static str) -> Key {
+    Key { name, kind, required: false, doc }
+}
+
+const fn required(name: &'static str, kind: Kind, doc: &'static str) -> Key {
+    Key { name, kind, required: true, doc }
+}
+
+/// The engines, by the names that the file and `--engine` use.
+pub const ENGINES: &[&str] = &["auto", "process", "bubblewrap", "podman", "docker", "charliecloud", "apptainer"];
+/// What a task may do with a region.
+pub const REGION_RIGHTS: &[&str] = &["create", "write", "read"];
+/// What a task does with a port.
+pub const PORT_RIGHTS: &[&str] = &["produce", "consume"];
+/// How a port shares its messages out.
+pub const PATTERNS: &[&str] = &["one-to-one", "fan-out", "fan-in", "work-queue"];
+/// Which network a task sees.
+pub const NETWORKS: &[&str] = &["none", "host"];
+
+/// The file's top.
+pub const TOP: &[Key] = &[
+    required("workflow", Kind::Name, "The workflow's name; its regions and ports live under it."),
+    key(
+        "memory",
+        Kind::Size,
+        "Most memory that the workflow's regions and ports may take together. Default: what the node has.",
+    ),
+    key(
+        "engine",
+        Kind::Word(ENGINES),
+        "Container engine, unless `--engine` says otherwise. Default: auto, the first that works.",
+    ),
+    key("grace", Kind::Count(0, 600), "Seconds between SIGTERM and SIGKILL when tasks are stopped. Default: 5."),
+    required("tasks", Kind::Sections(TASK), "The tasks, by name."),
+    key("ports", Kind::Sections(PORT), "Settings of ports that differ from the defaults."),
+    key("regions", Kind::Sections(REGION), "Settings of regions."),
+];
+
+/// A task.
+pub const TASK: &[Key] = &[
+    key(
+        "root",
+        Kind::Text,
+        "Folder that is the task's file system, read-only; relative to this file. Neither root nor image: the host's files.",
+    ),
+    key("image", Kind::Text, "Image of podman, docker or apptainer, as `name:tag`."),
+    required(
+        "command",
+        Kind::Command,
+        "Program and arguments as a list (no shell, nothing to quote); one text is run by `/bin/sh -c`.",
+    ),
+    key("mounts", Kind::List(MOUNT), "Folders or files of the host that the task sees."),
+    key(
+        "workdir",
+        Kind::Text,
+        "Folder in the task's file system that the command starts in. Default: `/`, or this file's folder with the process engine.",
+    ),
+    key(
+        "environment",
+        Kind::Texts,
+        "Environment variables. Nothing else of the launcher's environment is handed on to containers.",
+    ),
+    key(
+        "ranks",
+        Kind::Count(1, 1024),
+        "How many copies to start; each finds its number in CROSSDOCK_RANK. Default: 1.",
+    ),
+    key("processors", Kind::Processors, "How many processors the task gets, or a list of their numbers."),
+    key("memory", Kind::Size, "Most private memory that one rank of the task may use."),
+    key("user", Kind::Text, "`me` (default: who started the run), `root`, or `uid` or `uid:gid`, in the container."),
+    key("network", Kind::Word(NETWORKS), "`none` (default: only loopback) or `host`."),
+    key("after", Kind::Names, "Tasks that must have ended well before this one starts."),
+    key(
+        "regions",
+        Kind::Words(REGION_RIGHTS),
+        "What the task may do with which regions: create, write or read. A name may end in `*`.",
+    ),
+    key("ports", Kind::Words(PORT_RIGHTS), "Which ports the task produces or consumes."),
+    key("process", Kind::Section(PROCESS), "What is different when the engine is `process` (no container)."),
+];
+
+/// A mount of a task.
+pub const MOUNT: &[Key] = &[
+    required("host", Kind::Text, "Folder or file of the host; relative to this file."),
+    required("task", Kind::Text, "Where the task sees it; absolute."),
+    key("write", Kind::Flag, "May the task write there? Default: false."),
+];
+
+/// A task's differences without a container.
+pub const PROCESS: &[Key] = &[
+    key("command", Kind::Command, "Replaces the task's command."),
+    key("workdir", Kind::Text, "Replaces the task's workdir; relative to this file."),
+    key("environment", Kind::Texts, "Added to the task's environment."),
+];
+
+/// A port's settings.
+pub const PORT: &[Key] = &[
+    key("pattern", Kind::Word(PATTERNS), "How messages are shared out. Default: one-to-one."),
+    key("capacity", Kind::Count(1, 4096), "Messages under way at most; a power of two. Default: 8."),
+];
+
+/// A region's settings.
+pub const REGION: &[Key] =
+    &[key("size", Kind::Size, "Capacity. A region that no task creates is made by the launcher with this size.")];

@@ -1,0 +1,71 @@
+//! The workflow file: text → checked [`Workflow`], or [`Problems`] with places and mends.
+
+mod check;
+mod keys;
+mod problem;
+mod reader;
+mod schema;
+mod sections;
+mod suggest;
+mod tree;
+pub mod units;
+mod workflow;
+
+use std::path::Path;
+
+pub use keys::ENGINES;
+pub use problem::{Position, Problem, Problems};
+pub use reader::clip;
+pub use schema::text as schema_text;
+pub use suggest::nearest;
+pub use workflow::*;
+
+use reader::{Item, Notes};
+
+/// Reads and checks a file.
+///
+/// # Errors
+/// Everything that is wrong with it, not only the first.
+pub fn read(file: &Path) -> Result<Workflow, Problems> {
+    let unreadable = |what: String, mend: &str| {
+        let problem = Problem { position: Position::default(), key: String::new(), what, mend: mend.into() };
+        Problems::new(file, "", vec![problem])
+    };
+    // A size check before reading: a device or a huge file must not fill the memory.
+    let bytes = match std::fs::metadata(file) {
+        Err(e) => return Err(unreadable(format!("cannot be read: {e}"), "give the path of a workflow file")),
+        Ok(m) if m.is_dir() => {
+            return Err(unreadable("is a folder".into(), "give the path of the workflow file in it"));
+        }
+        Ok(m) if m.len() > tree::TEXT_MAX as u64 => {
+            return Err(unreadable(format!("has {} bytes", m.len()), "is this a workflow file?"));
+        }
+        Ok(_) => {
+            std::fs::read(file).map_err(|e| unreadable(format!("cannot be read: {e}"), "check its permissions"))?
+        }
+    };
+    let text = String::from_utf8(bytes).map_err(|e| {
+        let what = format!("is not UTF-8 text (byte {})", e.utf8_error().valid_up_to());
+        unreadable(what, "save it as UTF-8")
+    })?;
+    parse(file, &text)
+}
+
+/// Checks a text as if it were that file's.
+///
+/// # Errors
+/// Everything that is wrong with it, not only the first.
+pub fn parse(file: &Path, text: &str) -> Result<Workflow, Problems> {
+    let root = tree::parse(text).map_err(|p| Problems::new(file, text, vec![p]))?;
+    let notes = Notes::default();
+    let top = Item { node: root, path: String::new(), notes: &notes };
+    let mut workflow = sections::workflow(&top, file);
+    if let Some(workflow) = &mut workflow {
+        check::check(workflow, &notes);
+    }
+    let list = notes.take();
+    match workflow {
+        Some(workflow) if list.is_empty() => Ok(workflow),
+        _ => Err(Problems::new(file, text, list)),
+    }
+}

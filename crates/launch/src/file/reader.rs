@@ -1,0 +1,240 @@
+//! Typed access to a tree's mappings; what does not fit becomes a problem, and reading goes on.
+
+use std::cell::RefCell;
+
+use super::keys::Key;
+use super::problem::{Position, Problem};
+use super::suggest::nearest;
+use super::tree::{Node, Value};
+use super::units;
+
+/// Where problems gather.
+#[derive(Default)]
+pub struct Notes(RefCell<Vec<Problem>>);
+
+impl Notes {
+    /// Adds one.
+    pub fn add(&self, position: Position, key: &str, what: impl Into<String>, mend: impl Into<String>) {
+        self.0.borrow_mut().push(Problem { position, key: key.to_owned(), what: what.into(), mend: mend.into() });
+    }
+
+    /// All so far.
+    pub fn take(&self) -> Vec<Problem> {
+        std::mem::take(&mut self.0.borrow_mut())
+    }
+}
+
+/// A value with its path (for messages).
+#[derive(Clone)]
+pub struct Item<'n> {
+    pub(crate) node: Node,
+    pub(crate) path: String,
+    pub(crate) notes: &'n Notes,
+}
+
+/// A mapping whose keys are those of a table.
+pub struct Section<'n> {
+    entries: Vec<(&'static str, Item<'n>)>,
+}
+
+impl<'n> Section<'n> {
+    /// The value of a key, if it is there.
+    pub fn get(&self, name: &'static str) -> Option<Item<'n>> {
+        self.entries.iter().find(|(n, _)| *n == name).map(|(_, item)| item.clone())
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+impl<'n> Item<'n> {
+    /// Where it is.
+    pub fn position(&self) -> Position {
+        self.node.position
+    }
+
+    /// Adds a problem at this place.
+    pub fn wrong(&self, what: impl Into<String>, mend: impl Into<String>) {
+        self.notes.add(self.node.position, &self.path, what, mend);
+    }
+
+    fn expected(&self, what: &str, mend: &str) {
+        self.wrong(format!("{what} is expected, {} is there", self.node.kind()), mend);
+    }
+
+    fn child(&self, name: &str, node: &Node) -> Item<'n> {
+        Item { node: node.clone(), path: join(&self.path, name), notes: self.notes }
+    }
+
+    /// Reads a mapping by a table: unknown keys are problems (with the nearest known one), and so are missing ones.
+    pub fn section(&self, keys: &'static [Key]) -> Option<Section<'n>> {
+        let Value::Map(map) = &*self.node.value else {
+            self.expected("a mapping", &format!("indent keys under it: {}", list(keys.iter().map(|k| k.name))));
+            return None;
+        };
+        let mut entries = Vec::new();
+        for (key, node) in map {
+            match keys.iter().find(|k| k.name == key.name) {
+                Some(known) => entries.push((known.name, self.child(known.name, node))),
+                None => {
+                    let mend = match nearest(&key.name, keys.iter().map(|k| k.name)) {
+                        Some(near) => format!("did you mean `{near}`?"),
+                        None => format!("known keys here: {}", list(keys.iter().map(|k| k.name))),
+                    };
+                    self.notes.add(key.position, &join(&self.path, &clip(&key.name)), "unknown key", mend);
+                }
+            }
+        }
+        for key in keys.iter().filter(|k| k.required && !entries.iter().any(|(n, _)| *n == k.name)) {
+            let mend = format!("add `{}:` — {}", key.name, lower(key.doc));
+            self.notes.add(self.node.position, &self.path, format!("`{}` is missing", key.name), mend);
+        }
+        Some(Section { entries })
+    }
+
+    /// A mapping from names of the user's choice.
+    pub fn entries(&self) -> Vec<(String, Item<'n>)> {
+        match &*self.node.value {
+            Value::Map(map) => map
+                .iter()
+                .map(|(key, node)| {
+                    let mut item = self.child(&clip(&key.name), node);
+                    // A message about an entry points at its name, which is where its reader looks.
+                    if item.node.is_null() {
+                        item.node.position = key.position;
+                    }
+                    (key.name.clone(), item)
+                })
+                .collect(),
+            _ => {
+                self.expected("a mapping", "write `name: value` lines under it");
+                Vec::new()
+            }
+        }
+    }
+
+    /// A list.
+    pub fn list(&self) -> Vec<Item<'n>> {
+        match &*self.node.value {
+            Value::List(items) => items.iter().enumerate().map(|(i, n)| self.child(&i.to_string(), n)).collect(),
+            _ => {
+                self.expected("a list", "write `- item` lines under it, or `[a, b]`");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Is it a mapping with nothing in it?
+    pub fn is_empty_map(&self) -> bool {
+        matches!(&*self.node.value, Value::Map(m) if m.is_empty())
+    }
+
+    /// Is it a list?
+    pub fn is_list(&self) -> bool {
+        matches!(&*self.node.value, Value::List(_))
+    }
+
+    /// Text; a number or boolean counts as it is written.
+    pub fn text(&self) -> Option<String> {
+        match &*self.node.value {
+            Value::Scalar { text, .. } if !self.node.is_null() => {
+                if text.contains('\0') {
+                    self.wrong("the text holds a zero byte", "remove it");
+                    return None;
+                }
+                Some(text.clone())
+            }
+            _ => {
+                self.expected("text", "write a word or a quoted text");
+                None
+            }
+        }
+    }
+
+    /// A size in bytes, at least 1.
+    pub fn size(&self) -> Option<u64> {
+        let Value::Scalar { text, .. } = &*self.node.value else {
+            self.expected("a size", "write a number and a unit: `512 MiB`, `1 GiB`");
+            return None;
+        };
+        match units::size(text) {
+            Ok(0) => {
+                self.wrong("a size of 0", "leave the key out for no limit, or write how much");
+                None
+            }
+            Ok(bytes) => Some(bytes),
+            Err((what, mend)) => {
+                self.wrong(clip(&what), mend);
+                None
+            }
+        }
+    }
+
+    /// A whole number in a range.
+    pub fn count(&self, low: u32, high: u32) -> Option<u32> {
+        let number = match &*self.node.value {
+            Value::Scalar { text, .. } => text.parse::<i64>().ok(),
+            _ => None,
+        };
+        match number {
+            Some(n) if n >= i64::from(low) && n <= i64::from(high) => u32::try_from(n).ok(),
+            Some(n) => {
+                self.wrong(
+                    format!("{n} is not in {low} … {high}"),
+                    format!("write a whole number from {low} to {high}"),
+                );
+                None
+            }
+            None => {
+                self.expected("a whole number", &format!("write one from {low} to {high}"));
+                None
+            }
+        }
+    }
+
+    /// True or false, spelled so.
+    pub fn flag(&self) -> Option<bool> {
+        match &*self.node.value {
+            Value::Scalar { text, plain: true } if text == "true" => Some(true),
+            Value::Scalar { text, plain: true } if text == "false" => Some(false),
+            _ => {
+                self.expected("true or false", "write `true` or `false`");
+                None
+            }
+        }
+    }
+
+    /// One of a few words.
+    pub fn word(&self, words: &'static [&'static str]) -> Option<&'static str> {
+        let text = self.text()?;
+        let found = words.iter().find(|w| **w == text).copied();
+        if found.is_none() {
+            let mend = match nearest(&text, words.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("one of: {}", list(words.iter().copied())),
+            };
+            self.wrong(format!("`{}` is not known here", clip(&text)), mend);
+        }
+        found
+    }
+}
+
+/// Words with commas.
+pub fn list<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// The beginning of a long text: messages stay readable and hold no control characters.
+pub fn clip(text: &str) -> String {
+    let mut clipped: String = text.chars().map(|c| if c.is_control() { '·' } else { c }).take(60).collect();
+    if text.chars().count() > 60 {
+        clipped.push('…');
+    }
+    clipped
+}
+
+fn lower(doc: &str) -> String {
+    let mut chars = doc.trim_end_matches('.').chars();
+    chars.next().map(|c| c.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}

@@ -1,0 +1,203 @@
+//! YAML text → a tree in which every value knows its line and column.
+//!
+//! The parser is saphyr's, whose events carry positions. Bounds are ours: depth, number of values and size of the
+//! text, so that a hostile file costs an error and not the memory. Aliases share the value they name (no copying), and
+//! the readers above walk a fixed depth, so nested aliases cannot blow up.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Span};
+
+use super::problem::{Position, Problem};
+
+/// The largest text that is read.
+pub const TEXT_MAX: usize = 1 << 20;
+const DEPTH_MAX: usize = 32;
+const VALUES_MAX: usize = 100_000;
+
+/// A value with its place.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Where the value begins.
+    pub position: Position,
+    /// What it is.
+    pub value: Rc<Value>,
+}
+
+/// A YAML value.
+#[derive(Debug)]
+pub enum Value {
+    /// Text as written (or unescaped, if quoted); `plain` when it had no quotes and may mean a number or a boolean.
+    Scalar {
+        /// The text.
+        text: String,
+        /// No quotes, no block style.
+        plain: bool,
+    },
+    /// A list.
+    List(Vec<Node>),
+    /// A mapping in the order of the file; keys are text.
+    Map(Vec<(Key, Node)>),
+}
+
+/// A key of a mapping.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// Its text.
+    pub name: String,
+    /// Its place.
+    pub position: Position,
+}
+
+impl Node {
+    /// `null`, `~` or nothing at all.
+    pub fn is_null(&self) -> bool {
+        matches!(&*self.value, Value::Scalar { text, plain: true } if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
+    }
+
+    /// What kind of value this is, for messages.
+    pub fn kind(&self) -> &'static str {
+        match &*self.value {
+            _ if self.is_null() => "nothing",
+            Value::List(_) => "a list",
+            Value::Map(_) => "a mapping",
+            Value::Scalar { text, plain: true } if matches!(text.as_str(), "true" | "false") => "true or false",
+            Value::Scalar { text, plain: true } if text.parse::<f64>().is_ok() => "a number",
+            Value::Scalar { .. } => "text",
+        }
+    }
+}
+
+fn place(span: Span) -> Position {
+    Position { line: span.start.line(), column: span.start.col() + 1 }
+}
+
+fn problem(position: Position, what: impl Into<String>, mend: impl Into<String>) -> Problem {
+    Problem { position, key: String::new(), what: what.into(), mend: mend.into() }
+}
+
+/// Reads exactly one document.
+pub fn parse(text: &str) -> Result<Node, Problem> {
+    if text.len() > TEXT_MAX {
+        let what = format!("the file has {} bytes, more than {TEXT_MAX}", text.len());
+        return Err(problem(Position::default(), what, "is this a workflow file? put data elsewhere"));
+    }
+    let mut builder = Builder { parser: Parser::new_from_str(text), anchors: HashMap::new(), values: 0 };
+    loop {
+        let (event, span) = builder.next()?;
+        match event {
+            Event::StreamStart | Event::DocumentStart(_) | Event::Nothing => {}
+            Event::StreamEnd | Event::DocumentEnd => {
+                return Err(problem(
+                    place(span),
+                    "the file is empty",
+                    "write `workflow:` and `tasks:`; docs/workflow-file.md has an example",
+                ));
+            }
+            other => {
+                let root = builder.build(other, span, 0)?;
+                return builder.finish(root);
+            }
+        }
+    }
+}
+
+struct Builder<'t> {
+    parser: Parser<'t, saphyr_parser::StrInput<'t>>,
+    anchors: HashMap<usize, Node>,
+    values: usize,
+}
+
+impl<'t> Builder<'t> {
+    fn next(&mut self) -> Result<(Event<'t>, Span), Problem> {
+        match self.parser.next_event() {
+            Some(Ok(pair)) => Ok(pair),
+            Some(Err(e)) => {
+                let at = Position { line: e.marker().line(), column: e.marker().col() + 1 };
+                let mend = "check indentation, colons, quotes and brackets here and in the line above";
+                Err(problem(at, format!("not YAML: {}", e.info()), mend))
+            }
+            None => Err(problem(Position::default(), "the file ends in the middle", "complete it")),
+        }
+    }
+
+    fn finish(mut self, root: Node) -> Result<Node, Problem> {
+        loop {
+            match self.next()? {
+                (Event::DocumentEnd | Event::Nothing, _) => {}
+                (Event::StreamEnd, _) => return Ok(root),
+                (_, span) => {
+                    return Err(problem(
+                        place(span),
+                        "a second document begins",
+                        "one file holds one workflow: remove `---` and what follows",
+                    ));
+                }
+            }
+        }
+    }
+
+    fn build(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Node, Problem> {
+        let position = place(span);
+        self.values += 1;
+        if depth > DEPTH_MAX || self.values > VALUES_MAX {
+            return Err(problem(position, "nested too deeply or too long", "a workflow file needs neither"));
+        }
+        let (value, anchor) = match event {
+            Event::Scalar(text, style, anchor, _) => {
+                (Value::Scalar { text: text.into_owned(), plain: style == ScalarStyle::Plain }, anchor)
+            }
+            Event::SequenceStart(anchor, _) => (Value::List(self.list(depth)?), anchor),
+            Event::MappingStart(anchor, _) => (Value::Map(self.map(depth)?), anchor),
+            Event::Alias(id) => {
+                return self.anchors.get(&id).map(|n| Node { position, value: n.value.clone() }).ok_or_else(|| {
+                    problem(
+                        position,
+                        "an alias names something that is not complete here",
+                        "define the anchor (`&name`) before its alias (`*name`)",
+                    )
+                });
+            }
+            other => return Err(problem(position, format!("unexpected {other:?}"), "check the indentation")),
+        };
+        let node = Node { position, value: Rc::new(value) };
+        if anchor != 0 {
+            self.anchors.insert(anchor, node.clone());
+        }
+        Ok(node)
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Vec<Node>, Problem> {
+        let mut items = Vec::new();
+        loop {
+            match self.next()? {
+                (Event::SequenceEnd, _) => return Ok(items),
+                (event, span) => items.push(self.build(event, span, depth + 1)?),
+            }
+        }
+    }
+
+    fn map(&mut self, depth: usize) -> Result<Vec<(Key, Node)>, Problem> {
+        let mut entries: Vec<(Key, Node)> = Vec::new();
+        let mut seen: HashMap<String, Position> = HashMap::new();
+        loop {
+            let (event, span) = self.next()?;
+            if matches!(event, Event::MappingEnd) {
+                return Ok(entries);
+            }
+            let key_node = self.build(event, span, depth + 1)?;
+            let Value::Scalar { text, .. } = &*key_node.value else {
+                return Err(problem(key_node.position, format!("a key is {}", key_node.kind()), "keys are plain text"));
+            };
+            if let Some(first) = seen.insert(text.clone(), key_node.position) {
+                let what = format!("`{text}` is there twice (first in line {})", first.line);
+                return Err(problem(key_node.position, what, "keep one of the two"));
+            }
+            let key = Key { name: text.clone(), position: key_node.position };
+            let (event, span) = self.next()?;
+            let value = self.build(event, span, depth + 1)?;
+            entries.push((key, value));
+        }
+    }
+}

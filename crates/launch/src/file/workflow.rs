@@ -1,0 +1,173 @@
+//! A workflow as the file describes it, with the places that later messages point at.
+
+use std::path::PathBuf;
+
+use super::problem::Position;
+
+/// A checked workflow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workflow {
+    /// The file; relative paths in it count from its folder.
+    pub file: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// Quota in bytes; `None` = the node's.
+    pub memory: Option<u64>,
+    /// The engine that the file asks for.
+    pub engine: Option<&'static str>,
+    /// Seconds between SIGTERM and SIGKILL.
+    pub grace_s: u32,
+    /// Tasks in the order of the file.
+    pub tasks: Vec<Task>,
+    /// Every port that a task or the file names.
+    pub ports: Vec<Port>,
+    /// Every region that the file gives settings for.
+    pub regions: Vec<Region>,
+}
+
+/// A task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    /// Its name.
+    pub name: String,
+    /// Where it begins in the file.
+    pub position: Position,
+    /// Where its file system comes from.
+    pub files: Files,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Extra folders.
+    pub mounts: Vec<Mount>,
+    /// Start folder in the task's file system.
+    pub workdir: Option<String>,
+    /// Environment, in the order of the file.
+    pub environment: Vec<(String, String)>,
+    /// Copies.
+    pub ranks: u32,
+    /// Processors.
+    pub processors: Processors,
+    /// Private memory of one rank, in bytes.
+    pub memory: Option<u64>,
+    /// Who it runs as.
+    pub user: User,
+    /// Sees the host's network.
+    pub host_network: bool,
+    /// Starts after these have ended well.
+    pub after: Vec<String>,
+    /// Rights on regions.
+    pub regions: Vec<RegionRight>,
+    /// Ends of ports.
+    pub ports: Vec<PortRight>,
+    /// What is different without a container.
+    pub process: Process,
+}
+
+/// Where a task's file system comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// The host's, read-only.
+    Host,
+    /// A folder (absolute).
+    Root(PathBuf),
+    /// An image of a container engine.
+    Image(String),
+}
+
+/// A folder of the host that a task sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// On the host, absolute.
+    pub host: PathBuf,
+    /// In the task, absolute.
+    pub task: String,
+    /// May be written.
+    pub write: bool,
+}
+
+/// Which processors a task gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Processors {
+    /// All.
+    Any,
+    /// So many, chosen by the launcher.
+    Count(u32),
+    /// These.
+    List(Vec<u32>),
+}
+
+/// Who a task runs as in its container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum User {
+    /// Who started the run.
+    Me,
+    /// These numbers.
+    Ids(u32, u32),
+}
+
+/// A task's right on regions whose names fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionRight {
+    /// A name, or a beginning that ends in `*`.
+    pub name: String,
+    /// May make it.
+    pub create: bool,
+    /// May write it.
+    pub write: bool,
+    /// For messages.
+    pub position: Position,
+}
+
+/// A task's end of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortRight {
+    /// The port.
+    pub name: String,
+    /// Produces into it.
+    pub produce: bool,
+    /// Consumes from it.
+    pub consume: bool,
+    /// For messages.
+    pub position: Position,
+}
+
+/// What is different with the process engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Replaces the command.
+    pub command: Option<Vec<String>>,
+    /// Replaces the workdir.
+    pub workdir: Option<PathBuf>,
+    /// Added to the environment.
+    pub environment: Vec<(String, String)>,
+}
+
+/// A port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// One of `keys::PATTERNS`.
+    pub pattern: &'static str,
+    /// Messages under way.
+    pub capacity: u32,
+    /// Has an entry under `ports:`.
+    pub declared: Option<Position>,
+}
+
+/// A region's settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Its name.
+    pub name: String,
+    /// Capacity in bytes.
+    pub size: Option<u64>,
+    /// For messages.
+    pub position: Position,
+}
+
+impl Task {
+    /// Names of the task's processes: `simulate`, or `simulate.3` when it has several ranks.
+    pub fn rank_name(&self, rank: u32) -> String {
+        if self.ranks == 1 { self.name.clone() } else { format!("{}.{rank}", self.name) }
+    }
+}
