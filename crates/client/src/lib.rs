@@ -11,9 +11,9 @@ mod region;
 mod segment;
 mod session;
 
-pub use crossdock_layout::wire::SegmentKind;
+pub use crossdock_layout::wire::{Grant, SegmentKind};
 pub use crossdock_layout::{Handle, MemberId, Rights, SegmentId, Status};
 pub use error::{Error, Result};
 pub use port::*;
 pub use region::*;
-pub use session::{ConnectOptions, Grant, Listing, MemberInfo, SegmentInfo, Session, WorkflowInfo};
+pub use session::{ConnectOptions, Listing, MemberInfo, SegmentInfo, Session, WorkflowInfo};

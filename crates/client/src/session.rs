@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_layout::liveness::LivenessTable;
-use crossdock_layout::wire::SegmentKind;
+use crossdock_layout::wire::{Grant, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId};
 
 use crate::Result;
@@ -100,17 +100,6 @@ pub struct Listing {
     pub members: Vec<MemberInfo>,
     /// Segments, by id.
     pub segments: Vec<SegmentInfo>,
-}
-
-/// What an endpoint's task may do with the names that `pattern` fits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// A name, or a beginning of names that ends in `*`.
-    pub pattern: String,
-    /// Region or port.
-    pub kind: SegmentKind,
-    /// What is allowed.
-    pub rights: Rights,
 }
 
 /// One member's standing in the node. Clones are the same session; threads may share it.

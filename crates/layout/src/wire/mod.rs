@@ -1,5 +1,36 @@
 //! The messages between clients and the node daemon; drawn bit by bit in `docs/wire-protocol.md`.
+//!
+//! SOCK_SEQPACKET keeps messages whole, so a message is a header of 24 bytes and a body whose layout its opcode fixes:
+//! little-endian, no padding but named reserved fields that must be zero, names in zero-filled fields of 128 bytes.
+//! Both sides check everything. A message that fails a check is never repaired: its sender is dropped, and only it.
 
+mod answer;
+mod cursor;
+mod entry;
+mod fingerprint;
+mod fuzz;
+mod grant;
+mod header;
 mod kinds;
+mod request;
+#[cfg(test)]
+mod tests;
 
+pub use answer::{Answer, MAX_TEXT, Page};
+pub use cursor::{Malformed, NAME_FIELD};
+pub use entry::{MemberEntry, MemberState, SegmentEntry, WorkflowEntry};
+pub use fingerprint::FINGERPRINT;
+pub use fuzz::fuzz_decode;
+pub use grant::{Grant, is_pattern};
+pub use header::{ANSWER, HEADER, Header};
 pub use kinds::{OpenMode, SegmentKind};
+pub use request::{GRANTS_PER_MESSAGE, ListOf, Request};
+
+/// Version of the messages. A daemon and a client of different versions refuse each other, naming both.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// The longest message, header and all.
+pub const MAX_MESSAGE: usize = 4096;
+
+/// The most descriptors that come with one message.
+pub const MAX_DESCRIPTORS: usize = 4;

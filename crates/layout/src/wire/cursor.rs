@@ -1,0 +1,136 @@
+//! Reading and writing little-endian fields one after the other; every read is checked, none can go out of bounds.
+
+use crate::name;
+
+/// What is wrong with a message. Whoever sent it is dropped, and nobody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// It ends in the middle of a field, or goes on behind its last one.
+    Length,
+    /// Its header gives another length than it has.
+    HeaderLength,
+    /// No message has this opcode.
+    Opcode(u16),
+    /// A reserved field is not zero.
+    Reserved,
+    /// A field that has to hold a name holds none.
+    Name,
+    /// A field holds a number that it may not hold.
+    Value(&'static str),
+    /// It came with another number of descriptors than its kind has, or control data was cut off.
+    Descriptors,
+}
+
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Length => f.write_str("message is too short or too long for its kind"),
+            Self::HeaderLength => f.write_str("header gives another length than the message has"),
+            Self::Opcode(n) => write!(f, "unknown opcode {n}"),
+            Self::Reserved => f.write_str("a reserved field is not zero"),
+            Self::Name => f.write_str("a name field holds no name"),
+            Self::Value(field) => write!(f, "field '{field}' is out of range"),
+            Self::Descriptors => f.write_str("wrong number of descriptors"),
+        }
+    }
+}
+
+/// Bytes of a name field: the name, zero-filled.
+pub const NAME_FIELD: usize = name::MAX_NAME + 1;
+
+/// Takes fields from the front of a message.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    pub fn bytes<const N: usize>(&mut self) -> Result<&'a [u8; N], Malformed> {
+        let (field, rest) = self.0.split_first_chunk::<N>().ok_or(Malformed::Length)?;
+        self.0 = rest;
+        Ok(field)
+    }
+
+    pub fn u16(&mut self) -> Result<u16, Malformed> {
+        self.bytes().map(|b| u16::from_le_bytes(*b))
+    }
+
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
+        self.bytes().map(|b| u32::from_le_bytes(*b))
+    }
+
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        self.bytes().map(|b| u64::from_le_bytes(*b))
+    }
+
+    /// A field that is zero in this version; a later one may give it a meaning, which this build must not ignore.
+    pub fn reserved(&mut self) -> Result<(), Malformed> {
+        if self.u32()? == 0 { Ok(()) } else { Err(Malformed::Reserved) }
+    }
+
+    pub fn name(&mut self) -> Result<String, Malformed> {
+        let field = self.bytes::<NAME_FIELD>()?;
+        name::from_field(field).map(str::to_owned).ok_or(Malformed::Name)
+    }
+
+    /// A name, or a field of zeros for none.
+    pub fn optional_name(&mut self) -> Result<Option<String>, Malformed> {
+        let field = self.bytes::<NAME_FIELD>()?;
+        if field.iter().all(|b| *b == 0) {
+            return Ok(None);
+        }
+        name::from_field(field).map(|n| Some(n.to_owned())).ok_or(Malformed::Name)
+    }
+
+    /// A name, a beginning of names that ends in `*`, or `*` alone.
+    pub fn pattern(&mut self) -> Result<String, Malformed> {
+        let field = self.bytes::<NAME_FIELD>()?;
+        let end = field.iter().position(|b| *b == 0).ok_or(Malformed::Name)?;
+        if field[end..].iter().any(|b| *b != 0) {
+            return Err(Malformed::Name);
+        }
+        let text = std::str::from_utf8(&field[..end]).map_err(|_| Malformed::Name)?;
+        if super::is_pattern(text) { Ok(text.to_owned()) } else { Err(Malformed::Name) }
+    }
+
+    pub fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
+    /// The end of the message: nothing may follow.
+    pub fn end(self) -> Result<(), Malformed> {
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed::Length) }
+    }
+}
+
+/// Appends fields to a message.
+pub(super) struct Writer(pub Vec<u8>);
+
+impl Writer {
+    pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    pub fn u16(&mut self, value: u16) -> &mut Self {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    pub fn u32(&mut self, value: u32) -> &mut Self {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    pub fn u64(&mut self, value: u64) -> &mut Self {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    /// A name field. What does not fit is cut: callers have checked the name, and a cut one is refused over there.
+    pub fn name(&mut self, name: &str) -> &mut Self {
+        let mut field = [0u8; NAME_FIELD];
+        let length = name.len().min(NAME_FIELD);
+        field[..length].copy_from_slice(&name.as_bytes()[..length]);
+        self.bytes(&field)
+    }
+}

@@ -1,0 +1,18 @@
+//! The decoders' fuzz entry.
+
+use super::{Answer, Request};
+
+/// Decodes arbitrary bytes as request and as answer. Whatever is accepted must say the same again when it is encoded:
+/// there is one spelling of each message.
+pub fn fuzz_decode(bytes: &[u8]) {
+    for descriptors in 0..=1 {
+        if let Ok((header, request)) = Request::decode(bytes, descriptors) {
+            assert_eq!(request.encode(header.request, header.word), bytes, "{request:?}");
+        }
+        if let Ok((number, answer)) = Answer::decode(bytes, descriptors) {
+            let opcode = u16::from_le_bytes([bytes[0], bytes[1]]);
+            assert_eq!(answer.encode(opcode, number), bytes, "{answer:?}");
+        }
+    }
+    let _ = Request::versions(bytes);
+}
