@@ -7,6 +7,7 @@ pub mod handle;
 pub mod id;
 pub mod liveness;
 pub mod name;
+pub mod queue;
 pub mod rights;
 pub mod status;
 pub mod type_name;

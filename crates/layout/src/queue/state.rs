@@ -1,0 +1,118 @@
+//! A cell's state word.
+//!
+//! ```text
+//! 63                                              12 11         4  3  2   0
+//! +-------------------------------------------------+------------+--+-----+
+//! |                       lap                       |    end     |C |phase|
+//! +-------------------------------------------------+------------+--+-----+
+//! ```
+//!
+//! | phase | | who may change it, to what |
+//! |---|---|---|
+//! | 0 free | `lap` is the lap it is free *for*; C: its handle waits to be reclaimed | a producer → claimed; a producer takes C |
+//! | 1 claimed | `end` writes the message | that producer → ready; a healer, if it is dead → free for the next lap |
+//! | 2 ready | readable | its consumer → taken, or (one-to-one, fan-out) → free for the next lap |
+//! | 3 taken | `end` has it (fan-in, work queue) | that consumer → free for the next lap; a healer, if it is gone → ready |
+//!
+//! Fresh zeroed memory is a ring of free cells of lap 0. The lap never shrinks.
+
+const END_SHIFT: u32 = 4;
+const LAP_SHIFT: u32 = 12;
+const CREDIT: u64 = 1 << 3;
+
+/// What a cell is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// For a producer to claim.
+    Free,
+    /// Being written.
+    Claimed,
+    /// To be read.
+    Ready,
+    /// With a consumer.
+    Taken,
+}
+
+/// A decoded look at a state word. Copies; changes go through the atomic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct State(pub u64);
+
+impl State {
+    /// Free for this lap; with `credit`, the handle of the lap before waits to be reclaimed.
+    pub const fn free(lap: u64, credit: bool) -> Self {
+        Self(lap << LAP_SHIFT | if credit { CREDIT } else { 0 })
+    }
+
+    /// Being written by this producer's end.
+    pub const fn claimed(lap: u64, end: u8) -> Self {
+        Self(lap << LAP_SHIFT | (end as u64) << END_SHIFT | 1)
+    }
+
+    /// To be read.
+    pub const fn ready(lap: u64) -> Self {
+        Self(lap << LAP_SHIFT | 2)
+    }
+
+    /// With this consumer's end.
+    pub const fn taken(lap: u64, end: u8) -> Self {
+        Self(lap << LAP_SHIFT | (end as u64) << END_SHIFT | 3)
+    }
+
+    /// The lap, 52 bits.
+    pub const fn lap(self) -> u64 {
+        self.0 >> LAP_SHIFT
+    }
+
+    /// The end that claimed or took it.
+    pub const fn end(self) -> u8 {
+        (self.0 >> END_SHIFT) as u8
+    }
+
+    /// Does its handle wait to be reclaimed?
+    pub const fn has_credit(self) -> bool {
+        self.0 & CREDIT != 0
+    }
+
+    /// The phase; `None` for a word that no honest member writes.
+    pub const fn phase(self) -> Option<Phase> {
+        match (self.0 & 7, self.has_credit(), self.end()) {
+            (0, _, 0) => Some(Phase::Free),
+            (1, false, _) => Some(Phase::Claimed),
+            (2, false, 0) => Some(Phase::Ready),
+            (3, false, _) => Some(Phase::Taken),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_keeps_lap_end_and_phase() {
+        let lap = (1 << 52) - 1;
+        for (state, phase, end) in [
+            (State::free(lap, false), Phase::Free, 0),
+            (State::free(lap, true), Phase::Free, 0),
+            (State::claimed(lap, 31), Phase::Claimed, 31),
+            (State::ready(lap), Phase::Ready, 0),
+            (State::taken(lap, 30), Phase::Taken, 30),
+        ] {
+            assert_eq!((state.lap(), state.phase(), state.end()), (lap, Some(phase), end), "{state:?}");
+        }
+        assert!(State::free(1, true).has_credit() && !State::free(1, false).has_credit());
+    }
+
+    #[test]
+    fn zeroed_memory_is_a_free_cell_of_lap_0() {
+        assert_eq!(State(0), State::free(0, false));
+    }
+
+    #[test]
+    fn words_that_nobody_writes_have_no_phase() {
+        for word in [4, 5, 6, 7, 8 | 1, 8 | 2, 8 | 3, 1 << 4, 1 << 4 | 2] {
+            assert_eq!(State(word).phase(), None, "{word:#x}");
+        }
+    }
+}
