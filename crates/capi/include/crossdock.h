@@ -206,7 +206,7 @@ crossdock_status crossdock_region_open(crossdock_session *session, const char *n
 crossdock_status crossdock_region_of(crossdock_session *session, crossdock_handle handle, crossdock_region **region);
 
 /* The region of this process that is mapped with its header at `base`, as a new reference; NOT_FOUND if there is none.
- * A few nanoseconds. For allocators that live in shared containers and know their region only by a relative pointer. */
+ * For code that has a container but not its region. Allocators use crossdock_allocate_at, which is cheaper. */
 crossdock_status crossdock_region_at(const void *base, crossdock_region **region);
 
 crossdock_status crossdock_region_ref(crossdock_region *region);
@@ -223,42 +223,58 @@ crossdock_status crossdock_region_name(crossdock_region *region, char *buffer, s
 crossdock_status crossdock_region_id(crossdock_region *region, uint64_t *segment);
 /* Where it is mapped in this process, and how many bytes of address space it has. */
 crossdock_status crossdock_region_base(crossdock_region *region, void **base, uint64_t *capacity);
+/* 1 if this task may write to it; 0 if it was granted for reading only, and a store would be a SIGSEGV. */
+crossdock_status crossdock_region_writable(crossdock_region *region, int *writable);
 
 typedef struct crossdock_region_statistics {
-    uint64_t capacity;       /* bytes that the region can ever hold */
-    uint64_t reserved;       /* bytes for which memory has been reserved so far */
-    uint64_t used;           /* bytes in allocated blocks, rounded up to their size classes */
-    uint64_t blocks;         /* allocated blocks */
-    uint64_t objects;        /* named objects */
-    uint64_t healed;         /* half-done changes of dead members put right, ever */
-    uint64_t unused[2];      /* 0 */
+    uint64_t capacity;     /* bytes that the region can grow to, header included */
+    uint64_t reserved;     /* bytes of memory taken so far */
+    uint64_t used;         /* bytes of blocks in use, rounded up to the heap's sizes */
+    uint64_t blocks;       /* blocks in use */
+    uint64_t objects;      /* named objects */
+    uint64_t slots;        /* heap slots that living members hold */
+    uint64_t largest_free; /* bytes of the largest block that fits without taking more memory */
+    uint64_t unused;       /* 0 */
 } crossdock_region_statistics;
 
-/* A snapshot; numbers of a busy region may be from slightly different instants. */
+/* Counted now; numbers of a busy region may be from slightly different instants. */
 crossdock_status crossdock_region_statistics_get(crossdock_region *region, crossdock_region_statistics *statistics);
 
-/* Put right what dead members left half done, now. Nobody needs to call it: whoever meets such a change heals it.
- * `healed` (may be NULL): how many were found. */
-crossdock_status crossdock_region_heal(crossdock_region *region, uint64_t *healed);
+typedef struct crossdock_heal_report {
+    uint64_t slots;      /* dead members' heap slots put in order */
+    uint64_t operations; /* half-done operations finished or taken back */
+    uint64_t objects;    /* objects whose maker or remover had died */
+} crossdock_heal_report;
+
+/* Put right what dead members left half done, now. Nobody needs to call it: it happens by itself where a dead member is
+ * in the way. `report` may be NULL. */
+crossdock_status crossdock_region_heal(crossdock_region *region, crossdock_heal_report *report);
 
 /* --------------------------------------------------------------- allocation */
 
 /* Raw memory of the region, not zeroed. `align` is a power of two, at most 4096; `size` at least 1.
  * Errors: NO_SPACE (the region stays usable), INVALID. Does not block, except once in a while for the daemon's word on
- * the quota. Lost if the process dies before the address is stored in an object: prefer crossdock_replace for growing. */
+ * the quota. Lost if the process dies before the address is stored in an object: crossdock_prepare is for that. */
 crossdock_status crossdock_allocate(crossdock_region *region, uint64_t size, uint64_t align, void **address);
 
 /* Give it back; any member may. NULL is ignored. BAD_HANDLE for what is not the start of an allocated block,
  * a second time included. */
 crossdock_status crossdock_deallocate(crossdock_region *region, void *address);
 
-/* The same by the mapped base of the region, for allocators in shared containers. NOT_FOUND if nothing is mapped there. */
+/* As crossdock_allocate, but the block is given back by itself if this process dies before it hands the block to
+ * crossdock_replace or says crossdock_keep: no instruction at which a kill leaks. A thread may have four such blocks at
+ * a time; further ones are ordinary. To change one's mind: keep, then deallocate. */
+crossdock_status crossdock_prepare(crossdock_region *region, uint64_t size, uint64_t align, void **address);
+crossdock_status crossdock_keep(crossdock_region *region, void *address);
+
+/* Allocate and deallocate by the mapped base of the region, for allocators in shared containers: they know their region
+ * only by a relative pointer. NOT_FOUND if nothing is mapped there. */
 crossdock_status crossdock_allocate_at(const void *base, uint64_t size, uint64_t align, void **address);
 crossdock_status crossdock_deallocate_at(const void *base, void *address);
 
-/* Put `new_block` in the place of `old_block`, in one step that survives a kill at any instruction: afterwards either
- * all words of `header` are written and the old block is free, or none is and the new block is free.
- * `header` lies in the region, 8-byte aligned; `words` are `word_count` (1 to 8) 64-bit words that are copied to it.
+/* Put `new_block` in the place of `old_block` in one step that survives a kill at any instruction: afterwards either all
+ * words are written and the old block is free, or none is and a prepared new block is free.
+ * `header` lies in the region, 8-byte aligned; `words` are `word_count` (1 to 16) 64-bit words that are copied to it.
  * `new_block` and `old_block` are starts of allocated blocks, or NULL for none. */
 crossdock_status crossdock_replace(crossdock_region *region, void *header, const uint64_t *words, uint32_t word_count,
                                    void *new_block, void *old_block);
@@ -301,13 +317,13 @@ typedef struct crossdock_object_info {
     crossdock_handle handle;
     uint64_t size;
     uint32_t align;
-    uint32_t ready; /* 1; 0 = being made */
+    uint32_t reserved; /* 0 */
 } crossdock_object_info;
 
 /* What is known of one object; does not wait. NOT_FOUND. */
 crossdock_status crossdock_object_find(crossdock_region *region, const char *name, crossdock_object_info *info);
 
-/* All objects, in no order. Writes at most `capacity` of them and in `count` how many there are; call with capacity 0
+/* All objects, by name; those that are still being made are not there. Writes at most `capacity` of them and in `count` how many there are; call with capacity 0
  * (infos may be NULL) to learn how many. */
 crossdock_status crossdock_object_list(crossdock_region *region, crossdock_object_info *infos, size_t capacity,
                                        size_t *count);
@@ -387,8 +403,7 @@ crossdock_status crossdock_string_assign(crossdock_region *region, crossdock_str
 crossdock_status crossdock_ndarray_open(crossdock_region *region, const char *name, const char *element_type,
                                         crossdock_order order, uint32_t rank, const uint64_t *shape,
                                         crossdock_mode mode, int64_t timeout_ms, crossdock_ndarray **array);
-/* Give it another shape, order, or both. Elements keep their place in memory, not their indices; new ones are zero.
- * Errors and crash behaviour as crossdock_vector_resize. */
+/* Give it another shape, order, or both; the elements are zero afterwards, unless nothing changed. Errors and crash behaviour as crossdock_vector_resize. */
 crossdock_status crossdock_ndarray_reshape(crossdock_region *region, crossdock_ndarray *array, uint64_t element_size,
                                            crossdock_order order, uint32_t rank, const uint64_t *shape);
 /* Data, order, rank and shape, checked. `shape` has room for CROSSDOCK_RANK_MAX. `order`, `rank`, `shape` may be NULL. */
