@@ -1,1 +1,8 @@
 //! Behaviour over the layout: heap, directory, queue. No sockets, no threads of its own.
+
+pub mod view;
+
+pub mod error;
+pub mod fault;
+
+pub use error::{Error, Result};
