@@ -8,6 +8,7 @@ pub mod id;
 pub mod liveness;
 pub mod name;
 pub mod queue;
+pub mod region;
 pub mod rights;
 pub mod status;
 pub mod type_name;

@@ -1,0 +1,31 @@
+//! The one error of this crate's regions: a status, and a sentence for people.
+
+use crossdock_layout::Status;
+
+/// What went wrong. Programs look at `status`, people read `message`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Error {
+    /// What kind.
+    pub status: Status,
+    /// Object, what happened, who was involved, and the mend.
+    pub message: String,
+}
+
+/// What this crate's regions return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error of this kind.
+    #[cold]
+    pub fn new(status: Status, message: impl Into<String>) -> Self {
+        Self { status, message: message.into() }
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.status, self.message)
+    }
+}
+
+impl std::error::Error for Error {}

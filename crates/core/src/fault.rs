@@ -1,0 +1,73 @@
+//! Fault points: places at which a checked build can kill its own process, to prove that others go on after it.
+//!
+//! `fault_point!("heap.free.marked")` is nothing at all without the feature `fault-points`. With it, a process that was
+//! armed for that name dies there by SIGKILL, as if the kernel had chosen that very instruction. The names are listed
+//! beside the code that has them (`heap::POINTS` and its like); a test kills at each and demands that each was reached.
+
+/// Dies here if this process was armed for the name.
+#[cfg(feature = "fault-points")]
+#[macro_export]
+macro_rules! fault_point {
+    ($name:literal) => {
+        $crate::fault::hit($name)
+    };
+}
+
+/// Nothing: this build has no fault points.
+#[cfg(not(feature = "fault-points"))]
+#[macro_export]
+macro_rules! fault_point {
+    ($name:literal) => {};
+}
+
+#[cfg(feature = "fault-points")]
+pub use armed::{arm, arm_from_environment, disarm, hit};
+
+#[cfg(feature = "fault-points")]
+mod armed {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    static ARMED: AtomicBool = AtomicBool::new(false);
+    static TARGET: Mutex<Option<(String, u32)>> = Mutex::new(None);
+
+    /// From now on the `nth` arrival (from 1) at the point of this name kills the process.
+    pub fn arm(name: &str, nth: u32) {
+        *TARGET.lock().expect("no holder panics") = Some((name.to_owned(), nth.max(1)));
+        ARMED.store(true, Ordering::Release);
+    }
+
+    /// Arms what `CROSSDOCK_FAULT=name` or `name:nth` says, if anything.
+    pub fn arm_from_environment() {
+        if let Ok(text) = std::env::var("CROSSDOCK_FAULT") {
+            let (name, nth) = text.split_once(':').unwrap_or((&text, "1"));
+            arm(name, nth.parse().unwrap_or(1));
+        }
+    }
+
+    /// No point kills any more.
+    pub fn disarm() {
+        ARMED.store(false, Ordering::Release);
+    }
+
+    /// What `fault_point!` calls.
+    #[inline]
+    pub fn hit(name: &str) {
+        if ARMED.load(Ordering::Acquire) {
+            die_if_chosen(name);
+        }
+    }
+
+    #[cold]
+    fn die_if_chosen(name: &str) {
+        let mut target = TARGET.lock().expect("no holder panics");
+        if let Some((chosen, left)) = target.as_mut() {
+            if chosen == name {
+                *left -= 1;
+                if *left == 0 {
+                    crossdock_os::process::kill_self();
+                }
+            }
+        }
+    }
+}

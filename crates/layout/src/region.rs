@@ -1,0 +1,142 @@
+//! What lies in a region segment: header, heap slots, directory, slice heads, state bytes, data.
+//!
+//! `docs/memory-format.md` draws it. Where an area begins follows from the capacity alone ([`Geometry`]), so nobody has
+//! to trust an offset that lies in shared memory.
+
+mod classes;
+mod containers;
+mod entry;
+mod geometry;
+mod slice;
+mod slot;
+
+pub use classes::{CLASSES, Class, MAX_SMALL, MIN_BLOCK, class_for};
+pub use containers::{MAX_RANK, NdarrayHeader, ORDER_C, ORDER_FORTRAN, VectorHeader};
+pub use entry::{ENTRY_CONSTRUCTING, ENTRY_FREE, ENTRY_READY, ENTRY_REMOVING, Entry};
+pub use geometry::{Geometry, MAX_SLOTS, MIN_CAPACITY, PAGE, SLICE, STATES_PER_SLICE};
+pub use slice::{Available, Kind, STATE_DYING, STATE_FREE, STATE_NAMED, STATE_USED, SliceHead, SliceWord};
+pub use slot::{
+    MAX_WORDS, OP_NONE, OP_PREPARED, OP_REPLACING, OPERATIONS, Operation, PHASE_BEGUN, PHASE_MARKED, PHASE_MASK, Slot,
+};
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// First word of a formatted region.
+pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"xdockreg");
+/// `Header::init` of a region that may be used. Before that: 0, then the id of the member that formats it.
+pub const REGION_READY: u64 = u64::MAX;
+
+/// A lock that survives its holder: the word says who holds it, and whoever finds a dead one there takes over.
+#[repr(C)]
+pub struct Lock {
+    /// Member id of the holder, 0 when free. Changed by compare-and-swap only, but for the holder's own release.
+    pub holder: AtomicU64,
+    /// 1 while somebody may sleep on `gate`; set by waiters, cleared by the releaser. Stale = one needless wake.
+    pub waiting: AtomicU32,
+    /// Futex word, counted up by a releaser that saw `waiting`.
+    pub gate: AtomicU32,
+}
+
+/// The region's first page.
+#[repr(C, align(4096))]
+pub struct Header {
+    /// [`REGION_MAGIC`], written while formatting.
+    pub magic: AtomicU64,
+    /// `LAYOUT_VERSION`, written while formatting.
+    pub version: AtomicU32,
+    /// [`FINGERPRINT`], written while formatting.
+    pub fingerprint: AtomicU32,
+    /// 0 → member id of the formatter → [`REGION_READY`]; written last. A dead formatter is taken over.
+    pub init: AtomicU64,
+    /// Size of the segment in bytes.
+    pub capacity: AtomicU64,
+    _pad0: [u8; 32],
+    /// Guards the pool of slices, growth, the holders of slots and the directory.
+    pub lock: Lock,
+    _pad1: [u8; 48],
+    /// Slices whose memory is reserved; a prefix of all. Written under the lock, read by anybody.
+    pub committed: AtomicU64,
+    /// No slice below this one is free; a hint, written under the lock.
+    pub first_free: AtomicU64,
+    /// Bytes asked of the quota so far. Written under the lock.
+    pub reserved: AtomicU64,
+    /// Slots whose memory is reserved; a prefix. Written under the lock.
+    pub slots: AtomicU64,
+    /// 1 while the holder of the lock changes the bitmap of used slices; whoever takes over from a dead one rebuilds.
+    pub pool_dirty: AtomicU32,
+    _pad2: [u8; 28],
+    /// Odd while the holder of the lock changes the directory. Readers that take no lock look before and after.
+    pub directory_version: AtomicU64,
+    /// Entries that were ever used; a prefix of all. Written under the lock.
+    pub entries: AtomicU32,
+    /// First entry of the list of free ones below `entries`, plus 1; 0 = none. Derived, rebuilt when healing.
+    pub free_entry: AtomicU32,
+    /// Entries whose memory is reserved; a prefix. Written under the lock.
+    pub entries_reserved: AtomicU32,
+    /// Futex word: counted up and woken when an object becomes ready or goes away. Written by whoever did it.
+    pub directory_gate: AtomicU32,
+    /// 1 while somebody may sleep on `directory_gate`.
+    pub directory_waiting: AtomicU32,
+    _pad3: [u8; 36],
+    _pad4: [u8; 4096 - 256],
+}
+
+/// Changes with every change of what lies where; builds with different ones refuse each other.
+pub const FINGERPRINT: u32 = fingerprint();
+
+const fn fingerprint() -> u32 {
+    let (Some(small), Some(large)) = (Geometry::of(MIN_CAPACITY), Geometry::of(1 << 30)) else { return 0 };
+    let parts = [
+        small.data_at,
+        large.data_at,
+        crate::LAYOUT_VERSION as u64,
+        size_of::<Header>() as u64,
+        size_of::<Slot>() as u64,
+        size_of::<Operation>() as u64,
+        size_of::<Entry>() as u64,
+        size_of::<SliceHead>() as u64,
+        SLICE,
+        STATES_PER_SLICE,
+        MAX_SLOTS,
+        CLASSES.len() as u64,
+        CLASSES[CLASSES.len() / 2].size as u64,
+    ];
+    // FNV-1a over the numbers.
+    let (mut hash, mut i) = (0x811c_9dc5u32, 0);
+    while i < parts.len() {
+        let mut byte = 0;
+        while byte < 8 {
+            hash = (hash ^ (parts[i] >> (8 * byte)) as u8 as u32).wrapping_mul(0x0100_0193);
+            byte += 1;
+        }
+        i += 1;
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::{align_of, offset_of, size_of};
+
+    #[test]
+    fn layout_of_the_header_is_frozen() {
+        assert_eq!((size_of::<Header>(), align_of::<Header>()), (4096, 4096));
+        assert_eq!(offset_of!(Header, init), 16);
+        assert_eq!(offset_of!(Header, capacity), 24);
+        assert_eq!(offset_of!(Header, lock), 64);
+        assert_eq!(offset_of!(Header, committed), 128);
+        assert_eq!(offset_of!(Header, pool_dirty), 160);
+        assert_eq!(offset_of!(Header, directory_version), 192);
+        assert_eq!(offset_of!(Header, directory_gate), 212);
+        assert_eq!((size_of::<Lock>(), offset_of!(Lock, gate)), (16, 12));
+    }
+
+    #[test]
+    fn the_fingerprint_is_frozen() {
+        assert_eq!(
+            FINGERPRINT, 1179468136,
+            "the layout changed: count LAYOUT_VERSION up and freeze the new fingerprint"
+        );
+    }
+}

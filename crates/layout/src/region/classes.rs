@@ -1,0 +1,83 @@
+//! Size classes of small blocks: 16 bytes apart up to 128 (none below 32), then four to each doubling up to 32 KiB.
+
+use super::geometry::SLICE;
+
+/// The smallest block.
+pub const MIN_BLOCK: u64 = 32;
+/// The largest block that lies in a slice with others; larger ones are runs of whole slices.
+pub const MAX_SMALL: u64 = 32768;
+
+/// One size class.
+#[derive(Clone, Copy, Debug)]
+pub struct Class {
+    /// Bytes of a block; a multiple of 16.
+    pub size: u32,
+    /// Blocks of a slice.
+    pub blocks: u32,
+    /// ⌈2³²/size⌉: `offset * reciprocal >> 32` is `offset / size` for every offset within a slice.
+    pub reciprocal: u32,
+}
+
+/// All classes, smallest first.
+pub static CLASSES: [Class; 39] = classes();
+
+const fn classes() -> [Class; 39] {
+    let mut all = [Class { size: 0, blocks: 0, reciprocal: 0 }; 39];
+    let (mut i, mut size, mut step) = (0, MIN_BLOCK, 16);
+    while i < all.len() {
+        all[i] =
+            Class { size: size as u32, blocks: (SLICE / size) as u32, reciprocal: (1u64 << 32).div_ceil(size) as u32 };
+        if size >= 128 && size.is_power_of_two() {
+            step = size / 4;
+        }
+        size += step;
+        i += 1;
+    }
+    all
+}
+
+/// The smallest class whose blocks hold `size` bytes, which must be 1 to [`MAX_SMALL`].
+#[inline]
+pub const fn class_for(size: u64) -> usize {
+    if size <= 128 {
+        // 1–32 → 0, 33–48 → 1, …, 113–128 → 6
+        (size.saturating_sub(17) / 16) as usize
+    } else {
+        // With 2^k < size ≤ 2^(k+1), k ≥ 7: which quarter of the doubling.
+        let k = 63 - (size - 1).leading_zeros();
+        7 + 4 * (k as usize - 7) + (((size - 1) >> (k - 2)) & 3) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_classes_end_at_the_largest_small_block() {
+        assert_eq!(CLASSES[0].size, 32);
+        assert_eq!(CLASSES[6].size, 128);
+        assert_eq!(CLASSES[7].size, 160);
+        assert_eq!(u64::from(CLASSES[38].size), MAX_SMALL);
+        assert!(CLASSES.iter().all(|c| c.size % 16 == 0));
+    }
+
+    #[test]
+    fn each_size_gets_the_smallest_class_that_holds_it() {
+        for size in 1..=MAX_SMALL {
+            let class = class_for(size);
+            assert!(u64::from(CLASSES[class].size) >= size, "{size}");
+            assert!(class == 0 || u64::from(CLASSES[class - 1].size) < size, "{size}");
+        }
+    }
+
+    #[test]
+    fn the_reciprocal_divides_every_offset_of_a_slice() {
+        for class in CLASSES {
+            for offset in 0..SLICE {
+                let quotient = (offset * u64::from(class.reciprocal)) >> 32;
+                assert_eq!(quotient, offset / u64::from(class.size));
+            }
+        }
+    }
+}

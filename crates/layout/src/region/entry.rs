@@ -1,0 +1,55 @@
+//! Directory entries: named, typed objects.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+/// Not in use.
+pub const ENTRY_FREE: u32 = 0;
+/// `owner` is making the object; its death takes the entry and the block away.
+pub const ENTRY_CONSTRUCTING: u32 = 1;
+/// There for everybody.
+pub const ENTRY_READY: u32 = 2;
+/// `owner` is taking it away; its death lets the healer do the rest.
+pub const ENTRY_REMOVING: u32 = 3;
+
+/// One named object. The state is the truth; the chains are derived from it and rebuilt when in doubt.
+#[repr(C, align(64))]
+pub struct Entry {
+    /// One of `ENTRY_…`. Written under the region's lock.
+    pub state: AtomicU32,
+    /// Heap slot in whose name the remover frees.
+    pub slot: AtomicU32,
+    /// Constructor or remover.
+    pub owner: AtomicU64,
+    /// The object's block; 0 until it has one.
+    pub offset: AtomicU64,
+    /// While REMOVING: the block with its phase.
+    pub retiring: AtomicU64,
+    /// Bytes of the object.
+    pub size: AtomicU64,
+    /// Its alignment.
+    pub align: AtomicU32,
+    /// Next entry of the chain by name plus 1; of the list of free entries for a free one.
+    pub next_by_name: AtomicU32,
+    /// Next entry of the chain by offset, plus 1.
+    pub next_by_offset: AtomicU32,
+    /// Hash of the name.
+    pub hash: AtomicU32,
+    _pad: [u8; 8],
+    /// The name, ended and filled up by zeros.
+    pub name: [AtomicU8; 128],
+    /// The type's name, ended and filled up by zeros.
+    pub type_name: [AtomicU8; 192],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::{offset_of, size_of};
+
+    #[test]
+    fn layout_is_frozen() {
+        assert_eq!(size_of::<Entry>(), 384);
+        assert_eq!((offset_of!(Entry, owner), offset_of!(Entry, offset)), (8, 16));
+        assert_eq!((offset_of!(Entry, name), offset_of!(Entry, type_name)), (64, 192));
+    }
+}

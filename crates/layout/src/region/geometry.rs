@@ -1,0 +1,155 @@
+//! Where the areas of a region lie, computed from its capacity.
+
+use super::{Entry, Header, SliceHead, Slot};
+
+/// Memory is reserved in whole pages of this size.
+pub const PAGE: u64 = 4096;
+/// The heap's unit: a slice holds small blocks of one class, or is part of one large block.
+pub const SLICE: u64 = 65536;
+/// State bytes of a slice, one for each block that it can hold.
+pub const STATES_PER_SLICE: u64 = SLICE / super::MIN_BLOCK;
+/// The most heap slots of a region. State bytes name a slot by one byte with room for other states.
+pub const MAX_SLOTS: u64 = 224;
+/// The smallest region: its areas and two slices.
+pub const MIN_CAPACITY: u64 = 256 << 10;
+
+const MIN_SLOTS: u64 = 16;
+const MIN_ENTRIES: u64 = 64;
+const MAX_ENTRIES: u64 = 65536;
+const MAX_BUCKETS: u64 = 4096;
+/// Beyond this, offsets of blocks would not leave room for phase bits and slice numbers for 32 bits.
+const MAX_CAPACITY: u64 = 1 << 46;
+
+/// Offsets and counts of a region's areas, in the order in which they lie. Every area begins at a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// Bytes of the segment.
+    pub capacity: u64,
+    /// Heap slots: how many, and where.
+    pub slots: u64,
+    /// Offset of the slots.
+    pub slots_at: u64,
+    /// Chains of the directory's two indexes (by name, by offset); a power of two.
+    pub buckets: u64,
+    /// Offset of the chains' heads: `buckets` words of 32 bits by name, then as many by offset.
+    pub buckets_at: u64,
+    /// Directory entries.
+    pub entries: u64,
+    /// Offset of the entries.
+    pub entries_at: u64,
+    /// Slices.
+    pub slices: u64,
+    /// Offset of the bitmap of used slices, in words of 64 bits.
+    pub used_at: u64,
+    /// Offset of the slice heads.
+    pub heads_at: u64,
+    /// Offset of the state bytes.
+    pub states_at: u64,
+    /// Offset of the first slice.
+    pub data_at: u64,
+}
+
+impl Geometry {
+    /// The areas of a region of `capacity` bytes; `None` if that is too small or too large for one.
+    pub const fn of(capacity: u64) -> Option<Self> {
+        if capacity < MIN_CAPACITY || capacity > MAX_CAPACITY {
+            return None;
+        }
+        let slots = clamp(capacity / SLICE, MIN_SLOTS, MAX_SLOTS);
+        let entries = clamp((capacity / 32768).next_power_of_two(), MIN_ENTRIES, MAX_ENTRIES);
+        let buckets = clamp(entries / 4, 16, MAX_BUCKETS);
+        let slots_at = size_of::<Header>() as u64;
+        let buckets_at = pages(slots_at + slots * size_of::<Slot>() as u64);
+        let entries_at = pages(buckets_at + buckets * 8);
+        let used_at = pages(entries_at + entries * size_of::<Entry>() as u64);
+        // An upper bound first; then as many as fit behind the areas for that many.
+        let most = (capacity - used_at) / SLICE;
+        let heads_at = pages(used_at + most.div_ceil(64) * 8);
+        let states_at = pages(heads_at + most * size_of::<SliceHead>() as u64);
+        let data_at = pages(states_at + most * STATES_PER_SLICE);
+        if data_at >= capacity {
+            return None;
+        }
+        let slices = (capacity - data_at) / SLICE;
+        Some(Self {
+            capacity,
+            slots,
+            slots_at,
+            buckets,
+            buckets_at,
+            entries,
+            entries_at,
+            slices,
+            used_at,
+            heads_at,
+            states_at,
+            data_at,
+        })
+    }
+
+    /// Offset of a slice's first byte.
+    #[inline]
+    pub const fn slice_at(&self, slice: u64) -> u64 {
+        self.data_at + slice * SLICE
+    }
+
+    /// Memory that a region takes when it is made: header and chains.
+    pub const fn first_reserve(&self) -> u64 {
+        PAGE + pages(self.buckets * 8)
+    }
+}
+
+const fn clamp(n: u64, least: u64, most: u64) -> u64 {
+    if n < least {
+        least
+    } else if n > most {
+        most
+    } else {
+        n
+    }
+}
+
+const fn pages(offset: u64) -> u64 {
+    offset.next_multiple_of(PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn areas_follow_each_other_and_end_within_the_capacity() {
+        for capacity in [MIN_CAPACITY, 1 << 20, (1 << 20) + 4096, 64 << 20, 1 << 30, 1 << 40, MAX_CAPACITY] {
+            let g = Geometry::of(capacity).unwrap();
+            let starts =
+                [0, g.slots_at, g.buckets_at, g.entries_at, g.used_at, g.heads_at, g.states_at, g.data_at, capacity];
+            assert!(starts.windows(2).all(|w| w[0] < w[1]), "{g:?}");
+            assert!(starts[..8].iter().all(|s| s % PAGE == 0));
+            assert!(g.slices >= 2, "{g:?}");
+            assert!(g.slice_at(g.slices) <= capacity);
+            assert!(g.slots_at + g.slots * size_of::<Slot>() as u64 <= g.buckets_at);
+            assert!(g.entries_at + g.entries * size_of::<Entry>() as u64 <= g.used_at);
+            assert!(g.heads_at + g.slices * size_of::<SliceHead>() as u64 <= g.states_at);
+            assert!(g.states_at + g.slices * STATES_PER_SLICE <= g.data_at);
+            assert!(g.buckets.is_power_of_two());
+        }
+    }
+
+    #[test]
+    fn what_is_too_small_or_too_large_is_no_region() {
+        assert_eq!(Geometry::of(0), None);
+        assert_eq!(Geometry::of(MIN_CAPACITY - 1), None);
+        assert_eq!(Geometry::of(u64::MAX), None);
+    }
+
+    #[test]
+    fn areas_of_a_gibibyte_are_frozen() {
+        let g = Geometry::of(1 << 30).unwrap();
+        assert_eq!((g.slots, g.buckets, g.entries), (224, 4096, 32768));
+        assert_eq!(
+            (g.slots_at, g.buckets_at, g.entries_at, g.used_at, g.heads_at, g.states_at, g.data_at, g.slices),
+            (4096, 233472, 266240, 12849152, 12853248, 13373440, 46526464, 15674)
+        );
+        assert!(g.first_reserve() + 2 * PAGE <= 65536, "an empty region takes at most 64 KiB");
+    }
+}

@@ -1,0 +1,153 @@
+//! Heads of slices, and the state bytes of their blocks.
+//!
+//! The state byte of a block is the truth about it. Only the slot that owns the slice takes a block from FREE to USED;
+//! anybody may take it from USED to FREE. So the owner allocates with a plain store, nothing is ever claimed ahead, and
+//! there is nothing to heal but the operation that was under way.
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Nobody uses the block. Fresh memory reads so.
+pub const STATE_FREE: u8 = 0;
+/// In use.
+pub const STATE_USED: u8 = 1;
+/// In use as a named object's block; only the directory frees it.
+pub const STATE_NAMED: u8 = 2;
+/// This plus a slot's number: that slot is about to free it (see `Operation`).
+pub const STATE_DYING: u8 = 16;
+
+/// What a slice is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// Free, or a large block's slice other than its first.
+    Free = 0,
+    /// Small blocks of one class.
+    Small = 1,
+    /// The first slice of a large block.
+    Large = 2,
+    /// The first slice of a named object's large block.
+    LargeNamed = 3,
+}
+
+/// Who knows that a slice of small blocks has free ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Available {
+    /// Its owner, who looks into it again by itself.
+    Active = 0,
+    /// Nobody: the owner found it full and wants to be told. The first to free a block makes it `Queued`.
+    Full = 1,
+    /// It is on the owner's stack, or on its way there by the hand of slot `by`.
+    Queued = 2,
+    /// `by` died on that way; the owner finds it when it looks through all of its slices.
+    Orphan = 3,
+}
+
+/// The head of a slice.
+#[repr(C)]
+pub struct SliceHead {
+    /// A [`SliceWord`]. Kind, class and owner change under the region's lock; `available` by compare-and-swap.
+    pub word: AtomicU64,
+    /// Of a large block: how many slices. Written under the lock before `word`.
+    pub run: AtomicU64,
+    /// On the owner's stack: the next slice plus 1, 0 = the last. Written by the one that pushes.
+    pub next: AtomicU32,
+    /// 1 when memory for the state bytes is reserved. Written under the lock.
+    pub states_ready: AtomicU32,
+    _pad: [u8; 8],
+}
+
+/// `SliceHead::word`, taken apart. Bits 0–7 kind, 8–15 class, 16–31 owner, 32–39 available, 40–55 by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SliceWord(pub u64);
+
+impl SliceWord {
+    /// A free slice.
+    pub const FREE: Self = Self(0);
+
+    /// A slice of small blocks that its owner knows.
+    #[inline]
+    pub const fn small(class: usize, owner: u16) -> Self {
+        Self(Kind::Small as u64 | (class as u64 & 0xff) << 8 | (owner as u64) << 16)
+    }
+
+    /// The first slice of a large block.
+    pub const fn large(named: bool) -> Self {
+        Self(if named { Kind::LargeNamed as u64 } else { Kind::Large as u64 })
+    }
+
+    /// What the slice is; `None` for a number that means nothing.
+    #[inline]
+    pub const fn kind(self) -> Option<Kind> {
+        match self.0 as u8 {
+            0 => Some(Kind::Free),
+            1 => Some(Kind::Small),
+            2 => Some(Kind::Large),
+            3 => Some(Kind::LargeNamed),
+            _ => None,
+        }
+    }
+
+    /// Are these small blocks? The test of the fast paths.
+    #[inline]
+    pub const fn is_small(self) -> bool {
+        self.0 as u8 == Kind::Small as u8
+    }
+
+    /// Number of the class; wild.
+    #[inline]
+    pub const fn class(self) -> usize {
+        (self.0 >> 8) as u8 as usize
+    }
+
+    /// Slot that owns it; wild.
+    #[inline]
+    pub const fn owner(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// Who knows that it has free blocks.
+    #[inline]
+    pub const fn available(self) -> Available {
+        match (self.0 >> 32) as u8 {
+            1 => Available::Full,
+            2 => Available::Queued,
+            3 => Available::Orphan,
+            _ => Available::Active,
+        }
+    }
+
+    /// The slot that queued it; wild.
+    #[inline]
+    pub const fn by(self) -> u16 {
+        (self.0 >> 40) as u16
+    }
+
+    /// The same slice in another state of knowledge.
+    #[inline]
+    #[must_use]
+    pub const fn with(self, available: Available, by: u16) -> Self {
+        Self(self.0 & 0xffff_ffff | (available as u64) << 32 | (by as u64) << 40)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::{offset_of, size_of};
+
+    #[test]
+    fn layout_is_frozen() {
+        assert_eq!(size_of::<SliceHead>(), 32);
+        assert_eq!((offset_of!(SliceHead, run), offset_of!(SliceHead, next)), (8, 16));
+        assert_eq!(SliceWord::small(7, 3).with(Available::Queued, 9).0, 0x0902_0003_0701);
+    }
+
+    #[test]
+    fn a_word_gives_back_what_went_in() {
+        let word = SliceWord::small(38, 223).with(Available::Orphan, 17);
+        assert_eq!((word.kind(), word.class(), word.owner()), (Some(Kind::Small), 38, 223));
+        assert_eq!((word.available(), word.by()), (Available::Orphan, 17));
+        assert_eq!(SliceWord(0xff).kind(), None);
+    }
+}
