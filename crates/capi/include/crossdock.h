@@ -403,7 +403,8 @@ crossdock_status crossdock_string_assign(crossdock_region *region, crossdock_str
 crossdock_status crossdock_ndarray_open(crossdock_region *region, const char *name, const char *element_type,
                                         crossdock_order order, uint32_t rank, const uint64_t *shape,
                                         crossdock_mode mode, int64_t timeout_ms, crossdock_ndarray **array);
-/* Give it another shape, order, or both; the elements are zero afterwards, unless nothing changed. Errors and crash behaviour as crossdock_vector_resize. */
+/* Give it another shape, order, or both; the elements are zero afterwards, unless nothing changed. Errors and crash
+ * behaviour as crossdock_vector_resize. */
 crossdock_status crossdock_ndarray_reshape(crossdock_region *region, crossdock_ndarray *array, uint64_t element_size,
                                            crossdock_order order, uint32_t rank, const uint64_t *shape);
 /* Data, order, rank and shape, checked. `shape` has room for CROSSDOCK_RANK_MAX. `order`, `rank`, `shape` may be NULL. */

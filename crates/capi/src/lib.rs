@@ -1,1 +1,18 @@
 //! The C ABI: libcrossdock.so, crossdock.h, crossdock.pc.
+//!
+//! Thin by intent: a function here checks its arguments, calls one function of `crossdock-client`, and writes the
+//! results. What a call means, when it blocks and how it fails is said once, in `include/crossdock.h`.
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("crossdock's references and offsets are 64 bits wide");
+
+mod arguments;
+mod container;
+mod error;
+mod object;
+mod plain;
+mod port;
+mod references;
+mod region;
+mod session;
+mod version;

@@ -1,0 +1,162 @@
+//! What comes in from C: checked before it is used.
+
+use std::ffi::{CStr, c_char};
+use std::time::Duration;
+
+use crossdock_client::{DEFAULT_WAIT, Error, Result, Status};
+
+use crate::error::invalid;
+
+/// Longer text than this is never a name, a path or a type.
+const TEXT_MAX: usize = 4096;
+
+/// Zero-terminated text.
+///
+/// # Safety
+/// A `pointer` that is not NULL is readable up to its terminating zero or `TEXT_MAX` bytes.
+pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str> {
+    if pointer.is_null() {
+        return Err(invalid(format!("the {what} is NULL")));
+    }
+    // Byte by byte: nothing behind the terminating zero may be touched.
+    // SAFETY: readable as far as the caller promises; the loop stops at the zero.
+    let length = (0..TEXT_MAX).find(|n| unsafe { *pointer.add(*n) } == 0);
+    let Some(length) = length else {
+        return Err(invalid(format!("the {what} does not end within {TEXT_MAX} bytes")));
+    };
+    // SAFETY: `length` + 1 bytes were just read, the last one is the only zero.
+    let text = unsafe { CStr::from_bytes_with_nul_unchecked(std::slice::from_raw_parts(pointer.cast(), length + 1)) };
+    text.to_str().map_err(|_| invalid(format!("the {what} is not UTF-8")))
+}
+
+/// The same, with NULL for "not given".
+///
+/// # Safety
+/// As [`text`].
+pub(crate) unsafe fn optional_text<'a>(pointer: *const c_char, what: &str) -> Result<Option<&'a str>> {
+    // SAFETY: the caller's promise is passed on.
+    if pointer.is_null() { Ok(None) } else { unsafe { text(pointer, what) }.map(Some) }
+}
+
+/// Something of the caller's to read.
+///
+/// # Safety
+/// A `pointer` that is neither NULL nor misaligned points to a readable T that nobody writes meanwhile.
+pub(crate) unsafe fn read<T: Copy>(pointer: *const T, what: &str) -> Result<T> {
+    if pointer.is_null() || !pointer.is_aligned() {
+        return Err(invalid(format!("the {what} is {}", if pointer.is_null() { "NULL" } else { "misaligned" })));
+    }
+    // SAFETY: checked above as far as can be; the rest is the caller's promise.
+    Ok(unsafe { pointer.read() })
+}
+
+/// A place of the caller's for a result. Made before the work is done, so that a bad pointer costs nothing.
+pub(crate) struct Out<T>(*mut T);
+
+/// Checks a place for a result.
+pub(crate) fn out<T>(pointer: *mut T, what: &str) -> Result<Out<T>> {
+    if pointer.is_null() || !pointer.is_aligned() {
+        return Err(invalid(format!(
+            "the place for the {what} is {}",
+            if pointer.is_null() { "NULL" } else { "misaligned" }
+        )));
+    }
+    Ok(Out(pointer))
+}
+
+impl<T> Out<T> {
+    /// Writes the result.
+    ///
+    /// # Safety
+    /// The pointer that this was made of points to a writable T.
+    pub(crate) unsafe fn set(self, value: T) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.write(value) }
+    }
+}
+
+/// Text into a buffer of the caller's, with its terminating zero.
+///
+/// # Safety
+/// `buffer`, if not NULL, has `size` writable bytes.
+pub(crate) unsafe fn copy_text(text: &str, buffer: *mut c_char, size: usize) -> Result<()> {
+    if buffer.is_null() {
+        return Err(invalid("the buffer is NULL"));
+    }
+    if size <= text.len() {
+        return Err(Error::new(
+            Status::NoSpace,
+            format!("the buffer has {size} bytes, '{text}' needs {}", text.len() + 1),
+        ));
+    }
+    // SAFETY: the buffer has room for the text and a zero, just checked.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, text.len());
+        *buffer.add(text.len()) = 0;
+    }
+    Ok(())
+}
+
+/// A `timeout_ms`: 0 is zero, −1 the default.
+pub(crate) fn wait(timeout_ms: i64) -> Result<Duration> {
+    match timeout_ms {
+        -1 => Ok(DEFAULT_WAIT),
+        n => u64::try_from(n).map(Duration::from_millis).map_err(|_| {
+            invalid(format!(
+                "timeout_ms is {n}; it is 0 (do not wait), a number of milliseconds, or -1 (the default, 60 s)"
+            ))
+        }),
+    }
+}
+
+/// The same for calls that do not wait at all with 0.
+pub(crate) fn optional_wait(timeout_ms: i64) -> Result<Option<Duration>> {
+    wait(timeout_ms).map(|d| (!d.is_zero()).then_some(d))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_refused_when_it_is_null_endless_or_no_utf8() {
+        let endless = [b'x'; TEXT_MAX];
+        // SAFETY: each pointer is NULL, or readable up to a zero or TEXT_MAX bytes.
+        unsafe {
+            assert_eq!(text(c"frames".as_ptr(), "name").unwrap(), "frames");
+            assert!(text(std::ptr::null(), "name").unwrap_err().message.contains("the name is NULL"));
+            assert!(text(endless.as_ptr().cast(), "name").unwrap_err().message.contains("end"));
+            assert!(text(c"\xff".as_ptr(), "name").unwrap_err().message.contains("UTF-8"));
+            assert_eq!(optional_text(std::ptr::null(), "task").unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn text_is_read_no_further_than_its_end() {
+        let exact = Box::new(*b"ab\0");
+        // SAFETY: zero-terminated; under AddressSanitizer or Miri a read behind it would be a fault.
+        assert_eq!(unsafe { text(exact.as_ptr().cast(), "name") }.unwrap(), "ab");
+    }
+
+    #[test]
+    fn copies_fit_with_their_zero_or_not_at_all() {
+        let mut buffer = [1 as c_char; 8];
+        // SAFETY: the buffer has as many bytes as said.
+        unsafe {
+            copy_text("melt", buffer.as_mut_ptr(), 5).unwrap();
+            assert_eq!(CStr::from_ptr(buffer.as_ptr()), c"melt");
+            assert_eq!(buffer[5], 1);
+            assert_eq!(copy_text("melt", buffer.as_mut_ptr(), 4).unwrap_err().status, Status::NoSpace);
+            assert_eq!(copy_text("melt", std::ptr::null_mut(), 4).unwrap_err().status, Status::Invalid);
+        }
+    }
+
+    #[test]
+    fn timeouts_are_zero_positive_or_the_default() {
+        assert_eq!(wait(0).unwrap(), Duration::ZERO);
+        assert_eq!(wait(1500).unwrap(), Duration::from_millis(1500));
+        assert_eq!(wait(-1).unwrap(), DEFAULT_WAIT);
+        assert!(wait(-2).is_err() && wait(i64::MIN).is_err());
+        assert_eq!((optional_wait(0).unwrap(), optional_wait(1).unwrap()), (None, Some(Duration::from_millis(1))));
+    }
+}

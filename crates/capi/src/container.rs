@@ -1,0 +1,302 @@
+//! Vectors, strings and ndarrays: the growing types of one layout for all languages.
+
+use std::ffi::{c_char, c_void};
+
+use crossdock_client::{Error, Order, Region, Result, Status};
+
+use crate::arguments::{out, text};
+use crate::error::{call, invalid};
+use crate::object::open;
+use crate::plain::{Ndarray, Vector};
+use crate::region::{address_of, mode, offset_of, region};
+
+const RANK_MAX: usize = 8;
+
+/// Where a header lies; it must be one's place in the region, aligned.
+fn header<T>(region: &Region, header: *const T) -> Result<u64> {
+    if !header.is_aligned() {
+        return Err(invalid(format!("{header:p} is not aligned to 8 bytes")));
+    }
+    offset_of(region, header.cast(), size_of::<T>() as u64)
+}
+
+fn corrupt(region: &Region, at: u64, what: &str) -> Error {
+    Error::new(
+        Status::Corrupt,
+        format!("the header at offset {at:#x} of region '{}' {what}; some member wrote over it", region.name()),
+    )
+}
+
+/// The elements' address, from the data word of a header at `at`; both are wild. `None` = no elements yet.
+fn data(region: &Region, at: u64, word: i64, bytes: Option<u64>) -> Result<Option<*mut c_void>> {
+    let bytes = bytes.ok_or_else(|| corrupt(region, at, "says more bytes than there are"))?;
+    if word == 0 {
+        return if bytes == 0 { Ok(None) } else { Err(corrupt(region, at, "has elements but no data")) };
+    }
+    let offset = (at + 8).checked_add_signed(word).filter(|o| *o > 0);
+    match offset.and_then(|o| o.checked_add(bytes).map(|end| (o, end))) {
+        Some((offset, end)) if end <= region.capacity() && offset % 64 == 0 => Ok(Some(address_of(region, offset))),
+        _ => Err(corrupt(region, at, "points out of the region")),
+    }
+}
+
+fn order(number: u32) -> Result<Order> {
+    match number {
+        0 => Ok(Order::C),
+        1 => Ok(Order::Fortran),
+        n => Err(invalid(format!("{n} is no order; it is CROSSDOCK_ORDER_C (0) or CROSSDOCK_ORDER_FORTRAN (1)"))),
+    }
+}
+
+/// # Safety
+/// `shape`, if not NULL, has `rank` readable numbers.
+unsafe fn shape_in<'a>(rank: u32, shape: *const u64) -> Result<&'a [u64]> {
+    if rank as usize > RANK_MAX {
+        return Err(invalid(format!("rank is {rank}; at most {RANK_MAX} is possible")));
+    }
+    if rank == 0 {
+        return Ok(&[]);
+    }
+    if shape.is_null() || !shape.is_aligned() {
+        return Err(invalid(format!("the shape at {shape:p} cannot be read")));
+    }
+    // SAFETY: checked as far as can be; the rest is the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(shape, rank as usize) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_vector_open(
+    region: u64,
+    name: *const c_char,
+    element_type: *const c_char,
+    mode: u32,
+    timeout_ms: i64,
+    vector: *mut *mut Vector,
+) -> i32 {
+    call(|| {
+        let place = out(vector, "vector")?;
+        // SAFETY: the header asks for zero-terminated texts.
+        let (name, element) = unsafe { (text(name, "object's name")?, text(element_type, "element type")?) };
+        let region = self::region(region)?;
+        let (claim, _) = open(&region, name, &format!("vector<{element}>"), self::mode(mode)?, timeout_ms)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { place.set(address_of(&region, claim.offset).cast()) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_vector_resize(region: u64, vector: *mut Vector, element_size: u64, elements: u64) -> i32 {
+    call(|| {
+        let region = self::region(region)?;
+        region.vector_resize(header(&region, vector)?, element_size, elements)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_vector_reserve(region: u64, vector: *mut Vector, element_size: u64, elements: u64) -> i32 {
+    call(|| {
+        let region = self::region(region)?;
+        region.vector_reserve(header(&region, vector)?, element_size, elements)
+    })
+}
+
+/// Data and number of elements of a vector, checked against the region.
+fn vector_view(region: &Region, vector: *const Vector, element_size: u64) -> Result<(*mut c_void, u64)> {
+    if element_size == 0 {
+        return Err(invalid("the element size is 0"));
+    }
+    let at = header(region, vector)?;
+    // SAFETY: in bounds of the region, which is mapped while it is held, and aligned. Volatile and once: others write.
+    let v = unsafe { vector.read_volatile() };
+    if v.size > v.capacity {
+        return Err(corrupt(region, at, "says more elements than it has room for"));
+    }
+    let data = data(region, at, v.data, v.capacity.checked_mul(element_size))?;
+    Ok((data.unwrap_or(std::ptr::null_mut()), v.size))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_vector_view(
+    region: u64,
+    vector: *const Vector,
+    element_size: u64,
+    data: *mut *mut c_void,
+    elements: *mut u64,
+) -> i32 {
+    call(|| {
+        let (data, elements) = (out(data, "data")?, out(elements, "number of elements")?);
+        let view = vector_view(&*self::region(region)?, vector, element_size)?;
+        // SAFETY: the header asks for writable places.
+        unsafe {
+            data.set(view.0);
+            elements.set(view.1);
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_string_open(
+    region: u64,
+    name: *const c_char,
+    mode: u32,
+    timeout_ms: i64,
+    string: *mut *mut Vector,
+) -> i32 {
+    call(|| {
+        let place = out(string, "string")?;
+        // SAFETY: the header asks for zero-terminated text.
+        let name = unsafe { text(name, "object's name")? };
+        let region = self::region(region)?;
+        let (claim, _) = open(&region, name, "string", self::mode(mode)?, timeout_ms)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { place.set(address_of(&region, claim.offset).cast()) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_string_assign(
+    region: u64,
+    string: *mut Vector,
+    bytes: *const c_char,
+    length: u64,
+) -> i32 {
+    call(|| {
+        if bytes.is_null() && length > 0 {
+            return Err(invalid("the bytes are NULL"));
+        }
+        let region = self::region(region)?;
+        region.vector_resize(header(&region, string)?, 1, length)?;
+        let (data, size) = vector_view(&region, string, 1)?;
+        if length > 0 {
+            // SAFETY: the view was checked against the region and has room for `size` bytes, of which no more than
+            // `length` are written; the header asks for `length` readable bytes that do not lie in the string.
+            unsafe { std::ptr::copy_nonoverlapping(bytes, data.cast(), size.min(length) as usize) };
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_ndarray_open(
+    region: u64,
+    name: *const c_char,
+    element_type: *const c_char,
+    order: u32,
+    rank: u32,
+    shape: *const u64,
+    mode: u32,
+    timeout_ms: i64,
+    array: *mut *mut Ndarray,
+) -> i32 {
+    call(|| {
+        let place = out(array, "ndarray")?;
+        // SAFETY: the header asks for zero-terminated texts, and a shape of that rank.
+        let (name, element, shape) =
+            unsafe { (text(name, "object's name")?, text(element_type, "element type")?, shape_in(rank, shape)?) };
+        let (order, mode) = (self::order(order)?, self::mode(mode)?);
+        let region = self::region(region)?;
+        let offset = open_shaped(&region, name, element, order, shape, mode, timeout_ms)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { place.set(address_of(&region, offset).cast()) };
+        Ok(())
+    })
+}
+
+/// A new ndarray gets its shape before others can see it.
+fn open_shaped(
+    region: &Region,
+    name: &str,
+    element: &str,
+    order: Order,
+    shape: &[u64],
+    mode: crossdock_client::Mode,
+    timeout_ms: i64,
+) -> Result<u64> {
+    let (_, element_type) = crate::object::type_of(element)?;
+    let (_, ty) = crate::object::type_of(&format!("ndarray<{element}>"))?;
+    let claim = crate::object::claim(region, name, &ty, mode, timeout_ms)?;
+    if claim.created {
+        // SAFETY: the object was claimed just now, nobody else sees it yet; it is as large and aligned as its type.
+        unsafe { address_of(region, claim.offset).cast::<i64>().write(-(claim.offset as i64)) };
+        let made = region
+            .ndarray_reshape(claim.offset, element_type.size, order, shape)
+            .and_then(|()| region.commit(claim.offset));
+        if let Err(error) = made {
+            // What goes wrong with taking it back is less than what went wrong before.
+            let _ = region.abandon(claim.offset);
+            return Err(error);
+        }
+    }
+    Ok(claim.offset)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_ndarray_reshape(
+    region: u64,
+    array: *mut Ndarray,
+    element_size: u64,
+    order: u32,
+    rank: u32,
+    shape: *const u64,
+) -> i32 {
+    call(|| {
+        // SAFETY: the header asks for a shape of that rank.
+        let shape = unsafe { shape_in(rank, shape)? };
+        let region = self::region(region)?;
+        region.ndarray_reshape(header(&region, array)?, element_size, self::order(order)?, shape)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_ndarray_view(
+    region: u64,
+    array: *const Ndarray,
+    element_size: u64,
+    data: *mut *mut c_void,
+    order: *mut u32,
+    rank: *mut u32,
+    shape: *mut u64,
+) -> i32 {
+    call(|| {
+        let place = out(data, "data")?;
+        if element_size == 0 {
+            return Err(invalid("the element size is 0"));
+        }
+        let region = self::region(region)?;
+        let at = header(&region, array)?;
+        // SAFETY: in bounds of the region, which is mapped while it is held, and aligned. Volatile and once: others write.
+        let a = unsafe { array.read_volatile() };
+        if a.rank as usize > RANK_MAX || a.order > 1 {
+            return Err(corrupt(&region, at, "has an impossible rank or order"));
+        }
+        let extents = &a.shape[..a.rank as usize];
+        let bytes = if a.data == 0 && a.rank == 0 {
+            Some(0)
+        } else {
+            extents.iter().try_fold(element_size, |bytes, n| bytes.checked_mul(*n))
+        };
+        if bytes.is_some_and(|bytes| bytes > a.capacity_bytes) {
+            return Err(corrupt(&region, at, "says more elements than it has room for"));
+        }
+        let data = self::data(&region, at, a.data, bytes)?;
+        // SAFETY: the header asks for NULL or writable places, and room for 8 numbers in `shape`.
+        unsafe {
+            place.set(data.unwrap_or(std::ptr::null_mut()));
+            if !order.is_null() {
+                out(order, "order")?.set(a.order);
+            }
+            if !rank.is_null() {
+                out(rank, "rank")?.set(a.rank);
+            }
+            if !shape.is_null() {
+                let mut known = [0; RANK_MAX];
+                known[..extents.len()].copy_from_slice(extents);
+                out(shape.cast::<[u64; RANK_MAX]>(), "shape")?.set(known);
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,151 @@
+//! The way across the boundary: every exported function runs inside [`call`], which turns errors into a status and a
+//! message of this thread, and keeps panics in.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+use crossdock_client::{Error, Result, Status};
+
+thread_local! {
+    /// The last failure of this thread, with its message as C text.
+    static LAST: RefCell<Option<(Status, CString)>> = const { RefCell::new(None) };
+    /// Where the last panic of this thread was; the hook leaves it here instead of printing it.
+    static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Runs the body of an exported function. A panic is our fault, never the caller's: it becomes `SYSTEM` with its place.
+pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> i32 {
+    quiet_panics();
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => Status::Ok as i32,
+        Ok(Err(error)) => fail(error),
+        Err(payload) => fail(fault(payload)),
+    }
+}
+
+/// An `INVALID` error.
+pub(crate) fn invalid(message: impl Into<String>) -> Error {
+    Error::new(Status::Invalid, message)
+}
+
+/// Keeps the error for `crossdock_error_message`. "Not yet" is no failure and leaves the last one alone.
+fn fail(error: Error) -> i32 {
+    if error.status != Status::NotYet {
+        let message = CString::new(error.message.replace('\0', "\\0")).unwrap_or_default();
+        // A thread that is being torn down has no place for it any more: the status alone must do then.
+        let _ = LAST.try_with(|last| *last.borrow_mut() = Some((error.status, message)));
+    }
+    error.status as i32
+}
+
+fn fault(payload: Box<dyn Any + Send>) -> Error {
+    // The payload's own drop may panic too; there is nothing in it that would be missed.
+    std::mem::forget(payload);
+    let place = PANIC.try_with(|p| p.borrow().clone()).unwrap_or_default();
+    Error::new(Status::System, format!("a fault in crossdock itself, please report it: {place}"))
+}
+
+/// A library never prints. This is this library's own copy of the standard library: programs' hooks are not touched.
+fn quiet_panics() {
+    static ONCE: Once = Once::new();
+    if !ONCE.is_completed() {
+        ONCE.call_once(|| {
+            std::panic::set_hook(Box::new(|info| {
+                let _ = PANIC.try_with(|p| *p.borrow_mut() = info.to_string().replace('\n', " "));
+            }));
+        });
+    }
+}
+
+/// The message of this thread's last failure; "" if there was none. Valid until the next.
+#[unsafe(no_mangle)]
+pub extern "C" fn crossdock_error_message() -> *const c_char {
+    LAST.try_with(|last| last.borrow().as_ref().map_or(c"".as_ptr(), |(_, message)| message.as_ptr()))
+        .unwrap_or(c"".as_ptr())
+}
+
+/// The status of this thread's last failure; OK if there was none.
+#[unsafe(no_mangle)]
+pub extern "C" fn crossdock_error_status() -> i32 {
+    LAST.try_with(|last| last.borrow().as_ref().map_or(Status::Ok, |(status, _)| *status)).unwrap_or(Status::Ok) as i32
+}
+
+/// The name of a status as the header writes it, without its prefix.
+#[unsafe(no_mangle)]
+pub extern "C" fn crossdock_status_name(status: i32) -> *const c_char {
+    texts(status).0.as_ptr()
+}
+
+/// One line of meaning.
+#[unsafe(no_mangle)]
+pub extern "C" fn crossdock_status_meaning(status: i32) -> *const c_char {
+    texts(status).1.as_ptr()
+}
+
+fn texts(status: i32) -> (&'static std::ffi::CStr, &'static std::ffi::CStr) {
+    match Status::from_number(status) {
+        None => (c"UNKNOWN", c"not a status of this library"),
+        Some(Status::Ok) => (c"OK", c"done"),
+        Some(Status::NotYet) => (c"NOT_YET", c"nothing there now, and asked not to wait"),
+        Some(Status::TimedOut) => (c"TIMED_OUT", c"the deadline passed"),
+        Some(Status::Closed) => (c"CLOSED", c"the other end left in good order, and everything it sent was taken"),
+        Some(Status::PeerDied) => (c"PEER_DIED", c"the other end died; everything it had sent was taken"),
+        Some(Status::NotFound) => (c"NOT_FOUND", c"there is none of this name"),
+        Some(Status::Exists) => (c"EXISTS", c"there is one already"),
+        Some(Status::WrongType) => (c"WRONG_TYPE", c"the object is of another type"),
+        Some(Status::Invalid) => (c"INVALID", c"an argument that can never be right"),
+        Some(Status::BadHandle) => (c"BAD_HANDLE", c"the handle names nothing that is in use here"),
+        Some(Status::Denied) => (c"DENIED", c"this task was not granted that"),
+        Some(Status::NoSpace) => (c"NO_SPACE", c"region, quota or node is full"),
+        Some(Status::Busy) => (c"BUSY", c"the place is taken"),
+        Some(Status::Corrupt) => (c"CORRUPT", c"another member wrote nonsense into this structure"),
+        Some(Status::Disconnected) => (c"DISCONNECTED", c"the node daemon cannot be reached, or the session is closed"),
+        Some(Status::Incompatible) => (c"INCOMPATIBLE", c"the other side was built with another layout version"),
+        Some(Status::System) => (c"SYSTEM", c"the system refused"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    fn message() -> String {
+        // SAFETY: the function gives zero-terminated text that stays valid until this thread's next failure.
+        unsafe { CStr::from_ptr(crossdock_error_message()) }.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_panic_becomes_a_status_and_a_message_with_its_place() {
+        let status = call(|| panic!("on purpose"));
+        assert_eq!(status, Status::System as i32);
+        assert!(message().contains("on purpose") && message().contains("error.rs"), "{}", message());
+    }
+
+    #[test]
+    fn not_yet_and_success_leave_the_last_failure_alone() {
+        assert_eq!(call(|| Err(Error::new(Status::Busy, "port 'p' is taken"))), 12);
+        assert_eq!(call(|| Err(Error::new(Status::NotYet, "nothing"))), 1);
+        assert_eq!(call(|| Ok(())), 0);
+        assert_eq!((message().as_str(), crossdock_error_status()), ("port 'p' is taken", 12));
+    }
+
+    #[test]
+    fn failures_of_one_thread_are_not_seen_by_another() {
+        assert_eq!(call(|| Err(invalid("mine\0yours"))), 8);
+        std::thread::spawn(|| assert_eq!((message().as_str(), crossdock_error_status()), ("", 0))).join().unwrap();
+        assert_eq!(message(), "mine\\0yours");
+    }
+
+    #[test]
+    fn every_status_has_its_own_name_and_others_have_none() {
+        // SAFETY: both functions give static zero-terminated text.
+        let name = |n| unsafe { CStr::from_ptr(crossdock_status_name(n)) }.to_str().unwrap();
+        let names: std::collections::HashSet<_> = (0..17).map(name).collect();
+        assert_eq!(names.len(), 17);
+        assert_eq!((name(17), name(-1)), ("UNKNOWN", "UNKNOWN"));
+    }
+}

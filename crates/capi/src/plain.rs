@@ -1,0 +1,159 @@
+//! The header's structs, field by field. `tests/header.rs` checks both sides against each other.
+
+use std::ffi::{c_char, c_void};
+
+use crossdock_client::Handle;
+
+/// `crossdock_connect_options`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ConnectOptions {
+    pub socket: *const c_char,
+    pub task: *const c_char,
+    pub workflow: *const c_char,
+    pub rank: i64,
+    pub timeout_ms: i64,
+    pub private_daemon: u32,
+    pub reserved: u32,
+}
+
+/// `crossdock_type`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Type {
+    pub name: *const c_char,
+    pub size: u64,
+    pub align: u32,
+    pub reserved: u32,
+}
+
+/// `crossdock_region_statistics`
+#[repr(C)]
+pub(crate) struct RegionStatistics {
+    pub capacity: u64,
+    pub reserved: u64,
+    pub used: u64,
+    pub blocks: u64,
+    pub objects: u64,
+    pub slots: u64,
+    pub largest_free: u64,
+    pub unused: u64,
+}
+
+/// `crossdock_heal_report`
+#[repr(C)]
+pub(crate) struct HealReport {
+    pub slots: u64,
+    pub operations: u64,
+    pub objects: u64,
+}
+
+/// `crossdock_object`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Object {
+    pub address: *mut c_void,
+    pub handle: Handle,
+    pub size: u64,
+    pub created: u32,
+    pub reserved: u32,
+}
+
+/// `crossdock_object_info`
+#[repr(C)]
+pub(crate) struct ObjectInfo {
+    pub name: [u8; 128],
+    pub type_name: [u8; 192],
+    pub handle: Handle,
+    pub size: u64,
+    pub align: u32,
+    pub reserved: u32,
+}
+
+/// `crossdock_vector`, `crossdock_string`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Vector {
+    pub region: i64,
+    pub data: i64,
+    pub size: u64,
+    pub capacity: u64,
+}
+
+/// `crossdock_ndarray`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Ndarray {
+    pub region: i64,
+    pub data: i64,
+    pub capacity_bytes: u64,
+    pub rank: u32,
+    pub order: u32,
+    pub shape: [u64; 8],
+    pub reserved: [u8; 32],
+}
+
+/// `crossdock_port_options`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct PortOptions {
+    pub pattern: u32,
+    pub capacity: u32,
+}
+
+/// `crossdock_message`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Message {
+    pub handle: Handle,
+    pub tag: u64,
+    pub position: u64,
+    pub inline_length: u32,
+    pub reserved: u32,
+    pub inline_bytes: [u8; 24],
+}
+
+/// `crossdock_port_statistics`
+#[repr(C)]
+pub(crate) struct PortStatistics {
+    pub messages: u64,
+    pub received: u64,
+    pub bytes_handed_over: u64,
+    pub bytes_copied: u64,
+    pub producer_wait_ns: u64,
+    pub consumer_wait_ns: u64,
+    pub sleeps: u64,
+    pub wakes: u64,
+    pub redelivered: u64,
+    pub voided: u64,
+    pub under_way: u64,
+    pub unused: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::{offset_of, size_of};
+
+    macro_rules! frozen {
+        ($ty:ident, $size:literal, $($field:ident: $offset:literal),*) => {
+            assert_eq!(size_of::<$ty>(), $size, stringify!($ty));
+            $(assert_eq!(offset_of!($ty, $field), $offset, concat!(stringify!($ty), ".", stringify!($field)));)*
+        };
+    }
+
+    #[test]
+    fn layout_is_that_of_tests_layout_c() {
+        frozen!(ConnectOptions, 48, socket: 0, task: 8, workflow: 16, rank: 24, timeout_ms: 32, private_daemon: 40, reserved: 44);
+        frozen!(Type, 24, name: 0, size: 8, align: 16, reserved: 20);
+        frozen!(RegionStatistics, 64, capacity: 0, reserved: 8, used: 16, blocks: 24, objects: 32, slots: 40, largest_free: 48, unused: 56);
+        frozen!(HealReport, 24, slots: 0, operations: 8, objects: 16);
+        frozen!(Object, 40, address: 0, handle: 8, size: 24, created: 32, reserved: 36);
+        frozen!(ObjectInfo, 352, name: 0, type_name: 128, handle: 320, size: 336, align: 344, reserved: 348);
+        frozen!(Vector, 32, region: 0, data: 8, size: 16, capacity: 24);
+        frozen!(Ndarray, 128, region: 0, data: 8, capacity_bytes: 16, rank: 24, order: 28, shape: 32, reserved: 96);
+        frozen!(PortOptions, 8, pattern: 0, capacity: 4);
+        frozen!(Message, 64, handle: 0, tag: 16, position: 24, inline_length: 32, reserved: 36, inline_bytes: 40);
+        frozen!(PortStatistics, 96, messages: 0, received: 8, bytes_handed_over: 16, bytes_copied: 24, producer_wait_ns: 32, consumer_wait_ns: 40, sleeps: 48, wakes: 56, redelivered: 64, voided: 72, under_way: 80, unused: 88);
+    }
+}

@@ -1,0 +1,234 @@
+//! Ports.
+
+use std::ffi::{c_char, c_int};
+use std::os::fd::AsRawFd;
+
+use crossdock_client::{End, Handle, Inline, Message, Pattern, Port, PortOptions, Result, Status, Waiting};
+
+use crate::arguments::{optional_wait, out, read, text, wait};
+use crate::error::{call, invalid};
+use crate::plain;
+use crate::references::Table;
+use crate::session::session;
+
+static PORTS: Table<Port> = Table::new(3, "port", Status::Closed);
+
+fn end(number: u32) -> Result<End> {
+    match number {
+        0 => Ok(End::Producer),
+        1 => Ok(End::Consumer),
+        n => Err(invalid(format!("{n} is no end of a port; it is CROSSDOCK_PRODUCER (0) or CROSSDOCK_CONSUMER (1)"))),
+    }
+}
+
+/// # Safety
+/// `options` is NULL or readable.
+unsafe fn port_options(options: *const plain::PortOptions) -> Result<PortOptions> {
+    if options.is_null() {
+        return Ok(PortOptions::default());
+    }
+    // SAFETY: the caller's promise.
+    let given = unsafe { read(options, "options")? };
+    let pattern = match given.pattern {
+        0 => Pattern::OneToOne,
+        1 => Pattern::FanOut,
+        2 => Pattern::FanIn,
+        3 => Pattern::WorkQueue,
+        n => return Err(invalid(format!("{n} is no pattern of a port; see crossdock_pattern"))),
+    };
+    Ok(PortOptions { pattern, capacity: given.capacity })
+}
+
+/// # Safety
+/// `message` is NULL or readable.
+unsafe fn message_in(message: *const plain::Message) -> Result<Message> {
+    // SAFETY: the caller's promise.
+    let m = unsafe { read(message, "message")? };
+    let bytes = m.inline_bytes.get(..m.inline_length as usize).ok_or_else(|| {
+        invalid(format!(
+            "inline_length is {}; a message carries at most {} bytes inline",
+            m.inline_length,
+            m.inline_bytes.len()
+        ))
+    })?;
+    Ok(Message { handle: m.handle, tag: m.tag, inline: Inline::new(bytes)?, position: m.position })
+}
+
+fn message_out(message: &Message) -> plain::Message {
+    let mut inline_bytes = [0; 24];
+    inline_bytes[..message.inline.len()].copy_from_slice(&message.inline);
+    plain::Message {
+        handle: message.handle,
+        tag: message.tag,
+        position: message.position,
+        inline_length: message.inline.len() as u32,
+        reserved: 0,
+        inline_bytes,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_port_open(
+    session: u64,
+    name: *const c_char,
+    end: u32,
+    options: *const plain::PortOptions,
+    timeout_ms: i64,
+    port: *mut u64,
+) -> i32 {
+    call(|| {
+        let port = out(port, "port")?;
+        // SAFETY: the header asks for zero-terminated text, and for NULL or good options.
+        let (name, options) = unsafe { (text(name, "port's name")?, port_options(options)?) };
+        let opened = self::session(session)?.port(name, self::end(end)?, &options, optional_wait(timeout_ms)?)?;
+        let reference = PORTS.insert(opened)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { port.set(reference) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_port_ref(port: u64) -> i32 {
+    call(|| PORTS.add(port))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_port_unref(port: u64) -> i32 {
+    call(|| if port == 0 { Ok(()) } else { PORTS.remove(port) })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_port_close(port: u64) -> i32 {
+    call(|| PORTS.close(port))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_port_remove(session: u64, name: *const c_char) -> i32 {
+    // SAFETY: the header asks for zero-terminated text.
+    call(|| self::session(session)?.remove_port(unsafe { text(name, "port's name")? }))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_port_wait_peer(port: u64, timeout_ms: i64) -> i32 {
+    call(|| PORTS.hold(port)?.wait_peer(Some(wait(timeout_ms)?)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_port_send(
+    port: u64,
+    message: *const plain::Message,
+    bytes: u64,
+    timeout_ms: i64,
+) -> i32 {
+    call(|| {
+        // SAFETY: the header asks for a readable message.
+        let message = unsafe { message_in(message)? };
+        PORTS.hold(port)?.send_sized(&message, bytes, Some(wait(timeout_ms)?))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_port_reclaim(port: u64, timeout_ms: i64, handle: *mut Handle) -> i32 {
+    call(|| {
+        let handle = out(handle, "handle")?;
+        let credit = PORTS.hold(port)?.reclaim(Some(wait(timeout_ms)?))?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { handle.set(credit.unwrap_or(Handle::NONE)) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_port_receive(port: u64, timeout_ms: i64, message: *mut plain::Message) -> i32 {
+    call(|| {
+        let message = out(message, "message")?;
+        let received = PORTS.hold(port)?.receive(Some(wait(timeout_ms)?))?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { message.set(message_out(&received)) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_port_release(port: u64, message: *const plain::Message) -> i32 {
+    // SAFETY: the header asks for a readable message.
+    call(|| PORTS.hold(port)?.release(&unsafe { message_in(message)? }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_port_descriptor(port: u64, descriptor: *mut c_int) -> i32 {
+    call(|| {
+        let descriptor = out(descriptor, "descriptor")?;
+        let number = PORTS.hold(port)?.descriptor()?.as_raw_fd();
+        // SAFETY: the header asks for a writable place.
+        unsafe { descriptor.set(number) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_port_arm(port: u64, ready: *mut c_int) -> i32 {
+    call(|| {
+        let ready = out(ready, "answer")?;
+        let now = PORTS.hold(port)?.arm()?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { ready.set(c_int::from(now)) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_port_disarm(port: u64) -> i32 {
+    call(|| {
+        PORTS.hold(port)?.disarm();
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_port_statistics_get(port: u64, statistics: *mut plain::PortStatistics) -> i32 {
+    call(|| {
+        let statistics = out(statistics, "statistics")?;
+        let s = PORTS.hold(port)?.statistics();
+        let copy = plain::PortStatistics {
+            messages: s.messages,
+            received: s.received,
+            bytes_handed_over: s.bytes_handed_over,
+            bytes_copied: s.bytes_copied,
+            producer_wait_ns: s.producer_wait_ns,
+            consumer_wait_ns: s.consumer_wait_ns,
+            sleeps: s.sleeps,
+            wakes: s.wakes,
+            redelivered: s.redelivered,
+            voided: s.voided,
+            under_way: s.under_way,
+            unused: 0,
+        };
+        // SAFETY: the header asks for a writable place.
+        unsafe { statistics.set(copy) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_port_set_waiting(port: u64, waiting: u32) -> i32 {
+    call(|| {
+        let waiting = match waiting {
+            0 => Waiting::Adaptive,
+            1 => Waiting::Spin,
+            2 => Waiting::Block,
+            n => return Err(invalid(format!("{n} is no way to wait; see crossdock_waiting"))),
+        };
+        PORTS.hold(port)?.set_waiting(waiting);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_port_note_copied(port: u64, bytes: u64) -> i32 {
+    call(|| {
+        PORTS.hold(port)?.note_copied(bytes);
+        Ok(())
+    })
+}

@@ -1,0 +1,299 @@
+//! Counted references that C carries as opaque pointers.
+//!
+//! A reference is no address: it is a kind, a generation and an index into a table of ours. So a stale one, one of
+//! another kind and any random number are told apart from a good one without looking through it, and a program that
+//! does look through it faults at once (no user address has these top bits).
+//!
+//! A call holds the value while it runs, so that closing it or giving up the last reference in another thread cannot
+//! take it away under that call.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use crossdock_client::{Error, Result, Status};
+
+use crate::error::invalid;
+
+const CHUNK: usize = 256;
+const CHUNKS: usize = 256;
+const TOP: u64 = 0x0cd0 << 48;
+const INDEX: u64 = 0xffff;
+/// Parts of a slot's state: generation (32 bits), two flags, references that the program has (14), calls that run (16).
+const CLOSED: u64 = 1 << 31;
+const EMPTY: u64 = 1 << 30;
+const REFERENCE: u64 = 1 << 16;
+const REFERENCES: u64 = 0x3fff * REFERENCE;
+const CALLS: u64 = 0xffff;
+
+/// One place of the table.
+struct Slot<T> {
+    /// Written by whoever refers to the slot. Closed, or without references: no new call gets at the value, and the
+    /// last one that runs takes it out. Acquire and release, because the value was written before the first reference
+    /// was given out, and was last used before the last call ended.
+    state: AtomicU64,
+    value: UnsafeCell<Option<T>>,
+}
+
+/// All references of one kind.
+pub(crate) struct Table<T> {
+    kind: u64,
+    noun: &'static str,
+    /// What using a closed one gives.
+    closed: Status,
+    chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
+    /// Empty places, and how many places were ever given out.
+    free: Mutex<(Vec<usize>, usize)>,
+}
+
+// SAFETY: a slot's value is only reached by calls that hold it, and only written while there are neither references
+// nor calls, by the one thread that made it so; with T: Send + Sync shared references to it may be used by any thread.
+unsafe impl<T: Send + Sync> Sync for Table<T> {}
+
+/// A call's own hold on a value, while it runs.
+pub(crate) struct Held<'a, T> {
+    table: &'a Table<T>,
+    index: usize,
+    slot: &'a Slot<T>,
+}
+
+impl<T: Send + Sync> Table<T> {
+    pub(crate) const fn new(kind: u64, noun: &'static str, closed: Status) -> Self {
+        Self { kind, noun, closed, chunks: [const { OnceLock::new() }; CHUNKS], free: Mutex::new((Vec::new(), 0)) }
+    }
+
+    /// Keeps the value and gives the first reference to it.
+    pub(crate) fn insert(&self, value: T) -> Result<u64> {
+        let index = {
+            let mut free = self.free.lock().unwrap_or_else(|e| e.into_inner());
+            match free.0.pop() {
+                Some(index) => index,
+                None if free.1 < CHUNK * CHUNKS => {
+                    free.1 += 1;
+                    free.1 - 1
+                }
+                None => {
+                    return Err(Error::new(
+                        Status::NoSpace,
+                        format!("this process holds {} {}s at once; give some up (unref)", CHUNK * CHUNKS, self.noun),
+                    ));
+                }
+            }
+        };
+        let slot = &self.chunks[index / CHUNK]
+            .get_or_init(|| (0..CHUNK).map(|_| Slot { state: AtomicU64::new(1 << 32), value: None.into() }).collect())
+            [index % CHUNK];
+        // SAFETY: the place came from the free list, without references and calls: nobody else has a way to its value.
+        unsafe { *slot.value.get() = Some(value) };
+        let generation = slot.state.fetch_add(REFERENCE, Ordering::Release) >> 32;
+        Ok(TOP | self.kind << 48 | generation << 16 | index as u64)
+    }
+
+    /// Holds what the reference means, for a call.
+    pub(crate) fn hold(&self, reference: u64) -> Result<Held<'_, T>> {
+        self.enter(reference, CLOSED)
+    }
+
+    /// One more reference for the caller.
+    pub(crate) fn add(&self, reference: u64) -> Result<()> {
+        self.change(reference, 0, |state| {
+            if state & REFERENCES == REFERENCES {
+                Err("referred to 16383 times already")
+            } else {
+                Ok(state + REFERENCE)
+            }
+        })
+        .map(drop)
+    }
+
+    /// One reference less. The value goes with the last one, as soon as no call holds it.
+    pub(crate) fn remove(&self, reference: u64) -> Result<()> {
+        let _held = self.enter(reference, 0)?;
+        self.change(reference, 0, |state| Ok(state - REFERENCE)).map(drop)
+    }
+
+    /// The value goes as soon as no call holds it; references stay good for nothing but to be given up.
+    pub(crate) fn close(&self, reference: u64) -> Result<()> {
+        let _held = self.enter(reference, CLOSED)?;
+        self.change(reference, CLOSED, |state| Ok(state | CLOSED)).map(drop)
+    }
+
+    fn enter(&self, reference: u64, refused: u64) -> Result<Held<'_, T>> {
+        let (index, slot) = self.change(reference, refused, |state| {
+            if state & CALLS == CALLS { Err("in use by 65535 calls at once") } else { Ok(state + 1) }
+        })?;
+        Ok(Held { table: self, index, slot })
+    }
+
+    /// Changes the state of a slot that has references, of this generation.
+    fn change(
+        &self,
+        reference: u64,
+        refused: u64,
+        change: impl Fn(u64) -> std::result::Result<u64, &'static str>,
+    ) -> Result<(usize, &Slot<T>)> {
+        let (index, generation, slot) = self.locate(reference)?;
+        let mut state = slot.state.load(Ordering::Relaxed);
+        loop {
+            if state >> 32 != generation || state & REFERENCES == 0 {
+                return Err(self.gone());
+            }
+            if state & refused != 0 {
+                return Err(Error::new(self.closed, format!("this {} was closed by this program", self.noun)));
+            }
+            let next = change(state).map_err(|why| invalid(format!("the {} is {why}", self.noun)))?;
+            match slot.state.compare_exchange_weak(state, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Ok((index, slot)),
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    fn locate(&self, reference: u64) -> Result<(usize, u64, &Slot<T>)> {
+        if reference == 0 {
+            return Err(invalid(format!("the {} is NULL", self.noun)));
+        }
+        if reference & !(0xffff_ffff << 16 | INDEX) != TOP | self.kind << 48 {
+            return Err(invalid(format!("{reference:#x} is no reference to a {} of this library", self.noun)));
+        }
+        let index = (reference & INDEX) as usize;
+        let chunk = self.chunks[index / CHUNK].get().ok_or_else(|| self.gone())?;
+        Ok((index, reference >> 16 & 0xffff_ffff, &chunk[index % CHUNK]))
+    }
+
+    fn gone(&self) -> Error {
+        invalid(format!("the reference to a {0} is given up already (or was never given out)", self.noun))
+    }
+}
+
+impl<T> std::ops::Deref for Held<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: this call is counted, so the value is there and nobody writes it.
+        match unsafe { &*self.slot.value.get() } {
+            Some(value) => value,
+            None => unreachable!("a slot in use is never empty"),
+        }
+    }
+}
+
+impl<T> Drop for Held<'_, T> {
+    fn drop(&mut self) {
+        let state = &self.slot.state;
+        let mut now = state.load(Ordering::Acquire);
+        loop {
+            let last = now & CALLS == 1 && (now & CLOSED != 0 || now & REFERENCES == 0);
+            let next = if last && now & EMPTY == 0 { now | EMPTY } else { now - 1 };
+            if let Err(other) = state.compare_exchange_weak(now, next, Ordering::AcqRel, Ordering::Acquire) {
+                now = other;
+            } else if next & EMPTY != now & EMPTY {
+                // SAFETY: no call starts any more and this is the only one; the flag, set while this call still
+                // counts, keeps those away who come to give up a reference. So the value is ours alone.
+                drop(unsafe { (*self.slot.value.get()).take() });
+                now = state.load(Ordering::Acquire);
+            } else {
+                if next & (REFERENCES | CALLS) == 0 {
+                    // Nobody has a way to the slot now. The generation changes before the place is used again, so
+                    // that old references stay wrong. It skips 0.
+                    let generation = ((next >> 32).wrapping_add(1) & 0xffff_ffff).max(1);
+                    state.store(generation << 32, Ordering::Release);
+                    self.table.free.lock().unwrap_or_else(|e| e.into_inner()).0.push(self.index);
+                }
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_reference_works_until_the_last_is_given_up_and_never_again() {
+        static TABLE: Table<Arc<u32>> = Table::new(1, "thing", Status::Closed);
+        let value = Arc::new(7);
+        let a = TABLE.insert(value.clone()).unwrap();
+        TABLE.add(a).unwrap();
+        TABLE.remove(a).unwrap();
+        assert_eq!(**TABLE.hold(a).unwrap(), 7);
+        TABLE.remove(a).unwrap();
+        assert_eq!(Arc::strong_count(&value), 1, "the value is dropped with its last reference");
+        assert!(TABLE.hold(a).is_err() && TABLE.remove(a).is_err() && TABLE.add(a).is_err());
+        let b = TABLE.insert(value.clone()).unwrap();
+        assert!(a != b && TABLE.hold(a).is_err(), "a place that is used again has another reference");
+        assert_eq!(**TABLE.hold(b).unwrap(), 7);
+    }
+
+    #[test]
+    fn null_wild_and_foreign_references_are_refused() {
+        static ONE: Table<u32> = Table::new(2, "thing", Status::Closed);
+        static OTHER: Table<u32> = Table::new(3, "other", Status::Closed);
+        let one = ONE.insert(1).unwrap();
+        assert!(OTHER.hold(one).is_err());
+        let mut wild = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..100_000 {
+            wild = wild.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            assert!(wild == one || ONE.hold(wild).is_err());
+            assert!(
+                ONE.hold(TOP | 2 << 48 | wild & 0xffff_ffff_ffff).is_err()
+                    || wild & 0xffff_ffff_ffff == one & 0xffff_ffff_ffff
+            );
+        }
+        assert!(ONE.hold(0).is_err());
+        assert_eq!(*ONE.hold(one).unwrap(), 1);
+    }
+
+    #[test]
+    fn a_running_call_keeps_what_another_thread_gives_up() {
+        static TABLE: Table<Arc<u32>> = Table::new(4, "thing", Status::Closed);
+        let value = Arc::new(7);
+        let a = TABLE.insert(value.clone()).unwrap();
+        let held = TABLE.hold(a).unwrap();
+        TABLE.remove(a).unwrap();
+        assert_eq!((**held, Arc::strong_count(&value)), (7, 2));
+        drop(held);
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn a_closed_one_is_gone_at_once_and_its_references_can_still_be_given_up() {
+        static TABLE: Table<Arc<u32>> = Table::new(6, "thing", Status::Closed);
+        let value = Arc::new(7);
+        let a = TABLE.insert(value.clone()).unwrap();
+        TABLE.add(a).unwrap();
+        TABLE.close(a).unwrap();
+        assert_eq!(Arc::strong_count(&value), 1);
+        assert_eq!(TABLE.hold(a).err().unwrap().status, Status::Closed);
+        assert_eq!(TABLE.close(a).err().unwrap().status, Status::Closed);
+        TABLE.remove(a).unwrap();
+        TABLE.remove(a).unwrap();
+        assert_eq!(TABLE.remove(a).err().unwrap().status, Status::Invalid);
+        let b = TABLE.insert(value.clone()).unwrap();
+        let held = TABLE.hold(b).unwrap();
+        TABLE.close(b).unwrap();
+        assert_eq!(Arc::strong_count(&value), 2, "a call that runs keeps it");
+        TABLE.remove(b).unwrap();
+        drop(held);
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn threads_that_take_and_give_up_meet_no_value_of_another_generation() {
+        static TABLE: Table<u64> = Table::new(5, "thing", Status::Closed);
+        std::thread::scope(|scope| {
+            for t in 0..4u64 {
+                scope.spawn(move || {
+                    for n in 0..2000 {
+                        let mine = t << 32 | n;
+                        let a = TABLE.insert(mine).unwrap();
+                        assert_eq!(*TABLE.hold(a).unwrap(), mine);
+                        TABLE.remove(a).unwrap();
+                        assert!(TABLE.hold(a).is_err());
+                    }
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,288 @@
+//! Regions, raw allocation, handles.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use crossdock_client::{Error, Handle, Mode, Region, Result, Status};
+
+use crate::arguments::{copy_text, optional_wait, out, text};
+use crate::error::{call, invalid};
+use crate::plain;
+use crate::references::{Held, Table};
+use crate::session::session;
+
+static REGIONS: Table<Region> = Table::new(2, "region", Status::Closed);
+
+/// The region of a reference.
+pub(crate) fn region(reference: u64) -> Result<Held<'static, Region>> {
+    REGIONS.hold(reference)
+}
+
+/// A new reference to a region.
+pub(crate) fn refer(region: Region) -> Result<u64> {
+    REGIONS.insert(region)
+}
+
+/// A mode of the header's.
+pub(crate) fn mode(number: u32) -> Result<Mode> {
+    match number {
+        0 => Ok(Mode::CreateOnly),
+        1 => Ok(Mode::OpenOnly),
+        2 => Ok(Mode::OpenOrCreate),
+        3 => Ok(Mode::Recreate),
+        n => Err(invalid(format!("{n} is no mode; see crossdock_mode"))),
+    }
+}
+
+/// How far `bytes` bytes at an address lie from the start of the region.
+pub(crate) fn offset_of(region: &Region, address: *const c_void, bytes: u64) -> Result<u64> {
+    let offset = (address as u64).wrapping_sub(region.base() as u64);
+    // Offset 0 is the region's own header, never anybody's.
+    if address.is_null() || offset == 0 || offset.checked_add(bytes).is_none_or(|end| end > region.capacity()) {
+        return Err(invalid(format!("{address:p} is not in region '{}'", region.name())));
+    }
+    Ok(offset)
+}
+
+/// Where an offset that the region gave is in this process.
+pub(crate) fn address_of(region: &Region, offset: u64) -> *mut c_void {
+    region.base().wrapping_add(offset as usize).cast()
+}
+
+fn nothing_mapped(base: *const c_void) -> Error {
+    Error::new(Status::NotFound, format!("no region of this process is mapped at {base:p}"))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_region_open(
+    session: u64,
+    name: *const c_char,
+    mode: u32,
+    size: u64,
+    timeout_ms: i64,
+    region: *mut u64,
+) -> i32 {
+    call(|| {
+        let region = out(region, "region")?;
+        // SAFETY: the header asks for zero-terminated text.
+        let name = unsafe { text(name, "region's name")? };
+        let opened = self::session(session)?.region(name, self::mode(mode)?, size, optional_wait(timeout_ms)?)?;
+        let reference = refer(opened)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { region.set(reference) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_region_of(session: u64, handle: Handle, region: *mut u64) -> i32 {
+    call(|| {
+        let region = out(region, "region")?;
+        let reference = refer(self::session(session)?.region_of(handle)?)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { region.set(reference) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_region_at(base: *const c_void, region: *mut u64) -> i32 {
+    call(|| {
+        let region = out(region, "region")?;
+        let reference = refer(Region::at_base(base.cast()).ok_or_else(|| nothing_mapped(base))?)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { region.set(reference) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_region_ref(region: u64) -> i32 {
+    call(|| REGIONS.add(region))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_region_unref(region: u64) -> i32 {
+    call(|| if region == 0 { Ok(()) } else { REGIONS.remove(region) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_region_remove(session: u64, name: *const c_char) -> i32 {
+    // SAFETY: the header asks for zero-terminated text.
+    call(|| self::session(session)?.remove_region(unsafe { text(name, "region's name")? }))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_region_name(region: u64, buffer: *mut c_char, buffer_size: usize) -> i32 {
+    // SAFETY: the header asks for a buffer of that size.
+    call(|| unsafe { copy_text(self::region(region)?.name(), buffer, buffer_size) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_region_id(region: u64, segment: *mut u64) -> i32 {
+    call(|| {
+        let segment = out(segment, "segment id")?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { segment.set(self::region(region)?.id().0) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_region_base(region: u64, base: *mut *mut c_void, capacity: *mut u64) -> i32 {
+    call(|| {
+        let (base, capacity) = (out(base, "base")?, out(capacity, "capacity")?);
+        let region = self::region(region)?;
+        // SAFETY: the header asks for writable places.
+        unsafe {
+            base.set(region.base().cast());
+            capacity.set(region.capacity());
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_region_writable(region: u64, writable: *mut c_int) -> i32 {
+    call(|| {
+        let writable = out(writable, "answer")?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { writable.set(c_int::from(self::region(region)?.writable())) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_region_statistics_get(region: u64, statistics: *mut plain::RegionStatistics) -> i32 {
+    call(|| {
+        let statistics = out(statistics, "statistics")?;
+        let s = self::region(region)?.statistics();
+        let copy = plain::RegionStatistics {
+            capacity: s.capacity,
+            reserved: s.reserved,
+            used: s.used,
+            blocks: s.blocks,
+            objects: s.objects,
+            slots: s.slots,
+            largest_free: s.largest_free,
+            unused: 0,
+        };
+        // SAFETY: the header asks for a writable place.
+        unsafe { statistics.set(copy) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_region_heal(region: u64, report: *mut plain::HealReport) -> i32 {
+    call(|| {
+        let place = if report.is_null() { None } else { Some(out(report, "report")?) };
+        let r = self::region(region)?.heal()?;
+        if let Some(place) = place {
+            // SAFETY: the header asks for NULL or a writable place.
+            unsafe { place.set(plain::HealReport { slots: r.slots, operations: r.operations, objects: r.objects }) };
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_allocate(region: u64, size: u64, align: u64, address: *mut *mut c_void) -> i32 {
+    call(|| {
+        let address = out(address, "address")?;
+        let region = self::region(region)?;
+        let offset = region.allocate(size, align)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { address.set(address_of(&region, offset)) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_prepare(region: u64, size: u64, align: u64, address: *mut *mut c_void) -> i32 {
+    call(|| {
+        let address = out(address, "address")?;
+        let region = self::region(region)?;
+        let offset = region.prepare(size, align)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { address.set(address_of(&region, offset)) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_keep(region: u64, address: *mut c_void) -> i32 {
+    call(|| {
+        let region = self::region(region)?;
+        region.keep(offset_of(&region, address, 1)?)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_deallocate(region: u64, address: *mut c_void) -> i32 {
+    call(|| {
+        let region = self::region(region)?;
+        if address.is_null() { Ok(()) } else { region.deallocate(offset_of(&region, address, 1)?) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_allocate_at(
+    base: *const c_void,
+    size: u64,
+    align: u64,
+    address: *mut *mut c_void,
+) -> i32 {
+    call(|| {
+        let address = out(address, "address")?;
+        let allocate = |region: &Region| region.allocate(size, align).map(|offset| address_of(region, offset));
+        let found = Region::with_base(base.cast(), allocate).ok_or_else(|| nothing_mapped(base))??;
+        // SAFETY: the header asks for a writable place.
+        unsafe { address.set(found) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_deallocate_at(base: *const c_void, address: *mut c_void) -> i32 {
+    call(|| {
+        if address.is_null() {
+            return Ok(());
+        }
+        let deallocate = |region: &Region| region.deallocate(offset_of(region, address, 1)?);
+        Region::with_base(base.cast(), deallocate).ok_or_else(|| nothing_mapped(base))?
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_replace(
+    region: u64,
+    header: *mut c_void,
+    words: *const u64,
+    word_count: u32,
+    new_block: *mut c_void,
+    old_block: *mut c_void,
+) -> i32 {
+    call(|| {
+        if words.is_null() || !words.is_aligned() || !(1..=16).contains(&word_count) {
+            return Err(invalid(format!("{word_count} words at {words:p}; 1 to 16 are needed")));
+        }
+        let region = self::region(region)?;
+        let header = offset_of(&region, header, u64::from(word_count) * 8)?;
+        let block = |b: *mut c_void| if b.is_null() { Ok(0) } else { offset_of(&region, b, 1) };
+        // SAFETY: checked for NULL and alignment; the header asks for as many readable words.
+        let words = unsafe { std::slice::from_raw_parts(words, word_count as usize) };
+        region.replace(header, words, block(new_block)?, block(old_block)?)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_handle_save(region: u64, address: *const c_void, handle: *mut Handle) -> i32 {
+    call(|| {
+        let handle = out(handle, "handle")?;
+        let region = self::region(region)?;
+        let saved = region.save(offset_of(&region, address, 1)?)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { handle.set(saved) };
+        Ok(())
+    })
+}

@@ -1,0 +1,139 @@
+//! Sessions.
+
+use std::ffi::c_char;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crossdock_client::{ConnectOptions, Result, Session, Status};
+
+use crate::arguments::{copy_text, optional_text, out, read};
+use crate::error::{call, invalid};
+use crate::plain;
+use crate::references::{Held, Table};
+
+static SESSIONS: Table<Session> = Table::new(1, "session", Status::Disconnected);
+
+/// The process's shared session, and the process that connected it.
+static DEFAULT: Mutex<Option<(u32, u64)>> = Mutex::new(None);
+
+/// The session of a reference.
+pub(crate) fn session(reference: u64) -> Result<Held<'static, Session>> {
+    SESSIONS.hold(reference)
+}
+
+/// # Safety
+/// `options` is NULL or points to options whose text fields are NULL or zero-terminated.
+unsafe fn connect_options(options: *const plain::ConnectOptions) -> Result<ConnectOptions> {
+    let mut result = ConnectOptions::default();
+    if options.is_null() {
+        return Ok(result);
+    }
+    // SAFETY: the caller's promise.
+    let given = unsafe { read(options, "options")? };
+    // SAFETY: the same promise, for the texts.
+    unsafe {
+        result.socket = optional_text(given.socket, "socket path")?.map(PathBuf::from);
+        result.task = optional_text(given.task, "task")?.map(str::to_owned);
+        result.workflow = optional_text(given.workflow, "workflow")?.map(str::to_owned);
+    }
+    if given.rank != -1 {
+        let rank = u32::try_from(given.rank);
+        result.rank = Some(rank.map_err(|_| invalid(format!("rank is {}; it is -1 or 0 to 2^32 - 1", given.rank)))?);
+    }
+    if given.timeout_ms != -1 {
+        let ms = u64::try_from(given.timeout_ms);
+        let ms = ms.map_err(|_| {
+            invalid(format!("timeout_ms is {}; it is -1 or a number of milliseconds", given.timeout_ms))
+        })?;
+        result.timeout = Duration::from_millis(ms);
+    }
+    result.private_daemon = given.private_daemon != 0;
+    Ok(result)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_session_connect(options: *const plain::ConnectOptions, session: *mut u64) -> i32 {
+    call(|| {
+        let session = out(session, "session")?;
+        // SAFETY: the header asks for NULL or good options.
+        let options = unsafe { connect_options(options)? };
+        let reference = SESSIONS.insert(Session::connect(&options)?)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { session.set(reference) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_session_default(session: *mut u64) -> i32 {
+    call(|| {
+        let session = out(session, "session")?;
+        let pid = std::process::id();
+        let mut default = DEFAULT.lock().unwrap_or_else(|e| e.into_inner());
+        let reference = match *default {
+            Some((process, reference)) if process == pid && SESSIONS.hold(reference).is_ok() => reference,
+            // None yet, closed, or that of our parent, which stays untouched: its connection is the parent's.
+            _ => {
+                let reference = SESSIONS.insert(Session::connect(&ConnectOptions::default())?)?;
+                *default = Some((pid, reference));
+                reference
+            }
+        };
+        SESSIONS.add(reference)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { session.set(reference) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_session_ref(session: u64) -> i32 {
+    call(|| SESSIONS.add(session))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_session_unref(session: u64) -> i32 {
+    call(|| if session == 0 { Ok(()) } else { SESSIONS.remove(session) })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_session_close(session: u64) -> i32 {
+    call(|| {
+        let own = SESSIONS.hold(session)?.clone();
+        SESSIONS.close(session)?;
+        own.close()
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_session_member(session: u64, member: *mut u64) -> i32 {
+    call(|| {
+        let member = out(member, "member id")?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { member.set(self::session(session)?.member().0) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_session_rank(session: u64, rank: *mut u32) -> i32 {
+    call(|| {
+        let rank = out(rank, "rank")?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { rank.set(self::session(session)?.rank()) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_session_task(session: u64, buffer: *mut c_char, buffer_size: usize) -> i32 {
+    // SAFETY: the header asks for a buffer of that size.
+    call(|| unsafe { copy_text(self::session(session)?.task(), buffer, buffer_size) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_session_workflow(session: u64, buffer: *mut c_char, buffer_size: usize) -> i32 {
+    // SAFETY: the header asks for a buffer of that size.
+    call(|| unsafe { copy_text(self::session(session)?.workflow(), buffer, buffer_size) })
+}
