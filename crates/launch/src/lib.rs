@@ -3,6 +3,7 @@
 //! [`file`] reads and checks a workflow; [`engine`] turns a task into a command line of a container engine; [`run`]
 //! starts the tasks, watches them and cleans up. The library prints nothing but what [`run`] is asked to show.
 
+pub mod engine;
 pub mod file;
 
 /// Feeds arbitrary bytes to the workflow file's reader; the result does not matter, that it returns does.

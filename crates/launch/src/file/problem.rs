@@ -64,7 +64,7 @@ impl Problems {
         if let Some(text) = line.checked_sub(1).and_then(|i| self.lines.get(i)) {
             let quoted: String = text.chars().take(QUOTED).collect();
             writeln!(f, "  {line:>4} | {quoted}")?;
-            if column >= 1 && column <= QUOTED {
+            if (1..=QUOTED).contains(&column) {
                 writeln!(f, "       | {:>column$}", "^")?;
             }
         }

@@ -70,6 +70,7 @@ fn task(name: String, item: &Item<'_>, folder: &Path) -> Option<Task> {
     let command = s.get("command").and_then(|i| command(&i)).unwrap_or_default();
     let task = Task {
         position: item.position(),
+        folder: folder.to_owned(),
         files: files(&s, folder),
         command,
         mounts: s.get("mounts").map(|i| mounts(&i, folder)).unwrap_or_default(),

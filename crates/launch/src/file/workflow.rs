@@ -32,6 +32,8 @@ pub struct Task {
     pub name: String,
     /// Where it begins in the file.
     pub position: Position,
+    /// The workflow file's folder.
+    pub folder: PathBuf,
     /// Where its file system comes from.
     pub files: Files,
     /// Program and arguments.
@@ -166,6 +168,29 @@ pub struct Region {
 }
 
 impl Task {
+    /// A task with this command and nothing else.
+    pub fn example(command: Vec<String>) -> Self {
+        Self {
+            name: "example".into(),
+            position: Position::default(),
+            folder: PathBuf::from("/"),
+            files: Files::Host,
+            command,
+            mounts: Vec::new(),
+            workdir: None,
+            environment: Vec::new(),
+            ranks: 1,
+            processors: Processors::Any,
+            memory: None,
+            user: User::Me,
+            host_network: false,
+            after: Vec::new(),
+            regions: Vec::new(),
+            ports: Vec::new(),
+            process: Process::default(),
+        }
+    }
+
     /// Names of the task's processes: `simulate`, or `simulate.3` when it has several ranks.
     pub fn rank_name(&self, rank: u32) -> String {
         if self.ranks == 1 { self.name.clone() } else { format!("{}.{rank}", self.name) }

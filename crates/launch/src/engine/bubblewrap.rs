@@ -1,0 +1,85 @@
+//! bubblewrap: unprivileged namespaces, nothing left behind by construction.
+
+use std::time::Duration;
+
+use super::{CommandLine, ENDPOINT_FOLDER, Engine, Isolation, Prepared, Request, RunContext, Skeleton, Unavailable, tool};
+use crate::file::{Files, Task, User};
+
+pub struct Bubblewrap;
+
+impl Engine for Bubblewrap {
+    fn name(&self) -> &'static str {
+        "bubblewrap"
+    }
+
+    fn isolation(&self) -> Isolation {
+        Isolation::FULL
+    }
+
+    fn version(&self) -> Result<String, Unavailable> {
+        let outcome = tool::run(&["bwrap", "--version"], Duration::from_secs(5));
+        if outcome.good {
+            return Ok(outcome.output.replace("bubblewrap ", ""));
+        }
+        Err(Unavailable::new(outcome.words, "install bubblewrap (Debian: `apt-get install bubblewrap`)"))
+    }
+
+    fn accepts(&self, task: &Task) -> Result<(), Unavailable> {
+        match task.files {
+            Files::Image(_) => Err(Unavailable::new(
+                "bubblewrap runs root folders, not images",
+                "choose podman or docker, or unpack the image and give it as `root:`",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn prepare(&self, run: &RunContext, task: &Task) -> Result<Prepared, Unavailable> {
+        let folder = run.folder.join("roots").join(&task.name);
+        // `etc` is bound: bubblewrap writes nothing into it.
+        Ok(Prepared { skeleton: Some(Skeleton::make(task, &folder, true)?), image: None })
+    }
+
+    fn command(&self, r: &Request<'_>) -> CommandLine {
+        let mut words: Vec<String> = Vec::new();
+        let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
+        add(&["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]);
+        if r.task.host_network {
+            add(&["--share-net"]);
+        }
+        if let User::Ids(uid, gid) = r.task.user {
+            add(&["--unshare-user", "--uid", &uid.to_string(), "--gid", &gid.to_string()]);
+        }
+        add(&["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run"]);
+        if let Some(skeleton) = &r.prepared.skeleton {
+            for (name, target) in &skeleton.links {
+                add(&["--symlink", target, &format!("/{name}")]);
+            }
+            for (from, to) in &skeleton.binds {
+                add(&["--ro-bind", &from.to_string_lossy(), to]);
+            }
+        }
+        add(&["--ro-bind", &r.endpoint.to_string_lossy(), ENDPOINT_FOLDER]);
+        let mut mounts: Vec<_> = r.task.mounts.iter().collect();
+        mounts.sort_by_key(|m| m.task.len());
+        for m in mounts {
+            add(&[if m.write { "--bind" } else { "--ro-bind" }, &m.host.to_string_lossy(), &m.task]);
+        }
+        add(&["--remount-ro", "/", "--chdir", r.task.workdir.as_deref().unwrap_or("/")]);
+        for (name, value) in &r.environment {
+            add(&["--setenv", name, value]);
+        }
+        add(&["--"]);
+        words.extend(r.task.command.iter().cloned());
+        CommandLine { words, clean_environment: true, limits_by_launcher: true, ..CommandLine::default() }
+    }
+
+    fn mend(&self, words: &str) -> String {
+        if words.contains("ermission") || words.contains("not permitted") || words.contains("namespace") {
+            return "let users make namespaces: `sysctl kernel.unprivileged_userns_clone=1` (Debian), \
+                    `sysctl kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu)"
+                .into();
+        }
+        "see that `bwrap --unshare-all --ro-bind / / true` works".into()
+    }
+}

@@ -1,0 +1,77 @@
+//! What podman and docker have in common: the arguments of `run`.
+
+use super::{ENDPOINT_FOLDER, Request, processor_list};
+use crate::file::{Files, User};
+
+/// Limits of the started container that are the launcher's own, because an engine's defaults may be above them.
+pub struct Flavour {
+    /// The program and what comes before `run`.
+    pub program: Vec<String>,
+    /// A value for `--log-driver`.
+    pub log_driver: &'static str,
+    /// Extra `--ulimit`s.
+    pub ulimits: Vec<String>,
+    /// The container's root is the user who started the run (rootless podman).
+    pub root_is_me: bool,
+    /// `--cpuset-cpus` works.
+    pub cpuset: bool,
+}
+
+/// `PROGRAM run …` up to and without the image or root.
+pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
+    let mut words = f.program.clone();
+    let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
+    add(&["run", "--rm", "--name", &r.container(), "--label", &format!("crossdock.run={}", r.run.id)]);
+    add(&["--network", if r.task.host_network { "host" } else { "none" }, "--ipc", "private"]);
+    add(&["--read-only", "--tmpfs", "/tmp:exec,mode=1777", "--tmpfs", "/run:exec,mode=755"]);
+    add(&["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--log-driver", f.log_driver]);
+    match r.task.user {
+        User::Me if f.root_is_me => {}
+        User::Me => add(&["--user", &format!("{}:{}", r.run.uid, r.run.gid)]),
+        User::Ids(uid, gid) => add(&["--user", &format!("{uid}:{gid}")]),
+    }
+    for limit in &f.ulimits {
+        add(&["--ulimit", limit]);
+    }
+    if let Some(bytes) = r.task.memory {
+        // Private memory only: a memory cgroup would charge the shared regions to whoever touches them first.
+        add(&["--ulimit", &format!("data={bytes}:{bytes}")]);
+    }
+    if let Some(list) = r.processors.filter(|_| f.cpuset) {
+        add(&["--cpuset-cpus", &processor_list(list)]);
+    }
+    if let Some(skeleton) = &r.prepared.skeleton {
+        for (from, to) in &skeleton.binds {
+            add(&["--mount", &mount(&from.to_string_lossy(), to, false)]);
+        }
+    }
+    add(&["--mount", &mount(&r.endpoint.to_string_lossy(), ENDPOINT_FOLDER, false)]);
+    let mut mounts: Vec<_> = r.task.mounts.iter().collect();
+    mounts.sort_by_key(|m| m.task.len());
+    for m in mounts {
+        add(&["--mount", &mount(&m.host.to_string_lossy(), &m.task, m.write)]);
+    }
+    if let Some(folder) = &r.task.workdir {
+        add(&["--workdir", folder]);
+    }
+    for (name, value) in &r.environment {
+        // An image knows its own PATH.
+        if name == "PATH" && matches!(r.task.files, Files::Image(_)) && !r.task.environment.iter().any(|(n, _)| n == name) {
+            continue;
+        }
+        add(&["--env", &format!("{name}={value}")]);
+    }
+    // The command is given whole, so an image's entrypoint must not come before it.
+    add(&["--entrypoint", &r.task.command[0]]);
+    words
+}
+
+/// One `--mount` value; fields are comma-separated, and one with a comma or a quote is quoted as in CSV.
+fn mount(from: &str, to: &str, write: bool) -> String {
+    let field = |name: &str, value: &str| {
+        let text = format!("{name}={value}");
+        if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+    };
+    let access = if write { "" } else { ",readonly" };
+    format!("type=bind,{},{}{access}", field("source", from), field("target", to))
+}

@@ -1,0 +1,188 @@
+//! Container engines: how a task becomes a command line.
+
+mod apptainer;
+mod bubblewrap;
+mod charliecloud;
+mod choose;
+mod container;
+mod docker;
+mod podman;
+mod process;
+mod skeleton;
+pub(crate) mod tool;
+
+use std::path::{Path, PathBuf};
+
+pub use choose::{Trial, all, by_name, choose, trial};
+pub use skeleton::Skeleton;
+
+use crate::file::{Processors, Task};
+
+/// Where the endpoint folder is in every container.
+pub const ENDPOINT_FOLDER: &str = "/run/crossdock";
+/// What programs are looked for in, unless the task says otherwise.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Why an engine cannot be used, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable {
+    /// What is in the way.
+    pub why: String,
+    /// What to do.
+    pub mend: String,
+}
+
+impl Unavailable {
+    /// Both sentences.
+    pub fn new(why: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { why: why.into(), mend: mend.into() }
+    }
+}
+
+impl std::fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} (mend: {})", self.why, self.mend)
+    }
+}
+
+/// What a task has for itself with an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Isolation {
+    /// Own file system.
+    pub files: bool,
+    /// Own IPC namespace and `/dev/shm`.
+    pub ipc: bool,
+    /// Own process ids.
+    pub pid: bool,
+    /// Own network.
+    pub network: bool,
+}
+
+impl Isolation {
+    /// Everything.
+    pub const FULL: Self = Self { files: true, ipc: true, pid: true, network: true };
+    /// Nothing.
+    pub const NONE: Self = Self { files: false, ipc: false, pid: false, network: false };
+
+    /// What tasks share with the host, in words; `None` if nothing.
+    pub fn shared(&self) -> Option<String> {
+        let parts = [(self.files, "files"), (self.ipc, "IPC and /dev/shm"), (self.pid, "process ids"), (self.network, "network")];
+        let shared: Vec<&str> = parts.iter().filter(|(own, _)| !own).map(|(_, name)| *name).collect();
+        (!shared.is_empty()).then(|| shared.join(", "))
+    }
+}
+
+/// One run, as engines see it.
+#[derive(Clone, Debug)]
+pub struct RunContext {
+    /// Unique on this node; part of the names of containers and images.
+    pub id: String,
+    /// The run's own folder.
+    pub folder: PathBuf,
+    /// Who started the run.
+    pub uid: u32,
+    /// Their group.
+    pub gid: u32,
+}
+
+/// What was made ready for a task, for all its ranks.
+#[derive(Clone, Debug, Default)]
+pub struct Prepared {
+    /// The outline of its root, if it has none of an image.
+    pub skeleton: Option<Skeleton>,
+    /// An image to run.
+    pub image: Option<String>,
+}
+
+/// One rank of a task that is to be started.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// The run.
+    pub run: &'a RunContext,
+    /// The task.
+    pub task: &'a Task,
+    /// Which copy.
+    pub rank: u32,
+    /// The folder with the task's `endpoint.sock` on the host.
+    pub endpoint: &'a Path,
+    /// The processors that were chosen; `None` = all.
+    pub processors: Option<&'a [u32]>,
+    /// What `prepare` gave.
+    pub prepared: &'a Prepared,
+    /// The whole environment of the task, CROSSDOCK_… included.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Request<'_> {
+    /// The container's name, for engines that have names.
+    pub fn container(&self) -> String {
+        // Names of tasks may hold `+`, which engines do not take.
+        let task: String = self.task.name.chars().map(|c| if c == '+' { '_' } else { c }).collect();
+        let task: String = task.chars().take(64).collect();
+        format!("crossdock-{}-{task}-{}", self.run.id, self.rank)
+    }
+}
+
+/// What to execute for one rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommandLine {
+    /// Program and arguments.
+    pub words: Vec<String>,
+    /// Variables set for the started program itself.
+    pub environment: Vec<(String, String)>,
+    /// The started program gets nothing of the launcher's own environment.
+    pub clean_environment: bool,
+    /// Start folder of the started program.
+    pub workdir: Option<PathBuf>,
+    /// The container's name, if the engine has one.
+    pub container: Option<String>,
+    /// The launcher sets processors and memory limit on the started process, which hands them down.
+    pub limits_by_launcher: bool,
+}
+
+/// A container engine.
+pub trait Engine: Send + Sync {
+    /// As in the file and on the command line.
+    fn name(&self) -> &'static str;
+
+    /// What tasks have for themselves.
+    fn isolation(&self) -> Isolation;
+
+    /// Its version, if its program is there. Says nothing about whether it works: that is [`trial`].
+    fn version(&self) -> Result<String, Unavailable>;
+
+    /// Can it run this task at all?
+    fn accepts(&self, task: &Task) -> Result<(), Unavailable>;
+
+    /// Makes ready what all ranks of the task share.
+    fn prepare(&self, run: &RunContext, task: &Task) -> Result<Prepared, Unavailable>;
+
+    /// The command line of one rank.
+    fn command(&self, request: &Request<'_>) -> CommandLine;
+
+    /// The host's process id of a container's first process, to see whether it can be asked to end.
+    fn first_process(&self, _container: &str) -> Option<u32> {
+        None
+    }
+
+    /// Kills one container.
+    fn kill(&self, _container: &str) {}
+
+    /// Removes every container and image of a run; quietly does nothing if there are none.
+    fn clean(&self, _run: &str) {}
+
+    /// What to do about a trial that failed with these last words.
+    fn mend(&self, _words: &str) -> String {
+        format!("run `crossdock doctor`, and see that `{}` works by itself", self.name())
+    }
+}
+
+/// The processors of a list as engines write them: `0,2`.
+pub(crate) fn processor_list(list: &[u32]) -> String {
+    list.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Does the task ask for anything about processors?
+pub fn wants_processors(task: &Task) -> bool {
+    task.processors != Processors::Any
+}

@@ -1,0 +1,65 @@
+//! No container: the task is an ordinary process of the host.
+
+use super::{CommandLine, Engine, Isolation, Prepared, Request, RunContext, Unavailable};
+use crate::file::{Files, Task};
+
+pub struct Process;
+
+impl Engine for Process {
+    fn name(&self) -> &'static str {
+        "process"
+    }
+
+    fn isolation(&self) -> Isolation {
+        Isolation::NONE
+    }
+
+    fn version(&self) -> Result<String, Unavailable> {
+        let release = rustix::system::uname();
+        Ok(format!("Linux {}", release.release().to_string_lossy()))
+    }
+
+    fn accepts(&self, task: &Task) -> Result<(), Unavailable> {
+        // A root folder is simply not used; an image without a host command would be a surprise.
+        if matches!(task.files, Files::Image(_)) && task.process.command.is_none() {
+            return Err(Unavailable::new(
+                "the engine process cannot run an image",
+                "choose podman or docker, or give the task a `process: {command: …}` of the host",
+            ));
+        }
+        Ok(())
+    }
+
+    fn prepare(&self, _run: &RunContext, _task: &Task) -> Result<Prepared, Unavailable> {
+        Ok(Prepared::default())
+    }
+
+    fn command(&self, r: &Request<'_>) -> CommandLine {
+        let task = r.task;
+        let mut environment = r.environment.clone();
+        environment.extend(task.process.environment.iter().cloned());
+        let socket = r.endpoint.join("endpoint.sock").to_string_lossy().into_owned();
+        for (name, value) in &mut environment {
+            if name == "CROSSDOCK_SOCKET" {
+                value.clone_from(&socket);
+            }
+        }
+        CommandLine {
+            words: task.process.command.clone().unwrap_or_else(|| task.command.clone()),
+            environment,
+            workdir: Some(task.process.workdir.clone().unwrap_or_else(|| workdir(task))),
+            limits_by_launcher: true,
+            ..CommandLine::default()
+        }
+    }
+}
+
+/// Where the task starts on the host: its workdir seen through its mounts, else the workflow file's folder.
+fn workdir(task: &Task) -> std::path::PathBuf {
+    let Some(workdir) = &task.workdir else { return task.folder.clone() };
+    let inside = |m: &crate::file::Mount| {
+        let rest = workdir.strip_prefix(&m.task)?;
+        (rest.is_empty() || rest.starts_with('/')).then(|| m.host.join(rest.trim_start_matches('/')))
+    };
+    task.mounts.iter().find_map(inside).unwrap_or_else(|| task.folder.clone())
+}

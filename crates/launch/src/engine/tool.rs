@@ -1,0 +1,85 @@
+//! Runs an engine's helper command with a deadline, its output bounded.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What a helper command did.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Ended with 0.
+    pub good: bool,
+    /// Standard output, trimmed.
+    pub output: String,
+    /// Standard error, trimmed; or why it could not run.
+    pub words: String,
+    /// The program is not there.
+    pub missing: bool,
+}
+
+const OUTPUT_MAX: u64 = 1 << 20;
+
+fn failed(words: String, missing: bool) -> Outcome {
+    Outcome { good: false, output: String::new(), words, missing }
+}
+
+/// Runs program and arguments; killed at the deadline.
+pub fn run(words: &[&str], deadline: Duration) -> Outcome {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
+    finish(command, deadline)
+}
+
+/// Runs a prepared command; its standard input is empty unless set.
+pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
+    let name = command.get_program().to_string_lossy().into_owned();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(e) => {
+            let missing = e.kind() == std::io::ErrorKind::NotFound;
+            let words = if missing { format!("there is no program `{name}` on PATH") } else { format!("`{name}` cannot be started: {e}") };
+            return failed(words, missing);
+        }
+    };
+    let reader = |pipe: Option<Box<dyn Read + Send>>| {
+        thread::spawn(move || {
+            let mut text = Vec::new();
+            if let Some(pipe) = pipe {
+                // Whatever can be read is worth having; an error ends it like the end does.
+                let _ = pipe.take(OUTPUT_MAX).read_to_end(&mut text);
+            }
+            String::from_utf8_lossy(&text).trim().to_owned()
+        })
+    };
+    let output = reader(child.stdout.take().map(|p| Box::new(p) as _));
+    let errors = reader(child.stderr.take().map(|p| Box::new(p) as _));
+    let end = Instant::now() + deadline;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break Some(status),
+            Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(4)),
+            _ => {
+                // Not joined: a grandchild may hold the pipes open for longer than anybody wants to wait.
+                let _ = child.kill();
+                let _ = child.wait();
+                break None;
+            }
+        }
+    };
+    match status {
+        Some(status) => Outcome {
+            good: status.success(),
+            output: output.join().unwrap_or_default(),
+            words: errors.join().unwrap_or_default(),
+            missing: false,
+        },
+        None => failed(format!("`{name}` gave no answer within {} s", deadline.as_secs()), false),
+    }
+}
+
+/// The last non-empty line, which is where engines put the reason.
+pub fn last_line(words: &str) -> &str {
+    words.lines().rev().map(str::trim).find(|l| !l.is_empty()).unwrap_or("no reason given")
+}
