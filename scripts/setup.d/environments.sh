@@ -31,7 +31,7 @@ make_environment() {
     python=$(python_for_environments) || die "no python3 >= 3.10 with venv (package python3-venv)"
     stamp=$(fingerprint "$list" "$here/setup.d/environments.sh")-$("$python" -V | tr ' ' -)
     [ "$(cat "$folder/.stamp" 2>/dev/null)" != "$stamp" ] || return 0
-    step "Python environment $name: $(grep -v '^#' "$list" | tr '\n' ' ')"
+    step "Python environment $name (${list#"$top"/})"
     rm -rf "$folder"
     mkdir -p "$(dirname "$folder")"
     "$python" -m venv "$folder"

@@ -1,0 +1,129 @@
+"""Draws g(r) and the mean-square displacement while the run goes on, and proves them against LAMMPS' own.
+
+Reads results of the C++ task and LAMMPS' reference where they lie in shared memory: what it holds are NumPy views.
+The picture is replaced by a rename, so that a viewer never sees half of one.
+"""
+
+import argparse
+import os
+import sys
+import time
+
+import crossdock
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402 (the backend has to be chosen first)
+
+LIMIT = 1e-6
+TIME_STEP = 0.005  # LAMMPS' default in Lennard-Jones units
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default=".", help="folder of the picture")
+    parser.add_argument("--draw-every", type=float, default=1.0, help="seconds between two pictures of a running run")
+    options = parser.parse_args()
+    print(f"NumPy {np.__version__}, matplotlib {matplotlib.__version__}")
+
+    curves, drawn = Curves(), time.monotonic()
+    with crossdock.connect() as session:
+        ours, theirs = session.port("results", "consumer"), session.port("reference", "consumer")
+        while True:
+            try:
+                result = ours.receive(timeout=60)
+            except crossdock.ClosedError:
+                break
+            with result, theirs.receive(timeout=60) as reference:
+                curves.add(result, reference)
+            if time.monotonic() - drawn >= options.draw_every:
+                curves.draw(options.out)
+                drawn = time.monotonic()
+        curves.check_histories(session.region("results", mode="open_only"))
+    if not curves.steps:
+        sys.exit("error: no result came; see what simulate and analyse say")
+    curves.draw(options.out)
+    sys.exit(curves.prove(options.out))
+
+
+def difference(ours, theirs):
+    """Largest relative difference; a bin that only one of both has filled counts as infinitely different."""
+    ours, theirs = np.atleast_1d(ours), np.atleast_1d(theirs)
+    unequal = ours != theirs
+    with np.errstate(divide="ignore"):
+        return float(np.max(np.abs(ours - theirs)[unequal] / np.abs(theirs[unequal]), initial=0.0))
+
+
+class Curves:
+    """What has come so far."""
+
+    def __init__(self):
+        self.steps, self.temperature, self.displacement = [], [], []
+        self.radius = self.latest = self.reference = self.sum = None
+        self.worst = {"g(r)": 0.0, "temperature": 0.0, "mean-square displacement": 0.0}
+
+    def add(self, result, reference):
+        if result.tag != reference.tag:
+            sys.exit(f"error: result of step {result.tag} met the reference of step {reference.tag}")
+        ours, theirs = result.load().array, reference.load().array
+        temperature, displacement = np.frombuffer(result.inline[:16])
+        their_temperature, their_displacement = np.frombuffer(reference.inline[:16])
+        self.worst["g(r)"] = max(self.worst["g(r)"], difference(ours, theirs))
+        self.worst["temperature"] = max(self.worst["temperature"], difference(temperature, their_temperature))
+        self.worst["mean-square displacement"] = max(
+            self.worst["mean-square displacement"], difference(displacement, their_displacement))
+
+        # Kept for the picture, as the buffers go back to their writers.
+        self.radius, self.latest, self.reference = ours[:, 0].copy(), ours[:, 1].copy(), theirs[:, 1].copy()
+        if result.tag > 0:  # step 0 is the lattice
+            self.sum = self.latest.copy() if self.sum is None else self.sum + self.latest
+        self.steps.append(result.tag)
+        self.temperature.append(temperature)
+        self.displacement.append(displacement)
+
+    def check_histories(self, region):
+        """The analysis keeps its histories in named vectors; what it streamed must be what it kept."""
+        for name, streamed in (("temperature", self.temperature), ("displacement", self.displacement)):
+            kept = region.vector(name, "f8")
+            if not np.array_equal(kept.array, streamed):
+                sys.exit(f"error: vector {name} in region results is not what came through the port")
+
+    def draw(self, folder):
+        figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+        left.set(title=f"Radial distribution, step {self.steps[-1]}", xlabel="r / σ", ylabel="g(r)", xlim=(0, self.radius[-1]))
+        if self.sum is not None:
+            left.plot(self.radius, self.sum / (len(self.steps) - 1), color="0.75", linewidth=5, label="mean of all frames")
+        left.plot(self.radius, self.latest, color="tab:blue", label="analyse (C++)")
+        left.plot(self.radius[::2], self.reference[::2], "o", markersize=3.5, color="tab:red", label="LAMMPS' compute rdf")
+        left.axhline(1, color="0.6", linewidth=0.8, linestyle=":")
+        left.legend(frameon=False)
+
+        times = np.array(self.steps) * TIME_STEP
+        right.set(title="Mean-square displacement", xlabel="t / τ", ylabel="MSD / σ²")
+        right.plot(times, self.displacement, color="tab:green", label="MSD")
+        heat = right.twinx()
+        heat.plot(times, self.temperature, color="tab:orange", linewidth=1, label="temperature")
+        heat.set(ylabel="T / (ε/k)", ylim=(0, None))
+        right.legend(handles=right.lines + heat.lines, loc="lower right", frameon=False)
+
+        path = os.path.join(folder, "melt.png")
+        figure.savefig(path + ".new", dpi=110, format="png")
+        plt.close(figure)
+        os.replace(path + ".new", path)
+
+    def prove(self, folder):
+        """Prints the proof, leaves it in proof.txt, and returns the exit code."""
+        for what in ("temperature", "mean-square displacement"):
+            print(f"{what}: largest relative difference to LAMMPS' own {self.worst[what]:.1e}")
+        good = max(self.worst.values()) <= LIMIT
+        line = (f"{'proved' if good else 'WRONG'}: largest relative difference between our g(r) and LAMMPS' compute rdf over "
+                f"{len(self.steps)} frames of {len(self.radius)} bins: {self.worst['g(r)']:.1e} (limit {LIMIT:.0e})")
+        print(line)
+        with open(os.path.join(folder, "proof.txt"), "w") as file:
+            file.write(line + "\n")
+        return 0 if good else 1
+
+
+if __name__ == "__main__":
+    main()
