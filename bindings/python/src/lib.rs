@@ -1,1 +1,55 @@
-//! The Python module.
+//! The Python module, standing on the same library as the C ABI.
+//!
+//! Rooms: `session`, `regions`, `containers`, `ports`, `messages`, `handles` are the classes; `objects` leads names and
+//! handles to memory; `views` makes arrays of it and counts them; `dtypes` translates types; `headers` reads what lies
+//! in shared memory; `wait`, `fork` and `errors` are what every call needs.
+
+mod containers;
+mod dtypes;
+mod errors;
+mod fork;
+mod handles;
+mod headers;
+mod messages;
+mod objects;
+mod ports;
+mod regions;
+mod session;
+mod views;
+mod wait;
+
+use pyo3::prelude::*;
+
+/// The crossdock type of a NumPy dtype: `type_name('f8')` is 'f64'. InvalidError for one that has none says the mend.
+#[pyfunction]
+fn type_name(dtype: &Bound<'_, PyAny>) -> PyResult<String> {
+    dtypes::to_type(&dtypes::to_dtype(dtype)?)
+}
+
+/// The NumPy dtype of a crossdock type that is plain data: `dtype_of('{i32,f64}')`.
+#[pyfunction]
+fn dtype_of<'py>(py: Python<'py>, type_name: &str) -> PyResult<Bound<'py, PyAny>> {
+    Ok(dtypes::from_type(py, &dtypes::parse(py, type_name)?, type_name)?.into_any())
+}
+
+/// See `crossdock/__init__.py`, which is the module that programs see.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<session::Session>()?;
+    module.add_class::<regions::Region>()?;
+    module.add_class::<containers::Object>()?;
+    module.add_class::<containers::Vector>()?;
+    module.add_class::<containers::Ndarray>()?;
+    module.add_class::<containers::Text>()?;
+    module.add_class::<containers::Simple>()?;
+    module.add_class::<ports::Port>()?;
+    module.add_class::<messages::Message>()?;
+    module.add_class::<handles::Handle>()?;
+    module.add_function(wrap_pyfunction!(session::connect, module)?)?;
+    module.add_function(wrap_pyfunction!(type_name, module)?)?;
+    module.add_function(wrap_pyfunction!(dtype_of, module)?)?;
+    module.add_function(wrap_pyfunction!(fork::_after_fork, module)?)?;
+    module.add_function(wrap_pyfunction!(fork::_abandon, module)?)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    Ok(())
+}

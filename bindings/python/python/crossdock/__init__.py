@@ -1,0 +1,115 @@
+"""Shared memory for workflows whose tasks live in containers of their own.
+
+    import crossdock
+
+    with crossdock.connect() as session:
+        region = session.region("frames", size="512 MiB")
+        positions = region.vector("positions", ("f8", 3), 32000)
+        positions.array[:] = 0.5                      # NumPy on the shared memory itself
+        with session.port("positions", "producer") as port:
+            port.send(positions, tag=1)               # sixteen bytes; nothing is copied
+
+Every wait takes a deadline in seconds and lets other threads run; every error is a `crossdock.Error` that names the
+object, what happened, and the mend.
+"""
+
+import atexit as _atexit
+import os as _os
+import sys as _sys
+import weakref as _weakref
+
+from . import _native
+from ._errors import (
+    BadHandleError,
+    BusyError,
+    ClosedError,
+    CorruptError,
+    DeniedError,
+    DisconnectedError,
+    Error,
+    ExistsError,
+    IncompatibleError,
+    InvalidError,
+    KernelError,
+    NoSpaceError,
+    NotFoundError,
+    NotYetError,
+    PeerDiedError,
+    TimedOutError,
+    WrongTypeError,
+)
+from ._native import (
+    Handle,
+    Message,
+    Ndarray,
+    Object,
+    Port,
+    Region,
+    Session,
+    Simple,
+    String,
+    Vector,
+    __version__,
+    connect,
+    dtype_of,
+    type_name,
+)
+from ._records import Listing, MemberInfo, ObjectInfo, SegmentInfo, WorkflowInfo
+
+__all__ = [
+    "BadHandleError",
+    "BusyError",
+    "ClosedError",
+    "CorruptError",
+    "DeniedError",
+    "DisconnectedError",
+    "Error",
+    "ExistsError",
+    "Handle",
+    "IncompatibleError",
+    "InvalidError",
+    "KernelError",
+    "Listing",
+    "MemberInfo",
+    "Message",
+    "Ndarray",
+    "NoSpaceError",
+    "NotFoundError",
+    "NotYetError",
+    "Object",
+    "ObjectInfo",
+    "PeerDiedError",
+    "Port",
+    "Region",
+    "SegmentInfo",
+    "Session",
+    "Simple",
+    "String",
+    "TimedOutError",
+    "Vector",
+    "WorkflowInfo",
+    "WrongTypeError",
+    "__version__",
+    "connect",
+    "dtype_of",
+    "type_name",
+]
+
+_sessions: "_weakref.WeakSet[Session]" = _weakref.WeakSet()
+
+
+def _at_exit() -> None:
+    """Leaves in order, unless an error ended the program: then peers are to see that it died."""
+    failed = hasattr(_sys, "last_type") and not hasattr(_sys, "ps1")
+    if failed:
+        _native._abandon()
+        return
+    for session in list(_sessions):
+        try:
+            session._leave()
+        except Error:
+            pass  # the daemon is gone already; it has nothing to be told
+
+
+_atexit.register(_at_exit)
+_os.register_at_fork(after_in_child=_native._after_fork)

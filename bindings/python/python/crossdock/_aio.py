@@ -1,0 +1,57 @@
+"""Waiting for a port in an event loop: its descriptor becomes readable when something came.
+
+Only loaded by the first ``await``, so that ``import crossdock`` does not pay for asyncio.
+"""
+
+import asyncio
+import time
+
+from ._errors import ClosedError, NotYetError, TimedOutError
+
+# A death wakes no descriptor, so the port is asked for it this often; peers notice within 100 ms.
+SLICE_S = 0.05
+DEFAULT_WAIT_S = 60.0
+
+
+async def receive(port, timeout=None):
+    """The next message of `port`; other coroutines of the loop run meanwhile."""
+    deadline = time.monotonic() + (DEFAULT_WAIT_S if timeout is None else timeout)
+    while True:
+        try:
+            return port.receive(timeout=0)
+        except NotYetError as not_yet:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                if timeout == 0:
+                    raise
+                waited = DEFAULT_WAIT_S if timeout is None else timeout
+                raise TimedOutError(f"{not_yet} within {waited:g} s") from None
+        if port._arm():
+            continue
+        await _readable(port.fileno(), min(left, SLICE_S))
+
+
+async def _readable(descriptor, timeout):
+    """Returns when the descriptor is readable, or after `timeout` seconds."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+
+    def wake():
+        if not done.done():
+            done.set_result(None)
+
+    timer = loop.call_later(timeout, wake)
+    loop.add_reader(descriptor, wake)
+    try:
+        await done
+    finally:
+        timer.cancel()
+        loop.remove_reader(descriptor)
+
+
+async def next_message(port):
+    """One step of ``async for``: it ends when the producer has left in order."""
+    try:
+        return await receive(port)
+    except ClosedError:
+        raise StopAsyncIteration from None

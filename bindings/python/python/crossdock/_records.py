@@ -1,0 +1,56 @@
+"""What listings and statistics are made of: plain named tuples."""
+
+from typing import NamedTuple
+
+
+class ObjectInfo(NamedTuple):
+    """A named object of a region."""
+
+    name: str
+    type: str
+    size: int
+    offset: int
+
+
+class WorkflowInfo(NamedTuple):
+    """A workflow; bytes, quota 0 = no limit but the node's."""
+
+    name: str
+    quota: int
+    reserved: int
+
+
+class MemberInfo(NamedTuple):
+    """A member: one process that acts as a task."""
+
+    id: int
+    workflow: str
+    task: str
+    rank: int
+    pid: int
+    uid: int
+    connected: bool
+
+
+class SegmentInfo(NamedTuple):
+    """A segment: a region or a port; bytes."""
+
+    id: int
+    kind: str
+    workflow: str
+    name: str
+    size: int
+    reserved: int
+    creator: int
+
+
+class Listing(NamedTuple):
+    """What the daemon has, as far as the asker may see it."""
+
+    workflows: "list[WorkflowInfo]"
+    members: "list[MemberInfo]"
+    segments: "list[SegmentInfo]"
+
+
+for _class in (ObjectInfo, WorkflowInfo, MemberInfo, SegmentInfo, Listing):
+    _class.__module__ = "crossdock"

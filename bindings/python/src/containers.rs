@@ -1,0 +1,316 @@
+//! The classes of a region's objects in Python. Each is a name for shared memory, not a copy; `array` is a NumPy array
+//! over it.
+
+use crossdock_client::{Order, Status};
+use numpy::PyArrayDescrMethods;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString, PyTuple};
+
+use crate::errors::{OrRaise, error};
+use crate::handles::Handle;
+use crate::headers;
+use crate::objects::{Kind, Place};
+
+/// An object of a region: Vector, Ndarray, String or Simple.
+#[pyclass(frozen, subclass, module = "crossdock")]
+pub struct Object {
+    /// Where it is and what it is.
+    pub place: Place,
+}
+
+#[pymethods]
+impl Object {
+    /// Its name in the region; None if a handle led to it.
+    #[getter]
+    fn name(&self) -> Option<&str> {
+        self.place.name.as_deref()
+    }
+
+    /// Its type in the grammar of all languages, such as "vector<f64>".
+    #[getter]
+    fn r#type(&self) -> &str {
+        &self.place.ty.name
+    }
+
+    /// The name of its region.
+    #[getter]
+    fn region(&self) -> &str {
+        &self.place.live.name
+    }
+
+    /// The dtype of an element.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        self.place.kind.dtype(py).into_any()
+    }
+
+    /// Sixteen bytes that name it in every process. BadHandleError if it was removed meanwhile.
+    #[getter]
+    fn handle(&self, py: Python<'_>) -> PyResult<Handle> {
+        Ok(self.place.handle(py)?.into())
+    }
+
+    /// Bytes of its elements.
+    #[getter]
+    fn nbytes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.place.nbytes(py)
+    }
+
+    /// A NumPy array over the shared memory itself, made anew by each use. While one is alive, the object cannot be
+    /// resized or removed and the region not closed by this process (BusyError). Read-only if the task was granted no
+    /// more. CorruptError if the object's header makes no sense.
+    #[getter]
+    fn array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.place.array(py)
+    }
+
+    /// What `numpy.asarray(x)` calls: the array, without a copy unless asked.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let array = self.place.array(py)?;
+        let other = match dtype {
+            Some(dtype) => array.getattr("dtype")?.ne(dtype)?,
+            None => false,
+        };
+        match (other, copy) {
+            (true, Some(false)) => {
+                Err(error(py, Status::Invalid, "another dtype needs a copy, which copy=False forbids; leave one out"))
+            }
+            (true, _) => array.call_method1("astype", (dtype,)),
+            (false, Some(true)) => array.call_method0("copy"),
+            (false, _) => Ok(array),
+        }
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.place.array(py)?.get_item(key)
+    }
+
+    fn __setitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>, value: &Bound<'py, PyAny>) -> PyResult<()> {
+        self.place.array(py)?.set_item(key, value)
+    }
+
+    fn __repr__(&self) -> String {
+        let class = match self.place.kind {
+            Kind::Vector(_) => "Vector",
+            Kind::Ndarray(_) => "Ndarray",
+            Kind::String(_) => "String",
+            Kind::Simple(_) => "Simple",
+        };
+        let name =
+            self.place.name.as_ref().map_or_else(|| format!("at {:#x}", self.place.offset), |n| format!("'{n}'"));
+        format!("<crossdock.{class} {name} of region '{}': {}>", self.place.live.name, self.place.ty.name)
+    }
+}
+
+/// A `vector<T>`: a row of elements that can grow.
+#[pyclass(frozen, extends = Object, module = "crossdock")]
+pub struct Vector;
+
+#[pymethods]
+impl Vector {
+    fn __len__(slf: &Bound<'_, Self>) -> PyResult<usize> {
+        Ok(slf.as_super().get().place.shape(slf.py())?[0] as usize)
+    }
+
+    /// Elements that there is room for without moving.
+    #[getter]
+    fn capacity(slf: &Bound<'_, Self>) -> PyResult<u64> {
+        let place = &slf.as_super().get().place;
+        Ok(headers::vector(&place.region(slf.py())?, place.offset).capacity)
+    }
+
+    /// Gives it `size` elements; new ones are zero. They may move, so no array of it may be alive in this process
+    /// (BusyError), and no other task may be reading it. NoSpaceError leaves it as it was.
+    fn resize(slf: &Bound<'_, Self>, size: u64) -> PyResult<()> {
+        let (py, place) = (slf.py(), &slf.as_super().get().place);
+        place.region(py)?;
+        let (offset, element) = (place.offset, place.kind.dtype(py).itemsize() as u64);
+        place.live.exclusively(py, offset, &place.what(), "resized", |r| r.vector_resize(offset, element, size))
+    }
+
+    /// Makes room for `capacity` elements without changing the size. Otherwise as `resize`.
+    fn reserve(slf: &Bound<'_, Self>, capacity: u64) -> PyResult<()> {
+        let (py, place) = (slf.py(), &slf.as_super().get().place);
+        place.region(py)?;
+        let (offset, element) = (place.offset, place.kind.dtype(py).itemsize() as u64);
+        place.live.exclusively(py, offset, &place.what(), "moved", |r| r.vector_reserve(offset, element, capacity))
+    }
+}
+
+/// An `ndarray<T>`: elements in up to 8 dimensions, in C or Fortran order.
+#[pyclass(frozen, extends = Object, module = "crossdock")]
+pub struct Ndarray;
+
+#[pymethods]
+impl Ndarray {
+    fn __len__(slf: &Bound<'_, Self>) -> PyResult<usize> {
+        Ok(slf.as_super().get().place.shape(slf.py())?.first().map_or(0, |n| *n as usize))
+    }
+
+    /// Elements in each dimension.
+    #[getter]
+    fn shape<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(slf.py(), slf.as_super().get().place.shape(slf.py())?)
+    }
+
+    /// "C" (last index fastest) or "F" (first index fastest).
+    #[getter]
+    fn order(slf: &Bound<'_, Self>) -> PyResult<&'static str> {
+        let place = &slf.as_super().get().place;
+        let header = headers::ndarray(slf.py(), &place.region(slf.py())?, place.offset)?;
+        Ok(if header.fortran { "F" } else { "C" })
+    }
+
+    /// Gives it another shape, and order if said. Elements may move: conditions and errors as `Vector.resize`.
+    #[pyo3(signature = (shape, *, order=None))]
+    fn reshape(slf: &Bound<'_, Self>, shape: &Bound<'_, PyAny>, order: Option<&str>) -> PyResult<()> {
+        let (py, place) = (slf.py(), &slf.as_super().get().place);
+        let before = headers::ndarray(py, &place.region(py)?, place.offset)?;
+        let order = match order {
+            Some(order) => order_of(py, order)?,
+            None if before.fortran => Order::Fortran,
+            None => Order::C,
+        };
+        let shape = shape_of(shape)?;
+        let (offset, element) = (place.offset, place.kind.dtype(py).itemsize() as u64);
+        let change = |r: &crossdock_client::Region| r.ndarray_reshape(offset, element, order, &shape);
+        place.live.exclusively(py, offset, &place.what(), "reshaped", change)
+    }
+}
+
+/// "C" or "F".
+pub fn order_of(py: Python<'_>, order: &str) -> PyResult<Order> {
+    match order {
+        "C" | "c" => Ok(Order::C),
+        "F" | "f" => Ok(Order::Fortran),
+        _ => Err(error(py, Status::Invalid, format!("order '{order}' is neither 'C' nor 'F'"))),
+    }
+}
+
+/// A shape: one number or several, as NumPy takes them.
+pub fn shape_of(given: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
+    let shape = match given.extract::<u64>() {
+        Ok(one) => vec![one],
+        Err(_) => given.extract::<Vec<u64>>().map_err(|_| {
+            error(given.py(), Status::Invalid, format!("shape {given:?} is no number and no row of numbers from 0"))
+        })?,
+    };
+    if shape.len() > 8 {
+        let text = format!("shape {shape:?} has {} dimensions; at most 8 are possible", shape.len());
+        return Err(error(given.py(), Status::Invalid, text));
+    }
+    Ok(shape)
+}
+
+/// A `string`: bytes, in UTF-8 by custom.
+#[pyclass(frozen, extends = Object, name = "String", module = "crossdock")]
+pub struct Text;
+
+#[pymethods]
+impl Text {
+    fn __len__(slf: &Bound<'_, Self>) -> PyResult<usize> {
+        Ok(slf.as_super().get().place.shape(slf.py())?[0] as usize)
+    }
+
+    /// A copy of its text. UnicodeDecodeError if the bytes are not UTF-8: use `bytes`.
+    #[getter]
+    fn value<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyString>> {
+        let bytes = Self::bytes(slf)?;
+        Ok(bytes.call_method1("decode", ("utf-8",))?.cast_into()?)
+    }
+
+    #[setter]
+    fn set_value(slf: &Bound<'_, Self>, text: &str) -> PyResult<()> {
+        assign(slf, text.as_bytes())
+    }
+
+    /// A copy of its bytes. Setting `value` or `bytes` replaces them; conditions and errors as `Vector.resize`.
+    #[getter]
+    fn bytes<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyBytes>> {
+        let (py, place) = (slf.py(), &slf.as_super().get().place);
+        let region = place.region(py)?;
+        match headers::bytes(&region, headers::vector(&region, place.offset)) {
+            Some(bytes) => Ok(PyBytes::new(py, &bytes)),
+            None => Err(corrupt(py, place)),
+        }
+    }
+
+    #[setter]
+    fn set_bytes(slf: &Bound<'_, Self>, bytes: &[u8]) -> PyResult<()> {
+        assign(slf, bytes)
+    }
+
+    fn __str__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyString>> {
+        Self::value(slf)
+    }
+}
+
+fn corrupt(py: Python<'_>, place: &Place) -> PyErr {
+    let text = format!("{} of region '{}' has a header that makes no sense", place.what(), place.live.name);
+    error(py, Status::Corrupt, text)
+}
+
+/// Replaces the bytes of a string.
+fn assign(slf: &Bound<'_, Text>, bytes: &[u8]) -> PyResult<()> {
+    let (py, place) = (slf.py(), &slf.as_super().get().place);
+    let region = place.region(py)?;
+    let (offset, length) = (place.offset, bytes.len() as u64);
+    place.live.exclusively(py, offset, &place.what(), "changed", |r| r.vector_resize(offset, 1, length))?;
+    match headers::set_bytes(&region, headers::vector(&region, offset), bytes) {
+        Some(()) => Ok(()),
+        None => Err(corrupt(py, place)),
+    }
+}
+
+/// An object of fixed size: a number, a fixed array or a struct.
+#[pyclass(frozen, extends = Object, module = "crossdock")]
+pub struct Simple;
+
+#[pymethods]
+impl Simple {
+    /// A copy of its value: a number, a tuple (struct) or an array.
+    #[getter]
+    fn value<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let array = slf.as_super().get().place.array(slf.py())?;
+        match array.getattr("ndim")?.extract::<usize>()? {
+            0 => array.call_method0("item"),
+            _ => array.call_method0("copy"),
+        }
+    }
+
+    #[setter]
+    fn set_value(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        slf.as_super().get().place.array(slf.py())?.set_item(slf.py().Ellipsis(), value)
+    }
+}
+
+/// Opens what `claim` made or found; a new one is tied to its region and filled by `fill`, and seen by others only then.
+pub fn settle(
+    py: Python<'_>,
+    region: &crossdock_client::Region,
+    claim: crossdock_client::Claim,
+    container: bool,
+    fill: impl FnOnce() -> crossdock_client::Result<()> + Send,
+) -> PyResult<()> {
+    if !claim.created {
+        return Ok(());
+    }
+    if container {
+        headers::tie(region, claim.offset);
+    }
+    let done = py.detach(|| match fill() {
+        Ok(()) => region.commit(claim.offset),
+        Err(e) => {
+            // The first error is the one to tell; what cannot be given back now is given back by this member's end.
+            let _ = region.abandon(claim.offset);
+            Err(e)
+        }
+    });
+    done.or_raise(py)
+}

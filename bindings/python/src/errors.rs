@@ -1,0 +1,40 @@
+//! One exception class per status, defined in `crossdock/_errors.py` so that they can have Python's own classes as
+//! second base (`TimedOutError` is a `TimeoutError`, `WrongTypeError` a `TypeError`).
+
+use crossdock_client::{Error, Status};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyTuple;
+
+/// The classes by number of the status; entry 0 is the base class.
+static CLASSES: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
+
+/// The exception for an error of the library.
+pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
+    let made = || -> PyResult<PyErr> {
+        let classes = CLASSES.get_or_try_init(py, || {
+            let found = py.import("crossdock._errors")?.getattr("BY_STATUS")?;
+            Ok::<_, PyErr>(found.cast_into::<PyTuple>()?.unbind())
+        })?;
+        let class = classes.bind(py).get_item(error.status as usize)?;
+        Ok(PyErr::from_value(class.call1((error.message.as_str(),))?))
+    };
+    made().unwrap_or_else(|failed| failed)
+}
+
+/// The exception for a status and a message of this binding.
+pub fn error(py: Python<'_>, status: Status, message: impl Into<String>) -> PyErr {
+    raise(py, &Error::new(status, message))
+}
+
+/// Turns the library's results into Python's.
+pub trait OrRaise<T> {
+    /// The value, or the exception of its status.
+    fn or_raise(self, py: Python<'_>) -> PyResult<T>;
+}
+
+impl<T> OrRaise<T> for crossdock_client::Result<T> {
+    fn or_raise(self, py: Python<'_>) -> PyResult<T> {
+        self.map_err(|e| raise(py, &e))
+    }
+}

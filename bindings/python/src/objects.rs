@@ -1,0 +1,236 @@
+//! Objects of a region, of whatever kind: where they are, what they are, and how a handle or a name leads to them.
+
+use std::sync::Arc;
+
+use crossdock_client::{Handle as Wild, Region, Status, TypeRef};
+use crossdock_layout::type_name::Type;
+use numpy::{PyArrayDescr, PyArrayDescrMethods};
+use pyo3::prelude::*;
+
+use crate::containers::{Ndarray, Object, Simple, Text, Vector};
+use crate::dtypes::{from_type, parse, to_dtype, to_type};
+use crate::errors::{OrRaise, error};
+use crate::handles::Handle;
+use crate::headers;
+use crate::messages::Credit;
+use crate::views::{Live, Shown, View, array};
+
+/// What kind of object, and the dtype of its elements.
+pub enum Kind {
+    /// `vector<T>`
+    Vector(Py<PyArrayDescr>),
+    /// `ndarray<T>`
+    Ndarray(Py<PyArrayDescr>),
+    /// `string`
+    String(Py<PyArrayDescr>),
+    /// Anything of fixed size: a number, a fixed array, a struct.
+    Simple(Py<PyArrayDescr>),
+}
+
+impl Kind {
+    /// Of a type name. `given` is the caller's dtype for the elements, which may name the fields of a struct.
+    pub fn of(py: Python<'_>, name: &str, given: Option<&Bound<'_, PyArrayDescr>>) -> PyResult<Self> {
+        let dtype = |of: &Type| match given {
+            Some(given) => Ok(given.clone().unbind()),
+            None => from_type(py, of, name).map(Bound::unbind),
+        };
+        Ok(match parse(py, name)? {
+            Type::Vector(of) => Self::Vector(dtype(&of)?),
+            Type::Ndarray(of) => Self::Ndarray(dtype(&of)?),
+            Type::String => Self::String(from_type(py, &Type::Scalar("u8", 1), name)?.unbind()),
+            plain => Self::Simple(dtype(&plain)?),
+        })
+    }
+
+    /// The dtype of an element.
+    pub fn dtype<'py>(&self, py: Python<'py>) -> Bound<'py, PyArrayDescr> {
+        let (Self::Vector(dtype) | Self::Ndarray(dtype) | Self::String(dtype) | Self::Simple(dtype)) = self;
+        dtype.bind(py).clone()
+    }
+
+    /// The word for it in messages.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Vector(_) => "vector",
+            Self::Ndarray(_) => "ndarray",
+            Self::String(_) => "string",
+            Self::Simple(_) => "simple",
+        }
+    }
+}
+
+/// Where an object is and what it is.
+pub struct Place {
+    /// Its region.
+    pub live: Arc<Live>,
+    /// Of its header in the region.
+    pub offset: u64,
+    /// Its name; `None` if only a handle led to it.
+    pub name: Option<String>,
+    /// Its type.
+    pub ty: TypeRef,
+    /// The same, as Python sees it.
+    pub kind: Kind,
+    /// The message that it came with.
+    pub credit: Option<Arc<Credit>>,
+}
+
+impl Place {
+    /// For messages: "vector 'x'".
+    pub fn what(&self) -> String {
+        match &self.name {
+            Some(name) => format!("{} '{name}'", self.kind.word()),
+            None => format!("{} at {:#x}", self.kind.word(), self.offset),
+        }
+    }
+
+    /// The region, once it is sure that the object is still there and of its type.
+    pub fn region(&self, py: Python<'_>) -> PyResult<Region> {
+        let region = self.live.get(py)?;
+        region.load(Wild { segment: region.id().0, offset: self.offset }, Some(&self.ty)).or_raise(py)?;
+        Ok(region)
+    }
+
+    /// Offset of the elements, shape, order.
+    fn extent(&self, py: Python<'_>, region: &Region) -> PyResult<(u64, Vec<u64>, bool)> {
+        let (data, shape, fortran) = match self.kind {
+            Kind::Simple(_) => return Ok((self.offset, Vec::new(), false)),
+            Kind::Vector(_) | Kind::String(_) => {
+                let header = headers::vector(region, self.offset);
+                (header.data, vec![header.size], false)
+            }
+            Kind::Ndarray(_) => {
+                let header = headers::ndarray(py, region, self.offset)?;
+                (header.data, header.shape, header.fortran)
+            }
+        };
+        if data == 0 && !shape.contains(&0) && !(shape.is_empty()) {
+            let what = self.what();
+            let text = format!("{what} of region '{}' says shape {shape:?} and has no elements", region.name());
+            return Err(error(py, Status::Corrupt, text));
+        }
+        Ok((data, shape, fortran))
+    }
+
+    /// The array over its elements.
+    pub fn array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let region = self.region(py)?;
+        let (data, shape, fortran) = self.extent(py, &region)?;
+        let shown = Shown { dtype: self.kind.dtype(py), shape, fortran, data };
+        array(py, &self.live, self.offset, self.credit.as_ref(), shown)
+    }
+
+    /// Elements in each dimension.
+    pub fn shape(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        Ok(self.extent(py, &self.region(py)?)?.1)
+    }
+
+    /// Bytes of its elements.
+    pub fn nbytes(&self, py: Python<'_>) -> PyResult<u64> {
+        let elements: u64 = self.shape(py)?.iter().fold(1, |n, d| n.saturating_mul(*d));
+        Ok(elements.saturating_mul(self.kind.dtype(py).itemsize() as u64))
+    }
+
+    /// Its handle.
+    pub fn handle(&self, py: Python<'_>) -> PyResult<Wild> {
+        self.region(py)?.save(self.offset).or_raise(py)
+    }
+
+    /// The Python object of it.
+    pub fn into_object(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        let base = |place| PyClassInitializer::from(Object { place });
+        Ok(match self.kind {
+            Kind::Vector(_) => Bound::new(py, base(self).add_subclass(Vector))?.into_any(),
+            Kind::Ndarray(_) => Bound::new(py, base(self).add_subclass(Ndarray))?.into_any(),
+            Kind::String(_) => Bound::new(py, base(self).add_subclass(Text))?.into_any(),
+            Kind::Simple(_) => Bound::new(py, base(self).add_subclass(Simple))?.into_any(),
+        })
+    }
+}
+
+/// The type that a caller says: a name of crossdock's grammar, or a dtype (with it, for the names of its fields).
+fn said<'py>(given: &Bound<'py, PyAny>) -> PyResult<(TypeRef, Option<Bound<'py, PyArrayDescr>>)> {
+    let py = given.py();
+    if let Ok(name) = given.extract::<String>() {
+        return Ok((type_ref(py, name)?, None));
+    }
+    let dtype = to_dtype(given)?;
+    Ok((type_ref(py, to_type(&dtype)?)?, Some(dtype)))
+}
+
+/// A type with the size that follows from its name.
+pub fn type_ref(py: Python<'_>, name: String) -> PyResult<TypeRef> {
+    match parse(py, &name)?.size_and_align() {
+        Some((size, align)) => Ok(TypeRef { name, size, align }),
+        None => {
+            let text = format!("{name} has a size that only its own language knows; use it from there");
+            Err(error(py, Status::Invalid, text))
+        }
+    }
+}
+
+/// The object that a handle names.
+pub fn load<'py>(
+    py: Python<'py>,
+    live: &Arc<Live>,
+    handle: Wild,
+    given: Option<&Bound<'py, PyAny>>,
+    credit: Option<&Arc<Credit>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (wanted, dtype) = match given {
+        Some(given) => said(given).map(|(ty, dtype)| (Some(ty), dtype))?,
+        None => (None, None),
+    };
+    let region = live.get(py)?;
+    let loaded = region.load(handle, wanted.as_ref()).or_raise(py)?;
+    let Some(ty) = loaded.ty.or(wanted) else {
+        let text =
+            format!("{handle} of region '{}' is a block without a name, so without a type; say type=", live.name);
+        return Err(error(py, Status::Invalid, text));
+    };
+    let kind = Kind::of(py, &ty.name, dtype.as_ref())?;
+    let place = Place { live: live.clone(), offset: loaded.offset, name: None, ty, kind, credit: credit.cloned() };
+    place.into_object(py)
+}
+
+/// The handle of what a caller wants to send or save, and how many bytes it stands for (0: unknown).
+pub fn handle_of(data: &Bound<'_, PyAny>) -> PyResult<(Wild, u64)> {
+    let py = data.py();
+    if let Ok(handle) = data.cast::<Handle>() {
+        return Ok(((*handle.get()).into(), 0));
+    }
+    if let Ok(object) = data.cast::<Object>() {
+        let place = &object.get().place;
+        return Ok((place.handle(py)?, place.nbytes(py)?));
+    }
+    let refuse = |status, text: String| Err(error(py, status, text));
+    let kind = data.get_type().name()?;
+    let mut base = data.clone();
+    while let Ok(next) = base.getattr("base") {
+        if next.is_none() {
+            break;
+        }
+        base = next;
+    }
+    let Ok(view) = base.cast::<View>() else {
+        return refuse(
+            Status::Invalid,
+            format!("this {kind} lies in no region, so it has no handle; copy it into a Vector or Ndarray of one"),
+        );
+    };
+    let view = view.get();
+    let address: usize = data.getattr("__array_interface__")?.get_item("data")?.get_item(0)?.extract()?;
+    let bytes: u64 = data.getattr("nbytes")?.extract()?;
+    if (address, bytes) != view.extent {
+        return refuse(
+            Status::Invalid,
+            format!(
+                "this {kind} is a part of the object at {:#x} of region '{}', and only the whole has a handle; send the \
+                 object, and which part of it in the tag or inline bytes",
+                view.offset,
+                view.live().name
+            ),
+        );
+    }
+    Ok((view.live().get(py)?.save(view.offset).or_raise(py)?, bytes))
+}

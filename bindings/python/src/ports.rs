@@ -1,0 +1,299 @@
+//! Ports: bounded channels that carry handles. Every wait lets other Python threads run, ends by its deadline, at the
+//! peer's death or on Ctrl-C.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crossdock_client::{Error, Inline, Message as Sent, Pattern, Port as Inner, Result, Status};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyType};
+use std::os::fd::AsRawFd;
+
+use crate::errors::{OrRaise, error};
+use crate::fork::Own;
+use crate::handles::Handle;
+use crate::messages::Message;
+use crate::objects;
+use crate::session::Standing;
+use crate::views::lock;
+use crate::wait::{deadline, wait};
+
+/// One open end, until somebody closes it. Messages refer to it, so that they can be released.
+pub struct Slot {
+    port: Mutex<Option<Arc<Own<Inner>>>>,
+    /// The port's name.
+    pub name: String,
+}
+
+impl Slot {
+    /// An end that was just opened.
+    pub fn new(name: &str, port: Inner) -> Self {
+        Self { port: Mutex::new(Some(Arc::new(Own::new(port)))), name: name.to_owned() }
+    }
+
+    /// The end, unless it is closed.
+    pub fn open(&self) -> Result<Arc<Own<Inner>>> {
+        let port = lock(&self.port).clone();
+        port.ok_or_else(|| Error::new(Status::Closed, format!("port '{}' was closed here; open it again", self.name)))
+    }
+
+    /// The end, unless it is closed or its process is another.
+    pub fn get(&self, py: Python<'_>) -> PyResult<Arc<Own<Inner>>> {
+        let port = self.open().or_raise(py)?;
+        port.check(py, || format!("port '{}'", self.name))?;
+        Ok(port)
+    }
+
+    /// Leaves in order, once calls of other threads are done with their slice.
+    pub fn close(&self) {
+        let port = lock(&self.port).take();
+        drop(port);
+    }
+}
+
+/// One end of a port. Made by `Session.port`; a context manager; iterating over a consumer gives its messages until the
+/// producer has left in order.
+#[pyclass(frozen, module = "crossdock")]
+pub struct Port {
+    slot: Arc<Slot>,
+    session: Arc<Standing>,
+    producer: bool,
+    pattern: Pattern,
+    capacity: u32,
+}
+
+impl Port {
+    /// An end that was just opened.
+    pub fn new(slot: Arc<Slot>, session: Arc<Standing>, producer: bool, pattern: Pattern, capacity: u32) -> Self {
+        Self { slot, session, producer, pattern, capacity }
+    }
+
+    /// Waits with the end kept open only for a slice at a time, so that `close` by another thread ends the wait.
+    fn wait<T: Send>(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        step: impl Fn(&Inner, Option<Duration>) -> Result<T> + Send + Sync,
+    ) -> PyResult<T> {
+        let total = deadline(py, timeout)?;
+        self.slot.get(py)?;
+        wait(py, total, |slice| step(&**self.slot.open()?, Some(slice)))
+    }
+}
+
+#[pymethods]
+impl Port {
+    /// The port's name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.slot.name
+    }
+
+    /// "producer" or "consumer".
+    #[getter]
+    fn end(&self) -> &str {
+        if self.producer { "producer" } else { "consumer" }
+    }
+
+    /// "one-to-one", "fan-out", "fan-in" or "work-queue".
+    #[getter]
+    fn pattern(&self) -> &str {
+        pattern_name(self.pattern)
+    }
+
+    /// Messages that can be under way.
+    #[getter]
+    fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Whether this end was closed here.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.slot.open().is_err()
+    }
+
+    /// Sends an object of a region (Vector, Ndarray, String, Simple, an array of one of them), a Handle, or None.
+    ///
+    /// `tag`: a number of yours, 0 to 2**64-1. `inline`: up to 24 bytes that travel in the message itself. Nothing is
+    /// copied: leave the object as it is until `reclaim` gives it back. Waits for a place up to `timeout` seconds
+    /// (None: 60 s; 0: NotYetError if there is none). TimedOutError names who holds the place; ClosedError and
+    /// PeerDiedError: no consumer is left. After an error nothing was sent.
+    #[pyo3(signature = (data=None, *, tag=0, inline=None, timeout=None))]
+    fn send(
+        &self,
+        py: Python<'_>,
+        data: Option<&Bound<'_, PyAny>>,
+        tag: u64,
+        inline: Option<&[u8]>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let (handle, bytes) = match data {
+            Some(data) => objects::handle_of(data)?,
+            None => (crossdock_client::Handle::NONE, 0),
+        };
+        let inline = Inline::new(inline.unwrap_or_default()).or_raise(py)?;
+        let message = Sent { handle, tag, inline, position: 0 };
+        self.wait(py, timeout, |port, slice| port.send_sized(&message, bytes, slice))
+    }
+
+    /// Producer: waits until there is a place for the next send, and gives back a handle whose data nobody reads any
+    /// more, oldest first. None: there is room, and no handle waits to come back (at first, for instance).
+    ///
+    /// Waits and errors as `send`.
+    #[pyo3(signature = (*, timeout=None))]
+    fn reclaim(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Handle>> {
+        Ok(self.wait(py, timeout, |port, slice| port.reclaim(slice))?.map(Into::into))
+    }
+
+    /// The next message, which stays this consumer's until it is released.
+    ///
+    /// Waits up to `timeout` seconds (None: 60 s; 0: NotYetError if there is none). TimedOutError names the producers;
+    /// ClosedError: all of them left in order; PeerDiedError. What was sent before is received first.
+    #[pyo3(signature = (*, timeout=None))]
+    fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
+        let message = self.wait(py, timeout, |port, slice| port.receive(slice))?;
+        Ok(Message::new(self.slot.clone(), message, self.session.clone()))
+    }
+
+    /// Gives a message back to the producer; the same as `message.release()`.
+    fn release(&self, py: Python<'_>, message: &Message) -> PyResult<()> {
+        message.release(py)
+    }
+
+    /// `receive` for an event loop: other coroutines run while it waits.
+    #[pyo3(signature = (*, timeout=None))]
+    fn areceive<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        deadline(py, timeout)?;
+        py.import("crossdock._aio")?.getattr("receive")?.call1((slf, timeout))
+    }
+
+    /// Waits until somebody living is at the other end, up to `timeout` seconds (None: 60 s).
+    #[pyo3(signature = (*, timeout=None))]
+    fn wait_peer(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        self.wait(py, timeout, |port, slice| port.wait_peer(slice))
+    }
+
+    /// The descriptor for select/epoll. It belongs to the port: do not read or close it. Use `areceive` with asyncio.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        Ok(self.slot.get(py)?.descriptor().or_raise(py)?.as_raw_fd())
+    }
+
+    /// Asks for the descriptor to become readable at the next event. True: look now, there may be something already.
+    fn _arm(&self, py: Python<'_>) -> PyResult<bool> {
+        self.slot.get(py)?.arm().or_raise(py)
+    }
+
+    /// Takes `_arm` back.
+    fn _disarm(&self, py: Python<'_>) -> PyResult<()> {
+        self.slot.get(py)?.disarm();
+        Ok(())
+    }
+
+    /// Counts `bytes` that had to be copied at this end, out of or into memory that no region holds.
+    fn note_copied(&self, py: Python<'_>, bytes: u64) -> PyResult<()> {
+        self.slot.get(py)?.note_copied(bytes);
+        Ok(())
+    }
+
+    /// Counters of the port as a whole (messages, received, bytes, waits in nanoseconds), over all its members so far.
+    #[getter]
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let s = self.slot.get(py)?.statistics();
+        let all = PyDict::new(py);
+        for (name, value) in [
+            ("messages", s.messages),
+            ("received", s.received),
+            ("bytes_handed_over", s.bytes_handed_over),
+            ("bytes_copied", s.bytes_copied),
+            ("producer_wait_ns", s.producer_wait_ns),
+            ("consumer_wait_ns", s.consumer_wait_ns),
+            ("sleeps", s.sleeps),
+            ("wakes", s.wakes),
+            ("redelivered", s.redelivered),
+            ("voided", s.voided),
+            ("under_way", s.under_way),
+        ] {
+            all.set_item(name, value)?;
+        }
+        Ok(all)
+    }
+
+    /// Leaves in order: the other end gets what was sent, then ClosedError. Messages that were not released go to a
+    /// successor. Closing twice does nothing.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.slot.close());
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// Closes; but not if the block failed, so that peers do not take what was sent for all there is. If the program
+    /// ends by that error, they learn that it died.
+    #[pyo3(signature = (kind, _value, _trace))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: Option<&Bound<'_, PyType>>,
+        _value: Option<&Bound<'_, PyAny>>,
+        _trace: Option<&Bound<'_, PyAny>>,
+    ) {
+        if kind.is_none() {
+            self.close(py);
+        }
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
+        match self.receive(py, None) {
+            Ok(message) => Ok(Some(message)),
+            Err(e) if e.value(py).getattr("status").is_ok_and(|s| s.eq(Status::Closed as i32).unwrap_or(false)) => {
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn __aiter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("crossdock._aio")?.getattr("next_message")?.call1((slf,))
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<crossdock.Port '{}': {}, {}, capacity {}{}>",
+            self.slot.name,
+            self.end(),
+            self.pattern(),
+            self.capacity,
+            if self.closed() { ", closed" } else { "" }
+        )
+    }
+}
+
+const PATTERNS: [(&str, Pattern); 4] = [
+    ("one-to-one", Pattern::OneToOne),
+    ("fan-out", Pattern::FanOut),
+    ("fan-in", Pattern::FanIn),
+    ("work-queue", Pattern::WorkQueue),
+];
+
+fn pattern_name(pattern: Pattern) -> &'static str {
+    PATTERNS.iter().find(|p| p.1 == pattern).map_or("", |p| p.0)
+}
+
+/// The pattern of that name; underscores are as good as hyphens.
+pub fn pattern_of(py: Python<'_>, name: &str) -> PyResult<Pattern> {
+    let wanted = name.replace('_', "-");
+    PATTERNS.iter().find(|p| p.0 == wanted).map(|p| p.1).ok_or_else(|| {
+        error(py, Status::Invalid, format!("pattern '{name}' is none of one-to-one, fan-out, fan-in, work-queue"))
+    })
+}

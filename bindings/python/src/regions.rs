@@ -1,0 +1,408 @@
+//! Regions in Python: memory that tasks share, with named objects in it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossdock_client::{Claim, Error, ObjectInfo, ObjectMode, Region as Inner, Result, Status, TypeRef};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyType};
+
+use crate::containers::{order_of, settle, shape_of};
+use crate::dtypes::{to_dtype, to_type};
+use crate::errors::{OrRaise, error};
+use crate::handles::Handle;
+use crate::objects::{self, Kind, Place, handle_of, type_ref};
+use crate::views::{Live, one_less};
+use crate::wait::{deadline, wait};
+
+/// A region of the workflow, mapped in this process. Made by `Session.region`; a context manager.
+#[pyclass(frozen, module = "crossdock")]
+pub struct Region {
+    live: Arc<Live>,
+    closed: AtomicBool,
+}
+
+/// How an object is opened.
+#[derive(Clone, Copy)]
+struct Way {
+    mode: ObjectMode,
+    anew: bool,
+    /// How long to wait for what is not there; `None`: not at all.
+    timeout: Option<Duration>,
+}
+
+impl Region {
+    /// One more look at a region.
+    pub fn new(live: Arc<Live>) -> Self {
+        live.opens.fetch_add(1, Ordering::Relaxed);
+        Self { live, closed: AtomicBool::new(false) }
+    }
+
+    fn get(&self, py: Python<'_>) -> PyResult<Inner> {
+        if self.closed.load(Ordering::Relaxed) {
+            let text = format!("region '{}' is closed; open it again", self.live.name);
+            return Err(error(py, Status::Closed, text));
+        }
+        self.live.get(py)
+    }
+
+    /// Finds or makes the object `name`: `claim`, in slices that Ctrl-C can end.
+    fn claim(&self, py: Python<'_>, name: &str, ty: &TypeRef, way: Way) -> PyResult<Claim> {
+        let region = self.get(py)?;
+        if way.anew {
+            match self.remove(py, name) {
+                Err(e) if !e.is_instance_of::<pyo3::exceptions::PyLookupError>(py) => return Err(e),
+                _ => {}
+            }
+        }
+        match (way.mode, way.timeout) {
+            // Nothing is waited for but another member's constructor, whose end or death is near.
+            (ObjectMode::OpenOnly, None) => py.detach(|| region.claim(name, ty, way.mode, None)).or_raise(py),
+            (_, timeout) => {
+                let total = timeout.unwrap_or(deadline(py, None)?);
+                wait(py, total, |slice| region.claim(name, ty, way.mode, Some(slice)))
+            }
+        }
+    }
+
+    /// What is known of the object `name`; waits for it if the caller does.
+    fn find(&self, py: Python<'_>, name: &str, timeout: Option<Duration>) -> PyResult<ObjectInfo> {
+        const STEP: Duration = Duration::from_millis(5);
+        let region = self.get(py)?;
+        wait(py, timeout.unwrap_or_default(), |slice| match region.find(name) {
+            Err(e) if e.status == Status::NotFound && !slice.is_zero() => {
+                std::thread::sleep(slice.min(STEP));
+                Err(Error::new(Status::TimedOut, e.message))
+            }
+            other => other,
+        })
+    }
+
+    /// Opens the object `name`, whose type is `prefix<dtype>` or, if no dtype is said, that of the one that is there.
+    fn open_as<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        dtype: Option<&Bound<'py, PyAny>>,
+        named: impl FnOnce(&str) -> String,
+        way: Way,
+        fill: impl FnOnce(&Inner, u64, u64) -> Result<()> + Send,
+    ) -> PyResult<Place> {
+        let dtype = dtype.map(to_dtype).transpose()?;
+        let ty = match &dtype {
+            Some(dtype) => type_ref(py, named(&to_type(dtype)?))?,
+            None if way.mode == ObjectMode::CreateOnly => {
+                let text = format!("dtype is missing; object '{name}' of region '{}' is made anew", self.live.name);
+                return Err(error(py, Status::Invalid, text));
+            }
+            None => self.find(py, name, way.timeout)?.ty,
+        };
+        let kind = Kind::of(py, &ty.name, dtype.as_ref())?;
+        let claim = self.claim(py, name, &ty, way)?;
+        let region = self.live.get(py)?;
+        let (offset, element) = (claim.offset, numpy::PyArrayDescrMethods::itemsize(&kind.dtype(py)) as u64);
+        let container = !matches!(kind, Kind::Simple(_));
+        settle(py, &region, claim, container, || fill(&region, offset, element))?;
+        Ok(Place { live: self.live.clone(), offset, name: Some(name.to_owned()), ty, kind, credit: None })
+    }
+
+    fn way(py: Python<'_>, mode: &str, timeout: Option<f64>) -> PyResult<Way> {
+        let (mode, anew) = match mode {
+            "open_or_create" => (ObjectMode::OpenOrCreate, false),
+            "create_only" => (ObjectMode::CreateOnly, false),
+            "open_only" => (ObjectMode::OpenOnly, false),
+            "recreate" => (ObjectMode::CreateOnly, true),
+            _ => return Err(bad_mode(py, mode)),
+        };
+        Ok(Way { mode, anew, timeout: timeout.map(|t| deadline(py, Some(t))).transpose()? })
+    }
+
+    fn wrong_kind<T>(py: Python<'_>, place: &Place, wanted: &str) -> PyResult<T> {
+        let text = format!("{} of region '{}' is {}, not a {wanted}", place.what(), place.live.name, place.ty.name);
+        Err(error(py, Status::WrongType, text))
+    }
+}
+
+/// The error for a mode that is none.
+pub fn bad_mode(py: Python<'_>, mode: &str) -> PyErr {
+    let text = format!("mode '{mode}' is none of create_only, open_only, open_or_create, recreate");
+    error(py, Status::Invalid, text)
+}
+
+#[pymethods]
+impl Region {
+    /// The region's name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.live.name
+    }
+
+    /// The segment's id, which handles carry; never reused.
+    #[getter]
+    fn segment(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.get(py)?.id().0)
+    }
+
+    /// Bytes that it can grow to. Memory is taken as it is used.
+    #[getter]
+    fn capacity(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.get(py)?.capacity())
+    }
+
+    /// Whether this task may write to it.
+    #[getter]
+    fn writable(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.get(py)?.writable())
+    }
+
+    /// Whether it was closed here.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed) || !self.live.is_open()
+    }
+
+    /// A `vector<T>`, which can grow. `size`: elements (zeroes) that a new one starts with.
+    ///
+    /// `dtype` is NumPy's: 'f8', numpy.float32, ('f8', 3), an aligned structured dtype; it may be left out for a vector
+    /// that is there. `mode`: open_or_create, open_only, create_only, recreate. `timeout`: seconds that open_only waits
+    /// for one that is not there (None: not at all). WrongTypeError prints both types; ExistsError, NotFoundError,
+    /// TimedOutError, NoSpaceError, InvalidError (name, dtype).
+    #[pyo3(signature = (name, dtype=None, size=0, *, mode="open_or_create", timeout=None))]
+    fn vector<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        dtype: Option<&Bound<'py, PyAny>>,
+        size: u64,
+        mode: &str,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let fill = |r: &Inner, offset, element| if size == 0 { Ok(()) } else { r.vector_resize(offset, element, size) };
+        let way = Self::way(py, mode, timeout)?;
+        let place = self.open_as(py, name, dtype, |of| format!("vector<{of}>"), way, fill)?;
+        match place.kind {
+            Kind::Vector(_) => place.into_object(py),
+            _ => Self::wrong_kind(py, &place, "vector"),
+        }
+    }
+
+    /// An `ndarray<T>` of up to 8 dimensions; `order` "C" or "F". Shape and order may be left out for one that is there;
+    /// if they are said and differ from what it has, that is an InvalidError. Otherwise as `vector`.
+    #[pyo3(signature = (name, shape=None, dtype=None, *, order=None, mode="open_or_create", timeout=None))]
+    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn ndarray<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        shape: Option<&Bound<'py, PyAny>>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        order: Option<&str>,
+        mode: &str,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let shape = shape.map(shape_of).transpose()?;
+        let wanted = order.map(|o| order_of(py, o)).transpose()?;
+        let filled = (shape.clone().unwrap_or_else(|| vec![0]), wanted.unwrap_or(crossdock_client::Order::C));
+        let fill = move |r: &Inner, at, element| r.ndarray_reshape(at, element, filled.1, &filled.0);
+        let way = Self::way(py, mode, timeout)?;
+        let place = self.open_as(py, name, dtype, |of| format!("ndarray<{of}>"), way, fill)?;
+        if !matches!(place.kind, Kind::Ndarray(_)) {
+            return Self::wrong_kind(py, &place, "ndarray");
+        }
+        let there = crate::headers::ndarray(py, &self.live.get(py)?, place.offset)?;
+        let same = shape.as_ref().is_none_or(|s| *s == there.shape)
+            && wanted.is_none_or(|o| (o == crossdock_client::Order::Fortran) == there.fortran);
+        if !same {
+            let text = format!(
+                "ndarray '{name}' of region '{}' has shape {:?} in order {}, not {:?} in order {}; leave them out to take \
+                 it as it is, or call its reshape",
+                self.live.name,
+                there.shape,
+                if there.fortran { "F" } else { "C" },
+                shape.unwrap_or_default(),
+                order.unwrap_or("C")
+            );
+            return Err(error(py, Status::Invalid, text));
+        }
+        place.into_object(py)
+    }
+
+    /// An object of fixed size, zeroed when new: a number ('f8'), a fixed array (('f4', (4, 8))) or a struct (an aligned
+    /// structured dtype). Otherwise as `vector`.
+    #[pyo3(signature = (name, dtype=None, *, mode="open_or_create", timeout=None))]
+    fn simple<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        dtype: Option<&Bound<'py, PyAny>>,
+        mode: &str,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let way = Self::way(py, mode, timeout)?;
+        let place = self.open_as(py, name, dtype, str::to_owned, way, |_, _, _| Ok(()))?;
+        match place.kind {
+            Kind::Simple(_) => place.into_object(py),
+            _ => Self::wrong_kind(py, &place, "simple object"),
+        }
+    }
+
+    /// A `string`. `value` is what a new one starts with. Otherwise as `vector`.
+    #[pyo3(signature = (name, value=None, *, mode="open_or_create", timeout=None))]
+    fn string<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        value: Option<&str>,
+        mode: &str,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let bytes = value.unwrap_or_default().as_bytes();
+        let fill = |r: &Inner, offset, _| {
+            r.vector_resize(offset, 1, bytes.len() as u64)?;
+            let header = crate::headers::vector(r, offset);
+            crate::headers::set_bytes(r, header, bytes)
+                .ok_or_else(|| Error::new(Status::Corrupt, format!("string '{name}' has a header that makes no sense")))
+        };
+        let way = Self::way(py, mode, timeout)?;
+        let ty = type_ref(py, "string".to_owned())?;
+        let claim = self.claim(py, name, &ty, way)?;
+        let region = self.live.get(py)?;
+        settle(py, &region, claim, true, || fill(&region, claim.offset, 1))?;
+        let kind = Kind::of(py, "string", None)?;
+        let place = Place {
+            live: self.live.clone(),
+            offset: claim.offset,
+            name: Some(name.to_owned()),
+            ty,
+            kind,
+            credit: None,
+        };
+        place.into_object(py)
+    }
+
+    /// The object of that name, of whatever kind. `timeout`: seconds to wait for it (None: not at all).
+    #[pyo3(signature = (name, *, timeout=None))]
+    fn open<'py>(&self, py: Python<'py>, name: &str, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        let way = Self::way(py, "open_only", timeout)?;
+        self.open_as(py, name, None, str::to_owned, way, |_, _, _| Ok(()))?.into_object(py)
+    }
+
+    /// The handle of an object of this region, or of an array that shows one whole.
+    fn save(&self, py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Handle> {
+        let region = self.get(py)?;
+        let (handle, _) = handle_of(object)?;
+        if handle.segment != region.id().0 {
+            let text = format!("{object:?} is not in region '{}' but in segment {}", self.live.name, handle.segment);
+            return Err(error(py, Status::BadHandle, text));
+        }
+        Ok(handle.into())
+    }
+
+    /// The object that a handle names: Vector, Ndarray, String or Simple. Its type is found by itself if it has a name;
+    /// `type` (a dtype, or a name such as "vector<f64>") is checked against it. BadHandleError, WrongTypeError.
+    #[pyo3(signature = (handle, r#type=None))]
+    fn load<'py>(
+        &self,
+        py: Python<'py>,
+        handle: Handle,
+        r#type: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.get(py)?;
+        objects::load(py, &self.live, handle.into(), r#type, None)
+    }
+
+    /// Takes a named object away and frees its memory; handles to it become bad. BusyError while an array of it is alive
+    /// in this process. No other task may be using it.
+    fn remove(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let offset = self.get(py)?.find(name).or_raise(py)?.offset;
+        self.live.exclusively(py, offset, &format!("object '{name}'"), "removed", |r| r.remove(name).map(|_| ()))
+    }
+
+    /// The named objects: (name, type, size, offset) of each, by name.
+    fn objects<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let class = py.import("crossdock._records")?.getattr("ObjectInfo")?;
+        let list = PyList::empty(py);
+        for object in self.get(py)?.objects().or_raise(py)? {
+            list.append(class.call1((object.name, object.ty.name, object.ty.size, object.offset))?)?;
+        }
+        Ok(list)
+    }
+
+    fn __contains__(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        match self.get(py)?.find(name) {
+            Ok(_) => Ok(true),
+            Err(e) if e.status == Status::NotFound => Ok(false),
+            Err(e) => Err(crate::errors::raise(py, &e)),
+        }
+    }
+
+    /// Bytes and counts: capacity, reserved, used, blocks, objects, slots, largest_free.
+    #[getter]
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let s = self.get(py)?.statistics();
+        let all = PyDict::new(py);
+        for (name, value) in [
+            ("capacity", s.capacity),
+            ("reserved", s.reserved),
+            ("used", s.used),
+            ("blocks", s.blocks),
+            ("objects", s.objects),
+            ("slots", s.slots),
+            ("largest_free", s.largest_free),
+        ] {
+            all.set_item(name, value)?;
+        }
+        Ok(all)
+    }
+
+    /// Lets go of the region. BusyError while arrays of it are alive and nothing else of this process has it open: the
+    /// memory could not go. The region itself lives on until it is removed or its workflow ends. Closing twice does
+    /// nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if self.live.opens.load(Ordering::Relaxed) == 1 && self.live.is_open() {
+            self.live.refuse_if_any_view(py)?;
+        }
+        self.let_go();
+        Ok(())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// Lets go without complaint: arrays that are still alive keep the memory until they are gone.
+    #[pyo3(signature = (_kind, _value, _trace))]
+    fn __exit__(
+        &self,
+        _kind: Option<&Bound<'_, PyType>>,
+        _value: Option<&Bound<'_, PyAny>>,
+        _trace: Option<&Bound<'_, PyAny>>,
+    ) {
+        self.let_go();
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<crossdock.Region '{}'{}>", self.live.name, if self.closed() { ", closed" } else { "" })
+    }
+}
+
+impl Region {
+    fn let_go(&self) {
+        if !self.closed.swap(true, Ordering::Relaxed) && one_less(&self.live.opens) == 0 {
+            self.live.let_go();
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // Objects made through it go on to be usable; the mapping goes with the last of them.
+        if !*self.closed.get_mut() {
+            one_less(&self.live.opens);
+        }
+    }
+}

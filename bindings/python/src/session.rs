@@ -1,0 +1,359 @@
+//! A process's standing in a workflow: regions and ports are asked for here.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, Weak};
+
+use crossdock_client::{ConnectOptions, End, Handle as Wild, Mode, PortOptions, SegmentKind, Session as Inner, Status};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyType};
+
+use crate::errors::{OrRaise, error};
+use crate::fork::{Own, elsewhere};
+use crate::handles::Handle;
+use crate::objects;
+use crate::ports::{Port, Slot, pattern_of};
+use crate::regions::{Region, bad_mode};
+use crate::views::{Live, lock};
+use crate::wait::{deadline, wait};
+
+/// What a session, its regions, ports and messages have in common.
+pub struct Standing {
+    session: Mutex<Option<Own<Inner>>>,
+    /// Regions by segment id, so that views of one are counted together however often it is opened.
+    regions: Mutex<HashMap<u64, Weak<Live>>>,
+    ports: Mutex<Vec<Weak<Slot>>>,
+}
+
+impl Standing {
+    fn get(&self, py: Python<'_>) -> PyResult<Inner> {
+        let held = lock(&self.session).as_ref().map(|session| (session.here(), (**session).clone()));
+        match held {
+            Some((true, session)) => Ok(session),
+            Some((false, session)) => {
+                std::mem::forget(session);
+                Err(elsewhere(py, "this session"))
+            }
+            None => Err(error(py, Status::Closed, "this session is closed; call crossdock.connect() again")),
+        }
+    }
+
+    /// The region as this process has it open already, or else this one.
+    fn shared(&self, region: crossdock_client::Region) -> Arc<Live> {
+        let mut regions = lock(&self.regions);
+        regions.retain(|_, live| live.strong_count() > 0);
+        let id = region.id().0;
+        if let Some(live) = regions.get(&id).and_then(Weak::upgrade).filter(|live| live.is_open()) {
+            return live;
+        }
+        let live = Arc::new(Live::new(region));
+        regions.insert(id, Arc::downgrade(&live));
+        live
+    }
+
+    /// The region that a handle points into, attached if need be.
+    pub fn region_of(&self, py: Python<'_>, handle: Wild) -> PyResult<Arc<Live>> {
+        let known = lock(&self.regions).get(&handle.segment).and_then(Weak::upgrade).filter(|live| live.is_open());
+        if let Some(live) = known {
+            return Ok(live);
+        }
+        let session = self.get(py)?;
+        Ok(self.shared(py.detach(|| session.region_of(handle)).or_raise(py)?))
+    }
+
+    fn open_regions(&self) -> Vec<Arc<Live>> {
+        lock(&self.regions).values().filter_map(Weak::upgrade).filter(|live| live.is_open()).collect()
+    }
+
+    /// Leaves in order. Regions go with their last arrays.
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(session) = lock(&self.session).take() else { return Ok(()) };
+        if !session.here() {
+            return Ok(());
+        }
+        let ports: Vec<_> = lock(&self.ports).drain(..).filter_map(|slot| slot.upgrade()).collect();
+        let regions = self.open_regions();
+        py.detach(|| {
+            ports.iter().for_each(|slot| slot.close());
+            let left = (*session).clone().close();
+            regions.iter().for_each(|live| live.let_go());
+            left
+        })
+        .or_raise(py)
+    }
+}
+
+/// One member's standing in a workflow. Made by `crossdock.connect`; a context manager. Threads may share it; a forked
+/// child has to connect by itself.
+#[pyclass(frozen, weakref, module = "crossdock")]
+pub struct Session {
+    standing: Arc<Standing>,
+}
+
+/// Connects to the node daemon: the given socket, else CROSSDOCK_SOCKET, else /run/crossdock, else the user's runtime
+/// folder; else a private daemon is started, unless `private_daemon` is False.
+///
+/// `task`, `rank` and `workflow` are known by an endpoint that was made for a task. `timeout`: seconds. NotFoundError (no
+/// daemon; lists the places tried), DeniedError, IncompatibleError, TimedOutError.
+#[pyfunction]
+#[pyo3(signature = (socket=None, *, task=None, rank=None, workflow=None, timeout=5.0, private_daemon=true))]
+pub fn connect(
+    py: Python<'_>,
+    socket: Option<PathBuf>,
+    task: Option<String>,
+    rank: Option<u32>,
+    workflow: Option<String>,
+    timeout: f64,
+    private_daemon: bool,
+) -> PyResult<Py<Session>> {
+    let timeout = deadline(py, Some(timeout))?;
+    let options = ConnectOptions { socket, task, rank, workflow, timeout, private_daemon };
+    let session = py.detach(|| Inner::connect(&options)).or_raise(py)?;
+    let standing = Arc::new(Standing {
+        session: Mutex::new(Some(Own::new(session))),
+        regions: Mutex::default(),
+        ports: Mutex::default(),
+    });
+    let session = Py::new(py, Session { standing })?;
+    py.import("crossdock")?.getattr("_sessions")?.call_method1("add", (&session,))?;
+    Ok(session)
+}
+
+#[pymethods]
+impl Session {
+    /// This member's id: unique on the node for ever.
+    #[getter]
+    fn member(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.standing.get(py)?.member().0)
+    }
+
+    /// The task that this session acts as.
+    #[getter]
+    fn task(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.standing.get(py)?.task().to_owned())
+    }
+
+    /// The rank in the task.
+    #[getter]
+    fn rank(&self, py: Python<'_>) -> PyResult<u32> {
+        Ok(self.standing.get(py)?.rank())
+    }
+
+    /// The workflow that this session takes part in.
+    #[getter]
+    fn workflow(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.standing.get(py)?.workflow().to_owned())
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        lock(&self.standing.session).is_none()
+    }
+
+    /// Opens or makes a region.
+    ///
+    /// `mode`: open_or_create, open_only, create_only, recreate. `size`: what a new one can grow to, in bytes or as
+    /// "512 MiB"; memory is taken as it is used. `timeout`: seconds that open_only waits for another task to make it
+    /// (None: not at all). ExistsError, NotFoundError, TimedOutError, InvalidError, NoSpaceError (beyond the quota),
+    /// DeniedError.
+    #[pyo3(signature = (name, mode="open_or_create", size=None, *, timeout=None))]
+    fn region(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        mode: &str,
+        size: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Region> {
+        let way = match mode {
+            "open_or_create" => Mode::OpenOrCreate,
+            "create_only" => Mode::CreateOnly,
+            "open_only" => Mode::OpenOnly,
+            "recreate" => Mode::Recreate,
+            _ => return Err(bad_mode(py, mode)),
+        };
+        let size = size.map_or(Ok(1 << 30), bytes_of)?;
+        let session = self.standing.get(py)?;
+        let region = match timeout {
+            Some(seconds) if way == Mode::OpenOnly => {
+                let total = deadline(py, Some(seconds))?;
+                wait(py, total, |slice| session.region(name, way, size, (!slice.is_zero()).then_some(slice)))?
+            }
+            _ => py.detach(|| session.region(name, way, size, None)).or_raise(py)?,
+        };
+        Ok(Region::new(self.standing.shared(region)))
+    }
+
+    /// Takes a region's name away. Whoever has it open keeps it; its memory goes with the last of them.
+    fn remove_region(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let session = self.standing.get(py)?;
+        py.detach(|| session.remove_region(name)).or_raise(py)
+    }
+
+    /// Opens one end of a port, "producer" or "consumer"; whoever comes first makes the port, so they may start in any
+    /// order.
+    ///
+    /// `pattern`: one-to-one, fan-out (each consumer sees each message), fan-in, work-queue (each message goes to one of
+    /// the consumers). `capacity`: messages under way, a power of two up to 4096. All ends must say the same.
+    /// `timeout`: seconds to wait for an end that another living member holds (None: not at all). BusyError,
+    /// InvalidError, DeniedError, NoSpaceError.
+    #[pyo3(signature = (name, end, *, pattern="one-to-one", capacity=8, timeout=None))]
+    fn port(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        end: &str,
+        pattern: &str,
+        capacity: u32,
+        timeout: Option<f64>,
+    ) -> PyResult<Port> {
+        let producer = match end {
+            "producer" => true,
+            "consumer" => false,
+            _ => return Err(error(py, Status::Invalid, format!("end '{end}' is neither 'producer' nor 'consumer'"))),
+        };
+        let side = if producer { End::Producer } else { End::Consumer };
+        let options = PortOptions { pattern: pattern_of(py, pattern)?, capacity };
+        let session = self.standing.get(py)?;
+        let port = match timeout {
+            Some(seconds) => {
+                let total = deadline(py, Some(seconds))?;
+                wait(py, total, |slice| match session.port(name, side, &options, Some(slice)) {
+                    // Busy after a slice is not busy after all of the time.
+                    Err(e) if e.status == Status::Busy && !slice.is_zero() => {
+                        Err(crossdock_client::Error::new(Status::TimedOut, e.message))
+                    }
+                    other => other,
+                })?
+            }
+            None => py.detach(|| session.port(name, side, &options, None)).or_raise(py)?,
+        };
+        let options = port.options();
+        let slot = Arc::new(Slot::new(name, port));
+        let mut ports = lock(&self.standing.ports);
+        ports.retain(|slot| slot.strong_count() > 0);
+        ports.push(Arc::downgrade(&slot));
+        drop(ports);
+        Ok(Port::new(slot, self.standing.clone(), producer, options.pattern, options.capacity))
+    }
+
+    /// Takes a port's name away; members that have it open keep it.
+    fn remove_port(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let session = self.standing.get(py)?;
+        py.detach(|| session.remove_port(name)).or_raise(py)
+    }
+
+    /// The object that a handle names, in whatever region of the workflow; the region is attached if need be. Otherwise as
+    /// `Region.load`.
+    #[pyo3(signature = (handle, r#type=None))]
+    fn load<'py>(
+        &self,
+        py: Python<'py>,
+        handle: Handle,
+        r#type: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let live = self.standing.region_of(py, handle.into())?;
+        objects::load(py, &live, handle.into(), r#type, None)
+    }
+
+    /// Workflows, members and segments, as far as this task may see them.
+    fn list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let session = self.standing.get(py)?;
+        let listing = py.detach(|| session.list()).or_raise(py)?;
+        let records = py.import("crossdock._records")?;
+        let (workflow, member) = (records.getattr("WorkflowInfo")?, records.getattr("MemberInfo")?);
+        let segment = records.getattr("SegmentInfo")?;
+        let lists = [PyList::empty(py), PyList::empty(py), PyList::empty(py)];
+        for w in listing.workflows {
+            lists[0].append(workflow.call1((w.name, w.quota, w.reserved))?)?;
+        }
+        for m in listing.members {
+            lists[1].append(member.call1((m.id.0, m.workflow, m.task, m.rank, m.pid, m.uid, m.connected))?)?;
+        }
+        for s in listing.segments {
+            let kind = if s.kind == SegmentKind::Port { "port" } else { "region" };
+            lists[2].append(segment.call1((s.id.0, kind, s.workflow, s.name, s.size, s.reserved, s.creator.0))?)?;
+        }
+        let [workflows, members, segments] = lists;
+        records.getattr("Listing")?.call1((workflows, members, segments))
+    }
+
+    /// Leaves in order: ports close, regions are let go of. BusyError, and nothing happens, while arrays of a region are
+    /// alive. Closing twice does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if lock(&self.standing.session).as_ref().is_some_and(Own::here) {
+            for live in self.standing.open_regions() {
+                live.refuse_if_any_view(py)?;
+            }
+        }
+        self.standing.leave(py)
+    }
+
+    /// Leaves in order without complaint: arrays that are still alive keep their memory until they are gone.
+    fn _leave(&self, py: Python<'_>) -> PyResult<()> {
+        self.standing.leave(py)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// Leaves in order, and arrays that are still alive keep their memory. If the block failed it does not leave: a
+    /// program that ends by that error is seen to have died.
+    #[pyo3(signature = (kind, _value, _trace))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: Option<&Bound<'_, PyType>>,
+        _value: Option<&Bound<'_, PyAny>>,
+        _trace: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        if kind.is_none() { self.standing.leave(py) } else { Ok(()) }
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        match self.standing.get(py) {
+            Ok(s) => format!(
+                "<crossdock.Session: task '{}' rank {} of workflow '{}', member {}>",
+                s.task(),
+                s.rank(),
+                s.workflow(),
+                s.member().0
+            ),
+            Err(_) => "<crossdock.Session: closed>".to_owned(),
+        }
+    }
+}
+
+/// A number of bytes: an int, or a text such as "512 MiB".
+fn bytes_of(given: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let py = given.py();
+    if let Ok(bytes) = given.extract::<u64>() {
+        return Ok(bytes);
+    }
+    const UNITS: [(&str, u64); 10] = [
+        ("", 1),
+        ("B", 1),
+        ("KB", 1000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("TiB", 1 << 40),
+    ];
+    let text = given.extract::<String>().unwrap_or_default();
+    let text = text.trim();
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let factor = UNITS.iter().find(|u| u.0 == unit.trim_start()).map(|u| u.1);
+    match (number.parse::<u64>(), factor) {
+        (Ok(n), Some(factor)) if n.checked_mul(factor).is_some() => Ok(n * factor),
+        _ => {
+            let text = format!("size {given:?} is not a number of bytes, nor a text such as '512 MiB' or '2 GB'");
+            Err(error(py, Status::Invalid, text))
+        }
+    }
+}

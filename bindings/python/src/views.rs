@@ -1,0 +1,242 @@
+//! NumPy arrays over shared memory, and the count of them.
+//!
+//! Each array has a [`View`] as its base object, and arrays made from it (slices, `memoryview`, DLPack) keep that base.
+//! The view keeps the region mapped, so no array ever dangles; and while one is alive, whatever would move or free the
+//! memory beneath it is refused with `BusyError`.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crossdock_client::{Region, Result, Status};
+use numpy::npyffi::flags::{NPY_ARRAY_ALIGNED, NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_F_CONTIGUOUS, NPY_ARRAY_WRITEABLE};
+use numpy::npyffi::{NpyTypes, PY_ARRAY_API, PyArrayObject, get_type_object, npy_intp};
+use numpy::{PyArrayDescr, PyArrayDescrMethods};
+use pyo3::prelude::*;
+
+use crate::errors::{OrRaise, error};
+use crate::fork::{Own, elsewhere};
+use crate::messages::Credit;
+
+/// A lock that a panicking thread leaves usable: what it guards is consistent after every statement.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// In place of a count: the object is being moved or freed.
+const MOVING: usize = usize::MAX;
+
+/// A region as this process has it mapped, shared by everything that looks into it.
+pub struct Live {
+    region: Mutex<Option<Own<Region>>>,
+    /// For messages, when the region is closed.
+    pub name: String,
+    /// How many `crossdock.Region` objects are open on it.
+    pub opens: AtomicUsize,
+    /// Live views by the offset of the object they were made of.
+    views: Mutex<HashMap<u64, usize>>,
+}
+
+impl Live {
+    /// A region that was just opened.
+    pub fn new(region: Region) -> Self {
+        let name = region.name().to_owned();
+        Self { region: Mutex::new(Some(Own::new(region))), name, opens: AtomicUsize::new(0), views: Mutex::default() }
+    }
+
+    /// The region, if it is open and of this process.
+    pub fn get(&self, py: Python<'_>) -> PyResult<Region> {
+        // The lock is free again before an exception is made, which may run any Python code.
+        let held = lock(&self.region).as_ref().map(|region| (region.here(), (**region).clone()));
+        match held {
+            Some((true, region)) => Ok(region),
+            Some((false, region)) => {
+                std::mem::forget(region);
+                Err(elsewhere(py, &format!("region '{}'", self.name)))
+            }
+            None => Err(error(py, Status::Closed, format!("region '{}' is closed; open it again", self.name))),
+        }
+    }
+
+    /// Is it still open here?
+    pub fn is_open(&self) -> bool {
+        lock(&self.region).as_ref().is_some_and(Own::here)
+    }
+
+    /// How many views there are, of all objects.
+    pub fn view_count(&self) -> usize {
+        lock(&self.views).values().filter(|count| **count != MOVING).sum()
+    }
+
+    /// Does something to the object at `offset` that moves or frees its memory, while nobody views it.
+    pub fn exclusively<T: Send>(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        what: &str,
+        verb: &str,
+        change: impl FnOnce(&Region) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        let region = self.get(py)?;
+        let before = match lock(&self.views).entry(offset) {
+            Entry::Occupied(there) => Some(*there.get()),
+            Entry::Vacant(free) => {
+                free.insert(MOVING);
+                None
+            }
+        };
+        if let Some(count) = before {
+            let them = match count {
+                MOVING => "another thread is changing it; do one after the other".to_owned(),
+                1 => "1 array is a view of it; let go of it (del) first".to_owned(),
+                _ => format!("{count} arrays are views of it; let go of them (del) first"),
+            };
+            return Err(error(py, Status::Busy, format!("{what} of region '{}' cannot be {verb}: {them}", self.name)));
+        }
+        let done = py.detach(|| {
+            let done = change(&region);
+            lock(&self.views).remove(&offset);
+            done
+        });
+        done.or_raise(py)
+    }
+
+    /// Counts one more view of the object at `offset`; not while it is being moved.
+    fn count_view(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
+        let counted = {
+            let mut views = lock(&self.views);
+            let count = views.entry(offset).or_default();
+            *count += usize::from(*count != MOVING);
+            *count != MOVING
+        };
+        if counted {
+            return Ok(());
+        }
+        let what = format!("the object at {offset:#x} of region '{}'", self.name);
+        Err(error(py, Status::Busy, format!("{what} is being changed by another thread; look at it afterwards")))
+    }
+
+    /// An error if anything of the region is being viewed.
+    pub fn refuse_if_any_view(&self, py: Python<'_>) -> PyResult<()> {
+        match self.view_count() {
+            0 => Ok(()),
+            count => Err(error(
+                py,
+                Status::Busy,
+                format!(
+                    "region '{}' cannot be closed: {count} array{} of it alive; let go of them (del) first",
+                    self.name,
+                    if count == 1 { " is" } else { "s are" }
+                ),
+            )),
+        }
+    }
+
+    /// Lets go of the mapping, which goes away with the last view.
+    pub fn let_go(&self) {
+        *lock(&self.region) = None;
+    }
+}
+
+/// The base object of an array: keeps its memory mapped, and its message unreleased.
+#[pyclass(frozen, module = "crossdock._native")]
+pub struct View {
+    live: Arc<Live>,
+    /// Of the object that it was made of.
+    pub offset: u64,
+    /// Address and size of what it shows.
+    pub extent: (usize, u64),
+    /// Dropped after the count is down, and before the credit goes back.
+    _region: Own<Region>,
+    _credit: Option<Arc<Credit>>,
+}
+
+impl View {
+    /// The region that it looks into.
+    pub fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        let mut views = lock(&self.live.views);
+        if let Some(count) = views.get_mut(&self.offset) {
+            *count -= 1;
+            if *count == 0 {
+                views.remove(&self.offset);
+            }
+        }
+    }
+}
+
+/// What an array is to show.
+pub struct Shown<'py> {
+    /// Of one element; a fixed array adds its dimensions.
+    pub dtype: Bound<'py, PyArrayDescr>,
+    /// Elements in each dimension.
+    pub shape: Vec<u64>,
+    /// First index fastest.
+    pub fortran: bool,
+    /// Offset of the first element in the region. Anything in the region if there are no elements.
+    pub data: u64,
+}
+
+/// An array over the memory of the object at `offset`.
+pub fn array<'py>(
+    py: Python<'py>,
+    live: &Arc<Live>,
+    offset: u64,
+    credit: Option<&Arc<Credit>>,
+    shown: Shown<'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let region = live.get(py)?;
+    let corrupt =
+        |why: String| error(py, Status::Corrupt, format!("the object at {offset:#x} of region '{}' {why}", live.name));
+    let size = shown.shape.iter().try_fold(shown.dtype.itemsize() as u64, |n, d| n.checked_mul(*d));
+    let bytes = size.unwrap_or(u64::MAX);
+    let end = size.and_then(|n| n.checked_add(shown.data)).filter(|end| *end <= region.capacity());
+    if end.is_none() || i64::try_from(region.capacity()).is_err() {
+        return Err(corrupt(format!("says that it has {:?} elements, which end outside the region", shown.shape)));
+    }
+    if shown.data % shown.dtype.alignment().max(1) as u64 != 0 {
+        return Err(corrupt(format!("has its elements at {:#x}, which is not aligned", shown.data)));
+    }
+    let mut flags = NPY_ARRAY_ALIGNED | if shown.fortran { NPY_ARRAY_F_CONTIGUOUS } else { NPY_ARRAY_C_CONTIGUOUS };
+    if region.writable() {
+        flags |= NPY_ARRAY_WRITEABLE;
+    }
+    let mut shape: Vec<npy_intp> = shown.shape.iter().map(|n| *n as npy_intp).collect();
+    let data = region.base().wrapping_add(shown.data as usize).cast::<c_void>();
+    live.count_view(py, offset)?;
+    let extent = (data as usize, bytes);
+    let view = View { live: live.clone(), offset, extent, _region: Own::new(region), _credit: credit.cloned() };
+    let base = Py::new(py, view)?;
+    // SAFETY: `data` and the bytes behind it lie in the mapping (checked above), which the base object keeps; NumPy
+    // takes over the references to dtype and base, the latter also when it fails.
+    unsafe {
+        let made = PY_ARRAY_API.PyArray_NewFromDescr(
+            py,
+            get_type_object(py, NpyTypes::PyArray_Type),
+            shown.dtype.into_dtype_ptr(),
+            shape.len() as c_int,
+            shape.as_mut_ptr(),
+            std::ptr::null_mut(),
+            data,
+            flags,
+            std::ptr::null_mut(),
+        );
+        let made = Bound::from_owned_ptr_or_err(py, made)?;
+        if PY_ARRAY_API.PyArray_SetBaseObject(py, made.as_ptr().cast::<PyArrayObject>(), base.into_ptr()) != 0 {
+            return Err(PyErr::fetch(py));
+        }
+        Ok(made)
+    }
+}
+
+/// How many `crossdock.Region` objects look at this region, counted down by one.
+pub fn one_less(opens: &AtomicUsize) -> usize {
+    opens.fetch_sub(1, Ordering::Relaxed) - 1
+}

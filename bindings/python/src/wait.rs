@@ -1,0 +1,55 @@
+//! Waiting without holding up other Python threads, and so that Ctrl-C ends it.
+
+use std::time::{Duration, Instant};
+
+use crossdock_client::{Error, Result, Status};
+use pyo3::prelude::*;
+
+use crate::errors::{error, raise};
+
+/// Python looks at its signals this often during a wait.
+const SLICE: Duration = Duration::from_millis(100);
+/// The library's own default for ports: no wait is without a deadline.
+const DEFAULT: Duration = Duration::from_secs(60);
+/// A year: above it, a deadline is a mistake (or infinity).
+const LONGEST_S: f64 = 365.0 * 86400.0;
+
+/// Seconds as Python gives them. `None` stands for the default deadline of ports.
+pub fn deadline(py: Python<'_>, seconds: Option<f64>) -> PyResult<Duration> {
+    let Some(seconds) = seconds else { return Ok(DEFAULT) };
+    if !(0.0..=LONGEST_S).contains(&seconds) {
+        return Err(error(
+            py,
+            Status::Invalid,
+            format!("timeout={seconds} is not a number of seconds from 0 to a year; every wait has a deadline"),
+        ));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Runs `step` with slices of the time until it gives something else than "not yet", and looks at Python's signals in
+/// between. A deadline of 0 is one poll.
+pub fn wait<T: Send>(
+    py: Python<'_>,
+    total: Duration,
+    mut step: impl FnMut(Duration) -> Result<T> + Send,
+) -> PyResult<T> {
+    let end = Instant::now() + total;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        match py.detach(|| step(left.min(SLICE))) {
+            Ok(value) => return Ok(value),
+            Err(e) if !matches!(e.status, Status::NotYet | Status::TimedOut) => return Err(raise(py, &e)),
+            Err(e) if left.is_zero() => return Err(raise(py, &ended(e, total))),
+            Err(_) => py.check_signals()?,
+        }
+    }
+}
+
+/// The error of the last slice, with the time that the caller really waited.
+fn ended(last: Error, total: Duration) -> Error {
+    if total.is_zero() {
+        return last;
+    }
+    Error::new(Status::TimedOut, format!("after {} s: {}", total.as_secs_f64(), last.message))
+}
