@@ -3,15 +3,19 @@
 //! One file per kind of kernel object. Nothing here knows what crossdock does with them. Every error names the call
 //! and the object it was about. Every descriptor is close-on-exec.
 
+pub mod clock;
 pub mod deadline;
 pub mod error;
 pub mod event;
 pub mod fork;
 pub mod futex;
+pub mod lease;
 pub mod mapping;
 pub mod memfd;
+pub mod pagemap;
 pub mod process;
 pub mod socket;
+pub mod tmpfs;
 
 pub use deadline::Deadline;
 pub use error::{OsError, OsResult};

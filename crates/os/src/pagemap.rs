@@ -1,0 +1,143 @@
+//! Which pages of a range changed, by one call for the whole range (`PAGEMAP_SCAN`, kernel ≥ 6.7).
+
+use std::ops::Range;
+
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags};
+
+use crate::error::{Context, OsError, OsResult};
+
+/// What makes a page count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Looking {
+    /// Pages of a private mapping of a file that this process wrote to: they are its own copies now.
+    PrivateCopies,
+    /// Pages written since they were last write-protected by an asynchronous userfaultfd; they are
+    /// protected again by the same call.
+    WrittenAndProtectAgain,
+}
+
+/// The page map of this process.
+#[derive(Debug)]
+pub struct PageMap {
+    fd: OwnedFd,
+}
+
+const PAGE_IS_WRITTEN: u64 = 1 << 1;
+const PAGE_IS_FILE: u64 = 1 << 2;
+const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_SWAPPED: u64 = 1 << 4;
+const PM_SCAN_WP_MATCHING: u64 = 1;
+const PM_SCAN_CHECK_WPASYNC: u64 = 1 << 1;
+/// `_IOWR('f', 16, struct pm_scan_arg)`
+const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
+
+#[repr(C)]
+#[derive(Default)]
+struct ScanArgument {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct PageRegion {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+impl PageMap {
+    /// The page map of this process. Allowed in every container runtime's default settings.
+    pub fn open() -> OsResult<Self> {
+        let path = "/proc/self/pagemap";
+        let fd = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .context("open", || path.into())?;
+        Ok(Self { fd })
+    }
+
+    /// Byte ranges of pages that count, in order, adjacent ones joined; `addresses` is page-aligned.
+    pub fn scan(&self, addresses: Range<usize>, looking: Looking, found: &mut Vec<Range<usize>>) -> OsResult<()> {
+        found.clear();
+        let mut regions = [PageRegion::default(); 512];
+        let mut argument = ScanArgument {
+            size: size_of::<ScanArgument>() as u64,
+            start: addresses.start as u64,
+            end: addresses.end as u64,
+            vec: regions.as_mut_ptr() as u64,
+            vec_len: regions.len() as u64,
+            ..ScanArgument::default()
+        };
+        match looking {
+            Looking::PrivateCopies => {
+                // An own copy is anonymous memory: there, or swapped out, and not of a file.
+                argument.category_inverted = PAGE_IS_FILE;
+                argument.category_mask = PAGE_IS_FILE;
+                argument.category_anyof_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED;
+                argument.return_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED;
+            }
+            Looking::WrittenAndProtectAgain => {
+                argument.flags = PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC;
+                argument.category_mask = PAGE_IS_WRITTEN;
+                argument.return_mask = PAGE_IS_WRITTEN;
+            }
+        }
+        while argument.start < argument.end {
+            // SAFETY: the argument has the size it says, and its vector points to as many regions as it says; both live
+            // through the call, which writes to nothing else.
+            let count = unsafe { libc::ioctl(self.fd.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
+            if count < 0 {
+                return Err(OsError::last("PAGEMAP_SCAN", format!("{} bytes", addresses.len())));
+            }
+            for region in &regions[..count as usize] {
+                let range = region.start as usize..region.end as usize;
+                match found.last_mut() {
+                    Some(last) if last.end == range.start => last.end = range.end,
+                    _ => found.push(range),
+                }
+            }
+            argument.start = argument.walk_end;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mm::{MapFlags, ProtFlags};
+
+    #[test]
+    fn written_pages_of_a_private_mapping_are_found_and_no_others() {
+        const LENGTH: usize = 64 * 4096;
+        let fd = crate::memfd::create("crossdock-test", LENGTH as u64).unwrap();
+        crate::memfd::reserve(&fd, 0, LENGTH as u64).unwrap();
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses, unmapped at the end.
+        let start =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), LENGTH, protection, MapFlags::PRIVATE, &fd, 0) }.unwrap();
+        let page = |n: usize| start as usize + n * 4096;
+        for n in [3, 4, 40] {
+            // SAFETY: within the mapping above.
+            unsafe { (page(n) as *mut u8).write_volatile(1) };
+        }
+        // SAFETY: as above; a page that is only read stays the file's.
+        unsafe { (page(20) as *const u8).read_volatile() };
+        let mut found = Vec::new();
+        let map = PageMap::open().unwrap();
+        map.scan(page(0)..page(64), Looking::PrivateCopies, &mut found).unwrap();
+        assert_eq!(found, [page(3)..page(5), page(40)..page(41)]);
+        // SAFETY: the mapping made above.
+        unsafe { rustix::mm::munmap(start, LENGTH) }.unwrap();
+    }
+}
