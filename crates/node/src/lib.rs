@@ -1,5 +1,6 @@
 //! The node daemon: keeper, broker, failure detector, journal.
 
+pub mod broker;
 mod options;
 
 pub use options::{ServeError, ServeOptions};

@@ -1,0 +1,147 @@
+//! What happens to a broker, and what it wants done: the whole of its contact with the world.
+
+use crossdock_layout::{MemberId, SegmentId};
+
+use super::record::{Peer, Record};
+
+/// A connection, by the number that the host gave it; no number is used twice.
+pub type Connection = u64;
+
+/// What a descriptor that came with a message is, as the host found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Descriptor {
+    /// A listening SOCK_SEQPACKET Unix socket.
+    Listener,
+    /// Sealed kernel memory of so many bytes.
+    Memory(u64),
+    /// Anything else.
+    Other,
+}
+
+/// Something happened.
+#[derive(Clone, Debug)]
+pub enum Event<'a> {
+    /// Somebody connected to an endpoint.
+    Connected {
+        /// The connection from now on.
+        connection: Connection,
+        /// Which endpoint.
+        endpoint: u64,
+        /// Who, by the kernel's word.
+        peer: Peer,
+    },
+    /// A message came, of whatever content.
+    Message {
+        /// From where.
+        connection: Connection,
+        /// Its bytes; `None` if it, or its control data, was longer than any message may be.
+        bytes: Option<&'a [u8]>,
+        /// What came with it.
+        descriptors: &'a [Descriptor],
+    },
+    /// A connection is gone.
+    Disconnected {
+        /// Which.
+        connection: Connection,
+    },
+    /// A member's process is dead.
+    ProcessDied {
+        /// Which member.
+        member: MemberId,
+    },
+    /// The answer to [`Effect::Make`]; comes before any other event.
+    Made {
+        /// Whether it worked, else why not.
+        outcome: Result<(), String>,
+    },
+    /// So many bytes of memory could be given out now.
+    Free(u64),
+    /// The journal takes records, or it does not and why.
+    Journal(Result<(), String>),
+    /// Time went by.
+    Tick,
+}
+
+/// Something is to be done. Effects are done in their order; a broker may be killed between any two.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Write this down, before anything that follows.
+    Record(Record),
+    /// Make a segment, hand it to the keeper, and answer by [`Event::Made`]. Always the last effect of its event.
+    Make {
+        /// Its id.
+        segment: SegmentId,
+        /// Bytes.
+        size: u64,
+        /// Bytes to reserve.
+        reserve: u64,
+        /// What `/proc/PID/maps` is to show.
+        label: String,
+    },
+    /// Keep the descriptor that came with the message as this segment.
+    Adopt {
+        /// Its id.
+        segment: SegmentId,
+    },
+    /// Keep the descriptor that came with the message as this endpoint's listening socket.
+    Listen {
+        /// The endpoint's number.
+        endpoint: u64,
+    },
+    /// Close an endpoint's listening socket, here and at the keeper.
+    Unlisten {
+        /// The endpoint's number.
+        endpoint: u64,
+    },
+    /// Close a segment's descriptor, here and at the keeper.
+    Forget {
+        /// Its id.
+        segment: SegmentId,
+    },
+    /// A member lives: into the liveness table, and watch its process.
+    Alive {
+        /// Which.
+        member: MemberId,
+        /// Its connection.
+        connection: Connection,
+        /// Its process.
+        peer: Peer,
+    },
+    /// A member is dead: out of the liveness table, and wake everybody who waits for a death.
+    Dead {
+        /// Which.
+        member: MemberId,
+    },
+    /// Send a message.
+    Send {
+        /// Where to.
+        connection: Connection,
+        /// The message.
+        message: Vec<u8>,
+        /// And the descriptor that goes with it.
+        with: Attachment,
+    },
+    /// Close a connection, after what was sent to it.
+    Close {
+        /// Which.
+        connection: Connection,
+        /// Why, for the log.
+        why: String,
+    },
+}
+
+/// What descriptor goes with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attachment {
+    /// None.
+    Nothing,
+    /// The liveness table, read-only.
+    Liveness,
+    /// A segment.
+    Segment {
+        /// Its id.
+        segment: SegmentId,
+        /// With the right to write.
+        writable: bool,
+    },
+}

@@ -1,0 +1,2 @@
+//! The state machine's fuzz entry.
+pub fn fuzz(_bytes: &[u8]) {}

@@ -1,0 +1,157 @@
+//! The first message of a connection: versions, who this is, and whether it was here before.
+
+use crossdock_layout::id::MAX_MEMBERS;
+use crossdock_layout::wire::{Answer, FINGERPRINT, PROTOCOL_VERSION, Request};
+use crossdock_layout::{LAYOUT_VERSION, MemberId, Status};
+
+use super::{Asker, Attachment, Broker, Connection, DEFAULT_WORKFLOW, Due, Effect, MAIN_ENDPOINT, Record, text};
+
+/// What a program is called that names no task.
+const NAMELESS_TASK: &str = "program";
+
+impl Broker {
+    /// Refuses a client of another build; false if the message is no hello of any build.
+    pub(super) fn refuse_version(&mut self, connection: Connection, message: &[u8]) -> bool {
+        let Some(theirs) = Request::versions(message) else { return false };
+        let number = u64::from_le_bytes(message[8..16].try_into().expect("versions() saw a header"));
+        let asker = Asker { connection, member: MemberId::NOBODY, number, opcode: 1 };
+        self.fail(asker, Status::Incompatible, text::incompatible(theirs));
+        self.drop_link(connection, "it was built for another version");
+        true
+    }
+
+    pub(super) fn hello(&mut self, connection: Connection, number: u64, request: Request) {
+        let Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow } = request else {
+            return;
+        };
+        let asker = Asker { connection, member, number, opcode: 1 };
+        if (protocol, layout, fingerprint) != (PROTOCOL_VERSION, LAYOUT_VERSION, FINGERPRINT) {
+            self.fail(asker, Status::Incompatible, text::incompatible((protocol, layout, fingerprint)));
+            return self.drop_link(connection, "it was built for another version");
+        }
+        if token == [0; 16] {
+            return self.expel(connection, "its token is empty");
+        }
+        let link = &self.links[&connection];
+        let (endpoint, peer) = (link.endpoint, link.peer);
+        if endpoint == MAIN_ENDPOINT && peer.uid != self.limits.uid && peer.uid != 0 {
+            let text = format!(
+                "the daemon's socket serves user {} and this is user {}; ask for an endpoint of your own task",
+                self.limits.uid, peer.uid
+            );
+            return self.refuse(asker, Status::Denied, text);
+        }
+        if let Some(known) = self.lasting.tokens.get(&token).copied() {
+            return self.welcome_back(asker, known);
+        }
+        if member != MemberId::NOBODY {
+            let text = format!("{member} is not known to this daemon any more; connect anew");
+            return self.refuse(asker, Status::Disconnected, text);
+        }
+        let found = match self.lasting.endpoints.get(&endpoint) {
+            None => self.place_main(task, workflow),
+            Some(_) => self.place_task(endpoint, task, workflow),
+        };
+        let (workflow, task) = match found {
+            Ok(found) => found,
+            Err((status, text)) => return self.refuse(asker, status, text),
+        };
+        let alike = self.lasting.members.values().filter(|m| m.endpoint == endpoint).count();
+        let slot = self.lasting.free_slot().filter(|_| alike < self.limits.members);
+        let Some(slot) = slot else {
+            let text = format!(
+                "task '{task}' has {alike} members and the node {} (at most {} and {MAX_MEMBERS}); let some leave first",
+                self.lasting.members.len(),
+                self.limits.members
+            );
+            return self.refuse(asker, Status::NoSpace, text);
+        };
+        if let Err(why) = &self.journal {
+            let text = format!("the daemon's journal cannot be written ({why}); make room and try again");
+            return self.refuse(asker, Status::NoSpace, text);
+        }
+        let member = MemberId::new(self.lasting.next_member, slot);
+        self.commit(Record::Member { member, endpoint, workflow, task, rank, peer, token });
+        self.enter(asker, member, false);
+    }
+
+    /// Where somebody who came by the main endpoint belongs.
+    fn place_main(&self, task: Option<String>, workflow: Option<String>) -> Result<(u64, String), (Status, String)> {
+        let name = workflow.unwrap_or_else(|| DEFAULT_WORKFLOW.to_owned());
+        let Some(number) = self.lasting.workflow_names.get(&name) else {
+            let text = format!("there is no workflow '{name}' on this node; `crossdock ls` shows those there are");
+            return Err((Status::NotFound, text));
+        };
+        Ok((*number, task.unwrap_or_else(|| NAMELESS_TASK.to_owned())))
+    }
+
+    /// An endpoint that was made for a task is that task's only.
+    fn place_task(
+        &self,
+        endpoint: u64,
+        task: Option<String>,
+        workflow: Option<String>,
+    ) -> Result<(u64, String), (Status, String)> {
+        let made_for = &self.lasting.endpoints[&endpoint];
+        let of = self.lasting.workflows.get(&made_for.workflow).map_or("", |w| &w.name);
+        if let Some(other) = task.filter(|t| *t != made_for.task) {
+            let text = format!("this endpoint is task '{}', not '{other}'; name no task, or that one", made_for.task);
+            return Err((Status::Denied, text));
+        }
+        if let Some(other) = workflow.filter(|w| w != of) {
+            let text = format!("this endpoint is of workflow '{of}', not '{other}'; name none, or that one");
+            return Err((Status::Denied, text));
+        }
+        Ok((made_for.workflow, made_for.task.clone()))
+    }
+
+    fn welcome_back(&mut self, asker: Asker, member: MemberId) {
+        let link = &self.links[&asker.connection];
+        let known = &self.lasting.members[&member];
+        if known.endpoint != link.endpoint || known.peer.uid != link.peer.uid {
+            return self.refuse(asker, Status::Denied, "this token is another's".to_owned());
+        }
+        if let Some(former) = self.connected.remove(&member) {
+            // The client gave that connection up; it must not count as this member's death.
+            if let Some(link) = self.links.get_mut(&former) {
+                link.member = None;
+            }
+            self.drop_link(former, "its member came by another connection");
+        }
+        self.enter(asker, member, true);
+    }
+
+    fn enter(&mut self, asker: Asker, member: MemberId, resumed: bool) {
+        let connection = asker.connection;
+        let Some(link) = self.links.get_mut(&connection) else { return };
+        link.member = Some(member);
+        let (endpoint, peer) = (link.endpoint, link.peer);
+        self.due.remove(&(link.hello_due, Due::Hello(connection)));
+        if let Some(silent) = self.silent.get_mut(&endpoint) {
+            silent.remove(&connection);
+        }
+        self.end_grace(member);
+        self.connected.insert(member, connection);
+        self.heard.insert(member, self.now);
+        let known = &self.lasting.members[&member];
+        let workflow = self.lasting.workflows.get(&known.workflow).map_or("", |w| &w.name);
+        let welcome = Answer::Welcome {
+            member,
+            resumed,
+            admin: endpoint == MAIN_ENDPOINT,
+            incarnation: self.limits.incarnation,
+            rank: known.rank,
+            task: known.task.clone(),
+            workflow: workflow.to_owned(),
+        };
+        self.effects.push(Effect::Alive { member, connection, peer });
+        let message = welcome.encode(1, asker.number);
+        self.effects.push(Effect::Send { connection, message, with: Attachment::Liveness });
+    }
+
+    /// Says why not, and hangs up.
+    fn refuse(&mut self, asker: Asker, status: Status, text: String) {
+        self.answer(asker, &Answer::Failed { status, text });
+        self.drop_link(asker.connection, "its hello was refused");
+    }
+}

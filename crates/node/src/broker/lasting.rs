@@ -1,0 +1,323 @@
+//! Lasting state: what a broker that was killed finds again. It changes by [`Lasting::apply`] alone, in operation and
+//! in recovery alike, so the two cannot drift apart.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crossdock_layout::id::MAX_MEMBERS;
+use crossdock_layout::wire::{Grant, SegmentKind};
+use crossdock_layout::{MemberId, Rights, SegmentId};
+
+use super::record::{Cause, Peer, Record};
+
+/// How many done requests of a member are remembered; more than a client ever has unanswered at once.
+const OUTCOMES: usize = 256;
+
+/// The endpoint that the daemon itself listens on.
+pub const MAIN_ENDPOINT: u64 = 0;
+/// The workflow of those who name none.
+pub const DEFAULT_WORKFLOW: &str = "default";
+
+/// A workflow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workflow {
+    pub name: String,
+    pub quota: u64,
+    pub owner: MemberId,
+    /// Bytes that its segments have reserved together.
+    pub reserved: u64,
+    /// How many segments it has.
+    pub segments: u64,
+}
+
+/// An endpoint that a launcher made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    pub workflow: u64,
+    pub task: String,
+    pub grants: Vec<Grant>,
+}
+
+/// What a request came to, kept until its member has surely got the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Made(SegmentId),
+    Done(u64),
+}
+
+/// A member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub endpoint: u64,
+    pub workflow: u64,
+    pub task: String,
+    pub rank: u32,
+    pub peer: Peer,
+    pub token: [u8; 16],
+    pub outcomes: BTreeMap<u64, Outcome>,
+}
+
+/// A segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub workflow: u64,
+    pub kind: SegmentKind,
+    pub name: String,
+    pub size: u64,
+    pub reserved: u64,
+    pub attribute: u64,
+    pub creator: MemberId,
+    /// Its name is gone; these members held it then.
+    pub removed: Option<Vec<(MemberId, u32)>>,
+}
+
+/// Everything that lasts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lasting {
+    pub next_member: u64,
+    pub next_segment: u64,
+    pub next_number: u64,
+    pub workflows: BTreeMap<u64, Workflow>,
+    pub endpoints: BTreeMap<u64, Endpoint>,
+    pub members: BTreeMap<MemberId, Member>,
+    pub segments: BTreeMap<SegmentId, Segment>,
+    /// Names of segments that are not removed.
+    pub names: BTreeMap<(u64, SegmentKind, String), SegmentId>,
+    pub workflow_names: BTreeMap<String, u64>,
+    pub tokens: BTreeMap<[u8; 16], MemberId>,
+    pub slots: BTreeSet<usize>,
+    /// Bytes that all segments have reserved together.
+    pub reserved: u64,
+}
+
+impl Lasting {
+    /// Makes one change. Records that make no sense here (a journal that somebody tampered with) change nothing.
+    pub fn apply(&mut self, record: &Record) {
+        match record {
+            Record::Counters { member, segment, number } => {
+                self.next_member = self.next_member.max(*member);
+                self.next_segment = self.next_segment.max(*segment);
+                self.next_number = self.next_number.max(*number);
+            }
+            Record::Workflow { number, quota, owner, name, cause } => {
+                if self.workflow_names.contains_key(name) || self.workflows.contains_key(number) {
+                    return;
+                }
+                self.next_number = self.next_number.max(number.saturating_add(1));
+                self.workflow_names.insert(name.clone(), *number);
+                let fresh = Workflow { name: name.clone(), quota: *quota, owner: *owner, reserved: 0, segments: 0 };
+                self.workflows.insert(*number, fresh);
+                self.remember(*cause, Outcome::Done(0));
+            }
+            Record::WorkflowEnd { number, cause } => {
+                self.end_workflow(*number);
+                self.remember(*cause, Outcome::Done(0));
+            }
+            Record::Endpoint { number, workflow, task, grants, cause } => {
+                if !self.workflows.contains_key(workflow) {
+                    return;
+                }
+                self.next_number = self.next_number.max(number.saturating_add(1));
+                let fresh = Endpoint { workflow: *workflow, task: task.clone(), grants: grants.clone() };
+                self.endpoints.insert(*number, fresh);
+                self.remember(*cause, Outcome::Done(*number));
+            }
+            Record::Grants { endpoint, grants, cause } => {
+                if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
+                    endpoint.grants.extend(grants.iter().cloned());
+                }
+                self.remember(*cause, Outcome::Done(*endpoint));
+            }
+            Record::Member { member, endpoint, workflow, task, rank, peer, token } => {
+                let counter = member.counter().saturating_add(1);
+                self.next_member = self.next_member.max(counter);
+                self.tokens.insert(*token, *member);
+                self.slots.insert(member.slot());
+                let fresh = Member {
+                    endpoint: *endpoint,
+                    workflow: *workflow,
+                    task: task.clone(),
+                    rank: *rank,
+                    peer: *peer,
+                    token: *token,
+                    outcomes: BTreeMap::new(),
+                };
+                self.members.insert(*member, fresh);
+            }
+            Record::MemberGone { member } => self.forget_member(*member),
+            Record::Segment { segment, workflow, kind, name, size, reserved, attribute, cause } => {
+                let Some(owner) = self.workflows.get_mut(workflow) else { return };
+                owner.segments += 1;
+                owner.reserved = owner.reserved.saturating_add(*reserved);
+                self.reserved = self.reserved.saturating_add(*reserved);
+                self.next_segment = self.next_segment.max(segment.0.saturating_add(1));
+                self.names.insert((*workflow, *kind, name.clone()), *segment);
+                let fresh = Segment {
+                    workflow: *workflow,
+                    kind: *kind,
+                    name: name.clone(),
+                    size: *size,
+                    reserved: *reserved,
+                    attribute: *attribute,
+                    creator: cause.member,
+                    removed: None,
+                };
+                self.segments.insert(*segment, fresh);
+                self.remember(*cause, Outcome::Made(*segment));
+            }
+            Record::Reserved { segment, upto } => {
+                let Some(found) = self.segments.get_mut(segment) else { return };
+                let more = upto.saturating_sub(found.reserved);
+                found.reserved += more;
+                self.reserved = self.reserved.saturating_add(more);
+                if let Some(workflow) = self.workflows.get_mut(&found.workflow) {
+                    workflow.reserved = workflow.reserved.saturating_add(more);
+                }
+            }
+            Record::Removed { segment, holders, cause } => {
+                if let Some(found) = self.segments.get_mut(segment) {
+                    found.removed = Some(holders.clone());
+                    let key = (found.workflow, found.kind, found.name.clone());
+                    if self.names.get(&key) == Some(segment) {
+                        self.names.remove(&key);
+                    }
+                }
+                self.remember(*cause, Outcome::Done(0));
+            }
+            Record::Released { segment } => self.forget_segment(*segment),
+            Record::Outcome { cause, made, value } => {
+                let outcome = if *made { Outcome::Made(SegmentId(*value)) } else { Outcome::Done(*value) };
+                self.remember(*cause, outcome);
+            }
+        }
+    }
+
+    fn remember(&mut self, cause: Cause, outcome: Outcome) {
+        if let Some(member) = self.members.get_mut(&cause.member) {
+            member.outcomes.insert(cause.request, outcome);
+            while member.outcomes.len() > OUTCOMES {
+                member.outcomes.pop_first();
+            }
+        }
+    }
+
+    fn forget_member(&mut self, member: MemberId) {
+        if let Some(gone) = self.members.remove(&member) {
+            self.tokens.remove(&gone.token);
+            self.slots.remove(&member.slot());
+        }
+    }
+
+    fn forget_segment(&mut self, segment: SegmentId) {
+        let Some(gone) = self.segments.remove(&segment) else { return };
+        self.reserved = self.reserved.saturating_sub(gone.reserved);
+        if let Some(workflow) = self.workflows.get_mut(&gone.workflow) {
+            workflow.reserved = workflow.reserved.saturating_sub(gone.reserved);
+            workflow.segments = workflow.segments.saturating_sub(1);
+        }
+        let key = (gone.workflow, gone.kind, gone.name);
+        if self.names.get(&key) == Some(&segment) {
+            self.names.remove(&key);
+        }
+    }
+
+    fn end_workflow(&mut self, number: u64) {
+        for segment in self.segments_of(number) {
+            self.forget_segment(segment);
+        }
+        for member in self.members_of(number) {
+            self.forget_member(member);
+        }
+        self.endpoints.retain(|_, e| e.workflow != number);
+        if let Some(gone) = self.workflows.remove(&number) {
+            self.workflow_names.remove(&gone.name);
+        }
+    }
+
+    /// The segments of a workflow, removed ones too.
+    pub fn segments_of(&self, workflow: u64) -> Vec<SegmentId> {
+        self.segments.iter().filter(|(_, s)| s.workflow == workflow).map(|(id, _)| *id).collect()
+    }
+
+    /// The members of a workflow.
+    pub fn members_of(&self, workflow: u64) -> Vec<MemberId> {
+        self.members.iter().filter(|(_, m)| m.workflow == workflow).map(|(id, _)| *id).collect()
+    }
+
+    /// What whoever came by this endpoint may do with that name.
+    pub fn rights(&self, endpoint: u64, kind: SegmentKind, name: &str) -> Rights {
+        if endpoint == MAIN_ENDPOINT {
+            return Rights::ALL;
+        }
+        let grants = self.endpoints.get(&endpoint).map_or(&[][..], |e| &e.grants);
+        grants.iter().filter(|g| g.fits(kind, name)).fold(Rights::NONE, |sum, g| sum.with(g.rights))
+    }
+
+    /// A slot of the liveness table that nobody has.
+    pub fn free_slot(&self) -> Option<usize> {
+        // Most slots below the first free one are in use, so this walks the set, not the table.
+        let mut free = 0;
+        for slot in &self.slots {
+            if *slot != free {
+                break;
+            }
+            free += 1;
+        }
+        (free < MAX_MEMBERS).then_some(free)
+    }
+
+    /// The shortest list of records that makes this state out of nothing: a compacted journal.
+    pub fn snapshot(&self) -> Vec<Record> {
+        let mut records =
+            vec![Record::Counters { member: self.next_member, segment: self.next_segment, number: self.next_number }];
+        records.extend(self.workflows.iter().map(|(number, w)| Record::Workflow {
+            number: *number,
+            quota: w.quota,
+            owner: w.owner,
+            name: w.name.clone(),
+            cause: Cause::NONE,
+        }));
+        records.extend(self.endpoints.iter().map(|(number, e)| Record::Endpoint {
+            number: *number,
+            workflow: e.workflow,
+            task: e.task.clone(),
+            grants: e.grants.clone(),
+            cause: Cause::NONE,
+        }));
+        for (id, s) in &self.segments {
+            records.push(Record::Segment {
+                segment: *id,
+                workflow: s.workflow,
+                kind: s.kind,
+                name: s.name.clone(),
+                size: s.size,
+                reserved: s.reserved,
+                attribute: s.attribute,
+                cause: Cause { member: s.creator, request: 0 },
+            });
+            if let Some(holders) = &s.removed {
+                let holders = holders.clone();
+                records.push(Record::Removed { segment: *id, holders, cause: Cause::NONE });
+            }
+        }
+        // Members come last: their outcomes must not be mixed with those of the records above.
+        for (id, m) in &self.members {
+            records.push(Record::Member {
+                member: *id,
+                endpoint: m.endpoint,
+                workflow: m.workflow,
+                task: m.task.clone(),
+                rank: m.rank,
+                peer: m.peer,
+                token: m.token,
+            });
+            records.extend(m.outcomes.iter().map(|(request, outcome)| {
+                let (made, value) = match outcome {
+                    Outcome::Made(segment) => (true, segment.0),
+                    Outcome::Done(value) => (false, *value),
+                };
+                Record::Outcome { cause: Cause { member: *id, request: *request }, made, value }
+            }));
+        }
+        records
+    }
+}

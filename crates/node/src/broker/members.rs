@@ -1,0 +1,198 @@
+//! Members' ends, connections' ends, and what is due at some moment.
+
+use std::collections::BTreeSet;
+
+use crossdock_layout::wire::{MemberEntry, MemberState};
+use crossdock_layout::{MemberId, SegmentId, Status};
+
+use super::{Asker, Broker, Cause, Connection, DEFAULT_WORKFLOW, Due, Effect, Hold, MAIN_ENDPOINT, REMEMBERED, Record};
+
+impl Broker {
+    /// After a start: what the journal says and the keeper holds is put together.
+    pub(super) fn recover(&mut self, base: u64, held: &BTreeSet<SegmentId>, listening: &BTreeSet<u64>) {
+        let base = base.max(1);
+        let next = &self.lasting;
+        if next.next_member == 0 {
+            let counters = Record::Counters { member: base, segment: base, number: 1 };
+            self.commit(counters);
+        }
+        if !self.lasting.workflow_names.contains_key(DEFAULT_WORKFLOW) {
+            let number = self.lasting.next_number;
+            let name = DEFAULT_WORKFLOW.to_owned();
+            self.commit(Record::Workflow { number, quota: 0, owner: MemberId::NOBODY, name, cause: Cause::NONE });
+        }
+        // What the keeper holds without a record was made by a request that was never answered.
+        for segment in held {
+            if self.lasting.segments.get(segment).is_none_or(|s| s.removed.is_some()) {
+                self.effects.push(Effect::Forget { segment: *segment });
+            }
+        }
+        for endpoint in listening {
+            if *endpoint != MAIN_ENDPOINT && !self.lasting.endpoints.contains_key(endpoint) {
+                self.effects.push(Effect::Unlisten { endpoint: *endpoint });
+            }
+        }
+        let known: Vec<_> = self.lasting.segments.iter().map(|(id, s)| (*id, s.removed.clone())).collect();
+        for (segment, removed) in known {
+            match removed {
+                Some(holders) => {
+                    let holders = holders.into_iter().filter(|(m, _)| self.lasting.members.contains_key(m));
+                    let holders = holders.map(|(m, count)| (m, Hold { count, assumed: true })).collect();
+                    self.holds.insert(segment, holders);
+                    self.release_if_unused(segment);
+                }
+                None if !held.contains(&segment) => {
+                    self.lost.insert(segment);
+                }
+                None => {}
+            }
+        }
+        if !self.lost.is_empty() {
+            self.due.insert((self.now + self.limits.grace_ms, Due::Lost));
+        }
+        // A process that can be watched tells its own end; for one that cannot, the clock has to.
+        let members: Vec<_> = self.lasting.members.iter().map(|(id, m)| (*id, m.peer)).collect();
+        for (member, peer) in members {
+            self.heard.insert(member, self.now);
+            if peer.started == 0 {
+                let until = self.now + self.limits.grace_ms;
+                self.grace.insert(member, until);
+                self.due.insert((until, Due::Grace(member)));
+            }
+        }
+        // Owners may have died, and been written down as dead, just before the former broker's own end.
+        let orphans = self
+            .lasting
+            .workflows
+            .iter()
+            .filter(|(_, w)| w.name != DEFAULT_WORKFLOW && !self.lasting.members.contains_key(&w.owner));
+        for number in orphans.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.finish_workflow(number, Cause::NONE);
+        }
+    }
+
+    pub(super) fn disconnected(&mut self, connection: Connection) {
+        let member = self.links.get(&connection).and_then(|l| l.member);
+        self.forget_link(connection);
+        // While this broker lives, a connection ends only because its client ended it.
+        if let Some(member) = member.filter(|m| self.connected.get(m) == Some(&connection)) {
+            self.connected.remove(&member);
+            self.gone(member, true);
+        }
+    }
+
+    pub(super) fn bye(&mut self, connection: Connection, member: MemberId) {
+        self.connected.remove(&member);
+        self.gone(member, false);
+        self.drop_link(connection, "it left");
+    }
+
+    /// Drops a peer that broke the rules, and only that one.
+    pub(super) fn expel(&mut self, connection: Connection, why: &str) {
+        self.close(connection, why);
+        self.disconnected(connection);
+    }
+
+    /// Closes a connection that is no member's.
+    pub(super) fn drop_link(&mut self, connection: Connection, why: &str) {
+        self.forget_link(connection);
+        self.close(connection, why);
+    }
+
+    pub(super) fn close(&mut self, connection: Connection, why: &str) {
+        self.effects.push(Effect::Close { connection, why: why.to_owned() });
+    }
+
+    fn forget_link(&mut self, connection: Connection) {
+        let Some(link) = self.links.remove(&connection) else { return };
+        if let Some(silent) = self.silent.get_mut(&link.endpoint) {
+            silent.remove(&connection);
+        }
+        self.due.remove(&(link.hello_due, Due::Hello(connection)));
+        let parked: Vec<_> = self.parked.range((connection, 0)..=(connection, u64::MAX)).map(|(k, _)| *k).collect();
+        for key in parked {
+            self.unpark(key);
+        }
+    }
+
+    /// A member is gone, by death or in order.
+    pub(super) fn gone(&mut self, member: MemberId, died: bool) {
+        let Some(entry) = self.entry(member) else { return };
+        if let Some(connection) = self.connected.remove(&member) {
+            if let Some(link) = self.links.get_mut(&connection) {
+                link.member = None;
+            }
+            self.drop_link(connection, "its process is dead");
+        }
+        let state = if died { MemberState::Dead } else { MemberState::Left };
+        let heard = self.heard.remove(&member).unwrap_or(self.now);
+        self.dead.push_back((heard, MemberEntry { state, ..entry }));
+        if self.dead.len() > REMEMBERED {
+            self.dead.pop_front();
+        }
+        // First out of the table, then the record: if the broker is killed in between, the next one does both.
+        self.effects.push(Effect::Dead { member });
+        self.commit(Record::MemberGone { member });
+        self.end_grace(member);
+        let held: Vec<_> = self.holds.iter().filter(|(_, h)| h.contains_key(&member)).map(|(s, _)| *s).collect();
+        for segment in held {
+            if let Some(holders) = self.holds.get_mut(&segment) {
+                holders.remove(&member);
+            }
+            self.release_if_unused(segment);
+        }
+        let owned: Vec<_> = self.lasting.workflows.iter().filter(|(_, w)| w.owner == member).map(|(n, _)| *n).collect();
+        for workflow in owned {
+            self.finish_workflow(workflow, Cause::NONE);
+        }
+    }
+
+    /// The member came back, or is gone for good.
+    pub(super) fn end_grace(&mut self, member: MemberId) {
+        if let Some(until) = self.grace.remove(&member) {
+            self.due.remove(&(until, Due::Grace(member)));
+        }
+    }
+
+    pub(super) fn run_due(&mut self) {
+        while let Some((at, due)) = self.due.first().copied().filter(|(at, _)| *at <= self.now) {
+            self.due.remove(&(at, due));
+            match due {
+                Due::Hello(connection) => self.drop_link(connection, "it said no hello in time"),
+                Due::Parked(connection, number) => self.give_up(connection, number),
+                Due::Grace(member) => self.gone(member, true),
+                Due::Lost => self.drop_lost(),
+            }
+        }
+    }
+
+    fn give_up(&mut self, connection: Connection, number: u64) {
+        let Some(parked) = self.unpark((connection, number)) else { return };
+        let (workflow, kind, name) = &parked.key;
+        let workflow = self.lasting.workflows.get(workflow).map_or("", |w| &w.name);
+        let text = format!(
+            "{} '{name}' of workflow '{workflow}' was not made within {} ms; is the task that makes it running?",
+            kind.word(),
+            parked.waited_ms
+        );
+        let asker = Asker { connection, member: MemberId::NOBODY, number, opcode: 2 };
+        self.fail(asker, Status::TimedOut, text);
+    }
+
+    /// What is known of a living member.
+    pub(super) fn entry(&self, member: MemberId) -> Option<MemberEntry> {
+        let known = self.lasting.members.get(&member)?;
+        let connected = self.connected.contains_key(&member);
+        let workflow = self.lasting.workflows.get(&known.workflow).map_or("", |w| &w.name);
+        Some(MemberEntry {
+            member,
+            silent_ms: self.now - self.heard.get(&member).copied().unwrap_or(self.now),
+            rank: known.rank,
+            pid: known.peer.pid,
+            uid: known.peer.uid,
+            state: if connected { MemberState::Connected } else { MemberState::Away },
+            workflow: workflow.to_owned(),
+            task: known.task.clone(),
+        })
+    }
+}

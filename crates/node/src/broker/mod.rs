@@ -1,0 +1,345 @@
+//! The broker: a pure state machine, `(state, event) → (state, effects)`. No sockets, no clock, no system calls.
+//!
+//! The host (the broker process, or the simulator in the tests) feeds it events and does the effects in their order.
+//! Lasting state changes by records only, and a record is written down before anything that follows from it is told
+//! to anybody: a broker that is killed between any two effects and rebuilt from its journal has promised nothing that
+//! it does not keep.
+
+mod event;
+mod fuzz;
+mod hello;
+mod lasting;
+mod listing;
+mod members;
+mod open;
+mod record;
+mod segments;
+mod text;
+mod workflows;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crossdock_layout::wire::{Answer, MemberEntry, Request, SegmentKind};
+use crossdock_layout::{MemberId, Rights, SegmentId, Status};
+
+pub use event::{Attachment, Connection, Descriptor, Effect, Event};
+pub use fuzz::fuzz;
+pub use lasting::{DEFAULT_WORKFLOW, Endpoint, Lasting, MAIN_ENDPOINT, Member, Outcome, Segment, Workflow};
+pub use record::{Cause, Peer, Record};
+
+use open::Making;
+
+/// What a broker is told at its start, and keeps to.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// The daemon's own user, who may do everything by the main endpoint.
+    pub uid: u32,
+    /// Most bytes that all segments may reserve together.
+    pub memory: u64,
+    /// Most segments; each takes a descriptor of keeper and broker.
+    pub segments: u64,
+    /// Most connections.
+    pub connections: usize,
+    /// Most members that one endpoint's connections may become.
+    pub members: usize,
+    /// How long a connection may take to say hello.
+    pub hello_ms: u64,
+    /// How long a member is waited for after a restart whose process cannot be watched.
+    pub grace_ms: u64,
+    /// Changes whenever the daemon's descriptors were lost.
+    pub incarnation: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            uid: 0,
+            memory: u64::MAX,
+            segments: 100_000,
+            connections: 16_384,
+            members: 3072,
+            hello_ms: 5_000,
+            grace_ms: 3_000,
+            incarnation: 1,
+        }
+    }
+}
+
+/// Most requests of one connection that wait at once.
+const PARKED: usize = 64;
+/// Most connections of one endpoint that have not said hello yet; one more closes the oldest.
+const SILENT: usize = 256;
+/// How many of the dead are remembered for error messages.
+const REMEMBERED: usize = 512;
+
+#[derive(Clone, Debug)]
+struct Link {
+    endpoint: u64,
+    peer: Peer,
+    member: Option<MemberId>,
+    parked: usize,
+    hello_due: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Parked {
+    key: (u64, SegmentKind, String),
+    access: Rights,
+    deadline: u64,
+    waited_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Hello(Connection),
+    Parked(Connection, u64),
+    Grace(MemberId),
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    count: u32,
+    /// Taken for granted while the member is away, until it says.
+    assumed: bool,
+}
+
+/// The state machine.
+pub struct Broker {
+    limits: Limits,
+    lasting: Lasting,
+    now: u64,
+    free: u64,
+    journal: Result<(), String>,
+    links: BTreeMap<Connection, Link>,
+    /// Connections of an endpoint that have not said hello, oldest first.
+    silent: BTreeMap<u64, BTreeSet<Connection>>,
+    connected: BTreeMap<MemberId, Connection>,
+    heard: BTreeMap<MemberId, u64>,
+    /// When members that cannot be watched are given up.
+    grace: BTreeMap<MemberId, u64>,
+    holds: BTreeMap<SegmentId, BTreeMap<MemberId, Hold>>,
+    /// Segments whose descriptor was lost with the keeper, waiting to be offered again.
+    lost: BTreeSet<SegmentId>,
+    parked: BTreeMap<(Connection, u64), Parked>,
+    waiting: BTreeMap<(u64, SegmentKind, String), BTreeSet<(Connection, u64)>>,
+    due: BTreeSet<(u64, Due)>,
+    making: Option<Making>,
+    dead: VecDeque<(u64, MemberEntry)>,
+    effects: Vec<Effect>,
+}
+
+impl Broker {
+    /// A broker over what a journal held (`Lasting::default()` for none). `held` are the segments, and `listening`
+    /// the endpoints, whose descriptors the keeper has; `now` in milliseconds on a clock that never goes back.
+    /// `base` is above every id that any earlier daemon can have given out.
+    pub fn new(
+        limits: Limits,
+        lasting: Lasting,
+        base: u64,
+        held: &BTreeSet<SegmentId>,
+        listening: &BTreeSet<u64>,
+        now: u64,
+    ) -> (Self, Vec<Effect>) {
+        let mut broker = Self {
+            limits,
+            lasting,
+            now,
+            free: u64::MAX,
+            journal: Ok(()),
+            links: BTreeMap::new(),
+            silent: BTreeMap::new(),
+            connected: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            grace: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            lost: BTreeSet::new(),
+            parked: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            due: BTreeSet::new(),
+            making: None,
+            dead: VecDeque::new(),
+            effects: Vec::new(),
+        };
+        broker.recover(base, held, listening);
+        let effects = std::mem::take(&mut broker.effects);
+        (broker, effects)
+    }
+
+    /// What lasts.
+    pub fn lasting(&self) -> &Lasting {
+        &self.lasting
+    }
+
+    /// The next moment at which a [`Event::Tick`] is wanted.
+    pub fn next_due(&self) -> Option<u64> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Takes an event in; the effects are to be done in their order.
+    pub fn handle(&mut self, now: u64, event: Event<'_>) -> Vec<Effect> {
+        self.now = self.now.max(now);
+        match event {
+            Event::Connected { connection, endpoint, peer } => self.connected(connection, endpoint, peer),
+            Event::Message { connection, bytes, descriptors } => self.message(connection, bytes, descriptors),
+            Event::Disconnected { connection } => self.disconnected(connection),
+            Event::ProcessDied { member } => self.gone(member, true),
+            Event::Made { outcome } => self.made(outcome),
+            Event::Free(bytes) => self.free = bytes,
+            Event::Journal(state) => self.journal = state,
+            Event::Tick => {}
+        }
+        self.run_due();
+        std::mem::take(&mut self.effects)
+    }
+
+    /// A lasting change: made here and written down.
+    fn commit(&mut self, record: Record) {
+        self.lasting.apply(&record);
+        self.effects.push(Effect::Record(record));
+    }
+
+    fn connected(&mut self, connection: Connection, endpoint: u64, peer: Peer) {
+        if self.links.len() >= self.limits.connections {
+            self.close(connection, "there are too many connections");
+            return;
+        }
+        if endpoint != MAIN_ENDPOINT && !self.lasting.endpoints.contains_key(&endpoint) {
+            self.close(connection, "its endpoint is gone");
+            return;
+        }
+        let hello_due = self.now + self.limits.hello_ms;
+        self.links.insert(connection, Link { endpoint, peer, member: None, parked: 0, hello_due });
+        self.due.insert((hello_due, Due::Hello(connection)));
+        let silent = self.silent.entry(endpoint).or_default();
+        silent.insert(connection);
+        if silent.len() > SILENT {
+            if let Some(oldest) = silent.first().copied() {
+                self.drop_link(oldest, "it said no hello while too many others came");
+            }
+        }
+    }
+
+    fn message(&mut self, connection: Connection, bytes: Option<&[u8]>, descriptors: &[Descriptor]) {
+        let Some(link) = self.links.get(&connection) else { return };
+        let member = link.member;
+        let decoded = match bytes {
+            None => Err("its message was longer than any message may be".to_owned()),
+            Some(bytes) => match Request::decode(bytes, descriptors.len()) {
+                Ok(decoded) => Ok(decoded),
+                // Before the hello, a client of another build speaks: tell it so instead of just hanging up.
+                Err(_) if member.is_none() && self.refuse_version(connection, bytes) => return,
+                Err(malformed) => Err(malformed.to_string()),
+            },
+        };
+        let (header, request) = match decoded {
+            Ok(decoded) => decoded,
+            Err(why) => return self.expel(connection, &why),
+        };
+        match (member, request) {
+            (None, request @ Request::Hello { .. }) => self.hello(connection, header.request, request),
+            (None, _) => self.expel(connection, "its first message was no hello"),
+            (Some(_), Request::Hello { .. }) => self.expel(connection, "it said hello twice"),
+            (Some(member), request) => {
+                self.heard.insert(member, self.now);
+                self.settle(member, header.word);
+                self.serve(connection, member, header.request, request, descriptors);
+            }
+        }
+    }
+
+    /// Answers that have surely arrived need no remembering.
+    fn settle(&mut self, member: MemberId, settled: u64) {
+        if let Some(member) = self.lasting.members.get_mut(&member) {
+            while member.outcomes.first_key_value().is_some_and(|(request, _)| *request < settled) {
+                member.outcomes.pop_first();
+            }
+        }
+    }
+
+    fn serve(
+        &mut self,
+        connection: Connection,
+        member: MemberId,
+        number: u64,
+        request: Request,
+        descriptors: &[Descriptor],
+    ) {
+        let opcode = request.opcode();
+        let asker = Asker { connection, member, number, opcode };
+        // Asked again after a restart: the same answer, and nothing happens twice.
+        if let Some(outcome) = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&number)).copied() {
+            return self.repeat(asker, &request, outcome);
+        }
+        match request {
+            Request::Hello { .. } => {}
+            Request::Open { .. } => self.open(asker, request),
+            Request::Attach { segment, access } => self.attach(asker, segment, access),
+            Request::Reserve { segment, upto } => self.reserve(asker, segment, upto),
+            Request::Detach { segment, count } => self.detach(member, segment, count),
+            Request::Hold { segment, count } => self.hold(member, segment, count),
+            Request::Remove { kind, name } => self.remove(asker, kind, &name),
+            Request::MakeWorkflow { quota, name } => self.make_workflow(asker, quota, name),
+            Request::MakeEndpoint { workflow, task, grants } => {
+                self.make_endpoint(asker, &workflow, task, grants, descriptors);
+            }
+            Request::AddGrants { endpoint, grants } => self.add_grants(asker, endpoint, grants),
+            Request::EndWorkflow { name } => self.end_workflow(asker, &name),
+            Request::List { of, after, workflow } => self.list(asker, of, after, workflow.as_deref()),
+            Request::Describe { member: whom } => self.describe(asker, whom),
+            Request::Offer { segment } => self.offer(asker, segment, descriptors),
+            Request::Bye => self.bye(connection, member),
+        }
+    }
+
+    /// The same request again: its answer was lost with the former broker.
+    fn repeat(&mut self, asker: Asker, request: &Request, outcome: Outcome) {
+        match (outcome, request) {
+            (Outcome::Made(segment), Request::Open { .. }) => match self.lasting.segments.get(&segment) {
+                Some(found) if found.removed.is_none() => self.give(asker, segment, true, true),
+                _ => self.fail(asker, Status::NotFound, format!("{segment} was removed again by somebody else")),
+            },
+            (Outcome::Done(value), _) => self.answer(asker, &Answer::Done { value }),
+            (Outcome::Made(_), _) => self.expel(asker.connection, "it used a request number for two requests"),
+        }
+    }
+
+    fn answer(&mut self, asker: Asker, answer: &Answer) {
+        let message = answer.encode(asker.opcode, asker.number);
+        self.effects.push(Effect::Send { connection: asker.connection, message, with: Attachment::Nothing });
+    }
+
+    fn fail(&mut self, asker: Asker, status: Status, text: impl Into<String>) {
+        self.answer(asker, &Answer::Failed { status, text: text.into() });
+    }
+
+    /// Nothing lasting can be promised while the journal takes no records.
+    fn journal_works(&mut self, asker: Asker) -> bool {
+        match &self.journal {
+            Ok(()) => true,
+            Err(why) => {
+                let text = format!("the daemon's journal cannot be written ({why}); make room and try again");
+                self.fail(asker, Status::NoSpace, text);
+                false
+            }
+        }
+    }
+
+    fn is_admin(&self, connection: Connection) -> bool {
+        self.links.get(&connection).is_some_and(|l| l.endpoint == MAIN_ENDPOINT)
+    }
+}
+
+/// Who asks, and for what answer.
+#[derive(Clone, Copy, Debug)]
+struct Asker {
+    connection: Connection,
+    member: MemberId,
+    number: u64,
+    opcode: u16,
+}

@@ -1,0 +1,240 @@
+//! Opening segments by name or id, making them, waiting for them.
+
+use crossdock_layout::wire::{Answer, OpenMode, Request, SegmentKind};
+use crossdock_layout::{Rights, SegmentId, Status};
+
+use super::{Asker, Attachment, Broker, Cause, Connection, Due, Effect, Hold, PARKED, Parked, Record, Segment, text};
+
+/// A segment that the host is making right now.
+#[derive(Clone, Debug)]
+pub(super) struct Making {
+    asker: Asker,
+    segment: SegmentId,
+    /// What this one takes the name from.
+    instead: Option<SegmentId>,
+    record: Record,
+}
+
+const PAGE: u64 = 4096;
+/// More than any machine's address space for one mapping.
+const MAX_SIZE: u64 = 1 << 46;
+
+impl Broker {
+    pub(super) fn open(&mut self, asker: Asker, request: Request) {
+        let Request::Open { kind, mode, access, size, reserve, attribute, wait_ms, name } = request else { return };
+        let Some((endpoint, workflow)) = self.place(asker) else { return };
+        let rights = self.lasting.rights(endpoint, kind, &name);
+        if let Err((status, text)) = may_open(rights, kind, access, &name) {
+            return self.fail(asker, status, text);
+        }
+        let key = (workflow, kind, name);
+        let found = self.lasting.names.get(&key).copied();
+        match (found, mode) {
+            (Some(_), OpenMode::CreateOnly) => {
+                let text = format!("{} '{}' is there already; open it, or recreate it", kind.word(), key.2);
+                self.fail(asker, Status::Exists, text);
+            }
+            (Some(segment), OpenMode::OpenOnly | OpenMode::OpenOrCreate) => {
+                if self.lost.contains(&segment) {
+                    let text = format!("{} '{}' waits to be offered again after the daemon's end", kind.word(), key.2);
+                    return self.fail(asker, Status::Busy, text);
+                }
+                self.give(asker, segment, false, can_write(rights, access, kind));
+            }
+            (None, OpenMode::OpenOnly) if wait_ms > 0 => self.park(asker, key, access, wait_ms),
+            (None, OpenMode::OpenOnly) => {
+                let text = format!("there is no {} '{}'; make it first, or wait for it", kind.word(), key.2);
+                self.fail(asker, Status::NotFound, text);
+            }
+            (instead, _) => {
+                let needed = match kind {
+                    SegmentKind::Region => Rights::CREATE,
+                    SegmentKind::Port => Rights::NONE,
+                };
+                let needed = if instead.is_some() { needed.with(Rights::REMOVE) } else { needed };
+                if !rights.contains(needed) {
+                    let text = format!(
+                        "this task may not make {} '{}': it takes {}, the grant says {}",
+                        kind.word(),
+                        key.2,
+                        needed.words(),
+                        rights.words()
+                    );
+                    return self.fail(asker, Status::Denied, text);
+                }
+                self.make(asker, key, instead, size, reserve, attribute);
+            }
+        }
+    }
+
+    fn make(
+        &mut self,
+        asker: Asker,
+        key: (u64, SegmentKind, String),
+        instead: Option<SegmentId>,
+        size: u64,
+        reserve: u64,
+        attribute: u64,
+    ) {
+        if !self.journal_works(asker) {
+            return;
+        }
+        let (workflow, kind, name) = key;
+        if size == 0 || size > MAX_SIZE || reserve > size {
+            let text =
+                format!("{} '{name}' cannot have {} ({reserve} of them reserved)", kind.word(), text::bytes(size));
+            return self.fail(asker, Status::Invalid, text);
+        }
+        let (size, reserved) = (size.next_multiple_of(PAGE), reserve.next_multiple_of(PAGE));
+        let what = format!("{} '{name}'", kind.word());
+        let checked = self.fits(workflow, size, &what).and_then(|()| self.room(workflow, reserved, &what));
+        if let Err(text) = checked.and_then(|()| self.one_more(workflow, &what)) {
+            return self.fail(asker, Status::NoSpace, text);
+        }
+        let segment = SegmentId(self.lasting.next_segment);
+        let of = self.lasting.workflows.get(&workflow).map_or("", |w| &w.name);
+        let label = format!("crossdock:{of}:{}:{name}", kind.word());
+        let cause = Cause { member: asker.member, request: asker.number };
+        let record = Record::Segment { segment, workflow, kind, name, size, reserved, attribute, cause };
+        self.making = Some(Making { asker, segment, instead, record });
+        self.effects.push(Effect::Make { segment, size, reserve: reserved, label });
+    }
+
+    pub(super) fn made(&mut self, outcome: Result<(), String>) {
+        let Some(Making { asker, segment, instead, record }) = self.making.take() else { return };
+        if let Err(why) = outcome {
+            return self.fail(asker, Status::NoSpace, why);
+        }
+        if let Some(former) = instead {
+            self.take_name(former, Cause::NONE);
+        }
+        self.commit(record);
+        self.give(asker, segment, true, true);
+        self.wake_waiting(segment);
+    }
+
+    /// Hands a segment to whoever asked.
+    pub(super) fn give(&mut self, asker: Asker, segment: SegmentId, created: bool, writable: bool) {
+        let Some(found) = self.lasting.segments.get(&segment) else { return };
+        let answer = Answer::Segment {
+            segment,
+            size: found.size,
+            reserved: found.reserved,
+            attribute: found.attribute,
+            kind: found.kind,
+            created,
+            writable,
+            name: found.name.clone(),
+        };
+        let hold = self.holds.entry(segment).or_default().entry(asker.member);
+        let hold = hold.or_insert(Hold { count: 0, assumed: false });
+        hold.count = hold.count.saturating_add(1);
+        let message = answer.encode(asker.opcode, asker.number);
+        let with = Attachment::Segment { segment, writable };
+        self.effects.push(Effect::Send { connection: asker.connection, message, with });
+    }
+
+    pub(super) fn attach(&mut self, asker: Asker, segment: SegmentId, access: Rights) {
+        let Some((endpoint, workflow)) = self.place(asker) else { return };
+        let visible = |s: &&Segment| s.removed.is_none() && (s.workflow == workflow || self.is_admin(asker.connection));
+        let Some(found) = self.lasting.segments.get(&segment).filter(visible) else {
+            let text = format!("{segment} is not there for this task: it was removed, or is another workflow's");
+            return self.fail(asker, Status::NotFound, text);
+        };
+        let (kind, name) = (found.kind, found.name.clone());
+        let rights = self.lasting.rights(endpoint, kind, &name);
+        // Whoever has no right at all learns no more of an id than of one that is not there.
+        if rights == Rights::NONE {
+            let text = format!("{segment} is not there for this task: it was removed, or is another workflow's");
+            return self.fail(asker, Status::NotFound, text);
+        }
+        if let Err((status, text)) = may_open(rights, kind, access, &name) {
+            return self.fail(asker, status, text);
+        }
+        if self.lost.contains(&segment) {
+            let text = format!("{} '{name}' waits to be offered again after the daemon's end", kind.word());
+            return self.fail(asker, Status::Busy, text);
+        }
+        self.give(asker, segment, false, can_write(rights, access, kind));
+    }
+
+    fn park(&mut self, asker: Asker, key: (u64, SegmentKind, String), access: Rights, wait_ms: u64) {
+        let Some(link) = self.links.get_mut(&asker.connection) else { return };
+        let waits = (asker.connection, asker.number);
+        if link.parked >= PARKED || self.parked.contains_key(&waits) {
+            let text = format!("this program has {PARKED} requests waiting already; let some end first");
+            return self.fail(asker, Status::Busy, text);
+        }
+        link.parked += 1;
+        let deadline = self.now.saturating_add(wait_ms);
+        self.due.insert((deadline, Due::Parked(waits.0, waits.1)));
+        self.waiting.entry(key.clone()).or_default().insert(waits);
+        self.parked.insert(waits, Parked { key, access, deadline, waited_ms: wait_ms });
+    }
+
+    /// A request waits no longer, for whatever reason.
+    pub(super) fn unpark(&mut self, waits: (Connection, u64)) -> Option<Parked> {
+        let parked = self.parked.remove(&waits)?;
+        self.due.remove(&(parked.deadline, Due::Parked(waits.0, waits.1)));
+        if let Some(others) = self.waiting.get_mut(&parked.key) {
+            others.remove(&waits);
+            if others.is_empty() {
+                self.waiting.remove(&parked.key);
+            }
+        }
+        if let Some(link) = self.links.get_mut(&waits.0) {
+            link.parked -= 1;
+        }
+        Some(parked)
+    }
+
+    /// Answers everybody who waited for this segment's name.
+    pub(super) fn wake_waiting(&mut self, segment: SegmentId) {
+        let Some(found) = self.lasting.segments.get(&segment) else { return };
+        let key = (found.workflow, found.kind, found.name.clone());
+        let waiting: Vec<_> = self.waiting.get(&key).into_iter().flatten().copied().collect();
+        for waits in waiting {
+            let Some(parked) = self.unpark(waits) else { continue };
+            let Some(link) = self.links.get(&waits.0) else { continue };
+            let (endpoint, Some(member)) = (link.endpoint, link.member) else { continue };
+            let rights = self.lasting.rights(endpoint, key.1, &key.2);
+            let asker = Asker { connection: waits.0, member, number: waits.1, opcode: 2 };
+            self.give(asker, segment, false, can_write(rights, parked.access, key.1));
+        }
+    }
+
+    /// The endpoint and the workflow of whoever asks.
+    pub(super) fn place(&self, asker: Asker) -> Option<(u64, u64)> {
+        let member = self.lasting.members.get(&asker.member)?;
+        Some((member.endpoint, member.workflow))
+    }
+}
+
+fn can_write(rights: Rights, access: Rights, kind: SegmentKind) -> bool {
+    kind == SegmentKind::Port || rights.contains(Rights::WRITE) && access.contains(Rights::WRITE)
+}
+
+/// READ with WRITE asks for writing if it is granted, WRITE alone insists on it. A port's end must be granted.
+fn may_open(rights: Rights, kind: SegmentKind, access: Rights, name: &str) -> Result<(), (Status, String)> {
+    let (possible, lesser) = match kind {
+        SegmentKind::Region => (Rights::READ.with(Rights::WRITE), Rights::READ),
+        SegmentKind::Port => (Rights::PRODUCE.with(Rights::CONSUME), Rights::NONE),
+    };
+    if access == Rights::NONE || !possible.contains(access) {
+        let text = format!("'{}' is no way to open {} '{name}'", access.words(), kind.word());
+        return Err((Status::Invalid, text));
+    }
+    // Who may write may read.
+    let has = if rights.contains(Rights::WRITE) { rights.with(Rights::READ) } else { rights };
+    let needed = if access == possible && lesser != Rights::NONE { lesser } else { access };
+    if has.contains(needed) {
+        return Ok(());
+    }
+    let text = format!(
+        "this task may not {} {} '{name}': its grant says {}; the workflow file gives grants",
+        needed.words(),
+        kind.word(),
+        rights.words()
+    );
+    Err((Status::Denied, text))
+}

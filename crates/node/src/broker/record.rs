@@ -1,0 +1,156 @@
+//! Everything that outlives a broker, as records: what the journal holds, and the only way that lasting state changes.
+
+use crossdock_layout::wire::{Grant, SegmentKind};
+use crossdock_layout::{MemberId, SegmentId};
+
+/// Which request made a change, so that the same request asked again gets the same answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// Who asked; nobody if nobody did.
+    pub member: MemberId,
+    /// The number of its request.
+    pub request: u64,
+}
+
+impl Cause {
+    /// It happened by itself.
+    pub const NONE: Self = Self { member: MemberId::NOBODY, request: 0 };
+}
+
+/// A process at the other end of a connection, by the kernel's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Process id in the daemon's namespace.
+    pub pid: u32,
+    /// When it was started, in clock ticks since boot: number and time name a process for good. 0 = not known.
+    pub started: u64,
+    /// User id in the daemon's namespace.
+    pub uid: u32,
+}
+
+/// One change of lasting state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// Ids below these are used up.
+    Counters {
+        /// Of members.
+        member: u64,
+        /// Of segments.
+        segment: u64,
+        /// Of workflows and endpoints.
+        number: u64,
+    },
+    /// A workflow began.
+    Workflow {
+        /// Its number.
+        number: u64,
+        /// Most bytes; 0 = the node's.
+        quota: u64,
+        /// The member that it ends with.
+        owner: MemberId,
+        /// Its name.
+        name: String,
+        /// Who asked.
+        cause: Cause,
+    },
+    /// A workflow ended, and everything in it is gone: endpoints, members, segments.
+    WorkflowEnd {
+        /// Its number.
+        number: u64,
+        /// Who asked.
+        cause: Cause,
+    },
+    /// An endpoint began; its listening socket is with the keeper.
+    Endpoint {
+        /// Its number.
+        number: u64,
+        /// The workflow's number.
+        workflow: u64,
+        /// Who connects is this task.
+        task: String,
+        /// And may do this.
+        grants: Vec<Grant>,
+        /// Who asked.
+        cause: Cause,
+    },
+    /// More grants.
+    Grants {
+        /// The endpoint's number.
+        endpoint: u64,
+        /// What.
+        grants: Vec<Grant>,
+        /// Who asked.
+        cause: Cause,
+    },
+    /// A member began.
+    Member {
+        /// Its id.
+        member: MemberId,
+        /// The endpoint that it came by.
+        endpoint: u64,
+        /// The workflow's number.
+        workflow: u64,
+        /// Its task.
+        task: String,
+        /// Its rank.
+        rank: u32,
+        /// Its process.
+        peer: Peer,
+        /// What it proves itself by when it comes back.
+        token: [u8; 16],
+    },
+    /// A member is gone.
+    MemberGone {
+        /// Which.
+        member: MemberId,
+    },
+    /// A segment began; its descriptor is with the keeper.
+    Segment {
+        /// Its id.
+        segment: SegmentId,
+        /// The workflow's number.
+        workflow: u64,
+        /// Region or port.
+        kind: SegmentKind,
+        /// Its name.
+        name: String,
+        /// Bytes.
+        size: u64,
+        /// Bytes that are reserved.
+        reserved: u64,
+        /// What its maker gave.
+        attribute: u64,
+        /// Who asked.
+        cause: Cause,
+    },
+    /// More of a segment is reserved.
+    Reserved {
+        /// Which.
+        segment: SegmentId,
+        /// Bytes from its start.
+        upto: u64,
+    },
+    /// A segment lost its name; it counts against the quota until nobody has it open.
+    Removed {
+        /// Which.
+        segment: SegmentId,
+        /// Who has it open.
+        holders: Vec<(MemberId, u32)>,
+        /// Who asked.
+        cause: Cause,
+    },
+    /// A segment is gone altogether.
+    Released {
+        /// Which.
+        segment: SegmentId,
+    },
+    /// A request that is done and changed nothing else (in snapshots).
+    Outcome {
+        /// Which request.
+        cause: Cause,
+        /// Its answer: a segment made (true), or a number.
+        made: bool,
+        /// The segment's id, or the number.
+        value: u64,
+    },
+}

@@ -1,0 +1,224 @@
+//! What segments take: quota, reserving, removing, and who has them open.
+
+use crossdock_layout::wire::{Answer, SegmentKind};
+use crossdock_layout::{MemberId, Rights, SegmentId, Status};
+
+use super::{Asker, Broker, Cause, DEFAULT_WORKFLOW, Descriptor, Effect, Hold, Record, Segment, text};
+
+impl Broker {
+    /// Could so many bytes ever be this workflow's?
+    pub(super) fn fits(&self, workflow: u64, size: u64, what: &str) -> Result<(), String> {
+        let Some(found) = self.lasting.workflows.get(&workflow) else { return Ok(()) };
+        if found.quota != 0 && size > found.quota {
+            return Err(format!(
+                "{what} of {} is beyond the quota of workflow '{}', {}; make it smaller or raise the workflow's memory",
+                text::bytes(size),
+                found.name,
+                text::bytes(found.quota)
+            ));
+        }
+        if size > self.limits.memory {
+            return Err(format!(
+                "{what} of {} is beyond the node's memory, {}; make it smaller",
+                text::bytes(size),
+                text::bytes(self.limits.memory)
+            ));
+        }
+        Ok(())
+    }
+
+    /// Is there room for so many more reserved bytes?
+    pub(super) fn room(&self, workflow: u64, more: u64, what: &str) -> Result<(), String> {
+        let Some(found) = self.lasting.workflows.get(&workflow) else { return Ok(()) };
+        if found.quota != 0 && found.reserved.saturating_add(more) > found.quota {
+            return Err(format!(
+                "no room for {} more in {what}: workflow '{}' uses {} of its quota of {}; remove something or raise it",
+                text::bytes(more),
+                found.name,
+                text::bytes(found.reserved),
+                text::bytes(found.quota)
+            ));
+        }
+        if self.lasting.reserved.saturating_add(more) > self.limits.memory {
+            return Err(format!(
+                "no room for {} more in {what}: all segments of this node use {} of {}",
+                text::bytes(more),
+                text::bytes(self.lasting.reserved),
+                text::bytes(self.limits.memory)
+            ));
+        }
+        if more > self.free {
+            return Err(format!(
+                "no room for {} more in {what}: the node has {} of memory left",
+                text::bytes(more),
+                text::bytes(self.free)
+            ));
+        }
+        Ok(())
+    }
+
+    /// Is there a descriptor for one more segment? No workflow but the default one takes more than half of them.
+    pub(super) fn one_more(&self, workflow: u64, what: &str) -> Result<(), String> {
+        let Some(found) = self.lasting.workflows.get(&workflow) else { return Ok(()) };
+        let share = if found.name == DEFAULT_WORKFLOW { self.limits.segments } else { self.limits.segments / 2 };
+        let all = self.lasting.segments.len() as u64;
+        if found.segments >= share || all >= self.limits.segments {
+            return Err(format!(
+                "no room for {what}: workflow '{}' has {} segments and the node {all}, of at most {share} and {}; \
+                 remove some, or raise the daemon's descriptor limit (ulimit -n)",
+                found.name, found.segments, self.limits.segments
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn reserve(&mut self, asker: Asker, segment: SegmentId, upto: u64) {
+        let holds = self.holds.get(&segment).is_some_and(|h| h.contains_key(&asker.member));
+        let Some(found) = self.lasting.segments.get(&segment).filter(|_| holds) else {
+            return self.fail(asker, Status::NotFound, format!("this program does not have {segment} open"));
+        };
+        let what = format!("{} '{}'", found.kind.word(), found.name);
+        if upto > found.size {
+            let text = format!("{what} has {}, {} were to be reserved", text::bytes(found.size), text::bytes(upto));
+            return self.fail(asker, Status::Invalid, text);
+        }
+        let upto = upto.next_multiple_of(4096);
+        let (workflow, more, has) = (found.workflow, upto.saturating_sub(found.reserved), found.reserved);
+        let writes = self.place(asker).map(|(endpoint, _)| self.lasting.rights(endpoint, found.kind, &found.name));
+        let writing = Rights::WRITE.with(Rights::PRODUCE).with(Rights::CONSUME).with(Rights::CREATE);
+        if writes.is_none_or(|rights| rights.0 & writing.0 == 0) {
+            return self.fail(asker, Status::Denied, format!("this task may only read {what}"));
+        }
+        if more == 0 {
+            return self.answer(asker, &Answer::Done { value: has });
+        }
+        if !self.journal_works(asker) {
+            return;
+        }
+        if let Err(text) = self.room(workflow, more, &what) {
+            return self.fail(asker, Status::NoSpace, text);
+        }
+        self.free = self.free.saturating_sub(more);
+        self.commit(Record::Reserved { segment, upto });
+        self.answer(asker, &Answer::Done { value: upto });
+    }
+
+    pub(super) fn remove(&mut self, asker: Asker, kind: SegmentKind, name: &str) {
+        let Some((endpoint, workflow)) = self.place(asker) else { return };
+        let rights = self.lasting.rights(endpoint, kind, name);
+        if !rights.contains(Rights::REMOVE) {
+            let text = format!("this task may not remove {} '{name}': its grant says {}", kind.word(), rights.words());
+            return self.fail(asker, Status::Denied, text);
+        }
+        let Some(segment) = self.lasting.names.get(&(workflow, kind, name.to_owned())).copied() else {
+            let text = format!("there is no {} '{name}' to remove", kind.word());
+            return self.fail(asker, Status::NotFound, text);
+        };
+        if !self.journal_works(asker) {
+            return;
+        }
+        self.take_name(segment, Cause { member: asker.member, request: asker.number });
+        self.answer(asker, &Answer::Done { value: 0 });
+    }
+
+    /// The name is free at once; the memory goes with the last mapping and counts until then.
+    pub(super) fn take_name(&mut self, segment: SegmentId, cause: Cause) {
+        let Some(workflow) = self.lasting.segments.get(&segment).map(|s| s.workflow) else { return };
+        // Members that are away may have it open; what they say when they are back decides.
+        let away = self.lasting.members.iter().filter(|(id, m)| {
+            !self.connected.contains_key(id) && (m.workflow == workflow || m.endpoint == super::MAIN_ENDPOINT)
+        });
+        let away: Vec<_> = away.map(|(id, _)| *id).collect();
+        let holders = self.holds.entry(segment).or_default();
+        for member in away {
+            holders.entry(member).or_insert(Hold { count: 1, assumed: true });
+        }
+        let holders = holders.iter().map(|(member, hold)| (*member, hold.count)).collect();
+        self.lost.remove(&segment);
+        self.commit(Record::Removed { segment, holders, cause });
+        self.effects.push(Effect::Forget { segment });
+        self.release_if_unused(segment);
+    }
+
+    /// A removed segment that nobody has open any more is gone.
+    pub(super) fn release_if_unused(&mut self, segment: SegmentId) {
+        if self.holds.get(&segment).is_some_and(|h| !h.is_empty()) {
+            return;
+        }
+        self.holds.remove(&segment);
+        if self.lasting.segments.get(&segment).is_some_and(|s| s.removed.is_some()) {
+            self.commit(Record::Released { segment });
+        }
+    }
+
+    pub(super) fn detach(&mut self, member: MemberId, segment: SegmentId, count: u32) {
+        let Some(holders) = self.holds.get_mut(&segment) else { return };
+        let Some(hold) = holders.get_mut(&member) else { return };
+        hold.count = hold.count.saturating_sub(count);
+        if hold.count == 0 {
+            holders.remove(&member);
+            self.release_if_unused(segment);
+        }
+    }
+
+    /// A member that came back says what it has open; segment 0 says that this was all.
+    pub(super) fn hold(&mut self, member: MemberId, segment: SegmentId, count: u32) {
+        if segment.0 == 0 {
+            let assumed = self.holds.iter().filter(|(_, h)| h.get(&member).is_some_and(|hold| hold.assumed));
+            for segment in assumed.map(|(id, _)| *id).collect::<Vec<_>>() {
+                if let Some(holders) = self.holds.get_mut(&segment) {
+                    holders.remove(&member);
+                }
+                self.release_if_unused(segment);
+            }
+            return;
+        }
+        let Some(workflow) = self.lasting.members.get(&member).map(|m| (m.endpoint, m.workflow)) else { return };
+        let visible = |s: &Segment| {
+            (s.workflow == workflow.1 || workflow.0 == super::MAIN_ENDPOINT)
+                && self.lasting.rights(workflow.0, s.kind, &s.name) != Rights::NONE
+        };
+        if !self.lasting.segments.get(&segment).is_some_and(visible) {
+            return;
+        }
+        let holders = self.holds.entry(segment).or_default();
+        if count == 0 {
+            holders.remove(&member);
+        } else {
+            holders.insert(member, Hold { count, assumed: false });
+        }
+        self.release_if_unused(segment);
+    }
+
+    /// After the keeper's end too, a member gives the daemon back what it has mapped.
+    pub(super) fn offer(&mut self, asker: Asker, segment: SegmentId, descriptors: &[Descriptor]) {
+        let Some((endpoint, workflow)) = self.place(asker) else { return };
+        let found = self.lasting.segments.get(&segment).filter(|s| {
+            s.removed.is_none()
+                && s.workflow == workflow
+                && self.lasting.rights(endpoint, s.kind, &s.name) != Rights::NONE
+        });
+        let Some(found) = found else {
+            return self.fail(asker, Status::NotFound, format!("{segment} is none that the daemon waits for"));
+        };
+        if !self.lost.contains(&segment) {
+            // Somebody else offered it first.
+            return self.answer(asker, &Answer::Done { value: 0 });
+        }
+        if descriptors != [Descriptor::Memory(found.size)] {
+            let text = format!("what was offered as {segment} is not sealed memory of {}", text::bytes(found.size));
+            return self.fail(asker, Status::Invalid, text);
+        }
+        self.lost.remove(&segment);
+        self.effects.push(Effect::Adopt { segment });
+        self.answer(asker, &Answer::Done { value: 1 });
+        self.wake_waiting(segment);
+    }
+
+    /// Nobody offered them in time: their names are free again.
+    pub(super) fn drop_lost(&mut self) {
+        for segment in std::mem::take(&mut self.lost) {
+            self.take_name(segment, Cause::NONE);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Sentences that several answers use.
+
+use crossdock_layout::LAYOUT_VERSION;
+use crossdock_layout::wire::{FINGERPRINT, PROTOCOL_VERSION};
+
+/// Names both sides' versions.
+pub(super) fn incompatible((protocol, layout, fingerprint): (u32, u32, u64)) -> String {
+    format!(
+        "the node daemon speaks protocol {PROTOCOL_VERSION}, layout {LAYOUT_VERSION} ({FINGERPRINT:016x}), this program \
+         protocol {protocol}, layout {layout} ({fingerprint:016x}); use the crossdock library that came with the daemon"
+    )
+}
+
+/// A size as people write it.
+pub(super) fn bytes(size: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    for (unit, name) in UNITS {
+        if size >= unit && size % unit == 0 {
+            return format!("{} {name}", size / unit);
+        }
+        if size >= 10 * unit {
+            return format!("{:.1} {name}", size as f64 / unit as f64);
+        }
+    }
+    format!("{size} bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn sizes_are_written_as_people_do() {
+        assert_eq!(super::bytes(1 << 30), "1 GiB");
+        assert_eq!(super::bytes(100), "100 bytes");
+        assert_eq!(super::bytes((1 << 24) + 1), "16.0 MiB");
+    }
+}

@@ -1,0 +1,137 @@
+//! Workflows and endpoints: made by whoever reached the main endpoint, gone with it.
+
+use crossdock_layout::Status;
+use crossdock_layout::wire::{Answer, Grant};
+
+use super::{Asker, Broker, Cause, DEFAULT_WORKFLOW, Descriptor, Effect, Record};
+
+/// Most grants of one endpoint.
+const GRANTS: usize = 1024;
+
+impl Broker {
+    fn allowed(&mut self, asker: Asker) -> bool {
+        if self.is_admin(asker.connection) {
+            return self.journal_works(asker);
+        }
+        let text = "a task's endpoint cannot manage workflows; connect to the daemon's own socket as its user";
+        self.fail(asker, Status::Denied, text);
+        false
+    }
+
+    pub(super) fn make_workflow(&mut self, asker: Asker, quota: u64, name: String) {
+        if !self.allowed(asker) {
+            return;
+        }
+        if self.lasting.workflow_names.contains_key(&name) {
+            let text = format!("a workflow '{name}' is there already; end it, or take another name");
+            return self.fail(asker, Status::Exists, text);
+        }
+        let number = self.lasting.next_number;
+        let cause = Cause { member: asker.member, request: asker.number };
+        self.commit(Record::Workflow { number, quota, owner: asker.member, name, cause });
+        self.answer(asker, &Answer::Done { value: 0 });
+    }
+
+    pub(super) fn make_endpoint(
+        &mut self,
+        asker: Asker,
+        workflow: &str,
+        task: String,
+        grants: Vec<Grant>,
+        descriptors: &[Descriptor],
+    ) {
+        if !self.allowed(asker) {
+            return;
+        }
+        let Some(number) = self.lasting.workflow_names.get(workflow).copied() else {
+            let text = format!("there is no workflow '{workflow}' for the endpoint of task '{task}'; make it first");
+            return self.fail(asker, Status::NotFound, text);
+        };
+        if descriptors != [Descriptor::Listener] {
+            let text = format!("what came for the endpoint of task '{task}' is not a listening SOCK_SEQPACKET socket");
+            return self.fail(asker, Status::Invalid, text);
+        }
+        let endpoint = self.lasting.next_number;
+        let cause = Cause { member: asker.member, request: asker.number };
+        self.effects.push(Effect::Listen { endpoint });
+        self.commit(Record::Endpoint { number: endpoint, workflow: number, task, grants, cause });
+        self.answer(asker, &Answer::Done { value: endpoint });
+    }
+
+    pub(super) fn add_grants(&mut self, asker: Asker, endpoint: u64, grants: Vec<Grant>) {
+        if !self.allowed(asker) {
+            return;
+        }
+        let Some(found) = self.lasting.endpoints.get(&endpoint) else {
+            return self.fail(asker, Status::NotFound, format!("there is no endpoint {endpoint}"));
+        };
+        if found.grants.len() + grants.len() > GRANTS {
+            let text =
+                format!("task '{}' would have more than {GRANTS} grants; use patterns that end in *", found.task);
+            return self.fail(asker, Status::NoSpace, text);
+        }
+        let cause = Cause { member: asker.member, request: asker.number };
+        self.commit(Record::Grants { endpoint, grants, cause });
+        self.answer(asker, &Answer::Done { value: endpoint });
+    }
+
+    pub(super) fn end_workflow(&mut self, asker: Asker, name: &str) {
+        // Ending gives room back, so a journal that is full does not stand in the way.
+        if !self.is_admin(asker.connection) {
+            let text = "a task cannot end its workflow; the launcher does";
+            return self.fail(asker, Status::Denied, text);
+        }
+        if name == DEFAULT_WORKFLOW {
+            let text = "the default workflow ends with the daemon; remove its regions and ports instead";
+            return self.fail(asker, Status::Invalid, text);
+        }
+        let Some(number) = self.lasting.workflow_names.get(name).copied() else {
+            return self.fail(asker, Status::NotFound, format!("there is no workflow '{name}' to end"));
+        };
+        self.finish_workflow(number, Cause { member: asker.member, request: asker.number });
+        self.answer(asker, &Answer::Done { value: 0 });
+    }
+
+    /// Everything of a workflow goes: one record, then its descriptors, members and connections.
+    pub(super) fn finish_workflow(&mut self, number: u64, cause: Cause) {
+        let segments = self.lasting.segments_of(number);
+        let members = self.lasting.members_of(number);
+        let endpoints = self.lasting.endpoints.iter().filter(|(_, e)| e.workflow == number);
+        let endpoints: Vec<_> = endpoints.map(|(n, _)| *n).collect();
+        // Workflows that these members made are inside this one and end with it.
+        let within = self.lasting.workflows.iter().filter(|(n, w)| **n != number && members.contains(&w.owner));
+        for inner in within.map(|(n, _)| *n).collect::<Vec<_>>() {
+            self.finish_workflow(inner, Cause::NONE);
+        }
+        for member in &members {
+            self.effects.push(Effect::Dead { member: *member });
+            self.end_grace(*member);
+            self.heard.remove(member);
+        }
+        self.commit(Record::WorkflowEnd { number, cause });
+        for segment in segments {
+            self.holds.remove(&segment);
+            self.lost.remove(&segment);
+            self.effects.push(Effect::Forget { segment });
+        }
+        for endpoint in &endpoints {
+            self.effects.push(Effect::Unlisten { endpoint: *endpoint });
+        }
+        for member in members {
+            let held: Vec<_> = self.holds.iter().filter(|(_, h)| h.contains_key(&member)).map(|(s, _)| *s).collect();
+            for segment in held {
+                if let Some(holders) = self.holds.get_mut(&segment) {
+                    holders.remove(&member);
+                }
+                self.release_if_unused(segment);
+            }
+            self.connected.remove(&member);
+        }
+        let links = self.links.iter().filter(|(_, l)| {
+            endpoints.contains(&l.endpoint) || l.member.is_some_and(|m| !self.lasting.members.contains_key(&m))
+        });
+        for connection in links.map(|(c, _)| *c).collect::<Vec<_>>() {
+            self.drop_link(connection, "its workflow ended");
+        }
+    }
+}
