@@ -1,16 +1,35 @@
-# The targets that people and CI use. `make demo` and `make test` install what they miss (scripts/setup).
+# What people and CI call. Each target installs what it misses (scripts/setup) and costs little when nothing is missing.
 #
 #   make demo [ENGINE=auto|process|bubblewrap|podman|docker|charliecloud] [QUICK=1]
-#   make test · bench · lint · fmt · clean · setup
+#   make test [SUITES="NAME…"] · bench · lint · fmt · clean · setup
 
 SHELL := /bin/bash
 ENGINE ?= auto
 QUICK ?=
+SUITES ?=
+# rustup's place, where a shell that was not opened anew does not look.
+export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: demo test bench lint fmt clean setup
+.PHONY: demo test lint fmt clean setup
 
-demo: ## a real coupled simulation, each task in a container of its own
+# A real coupled simulation, each task in a container of its own.
+demo:
 	@scripts/demo --engine $(ENGINE) $(if $(QUICK),--quick)
+
+# Every suite of tests/suites, one closing line.
+test:
+	@scripts/setup test
+	@scripts/test $(SUITES)
+
+lint:
+	@scripts/setup lint
+	scripts/check-layers
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+fmt:
+	@scripts/setup lint
+	cargo fmt --all
 
 setup:
 	@scripts/setup test bench lint

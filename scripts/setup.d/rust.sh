@@ -57,3 +57,25 @@ provide_rust() {
     apt-get install --no-install-recommends $package ${package/cargo/rustc}
 or install one for yourself with rustup (https://rustup.rs)"
 }
+
+# rustfmt and clippy of the same toolchain.
+provide_rust_tools() {
+    local cargo tools
+    cargo=$(find_cargo) || return 0
+    export PATH=$PATH:$(dirname "$cargo")
+    { "$cargo" fmt --version && "$cargo" clippy --version; } >/dev/null 2>&1 && return
+    if have rustup && [ "$cargo" != /usr/bin/cargo ]; then
+        step "rustup component add rustfmt clippy"
+        rustup component add rustfmt clippy && return
+    fi
+    tools="rustfmt-web rust-web-clippy"
+    [ -e /usr/share/doc/cargo-web ] || tools="rustfmt rust-clippy"
+    if can_install; then
+        say "  $tools: the formatter and the linter that \`make lint\` runs"
+        # shellcheck disable=SC2086 # two packages
+        apt_install $tools
+    else
+        die "no rustfmt and clippy. An administrator has to run:
+    apt-get install --no-install-recommends $tools"
+    fi
+}
