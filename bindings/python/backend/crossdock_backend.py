@@ -1,0 +1,59 @@
+"""Builds the wheel: maturin builds the module, this adds the library, its header and the command.
+
+maturin builds one crate; whoever installs the wheel into an empty environment also needs the program, because a first
+`crossdock.connect()` starts a private daemon with it.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import maturin
+from maturin import (  # noqa: F401 (PEP 517 hooks that need no change)
+    get_requires_for_build_editable,
+    get_requires_for_build_wheel,
+    prepare_metadata_for_build_editable,
+    prepare_metadata_for_build_wheel,
+)
+
+PYTHON = Path(__file__).resolve().parent.parent
+WORKSPACE = PYTHON.parent.parent
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    _bundle()
+    return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    _bundle()
+    return maturin.build_editable(wheel_directory, config_settings, metadata_directory)
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    raise RuntimeError("crossdock is built from its repository, whose other crates it needs: pip install path/to/it")
+
+
+def _bundle():
+    """Puts the program, the library and its header beside the module's Python files."""
+    cargo = os.environ.get("CARGO", "cargo")
+    command = [cargo, "build", "--release", "-p", "crossdock-cli", "-p", "crossdock-capi"]
+    subprocess.run(command, cwd=WORKSPACE, check=True)
+    metadata = subprocess.run(
+        [cargo, "metadata", "--format-version=1", "--no-deps"], cwd=WORKSPACE, check=True, stdout=subprocess.PIPE
+    )
+    built = Path(json.loads(metadata.stdout)["target_directory"]) / "release"
+    bundle = PYTHON / "python" / "crossdock" / "_bundle"
+    shutil.rmtree(bundle, ignore_errors=True)
+    for source, folder in (
+        (built / "crossdock", "bin"),
+        (built / "libcrossdock.so", "lib"),
+        (WORKSPACE / "crates" / "capi" / "include" / "crossdock.h", "include"),
+    ):
+        target = bundle / folder / source.name
+        target.parent.mkdir(parents=True)
+        shutil.copy2(source, target)
+        if folder != "include" and shutil.which("strip"):
+            subprocess.run(["strip", "--strip-unneeded", target], check=True)
