@@ -16,16 +16,14 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 demo:
 	@scripts/demo --engine $(ENGINE) $(if $(QUICK),--quick)
 
-# Every suite of tests/suites, one closing line.
+# Every suite of tests/suites, each closing with how many passed.
 test:
 	@scripts/setup test
 	@scripts/test $(SUITES)
 
 lint:
 	@scripts/setup lint
-	scripts/check-layers
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	@scripts/lint
 
 fmt:
 	@scripts/setup lint

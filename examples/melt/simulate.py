@@ -44,8 +44,8 @@ def main():
           f"every {options.every}th handed over")
 
     with crossdock.connect() as session:
-        positions = Outlet(session, "frames", "positions", (2, atoms, 3))
-        reference = Outlet(session, "reference", "reference", (options.bins, 3))
+        positions = Outlet(session, "frames", "positions", 4, (2, atoms, 3))
+        reference = Outlet(session, "reference", "reference", 8, (options.bins, 3))
         for step in range(0, options.steps + 1, options.every):
             if step > 0:
                 simulation.command(f"run {options.every} pre no post no")
@@ -69,11 +69,11 @@ def parse_options():
 class Outlet:
     """A port and the buffers that go round through it."""
 
-    def __init__(self, session, region, port, shape):
+    def __init__(self, session, region, port, capacity, shape):
         self.region = session.region(region, mode="open_or_create")
-        self.port = session.port(port, "producer")
+        self.port = session.port(port, "producer", capacity=capacity)
         # One buffer for each message that the port can hold.
-        names = [f"buffer.{number}" for number in range(self.port.capacity)]
+        names = [f"buffer.{number}" for number in range(capacity)]
         self.buffers = {}
         self.unused = []
         for name in names:
