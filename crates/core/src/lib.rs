@@ -4,5 +4,6 @@ pub mod view;
 
 pub mod error;
 pub mod fault;
+pub mod queue;
 
 pub use error::{Error, Result};

@@ -1,0 +1,136 @@
+//! A message comes out.
+
+use crossdock_layout::queue::state::{Phase, State};
+use crossdock_layout::queue::{Cell, RETAINED};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use super::parcel::Parcel;
+use super::ring::{Pattern, Ring};
+use super::trouble::{Error, Try, corrupt};
+
+impl Ring {
+    /// The next message for this consumer, with its position. `next` is the cursor of a consumer that does not share.
+    pub(super) fn try_receive(&self, next: &mut u64, end: u8) -> Try<(u64, Parcel)> {
+        match self.shape.pattern {
+            Pattern::OneToOne | Pattern::FanOut => self.read_next(next, end),
+            Pattern::FanIn | Pattern::WorkQueue => self.take_any(end),
+        }
+    }
+
+    /// One-to-one and fan-out: messages are read in order and stay ready until released, so whatever a consumer has not
+    /// released when it dies is there for its successor, who starts a lap back.
+    fn read_next(&self, next: &mut u64, end: u8) -> Try<(u64, Parcel)> {
+        for _ in 0..2 * self.capacity() + 2 {
+            let position = *next;
+            let (cell, lap) = (self.cell(position), self.lap(position));
+            let seen = State(cell.state.load(Acquire));
+            let alone = self.shape.pattern == Pattern::OneToOne;
+            match seen.phase() {
+                // The ring is one lap behind us: full, and all of it read.
+                Some(phase) if seen.lap() + 1 == lap && phase != Phase::Free => return Ok(None),
+                Some(Phase::Free | Phase::Claimed) if seen.lap() == lap => return Ok(None),
+                Some(Phase::Ready) if seen.lap() == lap => {
+                    if alone || self.is_for(cell, seen, end) {
+                        let parcel = Parcel::load(cell)?;
+                        *next = position.wrapping_add(1);
+                        return Ok(Some((position, parcel)));
+                    }
+                }
+                // Released by a predecessor, void, or (fan-out) never ours.
+                Some(_) if seen.lap() == lap + 1 || (seen.lap() > lap && !alone) => {}
+                _ => return Err(wrong(position, seen)),
+            }
+            *next = position.wrapping_add(1);
+        }
+        Ok(None)
+    }
+
+    /// Fan-out: is the message in this cell, seen ready, for this consumer? One that was sent while nobody listened goes
+    /// to whoever comes first.
+    fn is_for(&self, cell: &Cell, seen: State, end: u8) -> bool {
+        let own = 1 << end;
+        let pending = cell.pending.load(Acquire);
+        // Without our bit the cell may be used again at any moment; only with the same state before and after does
+        // `pending` belong to the message that was seen. With our bit it stays as it is until we release it.
+        let same = || cell.state.load(Acquire) == seen.0;
+        if !same() {
+            return false;
+        }
+        pending & own != 0
+            || (pending == RETAINED && cell.pending.compare_exchange(RETAINED, own, AcqRel, Acquire).is_ok() && same())
+    }
+
+    /// Fan-in and work queue: takes the oldest message that is ready. A message being written is passed over, so that a
+    /// producer that was stopped in the middle holds nobody up.
+    fn take_any(&self, end: u8) -> Try<(u64, Parcel)> {
+        let taking = &self.header().taking;
+        let returned = taking.returned.load(Acquire);
+        if returned != taking.returned_seen.load(Acquire) {
+            if let Some(taken) = self.take_returned(end)? {
+                return Ok(Some(taken));
+            }
+            taking.returned_seen.fetch_max(returned, AcqRel);
+        }
+        let mut position = taking.tail.load(Acquire);
+        let mut all_taken = true;
+        for _ in 0..2 * self.capacity() + 2 {
+            let (cell, lap) = (self.cell(position), self.lap(position));
+            let seen = State(cell.state.load(Acquire));
+            match seen.phase() {
+                Some(phase) if seen.lap() + 1 == lap && phase != Phase::Free => return Ok(None),
+                Some(Phase::Free) if seen.lap() == lap => return Ok(None),
+                Some(Phase::Claimed) if seen.lap() == lap => all_taken = false,
+                Some(Phase::Ready) if seen.lap() == lap => {
+                    if !self.take(cell, lap, end) {
+                        continue;
+                    }
+                    if all_taken {
+                        self.advance_tail(position);
+                    }
+                    return Ok(Some((position, Parcel::load(cell)?)));
+                }
+                Some(_) if seen.lap() >= lap => {
+                    if all_taken {
+                        self.advance_tail(position);
+                    }
+                }
+                _ => return Err(wrong(position, seen)),
+            }
+            position = position.wrapping_add(1);
+        }
+        Ok(None)
+    }
+
+    /// Messages below the tail that were made ready again because their consumer is gone.
+    #[cold]
+    fn take_returned(&self, end: u8) -> Try<(u64, Parcel)> {
+        let tail = self.header().taking.tail.load(Acquire);
+        for position in tail.saturating_sub(self.capacity())..tail {
+            let (cell, lap) = (self.cell(position), self.lap(position));
+            if cell.state.load(Acquire) == State::ready(lap).0 && self.take(cell, lap, end) {
+                return Ok(Some((position, Parcel::load(cell)?)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn take(&self, cell: &Cell, lap: u64, end: u8) -> bool {
+        let won =
+            cell.state.compare_exchange(State::ready(lap).0, State::taken(lap, end).0, AcqRel, Relaxed).is_ok();
+        if won {
+            crate::fault_point!("queue.receive.taken");
+        }
+        won
+    }
+
+    /// Past a cell that was seen taken or later. It only grows; what is made ready again below it is announced by
+    /// `returned`, not by turning it back.
+    fn advance_tail(&self, position: u64) {
+        let _ = self.header().taking.tail.compare_exchange(position, position.wrapping_add(1), AcqRel, Relaxed);
+    }
+}
+
+#[cold]
+fn wrong(position: u64, seen: State) -> Error {
+    corrupt(format_args!("the cell of message {position} has state {:#x}", seen.0))
+}

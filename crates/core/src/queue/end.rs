@@ -1,0 +1,354 @@
+//! One end of a port, as the client library uses it: tries under a short process-local lock, waits outside of it.
+
+use crossdock_layout::liveness::LivenessTable;
+use crossdock_layout::queue::{ARMED, Account, EndSlot};
+use crossdock_layout::{Handle, MemberId, Status};
+use crossdock_os::{clock, fork};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::parcel::Parcel;
+use super::produce::Room;
+use super::ring::{Ring, Shape, Side};
+use super::signal;
+use super::spin::{Spinner, Waiting};
+use super::trouble::{Error, Try};
+
+/// What an end needs of the world around it.
+pub trait Hooks: Send + Sync {
+    /// Who is alive.
+    fn liveness(&self) -> &LivenessTable;
+    /// Writes the eventfd of the end in this slot if its tenancy is still this one. `false`: it could not be reached.
+    fn ring_bell(&self, side: Side, slot: u8, tenancy: u32) -> bool;
+}
+
+/// One end of a port. Threads of one process may share it. Dropping it leaves in order.
+pub struct End {
+    pub(super) ring: Ring,
+    pub(super) side: Side,
+    pub(super) slot: u8,
+    pub(super) me: MemberId,
+    pub(super) hooks: Arc<dyn Hooks>,
+    pub(super) spinner: Spinner,
+    local: Mutex<Local>,
+    closed: AtomicBool,
+    process: u32,
+}
+
+struct Local {
+    /// A single producer's next position, or the cursor of a consumer that does not share.
+    next: u64,
+    /// What `arm` found there already, for the next receive.
+    found: Option<(u64, Parcel)>,
+}
+
+impl End {
+    /// Takes a place at a port; `name` is the task's, for the messages of others.
+    ///
+    /// # Errors
+    /// `BUSY` (names who is there), `CORRUPT`.
+    pub fn open(ring: Ring, side: Side, me: MemberId, name: &str, hooks: Arc<dyn Hooks>) -> Result<Self, Error> {
+        let joined = ring.join(side, me, name, hooks.liveness())?;
+        let end = Self {
+            ring,
+            side,
+            slot: joined.slot,
+            me,
+            hooks,
+            spinner: Spinner::new(),
+            local: Mutex::new(Local { next: joined.next, found: None }),
+            closed: AtomicBool::new(false),
+            process: fork::token(),
+        };
+        end.call(Side::Producer);
+        end.call(Side::Consumer);
+        Ok(end)
+    }
+
+    /// Sends; waits up to `timeout` for a free cell. Returns the message's position.
+    ///
+    /// # Errors
+    /// `NOT_YET` (a poll), `TIMED_OUT`, `CLOSED`, `PEER_DIED`, `INVALID`, `CORRUPT`. Nothing was sent then.
+    pub fn send(&self, parcel: &Parcel, bytes: u64, timeout: Duration) -> Result<u64, Error> {
+        self.check(Side::Producer)?;
+        let mut attempt = || self.try_send(parcel, bytes);
+        match attempt()? {
+            Some(position) => Ok(position),
+            None => self.wait(timeout, "a free cell", &mut attempt),
+        }
+    }
+
+    fn try_send(&self, parcel: &Parcel, bytes: u64) -> Try<u64> {
+        let mut local = self.open_local()?;
+        let Some(position) = self.ring.try_send(&mut local.next, self.slot, parcel)? else { return Ok(None) };
+        self.account_for(&local, bytes + u64::from(parcel.inline_len));
+        drop(local);
+        self.call(Side::Consumer);
+        Ok(Some(position))
+    }
+
+    /// Waits up to `timeout` until a send finds a free cell; the oldest handle that came back, if one did.
+    ///
+    /// # Errors
+    /// As [`End::send`].
+    pub fn reclaim(&self, timeout: Duration) -> Result<Option<Handle>, Error> {
+        self.check(Side::Producer)?;
+        let mut attempt = || {
+            let local = self.open_local()?;
+            self.ring.try_reclaim(local.next)
+        };
+        match attempt()? {
+            Some(credit) => Ok(credit),
+            None => self.wait(timeout, "a free cell", &mut attempt),
+        }
+    }
+
+    /// Receives; waits up to `timeout`. Returns the message and its position, which `release` needs.
+    ///
+    /// # Errors
+    /// `NOT_YET` (a poll), `TIMED_OUT`, `CLOSED`, `PEER_DIED`, `INVALID`, `CORRUPT`.
+    pub fn receive(&self, timeout: Duration) -> Result<(u64, Parcel), Error> {
+        self.check(Side::Consumer)?;
+        let mut attempt = || self.try_receive();
+        match attempt()? {
+            Some(message) => Ok(message),
+            None => self.wait(timeout, "a message", &mut attempt),
+        }
+    }
+
+    fn try_receive(&self) -> Try<(u64, Parcel)> {
+        let mut local = self.open_local()?;
+        if let Some(found) = local.found.take() {
+            return Ok(Some(found));
+        }
+        let Some(message) = self.ring.try_receive(&mut local.next, self.slot)? else { return Ok(None) };
+        crate::fault_point!("queue.receive.read");
+        let account = self.account();
+        account.cursor.store(message.0.wrapping_add(1), Relaxed);
+        account.last_seen.store(clock::coarse_ns(), Relaxed);
+        Ok(Some(message))
+    }
+
+    /// Releases a message that this end received. Never waits.
+    ///
+    /// # Errors
+    /// `INVALID` for one that was not received here or is released already.
+    pub fn release(&self, position: u64) -> Result<(), Error> {
+        self.check(Side::Consumer)?;
+        let local = self.open_local()?;
+        let freed = self.ring.release(position, local.next, self.slot)?;
+        self.account_for(&local, 0);
+        drop(local);
+        if freed {
+            self.call(Side::Producer);
+            if self.ring.shape().pattern == super::Pattern::WorkQueue {
+                // Other consumers may wait for this one to be done, to know that nothing comes back to them.
+                self.call(Side::Consumer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits up to `timeout` until somebody living is at the other side.
+    ///
+    /// # Errors
+    /// `NOT_YET` (a poll), `TIMED_OUT`.
+    pub fn wait_peer(&self, timeout: Duration) -> Result<(), Error> {
+        self.check(self.side)?;
+        let mut attempt = || {
+            let living = self.ring.living(self.side.other(), self.hooks.liveness());
+            Ok((living > 0).then_some(()))
+        };
+        match attempt()? {
+            Some(()) => Ok(()),
+            None => self.wait_for_company(timeout, &mut attempt),
+        }
+    }
+
+    /// Asks for this end's eventfd to be written at the next event. `true`: there is something to do now, nothing armed.
+    ///
+    /// # Errors
+    /// As a poll of `send` or `receive`, but for `NOT_YET`: the caller will meet it there, so it counts as "to do".
+    pub fn arm(&self) -> Result<bool, Error> {
+        self.check(self.side)?;
+        self.slot().tenure.armed.store(1, Release);
+        signal::announce(self.ring.signal(self.side), ARMED);
+        crate::fault_point!("queue.arm.announced");
+        if self.look_after() || self.something_to_do() || self.over().is_some() {
+            self.disarm();
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Takes `arm` back. A bell that is on its way may still ring.
+    pub fn disarm(&self) {
+        self.slot().tenure.armed.store(0, Relaxed);
+    }
+
+    /// Is this end armed? (Asked by who watches for deaths on behalf of sleeping event loops.)
+    pub fn is_armed(&self) -> bool {
+        self.slot().tenure.armed.load(Acquire) != 0
+    }
+
+    fn something_to_do(&self) -> bool {
+        match self.side {
+            Side::Producer if self.shape().pattern.many_produce() => !matches!(self.ring.free_position(), Ok(None)),
+            Side::Producer => {
+                let next = self.local().next;
+                !matches!(self.ring.room(self.ring.cell(next), self.ring.lap(next)), Ok(Room::Full))
+            }
+            Side::Consumer => {
+                let Ok(mut local) = self.open_local() else { return true };
+                if local.found.is_none() {
+                    match self.ring.try_receive(&mut local.next, self.slot) {
+                        Ok(found) => local.found = found,
+                        Err(_) => return true,
+                    }
+                }
+                local.found.is_some()
+            }
+        }
+    }
+
+    /// The port's shape.
+    pub fn shape(&self) -> Shape {
+        self.ring.shape()
+    }
+
+    /// The ring, to report on.
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// Which side this is.
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
+    /// The slot and tenancy of this end, by which its eventfd is known.
+    pub fn place(&self) -> (u8, u32) {
+        (self.slot, self.account().tenancy.load(Relaxed))
+    }
+
+    /// How this end waits from now on.
+    pub fn set_waiting(&self, waiting: Waiting) {
+        self.spinner.set(waiting);
+    }
+
+    /// Counts bytes that were copied at this end.
+    pub fn note_copied(&self, bytes: u64) {
+        self.account().copied.fetch_add(bytes, Relaxed);
+    }
+
+    /// Leaves in order; later calls give `CLOSED`. Messages that were not released go to a successor or another consumer.
+    pub fn close(&self) {
+        // A child of a fork has no business with its parent's end.
+        if fork::token() != self.process {
+            return;
+        }
+        let local = self.local();
+        if self.closed.swap(true, AcqRel) {
+            return;
+        }
+        self.ring.leave(self.side, self.slot, self.me);
+        drop(local);
+        self.call(Side::Producer);
+        self.call(Side::Consumer);
+    }
+
+    fn check(&self, side: Side) -> Result<(), Error> {
+        if side != self.side {
+            return Err(Error::new(
+                Status::Invalid,
+                format!("this is a {}'s end; open the {}'s for that", self.side.word(), side.word()),
+            ));
+        }
+        if fork::token() != self.process {
+            return Err(Error::new(
+                Status::Disconnected,
+                "this end belongs to the parent process; connect and open the port anew after a fork",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Tells a side that something happened: wakes who sleeps, and rings the bells of who armed.
+    #[inline]
+    pub(super) fn call(&self, side: Side) {
+        if let Some(called) = signal::call(self.ring.signal(side)) {
+            self.wake(side, called);
+        }
+    }
+
+    #[cold]
+    fn wake(&self, side: Side, called: signal::Called) {
+        if called.sleeper() {
+            self.ring.wake_sleepers(side);
+        }
+        if called.armed() {
+            for (index, slot) in self.ring.slots(side).iter().enumerate() {
+                if slot.tenure.armed.swap(0, AcqRel) != 1 {
+                    continue;
+                }
+                let tenancy = slot.account.tenancy.load(Relaxed);
+                if !self.hooks.ring_bell(side, index as u8, tenancy) {
+                    // Try again at the next event.
+                    slot.tenure.armed.store(1, Release);
+                    signal::announce(self.ring.signal(side), ARMED);
+                }
+            }
+        }
+        self.account().wakes.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn slot(&self) -> &EndSlot {
+        &self.ring.slots(self.side)[self.slot as usize]
+    }
+
+    pub(super) fn account(&self) -> &Account {
+        &self.slot().account
+    }
+
+    /// One more message went through. Plain stores: this end alone writes its account, under its lock.
+    fn account_for(&self, _lock: &MutexGuard<'_, Local>, bytes: u64) {
+        let account = self.account();
+        account.messages.store(account.messages.load(Relaxed).wrapping_add(1), Relaxed);
+        if bytes > 0 {
+            account.bytes.store(account.bytes.load(Relaxed).wrapping_add(bytes), Relaxed);
+        }
+        account.last_seen.store(clock::coarse_ns(), Relaxed);
+    }
+
+    pub(super) fn next(&self) -> u64 {
+        self.local().next
+    }
+
+    /// The lock, if this end was not closed; `close` leaves under it, so that nobody goes on in a place given up.
+    fn open_local(&self) -> Result<MutexGuard<'_, Local>, Error> {
+        let local = self.local();
+        if self.closed.load(Relaxed) {
+            return Err(Error::new(Status::Closed, "this end was closed here; open the port again"));
+        }
+        Ok(local)
+    }
+
+    fn local(&self) -> MutexGuard<'_, Local> {
+        // A panic under the lock leaves plain numbers, which are right at any moment.
+        self.local.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl std::fmt::Debug for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "End({} {} of {})", self.side.word(), self.slot, self.shape())
+    }
+}

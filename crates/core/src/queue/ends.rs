@@ -1,0 +1,211 @@
+//! Joining and leaving a side of a port.
+
+use crossdock_layout::liveness::LivenessTable;
+use crossdock_layout::queue::state::{Phase, State};
+use crossdock_layout::queue::{AtomicU64, Company, EndSlot, HEALING, NAME_BYTES, departure};
+use crossdock_layout::{MemberId, Status};
+use crossdock_os::clock;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+use super::ring::{Pattern, Ring, Side};
+use super::trouble::{Error, corrupt};
+
+/// A place at a port, just taken.
+pub(super) struct Joined {
+    pub slot: u8,
+    /// Where this end begins: a single producer's next position, a cursor consumer's first.
+    pub next: u64,
+}
+
+impl Ring {
+    /// Takes a place at `side`; the caller then calls the other side, which may wait for company.
+    pub(super) fn join(
+        &self,
+        side: Side,
+        me: MemberId,
+        name: &str,
+        alive: &LivenessTable,
+    ) -> Result<Joined, Error> {
+        for (index, slot) in self.slots(side).iter().enumerate() {
+            let owner = slot.tenure.owner.load(Acquire);
+            if owner != 0 && (!is_gone(owner, alive) || !self.heal(side, index as u8, me, alive)) {
+                continue;
+            }
+            // This is the claim. Whoever dies in any later line is found by the word, and healed.
+            if slot.tenure.owner.compare_exchange(0, me.0, AcqRel, Relaxed).is_err() {
+                continue;
+            }
+            crate::fault_point!("queue.join.claimed");
+            let joined = self.settle_in(side, index as u8, slot, me, name);
+            if joined.is_err() {
+                slot.tenure.owner.store(0, Release);
+            }
+            return joined;
+        }
+        Err(Error::new(
+            Status::Busy,
+            format!(
+                "its {} {} taken by {}; wait for it to leave, or use a pattern with more {}s",
+                side.word(),
+                if self.shape.pattern.places(side) == 1 { "end is" } else { "ends are all" },
+                self.who_is_at(side, alive),
+                side.word(),
+            ),
+        ))
+    }
+
+    fn settle_in(
+        &self,
+        side: Side,
+        index: u8,
+        slot: &EndSlot,
+        me: MemberId,
+        name: &str,
+    ) -> Result<Joined, Error> {
+        let (tenure, account) = (&slot.tenure, &slot.account);
+        tenure.member.store(me.0, Relaxed);
+        store_name(&tenure.name, name);
+        tenure.armed.store(0, Relaxed);
+        account.waiting.store(0, Relaxed);
+        account.tenancy.fetch_add(1, Relaxed);
+        account.last_seen.store(clock::coarse_ns(), Relaxed);
+        crate::fault_point!("queue.join.named");
+        if side == Side::Consumer && self.shape.pattern == Pattern::FanOut {
+            // Before `head` is read below: what is published from now on is for us, or at most a lap behind it.
+            self.header().ledger.audience.fetch_or(1 << index, SeqCst);
+        }
+        let head = self.header().sending.head.load(SeqCst);
+        let next = match side {
+            Side::Producer if !self.shape.pattern.many_produce() => self.first_unsent(head)?,
+            Side::Producer => head,
+            Side::Consumer => head.saturating_sub(self.capacity()),
+        };
+        if side == Side::Consumer && self.shape.pattern == Pattern::OneToOne {
+            self.count_redelivered(next, account.cursor.load(Relaxed).min(head));
+        }
+        let company = self.company(side);
+        company.departed.store(departure::NONE, Release);
+        tenure.here.store(1, Release);
+        crate::fault_point!("queue.join.here");
+        company.joined.fetch_add(1, AcqRel);
+        Ok(Joined { slot: index, next })
+    }
+
+    /// A single producer's next position. Its predecessor may have died between publishing and storing `head`.
+    fn first_unsent(&self, head: u64) -> Result<u64, Error> {
+        for position in (0..=self.capacity()).map(|step| head.wrapping_add(step)) {
+            let (state, lap) = (State(self.cell(position).state.load(Acquire)), self.lap(position));
+            let used = state.lap() > lap || (state.lap() == lap && state.phase() != Some(Phase::Free));
+            if !used {
+                self.header().sending.head.store(position, Release);
+                return Ok(position);
+            }
+        }
+        Err(corrupt("its head lies more than a lap behind its cells"))
+    }
+
+    /// How many messages the last consumer had received and not released.
+    fn count_redelivered(&self, from: u64, to: u64) {
+        let again = |position: &u64| {
+            State(self.cell(*position).state.load(Relaxed)) == State::ready(self.lap(*position))
+        };
+        let count = (from..to).take(self.capacity() as usize).filter(again).count();
+        self.header().ledger.redelivered.fetch_add(count as u64, Relaxed);
+    }
+
+    /// Leaves in order. The caller then calls both sides.
+    pub(super) fn leave(&self, side: Side, index: u8, me: MemberId) {
+        let slot = &self.slots(side)[index as usize];
+        if slot.tenure.owner.compare_exchange(me.0, HEALING | me.0, AcqRel, Relaxed).is_err() {
+            return; // declared dead and healed, or overwritten: no longer ours to give up
+        }
+        crate::fault_point!("queue.leave.claimed");
+        self.settle(side, index);
+        self.record_departure(side, slot, departure::LEFT);
+        crate::fault_point!("queue.leave.settled");
+        slot.tenure.here.store(0, Relaxed);
+        slot.tenure.owner.store(0, Release);
+    }
+
+    /// Notes how an end's owner went; a death outweighs leaving in order until somebody comes to that side again.
+    pub(super) fn record_departure(&self, side: Side, slot: &EndSlot, how: u32) {
+        if slot.tenure.here.load(Acquire) == 0 {
+            return; // never quite came, or is recorded already
+        }
+        let company = self.company(side);
+        if how >= company.departed.load(Acquire) {
+            company.last_member.store(slot.tenure.member.load(Relaxed), Relaxed);
+            company.last_seen.store(slot.account.last_seen.load(Relaxed), Relaxed);
+            for (to, from) in company.last_name.iter().zip(&slot.tenure.name) {
+                to.store(from.load(Relaxed), Relaxed);
+            }
+        }
+        company.departed.fetch_max(how, AcqRel);
+    }
+
+    pub(super) fn company(&self, side: Side) -> &Company {
+        &self.header().company[side as usize]
+    }
+
+    /// How many living members are at a side.
+    pub(super) fn living(&self, side: Side, alive: &LivenessTable) -> usize {
+        let lives = |slot: &&EndSlot| {
+            let owner = slot.tenure.owner.load(Acquire);
+            owner != 0 && owner & HEALING == 0 && !is_gone(owner, alive)
+        };
+        self.slots(side).iter().filter(lives).count()
+    }
+
+    /// Who is at a side, for messages to people: up to three of them, with when they were last seen.
+    pub(super) fn who_is_at(&self, side: Side, alive: &LivenessTable) -> String {
+        let all: Vec<_> = self
+            .slots(side)
+            .iter()
+            .filter(|slot| slot.tenure.owner.load(Acquire) != 0)
+            .map(|slot| {
+                let member = MemberId(slot.tenure.member.load(Relaxed));
+                let dead = if alive.is_alive(member) { "" } else { ", dead" };
+                let seen = account_of(&slot.tenure.name, member, slot.account.last_seen.load(Relaxed));
+                format!("{seen}{dead}")
+            })
+            .collect();
+        match all.len() {
+            0 if self.company(side).joined.load(Relaxed) == 0 => format!("no {} (none has come yet)", side.word()),
+            0 => format!("no {} (the last was {})", side.word(), self.who_left(side)),
+            1..=3 => all.join("; "),
+            more => format!("{}; and {} more", all[..3].join("; "), more - 3),
+        }
+    }
+
+    /// Who left a side last, for messages to people.
+    pub(super) fn who_left(&self, side: Side) -> String {
+        let company = self.company(side);
+        let member = MemberId(company.last_member.load(Relaxed));
+        account_of(&company.last_name, member, company.last_seen.load(Relaxed))
+    }
+}
+
+/// Is the member that this owner word names dead?
+pub(super) fn is_gone(owner: u64, alive: &LivenessTable) -> bool {
+    !alive.is_alive(MemberId(owner & !HEALING))
+}
+
+fn store_name(words: &[AtomicU64; NAME_BYTES / 8], name: &str) {
+    let mut bytes = [0; NAME_BYTES];
+    let length = name.len().min(NAME_BYTES);
+    bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
+    for (word, bytes) in words.iter().zip(bytes.chunks_exact(8)) {
+        word.store(u64::from_le_bytes(bytes.try_into().expect("chunks of eight")), Relaxed);
+    }
+}
+
+/// A task's name as an end keeps it; wild, so that anything but printable ASCII shows as `?`.
+pub(super) fn load_name(words: &[AtomicU64; NAME_BYTES / 8]) -> String {
+    let bytes = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes());
+    bytes.take_while(|&b| b != 0).map(|b| if b.is_ascii_graphic() { b as char } else { '?' }).collect()
+}
+
+fn account_of(name: &[AtomicU64; NAME_BYTES / 8], member: MemberId, last_seen: u64) -> String {
+    let ago = clock::now_ns().saturating_sub(last_seen) as f64 / 1e9;
+    format!("task {} ({member}), last seen {ago:.1} s ago", load_name(name))
+}

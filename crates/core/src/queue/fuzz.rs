@@ -1,0 +1,1 @@
+pub fn fuzz_entry(_data: &[u8]) {}

@@ -1,0 +1,130 @@
+//! What is done for the dead, by whoever meets them.
+//!
+//! One healer at a time works on an end: it puts its own id with the bit `HEALING` into the owner word. If it dies too,
+//! the next one takes over and does everything again; each step is a compare-and-swap that is right once and nothing
+//! the second time. The end is free for others only after the last step.
+
+use crossdock_layout::MemberId;
+use crossdock_layout::liveness::LivenessTable;
+use crossdock_layout::queue::state::{Phase, State};
+use crossdock_layout::queue::{HEALING, departure};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+use super::ends::is_gone;
+use super::ring::{Pattern, Ring, Side};
+
+impl Ring {
+    /// Heals every end whose owner is dead. `true` if there was one: both sides are then to be called, and whoever waits
+    /// looks again.
+    pub(super) fn look_after_all(&self, me: MemberId, alive: &LivenessTable) -> bool {
+        let mut healed = false;
+        for side in [Side::Producer, Side::Consumer] {
+            for (index, slot) in self.slots(side).iter().enumerate() {
+                let owner = slot.tenure.owner.load(Acquire);
+                if owner != 0 && is_gone(owner, alive) {
+                    healed |= self.heal(side, index as u8, me, alive);
+                }
+            }
+        }
+        healed
+    }
+
+    /// Fan-out's producer, waiting for the cell of `next`: a consumer that was healed between our look at the audience
+    /// and our publishing has left a bit that nobody clears any more. `true` if there was such a bit.
+    pub(super) fn look_after_strays(&self, next: u64, me: MemberId, alive: &LivenessTable) -> bool {
+        let cell = self.cell(next);
+        if self.shape.pattern != Pattern::FanOut || State(cell.state.load(Acquire)).phase() != Some(Phase::Ready) {
+            return false;
+        }
+        let pending = cell.pending.load(Acquire);
+        let mut healed = pending == 0 && self.set_free(cell, State(cell.state.load(Acquire)));
+        for (index, slot) in self.slots(Side::Consumer).iter().enumerate() {
+            if pending & 1 << index != 0 && slot.tenure.owner.load(Acquire) == 0 {
+                healed |= self.heal(Side::Consumer, index as u8, me, alive);
+            }
+        }
+        healed
+    }
+
+    /// Finishes or undoes what an end's dead owner left, and frees the end. `true` if it is free now.
+    pub(super) fn heal(&self, side: Side, index: u8, me: MemberId, alive: &LivenessTable) -> bool {
+        let slot = &self.slots(side)[index as usize];
+        let owner = slot.tenure.owner.load(Acquire);
+        if owner != 0 && !is_gone(owner, alive) {
+            return false;
+        }
+        if slot.tenure.owner.compare_exchange(owner, HEALING | me.0, AcqRel, Relaxed).is_err() {
+            return false; // somebody else was faster
+        }
+        crate::fault_point!("queue.heal.locked");
+        self.settle(side, index);
+        crate::fault_point!("queue.heal.settled");
+        self.record_departure(side, slot, departure::DIED);
+        slot.tenure.here.store(0, Release);
+        slot.tenure.armed.store(0, Relaxed);
+        slot.account.waiting.store(0, Relaxed);
+        crate::fault_point!("queue.heal.recorded");
+        slot.tenure.owner.store(0, Release);
+        true
+    }
+
+    /// Brings the cells that an end has a hand in to where others can go on. Also the last act of one who leaves.
+    pub(super) fn settle(&self, side: Side, index: u8) {
+        match (side, self.shape.pattern) {
+            (Side::Producer, _) => self.void_claimed(index),
+            // Stays ready; the successor starts a lap back and finds it.
+            (Side::Consumer, Pattern::OneToOne) => {}
+            (Side::Consumer, Pattern::FanOut) => self.clear_shares(index),
+            (Side::Consumer, Pattern::FanIn | Pattern::WorkQueue) => self.give_back_taken(index),
+        }
+    }
+
+    /// A message that its producer had not finished is void: its cell goes on to the next lap, and consumers pass it.
+    fn void_claimed(&self, index: u8) {
+        for cell in self.cells() {
+            let seen = State(cell.state.load(Acquire));
+            if seen.phase() == Some(Phase::Claimed) && seen.end() == index {
+                let void = State::free(seen.lap() + 1, false);
+                if cell.state.compare_exchange(seen.0, void.0, AcqRel, Relaxed).is_ok() {
+                    self.header().ledger.voided.fetch_add(1, Relaxed);
+                }
+                crate::fault_point!("queue.heal.half");
+            }
+        }
+    }
+
+    /// A message that a sharing consumer had not released is ready again, for its successor or another one.
+    fn give_back_taken(&self, index: u8) {
+        for cell in self.cells() {
+            let seen = State(cell.state.load(Acquire));
+            if seen.phase() == Some(Phase::Taken) && seen.end() == index {
+                if cell.state.compare_exchange(seen.0, State::ready(seen.lap()).0, AcqRel, Relaxed).is_ok() {
+                    self.header().ledger.redelivered.fetch_add(1, Relaxed);
+                }
+                crate::fault_point!("queue.heal.half");
+            }
+        }
+        // After the cells, and also when none was found: a healer before us may have died in between.
+        self.header().taking.returned.fetch_add(1, SeqCst);
+    }
+
+    /// A fan-out's consumer is gone: no message is for it any more, and those that were for it alone are done with.
+    fn clear_shares(&self, index: u8) {
+        let own = 1 << index;
+        self.header().ledger.audience.fetch_and(!own, SeqCst);
+        for cell in self.cells() {
+            let seen = State(cell.state.load(Acquire));
+            if seen.phase() != Some(Phase::Ready) {
+                continue;
+            }
+            let pending = cell.pending.load(Acquire);
+            // With our bit set the cell cannot have gone on meanwhile. With nothing pending, whoever cleared the last bit
+            // died before it freed the cell; if it did not die, one of the two compare-and-swaps does nothing.
+            let rest = if pending & own != 0 { cell.pending.fetch_and(!own, AcqRel) & !own } else { pending };
+            crate::fault_point!("queue.heal.half");
+            if rest == 0 {
+                self.set_free(cell, seen);
+            }
+        }
+    }
+}

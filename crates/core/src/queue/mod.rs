@@ -1,0 +1,47 @@
+//! The queue behind ports: a ring of cells, an end table, two words to sleep on. `docs/memory-format-ports.md` has the
+//! pictures; `crossdock_layout::queue` says field by field who writes and who reads.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `trouble` | what can go wrong, and a try that says "not yet" |
+//! | `ring` | the process-local view of a port's segment, formatted and checked |
+//! | `parcel` | what a cell carries, copied in and out |
+//! | `signal` | the words to sleep on, and why no wake is lost |
+//! | `produce`, `consume`, `release`, `reclaim` | the moves of a message |
+//! | `ends`, `heal` | joining, leaving, and what is done for the dead |
+//! | `wait`, `spin` | waiting: spin while it pays, then sleep |
+//! | `end` | one end of a port, for the client library |
+//! | `report` | counters and standings, for those who only look |
+//!
+//! **Why a death at any instruction loses nothing.** Each change of a cell is one store or one compare-and-swap of its
+//! state word, and the word names the end that is at work on the cell. Each end is claimed by one compare-and-swap of
+//! its owner word, which names the member. So whoever meets a half-done change finds its author, asks the liveness
+//! table, and finishes or undoes the change; each such step may itself be cut off and done again.
+
+mod consume;
+mod end;
+mod ends;
+mod fuzz;
+mod heal;
+mod parcel;
+mod produce;
+mod reclaim;
+mod release;
+mod report;
+mod ring;
+mod signal;
+mod spin;
+mod trouble;
+mod wait;
+
+pub use end::{End, Hooks};
+pub use fuzz::fuzz_entry;
+pub use parcel::{INLINE_MAX, Parcel};
+pub use report::{EndReport, Report, Totals};
+pub use ring::{Pattern, Ring, Shape, Side};
+
+pub use spin::Waiting;
+pub use trouble::Try;
+
+/// Every place in this module where a checked build can be made to die; the kill matrix goes through all of them.
+pub const FAULT_POINTS: &[&str] = &[];

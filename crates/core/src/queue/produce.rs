@@ -1,0 +1,114 @@
+//! A message goes in.
+
+use crossdock_layout::Status;
+use crossdock_layout::queue::state::{Phase, State};
+use crossdock_layout::queue::{Cell, RETAINED, fence};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+use super::parcel::Parcel;
+use super::ring::{Pattern, Ring};
+use super::trouble::{Error, Try, corrupt};
+
+impl Ring {
+    /// Puts a message into the next free cell and publishes it; the caller then calls the consumers. `next` is a single
+    /// producer's own position. Returns the message's position.
+    pub(super) fn try_send(&self, next: &mut u64, end: u8, parcel: &Parcel) -> Try<u64> {
+        if self.shape.pattern.many_produce() {
+            return self.try_send_among_many(end, parcel);
+        }
+        let position = *next;
+        let (cell, lap) = (self.cell(position), self.lap(position));
+        match self.room(cell, lap)? {
+            Room::Free(_) => {}
+            Room::Full => return Ok(None),
+            Room::Past => return Err(corrupt(format_args!("message {position} was sent by somebody else"))),
+        }
+        // No compare-and-swap: nobody else writes a free cell. A death from here to the publishing store leaves a
+        // claimed cell with our end's number in it, which the next producer's heal makes free.
+        cell.state.store(State::claimed(lap, end).0, Relaxed);
+        fence(Release);
+        crate::fault_point!("queue.send.claimed");
+        parcel.store(cell);
+        if self.shape.pattern == Pattern::FanOut {
+            let audience = self.header().ledger.audience.load(SeqCst) & !RETAINED;
+            cell.pending.store(if audience == 0 { RETAINED } else { audience }, Relaxed);
+        }
+        crate::fault_point!("queue.send.filled");
+        cell.state.store(State::ready(lap).0, Release);
+        crate::fault_point!("queue.send.ready");
+        *next = position.wrapping_add(1);
+        self.header().sending.head.store(*next, Release);
+        crate::fault_point!("queue.send.counted");
+        Ok(Some(position))
+    }
+
+    /// As above with other producers about: a cell is claimed by compare-and-swap, which says who died in it if one does.
+    fn try_send_among_many(&self, end: u8, parcel: &Parcel) -> Try<u64> {
+        // A round fails when another producer was first or took the cell's credit, so this is not a wait. It is bounded
+        // all the same: after the last round the caller's wait goes on, with its deadline.
+        for _ in 0..64 {
+            let Some((position, free)) = self.free_position()? else { return Ok(None) };
+            let (cell, lap) = (self.cell(position), self.lap(position));
+            let claimed = State::claimed(lap, end);
+            if cell.state.compare_exchange(free.0, claimed.0, AcqRel, Relaxed).is_err() {
+                continue;
+            }
+            fence(Release);
+            crate::fault_point!("queue.send.claimed");
+            self.advance(position);
+            parcel.store(cell);
+            crate::fault_point!("queue.send.filled");
+            if cell.state.compare_exchange(claimed.0, State::ready(lap).0, Release, Relaxed).is_err() {
+                // Only a heal does that: the node daemon holds this member for dead.
+                return Err(Error::new(
+                    Status::Disconnected,
+                    "this member was declared dead while it was sending; connect again",
+                ));
+            }
+            crate::fault_point!("queue.send.ready");
+            return Ok(Some(position));
+        }
+        Ok(None)
+    }
+
+    /// Many producers: the first position that is still free, and its cell's state. `None`: the ring is full.
+    pub(super) fn free_position(&self) -> Try<(u64, State)> {
+        let head = &self.header().sending.head;
+        for _ in 0..4 * self.capacity() + 64 {
+            let position = head.load(Acquire);
+            match self.room(self.cell(position), self.lap(position))? {
+                Room::Free(state) => return Ok(Some((position, state))),
+                Room::Full => return Ok(None),
+                Room::Past => self.advance(position),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Helps the shared head past a position that was seen claimed.
+    fn advance(&self, position: u64) {
+        let _ = self.header().sending.head.compare_exchange(position, position.wrapping_add(1), AcqRel, Relaxed);
+    }
+
+    /// How a cell stands to a producer that wants it for `lap`.
+    pub(super) fn room(&self, cell: &Cell, lap: u64) -> Result<Room, Error> {
+        let seen = State(cell.state.load(Acquire));
+        match seen.phase() {
+            Some(Phase::Free) if seen.lap() == lap => Ok(Room::Free(seen)),
+            Some(Phase::Claimed | Phase::Ready | Phase::Taken) if seen.lap() + 1 == lap => Ok(Room::Full),
+            Some(_) if seen.lap() >= lap => Ok(Room::Past),
+            _ => Err(corrupt(format_args!("a cell's state is {:#x} where lap {lap} was due", seen.0))),
+        }
+    }
+}
+
+/// How a cell stands to a producer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Room {
+    /// Free, with this state.
+    Free(State),
+    /// The message of the lap before is still there.
+    Full,
+    /// This lap's message is in it already.
+    Past,
+}

@@ -1,0 +1,68 @@
+//! Credits: handles whose messages were released come back to the producers, each once, oldest first.
+
+use crossdock_layout::Handle;
+use crossdock_layout::queue::fence;
+use crossdock_layout::queue::state::{Phase, State};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use super::produce::Room;
+use super::ring::Ring;
+use super::trouble::{Try, corrupt};
+
+impl Ring {
+    /// Once a cell is free for the next message: the oldest handle that nobody reads any more, if there is one.
+    ///
+    /// A producer that dies after it took a credit loses the buffer, as it would any that it holds; the heap's owner
+    /// sees to that. A send into a cell whose credit nobody took forgets it.
+    pub(super) fn try_reclaim(&self, next: u64) -> Try<Option<Handle>> {
+        let head = if self.shape.pattern.many_produce() {
+            match self.free_position()? {
+                Some((position, _)) => position,
+                None => return Ok(None),
+            }
+        } else {
+            match self.room(self.cell(next), self.lap(next))? {
+                Room::Free(_) => next,
+                Room::Full => return Ok(None),
+                Room::Past => return Err(corrupt(format_args!("message {next} was sent by somebody else"))),
+            }
+        };
+        Ok(Some(self.take_credit(head)))
+    }
+
+    fn take_credit(&self, head: u64) -> Option<Handle> {
+        let hint = &self.header().sending.credit;
+        let oldest = head.saturating_sub(self.capacity());
+        let from = Some(hint.load(Relaxed)).filter(|from| (oldest..=head).contains(from)).unwrap_or(oldest);
+        let mut settled = from;
+        let mut found = None;
+        for position in from..head {
+            let (cell, lap) = (self.cell(position), self.lap(position));
+            let seen = State(cell.state.load(Acquire));
+            if seen.lap() <= lap {
+                continue; // not released yet: its credit is still to come
+            }
+            if seen.phase() == Some(Phase::Free) && seen.has_credit() && seen.lap() == lap + 1 {
+                let handle = Handle { segment: cell.handle[0].load(Relaxed), offset: cell.handle[1].load(Relaxed) };
+                // The handle belongs to `seen` only if the state has not changed when it has been read.
+                fence(Acquire);
+                let taken = State::free(seen.lap(), false);
+                if cell.state.compare_exchange(seen.0, taken.0, AcqRel, Relaxed).is_ok() {
+                    crate::fault_point!("queue.reclaim.taken");
+                    found = Some(handle);
+                }
+            }
+            if settled == position {
+                settled += 1;
+            }
+            if found.is_some() {
+                break;
+            }
+        }
+        if settled != from {
+            // A hint: it may fall back when producers race, which costs a few looks.
+            hint.store(settled, Relaxed);
+        }
+        found
+    }
+}

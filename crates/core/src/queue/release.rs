@@ -1,0 +1,57 @@
+//! A message's cell goes back to the producers, in any order.
+
+use crossdock_layout::Status;
+use crossdock_layout::queue::Cell;
+use crossdock_layout::queue::state::State;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use super::ring::{Pattern, Ring};
+use super::trouble::Error;
+
+impl Ring {
+    /// Releases the message at `position`, which this end has received; the caller then calls the producers. `next` is
+    /// the cursor of a consumer that does not share. `true`: its cell is free (a fan-out's only after the last consumer).
+    pub(super) fn release(&self, position: u64, next: u64, end: u8) -> Result<bool, Error> {
+        let (cell, lap) = (self.cell(position), self.lap(position));
+        let seen = State(cell.state.load(Acquire));
+        let freed = match self.shape.pattern {
+            Pattern::OneToOne => position < next && seen == State::ready(lap) && self.set_free(cell, seen),
+            Pattern::FanIn | Pattern::WorkQueue => seen == State::taken(lap, end) && self.set_free(cell, seen),
+            Pattern::FanOut => {
+                let own = 1 << end;
+                let mine = position < next && seen == State::ready(lap) && cell.pending.load(Acquire) & own != 0;
+                // Who clears the last bit frees the cell. One that dies in between leaves a ready cell with nothing
+                // pending, which no publishing ever makes, so the heal of its end knows what to do.
+                let before = if mine { cell.pending.fetch_and(!own, AcqRel) } else { 0 };
+                if before & own == 0 {
+                    return Err(not_yours(position));
+                }
+                crate::fault_point!("queue.release.share");
+                if before != own {
+                    return Ok(false);
+                }
+                self.set_free(cell, seen);
+                true
+            }
+        };
+        if !freed {
+            return Err(not_yours(position));
+        }
+        crate::fault_point!("queue.release.freed");
+        Ok(true)
+    }
+
+    /// Makes a cell free for the next lap if its state is still `seen`; its handle, if any, is then a credit.
+    pub(super) fn set_free(&self, cell: &Cell, seen: State) -> bool {
+        let credit = cell.handle[0].load(Relaxed) != 0;
+        cell.state.compare_exchange(seen.0, State::free(seen.lap() + 1, credit).0, AcqRel, Relaxed).is_ok()
+    }
+}
+
+#[cold]
+fn not_yours(position: u64) -> Error {
+    Error::new(
+        Status::Invalid,
+        format!("message {position} was released already, or was never received at this end; release each once"),
+    )
+}

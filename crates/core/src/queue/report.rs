@@ -1,0 +1,128 @@
+//! Counters and standings, for those who only look. Loads alone: works on a read-only mapping.
+
+use crossdock_layout::MemberId;
+use crossdock_layout::liveness::LivenessTable;
+use crossdock_layout::queue::state::{Phase, State};
+use crossdock_layout::queue::{EndSlot, HEALING};
+use crossdock_os::clock;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
+
+use super::ends::load_name;
+use super::ring::{Ring, Shape, Side};
+
+/// Sums over all ends that a port ever had. Wild: members write them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Messages sent.
+    pub sent: u64,
+    /// Messages released.
+    pub released: u64,
+    /// Bytes handed over.
+    pub bytes: u64,
+    /// Bytes copied at an end.
+    pub copied: u64,
+    /// Time that producers waited.
+    pub producer_wait_ns: u64,
+    /// Time that consumers waited.
+    pub consumer_wait_ns: u64,
+    /// Times an end went to sleep.
+    pub sleeps: u64,
+    /// Times an end woke others.
+    pub wakes: u64,
+    /// Messages delivered again.
+    pub redelivered: u64,
+    /// Messages that died with their writer.
+    pub voided: u64,
+    /// Messages in the ring now.
+    pub under_way: u64,
+}
+
+/// One end's standing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EndReport {
+    /// Which side.
+    pub side: Side,
+    /// Who holds it.
+    pub member: MemberId,
+    /// The task's name as the member wrote it, printable.
+    pub task: String,
+    /// Is the member alive?
+    pub alive: bool,
+    /// Messages that went through the slot, former owners' included.
+    pub messages: u64,
+    /// Time waited, former owners' included.
+    pub wait_ns: u64,
+    /// How long ago it last worked.
+    pub last_seen: Duration,
+    /// Does it wait right now?
+    pub waiting: bool,
+}
+
+/// What goes on in a port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// Its shape.
+    pub shape: Shape,
+    /// Its counters.
+    pub totals: Totals,
+    /// Who is at it.
+    pub ends: Vec<EndReport>,
+}
+
+impl Ring {
+    /// Everything that can be seen of a port.
+    pub fn report(&self, alive: &LivenessTable) -> Report {
+        let ends = [Side::Producer, Side::Consumer].into_iter().flat_map(|side| {
+            self.slots(side).iter().filter_map(move |slot| end_report(side, slot, alive))
+        });
+        Report { shape: self.shape(), totals: self.totals(), ends: ends.collect() }
+    }
+
+    /// The counters.
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for side in [Side::Producer, Side::Consumer] {
+            for EndSlot { account, .. } in self.slots(side) {
+                let (messages, waited) = (account.messages.load(Relaxed), account.wait_ns.load(Relaxed));
+                let (count, wait) = match side {
+                    Side::Producer => (&mut totals.sent, &mut totals.producer_wait_ns),
+                    Side::Consumer => (&mut totals.released, &mut totals.consumer_wait_ns),
+                };
+                *count = count.wrapping_add(messages);
+                *wait = wait.wrapping_add(waited);
+                totals.bytes = totals.bytes.wrapping_add(account.bytes.load(Relaxed));
+                totals.copied = totals.copied.wrapping_add(account.copied.load(Relaxed));
+                totals.sleeps = totals.sleeps.wrapping_add(account.sleeps.load(Relaxed).into());
+                totals.wakes = totals.wakes.wrapping_add(account.wakes.load(Relaxed).into());
+            }
+        }
+        let ledger = &self.header().ledger;
+        totals.redelivered = ledger.redelivered.load(Relaxed);
+        totals.voided = ledger.voided.load(Relaxed);
+        let under_way = |cell: &&crossdock_layout::queue::Cell| {
+            matches!(State(cell.state.load(Relaxed)).phase(), Some(Phase::Claimed | Phase::Ready | Phase::Taken))
+        };
+        totals.under_way = self.cells().iter().filter(under_way).count() as u64;
+        totals
+    }
+}
+
+fn end_report(side: Side, slot: &EndSlot, alive: &LivenessTable) -> Option<EndReport> {
+    let owner = slot.tenure.owner.load(Acquire);
+    if owner == 0 {
+        return None;
+    }
+    let member =
+        if owner & HEALING == 0 { MemberId(owner) } else { MemberId(slot.tenure.member.load(Relaxed)) };
+    Some(EndReport {
+        side,
+        member,
+        task: load_name(&slot.tenure.name),
+        alive: alive.is_alive(member),
+        messages: slot.account.messages.load(Relaxed),
+        wait_ns: slot.account.wait_ns.load(Relaxed),
+        last_seen: Duration::from_nanos(clock::now_ns().saturating_sub(slot.account.last_seen.load(Relaxed))),
+        waiting: slot.account.waiting.load(Relaxed) != 0,
+    })
+}

@@ -1,0 +1,325 @@
+//! The process-local view of a port's segment.
+//!
+//! Shape and addresses are checked once, when it is opened, and kept here; what the header says later is not asked.
+
+use crossdock_layout::queue::{
+    CELLS_AT, Cell, END_SLOTS, ENDS_AT, EndSlot, MAX_CAPACITY, MAX_CONSUMERS, MAX_PRODUCERS, PORT_FINGERPRINT,
+    PORT_MAGIC, PORT_READY, PortHeader, Signal, port_size,
+};
+use crossdock_layout::liveness::LivenessTable;
+use crossdock_layout::{LAYOUT_VERSION, MemberId, Status};
+use crossdock_os::{Deadline, Mapping};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::Duration;
+
+use super::trouble::{Error, corrupt};
+
+/// Who may send, and who gets what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Pattern {
+    /// One producer, one consumer.
+    OneToOne = 0,
+    /// One producer, each consumer sees each message.
+    FanOut = 1,
+    /// Many producers, one consumer.
+    FanIn = 2,
+    /// Many producers, each message goes to one of many consumers.
+    WorkQueue = 3,
+}
+
+impl Pattern {
+    /// The pattern of a number.
+    pub fn from_number(number: u32) -> Option<Self> {
+        [Self::OneToOne, Self::FanOut, Self::FanIn, Self::WorkQueue].get(number as usize).copied()
+    }
+
+    /// As people write it.
+    pub fn word(self) -> &'static str {
+        ["one-to-one", "fan-out", "fan-in", "work queue"][self as usize]
+    }
+
+    /// Do several producers share the sending side?
+    pub(super) fn many_produce(self) -> bool {
+        matches!(self, Self::FanIn | Self::WorkQueue)
+    }
+
+    /// Ends that a side has.
+    pub fn places(self, side: Side) -> usize {
+        match (side, self) {
+            (Side::Producer, Self::FanIn | Self::WorkQueue) => MAX_PRODUCERS,
+            (Side::Consumer, Self::FanOut | Self::WorkQueue) => MAX_CONSUMERS,
+            _ => 1,
+        }
+    }
+}
+
+/// The two sides of a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// Sends.
+    Producer = 0,
+    /// Receives.
+    Consumer = 1,
+}
+
+impl Side {
+    /// The opposite one.
+    pub fn other(self) -> Self {
+        if self == Self::Producer { Self::Consumer } else { Self::Producer }
+    }
+
+    /// As people write it.
+    pub fn word(self) -> &'static str {
+        ["producer", "consumer"][self as usize]
+    }
+}
+
+/// What all who open a port must agree on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Who may send, and who gets what.
+    pub pattern: Pattern,
+    /// Cells, a power of two.
+    pub capacity: u32,
+}
+
+impl Shape {
+    /// Is the capacity one that a port can have?
+    pub fn check(self) -> Result<(), Error> {
+        if self.capacity.is_power_of_two() && self.capacity <= MAX_CAPACITY {
+            return Ok(());
+        }
+        Err(Error::new(
+            Status::Invalid,
+            format!("a capacity of {} is not a power of two from 1 to {MAX_CAPACITY}", self.capacity),
+        ))
+    }
+
+    /// Bytes of the segment.
+    pub fn size(self) -> u64 {
+        port_size(self.capacity)
+    }
+}
+
+impl std::fmt::Display for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} with {} cells", self.pattern.word(), self.capacity)
+    }
+}
+
+enum Memory {
+    Mapped(Mapping),
+    #[cfg(loom)]
+    Boxed(Box<PortHeader>, Box<[EndSlot]>, Box<[Cell]>),
+}
+
+/// A port's segment, open in this process, checked.
+pub struct Ring {
+    header: NonNull<PortHeader>,
+    slots: NonNull<EndSlot>,
+    cells: NonNull<Cell>,
+    pub(super) shape: Shape,
+    mask: u64,
+    shift: u32,
+    #[allow(dead_code, reason = "owns the memory that the pointers point into")]
+    memory: Memory,
+}
+
+// SAFETY: the pointers lead into `memory`, which moves along and stays until drop; everything behind them is atomics.
+unsafe impl Send for Ring {}
+// SAFETY: as for Send: all shared state is atomics.
+unsafe impl Sync for Ring {}
+
+impl Ring {
+    /// Opens a port's segment: formats it if nobody did, else waits for who does, and checks that it has this shape.
+    ///
+    /// # Errors
+    /// `INVALID` (bad capacity, or another shape: prints both), `CORRUPT`, `INCOMPATIBLE`, `TIMED_OUT`.
+    pub fn open(
+        memory: Mapping,
+        shape: Shape,
+        me: MemberId,
+        alive: &LivenessTable,
+        deadline: Deadline,
+    ) -> Result<Self, Error> {
+        shape.check()?;
+        let ring = Self::over(memory, shape)?;
+        ring.format(me, alive, deadline)?;
+        let found = ring.read_identity()?;
+        if found != shape {
+            return Err(Error::new(
+                Status::Invalid,
+                format!("it exists as {found}, and was opened here as {shape}; make the options of its tasks agree"),
+            ));
+        }
+        Ok(ring)
+    }
+
+    /// Opens a formatted port's segment of whatever shape, to look only; the mapping may be read-only.
+    ///
+    /// # Errors
+    /// `NOT_YET` (nobody has formatted it), `CORRUPT`, `INCOMPATIBLE`.
+    pub fn inspect(memory: Mapping) -> Result<Self, Error> {
+        let smallest = Shape { pattern: Pattern::OneToOne, capacity: 1 };
+        let ring = Self::over(memory, smallest)?;
+        if ring.header().identity.init.load(Acquire) != PORT_READY {
+            return Err(Error::new(Status::NotYet, "nobody has formatted it yet"));
+        }
+        let found = ring.read_identity()?;
+        let mapping = match ring.memory {
+            Memory::Mapped(mapping) => mapping,
+            #[cfg(loom)]
+            Memory::Boxed(..) => unreachable!("made from a mapping above"),
+        };
+        Self::over(mapping, found)
+    }
+
+    fn over(memory: Mapping, shape: Shape) -> Result<Self, Error> {
+        let at = |offset: u64| memory.at(offset, shape.size() - offset);
+        let (Some(header), Some(slots), Some(cells)) = (at(0), at(ENDS_AT as u64), at(CELLS_AT as u64)) else {
+            return Err(Error::new(
+                Status::Invalid,
+                format!(
+                    "it has {} bytes, where {shape} takes {}; make the options of its tasks agree",
+                    memory.length(),
+                    shape.size()
+                ),
+            ));
+        };
+        Ok(Self {
+            header: header.cast(),
+            slots: slots.cast(),
+            cells: cells.cast(),
+            shape,
+            mask: u64::from(shape.capacity) - 1,
+            shift: shape.capacity.trailing_zeros(),
+            memory: Memory::Mapped(memory),
+        })
+    }
+
+    /// Makes fresh memory a port, once among all who open it at the same time, whoever of them dies.
+    fn format(&self, me: MemberId, alive: &LivenessTable, deadline: Deadline) -> Result<(), Error> {
+        let identity = &self.header().identity;
+        loop {
+            let seen = identity.init.load(Acquire);
+            if seen == PORT_READY {
+                return Ok(());
+            }
+            let nobody_at_it = seen == 0 || !alive.is_alive(MemberId(seen));
+            if nobody_at_it && identity.init.compare_exchange(seen, me.0, AcqRel, Acquire).is_ok() {
+                crate::fault_point!("queue.format.claimed");
+                identity.magic.store(PORT_MAGIC, Relaxed);
+                identity.version.store(LAYOUT_VERSION, Relaxed);
+                crate::fault_point!("queue.format.half");
+                identity.fingerprint.store(PORT_FINGERPRINT, Relaxed);
+                identity.pattern.store(self.shape.pattern as u32, Relaxed);
+                identity.capacity.store(self.shape.capacity, Relaxed);
+                // Ends and cells are right as fresh zeros: nobody touches them before the port is ready.
+                identity.init.store(PORT_READY, Release);
+                crate::fault_point!("queue.format.done");
+                return Ok(());
+            }
+            if deadline.passed() && !nobody_at_it {
+                return Err(Error::new(
+                    Status::TimedOut,
+                    format!("{} has been formatting it and lives; is it stopped?", MemberId(seen)),
+                ));
+            }
+            std::thread::sleep(Duration::from_micros(200).min(deadline.left()));
+        }
+    }
+
+    fn read_identity(&self) -> Result<Shape, Error> {
+        let identity = &self.header().identity;
+        if identity.magic.load(Relaxed) != PORT_MAGIC {
+            return Err(corrupt("its first word is not that of a port"));
+        }
+        let (version, fingerprint) = (identity.version.load(Relaxed), identity.fingerprint.load(Relaxed));
+        if (version, fingerprint) != (LAYOUT_VERSION, PORT_FINGERPRINT) {
+            return Err(Error::new(
+                Status::Incompatible,
+                format!(
+                    "it has layout {version}.{fingerprint:x}, this library {LAYOUT_VERSION}.{PORT_FINGERPRINT:x}; \
+                     build all tasks with the same crossdock"
+                ),
+            ));
+        }
+        let pattern = Pattern::from_number(identity.pattern.load(Relaxed));
+        let shape = pattern.map(|pattern| Shape { pattern, capacity: identity.capacity.load(Relaxed) });
+        match shape {
+            Some(shape) if shape.check().is_ok() => Ok(shape),
+            _ => Err(corrupt("its header has a pattern or capacity that no port has")),
+        }
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    pub(super) fn header(&self) -> &PortHeader {
+        // SAFETY: checked to lie within `memory` and aligned (mappings begin at pages); all fields are atomics.
+        unsafe { self.header.as_ref() }
+    }
+
+    pub(super) fn slots(&self, side: Side) -> &[EndSlot] {
+        // SAFETY: the table of END_SLOTS slots was checked to lie within `memory`; all fields are atomics.
+        let all = unsafe { std::slice::from_raw_parts(self.slots.as_ptr(), END_SLOTS) };
+        let side_at = side as usize * MAX_PRODUCERS;
+        &all[side_at..side_at + self.shape.pattern.places(side)]
+    }
+
+    pub(super) fn cells(&self) -> &[Cell] {
+        // SAFETY: `capacity` cells were checked to lie within `memory`; all fields are atomics.
+        unsafe { std::slice::from_raw_parts(self.cells.as_ptr(), self.shape.capacity as usize) }
+    }
+
+    pub(super) fn cell(&self, position: u64) -> &Cell {
+        // SAFETY: the mask keeps the index below `capacity`; as for `cells`.
+        unsafe { &*self.cells.as_ptr().add((position & self.mask) as usize) }
+    }
+
+    /// The lap of a position; 52 bits, as in a state word.
+    pub(super) fn lap(&self, position: u64) -> u64 {
+        (position >> self.shift) & (u64::MAX >> 12)
+    }
+
+    pub(super) fn capacity(&self) -> u64 {
+        u64::from(self.shape.capacity)
+    }
+
+    /// The word that members of `side` sleep on.
+    pub(super) fn signal(&self, side: Side) -> &Signal {
+        match side {
+            Side::Producer => &self.header().space,
+            Side::Consumer => &self.header().data,
+        }
+    }
+}
+
+#[cfg(loom)]
+impl Ring {
+    /// Model: a fresh port on loom's atomics.
+    pub fn model(shape: Shape) -> Self {
+        let header = Box::new(super::model::header());
+        let slots: Box<[EndSlot]> = (0..END_SLOTS).map(|_| super::model::slot()).collect();
+        let cells: Box<[Cell]> = (0..shape.capacity).map(|_| super::model::cell()).collect();
+        Self {
+            header: NonNull::from(&*header),
+            slots: NonNull::new(slots.as_ptr().cast_mut()).expect("a box has an address"),
+            cells: NonNull::new(cells.as_ptr().cast_mut()).expect("a box has an address"),
+            shape,
+            mask: u64::from(shape.capacity) - 1,
+            shift: shape.capacity.trailing_zeros(),
+            memory: Memory::Boxed(header, slots, cells),
+        }
+    }
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ring({})", self.shape)
+    }
+}

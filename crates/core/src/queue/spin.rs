@@ -1,0 +1,125 @@
+//! How long to spin before sleeping.
+//!
+//! Spinning pays when the peer answers sooner than a sleep and a wake take, and only if it has a processor to do so. So
+//! the time allowed is learned: a wait that a spin ended raises the score, one that it did not halves it. At a score of
+//! zero only every sixteenth wait probes. The allowance is the cost of a sleep and wake, up to four times that once
+//! spinning has paid again and again.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// How an end waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Waiting {
+    /// Spin while it pays and a processor is to spare, then sleep.
+    #[default]
+    Adaptive,
+    /// Spin until the deadline.
+    Spin,
+    /// Sleep at once.
+    Block,
+}
+
+/// About what one sleep and one wake cost (measured: 4.7 µs each).
+const WAKE_PAIR: Duration = Duration::from_micros(10);
+const BEST: u32 = 32;
+
+/// What one end has learned about spinning.
+#[derive(Debug)]
+pub(super) struct Spinner {
+    score: AtomicU32,
+    waits: AtomicU32,
+    mode: AtomicU32,
+}
+
+impl Spinner {
+    pub fn new() -> Self {
+        Self { score: AtomicU32::new(4), waits: AtomicU32::new(0), mode: AtomicU32::new(Waiting::Adaptive as u32) }
+    }
+
+    pub fn set(&self, waiting: Waiting) {
+        self.mode.store(waiting as u32, Relaxed);
+    }
+
+    /// How long this wait may spin; `None`: for as long as it lasts.
+    pub fn allowance(&self, processors: usize) -> Option<Duration> {
+        let mode = self.mode.load(Relaxed);
+        if mode == Waiting::Spin as u32 {
+            return None;
+        }
+        if mode == Waiting::Block as u32 || processors < 2 {
+            return Some(Duration::ZERO);
+        }
+        let wait = self.waits.fetch_add(1, Relaxed);
+        Some(match self.score.load(Relaxed) {
+            0 if wait % 16 != 0 => Duration::ZERO,
+            0..16 => WAKE_PAIR,
+            16..24 => WAKE_PAIR * 2,
+            _ => WAKE_PAIR * 4,
+        })
+    }
+
+    /// Tells how a spin ended.
+    pub fn learn(&self, paid: bool) {
+        let score = self.score.load(Relaxed);
+        self.score.store(if paid { (score + 1).min(BEST) } else { score / 2 }, Relaxed);
+    }
+}
+
+/// Spins while `going_on` is true and the time is not up; `false` when the time was up. The clock, which costs tens of
+/// loads, is read now and then.
+pub(super) fn spin_while(until: Option<Instant>, mut going_on: impl FnMut() -> bool) -> bool {
+    loop {
+        for _ in 0..64 {
+            if !going_on() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if until.is_none_or(|until| Instant::now() >= until) {
+            return false;
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_processor_never_spins() {
+        assert_eq!(Spinner::new().allowance(1), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn spinning_that_never_pays_is_given_up_but_for_a_probe() {
+        let spinner = Spinner::new();
+        for _ in 0..8 {
+            spinner.allowance(2);
+            spinner.learn(false);
+        }
+        let spun = (0..160).filter(|_| spinner.allowance(2) != Some(Duration::ZERO)).count();
+        assert_eq!(spun, 10);
+    }
+
+    #[test]
+    fn spinning_beyond_a_wake_pair_must_have_paid() {
+        let spinner = Spinner::new();
+        assert_eq!(spinner.allowance(2), Some(WAKE_PAIR));
+        for _ in 0..64 {
+            spinner.learn(true);
+        }
+        assert_eq!(spinner.allowance(2), Some(WAKE_PAIR * 4));
+        spinner.learn(false);
+        assert_eq!(spinner.allowance(2), Some(WAKE_PAIR * 2));
+    }
+
+    #[test]
+    fn a_spin_ends_at_its_time() {
+        let start = Instant::now();
+        assert!(!spin_while(Some(start + Duration::from_millis(2)), || true));
+        assert!(start.elapsed() >= Duration::from_millis(2));
+        assert!(spin_while(None, || false));
+    }
+}

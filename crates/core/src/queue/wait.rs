@@ -1,0 +1,231 @@
+//! Waiting: spin while it pays, then sleep on the port's word and on the word that deaths change.
+//!
+//! Every wait ends by its deadline, by what it waits for, or by the death or leaving of the last one who could bring it.
+
+use crossdock_layout::Status;
+use crossdock_layout::queue::{AtomicU64, SLEEPER, departure};
+use crossdock_layout::queue::state::{Phase, State};
+#[cfg(not(loom))]
+use crossdock_os::futex;
+use crossdock_os::{Deadline, clock, process};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::{Duration, Instant};
+
+use super::end::End;
+use super::ring::{Pattern, Ring, Side};
+use super::signal;
+use super::spin::spin_while;
+use super::trouble::{Error, Try};
+
+impl End {
+    /// Waits until `attempt` succeeds; it was tried once already. `what` is waited for, in words.
+    #[cold]
+    pub(super) fn wait<T>(
+        &self,
+        timeout: Duration,
+        what: &str,
+        attempt: &mut dyn FnMut() -> Try<T>,
+    ) -> Result<T, Error> {
+        self.wait_until(timeout, what, attempt, true)
+    }
+
+    /// As `wait`, but an empty other side is what is waited to change.
+    pub(super) fn wait_for_company(&self, timeout: Duration, attempt: &mut dyn FnMut() -> Try<()>) -> Result<(), Error> {
+        self.wait_until(timeout, "somebody at the other end", attempt, false)
+    }
+
+    fn wait_until<T>(
+        &self,
+        timeout: Duration,
+        what: &str,
+        attempt: &mut dyn FnMut() -> Try<T>,
+        needs_peer: bool,
+    ) -> Result<T, Error> {
+        if timeout.is_zero() {
+            return self.poll(attempt, needs_peer);
+        }
+        let started = Instant::now();
+        let account = self.account();
+        account.waiting.store(1, Relaxed);
+        let ended = self.wait_inner(started, timeout, what, attempt, needs_peer);
+        account.waiting.store(0, Relaxed);
+        let waited = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        account.wait_ns.fetch_add(waited, Relaxed);
+        account.last_seen.store(clock::coarse_ns(), Relaxed);
+        ended
+    }
+
+    fn wait_inner<T>(
+        &self,
+        started: Instant,
+        timeout: Duration,
+        what: &str,
+        attempt: &mut dyn FnMut() -> Try<T>,
+        needs_peer: bool,
+    ) -> Result<T, Error> {
+        if let Some(done) = self.spin(started, timeout, attempt)? {
+            return Ok(done);
+        }
+        let deadline = Deadline::after(timeout.saturating_sub(started.elapsed()));
+        let alive = self.hooks.liveness();
+        let word = self.ring.signal(self.side);
+        loop {
+            // The order matters: the words first, then everything that could have changed them.
+            let epoch = alive.epoch();
+            let expected = signal::announce(word, SLEEPER);
+            crate::fault_point!("queue.wait.announced");
+            if let Some(done) = attempt()? {
+                return Ok(done);
+            }
+            let healed = self.look_after();
+            if needs_peer && let Some(over) = self.over() {
+                // What the last peer did before it went is there to be seen now, if anything is.
+                return attempt()?.ok_or(over);
+            }
+            if deadline.passed() {
+                return attempt()?.ok_or_else(|| self.timed_out(what, timeout));
+            }
+            if !healed {
+                self.account().sleeps.fetch_add(1, Relaxed);
+                self.ring.sleep(self.side, expected, (&alive.epoch, epoch), deadline);
+                if let Some(done) = attempt()? {
+                    return Ok(done);
+                }
+            }
+        }
+    }
+
+    /// A poll that found nothing: is that "not yet", or will it never be?
+    fn poll<T>(&self, attempt: &mut dyn FnMut() -> Try<T>, needs_peer: bool) -> Result<T, Error> {
+        self.look_after();
+        let over = if needs_peer { self.over() } else { None };
+        attempt()?.ok_or_else(|| over.unwrap_or_else(|| Error::new(Status::NotYet, "nothing there yet")))
+    }
+
+    fn spin<T>(&self, started: Instant, timeout: Duration, attempt: &mut dyn FnMut() -> Try<T>) -> Try<T> {
+        let allowance = self.spinner.allowance(process::processors());
+        if allowance.is_some_and(|allowance| allowance.is_zero()) {
+            return Ok(None);
+        }
+        // Spinning for good still looks up a thousand times a second, for deaths.
+        let slice = allowance.unwrap_or(Duration::from_millis(1));
+        loop {
+            let until = Instant::now() + slice.min(timeout.saturating_sub(started.elapsed()));
+            loop {
+                let word = self.watched();
+                let seen = word.load(Relaxed);
+                if let Some(done) = attempt()? {
+                    self.spinner.learn(true);
+                    return Ok(Some(done));
+                }
+                if !spin_while(Some(until), || word.load(Relaxed) == seen) {
+                    break;
+                }
+            }
+            let goes_on = allowance.is_none() && started.elapsed() < timeout;
+            if !goes_on || self.look_after() || self.over().is_some() {
+                self.spinner.learn(false);
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The word whose change may be what is waited for.
+    fn watched(&self) -> &AtomicU64 {
+        let position = match (self.side, self.shape().pattern) {
+            (Side::Producer, Pattern::FanIn | Pattern::WorkQueue) => self.ring.header().sending.head.load(Relaxed),
+            (Side::Consumer, Pattern::FanIn | Pattern::WorkQueue) => self.ring.header().taking.tail.load(Relaxed),
+            _ => self.next(),
+        };
+        &self.ring.cell(position).state
+    }
+
+    /// Heals what the dead left at this port; wakes everybody if there was something. `true`: look again.
+    pub(super) fn look_after(&self) -> bool {
+        let alive = self.hooks.liveness();
+        let mut healed = self.ring.look_after_all(self.me, alive);
+        if self.side == Side::Producer && self.shape().pattern == Pattern::FanOut {
+            healed |= self.ring.look_after_strays(self.next(), self.me, alive);
+        }
+        if healed {
+            self.call(Side::Producer);
+            self.call(Side::Consumer);
+        }
+        healed
+    }
+
+    /// Will nobody bring what this end waits for? Then why.
+    pub(super) fn over(&self) -> Option<Error> {
+        let other = self.side.other();
+        let company = self.ring.company(other);
+        if self.ring.living(other, self.hooks.liveness()) > 0 || company.joined.load(Acquire) == 0 {
+            return None;
+        }
+        if self.side == Side::Consumer && self.ring.others_still_work(self.slot) {
+            return None;
+        }
+        let (word, who) = (other.word(), self.ring.who_left(other));
+        match company.departed.load(Acquire) {
+            departure::LEFT if self.side == Side::Consumer => {
+                Some(Error::new(Status::Closed, format!("all was received, and the last {word} left in order: {who}")))
+            }
+            departure::LEFT => Some(Error::new(
+                Status::Closed,
+                format!("no cell is free, and the last {word} left in order: {who}; wait_peer waits for another one"),
+            )),
+            departure::DIED => Some(Error::new(
+                Status::PeerDied,
+                format!("no {word} is left, one died: {who}; wait_peer waits for its successor"),
+            )),
+            // Somebody heals it at this moment, and calls when it is done.
+            _ => None,
+        }
+    }
+
+    #[cold]
+    fn timed_out(&self, what: &str, timeout: Duration) -> Error {
+        let who = self.ring.who_is_at(self.side.other(), self.hooks.liveness());
+        Error::new(
+            Status::TimedOut,
+            format!("waited {:.3} s for {what} from {}: {who}", timeout.as_secs_f64(), self.side.other().word()),
+        )
+    }
+}
+
+impl Ring {
+    /// Work queue: does another consumer hold a message and is at work? If it dies, the message comes to us. One that
+    /// waits itself is not waited for, or two who hold a message each would wait for each other.
+    fn others_still_work(&self, own: u8) -> bool {
+        if self.shape.pattern != Pattern::WorkQueue {
+            return false;
+        }
+        let slots = self.slots(Side::Consumer);
+        let works = |index: u8| {
+            slots.get(index as usize).is_some_and(|slot| slot.account.waiting.load(Acquire) == 0)
+        };
+        self.cells().iter().any(|cell| {
+            let seen = State(cell.state.load(Acquire));
+            seen.phase() == Some(Phase::Taken) && seen.end() != own && works(seen.end())
+        })
+    }
+
+    fn sleep(
+        &self,
+        side: Side,
+        expected: u32,
+        deaths: (&std::sync::atomic::AtomicU32, u32),
+        deadline: Deadline,
+    ) {
+        #[cfg(not(loom))]
+        futex::wait_either((&self.signal(side).word, expected), deaths, deadline);
+        #[cfg(loom)]
+        let _ = (side, expected, deaths, deadline);
+    }
+
+    pub(super) fn wake_sleepers(&self, side: Side) {
+        #[cfg(not(loom))]
+        futex::wake_all(&self.signal(side).word);
+        #[cfg(loom)]
+        let _ = side;
+    }
+}
