@@ -1,0 +1,98 @@
+// Gives memory of a region to whatever lives in that region.
+#pragma once
+
+#include <crossdock/construct.hpp>
+#include <crossdock/detail/relative.hpp>
+#include <crossdock/error.hpp>
+#include <crossdock/offset_ptr.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+namespace crossdock {
+
+class region;
+
+/// A standard allocator, eight bytes, that may itself lie in shared memory: it keeps only how far away its region's
+/// header is. A container keeps the allocator that it was made with for life (nothing propagates on assignment or swap),
+/// because its elements must lie in the region that it lies in; elements made through it get it handed down.
+///
+/// allocate throws crossdock::error: no_space, or not_found if the region is not mapped in this process. Thread-safe.
+template <class T>
+class allocator {
+ public:
+  using value_type = T;
+  using pointer = offset_ptr<T>;
+  using const_pointer = offset_ptr<const T>;
+  using void_pointer = offset_ptr<void>;
+  using const_void_pointer = offset_ptr<const void>;
+  using size_type = std::size_t;
+  using difference_type = std::ptrdiff_t;
+  using propagate_on_container_copy_assignment = std::false_type;
+  using propagate_on_container_move_assignment = std::false_type;
+  using propagate_on_container_swap = std::false_type;
+  using is_always_equal = std::false_type;
+  template <class U>
+  struct rebind {
+    using other = allocator<U>;
+  };
+
+  /// `header` is where the region is mapped: region::base().
+  explicit allocator(const void* header) noexcept : region_(detail::relative(&region_, header)) {}
+  allocator(const region& r) noexcept;  // NOLINT: a region is where to allocate
+  allocator(const allocator& other) noexcept : allocator(other.base()) {}
+  template <class U>
+  allocator(const allocator<U>& other) noexcept : allocator(other.base()) {}
+  allocator& operator=(const allocator& other) noexcept {
+    region_ = detail::relative(&region_, other.base());
+    return *this;
+  }
+
+  pointer allocate(size_type n)
+    requires(!std::is_void_v<T>)
+  {
+    return pointer(raw_allocate(n));
+  }
+  void deallocate(const pointer& p, size_type) noexcept
+    requires(!std::is_void_v<T>)
+  {
+    raw_deallocate(p.get());
+  }
+
+  /// The same with plain pointers, for containers that keep their links themselves.
+  T* raw_allocate(size_type n, std::size_t align = 1)
+    requires(!std::is_void_v<T>)
+  {
+    if (n > static_cast<size_type>(PTRDIFF_MAX) / sizeof(T)) {
+      throw error(status::no_space, "no region has room for that many elements");
+    }
+    void* address = nullptr;
+    detail::check(crossdock_allocate_at(base(), n * sizeof(T), std::max({alignof(T), align, std::size_t{8}}), &address));
+    return static_cast<T*>(address);
+  }
+  /// Never throws: a block that cannot be freed (its region was unmapped, another member corrupted it) is left.
+  void raw_deallocate(const void* p) noexcept { (void)crossdock_deallocate_at(base(), const_cast<void*>(p)); }
+
+  /// Hands itself down to what takes an allocator.
+  template <class U, class... Args>
+  void construct(U* place, Args&&... args) {
+    detail::construct_in(allocator<void>(*this), place, std::forward<Args>(args)...);
+  }
+
+  /// Where the region is mapped in this process.
+  const void* base() const noexcept { return detail::resolve(region_); }
+
+  template <class U>
+  friend bool operator==(const allocator& a, const allocator<U>& b) noexcept {
+    return a.base() == b.base();
+  }
+
+ private:
+  detail::relative_word region_;
+};
+
+static_assert(sizeof(allocator<int>) == 8 && std::is_standard_layout_v<allocator<int>>, "an allocator is one self-relative word");
+
+}  // namespace crossdock

@@ -1,0 +1,162 @@
+// The four words that vector and string are in shared memory, and how they change.
+//
+//     { i64 region, i64 data, u64 size, u64 capacity }     region and data self-relative, 0 = null; size and capacity in
+//                                                           elements; elements aligned to 64 bytes
+#pragma once
+
+#include <crossdock/allocator.hpp>
+#include <crossdock/detail/mapped.hpp>
+#include <crossdock/detail/relocate.hpp>
+#include <crossdock/type_name.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+namespace crossdock::detail {
+
+/// Owns a block of T. Any other member may look at the words at any time, also after this process was killed in the
+/// middle of a change, so they change in an order that never shows elements that are not there.
+template <class T>
+class block {
+ public:
+  static constexpr std::size_t alignment = 64;
+  /// reallocate_with() nothing to make.
+  struct nothing {
+    void operator()(T*) const noexcept {}
+  };
+
+  explicit block(const allocator<T>& a) noexcept : region_(relative(&region_, a.base())) {}
+  ~block() {
+    if (T* elements = data()) {
+      std::destroy_n(elements, size());
+      put({nullptr, 0, 0});  // before the memory goes: a kill in between leaks it, the other way it would be used twice
+      get_allocator().raw_deallocate(elements);
+    }
+  }
+  block(const block&) = delete;
+  block& operator=(const block&) = delete;
+
+  T* data() const noexcept { return static_cast<T*>(resolve(data_)); }
+  std::size_t size() const noexcept { return static_cast<std::size_t>(size_); }
+  std::size_t capacity() const noexcept { return static_cast<std::size_t>(capacity_); }
+  allocator<T> get_allocator() const noexcept { return allocator<T>(resolve(region_)); }
+
+  /// Elements first, then the size that shows them.
+  void set_size(std::size_t n) noexcept {
+    in_order();
+    size_ = static_cast<count_word>(n);
+  }
+
+  /// Room for `n` of amortised growth.
+  std::size_t grown(std::size_t n) const noexcept {
+    constexpr std::size_t least = sizeof(T) >= alignment ? 1 : alignment / sizeof(T);
+    return std::max({n, capacity() * 2, least});
+  }
+
+  /// Moves to a block of `n` elements (at least size()), in one step: a kill leaves the old block or the new one.
+  void reallocate(std::size_t n) { reallocate_with(n, nothing{}); }
+
+  /// The same, and calls make(place) for the element behind the last while the old ones can still be read.
+  template <class Make>
+  void reallocate_with(std::size_t n, Make&& make) {
+    static_assert(is_shareable<T>, "crossdock: elements in shared memory may hold no raw pointers and no std:: containers; use crossdock's");
+    const mapped in(get_allocator().base());
+    if constexpr (std::is_trivially_copyable_v<T> && std::is_same_v<std::remove_cvref_t<Make>, nothing>) {
+      if (n > capacity() && in.contains(this)) {
+        check(crossdock_vector_reserve(in.get(), reinterpret_cast<crossdock_vector*>(this), sizeof(T), n));
+        return;
+      }
+    }
+    T* const old = data();
+    const std::size_t count = size();
+    T* const fresh = n == 0 ? nullptr : prepare(in, n);
+    struct guard {
+      const mapped& in;
+      T* memory;
+      ~guard() {
+        if (!memory) return;
+        (void)crossdock_keep(in.get(), memory);
+        (void)crossdock_deallocate(in.get(), memory);
+      }
+    } unless_taken{in, fresh};
+    make(fresh + count);
+    if constexpr (relocatable<T>()) {
+      relocate_n(old, count, fresh);
+      replace(in, {fresh, count, n}, old);
+      unless_taken.memory = nullptr;
+    } else {
+      // Classes with constructors of their own: what was moved out before a kill is empty in the old block.
+      try {
+        std::uninitialized_move_n(old, count, fresh);
+      } catch (...) {
+        if constexpr (!std::is_same_v<std::remove_cvref_t<Make>, nothing>) std::destroy_at(fresh + count);
+        throw;
+      }
+      replace(in, {fresh, count, n}, nullptr);
+      unless_taken.memory = nullptr;
+      std::destroy_n(old, count);
+      if (old) get_allocator().raw_deallocate(old);
+    }
+  }
+  /// Takes over what `other`, of the same region, has.
+  void steal(block& other) noexcept {
+    const state words{other.data(), other.size(), other.capacity()};
+    other.put({nullptr, 0, 0});
+    put(words);
+  }
+  void swap(block& other) noexcept {
+    const state mine{data(), size(), capacity()};
+    const state theirs{other.data(), other.size(), other.capacity()};
+    other.put(mine);
+    put(theirs);
+  }
+  void relocate_to(block* to) const noexcept {
+    to->region_ = relative(&to->region_, resolve(region_));
+    to->put({data(), size(), capacity()});
+  }
+
+ private:
+  struct state {
+    T* data;
+    std::size_t size;
+    std::size_t capacity;
+  };
+
+  void put(const state& s) noexcept {
+    size_ = count_word::zero;  // never a size without its data
+    in_order();
+    data_ = relative(&data_, s.data);
+    capacity_ = static_cast<count_word>(s.capacity);
+    set_size(s.size);
+  }
+
+  /// Memory that is given back by itself if this process dies before replace().
+  T* prepare(const mapped& in, std::size_t n) {
+    if (n > static_cast<std::size_t>(PTRDIFF_MAX) / sizeof(T)) throw error(status::no_space, "no region has room for that many elements");
+    void* address = nullptr;
+    check(crossdock_prepare(in.get(), n * sizeof(T), std::max(alignof(T), alignment), &address));
+    return static_cast<T*>(address);
+  }
+  void replace(const mapped& in, const state& s, T* old) {
+    if (!in.contains(this)) {
+      if (s.data) check(crossdock_keep(in.get(), s.data));
+      put(s);
+      if (old) get_allocator().raw_deallocate(old);
+      return;
+    }
+    const std::array<std::uint64_t, 3> words = {static_cast<std::uint64_t>(relative(&data_, s.data)), s.size, s.capacity};
+    check(crossdock_replace(in.get(), &data_, words.data(), 3, s.data, old));
+  }
+
+  relative_word region_;
+  relative_word data_ = relative_word::null;
+  count_word size_ = count_word::zero;
+  count_word capacity_ = count_word::zero;
+};
+
+static_assert(sizeof(block<char>) == sizeof(crossdock_vector) && std::is_standard_layout_v<block<char>>, "the layout is frozen");
+
+}  // namespace crossdock::detail

@@ -1,0 +1,36 @@
+// One counted reference of the C ABI, as a value.
+#pragma once
+
+#include <crossdock/error.hpp>
+
+#include <utility>
+
+namespace crossdock::detail {
+
+template <class Object, crossdock_status (*Ref)(Object*), crossdock_status (*Unref)(Object*)>
+class counted {
+ public:
+  counted() noexcept = default;
+  /// Takes over a reference that a C function gave out.
+  explicit counted(Object* taken) noexcept : object_(taken) {}
+  counted(const counted& other) : object_(other.object_) {
+    if (object_) check(Ref(object_));
+  }
+  counted(counted&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  counted& operator=(counted other) noexcept { return (std::swap(object_, other.object_), *this); }
+  ~counted() {
+    if (object_) (void)Unref(object_);
+  }
+
+  Object* get() const noexcept { return object_; }
+  explicit operator bool() const noexcept { return object_ != nullptr; }
+
+ private:
+  Object* object_ = nullptr;
+};
+
+using session_ref = counted<crossdock_session, crossdock_session_ref, crossdock_session_unref>;
+using region_ref = counted<crossdock_region, crossdock_region_ref, crossdock_region_unref>;
+using port_ref = counted<crossdock_port, crossdock_port_ref, crossdock_port_unref>;
+
+}  // namespace crossdock::detail

@@ -1,0 +1,131 @@
+// Named objects: find or create, construct, and take apart again.
+#pragma once
+
+#include <crossdock/allocator.hpp>
+#include <crossdock/detail/counted.hpp>
+#include <crossdock/timeout.hpp>
+#include <crossdock/type_name.hpp>
+
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace crossdock {
+
+/// How to open a region or an object.
+enum class mode : int {
+  create_only = CROSSDOCK_CREATE_ONLY,        ///< status::exists if it is there
+  open_only = CROSSDOCK_OPEN_ONLY,            ///< status::not_found if it is not; the only mode that waits for it
+  open_or_create = CROSSDOCK_OPEN_OR_CREATE,  ///< whoever comes first creates
+  recreate = CROSSDOCK_RECREATE,              ///< remove what is there, then create
+};
+inline constexpr mode create_only = mode::create_only;
+inline constexpr mode open_only = mode::open_only;
+inline constexpr mode open_or_create = mode::open_or_create;
+inline constexpr mode recreate = mode::recreate;
+
+namespace detail {
+
+/// What this process knows of taking apart types that only C++ understands, by type name; so that remove("name") works
+/// without saying the type again.
+class destroyers {
+ public:
+  using function = void (*)(void*);
+
+  static destroyers& instance() {
+    static destroyers all;
+    return all;
+  }
+  template <class T>
+  void learn() {
+    static const bool once = [this] {
+      const std::lock_guard lock(guard_);
+      known_.emplace(type_name<T>::value, [](void* p) { destroy(static_cast<T*>(p)); });
+      return true;
+    }();
+    (void)once;
+  }
+  function find(std::string_view type) {
+    const std::lock_guard lock(guard_);
+    const auto it = known_.find(type);
+    return it == known_.end() ? nullptr : it->second;
+  }
+
+ private:
+  template <class T>
+  static void destroy(T* p) {
+    if constexpr (std::is_array_v<T>) {
+      for (auto& element : *p) destroy(&element);
+    } else {
+      std::destroy_at(p);
+    }
+  }
+  std::mutex guard_;
+  std::map<std::string, function, std::less<>> known_;
+};
+
+template <class T, class Alloc, class... Args>
+void construct_object(const Alloc& alloc, T* place, Args&&... args) {
+  if constexpr (std::is_array_v<T>) {
+    static_assert(sizeof...(Args) == 0, "crossdock: an array starts as zeroes; fill it afterwards");
+    for (auto& element : *place) construct_object(alloc, std::addressof(element));
+  } else {
+    construct_in(alloc, place, std::forward<Args>(args)...);
+  }
+}
+
+/// Finds or makes the T called `name`; Args are for its constructor, if it is made. If that throws, nothing stays.
+template <class T, class... Args>
+T* open_object(crossdock_region* region, const void* base, const std::string& name, mode m, timeout wait, Args&&... args) {
+  static_assert(alignof(T) <= 4096, "crossdock: no object is aligned to more than a page");
+  const crossdock_type type = type_of<T>();
+  crossdock_object object{};
+  check(crossdock_object_claim(region, name.c_str(), &type, static_cast<crossdock_mode>(m), wait.milliseconds(), &object));
+  T* const place = static_cast<T*>(object.address);
+  destroyers::instance().learn<T>();
+  if (object.created) {
+    try {
+      construct_object(allocator<void>(base), place, std::forward<Args>(args)...);
+    } catch (...) {
+      (void)crossdock_object_abandon(region, &object);
+      throw;
+    }
+    check(crossdock_object_commit(region, &object));
+  }
+  return place;
+}
+
+/// Finds the T called `name`, which another task makes; never makes one.
+template <class T>
+T* open_object_only(crossdock_region* region, const std::string& name, timeout wait) {
+  const crossdock_type type = type_of<T>();
+  crossdock_object object{};
+  check(crossdock_object_claim(region, name.c_str(), &type, CROSSDOCK_OPEN_ONLY, wait.milliseconds(), &object));
+  destroyers::instance().learn<T>();
+  return static_cast<T*>(object.address);
+}
+
+/// Removes the object called `name`, with all that it holds.
+inline void remove_object(crossdock_region* region, const std::string& name, destroyers::function destroy = nullptr) {
+  crossdock_object_info info{};
+  check(crossdock_object_find(region, name.c_str(), &info));
+  if (!destroy) destroy = destroyers::instance().find(info.type);
+  if (!destroy && is_opaque(info.type)) {
+    throw error(status::invalid, "object '" + name + "' is a " + info.type +
+                                     ", which this process has not used: say remove<T>(name), so that what it holds is freed too");
+  }
+  if (destroy) {
+    crossdock_object object{};
+    check(crossdock_handle_load(region, info.handle, nullptr, &object));
+    destroy(object.address);
+  }
+  check(crossdock_object_remove(region, name.c_str()));
+}
+
+}  // namespace detail
+}  // namespace crossdock

@@ -1,0 +1,150 @@
+// The fields of an aggregate, without any registration by its author.
+//
+// Boost.PFR reads aggregates, but counts a field that is a C array (double x[3], the daily bread of simulations) as
+// several fields. So the fields are counted here, and PFR's structured bindings are used with that count.
+#pragma once
+
+#include <boost/pfr/detail/core17.hpp>
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+namespace crossdock::detail {
+
+/// Converts to anything; never defined, only used to ask "would this compile?".
+struct anything {
+  template <class T>
+  constexpr operator T() const noexcept;
+};
+
+template <std::size_t>
+using anything_at = anything;
+
+template <class T, std::size_t... I>
+consteval bool takes(std::index_sequence<I...>) {
+  return requires { T{anything_at<I>{}...}; };
+}
+
+/// T{a, a, … (before), {a, … (inside)}, a, … (after)}
+template <class T, std::size_t... B, std::size_t... I, std::size_t... A>
+consteval bool takes_nested(std::index_sequence<B...>, std::index_sequence<I...>, std::index_sequence<A...>) {
+  return requires { T{anything_at<B>{}..., {anything_at<I>{}...}, anything_at<A>{}...}; };
+}
+
+template <class T, std::size_t N>
+inline constexpr bool takes_n = takes<T>(std::make_index_sequence<N>{});
+
+template <class T, std::size_t B, std::size_t I, std::size_t A>
+inline constexpr bool takes_b_i_a = takes_nested<T>(std::make_index_sequence<B>{}, std::make_index_sequence<I>{}, std::make_index_sequence<A>{});
+
+// The largest n in [lo, hi) for which Check<n> holds, given that it holds at lo and, once false, stays false.
+template <template <std::size_t> class Check, std::size_t Lo, std::size_t Hi>
+consteval std::size_t last_true() {
+  if constexpr (Hi - Lo <= 1) {
+    return Lo;
+  } else {
+    constexpr std::size_t middle = Lo + (Hi - Lo) / 2;
+    if constexpr (Check<middle>::value) {
+      return last_true<Check, middle, Hi>();
+    } else {
+      return last_true<Check, Lo, middle>();
+    }
+  }
+}
+
+template <template <std::size_t> class Check, std::size_t Lo, std::size_t Step = 1>
+consteval std::size_t last_true_from() {
+  if constexpr (Check<Lo + Step>::value) {
+    return last_true_from<Check, Lo + Step, Step * 2>();
+  } else {
+    return last_true<Check, Lo, Lo + Step>();
+  }
+}
+
+/// The fewest initialisers T takes: more than 0 where leading members have no default constructor.
+template <class T, std::size_t N = 0>
+consteval std::size_t fewest_initialisers() {
+  static_assert(N <= sizeof(T), "crossdock: this aggregate's fields cannot be counted; specialise crossdock::type_name for it");
+  if constexpr (takes_n<T, N>) {
+    return N;
+  } else {
+    return fewest_initialisers<T, N + 1>();
+  }
+}
+
+/// How many initialisers T takes with braces elided: an array counts as many as it has elements.
+template <class T>
+struct initialisers {
+  template <std::size_t N>
+  struct check : std::bool_constant<takes_n<T, N>> {};
+  static constexpr std::size_t value = last_true_from<check, fewest_initialisers<T>()>();
+};
+
+// An array of k takes {a × k}, and then exactly n−I−k more. A class that takes {a × k} is one field: n−I−1 more fit.
+template <class T, std::size_t I, std::size_t K>
+inline constexpr bool array_of = takes_b_i_a<T, I, K, initialisers<T>::value - I - K> && !takes_b_i_a<T, I, K, initialisers<T>::value - I - K + 1>;
+
+template <class T, std::size_t I>
+struct nested {
+  template <std::size_t K>
+  struct check : std::bool_constant<(I + K <= initialisers<T>::value && takes_b_i_a<T, I, K, 0>)> {};
+};
+
+template <class T, std::size_t I, std::size_t K = 2>
+consteval std::size_t swallowed_one_by_one() {
+  if constexpr (K > 64 || I + K > initialisers<T>::value) {
+    return 1;
+  } else if constexpr (array_of<T, I, K>) {
+    return K;
+  } else {
+    return swallowed_one_by_one<T, I, K + 1>();
+  }
+}
+
+/// How many of those the field at initialiser I swallows: 1, or the number of elements of an array.
+template <class T, std::size_t I>
+consteval std::size_t swallowed() {
+  if constexpr (nested<T, I>::template check<2>::value) {  // a long array is found by halving
+    constexpr std::size_t k = last_true_from<nested<T, I>::template check, 2>();
+    if constexpr (array_of<T, I, k>) {
+      return k;
+    } else {
+      return swallowed_one_by_one<T, I>();
+    }
+  } else {  // what follows may have no default constructor, then only the exact number compiles
+    return swallowed_one_by_one<T, I>();
+  }
+}
+
+template <class T, std::size_t I = 0>
+consteval std::size_t count_fields() {
+  if constexpr (I >= initialisers<T>::value) {
+    return 0;
+  } else {
+    return 1 + count_fields<T, I + swallowed<T, I>()>();
+  }
+}
+
+template <class T>
+inline constexpr std::size_t field_count = count_fields<T>();
+
+/// References to the fields of x, as PFR's tuple.
+template <class T>
+constexpr auto tie_fields(T& x) noexcept {
+  return boost::pfr::detail::tie_as_tuple(x, boost::pfr::detail::size_t_<field_count<std::remove_cv_t<T>>>{});
+}
+
+template <class T, std::size_t I>
+using field_type = std::remove_reference_t<typename boost::pfr::detail::sequence_tuple::tuple_element<I, decltype(tie_fields(std::declval<T&>()))>::type>;
+
+/// Calls visit(field) for each field, in order.
+template <class T, class Visit>
+constexpr void for_each_field(T& x, Visit&& visit) {
+  auto fields = tie_fields(x);
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    (visit(boost::pfr::detail::sequence_tuple::get<I>(fields)), ...);
+  }(std::make_index_sequence<field_count<std::remove_cv_t<T>>>{});
+}
+
+}  // namespace crossdock::detail

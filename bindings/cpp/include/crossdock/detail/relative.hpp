@@ -1,0 +1,26 @@
+// The words of the shared layouts that are self-relative: address = address of the word + value, 0 is null.
+#pragma once
+
+#include <cstdint>
+
+namespace crossdock::detail {
+
+// Enumerations, and not std::int64_t, so that the compiler may take it that a store to a user's 64-bit element does not
+// change them: a loop over a vector<std::int64_t> then keeps its address and size in registers.
+enum class relative_word : std::int64_t { null = 0 };
+enum class count_word : std::uint64_t { zero = 0 };
+
+inline void* resolve(const relative_word& word) noexcept {
+  return word == relative_word::null ? nullptr : reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(&word) + static_cast<std::uintptr_t>(word));
+}
+
+/// The value that the word at `place` must have to point to `target`.
+inline relative_word relative(const void* place, const void* target) noexcept {
+  return target ? static_cast<relative_word>(reinterpret_cast<std::uintptr_t>(target) - reinterpret_cast<std::uintptr_t>(place)) : relative_word::null;
+}
+
+/// Writes of this process keep their order for whoever looks after it was killed: the processor hands over whole stores
+/// in order, so only the compiler must be told.
+inline void in_order() noexcept { asm volatile("" ::: "memory"); }
+
+}  // namespace crossdock::detail

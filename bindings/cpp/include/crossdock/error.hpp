@@ -1,0 +1,67 @@
+// How calls fail: one closed enum, one exception that carries it, one result type for those who would rather check.
+#pragma once
+
+#include <crossdock.h>
+
+#include <ostream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace crossdock {
+
+/// How a call ended; the numbers are the same in every language.
+enum class status : int {
+  ok = CROSSDOCK_OK,                      ///< it happened
+  not_yet = CROSSDOCK_NOT_YET,            ///< a poll found nothing: neither success nor failure
+  timed_out = CROSSDOCK_TIMED_OUT,        ///< the deadline passed; the message says who was waited for
+  closed = CROSSDOCK_CLOSED,              ///< the other end left in order and nothing is left to come
+  peer_died = CROSSDOCK_PEER_DIED,        ///< the member waited for is dead
+  not_found = CROSSDOCK_NOT_FOUND,        ///< no such object
+  exists = CROSSDOCK_EXISTS,              ///< there is one already, and a new one was asked for
+  wrong_type = CROSSDOCK_WRONG_TYPE,      ///< the object is of another type; the message prints both
+  invalid = CROSSDOCK_INVALID,            ///< an argument outside what the call takes
+  bad_handle = CROSSDOCK_BAD_HANDLE,      ///< the handle names nothing that is in use here
+  denied = CROSSDOCK_DENIED,              ///< the task was not granted this
+  no_space = CROSSDOCK_NO_SPACE,          ///< region, quota or node has no room for it
+  busy = CROSSDOCK_BUSY,                  ///< somebody else holds it
+  corrupt = CROSSDOCK_CORRUPT,            ///< shared memory holds what no honest member writes there
+  disconnected = CROSSDOCK_DISCONNECTED,  ///< the node daemon cannot be reached
+  incompatible = CROSSDOCK_INCOMPATIBLE,  ///< the two sides were built with different layouts
+  system = CROSSDOCK_SYSTEM,              ///< the kernel refused; the message has its words
+};
+
+/// "NO_SPACE" and the like; static.
+inline std::string_view name(status s) noexcept { return crossdock_status_name(static_cast<crossdock_status>(s)); }
+
+inline std::ostream& operator<<(std::ostream& out, status s) { return out << name(s); }
+
+/// The one exception of this library. what() names object, reason and mend.
+class error : public std::runtime_error {
+ public:
+  error(crossdock::status s, const std::string& message) : std::runtime_error(message), status_(s) {}
+  /// Which of the closed list it is.
+  crossdock::status status() const noexcept { return status_; }
+
+ private:
+  crossdock::status status_;
+};
+
+namespace detail {
+
+/// The text that belongs to the status that the last C call of this thread returned.
+inline std::string last_message(crossdock_status s) {
+  return s == CROSSDOCK_NOT_YET ? crossdock_status_meaning(s) : crossdock_error_message();
+}
+
+[[noreturn]] inline void raise(crossdock_status s) { throw error(static_cast<status>(s), last_message(s)); }
+
+/// Turns a failed C call into the exception.
+inline void check(crossdock_status s) {
+  if (s != CROSSDOCK_OK) [[unlikely]] {
+    raise(s);
+  }
+}
+
+}  // namespace detail
+}  // namespace crossdock

@@ -1,0 +1,229 @@
+// An array of up to eight dimensions in shared memory: numpy.ndarray in Python, an array pointer in Fortran.
+#pragma once
+
+#include <crossdock/allocator.hpp>
+#include <crossdock/detail/mapped.hpp>
+#include <crossdock/type_name.hpp>
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <stdexcept>
+#include <type_traits>
+
+namespace crossdock {
+
+enum class order : std::uint32_t {
+  c = CROSSDOCK_ORDER_C,             ///< last index runs fastest
+  fortran = CROSSDOCK_ORDER_FORTRAN  ///< first index runs fastest
+};
+
+/// Data, shape and strides in registers: how to walk an ndarray in a loop. Cheap to copy; ends with a reshape.
+template <class T, std::size_t Rank>
+class array_view {
+ public:
+  array_view(T* data, const std::array<std::size_t, Rank>& shape, order o) noexcept : data_(data), shape_(shape) {
+    std::size_t step = 1;
+    for (std::size_t k = 0; k < Rank; ++k) {
+      const std::size_t d = o == order::fortran ? k : Rank - 1 - k;
+      stride_[d] = step;
+      step *= shape[d];
+    }
+  }
+  template <std::convertible_to<std::size_t>... I>
+    requires(sizeof...(I) == Rank)
+  T& operator()(I... index) const noexcept {
+    std::size_t k = 0;
+    std::size_t at = 0;
+    ((at += static_cast<std::size_t>(index) * stride_[k++]), ...);
+    return data_[at];
+  }
+  T* data() const noexcept { return data_; }
+  std::size_t extent(std::size_t d) const noexcept { return shape_[d]; }
+  std::size_t stride(std::size_t d) const noexcept { return stride_[d]; }
+
+ private:
+  T* data_;
+  std::array<std::size_t, Rank> shape_;
+  std::array<std::size_t, Rank> stride_{};
+};
+
+/// 128 bytes of header, as crossdock_ndarray; elements contiguous, aligned to 64 bytes. Elements are plain data.
+/// A fresh one has rank 0 and no elements. Concurrent readers are fine, a writer of the shape needs it alone.
+template <class T>
+class ndarray {
+  static_assert(std::is_trivially_copyable_v<T>, "crossdock: an ndarray's elements are plain data");
+
+ public:
+  using value_type = T;
+  using allocator_type = allocator<T>;
+  using size_type = std::size_t;
+  using iterator = T*;
+  using const_iterator = const T*;
+  static constexpr std::size_t max_rank = CROSSDOCK_RANK_MAX;
+
+  ndarray(const allocator_type& a) noexcept : region_(detail::relative(&region_, a.base())) {}  // NOLINT: as vector
+  ndarray(std::initializer_list<size_type> shape, const allocator_type& a) : ndarray(shape, order::c, a) {}
+  ndarray(std::initializer_list<size_type> shape, crossdock::order o, const allocator_type& a) : ndarray(a) { reshape(shape, o); }
+  ndarray(const ndarray& other) : ndarray(other, other.get_allocator()) {}
+  ndarray(const ndarray& other, const allocator_type& a) : ndarray(a) { *this = other; }
+  ndarray(ndarray&& other) noexcept : ndarray(other.get_allocator()) { steal(other); }
+  ndarray(ndarray&& other, const allocator_type& a) : ndarray(a) { *this = std::move(other); }
+  ~ndarray() {
+    if (T* elements = data()) {
+      data_ = detail::relative_word::null;  // first: a kill in between leaks the block, the other way it is used twice
+      detail::in_order();
+      get_allocator().raw_deallocate(elements);
+    }
+  }
+  ndarray& operator=(const ndarray& other) {
+    if (this != &other) {
+      reshape(other.shape(), other.order());
+      std::copy(other.begin(), other.end(), begin());
+    }
+    return *this;
+  }
+  ndarray& operator=(ndarray&& other) {
+    if (this == &other) return *this;
+    if (get_allocator() == other.get_allocator()) {
+      this->~ndarray();
+      ::new (static_cast<void*>(this)) ndarray(std::move(other));
+      return *this;
+    }
+    return *this = std::as_const(other);
+  }
+
+  /// Gives it this shape; elements keep their place in memory, not their indices; new ones are 0. Survives a kill at any
+  /// instruction. Errors: invalid (more than 8 dimensions), no_space.
+  void reshape(std::span<const size_type> shape, crossdock::order o = order::c) {
+    static_assert(sizeof(size_type) == sizeof(std::uint64_t));
+    const auto* extents = reinterpret_cast<const std::uint64_t*>(shape.data());
+    const detail::mapped in(get_allocator().base());
+    if (in.contains(this)) {
+      detail::check(crossdock_ndarray_reshape(in.get(), reinterpret_cast<crossdock_ndarray*>(this), sizeof(T), static_cast<crossdock_order>(o),
+                                              static_cast<std::uint32_t>(shape.size()), extents));
+    } else {
+      reshape_outside(shape, o);
+    }
+  }
+  void reshape(std::initializer_list<size_type> shape, crossdock::order o = order::c) { reshape(std::span(shape.begin(), shape.size()), o); }
+
+  allocator_type get_allocator() const noexcept { return allocator_type(detail::resolve(region_)); }
+  size_type rank() const noexcept { return std::min<size_type>(rank_, max_rank); }
+  std::span<const size_type> shape() const noexcept { return {reinterpret_cast<const size_type*>(shape_), rank()}; }
+  size_type extent(size_type d) const noexcept { return shape()[d]; }
+  crossdock::order order() const noexcept { return static_cast<crossdock::order>(order_); }
+  /// Elements in all; a fresh one has none.
+  size_type size() const noexcept {
+    size_type n = data_ == detail::relative_word::null ? 0 : 1;
+    for (size_type extent : shape()) n *= extent;
+    return n;
+  }
+  bool empty() const noexcept { return size() == 0; }
+  T* data() noexcept { return static_cast<T*>(detail::resolve(data_)); }
+  const T* data() const noexcept { return static_cast<const T*>(detail::resolve(data_)); }
+  iterator begin() noexcept { return data(); }
+  iterator end() noexcept { return data() + size(); }
+  const_iterator begin() const noexcept { return data(); }
+  const_iterator end() const noexcept { return data() + size(); }
+  std::span<T> span() noexcept { return {data(), size()}; }
+  std::span<const T> span() const noexcept { return {data(), size()}; }
+
+  /// For loops. Error: invalid if it has another rank.
+  template <std::size_t Rank>
+  array_view<T, Rank> view() {
+    return {data(), extents<Rank>(), order()};
+  }
+  template <std::size_t Rank>
+  array_view<const T, Rank> view() const {
+    return {data(), extents<Rank>(), order()};
+  }
+  /// One element; in loops, view() first.
+  template <std::convertible_to<size_type>... I>
+  T& operator()(I... index) {
+    return view<sizeof...(I)>()(index...);
+  }
+  template <std::convertible_to<size_type>... I>
+  const T& operator()(I... index) const {
+    return view<sizeof...(I)>()(index...);
+  }
+
+  void relocate_to(ndarray* to) const noexcept {
+    ::new (static_cast<void*>(to)) ndarray(get_allocator());
+    to->put(*this, data());
+  }
+
+ private:
+  template <std::size_t Rank>
+  std::array<std::size_t, Rank> extents() const {
+    if (rank() != Rank) {
+      throw error(status::invalid, "this ndarray has " + std::to_string(rank()) + " dimensions, and " + std::to_string(Rank) + " are asked for");
+    }
+    std::array<std::size_t, Rank> all{};
+    std::copy_n(shape().begin(), Rank, all.begin());
+    return all;
+  }
+  void put(const ndarray& like, const T* elements) noexcept {
+    capacity_bytes_ = like.capacity_bytes_;
+    rank_ = like.rank_;
+    order_ = like.order_;
+    std::copy(std::begin(like.shape_), std::end(like.shape_), std::begin(shape_));
+    detail::in_order();
+    data_ = detail::relative(&data_, elements);
+  }
+  void steal(ndarray& other) noexcept {
+    const T* elements = other.data();
+    other.data_ = detail::relative_word::null;
+    detail::in_order();
+    put(other, elements);
+    other.capacity_bytes_ = 0;
+    other.rank_ = 0;
+  }
+  /// On the stack, where nobody else sees it.
+  void reshape_outside(std::span<const size_type> shape, crossdock::order o) {
+    if (shape.size() > max_rank) throw error(status::invalid, "an ndarray has at most 8 dimensions");
+    size_type n = 1;
+    for (size_type extent : shape) {
+      if (__builtin_mul_overflow(n, extent, &n)) throw error(status::no_space, "no region has room for that many elements");
+    }
+    const size_type before = size();
+    T* const old = data();
+    T* elements = old;
+    if (n * sizeof(T) > capacity_bytes_) {
+      elements = get_allocator().raw_allocate(n, 64);
+      std::copy_n(old, before, elements);
+      capacity_bytes_ = n * sizeof(T);
+    }
+    if (n > before) std::fill(elements + before, elements + n, T{});
+    data_ = detail::relative(&data_, elements);
+    if (old && elements != old) get_allocator().raw_deallocate(old);
+    rank_ = static_cast<std::uint32_t>(shape.size());
+    order_ = static_cast<std::uint32_t>(o);
+    std::fill(std::begin(shape_), std::end(shape_), 0);
+    std::copy(shape.begin(), shape.end(), std::begin(shape_));
+  }
+
+  detail::relative_word region_;
+  detail::relative_word data_ = detail::relative_word::null;
+  std::uint64_t capacity_bytes_ = 0;
+  std::uint32_t rank_ = 0;
+  std::uint32_t order_ = 0;
+  std::uint64_t shape_[CROSSDOCK_RANK_MAX] = {};
+  [[maybe_unused]] std::uint8_t reserved_[32] = {};
+};
+
+static_assert(sizeof(ndarray<double>) == sizeof(crossdock_ndarray) && std::is_standard_layout_v<ndarray<double>>, "the layout is frozen");
+
+template <class T>
+struct shareable<ndarray<T>> : shareable<T> {};
+template <class T>
+struct type_name<ndarray<T>> {
+  static constexpr detail::type_text text = detail::compose({"ndarray<", type_name<T>::value, ">"});
+  static constexpr std::string_view value = text.view();
+};
+
+}  // namespace crossdock

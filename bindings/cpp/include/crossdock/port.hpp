@@ -1,0 +1,187 @@
+// A bounded channel between tasks that carries handles, with credit flow back (Dhmem, section III-D, Listing 8).
+#pragma once
+
+#include <crossdock/message.hpp>
+#include <crossdock/region.hpp>
+#include <crossdock/result.hpp>
+#include <crossdock/transport.hpp>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace crossdock {
+
+/// How much data x stands for, in bytes, for the statistics.
+template <class T>
+std::uint64_t payload_bytes(const T& x) noexcept {
+  if constexpr (requires { x.data(); x.size(); }) {
+    return x.size() * sizeof(*x.data());
+  } else {
+    return sizeof(T);
+  }
+}
+
+/// One end of a port. Every wait has a deadline, and its error says who was waited for. Sending and receiving are
+/// thread-safe; recv's reference and reclaim are for one thread.
+/// Errors: timed_out, closed (the other end left in order), peer_died, invalid (the wrong end).
+class port {
+ public:
+  port(const region& home, std::unique_ptr<transport> via) : home_(home), via_(std::move(via)) {}
+
+  /// Sends an object of the region by its handle; waits for a place. It must stay as it is until it comes back by
+  /// reclaim: nobody stops the consumer from reading it.
+  template <class T>
+  void send(const T& x, timeout wait = {}) {
+    send(x, 0, wait);
+  }
+  template <class T>
+  void send(const T& x, std::uint64_t tag, timeout wait = {}) {
+    send_handle(home_.save(x), tag, payload_bytes(x), wait);
+  }
+  void send_handle(handle h, std::uint64_t tag = 0, std::uint64_t bytes = 0, timeout wait = {}) {
+    demand(via_->send({h, tag, 0, 0, 0, {}}, bytes, wait));
+  }
+  /// Sends up to 24 bytes inside the message itself: no object, nothing to reclaim.
+  template <class V>
+    requires(std::is_trivially_copyable_v<V> && sizeof(V) <= CROSSDOCK_INLINE_MAX)
+  void send_value(const V& v, std::uint64_t tag = 0, timeout wait = {}) {
+    crossdock_message m = {{0, 0}, tag, 0, sizeof(V), 0, {}};
+    std::memcpy(m.inline_bytes, &v, sizeof v);
+    demand(via_->send(m, sizeof v, wait));
+  }
+  /// Sends an object by its handle, and up to 24 bytes beside it in the message: message::value gives them back.
+  template <class T, class V>
+    requires(std::is_trivially_copyable_v<V> && sizeof(V) <= CROSSDOCK_INLINE_MAX)
+  void send_with(const T& x, const V& v, std::uint64_t tag = 0, timeout wait = {}) {
+    crossdock_message m = {home_.save(x), tag, 0, sizeof(V), 0, {}};
+    std::memcpy(m.inline_bytes, &v, sizeof v);
+    demand(via_->send(m, payload_bytes(x), wait));
+  }
+  /// As send; a full port is a result with status::not_yet.
+  template <class T>
+  result<void> try_send(const T& x, std::uint64_t tag = 0, timeout wait = no_wait) {
+    return tried<void>([&] { return via_->send({home_.save(x), tag, 0, 0, 0, {}}, payload_bytes(x), wait); }, [] {});
+  }
+
+  /// Waits for the place that the next send uses, and gives the object that was in it: it may be written again.
+  /// Null on the first lap.
+  template <class T>
+  T* reclaim(timeout wait = {}) {
+    const handle h = reclaim_handle(wait);
+    return h ? &home_.load<T>(h) : nullptr;
+  }
+  handle reclaim_handle(timeout wait = {}) {
+    handle h;
+    demand(via_->reclaim(wait, h));
+    return h;
+  }
+
+  /// Waits for a message and gives its object. It is released by the next recv, by done(), or with the port.
+  template <class T>
+  T& recv(timeout wait = {}) {
+    held_.reset();
+    auto m = receive<T>(wait);
+    T& data = *m;
+    held_.emplace(std::move(m));
+    return data;
+  }
+  /// The object of the last recv is not read any more.
+  void done() {
+    if (held_) {
+      auto m = std::move(*held_);
+      held_.reset();
+      std::move(m).release();
+    }
+  }
+  /// The same with the release in your hands: when the message goes. T may be void. Errors also: wrong_type.
+  template <class T>
+  message<T> receive(timeout wait = {}) {
+    crossdock_message m{};
+    demand(via_->receive(wait, m));
+    return got<T>(m);
+  }
+  template <class T>
+  result<message<T>> try_receive(timeout wait = no_wait) {
+    crossdock_message m{};
+    return tried<message<T>>([&] { return via_->receive(wait, m); }, [&] { return got<T>(m); });
+  }
+
+  /// Waits until the other end has somebody.
+  void wait_peer(timeout wait = {}) { via_->wait_peer(wait); }
+  /// Leaves in good order: consumers still get what was sent.
+  void close() {
+    held_.reset();
+    via_->close();
+  }
+  crossdock_port_statistics statistics() const { return via_->statistics(); }
+  /// Says that so many bytes were copied at this end, because the code beside it does not work in shared memory.
+  void note_copied(std::uint64_t bytes) { via_->note_copied(bytes); }
+
+  /// For event loops; see crossdock_port_descriptor for the protocol. Not with every transport.
+  int descriptor() const {
+    int fd = -1;
+    detail::check(crossdock_port_descriptor(native(), &fd));
+    return fd;
+  }
+  /// True when there is something to do right now.
+  bool arm() {
+    int ready = 0;
+    detail::check(crossdock_port_arm(native(), &ready));
+    return ready != 0;
+  }
+  void disarm() { detail::check(crossdock_port_disarm(native())); }
+
+ private:
+  crossdock_port* native() const {
+    if (auto* p = via_->native()) return p;
+    throw error(status::invalid, "this port's transport has no descriptor: poll it with try_receive, or wait with a deadline");
+  }
+  /// Where the caller may not poll, "not yet" is an answer too.
+  static void demand(status s) {
+    if (s != status::ok) throw error(s, "the port has nothing (or no place) now, and the call was not to wait: use the try_ variant");
+  }
+  /// If the handle is not what was asked for, the message's base releases the place again.
+  template <class T>
+  message<T> got(const crossdock_message& m) {
+    return message<T>(via_, m, home_);
+  }
+  template <class T, class Call, class Value>
+  static result<T> tried(Call call, Value value) {
+    try {
+      if (const status s = call(); s != status::ok) return failure{s, {}};
+      if constexpr (std::is_void_v<T>) {
+        return {};
+      } else {
+        return value();
+      }
+    } catch (const error& e) {
+      return failure{e.status(), e.what()};
+    }
+  }
+
+  region home_;
+  std::shared_ptr<transport> via_;
+  std::optional<message_base> held_{};
+};
+
+/// The paper's name for it.
+using Port = port;
+
+template <class Via>
+port region::port(const std::string& name, port_end end, const Via& via, const port_options& options) {
+  return crossdock::port(*this, via.open(*this, name, end, options));
+}
+inline port region::port(const std::string& name, port_end end, const port_options& options) { return port(name, end, low_level, options); }
+
+inline std::unique_ptr<transport> low_level_t::open(const region& in, const std::string& name, port_end end, const port_options& options) const {
+  return std::make_unique<detail::native_transport>(in.its_session().get(), name, end, options, default_wait);
+}
+
+/// Removes the name of a port; members that have it open keep it. Errors: not_found, denied.
+inline void remove_port(const std::string& name, const session& s = session()) { detail::check(crossdock_port_remove(s.get(), name.c_str())); }
+
+}  // namespace crossdock

@@ -1,0 +1,218 @@
+// A region: shared memory with a heap and named objects in it (Dhmem, section III-C).
+#pragma once
+
+#include <crossdock/detail/object.hpp>
+#include <crossdock/handle.hpp>
+#include <crossdock/result.hpp>
+#include <crossdock/session.hpp>
+#include <crossdock/transport.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace crossdock {
+
+class port;
+
+/// What simple<T> holds: no part of it grows, and none needs to be taken apart.
+template <class T>
+concept simple_type = is_shareable<T> && std::is_trivially_destructible_v<T> && !detail::has_allocator_in_it<T>();
+
+/// What container<T> holds: something that takes the region's allocator, or an aggregate of such.
+template <class T>
+concept container_type = is_shareable<T> && std::is_class_v<T>;
+
+/// An open region. Copies share it, and it stays mapped while one of them is there; addresses and references into it end
+/// with the last. Thread-safe. Every function throws crossdock::error; the try_… ones return a result instead.
+class region {
+ public:
+  using statistics_type = crossdock_region_statistics;
+  /// Capacity of a region when nothing is said. Address space, not memory: that is taken as it is used.
+  static constexpr std::uint64_t default_size = std::uint64_t{1} << 30;
+
+  /// Opens the region of this name in the workflow, or creates it.
+  explicit region(const std::string& name) : region(mode::open_or_create, name) {}
+  /// `size`: how many bytes of objects it must hold at least; counts when the region is created.
+  /// `wait`: for open_only, how long to wait for another task to create it.
+  region(mode m, const std::string& name, std::uint64_t size = default_size, timeout wait = no_wait) : region(session(), m, name, size, wait) {}
+  region(mode m, const std::string& name, timeout wait) : region(m, name, default_size, wait) {}
+  region(session s, mode m, const std::string& name, std::uint64_t size = default_size, timeout wait = no_wait) : session_(std::move(s)) {
+    crossdock_region* given = nullptr;
+    detail::check(crossdock_region_open(session_.get(), name.c_str(), static_cast<crossdock_mode>(m), with_overhead(size), wait.milliseconds(), &given));
+    adopt(given);
+  }
+  /// The region that a handle points into, attached if need be.
+  static region of(handle h, session s = session()) {
+    crossdock_region* given = nullptr;
+    detail::check(crossdock_region_of(s.get(), h, &given));
+    region found(std::move(s));
+    found.adopt(given);
+    return found;
+  }
+  static result<region> try_open(mode m, const std::string& name, std::uint64_t size = default_size, timeout wait = no_wait) {
+    return detail::as_result([&] { return region(m, name, size, wait); });
+  }
+
+  /// Scalars, structs of scalars, fixed arrays (Listing 3): found, or created as T{} (zeroes).
+  /// Errors: wrong_type (both types are printed), no_space, invalid (name).
+  template <class T>
+  T& simple(const std::string& name) {
+    return simple<T>(mode::open_or_create, name);
+  }
+  template <class T>
+  T& simple(mode m, const std::string& name, timeout wait = no_wait) {
+    static_assert(simple_type<T>, "crossdock: simple<T> takes plain data without raw pointers; use container<T> for what grows");
+    return *detail::open_object<T>(get(), base_, name, m, only_open_waits(m, wait));
+  }
+
+  /// Containers, and structs that forward the allocator to theirs (Listing 4). `args` go to the constructor if the object
+  /// is created, with the allocator behind them. Errors as simple.
+  template <class T, class... Args>
+  T& container(const std::string& name, Args&&... args) {
+    return container<T>(mode::open_or_create, name, std::forward<Args>(args)...);
+  }
+  template <class T, class... Args>
+  T& container(mode m, const std::string& name, Args&&... args) {
+    static_assert(container_type<T>, "crossdock: container<T> takes crossdock's containers, or structs of them: std:: containers point into their own process");
+    if (m == mode::recreate) (void)try_remove(name);
+    return *detail::open_object<T>(get(), base_, name, m, only_open_waits(m, no_wait), std::forward<Args>(args)...);
+  }
+
+  /// What another task made, simple or container; waits for it. Errors: not_found (no_wait), timed_out, wrong_type.
+  template <class T>
+  T& open(const std::string& name, timeout wait = default_wait) {
+    static_assert(is_shareable<T>, "crossdock: this type cannot live in shared memory");
+    return *detail::open_object_only<T>(get(), name, wait);
+  }
+  template <class T>
+  result<T&> try_open(const std::string& name, timeout wait = no_wait) {
+    return detail::as_result([&]() -> T& { return open<T>(name, wait); });
+  }
+
+  /// An object with no name, to be passed on by handle; whoever is last calls destroy.
+  template <class T, class... Args>
+  T& create(Args&&... args) {
+    static_assert(is_shareable<T>, "crossdock: this type cannot live in shared memory");
+    T* place = allocator<T>(base_).raw_allocate(1);
+    try {
+      detail::construct_object(allocator<void>(base_), place, std::forward<Args>(args)...);
+    } catch (...) {
+      allocator<T>(base_).raw_deallocate(place);
+      throw;
+    }
+    return *place;
+  }
+  template <class T>
+  void destroy(T& object) {
+    std::destroy_at(std::addressof(object));
+    detail::check(crossdock_deallocate(get(), std::addressof(object)));
+  }
+
+  /// The handle of an object of this region; any task turns it back with load. Errors: invalid (not in this region),
+  /// bad_handle (not the start of an object: an element, a field).
+  template <class T>
+  handle save(const T& object) const {
+    crossdock_handle h{};
+    detail::check(crossdock_handle_save(get(), std::addressof(object), &h));
+    return h;
+  }
+  /// The object of a handle. Errors: bad_handle (of another region, freed, or nonsense), wrong_type.
+  template <class T>
+  T& load(handle h) const {
+    static_assert(is_shareable<T>, "crossdock: this type cannot live in shared memory");
+    const crossdock_type type = type_of<T>();
+    crossdock_object object{};
+    detail::check(crossdock_handle_load(get(), h, &type, &object));
+    return *static_cast<T*>(object.address);
+  }
+  template <class T>
+  result<T&> try_load(handle h) const {
+    return detail::as_result([&]() -> T& { return load<T>(h); });
+  }
+
+  /// Removes a named object with all that it holds; nobody may be using it. Handles to it become bad_handle.
+  /// Errors: not_found, busy, invalid (a C++ type that this process has never used: then say remove<T>).
+  void remove(const std::string& name) { detail::remove_object(get(), name); }
+  template <class T>
+  void remove(const std::string& name) {
+    detail::destroyers::instance().learn<T>();
+    detail::remove_object(get(), name);
+  }
+  result<void> try_remove(const std::string& name) {
+    return detail::as_result([&] { remove(name); });
+  }
+  bool contains(const std::string& name) const {
+    crossdock_object_info info{};
+    const auto s = crossdock_object_find(get(), name.c_str(), &info);
+    if (s != CROSSDOCK_NOT_FOUND) detail::check(s);
+    return s == CROSSDOCK_OK;
+  }
+  /// What there is, in no order.
+  std::vector<crossdock_object_info> objects() const {
+    std::vector<crossdock_object_info> all;
+    std::size_t count = 0;
+    do {
+      all.resize(count);
+      detail::check(crossdock_object_list(get(), all.data(), all.size(), &count));
+    } while (count > all.size());
+    all.resize(count);
+    return all;
+  }
+
+  /// One end of a port of this workflow (Listing 8); `via` says how: low_level, or what an adapter brings (mpi).
+  template <class Via = low_level_t>
+  crossdock::port port(const std::string& name, port_end end, const Via& via = {}, const port_options& options = {});
+  crossdock::port port(const std::string& name, port_end end, const port_options& options);
+
+  std::string name() const {
+    std::array<char, CROSSDOCK_NAME_MAX + 1> buffer{};
+    detail::check(crossdock_region_name(get(), buffer.data(), buffer.size()));
+    return buffer.data();
+  }
+  /// The segment id that this region's handles carry.
+  std::uint64_t id() const noexcept { return id_; }
+  /// Where it is mapped in this process.
+  const void* base() const noexcept { return base_; }
+  std::uint64_t capacity() const noexcept { return capacity_; }
+  allocator<void> get_allocator() const noexcept { return allocator<void>(base_); }
+  statistics_type statistics() const {
+    statistics_type s{};
+    detail::check(crossdock_region_statistics_get(get(), &s));
+    return s;
+  }
+  const session& its_session() const noexcept { return session_; }
+  /// For the C functions.
+  crossdock_region* get() const noexcept { return ref_.get(); }
+
+ private:
+  explicit region(session s) : session_(std::move(s)) {}
+
+  void adopt(crossdock_region* given) {
+    ref_ = detail::region_ref(given);
+    void* base = nullptr;
+    detail::check(crossdock_region_base(given, &base, &capacity_));
+    base_ = base;
+    detail::check(crossdock_region_id(given, &id_));
+  }
+  static constexpr std::uint64_t with_overhead(std::uint64_t usable) noexcept { return usable + usable / 8 + (std::uint64_t{4} << 20); }
+  static constexpr timeout only_open_waits(mode m, timeout wait) noexcept { return m == mode::open_only ? wait : default_wait; }
+
+  session session_;
+  detail::region_ref ref_;
+  const void* base_ = nullptr;
+  std::uint64_t capacity_ = 0;
+  std::uint64_t id_ = 0;
+};
+
+/// Removes the name of a region; members that have it open keep it. Errors: not_found, denied.
+inline void remove_region(const std::string& name, const session& s = session()) { detail::check(crossdock_region_remove(s.get(), name.c_str())); }
+
+template <class T>
+allocator<T>::allocator(const region& r) noexcept : allocator(r.base()) {}
+
+/// The paper's name for it.
+using Dhmem = region;
+
+}  // namespace crossdock

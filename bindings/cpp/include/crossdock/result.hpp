@@ -1,0 +1,118 @@
+// What the try_… variants return: the value, or why there is none. Nothing throws until value() is asked of a failure.
+#pragma once
+
+#include <crossdock/error.hpp>
+
+#include <cassert>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace crossdock {
+
+/// A status and the text that goes with it.
+struct failure {
+  crossdock::status status = crossdock::status::ok;
+  std::string message{};
+};
+
+/// A T (which may be a reference), or a failure. Read the value only after asking.
+template <class T>
+class [[nodiscard]] result {
+  using stored = std::conditional_t<std::is_reference_v<T>, std::add_pointer_t<std::remove_reference_t<T>>, T>;
+
+ public:
+  result(T value)  // NOLINT(google-explicit-constructor): a value is a result
+    requires(!std::is_reference_v<T>)
+      : state_(std::in_place_index<0>, std::move(value)) {}
+  result(T value)
+    requires std::is_reference_v<T>
+      : state_(std::in_place_index<0>, &value) {}
+  result(failure why) : state_(std::in_place_index<1>, std::move(why)) { assert(status() != status::ok); }
+
+  explicit operator bool() const noexcept { return state_.index() == 0; }
+  crossdock::status status() const noexcept { return *this ? crossdock::status::ok : std::get<1>(state_).status; }
+  /// Empty when there is a value.
+  std::string_view message() const noexcept { return *this ? std::string_view{} : std::get<1>(state_).message; }
+
+  /// The value; throws crossdock::error when there is none.
+  decltype(auto) value() & { return (demand(), get(*this)); }
+  decltype(auto) value() const& { return (demand(), get(*this)); }
+  T value() && {
+    demand();
+    if constexpr (std::is_reference_v<T>) {
+      return *std::get<0>(state_);
+    } else {
+      return std::get<0>(std::move(state_));
+    }
+  }
+
+  decltype(auto) operator*() & noexcept { return (assert(*this), get(*this)); }
+  decltype(auto) operator*() const& noexcept { return (assert(*this), get(*this)); }
+  T operator*() && noexcept(std::is_nothrow_move_constructible_v<stored>) { return std::move(*this).value(); }
+  auto* operator->() noexcept { return &**this; }
+  const auto* operator->() const noexcept { return &**this; }
+
+ private:
+  void demand() const {
+    if (!*this) {
+      throw error(status(), std::string(message()));
+    }
+  }
+  template <class Self>
+  static auto& get(Self& self) noexcept {
+    if constexpr (std::is_reference_v<T>) {
+      return **std::get_if<0>(&self.state_);
+    } else {
+      return *std::get_if<0>(&self.state_);
+    }
+  }
+
+  std::variant<stored, failure> state_;
+};
+
+/// Done, or a failure.
+template <>
+class [[nodiscard]] result<void> {
+ public:
+  result() = default;
+  result(failure why) : why_(std::move(why)) {}
+
+  explicit operator bool() const noexcept { return why_.status == crossdock::status::ok; }
+  crossdock::status status() const noexcept { return why_.status; }
+  std::string_view message() const noexcept { return why_.message; }
+  /// Throws crossdock::error unless it is done.
+  void value() const {
+    if (!*this) {
+      throw error(why_.status, why_.message);
+    }
+  }
+
+ private:
+  failure why_;
+};
+
+namespace detail {
+
+/// The failure that the last C call of this thread reported. A poll that found nothing costs no text.
+inline failure last_failure(crossdock_status s) {
+  return {static_cast<status>(s), s == CROSSDOCK_NOT_YET ? std::string() : last_message(s)};
+}
+
+/// Calls what throws crossdock::error, and gives its outcome as a result.
+template <class F>
+auto as_result(F&& f) -> result<std::invoke_result_t<F>> {
+  try {
+    if constexpr (std::is_void_v<std::invoke_result_t<F>>) {
+      f();
+      return {};
+    } else {
+      return result<std::invoke_result_t<F>>(f());
+    }
+  } catch (const error& e) {
+    return failure{e.status(), e.what()};
+  }
+}
+
+}  // namespace detail
+}  // namespace crossdock

@@ -1,0 +1,73 @@
+// One connection of this process to the node daemon, acting as one task.
+#pragma once
+
+#include <crossdock/detail/counted.hpp>
+#include <crossdock/timeout.hpp>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace crossdock {
+
+/// How to connect; what is left out comes from the environment (CROSSDOCK_SOCKET, _TASK, _WORKFLOW, _RANK).
+struct connect_options {
+  std::optional<std::string> socket{};
+  std::optional<std::string> task{};
+  std::optional<std::string> workflow{};
+  std::optional<std::uint32_t> rank{};
+  crossdock::timeout timeout = std::chrono::seconds(5);
+  bool private_daemon = true;  ///< start one when no endpoint is found; otherwise that is status::not_found
+};
+
+/// Copies share the connection; the last one closes it. Thread-safe.
+class session {
+ public:
+  /// The one session that the libraries of this process share, connected when first asked for.
+  session() {
+    crossdock_session* given = nullptr;
+    detail::check(crossdock_session_default(&given));
+    ref_ = detail::session_ref(given);
+  }
+
+  /// A session of its own. Blocks at most options.timeout. Errors: not_found, denied, incompatible, timed_out.
+  explicit session(const connect_options& options) {
+    auto text = [](const std::optional<std::string>& t) { return t ? t->c_str() : nullptr; };
+    const crossdock_connect_options c = {text(options.socket), text(options.task), text(options.workflow),
+                                         options.rank ? std::int64_t{*options.rank} : -1, options.timeout.milliseconds(),
+                                         options.private_daemon ? 1U : 0U, 0};
+    crossdock_session* given = nullptr;
+    detail::check(crossdock_session_connect(&c, &given));
+    ref_ = detail::session_ref(given);
+  }
+
+  /// Unique on this node for ever.
+  std::uint64_t member() const { return number<std::uint64_t>(crossdock_session_member); }
+  std::uint32_t rank() const { return number<std::uint32_t>(crossdock_session_rank); }
+  std::string task() const { return text(crossdock_session_task); }
+  std::string workflow() const { return text(crossdock_session_workflow); }
+
+  /// Leave now: ports end in good order, regions stay mapped until they are closed.
+  void close() { detail::check(crossdock_session_close(get())); }
+
+  /// For the C functions.
+  crossdock_session* get() const noexcept { return ref_.get(); }
+
+ private:
+  template <class N>
+  N number(crossdock_status (*ask)(crossdock_session*, N*)) const {
+    N n = 0;
+    detail::check(ask(get(), &n));
+    return n;
+  }
+  std::string text(crossdock_status (*ask)(crossdock_session*, char*, std::size_t)) const {
+    std::array<char, CROSSDOCK_NAME_MAX + 1> buffer{};
+    detail::check(ask(get(), buffer.data(), buffer.size()));
+    return buffer.data();
+  }
+
+  detail::session_ref ref_;
+};
+
+}  // namespace crossdock

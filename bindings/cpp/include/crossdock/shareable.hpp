@@ -1,0 +1,85 @@
+// Which types may live in shared memory at all: those that mean the same in every process.
+#pragma once
+
+#include <crossdock/detail/reflect.hpp>
+#include <crossdock/offset_ptr.hpp>
+
+#include <array>
+#include <atomic>
+#include <complex>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace crossdock {
+
+template <class T>
+class allocator;
+
+namespace detail {
+
+template <class T>
+consteval bool shareable_fields();
+
+/// Is T built from an allocator, as containers and the structs of Dhmem's Listing 4 are?
+template <class T>
+concept takes_allocator = std::is_class_v<T> && (std::is_constructible_v<T, const allocator<void>&> || std::uses_allocator_v<T, allocator<void>>);
+
+template <class T>
+consteval bool looks_shareable() {
+  if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+    return true;
+  } else if constexpr (!std::is_class_v<T> || std::is_polymorphic_v<T>) {
+    return false;  // pointers, references, unions; a virtual table lies elsewhere in every process
+  } else if constexpr (std::is_aggregate_v<T> && !std::is_empty_v<T>) {
+    return shareable_fields<T>();
+  } else {
+    return takes_allocator<T> || std::is_trivially_copyable_v<T>;  // its author's word
+  }
+}
+
+}  // namespace detail
+
+/// Specialise it (std::true_type or std::false_type) where the compiler cannot see what a class holds.
+template <class T>
+struct shareable : std::bool_constant<detail::looks_shareable<T>()> {};
+template <class T>
+struct shareable<const T> : shareable<T> {};
+template <class T, std::size_t N>
+struct shareable<T[N]> : shareable<T> {};
+template <class T, std::size_t N>
+struct shareable<std::array<T, N>> : shareable<T> {};
+template <class T>
+struct shareable<std::complex<T>> : shareable<T> {};
+template <class T>
+struct shareable<std::optional<T>> : shareable<T> {};
+template <class A, class B>
+struct shareable<std::pair<A, B>> : std::bool_constant<shareable<A>::value && shareable<B>::value> {};
+/// A lock that an atomic hides is of one process; lock-free ones work across processes.
+template <class T>
+struct shareable<std::atomic<T>> : std::bool_constant<shareable<T>::value && std::atomic<T>::is_always_lock_free> {};
+template <class T>
+struct shareable<offset_ptr<T>> : std::true_type {};
+// Trivially copyable, and yet nothing but an address of this process:
+template <class T, std::size_t N>
+struct shareable<std::span<T, N>> : std::false_type {};
+template <class C, class Traits>
+struct shareable<std::basic_string_view<C, Traits>> : std::false_type {};
+template <class T>
+struct shareable<std::reference_wrapper<T>> : std::false_type {};
+
+template <class T>
+inline constexpr bool is_shareable = shareable<T>::value;
+
+template <class T>
+consteval bool detail::shareable_fields() {
+  return []<std::size_t... I>(std::index_sequence<I...>) {
+    return (is_shareable<field_type<T, I>> && ...);
+  }(std::make_index_sequence<field_count<T>>{});
+}
+
+}  // namespace crossdock

@@ -1,0 +1,42 @@
+// Deadlines. No call of this library waits for ever; where a call waits, it takes one of these.
+#pragma once
+
+#include <crossdock.h>
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+
+namespace crossdock {
+
+/// How long a call may wait. Any std::chrono duration converts to it; nothing said is the default of 60 s.
+class timeout {
+ public:
+  constexpr timeout() noexcept = default;
+
+  /// Rounded up to a millisecond, so that a short wait is not turned into a poll; negative ones do not wait.
+  template <class Rep, class Period>
+  constexpr timeout(std::chrono::duration<Rep, Period> d) noexcept {
+    using wide = std::chrono::duration<double, std::milli>;
+    if (d <= d.zero()) {
+      ms_ = 0;
+    } else if (wide(d).count() >= 9e15) {  // some 285 000 years: nobody wants to know the difference
+      ms_ = INT64_C(9000000000000000);
+    } else {
+      ms_ = std::chrono::ceil<std::chrono::duration<std::int64_t, std::milli>>(d).count();
+    }
+  }
+
+  /// As the C functions take it.
+  constexpr std::int64_t milliseconds() const noexcept { return ms_; }
+
+ private:
+  std::int64_t ms_ = CROSSDOCK_WAIT;
+};
+
+/// Do not wait: what is not there now is status::not_yet (ports) or status::not_found (names).
+inline constexpr timeout no_wait{std::chrono::seconds(0)};
+/// The default deadline, 60 s.
+inline constexpr timeout default_wait{};
+
+}  // namespace crossdock

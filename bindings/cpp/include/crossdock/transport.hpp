@@ -1,0 +1,106 @@
+// What carries the messages of a port. crossdock's own queue is one; adapters (MPI) bring others. The task's code does
+// not change with it.
+#pragma once
+
+#include <crossdock/detail/counted.hpp>
+#include <crossdock/handle.hpp>
+#include <crossdock/timeout.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace crossdock {
+
+class region;
+
+enum class port_end : int { producer = CROSSDOCK_PRODUCER, consumer = CROSSDOCK_CONSUMER };
+inline constexpr port_end producer = port_end::producer;
+inline constexpr port_end consumer = port_end::consumer;
+
+enum class pattern : int {
+  one_to_one = CROSSDOCK_ONE_TO_ONE,  ///< one producer, one consumer; order kept
+  fan_out = CROSSDOCK_FAN_OUT,        ///< one producer; each consumer sees each message
+  fan_in = CROSSDOCK_FAN_IN,          ///< many producers, one consumer; each producer's order kept
+  work_queue = CROSSDOCK_WORK_QUEUE,  ///< many producers, many consumers; each message goes to one of them
+};
+
+/// Both ends must say the same.
+struct port_options {
+  crossdock::pattern pattern = crossdock::pattern::one_to_one;
+  std::uint32_t capacity = 8;  ///< messages under way; a power of two, 1 to 4096
+};
+
+/// send, reclaim and receive return ok, or not_yet if they were not to wait; all else is thrown as crossdock::error.
+class transport {
+ public:
+  transport() = default;
+  transport(const transport&) = delete;
+  transport& operator=(const transport&) = delete;
+  virtual ~transport() = default;
+
+  /// `bytes`: how much data the handle stands for, for the statistics.
+  virtual status send(const crossdock_message& message, std::uint64_t bytes, timeout wait) = 0;
+  /// Producer: waits for a place, and says what was in it ({0,0} on the first lap): nobody reads that any more.
+  virtual status reclaim(timeout wait, handle& was_there) = 0;
+  virtual status receive(timeout wait, crossdock_message& message) = 0;
+  /// Gives place and data of a received message back to the producer.
+  virtual void release(const crossdock_message& message) = 0;
+  virtual void wait_peer(timeout wait) = 0;
+  virtual void close() = 0;
+  virtual crossdock_port_statistics statistics() = 0;
+  virtual void note_copied(std::uint64_t bytes) = 0;
+  /// The C port, for descriptors and event loops; null where there is none.
+  virtual crossdock_port* native() noexcept { return nullptr; }
+};
+
+/// The queue in shared memory, between threads, processes and containers of one node.
+///
+/// An adapter is a type like this one: an object of it goes into region::port(name, end, via), which calls
+/// `via.open(region, name, end, options)` for a transport. adapters/mpi brings `crossdock::mpi` that way.
+struct low_level_t {
+  std::unique_ptr<transport> open(const region& in, const std::string& name, port_end end, const port_options& options) const;
+};
+inline constexpr low_level_t low_level{};
+
+namespace detail {
+
+class native_transport final : public transport {
+ public:
+  native_transport(crossdock_session* session, const std::string& name, port_end end, const port_options& options, timeout wait) {
+    const crossdock_port_options o = {static_cast<crossdock_pattern>(options.pattern), options.capacity};
+    crossdock_port* given = nullptr;
+    check(crossdock_port_open(session, name.c_str(), static_cast<crossdock_end>(end), &o, wait.milliseconds(), &given));
+    ref_ = port_ref(given);
+  }
+  status send(const crossdock_message& m, std::uint64_t bytes, timeout wait) override {
+    return polled(crossdock_port_send(native(), &m, bytes, wait.milliseconds()));
+  }
+  status reclaim(timeout wait, handle& was_there) override {
+    crossdock_handle h{};
+    const status s = polled(crossdock_port_reclaim(native(), wait.milliseconds(), &h));
+    was_there = h;
+    return s;
+  }
+  status receive(timeout wait, crossdock_message& m) override { return polled(crossdock_port_receive(native(), wait.milliseconds(), &m)); }
+  void release(const crossdock_message& m) override { check(crossdock_port_release(native(), &m)); }
+  void wait_peer(timeout wait) override { check(crossdock_port_wait_peer(native(), wait.milliseconds())); }
+  void close() override { check(crossdock_port_close(native())); }
+  crossdock_port_statistics statistics() override {
+    crossdock_port_statistics s{};
+    check(crossdock_port_statistics_get(native(), &s));
+    return s;
+  }
+  void note_copied(std::uint64_t bytes) override { check(crossdock_port_note_copied(native(), bytes)); }
+  crossdock_port* native() noexcept override { return ref_.get(); }
+
+ private:
+  static status polled(crossdock_status s) {
+    if (s != CROSSDOCK_NOT_YET) check(s);
+    return static_cast<status>(s);
+  }
+  port_ref ref_;
+};
+
+}  // namespace detail
+}  // namespace crossdock
