@@ -106,6 +106,8 @@ const char *crossdock_status_meaning(crossdock_status status);
 const char *crossdock_error_message(void);
 /* The status that belongs to it. */
 crossdock_status crossdock_error_status(void);
+/* For bindings that check something themselves: make this the last failure of this thread. Gives `status` back. */
+crossdock_status crossdock_error_raise(crossdock_status status, const char *message);
 
 /* --------------------------------------------------------------- plain data */
 

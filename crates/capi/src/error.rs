@@ -73,6 +73,17 @@ pub extern "C" fn crossdock_error_status() -> i32 {
     LAST.try_with(|last| last.borrow().as_ref().map_or(Status::Ok, |(status, _)| *status)).unwrap_or(Status::Ok) as i32
 }
 
+/// Makes this the last failure of this thread; gives the status back.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_error_raise(status: i32, message: *const c_char) -> i32 {
+    call(|| {
+        let status = Status::from_number(status).ok_or_else(|| invalid(format!("{status} is no status")))?;
+        // SAFETY: the header asks for zero-terminated text.
+        let message = unsafe { crate::arguments::text(message, "message")? };
+        if status == Status::Ok { Ok(()) } else { Err(Error::new(status, message)) }
+    })
+}
+
 /// The name of a status as the header writes it, without its prefix.
 #[unsafe(no_mangle)]
 pub extern "C" fn crossdock_status_name(status: i32) -> *const c_char {

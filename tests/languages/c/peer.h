@@ -1,0 +1,29 @@
+/* Other processes for a test row: the same program started again, with a line-by-line conversation.
+ *
+ * Used by the C and the Fortran suites. Deadlines everywhere; a peer dies with its parent. */
+#ifndef PEER_H
+#define PEER_H
+
+/* The milliseconds of a clock that only goes forward. */
+long long peer_now_ms(void);
+
+/* Start this program again as `PROGRAM --peer ROW ROLE PREFIX ARGUMENT`. The number of the peer, or -1. */
+int peer_start(const char *row, const char *role, const char *prefix, const char *argument);
+
+/* In the parent: a line to the peer; the next line of the peer must be `line` within 10 s. 0, or -1 with the line that
+ * came instead (or the reason) in peer_last(). */
+int peer_tell(int peer, const char *line);
+int peer_expect(int peer, const char *line);
+const char *peer_last(void);
+
+/* Wait at most 10 s for its end. Its exit status, 128 + signal, or -1 if it had to be killed. */
+int peer_end(int peer);
+int peer_kill(int peer);
+
+/* In the peer: the same conversation with its parent. */
+int parent_tell(const char *line);
+int parent_expect(const char *line);
+/* SIGKILL for oneself: no destructor, no goodbye. */
+void peer_die(void);
+
+#endif

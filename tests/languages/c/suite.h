@@ -1,0 +1,60 @@
+/* The harness of the C suite: each row runs in a process of its own, so that one that crashes fails alone. */
+#ifndef SUITE_H
+#define SUITE_H
+
+#include <crossdock.h>
+#include <stdbool.h>
+
+#include "peer.h"
+
+/* A row's function runs as the test's own process (role "") or as one of its peers. */
+typedef void row_function(const char *role, const char *argument);
+
+typedef struct row {
+    const char *id;
+    const char *claim;
+    row_function *run;
+} row;
+
+extern const row region_rows[], error_rows[], port_rows[];
+
+enum { MIB = 1 << 20 };
+
+/* "c-4711/r4" and, with a letter, "c-4711/r4b"; a static buffer each for "", "b", "c". */
+const char *name_of(const char *suffix);
+/* A session of task "test", or "peer" in a peer. The same one each time. */
+crossdock_session *session(void);
+/* The row's region (16 MiB), open_or_create; removed when the row ends. */
+crossdock_region *region(void);
+crossdock_region *region_named(const char *suffix, crossdock_mode mode, uint64_t size);
+/* One end of the row's port; removed when the row ends. */
+crossdock_port *port_open(crossdock_end end, crossdock_pattern pattern, uint32_t capacity);
+
+_Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+_Noreturn void skip(const char *why);
+
+/* Peers of this row. `argument` may be NULL. */
+int start(const char *role, const char *argument);
+void tell(int peer, const char *line);
+void expect(int peer, const char *line);
+/* It ends by itself with exit status 0. */
+void ends_well(int peer);
+
+/* The last error's message contains the text. */
+void says(const char *text);
+
+void handle_to_text(crossdock_handle handle, char text[33]);
+crossdock_handle handle_of_text(const char *text);
+
+void want(crossdock_status wanted, crossdock_status got, const char *call, int line);
+#define WANT(status, call) want(status, call, #call, __LINE__)
+#define OK(call) WANT(CROSSDOCK_OK, call)
+#define CHECK(condition) ((condition) ? (void)0 : fail("line %d: not so: %s", __LINE__, #condition))
+#define EQUAL(a, b)                                                                                                    \
+    do {                                                                                                               \
+        long long a_ = (long long)(a), b_ = (long long)(b);                                                            \
+        if (a_ != b_)                                                                                                  \
+            fail("line %d: %s is %lld, not %lld", __LINE__, #a, a_, b_);                                               \
+    } while (0)
+
+#endif

@@ -1,0 +1,225 @@
+//! Runs rows, and starts this program again as another process of a row.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crossdock_client::{ConnectOptions, Error, Region, Session, Status};
+
+/// What a row gives: nothing, or what was expected and what came.
+pub type Outcome = Result<(), String>;
+
+/// The deadline of everything that says no other.
+pub const LONG: Option<Duration> = Some(Duration::from_secs(10));
+/// Do not wait.
+pub const POLL: Option<Duration> = Some(Duration::ZERO);
+/// The size of a region that says no other.
+pub const REGION: u64 = 16 << 20;
+
+/// One row of the list.
+#[derive(Clone)]
+pub struct Row {
+    pub id: &'static str,
+    pub claim: &'static str,
+    pub test: fn(&Context) -> Outcome,
+    /// What another process of the row does: role and its arguments.
+    pub role: fn(&Context, &str, &[&str]) -> Outcome,
+}
+
+/// No other process takes part in the row.
+pub fn alone(_: &Context, role: &str, _: &[&str]) -> Outcome {
+    Err(format!("no role '{role}'"))
+}
+
+/// What a row works with.
+pub struct Context {
+    pub session: Session,
+    row: String,
+    prefix: String,
+}
+
+impl Context {
+    fn new(row: &str, prefix: &str, task: &str) -> Result<Self, String> {
+        let options = ConnectOptions { task: Some(task.into()), private_daemon: false, ..ConnectOptions::default() };
+        let session = Session::connect(&options).map_err(|error| format!("connect: {error}"))?;
+        Ok(Self { session, row: row.into(), prefix: prefix.into() })
+    }
+
+    /// `rust-4711/r1`, and for a second one of a row `rust-4711/r1b`.
+    pub fn name(&self, suffix: &str) -> String {
+        format!("{}/{}{suffix}", self.prefix, self.row.to_lowercase())
+    }
+
+    /// The row's region.
+    pub fn region(&self) -> Result<Region, String> {
+        self.session.region(&self.name(""), crossdock_client::Mode::OpenOrCreate, REGION, None).map_err(text)
+    }
+
+    /// Starts another process of this row.
+    pub fn start(&self, role: &str, arguments: &[&str]) -> Peer {
+        let program = std::env::current_exe().expect("a running program has a path");
+        let mut command = Command::new(program);
+        command.arg(&self.row).arg(role).arg(&self.prefix).args(arguments).stdout(Stdio::null());
+        Peer(Some(command.spawn().expect("this program starts again")))
+    }
+
+    /// Starts another process of this row and waits until it says that it is ready.
+    pub fn start_ready(&self, role: &str, arguments: &[&str]) -> Result<Peer, String> {
+        use std::io::BufRead;
+        let program = std::env::current_exe().expect("a running program has a path");
+        let mut command = Command::new(program);
+        command.arg(&self.row).arg(role).arg(&self.prefix).args(arguments).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("this program starts again");
+        let output = child.stdout.take().expect("its output is a pipe");
+        let peer = Peer(Some(child));
+        let mut line = String::new();
+        std::io::BufReader::new(output).read_line(&mut line).map_err(|error| error.to_string())?;
+        if line == "ready\n" { Ok(peer) } else { Err("the other process ended before it was ready".into()) }
+    }
+
+    /// Runs another process of this row to its end.
+    pub fn run(&self, role: &str, arguments: &[&str]) -> Outcome {
+        self.start(role, arguments).finish()
+    }
+}
+
+/// Another process of a row; killed if the row ends before it does.
+pub struct Peer(Option<Child>);
+
+impl Peer {
+    /// Waits for its good end.
+    pub fn finish(mut self) -> Outcome {
+        let mut child = self.0.take().expect("a peer is finished once");
+        let status = wait(&mut child)?;
+        if status.success() { Ok(()) } else { Err(format!("the other process ended with {status}")) }
+    }
+
+    /// Waits until it was killed by itself.
+    pub fn killed(mut self) -> Outcome {
+        use std::os::unix::process::ExitStatusExt;
+        let mut child = self.0.take().expect("a peer is finished once");
+        let status = wait(&mut child)?;
+        if status.signal() == Some(9) { Ok(()) } else { Err(format!("the other process ended with {status}, not by SIGKILL")) }
+    }
+}
+
+fn wait(child: &mut Child) -> Result<std::process::ExitStatus, String> {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(30) {
+        if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
+            return Ok(status);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    Err("the other process did not end within 30 s".into())
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Tells the process that started this one that it is ready.
+pub fn say_ready() {
+    println!("ready");
+}
+
+/// Kills this process as a fault would.
+pub fn kill_self() -> ! {
+    let pidfd = crossdock_os::process::open_pidfd(std::process::id() as i32).ok().flatten().expect("a pidfd of oneself");
+    let _ = crossdock_os::process::send_signal(&pidfd, crossdock_os::process::Signal::KILL);
+    loop {
+        std::thread::park();
+    }
+}
+
+/// An error as a row reports it.
+pub fn text(error: Error) -> String {
+    format!("{}: {error}", error.status)
+}
+
+/// The call must fail with this status; gives the message.
+pub fn fails<T: std::fmt::Debug>(status: Status, result: crossdock_client::Result<T>) -> Result<String, String> {
+    match result {
+        Err(error) if error.status == status => Ok(error.message),
+        Err(error) => Err(format!("expected {status}, came {}", text(error))),
+        Ok(value) => Err(format!("expected {status}, came {value:?}")),
+    }
+}
+
+/// The message must hold the word.
+pub fn says(message: &str, word: &str) -> Outcome {
+    if message.contains(word) { Ok(()) } else { Err(format!("the message does not say '{word}': {message}")) }
+}
+
+/// The two must be equal.
+pub fn equal<T: PartialEq + std::fmt::Debug>(what: &str, came: T, expected: T) -> Outcome {
+    if came == expected { Ok(()) } else { Err(format!("{what}: expected {expected:?}, came {came:?}")) }
+}
+
+/// How long something took must lie between the two.
+pub fn took(started: Instant, at_least_ms: u64, at_most_ms: u64) -> Outcome {
+    let ms = started.elapsed().as_millis() as u64;
+    if (at_least_ms..=at_most_ms).contains(&ms) {
+        Ok(())
+    } else {
+        Err(format!("took {ms} ms, expected {at_least_ms} to {at_most_ms} ms"))
+    }
+}
+
+/// Runs all rows, or the one; the exit status.
+pub fn run_rows(rows: &[Row], only: Option<&str>) -> i32 {
+    let prefix = format!("rust-{}", std::process::id());
+    let (mut passed, mut failed) = (0, 0);
+    for row in rows.iter().filter(|row| only.is_none_or(|only| row.id.eq_ignore_ascii_case(only))) {
+        let outcome = Context::new(row.id, &prefix, "conformance").and_then(|context| {
+            let outcome = (row.test)(&context);
+            tidy(&context);
+            outcome
+        });
+        match outcome {
+            Ok(()) => {
+                passed += 1;
+                println!("ok {} {}", row.id, row.claim);
+            }
+            Err(why) => {
+                failed += 1;
+                println!("FAILED {} {}: {why}", row.id, row.claim);
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed");
+    i32::from(failed > 0 || passed == 0)
+}
+
+/// Removes every region and port of the row, however it ended.
+fn tidy(context: &Context) {
+    for segment in context.session.list().map(|listing| listing.segments).unwrap_or_default() {
+        if segment.name.starts_with(&format!("{}/", context.prefix)) {
+            let _ = match segment.kind {
+                crossdock_client::SegmentKind::Region => context.session.remove_region(&segment.name),
+                crossdock_client::SegmentKind::Port => context.session.remove_port(&segment.name),
+            };
+        }
+    }
+}
+
+/// Acts as another process of a row; the exit status.
+pub fn run_role(rows: &[Row], row: &str, role: &str, prefix: &str, arguments: &[&str]) -> i32 {
+    let Some(found) = rows.iter().find(|found| found.id == row) else {
+        eprintln!("no row '{row}'");
+        return 2;
+    };
+    match Context::new(row, prefix, "peer").and_then(|context| (found.role)(&context, role, arguments)) {
+        Ok(()) => 0,
+        Err(why) => {
+            eprintln!("{row}, role {role}: {why}");
+            1
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The conformance list (`tests/languages/conformance.md`) in Rust: one function a row.
+//!
+//! `conformance-rust [ROW]` runs all rows or one. Another process of a row is this program again, started with the row,
+//! a role, the name prefix and what the role needs.
+
+mod errors;
+mod harness;
+mod ports;
+mod regions;
+
+use harness::{Row, run_role, run_rows};
+
+fn rows() -> Vec<Row> {
+    [regions::rows(), errors::rows(), ports::rows()].concat()
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let code = match words.as_slice() {
+        [] => run_rows(&rows(), None),
+        [row] => run_rows(&rows(), Some(row)),
+        [row, role, prefix, rest @ ..] => run_role(&rows(), row, role, prefix, rest),
+        _ => {
+            eprintln!("usage: conformance-rust [ROW]");
+            2
+        }
+    };
+    std::process::exit(code);
+}
