@@ -106,8 +106,8 @@ class vector {
   std::span<T> span() noexcept { return {data(), size()}; }
   std::span<const T> span() const noexcept { return {data(), size()}; }
 
-  T& operator[](size_type i) noexcept { return data()[i]; }
-  const T& operator[](size_type i) const noexcept { return data()[i]; }
+  T& operator[](size_type i) noexcept { return block_.elements()[i]; }
+  const T& operator[](size_type i) const noexcept { return block_.elements()[i]; }
   T& at(size_type i) { return (in_range(i), data()[i]); }
   const T& at(size_type i) const { return (in_range(i), data()[i]); }
   T& front() noexcept { return *data(); }
@@ -161,7 +161,7 @@ class vector {
   T& emplace_back(Args&&... args) {
     const size_type n = size();
     if (n < capacity()) [[likely]] {
-      T* place = data() + n;
+      T* place = block_.elements() + n;
       construct(place, std::forward<Args>(args)...);
       block_.set_size(n + 1);
       return *place;

@@ -40,6 +40,8 @@ class block {
   block& operator=(const block&) = delete;
 
   T* data() const noexcept { return static_cast<T*>(resolve(data_)); }
+  /// data() where there are elements.
+  T* elements() const noexcept { return static_cast<T*>(resolve_unchecked(data_)); }
   std::size_t size() const noexcept { return static_cast<std::size_t>(size_); }
   std::size_t capacity() const noexcept { return static_cast<std::size_t>(capacity_); }
   allocator<T> get_allocator() const noexcept { return allocator<T>(resolve(region_)); }

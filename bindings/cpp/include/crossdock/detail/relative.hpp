@@ -14,6 +14,11 @@ inline void* resolve(const relative_word& word) noexcept {
   return word == relative_word::null ? nullptr : reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(&word) + static_cast<std::uintptr_t>(word));
 }
 
+/// The same where it is known not to be null.
+inline void* resolve_unchecked(const relative_word& word) noexcept {
+  return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(&word) + static_cast<std::uintptr_t>(word));
+}
+
 /// The value that the word at `place` must have to point to `target`.
 inline relative_word relative(const void* place, const void* target) noexcept {
   return target ? static_cast<relative_word>(reinterpret_cast<std::uintptr_t>(target) - reinterpret_cast<std::uintptr_t>(place)) : relative_word::null;
