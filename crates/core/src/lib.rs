@@ -4,6 +4,7 @@ pub mod view;
 
 pub mod error;
 pub mod fault;
+pub mod liveness;
 pub mod queue;
 
 pub use error::{Error, Result};

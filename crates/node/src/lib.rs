@@ -1,6 +1,7 @@
 //! The node daemon: keeper, broker, failure detector, journal.
 
 pub mod broker;
+mod journal;
 mod options;
 
 pub use options::{ServeError, ServeOptions};

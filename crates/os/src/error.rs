@@ -22,6 +22,21 @@ impl OsError {
         Self { call, object: object.into(), errno }
     }
 
+    /// Does the kernel, or this file system, not have the call?
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self.errno, Errno::OPNOTSUPP | Errno::NOSYS)
+    }
+
+    /// Are there no descriptors left, here or on the whole node?
+    pub fn is_out_of_descriptors(&self) -> bool {
+        matches!(self.errno, Errno::MFILE | Errno::NFILE)
+    }
+
+    /// The kernel's answer as the standard library has it.
+    pub fn reason(&self) -> std::io::Error {
+        self.errno.into()
+    }
+
     /// The error of the libc call that has just failed on this thread.
     pub fn last(call: &'static str, object: impl Into<String>) -> Self {
         let raw = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);

@@ -4,9 +4,11 @@
 //! and the object it was about. Every descriptor is close-on-exec.
 
 pub mod clock;
+pub mod child;
 pub mod deadline;
 pub mod error;
 pub mod event;
+pub mod file;
 pub mod fork;
 pub mod futex;
 pub mod lease;

@@ -4,6 +4,7 @@ use crate::error::{Context, OsResult};
 use rustix::fd::AsFd;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// What may be done through a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,6 +60,34 @@ impl Mapping {
         }
         // SAFETY: offset ≤ end ≤ length, so the address is within, or one past the end of, the mapping.
         Some(unsafe { self.start.add(offset as usize) })
+    }
+
+    /// The aligned word at `offset`, if it lies within the mapping. Storing into a read-only mapping is a fault.
+    pub fn word32(&self, offset: u64) -> Option<&AtomicU32> {
+        let address = self.at(offset, 4)?.cast::<AtomicU32>();
+        // SAFETY: in bounds for as long as the mapping, and aligned; other processes use atomics on it too.
+        address.is_aligned().then(|| unsafe { address.as_ref() })
+    }
+
+    /// The aligned word at `offset`, if it lies within the mapping. Storing into a read-only mapping is a fault.
+    pub fn word64(&self, offset: u64) -> Option<&AtomicU64> {
+        let address = self.at(offset, 8)?.cast::<AtomicU64>();
+        // SAFETY: in bounds for as long as the mapping, and aligned; other processes use atomics on it too.
+        address.is_aligned().then(|| unsafe { address.as_ref() })
+    }
+
+    /// Puts another file's bytes at this mapping's addresses, in one step: a reader sees the old ones or the new ones.
+    pub fn replace(&self, fd: impl AsFd, access: Access) -> OsResult<()> {
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: exactly the range that this mapping owns; what was there is shared memory that anybody may change
+        // at any time, so no reference into it can rely on its contents.
+        unsafe { rustix::mm::mmap(self.start.as_ptr().cast(), self.length, protection, flags, fd, 0) }
+            .context("mmap", || format!("{} bytes of a segment, in place of others", self.length))?;
+        Ok(())
     }
 
     /// Asks for huge pages under a range, now; `false` where the kernel has none to give. The range is shrunk to whole

@@ -19,6 +19,26 @@ pub fn create(name: &str, size: u64) -> OsResult<OwnedFd> {
     Ok(fd)
 }
 
+/// Makes memory that this process has mapped already for good, and that nobody can ever map or write otherwise: its
+/// own writable mapping (and its children's) goes on, whoever else gets the descriptor can only read. Root included.
+pub fn create_for_own_writing(name: &str, size: u64) -> OsResult<(OwnedFd, crate::Mapping)> {
+    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        .context("memfd_create", || name.into())?;
+    rustix::fs::ftruncate(&fd, size).context("ftruncate", || format!("{name} to {size} bytes"))?;
+    reserve(&fd, 0, size)?;
+    let mapping = crate::Mapping::new(&fd, size as usize, crate::Access::ReadWrite)?;
+    rustix::fs::fcntl_add_seals(&fd, SEGMENT_SEALS | SealFlags::FUTURE_WRITE)
+        .context("F_ADD_SEALS", || name.into())?;
+    Ok((fd, mapping))
+}
+
+/// The size of what this descriptor stands for, if that is memory that carries [`SEGMENT_SEALS`].
+pub fn sealed_size(fd: impl AsFd) -> Option<u64> {
+    let seals = rustix::fs::fcntl_get_seals(&fd).ok()?;
+    let stat = rustix::fs::fstat(&fd).ok()?;
+    seals.contains(SEGMENT_SEALS).then(|| u64::try_from(stat.st_size).unwrap_or(0))
+}
+
 /// Checks a descriptor that came from elsewhere: is it a memfd of exactly this size that carries [`SEGMENT_SEALS`]?
 pub fn check(fd: impl AsFd, size: u64) -> OsResult<()> {
     let seals = rustix::fs::fcntl_get_seals(&fd).context("F_GET_SEALS", || "a received segment".into())?;
@@ -68,6 +88,17 @@ mod tests {
         assert!(rustix::fs::ftruncate(&fd, 16384).is_err());
         check(&fd, 8192).unwrap();
         assert!(check(&fd, 4096).is_err());
+    }
+
+    #[test]
+    fn memory_for_own_writing_can_only_be_read_by_others() {
+        let (fd, mapping) = create_for_own_writing("crossdock-test", 4096).unwrap();
+        assert!(crate::Mapping::new(&fd, 4096, crate::Access::ReadWrite).is_err());
+        assert!(rustix::io::write(&fd, b"x").is_err());
+        let reader = crate::Mapping::new(&fd, 4096, crate::Access::Read).unwrap();
+        mapping.word64(8).unwrap().store(7, std::sync::atomic::Ordering::Release);
+        assert_eq!(reader.word64(8).unwrap().load(std::sync::atomic::Ordering::Acquire), 7);
+        assert!(mapping.word64(4092).is_none() && mapping.word64(4).is_none() && mapping.word32(2).is_none());
     }
 
     #[test]

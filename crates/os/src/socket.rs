@@ -63,6 +63,20 @@ pub fn accept(listener: impl AsFd) -> OsResult<Option<OwnedFd>> {
     }
 }
 
+/// Is this a Unix socket of ours that listens? (Somebody else may have sent it.)
+pub fn is_listener(socket: impl AsFd) -> bool {
+    use rustix::net::sockopt;
+    let unix = sockopt::socket_domain(&socket) == Ok(AddressFamily::UNIX);
+    let kind = sockopt::socket_type(&socket) == Ok(SocketType::SEQPACKET);
+    unix && kind && sockopt::socket_acceptconn(&socket) == Ok(true)
+}
+
+/// Lets a socket of another's making answer at once instead of waiting.
+pub fn set_nonblocking(socket: impl AsFd) -> OsResult<()> {
+    let flags = rustix::fs::fcntl_getfl(&socket).context("F_GETFL", || "a socket".into())?;
+    rustix::fs::fcntl_setfl(&socket, flags | rustix::fs::OFlags::NONBLOCK).context("F_SETFL", || "a socket".into())
+}
+
 /// Two sockets that are connected to each other, non-blocking.
 pub fn pair() -> OsResult<(OwnedFd, OwnedFd)> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)

@@ -1,0 +1,191 @@
+//! The journal: what a killed broker finds again, and what makes ids never be used twice.
+//!
+//! A file of records, each with length and checksum, behind a header with magic and version. Room is taken ahead of
+//! need, so that a record of an accepted request always has its place; when no more room is to be had, the broker is
+//! told and refuses requests that would need some, while everything else goes on. A record whose writer was killed in
+//! the middle fails its checksum and ends the journal there: nobody was told of it yet.
+//!
+//! Killed processes, not killed machines, are what it is for (memory does not outlive the machine): no fsync.
+
+mod codec;
+mod crc;
+
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::broker::{Lasting, Record};
+pub use codec::{decode, encode};
+use crc::crc32c;
+
+const MAGIC: &[u8; 8] = b"xdockjnl";
+const VERSION: u32 = 1;
+const HEADER: u64 = 16;
+/// Length and checksum in front of each record.
+const FRAME: usize = 8;
+/// Room that is taken at a time, and that is kept for records that cannot be refused (deaths, ends).
+const AHEAD: u64 = 256 << 10;
+const LEAST: u64 = 64 << 10;
+/// A journal shorter than this is not worth compacting.
+const COMPACT_FROM: u64 = 1 << 20;
+const LONGEST_RECORD: u32 = 1 << 20;
+
+/// An open journal, positioned behind its last good record.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+    end: u64,
+    room: u64,
+    compact_at: u64,
+}
+
+impl Journal {
+    /// Opens the journal at `path`, or makes an empty one.
+    pub fn open(path: &Path) -> std::io::Result<File> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        Ok(file)
+    }
+
+    /// Reads a journal to its last good record.
+    ///
+    /// # Errors
+    /// It cannot be read, or is a journal of another version, or none at all.
+    pub fn recover(file: File, path: &Path) -> std::io::Result<(Self, Lasting)> {
+        let length = file.metadata()?.len();
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        file.read_exact_at(&mut bytes, 0)?;
+        let mut journal = Self { file, path: path.to_owned(), end: HEADER, room: length, compact_at: COMPACT_FROM };
+        let mut lasting = Lasting::default();
+        if bytes.len() < HEADER as usize || bytes[..HEADER as usize].iter().all(|b| *b == 0) {
+            journal.file.write_all_at(&header(), 0)?;
+            return Ok((journal, lasting));
+        }
+        if bytes[..HEADER as usize] != header() {
+            let why = format!("{} is no journal of this version; move it away", path.display());
+            return Err(std::io::Error::new(ErrorKind::InvalidData, why));
+        }
+        let good = replay(&bytes[HEADER as usize..], |record| lasting.apply(&record));
+        journal.end = HEADER + good as u64;
+        // What a killed writer left behind the end must not be taken for a record once others stand before it.
+        if bytes[journal.end as usize..].iter().any(|b| *b != 0) {
+            journal.file.set_len(journal.end)?;
+            journal.room = journal.end;
+        }
+        Ok((journal, lasting))
+    }
+
+    /// Makes sure that there is room for whatever one event can write.
+    ///
+    /// # Errors
+    /// The disk is full, in words for people.
+    pub fn make_room(&mut self) -> Result<(), String> {
+        if self.room >= self.end + LEAST {
+            return Ok(());
+        }
+        let more = AHEAD;
+        let taken = match extend(&self.file, self.room, more) {
+            Ok(()) => Ok(()),
+            Err(why) => Err(format!("{}: {why}", self.path.display())),
+        };
+        if taken.is_ok() {
+            self.room += more;
+        }
+        taken
+    }
+
+    /// Appends a record.
+    ///
+    /// # Errors
+    /// The file cannot be written although room was taken.
+    pub fn append(&mut self, record: &Record) -> std::io::Result<()> {
+        let frame = frame(record);
+        self.file.write_all_at(&frame, self.end)?;
+        self.end += frame.len() as u64;
+        self.room = self.room.max(self.end);
+        Ok(())
+    }
+
+    /// Whether most of the journal is history.
+    pub fn is_long(&self) -> bool {
+        self.end >= self.compact_at
+    }
+
+    /// Writes the state as a new journal and takes it instead; gives its descriptor for the keeper. The old journal
+    /// stays good until `install` has put the new one in its place.
+    ///
+    /// # Errors
+    /// No room for it; the old one goes on.
+    pub fn compact(&mut self, lasting: &Lasting) -> std::io::Result<OwnedFd> {
+        let beside = self.path.with_extension("new");
+        let _ = std::fs::remove_file(&beside);
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&beside).and_then(|file| {
+                let mut bytes = header().to_vec();
+                lasting.snapshot().iter().for_each(|record| bytes.extend(frame(record)));
+                let end = bytes.len() as u64;
+                file.write_all_at(&bytes, 0)?;
+                extend(&file, end, AHEAD)?;
+                std::fs::rename(&beside, &self.path)?;
+                Ok((file, end))
+            });
+        // Whatever went wrong, the history may still grow: try again when it is twice as long.
+        self.compact_at = self.end * 2;
+        let (file, end) = file.inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
+        let copy = OwnedFd::from(file.try_clone()?);
+        (self.file, self.end, self.room) = (file, end, end + AHEAD);
+        self.compact_at = COMPACT_FROM.max(end * 4);
+        Ok(copy)
+    }
+}
+
+fn header() -> [u8; HEADER as usize] {
+    let mut header = [0; HEADER as usize];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    header
+}
+
+fn frame(record: &Record) -> Vec<u8> {
+    let body = encode(record);
+    let mut frame = Vec::with_capacity(FRAME + body.len());
+    frame.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    frame.extend_from_slice(&crc32c(&body).to_le_bytes());
+    frame.extend_from_slice(&body);
+    frame
+}
+
+/// Applies the good records at the front of `bytes`; how many bytes they are.
+pub fn replay(bytes: &[u8], mut apply: impl FnMut(Record)) -> usize {
+    let mut at = 0;
+    loop {
+        let Some((head, rest)) = bytes[at..].split_first_chunk::<FRAME>() else { return at };
+        let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+        let sum = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+        if length == 0 || length > LONGEST_RECORD {
+            return at;
+        }
+        let Some(body) = rest.get(..length as usize) else { return at };
+        if crc32c(body) != sum {
+            return at;
+        }
+        let Some(record) = decode(body) else { return at };
+        apply(record);
+        at += FRAME + length as usize;
+    }
+}
+
+/// Takes room on the disk behind the end, filled with zeros.
+fn extend(file: &File, from: u64, more: u64) -> std::io::Result<()> {
+    match crossdock_os::file::extend(file.as_fd(), from, more) {
+        Ok(()) => Ok(()),
+        // A file system that cannot take room ahead is filled by hand.
+        Err(error) if error.is_unsupported() => file.write_all_at(&vec![0; more as usize], from),
+        Err(error) => Err(error.errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

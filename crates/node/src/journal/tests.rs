@@ -1,0 +1,81 @@
+//! A journal gives back what was written, up to the first damage.
+
+use super::*;
+use crate::broker::Cause;
+use crossdock_layout::MemberId;
+
+fn workflow(number: u64) -> Record {
+    let name = format!("w{number}");
+    Record::Workflow { number, quota: 0, owner: MemberId::NOBODY, name, cause: Cause::NONE }
+}
+
+fn fresh(folder: &tempfile::TempDir) -> (Journal, Lasting, PathBuf) {
+    let path = folder.path().join("journal");
+    let (journal, lasting) = Journal::recover(Journal::open(&path).unwrap(), &path).unwrap();
+    (journal, lasting, path)
+}
+
+fn reopened(path: &Path) -> (Journal, Lasting) {
+    Journal::recover(Journal::open(path).unwrap(), path).unwrap()
+}
+
+#[test]
+fn records_are_there_after_a_restart_and_appending_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut journal, mut lasting, path) = fresh(&folder);
+    for number in 1..100 {
+        journal.make_room().unwrap();
+        journal.append(&workflow(number)).unwrap();
+        lasting.apply(&workflow(number));
+    }
+    let (mut journal, again) = reopened(&path);
+    assert_eq!(again, lasting);
+    journal.append(&workflow(100)).unwrap();
+    lasting.apply(&workflow(100));
+    assert_eq!(reopened(&path).1, lasting);
+}
+
+#[test]
+fn a_record_torn_at_any_byte_ends_the_journal_before_it_and_no_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut journal, mut lasting, path) = fresh(&folder);
+    journal.append(&workflow(1)).unwrap();
+    lasting.apply(&workflow(1));
+    let whole = journal.end;
+    journal.append(&workflow(2)).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    for length in whole..bytes.len() as u64 {
+        std::fs::write(&path, &bytes[..length as usize]).unwrap();
+        let (mut journal, again) = reopened(&path);
+        assert_eq!(again, lasting, "cut at {length}");
+        journal.append(&workflow(3)).unwrap();
+        assert_eq!(reopened(&path).1.workflows.len(), 2);
+    }
+}
+
+#[test]
+fn a_compacted_journal_says_the_same_in_fewer_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut journal, mut lasting, path) = fresh(&folder);
+    for number in 1..1000 {
+        for record in [workflow(number), Record::WorkflowEnd { number, cause: Cause::NONE }] {
+            journal.append(&record).unwrap();
+            lasting.apply(&record);
+        }
+    }
+    let long = journal.end;
+    journal.compact(&lasting).unwrap();
+    assert!(journal.end < long / 100);
+    journal.append(&workflow(5000)).unwrap();
+    lasting.apply(&workflow(5000));
+    assert_eq!(reopened(&path).1, lasting);
+}
+
+#[test]
+fn a_file_that_is_no_journal_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal");
+    std::fs::write(&path, "somebody's letter to the editor").unwrap();
+    assert!(Journal::recover(Journal::open(&path).unwrap(), &path).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), b"somebody's letter to the editor");
+}

@@ -1,0 +1,102 @@
+//! Child processes that run on in this program's code.
+
+use crate::error::{Context, OsError, OsResult};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions};
+
+/// How a child ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+/// How many threads this process has; 0 if it cannot be told.
+pub fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}
+
+/// Forks; the child runs `body` and ends with the code that it gives, without running the parent's exit handlers.
+///
+/// Refused while there are other threads: a child would have their locks, but not them.
+pub fn fork(body: impl FnOnce() -> i32) -> OsResult<i32> {
+    if threads() > 1 {
+        return Err(OsError::new("fork", "a process with several threads", Errno::BUSY));
+    }
+    // SAFETY: this thread is the only one, so no lock or allocator state can be in the middle of a change.
+    let pid = unsafe { libc::fork() };
+    if pid < 0 {
+        return Err(OsError::last("fork", "this process"));
+    }
+    if pid == 0 {
+        let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(101);
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(code) }
+    }
+    Ok(pid)
+}
+
+/// Takes note of a child's end; `None` while it runs. Waits for it if asked to.
+pub fn ended(pid: i32, wait: bool) -> OsResult<Option<Ended>> {
+    let options = if wait { WaitOptions::empty() } else { WaitOptions::NOHANG };
+    loop {
+        match rustix::process::waitpid(Pid::from_raw(pid), options) {
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(OsError::new("waitpid", format!("process {pid}"), errno)),
+            Ok(None) => return Ok(None),
+            Ok(Some((_, status))) => {
+                let code = status.exit_status().map(Ended::Code);
+                return Ok(code.or_else(|| status.terminating_signal().map(Ended::Signal)));
+            }
+        }
+    }
+}
+
+/// Sends a signal to a child that has not been taken note of yet (so that its number is still its own).
+pub fn signal(pid: i32, signal: Signal) -> OsResult<()> {
+    let Some(id) = Pid::from_raw(pid) else { return Ok(()) };
+    match rustix::process::kill_process(id, signal) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(errno) => Err(OsError::new("kill", format!("process {pid}"), errno)),
+    }
+}
+
+/// Leaves the terminal's process group and session, so that its signals do not come here.
+pub fn leave_session() {
+    // A process that leads a group already is not let go, and needs no letting.
+    let _ = rustix::process::setsid();
+}
+
+/// This process's parent.
+pub fn parent() -> i32 {
+    rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get())
+}
+
+/// The user that this process acts for.
+pub fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Lets this process have as many descriptors as it ever may, and says how many.
+pub fn raise_descriptor_limit() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let allowed = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
+    allowed.unwrap_or(1 << 20)
+}
+
+/// Random bytes that nobody can guess.
+pub fn random<const N: usize>() -> OsResult<[u8; N]> {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Err(Errno::INTR) => {}
+            got => filled += got.context("getrandom", || format!("{N} bytes"))?,
+        }
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,88 @@
+//! Ordinary files: room taken ahead, locks that end with their holder, folders that are nobody else's.
+
+use crate::error::{Context, OsError, OsResult};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::path::Path;
+
+/// Takes room for `more` bytes from `from` and lets the file reach that far, filled with zeros. Writing there cannot
+/// fail for want of room afterwards.
+pub fn extend(file: impl AsFd, from: u64, more: u64) -> OsResult<()> {
+    loop {
+        match rustix::fs::fallocate(&file, FallocateFlags::empty(), from, more) {
+            Err(Errno::INTR) => {}
+            other => return other.context("fallocate", || format!("{more} bytes at {from} of a file")),
+        }
+    }
+}
+
+/// Locks a file that no other open description of it has locked; `false` if one has. The lock goes with the last copy
+/// of the descriptor, however its processes end.
+pub fn try_lock(file: impl AsFd) -> OsResult<bool> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(OsError::new("flock", "a lock file", errno)),
+    }
+}
+
+/// The same file through a descriptor that cannot be written through.
+pub fn reopen_read_only(file: impl AsFd) -> OsResult<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || path)
+}
+
+/// A descriptor that stands for nothing: kept so that it can be given up when none is left.
+pub fn spare() -> OsResult<OwnedFd> {
+    rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .context("open", || "/dev/null".into())
+}
+
+/// Makes a folder that only this user may enter, unless it is there and is just that. Says whether it was made.
+pub fn private_folder(path: &Path) -> OsResult<bool> {
+    let named = || path.display().to_string();
+    let made = match rustix::fs::mkdir(path, Mode::RWXU) {
+        Ok(()) => true,
+        Err(Errno::EXIST) => false,
+        Err(errno) => return Err(OsError::new("mkdir", named(), errno)),
+    };
+    let folder = rustix::fs::open(path, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+        .context("open", named)?;
+    let stat = rustix::fs::fstat(&folder).context("fstat", named)?;
+    if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
+        return Err(OsError::new(
+            "check",
+            format!("{} (must be yours and writable by you only)", named()),
+            Errno::PERM,
+        ));
+    }
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_one_descriptions_only() {
+        let path = std::env::temp_dir().join(format!("crossdock-lock-{}", std::process::id()));
+        let (one, other) = (std::fs::File::create(&path).unwrap(), std::fs::File::create(&path).unwrap());
+        assert!(try_lock(&one).unwrap());
+        assert!(!try_lock(&other).unwrap());
+        drop(one);
+        assert!(try_lock(&other).unwrap());
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("crossdock-folder-{}", std::process::id()));
+        assert!(private_folder(&path).unwrap());
+        assert!(!private_folder(&path).unwrap());
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(private_folder(&path).unwrap_err().errno, Errno::PERM);
+        std::fs::remove_dir(&path).unwrap();
+    }
+}
