@@ -1,0 +1,72 @@
+"""A node daemon for these tests, unless tests/languages/run gave one; everything it makes is gone afterwards."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import crossdock  # noqa: E402
+from crossdock._command import path as program  # noqa: E402
+
+
+@pytest.fixture(scope="session", autouse=True)
+def daemon():
+    """The socket of a daemon that belongs to these tests."""
+    given = os.environ.get("CROSSDOCK_SOCKET")
+    if given:
+        yield given
+        return
+    folder = tempfile.mkdtemp(prefix="crossdock-python-")
+    socket = os.path.join(folder, "endpoint.sock")
+    server = subprocess.Popen([program(), "serve", "--socket", socket], stdout=subprocess.DEVNULL)
+    os.environ["CROSSDOCK_SOCKET"] = socket
+    try:
+        _wait_for(socket, server)
+        yield socket
+    finally:
+        server.terminate()
+        try:
+            server.wait(timeout=5)
+        finally:
+            server.kill()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_for(socket, server):
+    deadline = time.monotonic() + 10
+    while not os.path.exists(socket):
+        assert server.poll() is None, f"crossdock serve ended with status {server.returncode}"
+        assert time.monotonic() < deadline, f"crossdock serve made no {socket} within 10 s"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def session():
+    """A session that leaves at the end, whatever the test left alive."""
+    session = crossdock.connect(task="test", private_daemon=False)
+    yield session
+    session._leave()
+
+
+@pytest.fixture
+def region(session, request):
+    """A region of the test's own."""
+    name = f"python-{os.getpid()}/{request.node.name.replace('[', '.').replace(']', '')}"
+    region = session.region(name, "create_only", "16 MiB")
+    yield region
+    try:
+        session.remove_region(name)
+    except crossdock.Error:
+        pass
+
+
+@pytest.fixture
+def name(request):
+    """A name of the test's own."""
+    return f"python-{os.getpid()}/{request.node.name.replace('[', '.').replace(']', '')}"

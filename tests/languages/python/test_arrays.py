@@ -1,0 +1,260 @@
+"""Arrays over shared memory: no copy, the right dtype and order, and never a dangling one."""
+
+import gc
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import crossdock
+
+POINT = np.dtype([("id", "i4"), ("at", "f8", (3,))], align=True)
+
+
+def test_a_vector_is_an_array_without_a_copy(region):
+    vector = region.vector("v", "f8", 4)
+    first, second = vector.array, vector.array
+    first[:] = 1, 2, 3, 4
+    assert second.tolist() == [1, 2, 3, 4]
+    assert first.__array_interface__["data"] == second.__array_interface__["data"]
+    assert first.flags["C_CONTIGUOUS"] and first.flags["ALIGNED"] and first.flags["WRITEABLE"]
+    assert not first.flags["OWNDATA"]
+    assert first.__array_interface__["data"][0] % 64 == 0
+
+
+def test_slices_memoryviews_and_dlpack_look_at_the_same_bytes(region):
+    vector = region.vector("v", "f8", 4)
+    memory, exported = memoryview(vector.array), np.from_dlpack(vector.array)
+    vector.array[1:3][0] = 7
+    assert memory[1] == 7 and exported[1] == 7
+    assert np.asarray(vector)[1] == 7
+
+
+def test_asarray_copies_only_when_asked(region):
+    vector = region.vector("v", "f8", 4)
+    same, other = np.asarray(vector), np.asarray(vector, dtype="f4")
+    copy = np.array(vector, copy=True)
+    vector[0] = 9
+    assert same[0] == 9 and other[0] == 0 and copy[0] == 0
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8", "c16"])
+def test_every_scalar_type_holds_its_values(region, dtype):
+    values = np.array([0, 1, 1], dtype=dtype)
+    region.vector("v", dtype, 3).array[:] = values
+    again = region.vector("v").array
+    assert again.dtype == np.dtype(dtype) and (again == values).all()
+
+
+def test_a_vector_of_fixed_arrays_has_their_dimensions(region):
+    positions = region.vector("positions", ("f8", 3), 5)
+    assert positions.type == "vector<f64[3]>"
+    assert positions.array.shape == (5, 3) and len(positions) == 5
+    positions.resize(2)
+    assert positions.array.shape == (2, 3)
+
+
+def test_a_struct_keeps_the_callers_field_names_and_finds_generic_ones(region):
+    points = region.vector("points", POINT, 2)
+    points.array["at"][1] = 1, 2, 3
+    assert points.type == "vector<{i32,f64[3]}>"
+    assert region.vector("points").array["f1"][1].tolist() == [1, 2, 3]
+
+
+def test_fortran_order_is_kept(region):
+    wanted = np.arange(24, dtype="f4").reshape(2, 3, 4)
+    made = region.ndarray("a", wanted.shape, "f4", order="F")
+    made.array[...] = wanted
+    found = region.ndarray("a")
+    assert found.order == "F" and found.array.flags["F_CONTIGUOUS"]
+    assert (found.array == wanted).all() and found.array.strides == (4, 8, 24)
+
+
+def test_an_ndarray_of_another_shape_says_both(region):
+    region.ndarray("a", (2, 3), "f4")
+    with pytest.raises(crossdock.InvalidError, match=r"\[2, 3\].*\[3, 2\]"):
+        region.ndarray("a", (3, 2), "f4")
+
+
+def test_a_simple_object_has_a_value_and_a_view(region):
+    number, row, point = region.simple("n", "f8"), region.simple("r", ("i4", (2, 3))), region.simple("p", POINT)
+    number.value = 2.5
+    row.value = [[1, 2, 3], [4, 5, 6]]
+    point["at"] = 1, 2, 3
+    assert number.value == 2.5 and number.array.shape == ()
+    assert row.type == "i32[2][3]" and row.value.tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert point["at"].tolist() == [1, 2, 3]
+
+
+def test_strings_take_text_and_bytes(region):
+    text = region.string("s", "naïve")
+    assert text.value == "naïve" == str(region.open("s")) and len(text) == 6
+    text.bytes = b"\xff\x00"
+    assert text.bytes == b"\xff\x00"
+    with pytest.raises(UnicodeDecodeError):
+        text.value  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "dtype, says",
+    [("O", "number"), ("U4", "string"), (">f8", "newbyteorder"), ("f2", "view"), ("M8[s]", "view"),
+     (np.dtype([("a", "i1"), ("b", "f8")]), "align=True"), ("f64", "'f8'"), ("nothing", "nothing")],
+)
+def test_a_dtype_without_a_counterpart_is_refused_with_the_mend(region, dtype, says):
+    with pytest.raises(crossdock.InvalidError, match=says):
+        region.vector("v", dtype)
+
+
+def test_what_is_viewed_is_not_resized(region):
+    vector = region.vector("v", "f8", 4)
+    part = vector.array[1:]
+    with pytest.raises(crossdock.BusyError, match="'v'.*resized.*1 array"):
+        vector.resize(100)
+    with pytest.raises(crossdock.BusyError):
+        region.vector("v").resize(100)
+    del part
+    vector.resize(100)
+    assert len(vector) == 100
+
+
+def test_what_is_viewed_is_not_removed_reshaped_or_reassigned(region):
+    vector, array, text = region.vector("v", "f8", 4), region.ndarray("a", (2, 2), "f8"), region.string("s", "x")
+    views = vector.array, array.array, text.array
+    for change in (lambda: region.remove("v"), lambda: array.reshape((4,)), lambda: setattr(text, "value", "y")):
+        with pytest.raises(crossdock.BusyError):
+            change()
+    del views
+    region.remove("v")
+    array.reshape((4,))
+    text.value = "y"
+
+
+def test_a_region_or_session_with_views_is_not_closed(session, name):
+    region = session.region(name, size="1 MiB")
+    view = region.vector("v", "f8", 4).array
+    with pytest.raises(crossdock.BusyError, match="array is"):
+        region.close()
+    with pytest.raises(crossdock.BusyError):
+        session.close()
+    view[0] = 1
+    del view
+    region.close()
+    region.close()
+    with pytest.raises(crossdock.ClosedError):
+        region.vector("v")
+    session.remove_region(name)
+
+
+def test_an_array_outlives_everything_that_it_was_made_through(session, name):
+    region = session.region(name, size="1 MiB")
+    view = region.vector("v", "f8", 4).array[1:]
+    view[:] = 5
+    session.remove_region(name)
+    session._leave()
+    del region
+    gc.collect()
+    assert view.tolist() == [5, 5, 5]
+    view[0] = 6
+    assert view[0] == 6
+
+
+def test_a_with_block_leaves_the_arrays_alone(name):
+    with crossdock.connect(task="test") as session, session.region(name, size="1 MiB") as region:
+        view = region.vector("v", "f8", 4).array
+        session.remove_region(name)
+    view[:] = 1
+    with pytest.raises(crossdock.ClosedError):
+        session.region(name)
+
+
+def test_objects_of_a_closed_region_say_so(session, name):
+    region = session.region(name, size="1 MiB")
+    vector = region.vector("v", "f8", 4)
+    region.close()
+    for use in (lambda: vector.array, lambda: len(vector), lambda: vector.resize(1), lambda: vector.handle):
+        with pytest.raises(crossdock.ClosedError, match="closed"):
+            use()
+    session.remove_region(name)
+
+
+def test_a_removed_object_says_so(region):
+    vector = region.vector("v", "f8", 4)
+    region.remove("v")
+    with pytest.raises(crossdock.BadHandleError):
+        vector.array  # noqa: B018
+
+
+def test_handles_of_whole_arrays_only(region):
+    vector = region.vector("v", "f8", 4)
+    array = vector.array
+    assert region.save(array) == vector.handle == region.save(vector)
+    with pytest.raises(crossdock.InvalidError, match="whole"):
+        region.save(array[1:])
+    with pytest.raises(crossdock.InvalidError, match="no region"):
+        region.save(np.zeros(3))
+
+
+def test_load_finds_the_type_by_itself(region):
+    for made in (region.vector("v", "f8", 2), region.ndarray("a", (2, 2), "f4"), region.string("s", "x"),
+                 region.simple("n", POINT)):
+        found = region.load(made.handle)
+        assert type(found) is type(made) and found.type == made.type
+    with pytest.raises(crossdock.WrongTypeError, match="f64.*f32|f32.*f64"):
+        region.load(region.vector("v").handle, "vector<f32>")
+
+
+def test_a_region_lists_what_it_holds(region):
+    region.vector("v", "f8", 2)
+    region.simple("n", "i4")
+    assert [(o.name, o.type, o.size) for o in region.objects()] == [("n", "i32", 4), ("v", "vector<f64>", 32)]
+    assert "v" in region and "w" not in region
+    assert region.statistics["objects"] == 2
+
+
+def test_a_full_region_is_an_error_and_not_a_signal(region):
+    vector = region.vector("v", "f8", 10)
+    with pytest.raises(crossdock.NoSpaceError):
+        vector.resize(1 << 40)
+    with pytest.raises(MemoryError):
+        region.vector("w", "f8", 1 << 24)
+    assert len(vector) == 10 and "w" not in region
+
+
+def test_a_scribbled_header_is_an_error_and_not_a_crash(region):
+    vector = region.vector("v", "f8", 10)
+    header = region.simple("bytes", ("u8", 512)).array
+    # The neighbourhood of an object is reachable for whoever maps the region; here by counting from another object.
+    distance = region.open("v").handle.offset - region.open("bytes").handle.offset
+    words = np.lib.stride_tricks.as_strided(header[distance // 8:] if distance >= 0 else header, (4,), (8,))
+    if distance < 0:
+        pytest.skip("the header lies before the object")
+    before = words.copy()
+    for lie in ((before[0], 1 << 60, 10, 10), (before[0], before[1], 1 << 60, 10), (before[0], before[1] + 1, 10, 10),
+                (before[0], 0, 10, 10)):
+        words[:] = lie
+        with pytest.raises(crossdock.CorruptError):
+            vector.array  # noqa: B018
+    words[:] = before
+    assert vector.array.shape == (10,)
+
+
+def test_an_interpreter_that_ends_with_everything_open_ends_well(daemon, name):
+    program = f"""
+        import crossdock, threading
+        s = crossdock.connect(task="test")
+        r = s.region({name!r}, size="1 MiB")
+        v = r.vector("v", "f8", 10)
+        a = v.array
+        p, c = s.port({name!r}, "producer"), s.port({name!r}, "consumer")
+        p.send(v)
+        m = c.receive()
+        b = m.load().array
+        t = threading.Thread(target=lambda: c.receive(timeout=30), daemon=True)
+        t.start()
+        s.remove_region({name!r}); s.remove_port({name!r})
+        globals()["cycle"] = [a, b, m, s]; cycle.append(cycle)
+    """
+    run = subprocess.run([sys.executable, "-X", "dev", "-c", textwrap.dedent(program)], capture_output=True, timeout=20)
+    assert (run.returncode, run.stderr) == (0, b"")

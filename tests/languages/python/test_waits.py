@@ -1,0 +1,314 @@
+"""Waits: by other threads, by event loops, with Ctrl-C, and what peers learn of a program's end."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import crossdock
+
+
+@pytest.fixture
+def ends(session, name):
+    """Producer and consumer of a port of the test's own."""
+    producer, consumer = session.port(name, "producer", capacity=2), session.port(name, "consumer", capacity=2)
+    yield producer, consumer
+    producer.close()
+    consumer.close()
+    session.remove_port(name)
+
+
+def python(program, **more):
+    """Another process, which runs this text with the name `crossdock` and a session `s`."""
+    head = "import crossdock, sys, time\ns = crossdock.connect(task='peer', private_daemon=False)\n"
+    command = [sys.executable, "-c", head + textwrap.dedent(program)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+
+def test_a_message_carries_object_tag_and_bytes(ends, region):
+    producer, consumer = ends
+    vector = region.vector("v", "f8", 10)
+    producer.send(vector.array, tag=2**64 - 1, inline=b"x" * 24)
+    with consumer.receive() as message:
+        assert (message.handle, message.tag, message.inline) == (vector.handle, 2**64 - 1, b"x" * 24)
+        loaded = message.load()
+        assert isinstance(loaded, crossdock.Vector) and loaded.array.shape == (10,)
+    assert message.released
+    with pytest.raises(crossdock.InvalidError, match="released"):
+        message.release()
+    with pytest.raises(crossdock.InvalidError, match="released"):
+        message.load()
+    with pytest.raises(crossdock.InvalidError, match="24"):
+        producer.send(inline=b"x" * 25)
+    assert producer.statistics["bytes_handed_over"] == 80 + 24
+    producer.note_copied(80)
+    assert producer.statistics["bytes_copied"] == 80
+
+
+def test_a_forgotten_message_is_released_with_its_last_array(ends, region):
+    producer, consumer = ends
+    vector = region.vector("v", "f8", 10)
+    producer.send(vector)
+    array = consumer.receive().load().array
+    assert producer.statistics["received"] == 0, "the array still needs it"
+    del array
+    assert producer.statistics["received"] == 1
+    assert producer.reclaim() == vector.handle
+
+
+def test_iterating_ends_when_the_producer_has_left(ends):
+    producer, consumer = ends
+    producer.send(tag=1)
+    producer.send(tag=2)
+    producer.close()
+    assert [message.tag for message in consumer] == [1, 2]
+
+
+def test_polling_and_deadlines(ends):
+    _, consumer = ends
+    with pytest.raises(crossdock.NotYetError) as not_yet:
+        consumer.receive(timeout=0)
+    assert isinstance(not_yet.value, BlockingIOError)
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        consumer.receive(timeout=0.35)
+    assert 0.35 <= time.monotonic() - began < 1
+    for seconds in (-1, float("nan"), float("inf")):
+        with pytest.raises(crossdock.InvalidError, match="deadline"):
+            consumer.receive(timeout=seconds)
+
+
+def test_other_threads_run_while_one_waits(ends):
+    producer, consumer = ends
+    got = []
+    thread = threading.Thread(target=lambda: got.append(consumer.receive(timeout=5).tag))
+    thread.start()
+    time.sleep(0.05)
+    producer.send(tag=5)
+    thread.join(timeout=5)
+    assert got == [5]
+
+
+def test_closing_ends_a_wait_of_another_thread(ends):
+    _, consumer = ends
+    errors = []
+
+    def wait():
+        try:
+            consumer.receive(timeout=10)
+        except crossdock.Error as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.05)
+    consumer.close()
+    thread.join(timeout=2)
+    assert [type(e) for e in errors] == [crossdock.ClosedError]
+
+
+def test_ctrl_c_ends_a_wait(ends, name):
+    peer = python(f"""
+        import signal
+        p = s.port({name + "/2"!r}, "consumer")
+        print("waiting", flush=True)
+        try:
+            p.receive(timeout=20)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        s.remove_port({name + "/2"!r})
+    """)
+    assert peer.stdout.readline() == "waiting\n"
+    time.sleep(0.2)
+    began = time.monotonic()
+    peer.send_signal(signal.SIGINT)
+    assert peer.stdout.readline() == "interrupted\n"
+    assert time.monotonic() - began < 1
+    peer.communicate(timeout=5)
+
+
+@pytest.mark.parametrize("ending, seen", [
+    ("pass", crossdock.ClosedError),
+    ("raise SystemExit(3)", crossdock.ClosedError),
+    ("raise RuntimeError('failed')", crossdock.PeerDiedError),
+    ("raise KeyboardInterrupt", crossdock.PeerDiedError),
+    ("import os; os._exit(0)", crossdock.PeerDiedError),
+])
+@pytest.mark.parametrize("way", ["open", "with"])
+def test_peers_see_how_a_program_ended(session, name, ending, seen, way):
+    consumer = session.port(name, "consumer")
+    with_block = f"with s, s.port({name!r}, 'producer') as p: p.send(tag=1); {ending}"
+    left_open = f"p = s.port({name!r}, 'producer'); p.send(tag=1); {ending}"
+    peer = python(with_block if way == "with" else left_open)
+    assert consumer.receive(timeout=10).tag == 1
+    with pytest.raises(seen) as error:
+        consumer.receive(timeout=10)
+    if seen is crossdock.PeerDiedError:
+        assert "peer" in str(error.value)
+    peer.communicate(timeout=5)
+    consumer.close()
+    session.remove_port(name)
+
+
+def test_a_message_of_a_failed_program_is_delivered_again(session, name):
+    producer = session.port(name, "producer")
+    producer.send(tag=7)
+    peer = python(f"""
+        with s.port({name!r}, "consumer") as port, port.receive(timeout=5) as message:
+            raise RuntimeError("in the middle of it")
+    """)
+    assert "in the middle" in peer.communicate(timeout=10)[1]
+    with session.port(name, "consumer", timeout=5).receive(timeout=5) as message:
+        assert message.tag == 7
+    producer.close()
+    session.remove_port(name)
+
+
+def test_await_leaves_the_loop_running(ends):
+    producer, consumer = ends
+
+    async def main():
+        ticks = 0
+
+        async def tick():
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.01)
+                ticks += 1
+
+        ticker = asyncio.ensure_future(tick())
+        waiting = asyncio.ensure_future(consumer.areceive(timeout=5))
+        await asyncio.sleep(0.2)
+        producer.send(tag=3)
+        message = await waiting
+        ticker.cancel()
+        assert message.tag == 3 and ticks >= 8
+        message.release()
+        with pytest.raises(crossdock.TimedOutError):
+            await consumer.areceive(timeout=0.1)
+        with pytest.raises(crossdock.NotYetError):
+            await consumer.areceive(timeout=0)
+
+    asyncio.run(main())
+
+
+def test_async_for_ends_when_the_producer_has_left(session, name):
+    consumer = session.port(name, "consumer")
+    peer = python(f"""
+        with s.port({name!r}, "producer") as port:
+            for tag in range(20):
+                port.send(tag=tag)
+                time.sleep(0.005)
+    """)
+
+    async def main():
+        tags = []
+        async for message in consumer:
+            with message:
+                tags.append(message.tag)
+        return tags
+
+    assert asyncio.run(main()) == list(range(20))
+    assert peer.communicate(timeout=5) == ("", "")
+    consumer.close()
+    session.remove_port(name)
+
+
+def test_await_sees_a_peer_die(session, name):
+    consumer = session.port(name, "consumer")
+    peer = python(f"""
+        p = s.port({name!r}, "producer"); p.send(tag=0)
+        sys.stdin.readline()
+    """)
+
+    async def main():
+        with await consumer.areceive(timeout=10) as message:
+            assert message.tag == 0
+        began = time.monotonic()
+        peer.kill()
+        with pytest.raises(crossdock.PeerDiedError):
+            await consumer.areceive(timeout=10)
+        assert time.monotonic() - began < 1
+
+    asyncio.run(main())
+    peer.communicate(timeout=5)
+    consumer.close()
+    session.remove_port(name)
+
+
+def test_a_cancelled_await_leaves_the_port_usable(ends):
+    producer, consumer = ends
+
+    async def main():
+        waiting = asyncio.ensure_future(consumer.areceive(timeout=5))
+        await asyncio.sleep(0.05)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        producer.send(tag=9)
+        assert (await consumer.areceive(timeout=5)).tag == 9
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_gets_errors_and_does_its_parent_no_harm(ends, region):
+    producer, consumer = ends
+    vector = region.vector("v", "f8", 4)
+    array = vector.array
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            for use in (lambda: producer.send(tag=1), lambda: consumer.receive(timeout=0), lambda: vector.resize(9),
+                        lambda: region.vector("w", "f8"), lambda: vector.array):
+                try:
+                    use()
+                except crossdock.DisconnectedError as error:
+                    assert "connect()" in str(error)
+                else:
+                    raise AssertionError("a child used its parent's session")
+            producer.close()
+            del producer, consumer, vector, array, region
+            with crossdock.connect(task="child", private_daemon=False) as own:
+                assert own.member
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    producer.send(vector, tag=4)
+    with consumer.receive(timeout=5) as message:
+        assert message.tag == 4
+    array[:] = 1
+    assert np.asarray(vector).sum() == 4
+
+
+def test_multiprocessing_with_spawn_shares_a_region(region):
+    program = textwrap.dedent("""
+        import multiprocessing, sys
+        import crossdock
+        def work(args):
+            name, n = args
+            with crossdock.connect(task="worker") as s:
+                s.region(name, "open_only").vector("v", "f8")[n] = n
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(2) as pool:
+                pool.map(work, [(sys.argv[1], n) for n in range(4)])
+    """)
+    vector = region.vector("v", "f8", 4)
+    path = os.path.join(os.path.dirname(__file__), "__pycache__", f"spawn_{os.getpid()}.py")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as file:
+        file.write(program)
+    try:
+        subprocess.run([sys.executable, path, region.name], check=True, timeout=20)
+    finally:
+        os.remove(path)
+    assert vector.array.tolist() == [0, 1, 2, 3]
