@@ -40,6 +40,7 @@ impl Handle {
     }
 
     /// The sixteen bytes, as they lie in C's `crossdock_handle`.
+    #[allow(clippy::wrong_self_convention, reason = "a Python method takes a reference")]
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.segment.to_ne_bytes());

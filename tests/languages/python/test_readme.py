@@ -1,0 +1,27 @@
+"""The programs of bindings/python/README.md run as they stand there."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import crossdock
+
+README = Path(__file__).parents[3] / "bindings" / "python" / "README.md"
+
+
+def test_producer_and_consumer(daemon):
+    programs = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    assert len(programs) == 2
+    both = [subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) for text in programs]
+    try:
+        said = [process.communicate(timeout=30)[0] for process in both]
+        assert [process.returncode for process in both] == [0, 0]
+        tags = [int(line.split()[0]) for line in said[1].splitlines()]
+        assert tags == list(range(100))
+    finally:
+        for process in both:
+            process.kill()
+        with crossdock.connect(private_daemon=False) as session:
+            session.remove_region("frames")
+            session.remove_port("positions")
