@@ -1,4 +1,4 @@
-"""Waiting for a port in an event loop: its descriptor becomes readable when something came.
+"""Waiting for a port in an event loop: its descriptor becomes readable when something came or a peer died.
 
 Only loaded by the first ``await``, so that ``import crossdock`` does not pay for asyncio.
 """
@@ -8,8 +8,6 @@ import time
 
 from ._errors import ClosedError, NotYetError, TimedOutError
 
-# A death wakes no descriptor, so the port is asked for it this often; peers notice within 100 ms.
-SLICE_S = 0.05
 DEFAULT_WAIT_S = 60.0
 
 
@@ -27,8 +25,12 @@ async def receive(port, timeout=None):
                 waited = DEFAULT_WAIT_S if timeout is None else timeout
                 raise TimedOutError(f"{not_yet} within {waited:g} s") from None
         if port._arm():
-            continue
-        await _readable(port.fileno(), min(left, SLICE_S))
+            continue  # something is there already, and nothing was armed
+        try:
+            await _readable(port.fileno(), left)
+        finally:
+            if not port.closed:
+                port._disarm()
 
 
 async def _readable(descriptor, timeout):
