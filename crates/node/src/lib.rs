@@ -1,17 +1,76 @@
 //! The node daemon: keeper, broker, failure detector, journal.
 
 pub mod broker;
-mod journal;
+mod host;
+pub mod journal;
+mod keeper;
 mod options;
+mod table;
 
-pub use options::{ServeError, ServeOptions};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
-/// Runs the daemon in the foreground until it is told to end (SIGTERM, SIGINT) or, if private, is idle.
+use crossdock_os::{Deadline, child, event, socket};
+
+pub use options::{ServeError, ServeOptions, default_socket};
+
+/// Runs the daemon until it is told to end (SIGTERM, SIGINT, SIGHUP) or, if private, is idle. With `detach`, returns
+/// as soon as it serves, and it goes on in a process of its own.
 ///
-/// Forks the broker process, so the calling process must have one thread. Blocks signals in the calling thread.
+/// Forks, so the calling process must have one thread. Signals that end it are blocked in the calling thread.
 ///
 /// # Errors
 /// The socket's folder is another's or cannot be made, another daemon serves the socket, the kernel lacks something.
-pub fn serve(_options: ServeOptions) -> Result<(), ServeError> {
-    todo!()
+pub fn serve(mut options: ServeOptions) -> Result<(), ServeError> {
+    let socket = options.socket.take().unwrap_or_else(default_socket);
+    let ready = options.ready.take();
+    if options.detach { detach(&options, socket) } else { run(&options, socket, ready) }
+}
+
+fn run(options: &ServeOptions, socket: PathBuf, ready: Option<OwnedFd>) -> Result<(), ServeError> {
+    if child::threads() > 1 {
+        return Err(ServeError("the daemon has to be started from a process with one thread".into()));
+    }
+    let place = keeper::Place::take(socket)?;
+    let outcome = keeper::run(options, &place, ready);
+    place.leave();
+    outcome
+}
+
+/// How long a daemon in the background may take until it serves.
+const START: Duration = Duration::from_secs(10);
+
+fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
+    let text = |error: crossdock_os::OsError| ServeError(error.to_string());
+    let (ours, theirs) = socket::pair().map_err(text)?;
+    let mut theirs = Some(theirs);
+    child::fork(|| {
+        child::leave_session();
+        match run(options, path, theirs.take()) {
+            Ok(()) => 0,
+            Err(error) => {
+                eprintln!("crossdock serve: {error}");
+                1
+            }
+        }
+    })
+    .map_err(text)?;
+    drop(theirs);
+    // A byte when it serves, the end of the socket if it will not.
+    let told = event::wait_readable(&ours, Deadline::after(START)).map_err(text)?;
+    let mut byte = [0];
+    if told && matches!(File::from(ours).read(&mut byte), Ok(1)) {
+        return Ok(());
+    }
+    Err(ServeError("the daemon in the background did not start; its reason is above".into()))
+}
+
+/// A number above every id that an earlier daemon can have given out: nobody makes a million a second for long.
+fn id_base() -> u64 {
+    // Microseconds since 2026.
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    since.saturating_sub(Duration::from_secs(1_767_225_600)).as_micros() as u64
 }

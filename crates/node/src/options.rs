@@ -20,6 +20,8 @@ pub struct ServeOptions {
     pub grace: Duration,
     /// Most connections at once.
     pub connections: u32,
+    /// Go on in a process of its own, in the background, and return when it serves.
+    pub detach: bool,
     /// Written to (one byte) once the daemon listens; then closed.
     pub ready: Option<OwnedFd>,
 }
@@ -33,6 +35,7 @@ impl Default for ServeOptions {
             memory: 0,
             grace: Duration::from_secs(3),
             connections: 16_384,
+            detach: false,
             ready: None,
         }
     }
@@ -49,3 +52,15 @@ impl std::fmt::Display for ServeError {
 }
 
 impl std::error::Error for ServeError {}
+
+/// Where a daemon listens that is not told: root's for the whole node, everybody else's in the user's runtime folder.
+#[must_use]
+pub fn default_socket() -> PathBuf {
+    let user = crossdock_os::child::user();
+    if user == 0 {
+        return PathBuf::from("/run/crossdock/endpoint.sock");
+    }
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
+    let folder = runtime.map_or_else(|| PathBuf::from(format!("/tmp/crossdock-{user}")), |f| f.join("crossdock"));
+    folder.join("endpoint.sock")
+}

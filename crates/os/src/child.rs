@@ -2,7 +2,8 @@
 
 use crate::error::{Context, OsError, OsResult};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions};
+pub use rustix::process::Signal;
+use rustix::process::{Pid, WaitOptions};
 
 /// How a child ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -32,6 +32,11 @@ impl OsError {
         matches!(self.errno, Errno::MFILE | Errno::NFILE)
     }
 
+    /// Are too many descriptors on their way through sockets, not taken out yet?
+    pub fn is_too_many_in_flight(&self) -> bool {
+        self.errno == Errno::TOOMANYREFS
+    }
+
     /// The kernel's answer as the standard library has it.
     pub fn reason(&self) -> std::io::Error {
         self.errno.into()

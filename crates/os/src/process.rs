@@ -61,8 +61,17 @@ pub fn set_parent_death_signal(signal: Signal) -> OsResult<()> {
 
 /// Bytes of memory that could be given out now without swapping, by the kernel's estimate; 0 if it does not say.
 pub fn available_memory() -> u64 {
+    memory("MemAvailable:")
+}
+
+/// Bytes of memory that the node has; 0 if the kernel does not say.
+pub fn total_memory() -> u64 {
+    memory("MemTotal:")
+}
+
+fn memory(what: &str) -> u64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let line = info.lines().find_map(|line| line.strip_prefix(what));
     line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 

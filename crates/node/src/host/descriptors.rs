@@ -1,0 +1,18 @@
+//! What a descriptor that came from outside is.
+
+use std::os::fd::BorrowedFd;
+
+use crossdock_os::{memfd, socket};
+
+use crate::broker::Descriptor;
+
+/// Looks at a descriptor before the broker hears of it.
+pub(super) fn kind(fd: BorrowedFd<'_>) -> Descriptor {
+    if socket::is_listener(fd) {
+        return Descriptor::Listener;
+    }
+    match memfd::sealed_size(fd) {
+        Some(size) => Descriptor::Memory(size),
+        None => Descriptor::Other,
+    }
+}

@@ -1,0 +1,163 @@
+//! Effects, done in their order.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crossdock_layout::wire::{ANSWER, Answer};
+use crossdock_layout::{MemberId, Status};
+use crossdock_os::{file, memfd, socket};
+
+use super::{Host, LISTENER};
+use crate::broker::{Attachment, Effect, Event, Peer};
+use crate::table;
+
+impl Host<'_> {
+    /// Does what the broker wants; `descriptors` came with the message that it wants it for.
+    pub(super) fn perform(&mut self, effects: Vec<Effect>, descriptors: Vec<OwnedFd>) {
+        let mut came = descriptors.into_iter();
+        for effect in effects {
+            match effect {
+                Effect::Record(record) => {
+                    if let Err(error) = self.journal.append(&record) {
+                        // Nothing that is not written down may be promised: start again from what is.
+                        eprintln!("crossdock broker: the journal cannot be written: {error}");
+                        std::process::abort();
+                    }
+                }
+                Effect::Make { segment, size, reserve, label } => {
+                    let outcome = self.make(segment.0, size, reserve, &label);
+                    let now = self.now();
+                    let more = self.broker.handle(now, Event::Made { outcome });
+                    self.perform(more, Vec::new());
+                }
+                Effect::Adopt { segment } => {
+                    if let Some(fd) = came.next() {
+                        self.keep(segment.0, fd);
+                    }
+                }
+                Effect::Listen { endpoint } => {
+                    if let Some(fd) = came.next() {
+                        self.listen(endpoint, fd);
+                    }
+                }
+                Effect::Unlisten { endpoint } => {
+                    if let Some(fd) = self.listeners.remove(&endpoint) {
+                        // The launcher may have a copy; the set must not go on telling of it.
+                        self.epoll.remove(fd).ok();
+                    }
+                    self.told(self.post.drop_listener(endpoint));
+                }
+                Effect::Forget { segment } => {
+                    self.segments.remove(&segment.0);
+                    self.told(self.post.drop_segment(segment.0));
+                }
+                Effect::Alive { member, connection, peer } => self.alive(member, connection, peer),
+                Effect::Dead { member } => {
+                    table::set_dead(&self.words, member);
+                    self.processes.remove(&super::start::number(member));
+                }
+                Effect::Send { connection, message, with } => self.send(connection, &message, with),
+                Effect::Close { connection, why } => {
+                    let usual = matches!(why.as_str(), "it left" | "its process is dead" | "its workflow ended");
+                    if self.links.remove(&connection).is_some() && !usual && !self.options.private {
+                        eprintln!("crossdock broker: connection {connection} was closed: {why}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// The keeper goes on without this broker, but not the other way round.
+    fn told(&self, told: crossdock_os::OsResult<()>) {
+        if let Err(error) = told {
+            eprintln!("crossdock broker: the keeper cannot be reached: {error}");
+            std::process::abort();
+        }
+    }
+
+    fn make(&mut self, id: u64, size: u64, reserve: u64, label: &str) -> Result<(), String> {
+        // The kernel takes 249 bytes of name.
+        let label = &label[..label.len().min(240)];
+        let made = memfd::create(label, size).and_then(|fd| {
+            if reserve > 0 {
+                memfd::reserve(&fd, 0, reserve)?;
+            }
+            Ok(fd)
+        });
+        let fd = made.map_err(|error| {
+            let mend = if error.is_out_of_descriptors() {
+                "the daemon has no descriptor left; remove segments or raise its limit (ulimit -n)"
+            } else {
+                "the node has no memory left for it"
+            };
+            format!("no segment of {size} bytes could be made: {error}; {mend}")
+        })?;
+        self.keep(id, fd);
+        Ok(())
+    }
+
+    fn keep(&mut self, id: u64, fd: OwnedFd) {
+        self.told(self.post.hold_segment(id, fd.as_fd()));
+        self.segments.insert(id, fd);
+    }
+
+    fn listen(&mut self, endpoint: u64, fd: OwnedFd) {
+        self.told(self.post.hold_listener(endpoint, fd.as_fd()));
+        let watched = socket::set_nonblocking(&fd).and_then(|()| self.epoll.add(&fd, LISTENER | endpoint, false));
+        match watched {
+            Ok(()) => drop(self.listeners.insert(endpoint, fd)),
+            Err(error) => eprintln!("crossdock broker: endpoint {endpoint}: {error}"),
+        }
+    }
+
+    fn alive(&mut self, member: MemberId, connection: u64, peer: Peer) {
+        table::set_alive(&self.words, member);
+        self.watch(member, connection, peer);
+    }
+
+    fn send(&mut self, connection: u64, message: &[u8], with: Attachment) {
+        let Some(link) = self.links.get(&connection) else { return };
+        let read_only;
+        let fd: Option<BorrowedFd<'_>> = match with {
+            Attachment::Nothing => None,
+            Attachment::Liveness => Some(self.table.as_fd()),
+            Attachment::Segment { segment, writable } => match self.segments.get(&segment.0) {
+                Some(fd) if writable => Some(fd.as_fd()),
+                Some(fd) => match file::reopen_read_only(fd) {
+                    Ok(fd) => {
+                        read_only = fd;
+                        Some(read_only.as_fd())
+                    }
+                    Err(error) => return self.send_failure(connection, message, &error.to_string()),
+                },
+                None => return self.send_failure(connection, message, "the daemon has lost its descriptor"),
+            },
+        };
+        match socket::send(&link.socket, message, fd.as_slice()) {
+            Ok(true) => {}
+            // A client that lets its answers pile up until the kernel holds no more is not waited for.
+            Ok(false) => self.hang_up(connection),
+            // Too many descriptors are in flight to clients that do not take them.
+            Err(error) if fd.is_some() && error.is_too_many_in_flight() => {
+                self.send_failure(connection, message, "too many descriptors are on their way to programs; try again");
+            }
+            // Its end comes as an event of its own.
+            Err(_) => {}
+        }
+    }
+
+    /// Answers that it did not work, instead.
+    fn send_failure(&mut self, connection: u64, message: &[u8], why: &str) {
+        let Some(link) = self.links.get(&connection) else { return };
+        let opcode = u16::from_le_bytes([message[0], message[1]]) & !ANSWER;
+        let request = u64::from_le_bytes(message[8..16].try_into().expect("an encoded message has a header"));
+        let failed = Answer::Failed { status: Status::NoSpace, text: why.to_owned() }.encode(opcode, request);
+        if !matches!(socket::send(&link.socket, &failed, &[]), Ok(true)) {
+            self.hang_up(connection);
+        }
+    }
+
+    fn hang_up(&mut self, connection: u64) {
+        self.links.remove(&connection);
+        self.feed(Event::Disconnected { connection });
+    }
+}

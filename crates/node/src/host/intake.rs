@@ -1,0 +1,104 @@
+//! What comes in: connections, messages, deaths.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use crossdock_layout::MemberId;
+use crossdock_layout::wire::MAX_MESSAGE;
+use crossdock_os::socket::{self, Received};
+use crossdock_os::{file, process};
+
+use super::{ACCEPTS, Host, LINK, Link, SHARE, descriptors};
+use crate::broker::{Event, Peer};
+
+impl Host<'_> {
+    pub(super) fn accept(&mut self, endpoint: u64) {
+        for _ in 0..ACCEPTS {
+            let Some(listener) = self.listeners.get(&endpoint) else { return };
+            match socket::accept(listener) {
+                Ok(Some(connection)) => self.admit(endpoint, connection),
+                Ok(None) => return,
+                Err(error) if error.is_out_of_descriptors() => {
+                    // Left in the queue, it would wake us again at once, for ever. Take it with the spare descriptor
+                    // and close it: its client sees the end and says why.
+                    self.spare = None;
+                    drop(socket::accept(listener));
+                    self.spare = file::spare().ok();
+                    if self.spare.is_none() {
+                        std::thread::sleep(std::time::Duration::from_millis(5));
+                    }
+                    return;
+                }
+                Err(error) => return eprintln!("crossdock broker: {error}"),
+            }
+        }
+    }
+
+    fn admit(&mut self, endpoint: u64, connection: OwnedFd) {
+        let Ok(peer) = socket::peer(&connection) else { return };
+        let started = if peer.pid > 0 { process::start_time(peer.pid).unwrap_or(0) } else { 0 };
+        let peer = Peer { pid: peer.pid.max(0) as u32, started, uid: peer.uid };
+        let id = self.next_link;
+        self.next_link += 1;
+        if self.epoll.add(&connection, LINK | id, false).is_err() {
+            return;
+        }
+        self.links.insert(id, Link { socket: connection });
+        self.feed(Event::Connected { connection: id, endpoint, peer });
+    }
+
+    pub(super) fn read(&mut self, id: u64) {
+        let mut buffer = [0; MAX_MESSAGE + 1];
+        for _ in 0..SHARE {
+            let Some(link) = self.links.get(&id) else { return };
+            match socket::receive(&link.socket, &mut buffer) {
+                Ok(None) => return,
+                Ok(Some(Received::Message(length, fds))) => self.message(id, Some(&buffer[..length]), fds),
+                Ok(Some(Received::Truncated)) => self.message(id, None, Vec::new()),
+                Ok(Some(Received::End)) | Err(_) => {
+                    self.links.remove(&id);
+                    return self.feed(Event::Disconnected { connection: id });
+                }
+            }
+        }
+    }
+
+    fn message(&mut self, id: u64, bytes: Option<&[u8]>, fds: Vec<OwnedFd>) {
+        self.look_at_free_memory();
+        self.look_at_journal();
+        let kinds: Vec<_> = fds.iter().map(|fd| descriptors::kind(fd.as_fd())).collect();
+        let now = self.now();
+        let effects = self.broker.handle(now, Event::Message { connection: id, bytes, descriptors: &kinds });
+        self.perform(effects, fds);
+    }
+
+    pub(super) fn process_died(&mut self, number: u64) {
+        let Some((member, pidfd)) = self.processes.get(&number) else { return };
+        if process::is_dead(pidfd) {
+            let member = *member;
+            self.feed(Event::ProcessDied { member });
+        }
+    }
+
+    /// Watches the process behind a connection: its end is its member's.
+    pub(super) fn watch(&mut self, member: MemberId, connection: u64, peer: Peer) {
+        let number = super::start::number(member);
+        if self.processes.contains_key(&number) {
+            return;
+        }
+        let Some(link) = self.links.get(&connection) else { return };
+        let pidfd = match socket::peer_pidfd(&link.socket) {
+            Ok(Some(pidfd)) => Some(pidfd),
+            // Older kernels: the number, if it is still the same process's.
+            Ok(None) => process::open_pidfd(peer.pid as i32)
+                .ok()
+                .flatten()
+                .filter(|_| process::start_time(peer.pid as i32) == Some(peer.started)),
+            // Dead already; its connection says so too.
+            Err(_) => None,
+        };
+        let Some(pidfd) = pidfd else { return };
+        if self.epoll.add(&pidfd, super::PROCESS | number, false).is_ok() {
+            self.processes.insert(number, (member, pidfd));
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The broker process: one thread, one epoll set, the state machine in the middle.
+//!
+//! Events come from sockets, pidfds and the clock; effects go to sockets, the keeper, the journal and the liveness
+//! table, in the order in which the broker gave them. Each connection gets a few messages' worth of attention a round,
+//! so that a flood on one delays the others by no more than that.
+
+mod descriptors;
+mod doing;
+mod intake;
+mod start;
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use crossdock_layout::MemberId;
+use crossdock_os::event::{Epoll, next_signal};
+use crossdock_os::{Deadline, Mapping, OsResult, process};
+
+use crate::ServeOptions;
+use crate::broker::{Broker, Event};
+use crate::journal::Journal;
+use crate::keeper::{Held, Place, Post};
+
+/// Exit code: the daemon cannot work here, and another try would end the same.
+pub(crate) const CANNOT_START: i32 = 2;
+/// Exit code: told to end; the keeper decides what follows.
+const TOLD: i32 = 3;
+
+/// What a number in the epoll set stands for: its upper byte.
+const LISTENER: u64 = 1 << 56;
+const LINK: u64 = 2 << 56;
+const PROCESS: u64 = 3 << 56;
+const SIGNALS: u64 = 4 << 56;
+const KIND: u64 = 0xff << 56;
+
+/// Most events of a round, and most messages that one connection is served in a round.
+const ROUND: usize = 256;
+const SHARE: usize = 8;
+/// Most connections taken from one listening socket in a round.
+const ACCEPTS: usize = 64;
+/// How old a figure for free memory may be.
+const FREE_AGE: Duration = Duration::from_millis(20);
+
+struct Link {
+    socket: OwnedFd,
+}
+
+struct Host<'a> {
+    options: &'a ServeOptions,
+    /// The liveness table: for everybody, and for writing here.
+    table: OwnedFd,
+    words: Mapping,
+    post: Post,
+    epoll: Epoll,
+    journal: Journal,
+    broker: Broker,
+    listeners: BTreeMap<u64, OwnedFd>,
+    segments: HashMap<u64, OwnedFd>,
+    links: HashMap<u64, Link>,
+    /// Pidfds of members, by their slots.
+    processes: HashMap<u64, (MemberId, OwnedFd)>,
+    next_link: u64,
+    /// Given up, for a moment, to turn a connection away when there is no other descriptor left.
+    spare: Option<OwnedFd>,
+    began: Instant,
+    free_since: Option<Instant>,
+    journal_fails: bool,
+    journal_retry: Instant,
+    idle_since: Instant,
+}
+
+/// Runs a broker over what the keeper holds; the exit code.
+pub(crate) fn run(options: &ServeOptions, place: &Place, held: Held, post: Post, keeper: i32) -> i32 {
+    match start::start(options, place, held, post, keeper) {
+        Ok((mut host, signals)) => match host.serve(&signals) {
+            Ok(code) => code,
+            Err(error) => {
+                eprintln!("crossdock broker: {error}");
+                1
+            }
+        },
+        Err(why) => {
+            eprintln!("crossdock broker: {why}");
+            CANNOT_START
+        }
+    }
+}
+
+impl Host<'_> {
+    fn now(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    fn serve(&mut self, signals: &OwnedFd) -> OsResult<i32> {
+        loop {
+            let events = self.epoll.wait(ROUND, self.next_wake())?;
+            if events.is_empty() {
+                self.feed(Event::Tick);
+            }
+            for event in events {
+                let id = event.token & !KIND;
+                match event.token & KIND {
+                    LISTENER => self.accept(id),
+                    LINK => self.read(id),
+                    PROCESS => self.process_died(id),
+                    SIGNALS => {
+                        if next_signal(signals).is_some() {
+                            return Ok(TOLD);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            self.compact_if_long();
+            if self.is_idle() {
+                return Ok(0);
+            }
+        }
+    }
+
+    fn next_wake(&self) -> Deadline {
+        let mut wait = Duration::from_secs(3600);
+        if let Some(due) = self.broker.next_due() {
+            wait = Duration::from_millis(due.saturating_sub(self.now()));
+        }
+        if self.journal_fails {
+            wait = wait.min(self.journal_retry.saturating_duration_since(Instant::now()));
+        }
+        if self.options.private && self.broker.connections() == 0 {
+            wait = wait.min((self.idle_since + self.options.idle).saturating_duration_since(Instant::now()));
+        }
+        // A millisecond more, so that what is due at a whole one has surely passed.
+        Deadline::after(wait + Duration::from_millis(1))
+    }
+
+    /// A private daemon ends when nobody has been here for a while.
+    fn is_idle(&mut self) -> bool {
+        if self.broker.connections() > 0 || !self.broker.lasting().members.is_empty() {
+            self.idle_since = Instant::now();
+            return false;
+        }
+        self.options.private && self.idle_since.elapsed() >= self.options.idle
+    }
+
+    /// An event for the broker, and its effects done.
+    fn feed(&mut self, event: Event<'_>) {
+        self.look_at_journal();
+        let now = self.now();
+        let effects = self.broker.handle(now, event);
+        self.perform(effects, Vec::new());
+    }
+
+    fn look_at_free_memory(&mut self) {
+        if self.free_since.is_none_or(|since| since.elapsed() >= FREE_AGE) {
+            self.free_since = Some(Instant::now());
+            let available = process::available_memory();
+            // The last bit is the node's own, for programs that are not ours.
+            let free = if available == 0 { u64::MAX } else { available.saturating_sub(available / 64 + (32 << 20)) };
+            let now = self.now();
+            self.broker.handle(now, Event::Free(free));
+        }
+    }
+
+    /// Room for the records of one event is taken before the event.
+    fn look_at_journal(&mut self) {
+        if self.journal_fails && Instant::now() < self.journal_retry {
+            return;
+        }
+        let state = self.journal.make_room();
+        if state.is_err() != self.journal_fails {
+            if let Err(why) = &state {
+                eprintln!("crossdock broker: no room for the journal: {why}; requests that need it are refused");
+            }
+            self.journal_fails = state.is_err();
+            let now = self.now();
+            let effects = self.broker.handle(now, Event::Journal(state));
+            self.perform(effects, Vec::new());
+        }
+        self.journal_retry = Instant::now() + Duration::from_millis(100);
+    }
+
+    fn compact_if_long(&mut self) {
+        if !self.journal.is_long() {
+            return;
+        }
+        match self.journal.compact(self.broker.lasting()) {
+            Ok(copy) => {
+                if let Err(error) = self.post.hold_journal(std::os::fd::AsFd::as_fd(&copy)) {
+                    eprintln!("crossdock broker: the keeper cannot be told of the new journal: {error}");
+                    std::process::abort();
+                }
+            }
+            Err(error) => eprintln!("crossdock broker: the journal could not be compacted: {error}"),
+        }
+    }
+}

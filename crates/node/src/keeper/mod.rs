@@ -1,0 +1,171 @@
+//! The keeper: holds every descriptor that must outlive a broker, and starts a new broker when one is gone.
+//!
+//! Small on purpose: it reads nothing from clients and decides nothing. A broker is a fork of the keeper, so it
+//! inherits the descriptors (and the writable mapping of the liveness table) as they are; what it makes or adopts
+//! later it sends here over a socket pair *before* it writes it down. What a killed broker had sent is still in that
+//! socket and is taken in before the next one starts.
+
+mod place;
+mod post;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use crossdock_os::child::{self, Ended, Signal};
+use crossdock_os::event::{Epoll, next_signal, signalfd};
+use crossdock_os::{Deadline, Mapping, OsResult, process, socket};
+
+use crate::host;
+use crate::table;
+use crate::{ServeError, ServeOptions};
+pub(crate) use place::Place;
+pub(crate) use post::{Letter, Post};
+
+/// What a broker inherits.
+pub(crate) struct Held {
+    pub listeners: BTreeMap<u64, OwnedFd>,
+    pub segments: BTreeMap<u64, OwnedFd>,
+    pub journal: File,
+    pub table: OwnedFd,
+    pub words: Mapping,
+    /// Changes whenever a keeper starts: the descriptors of the former one are lost.
+    pub incarnation: u64,
+}
+
+/// A broker that dies sooner than this, without having been ready, so many times in a row cannot be helped.
+const HOPELESS: u32 = 10;
+const SIGTERM: i32 = 15;
+const SIGINT: i32 = 2;
+const SIGHUP: i32 = 1;
+const SIGCHLD: i32 = 17;
+
+/// Runs until told to end, or until a private daemon's broker found itself idle.
+pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>) -> Result<(), ServeError> {
+    let signals = signalfd(&[SIGTERM, SIGINT, SIGHUP, SIGCHLD]).map_err(why)?;
+    let mut held = Some(prepare(place)?);
+    let mut ready = ready;
+    let mut failures = 0;
+    loop {
+        let (ours, theirs) = socket::pair().map_err(why)?;
+        let (mut ours, mut theirs) = (Some(ours), Some(theirs));
+        let started = Instant::now();
+        let keeper = std::process::id() as i32;
+        let broker = child::fork(|| {
+            // Each side keeps its own end only, so that the end of one is seen by the other.
+            ours = None;
+            // The child's copies of everything held are its own, to close one by one.
+            match (theirs.take(), held.take()) {
+                (Some(post), Some(held)) => host::run(options, place, held, Post::new(post), keeper),
+                _ => host::CANNOT_START,
+            }
+        });
+        let broker = broker.map_err(why)?;
+        theirs = None;
+        let (Some(ours), Some(held)) = (ours.take(), held.as_mut()) else { continue };
+        let ended = watch(held, ours, &signals, broker, &mut ready).map_err(why)?;
+        match ended {
+            End::Told => return Ok(()),
+            End::Broker(Ended::Code(0)) => return Ok(()),
+            End::Broker(Ended::Code(host::CANNOT_START)) => {
+                return Err(ServeError(format!(
+                    "the broker could not start at {}; its reason is above",
+                    place.socket.display()
+                )));
+            }
+            End::Broker(how) => {
+                failures = if started.elapsed() < Duration::from_millis(50) { failures + 1 } else { 0 };
+                if failures >= HOPELESS {
+                    return Err(ServeError(format!("the broker died {HOPELESS} times in a row, lastly by {how:?}")));
+                }
+                // The first restarts are immediate; one that fails again and again must not take the processor.
+                std::thread::sleep(Duration::from_millis(if failures > 2 { 20 << failures.min(6) } else { 0 }));
+            }
+        }
+    }
+}
+
+fn prepare(place: &Place) -> Result<Held, ServeError> {
+    let (table, words) = table::create().map_err(why)?;
+    let mut listeners = BTreeMap::new();
+    listeners.insert(crate::broker::MAIN_ENDPOINT, place.listen().map_err(why)?);
+    let journal = crate::journal::Journal::open(&place.journal)
+        .map_err(|error| ServeError(format!("the journal {} cannot be opened: {error}", place.journal.display())))?;
+    let incarnation = crate::id_base();
+    Ok(Held { listeners, segments: BTreeMap::new(), journal, table, words, incarnation })
+}
+
+enum End {
+    Told,
+    Broker(Ended),
+}
+
+/// Takes in what the broker sends, until it is gone or everything is to end.
+fn watch(held: &mut Held, post: OwnedFd, signals: &OwnedFd, broker: i32, ready: &mut Option<OwnedFd>) -> OsResult<End> {
+    let epoll = Epoll::new()?;
+    epoll.add(signals, 0, false)?;
+    epoll.add(&post, 1, false)?;
+    let mut post_open = true;
+    loop {
+        let events = epoll.wait(8, Deadline::after(Duration::from_secs(3600)))?;
+        for event in events {
+            match event.token {
+                0 => {
+                    while let Some(signal) = next_signal(signals) {
+                        if signal != SIGCHLD {
+                            stop(broker)?;
+                            return Ok(End::Told);
+                        }
+                    }
+                }
+                _ if post_open => post_open = take_in(held, &post, ready)?,
+                _ => {}
+            }
+        }
+        if !post_open {
+            epoll.remove(&post).ok();
+        }
+        if let Some(ended) = child::ended(broker, false)? {
+            // What it sent last may be waiting still.
+            take_in(held, &post, ready)?;
+            return Ok(End::Broker(ended));
+        }
+    }
+}
+
+/// Everything that waits in the post; false when the other end is closed and nothing is left.
+fn take_in(held: &mut Held, post: &OwnedFd, ready: &mut Option<OwnedFd>) -> OsResult<bool> {
+    while let Some(letter) = post::read(post)? {
+        match letter {
+            Letter::End => return Ok(false),
+            Letter::Segment(id, fd) => drop(held.segments.insert(id, fd)),
+            Letter::Listener(id, fd) => drop(held.listeners.insert(id, fd)),
+            Letter::Journal(fd) => held.journal = File::from(fd),
+            Letter::NoSegment(id) => drop(held.segments.remove(&id)),
+            Letter::NoListener(id) => drop(held.listeners.remove(&id)),
+            Letter::Ready => {
+                if let Some(ready) = ready.take() {
+                    std::io::Write::write_all(&mut File::from(ready), b"\n").ok();
+                }
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn stop(broker: i32) -> OsResult<()> {
+    child::signal(broker, Signal::TERM)?;
+    if let Ok(Some(pidfd)) = process::open_pidfd(broker) {
+        crossdock_os::event::wait_readable(pidfd.as_fd(), Deadline::after(Duration::from_millis(500)))?;
+    }
+    if child::ended(broker, false)?.is_none() {
+        child::signal(broker, Signal::KILL)?;
+        child::ended(broker, true)?;
+    }
+    Ok(())
+}
+
+fn why(error: crossdock_os::OsError) -> ServeError {
+    ServeError(error.to_string())
+}

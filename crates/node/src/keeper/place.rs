@@ -1,0 +1,95 @@
+//! Where a daemon lives: a folder of its user's, with socket, lock and journal in it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crossdock_os::{OsResult, file, socket};
+
+use crate::ServeError;
+
+/// The daemon's files, locked for it while this lives; taken away by [`Place::leave`].
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub socket: PathBuf,
+    pub journal: PathBuf,
+    folder: PathBuf,
+    lock_path: PathBuf,
+    lock: Option<File>,
+    made_folder: bool,
+}
+
+impl Place {
+    /// Makes the folder if need be, and takes the lock.
+    ///
+    /// # Errors
+    /// Another daemon has it, or the folder is somebody else's.
+    pub fn take(socket: PathBuf) -> Result<Self, ServeError> {
+        let folder =
+            socket.parent().filter(|p| !p.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), Path::to_owned);
+        if let Some(above) = folder.parent().filter(|p| !p.as_os_str().is_empty() && !p.exists()) {
+            std::fs::create_dir_all(above)
+                .map_err(|e| ServeError(format!("{} cannot be made: {e}", above.display())))?;
+        }
+        let made_folder = file::private_folder(&folder).map_err(|error| {
+            ServeError(format!("the folder of the socket cannot be used: {error}; name another one with --socket"))
+        })?;
+        let beside = |end: &str| {
+            let mut name = socket.file_name().unwrap_or_default().to_owned();
+            name.push(end);
+            folder.join(name)
+        };
+        let (lock_path, journal) = (beside(".lock"), beside(".journal"));
+        // A daemon that is just ending may take the lock's file away while we open it: then there is another one.
+        for _ in 0..100 {
+            let mut how = OpenOptions::new();
+            how.read(true).write(true).create(true).truncate(false).mode(0o600);
+            let mut lock = how.open(&lock_path).map_err(|e| ServeError(format!("{}: {e}", lock_path.display())))?;
+            if !file::try_lock(&lock).map_err(|e| ServeError(e.to_string()))? {
+                let mut holder = String::new();
+                lock.read_to_string(&mut holder).ok();
+                let text = format!(
+                    "another node daemon (process {}) serves {}; use it, end it, or name another --socket",
+                    holder.trim(),
+                    socket.display()
+                );
+                return Err(ServeError(text));
+            }
+            if !is_at(&lock, &lock_path) {
+                continue;
+            }
+            lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).ok();
+            return Ok(Self { socket, journal, folder, lock_path, lock: Some(lock), made_folder });
+        }
+        Err(ServeError(format!("the lock {} is taken away again and again", lock_path.display())))
+    }
+
+    /// Listens. Whoever has the lock may take a dead daemon's socket out of the way.
+    pub fn listen(&self) -> OsResult<OwnedFd> {
+        let _ = std::fs::remove_file(&self.socket);
+        socket::listen(&self.socket)
+    }
+
+    /// Leaves nothing.
+    pub fn leave(mut self) {
+        for path in [&self.socket, &self.journal, &self.journal.with_extension("new"), &self.lock_path] {
+            let _ = std::fs::remove_file(path);
+        }
+        self.lock = None;
+        if self.made_folder {
+            // Stays if somebody put something into it.
+            let _ = std::fs::remove_dir(&self.folder);
+        }
+    }
+}
+
+/// Is the file that we have open the one that has this name?
+fn is_at(open: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (open.metadata(), std::fs::metadata(path)) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        _ => false,
+    }
+}

@@ -1,0 +1,94 @@
+//! Letters from the broker to the keeper: sixteen bytes, and a descriptor with some of them.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use crossdock_os::event::wait_writable;
+use crossdock_os::socket::{self, Received};
+use crossdock_os::{Deadline, OsResult};
+
+/// What the broker tells its keeper.
+pub(crate) enum Letter {
+    /// Hold this segment.
+    Segment(u64, OwnedFd),
+    /// Hold this endpoint's listening socket.
+    Listener(u64, OwnedFd),
+    /// The journal is this file now.
+    Journal(OwnedFd),
+    /// Let go of a segment.
+    NoSegment(u64),
+    /// Let go of a listening socket.
+    NoListener(u64),
+    /// Clients are served.
+    Ready,
+    /// The broker is gone.
+    End,
+}
+
+/// The broker's end.
+pub(crate) struct Post(OwnedFd);
+
+impl Post {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
+    pub(crate) fn hold_segment(&self, id: u64, fd: BorrowedFd<'_>) -> OsResult<()> {
+        self.send(1, id, &[fd])
+    }
+
+    pub(crate) fn hold_listener(&self, id: u64, fd: BorrowedFd<'_>) -> OsResult<()> {
+        self.send(2, id, &[fd])
+    }
+
+    pub(crate) fn hold_journal(&self, fd: BorrowedFd<'_>) -> OsResult<()> {
+        self.send(3, 0, &[fd])
+    }
+
+    pub(crate) fn drop_segment(&self, id: u64) -> OsResult<()> {
+        self.send(4, id, &[])
+    }
+
+    pub(crate) fn drop_listener(&self, id: u64) -> OsResult<()> {
+        self.send(5, id, &[])
+    }
+
+    pub(crate) fn ready(&self) -> OsResult<()> {
+        self.send(6, 0, &[])
+    }
+
+    /// A letter is in the socket when this returns: it arrives even if the broker is killed right after.
+    fn send(&self, kind: u64, id: u64, fds: &[BorrowedFd<'_>]) -> OsResult<()> {
+        let mut letter = [0; 16];
+        letter[..8].copy_from_slice(&kind.to_le_bytes());
+        letter[8..].copy_from_slice(&id.to_le_bytes());
+        while !socket::send(&self.0, &letter, fds)? {
+            wait_writable(self.0.as_fd(), Deadline::after(Duration::from_secs(1)))?;
+        }
+        Ok(())
+    }
+}
+
+/// The next letter, if one is there.
+pub(crate) fn read(socket: &OwnedFd) -> OsResult<Option<Letter>> {
+    let mut buffer = [0; 32];
+    Ok(match socket::receive(socket, &mut buffer)? {
+        None => None,
+        Some(Received::Message(16, fds)) => {
+            let word = |at: usize| u64::from_le_bytes(buffer[at..at + 8].try_into().expect("eight bytes"));
+            Some(match (word(0), fds.into_iter().next()) {
+                (1, Some(fd)) => Letter::Segment(word(8), fd),
+                (2, Some(fd)) => Letter::Listener(word(8), fd),
+                (3, Some(fd)) => Letter::Journal(fd),
+                (4, None) => Letter::NoSegment(word(8)),
+                (5, None) => Letter::NoListener(word(8)),
+                (6, None) => Letter::Ready,
+                // Only a descriptor that could not be received (the limit) comes here; its segment is then lost with
+                // this broker, not with this keeper.
+                _ => return read(socket),
+            })
+        }
+        Some(Received::Truncated) => return read(socket),
+        Some(_) => Some(Letter::End),
+    })
+}
