@@ -4,76 +4,64 @@
 //! comes back to the producer as a credit ([`Port::reclaim`]), so buffers are used again and nothing is overwritten
 //! while it is read. Every wait has a deadline, and ends at once when the last peer dies.
 
+mod bell;
+mod convert;
+mod open;
 mod types;
 
+pub(crate) use open::close_ports;
+
 use std::os::fd::BorrowedFd;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crossdock_core::queue;
 use crossdock_layout::{Handle, SegmentId};
 
+use bell::Bell;
 pub use types::{
     DEFAULT_WAIT, End, EndInfo, INLINE_MAX, Inline, Message, Pattern, PortOptions, PortReport, PortStatistics, Waiting,
 };
 
-use crate::{Result, Session};
+use crate::{Error, Result};
 
 /// One end of a port. Threads may share it; dropping it leaves in order.
 #[derive(Debug)]
 pub struct Port {
-    _shared: (),
+    shared: Arc<Shared>,
 }
 
-impl Session {
-    /// Opens one end of a port; whoever comes first makes it, so producer and consumer may start in any order.
-    /// Waits for nobody, but for a place at a taken end: up to `timeout` (`None` = do not wait).
-    ///
-    /// # Errors
-    /// `INVALID` (name, capacity, or options that differ from the port's: the text prints both), `BUSY` (names who
-    /// holds the end), `DENIED`, `NO_SPACE`.
-    pub fn port(&self, _name: &str, _end: End, _options: &PortOptions, _timeout: Option<Duration>) -> Result<Port> {
-        todo!()
-    }
-
-    /// Takes a port's name away; members that have it open keep it.
-    ///
-    /// # Errors
-    /// `NOT_FOUND`, `DENIED`.
-    pub fn remove_port(&self, _name: &str) -> Result<()> {
-        todo!()
-    }
-
-    /// What goes on in a port, read without taking an end of it (launcher, `inspect`).
-    ///
-    /// # Errors
-    /// `NOT_FOUND`, `DENIED`, `WRONG_TYPE` (not a port), `CORRUPT`.
-    pub fn port_report(&self, _id: SegmentId) -> Result<PortReport> {
-        todo!()
-    }
+#[derive(Debug)]
+struct Shared {
+    end: queue::End,
+    name: String,
+    id: SegmentId,
+    bell: OnceLock<Bell>,
 }
 
 impl Port {
     /// The port's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        todo!()
+        &self.shared.name
     }
 
     /// Which end this is.
     #[must_use]
     pub fn end(&self) -> End {
-        todo!()
+        self.shared.end.side().into()
     }
 
     /// The options that the port was made with.
     #[must_use]
     pub fn options(&self) -> PortOptions {
-        todo!()
+        self.shared.end.shape().into()
     }
 
     /// The port's segment.
     #[must_use]
     pub fn id(&self) -> SegmentId {
-        todo!()
+        self.shared.id
     }
 
     /// Sends; waits for a free cell. `None` waits up to [`DEFAULT_WAIT`], zero polls (`NOT_YET`).
@@ -89,18 +77,19 @@ impl Port {
     ///
     /// # Errors
     /// As [`Port::send`].
-    pub fn send_sized(&self, _message: &Message, _bytes: u64, _timeout: Option<Duration>) -> Result<()> {
-        todo!()
+    pub fn send_sized(&self, message: &Message, bytes: u64, timeout: Option<Duration>) -> Result<()> {
+        let sent = self.shared.end.send(&message.parcel(), bytes, timeout.unwrap_or(DEFAULT_WAIT));
+        self.named(sent.map(|_position| ()))
     }
 
     /// Producer: waits until the next send finds a free cell, and gives back a handle whose message was released: nobody
     /// reads its data any more. Each handle comes back once, oldest first. `None`: there is room, and no handle waits
-    /// to come back (at first, or when messages carried none).
+    /// to come back (at first, or when messages carried none). A send without it forgets the credit of its cell.
     ///
     /// # Errors
     /// As [`Port::send`].
-    pub fn reclaim(&self, _timeout: Option<Duration>) -> Result<Option<Handle>> {
-        todo!()
+    pub fn reclaim(&self, timeout: Option<Duration>) -> Result<Option<Handle>> {
+        self.named(self.shared.end.reclaim(timeout.unwrap_or(DEFAULT_WAIT)))
     }
 
     /// Receives; waits for a message, which stays this consumer's until it is released. `None` waits up to
@@ -108,24 +97,25 @@ impl Port {
     ///
     /// # Errors
     /// `TIMED_OUT` (names the producers), `CLOSED` (all producers left in order), `PEER_DIED`, `INVALID`, `CORRUPT`.
-    pub fn receive(&self, _timeout: Option<Duration>) -> Result<Message> {
-        todo!()
+    pub fn receive(&self, timeout: Option<Duration>) -> Result<Message> {
+        let (position, parcel) = self.named(self.shared.end.receive(timeout.unwrap_or(DEFAULT_WAIT)))?;
+        Ok(Message::from_parcel(position, &parcel))
     }
 
     /// Gives a message's cell, and with it its data, back to the producer; any order, each message once. Never waits.
     ///
     /// # Errors
     /// `INVALID` for a message that was not received here or is released already.
-    pub fn release(&self, _message: &Message) -> Result<()> {
-        todo!()
+    pub fn release(&self, message: &Message) -> Result<()> {
+        self.named(self.shared.end.release(message.position))
     }
 
     /// A descriptor for `poll`/`epoll` that becomes readable after [`Port::arm`] when something came, or a peer died.
     ///
     /// # Errors
-    /// `SYSTEM`, `DISCONNECTED`.
+    /// `SYSTEM`.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
-        todo!()
+        Ok(self.bell()?.as_fd())
     }
 
     /// Asks for the descriptor to become readable at the next event. `true`: there is something to do right now, and
@@ -133,42 +123,78 @@ impl Port {
     /// There are false alarms; none is missed.
     ///
     /// # Errors
-    /// As [`Port::descriptor`].
+    /// `SYSTEM`.
     pub fn arm(&self) -> Result<bool> {
-        todo!()
+        let bell = self.bell()?;
+        bell.silence();
+        if self.shared.end.has_event() {
+            return Ok(true);
+        }
+        bell.arm(&self.shared)?;
+        Ok(false)
     }
 
-    /// Takes [`Port::arm`] back.
+    /// Takes [`Port::arm`] back, and makes the descriptor unreadable.
     pub fn disarm(&self) {
-        todo!()
+        if let Some(bell) = self.shared.bell.get() {
+            bell.silence();
+        }
     }
 
     /// Waits until somebody living is at the other end.
     ///
     /// # Errors
-    /// `TIMED_OUT`, `CORRUPT`.
-    pub fn wait_peer(&self, _timeout: Option<Duration>) -> Result<()> {
-        todo!()
+    /// `TIMED_OUT`, `NOT_YET` (with zero).
+    pub fn wait_peer(&self, timeout: Option<Duration>) -> Result<()> {
+        self.named(self.shared.end.wait_peer(timeout.unwrap_or(DEFAULT_WAIT)))
     }
 
     /// Counts bytes that had to be copied at this end (out of or into memory that no region holds).
-    pub fn note_copied(&self, _bytes: u64) {
-        todo!()
+    pub fn note_copied(&self, bytes: u64) {
+        self.shared.end.note_copied(bytes);
     }
 
     /// Counters of the port as a whole. They lie in shared memory: a lying member can falsify them.
     #[must_use]
     pub fn statistics(&self) -> PortStatistics {
-        todo!()
+        self.shared.end.ring().totals().into()
     }
 
     /// How this end waits; [`Waiting::Adaptive`] unless told.
-    pub fn set_waiting(&self, _waiting: Waiting) {
-        todo!()
+    pub fn set_waiting(&self, waiting: Waiting) {
+        self.shared.end.set_waiting(waiting.into());
     }
 
-    /// Leaves in order: peers get what was sent, then `CLOSED`; messages not released go to a successor.
+    /// Leaves in order: peers get what was sent, then `CLOSED`; messages not released go to a successor. Another thread
+    /// that still waits at this end gets `CLOSED`.
     pub fn close(self) {
-        todo!()
+        drop(self);
+    }
+
+    fn bell(&self) -> Result<&Bell> {
+        if let Some(bell) = self.shared.bell.get() {
+            return Ok(bell);
+        }
+        let bell = Bell::new().map_err(|error| self.name_it(error))?;
+        Ok(self.shared.bell.get_or_init(|| bell))
+    }
+
+    fn named<T>(&self, result: std::result::Result<T, crossdock_core::Error>) -> Result<T> {
+        result.map_err(|error| self.name_it(Error::new(error.status, error.message)))
+    }
+
+    #[cold]
+    fn name_it(&self, error: Error) -> Error {
+        Error::new(error.status, format!("port {}: {}", self.shared.name, error.message))
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        // The watching thread, if there is one, holds the rest until it sees this.
+        self.shared.end.close();
+        if let Some(bell) = self.shared.bell.get() {
+            bell.dismiss();
+        }
     }
 }

@@ -5,11 +5,11 @@
 //! and its lap `position / capacity`.
 
 #[cfg(not(loom))]
-pub use std::sync::atomic::{AtomicU32, AtomicU64};
+pub use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 // Under `--cfg loom` the very same protocol code runs on loom's atomics, which explore every interleaving.
 #[cfg(loom)]
-pub use loom::sync::atomic::{AtomicU32, AtomicU64};
+pub use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 pub mod state;
 
@@ -34,10 +34,8 @@ pub const NAME_BYTES: usize = 40;
 
 /// In a signal word: somebody sleeps on it, or is about to.
 pub const SLEEPER: u32 = 1;
-/// In a signal word: some end's `armed` is set, so an eventfd is to be written.
-pub const ARMED: u32 = 2;
 /// A signal word's count goes up by this at each wake.
-pub const SIGNAL_STEP: u32 = 4;
+pub const SIGNAL_STEP: u32 = 2;
 
 /// How the last member left a side. Greater wins until somebody comes to that side again.
 pub mod departure {
@@ -99,10 +97,10 @@ pub struct Taking {
     pub returned_seen: AtomicU64,
 }
 
-/// A word to sleep on: bit 0 [`SLEEPER`], bit 1 [`ARMED`], above them a count of wakes.
+/// A word to sleep on: bit 0 [`SLEEPER`], above it a count of wakes.
 ///
-/// A sleeper sets its bit, looks once more, then sleeps while the word is unchanged. Whoever changes something sleepers
-/// wait for looks at the bits *after* the change (a full fence between); if any is set it clears them, counts up and wakes.
+/// A sleeper sets the bit, looks once more, then sleeps while the word is unchanged. Whoever changes something sleepers
+/// wait for looks at the bit *after* the change (a full fence between); if it is set it clears it, counts up and wakes.
 #[cfg_attr(not(loom), repr(C))]
 pub struct Signal {
     /// The futex word.
@@ -166,8 +164,7 @@ pub struct Tenure {
     pub member: AtomicU64,
     /// 0 coming or going, 1 here.
     pub here: AtomicU32,
-    /// 1 while this end wants its eventfd written; the end sets it, whoever writes the eventfd takes it.
-    pub armed: AtomicU32,
+    _pad: AtomicU32,
     /// The task's name, zero-padded.
     pub name: [AtomicU64; NAME_BYTES / 8],
 }
@@ -193,7 +190,7 @@ pub struct Account {
     pub wakes: AtomicU32,
     /// 1 while it waits for a message or a cell. A work queue's consumer that waits holds up nobody's end of stream.
     pub waiting: AtomicU32,
-    /// Counted up with each owner, so that an eventfd of a former one is not written.
+    /// Counted up with each owner.
     pub tenancy: AtomicU32,
 }
 

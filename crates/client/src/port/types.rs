@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crossdock_core::queue;
 use crossdock_layout::{Handle, MemberId, Status};
 
 use crate::{Error, Result};
@@ -10,7 +11,7 @@ use crate::{Error, Result};
 pub const DEFAULT_WAIT: Duration = Duration::from_secs(60);
 
 /// Most bytes that a message carries by itself.
-pub const INLINE_MAX: usize = 24;
+pub const INLINE_MAX: usize = queue::INLINE_MAX;
 
 /// The two ends of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,6 +118,15 @@ impl Message {
     #[must_use]
     pub fn new(handle: Handle, tag: u64) -> Self {
         Self { handle, tag, ..Self::default() }
+    }
+
+    pub(super) fn parcel(&self) -> queue::Parcel {
+        queue::Parcel { handle: self.handle, tag: self.tag, inline_len: self.inline.length, inline: self.inline.bytes }
+    }
+
+    pub(super) fn from_parcel(position: u64, parcel: &queue::Parcel) -> Self {
+        let length = parcel.inline_len.min(INLINE_MAX as u32);
+        Self { handle: parcel.handle, tag: parcel.tag, inline: Inline { length, bytes: parcel.inline }, position }
     }
 }
 

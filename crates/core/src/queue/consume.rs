@@ -114,9 +114,13 @@ impl Ring {
         Ok(None)
     }
 
+    /// Fan-in and work queue: is there a message to take?
+    pub(super) fn anything_ready(&self) -> bool {
+        self.cells().iter().any(|cell| State(cell.state.load(Acquire)).phase() == Some(Phase::Ready))
+    }
+
     fn take(&self, cell: &Cell, lap: u64, end: u8) -> bool {
-        let won =
-            cell.state.compare_exchange(State::ready(lap).0, State::taken(lap, end).0, AcqRel, Relaxed).is_ok();
+        let won = cell.state.compare_exchange(State::ready(lap).0, State::taken(lap, end).0, AcqRel, Relaxed).is_ok();
         if won {
             crate::fault_point!("queue.receive.taken");
         }

@@ -1,11 +1,11 @@
 //! One end of a port, as the client library uses it: tries under a short process-local lock, waits outside of it.
 
 use crossdock_layout::liveness::LivenessTable;
-use crossdock_layout::queue::{ARMED, Account, EndSlot};
+use crossdock_layout::queue::{Account, EndSlot};
 use crossdock_layout::{Handle, MemberId, Status};
 use crossdock_os::{clock, fork};
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -20,8 +20,6 @@ use super::trouble::{Error, Try};
 pub trait Hooks: Send + Sync {
     /// Who is alive.
     fn liveness(&self) -> &LivenessTable;
-    /// Writes the eventfd of the end in this slot if its tenancy is still this one. `false`: it could not be reached.
-    fn ring_bell(&self, side: Side, slot: u8, tenancy: u32) -> bool;
 }
 
 /// One end of a port. Threads of one process may share it. Dropping it leaves in order.
@@ -40,17 +38,25 @@ pub struct End {
 struct Local {
     /// A single producer's next position, or the cursor of a consumer that does not share.
     next: u64,
-    /// What `arm` found there already, for the next receive.
+    /// What a look for events found, for the next receive.
     found: Option<(u64, Parcel)>,
 }
 
 impl End {
-    /// Takes a place at a port; `name` is the task's, for the messages of others.
+    /// Takes a place at a port; `name` is the task's, for the messages of others. Waits up to `timeout` for a place that
+    /// somebody living has.
     ///
     /// # Errors
     /// `BUSY` (names who is there), `CORRUPT`.
-    pub fn open(ring: Ring, side: Side, me: MemberId, name: &str, hooks: Arc<dyn Hooks>) -> Result<Self, Error> {
-        let joined = ring.join(side, me, name, hooks.liveness())?;
+    pub fn open(
+        ring: Ring,
+        side: Side,
+        me: MemberId,
+        name: &str,
+        hooks: Arc<dyn Hooks>,
+        timeout: Duration,
+    ) -> Result<Self, Error> {
+        let joined = ring.join_within(side, me, name, hooks.liveness(), timeout)?;
         let end = Self {
             ring,
             side,
@@ -167,30 +173,14 @@ impl End {
         }
     }
 
-    /// Asks for this end's eventfd to be written at the next event. `true`: there is something to do now, nothing armed.
-    ///
-    /// # Errors
-    /// As a poll of `send` or `receive`, but for `NOT_YET`: the caller will meet it there, so it counts as "to do".
-    pub fn arm(&self) -> Result<bool, Error> {
-        self.check(self.side)?;
-        self.slot().tenure.armed.store(1, Release);
-        signal::announce(self.ring.signal(self.side), ARMED);
-        crate::fault_point!("queue.arm.announced");
-        if self.look_after() || self.something_to_do() || self.over().is_some() {
-            self.disarm();
-            return Ok(true);
-        }
-        Ok(false)
+    /// Would a call with timeout zero find something other than "not yet"? True too often, never too seldom.
+    pub fn has_event(&self) -> bool {
+        self.look_after() || self.something_to_do() || self.over().is_some()
     }
 
-    /// Takes `arm` back. A bell that is on its way may still ring.
-    pub fn disarm(&self) {
-        self.slot().tenure.armed.store(0, Relaxed);
-    }
-
-    /// Is this end armed? (Asked by who watches for deaths on behalf of sleeping event loops.)
-    pub fn is_armed(&self) -> bool {
-        self.slot().tenure.armed.load(Acquire) != 0
+    /// Was this end closed here?
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Acquire)
     }
 
     fn something_to_do(&self) -> bool {
@@ -200,6 +190,7 @@ impl End {
                 let next = self.local().next;
                 !matches!(self.ring.room(self.ring.cell(next), self.ring.lap(next)), Ok(Room::Full))
             }
+            Side::Consumer if self.shape().pattern.many_produce() => self.ring.anything_ready(),
             Side::Consumer => {
                 let Ok(mut local) = self.open_local() else { return true };
                 if local.found.is_none() {
@@ -226,11 +217,6 @@ impl End {
     /// Which side this is.
     pub fn side(&self) -> Side {
         self.side
-    }
-
-    /// The slot and tenancy of this end, by which its eventfd is known.
-    pub fn place(&self) -> (u8, u32) {
-        (self.slot, self.account().tenancy.load(Relaxed))
     }
 
     /// How this end waits from now on.
@@ -275,33 +261,13 @@ impl End {
         Ok(())
     }
 
-    /// Tells a side that something happened: wakes who sleeps, and rings the bells of who armed.
+    /// Tells a side that something happened: wakes who sleeps.
     #[inline]
     pub(super) fn call(&self, side: Side) {
-        if let Some(called) = signal::call(self.ring.signal(side)) {
-            self.wake(side, called);
-        }
-    }
-
-    #[cold]
-    fn wake(&self, side: Side, called: signal::Called) {
-        if called.sleeper() {
+        if signal::call(self.ring.signal(side)) {
             self.ring.wake_sleepers(side);
+            self.account().wakes.fetch_add(1, Relaxed);
         }
-        if called.armed() {
-            for (index, slot) in self.ring.slots(side).iter().enumerate() {
-                if slot.tenure.armed.swap(0, AcqRel) != 1 {
-                    continue;
-                }
-                let tenancy = slot.account.tenancy.load(Relaxed);
-                if !self.hooks.ring_bell(side, index as u8, tenancy) {
-                    // Try again at the next event.
-                    slot.tenure.armed.store(1, Release);
-                    signal::announce(self.ring.signal(side), ARMED);
-                }
-            }
-        }
-        self.account().wakes.fetch_add(1, Relaxed);
     }
 
     pub(super) fn slot(&self) -> &EndSlot {

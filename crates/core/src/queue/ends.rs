@@ -19,13 +19,7 @@ pub(super) struct Joined {
 
 impl Ring {
     /// Takes a place at `side`; the caller then calls the other side, which may wait for company.
-    pub(super) fn join(
-        &self,
-        side: Side,
-        me: MemberId,
-        name: &str,
-        alive: &LivenessTable,
-    ) -> Result<Joined, Error> {
+    pub(super) fn join(&self, side: Side, me: MemberId, name: &str, alive: &LivenessTable) -> Result<Joined, Error> {
         for (index, slot) in self.slots(side).iter().enumerate() {
             let owner = slot.tenure.owner.load(Acquire);
             if owner != 0 && (!is_gone(owner, alive) || !self.heal(side, index as u8, me, alive)) {
@@ -54,18 +48,10 @@ impl Ring {
         ))
     }
 
-    fn settle_in(
-        &self,
-        side: Side,
-        index: u8,
-        slot: &EndSlot,
-        me: MemberId,
-        name: &str,
-    ) -> Result<Joined, Error> {
+    fn settle_in(&self, side: Side, index: u8, slot: &EndSlot, me: MemberId, name: &str) -> Result<Joined, Error> {
         let (tenure, account) = (&slot.tenure, &slot.account);
         tenure.member.store(me.0, Relaxed);
         store_name(&tenure.name, name);
-        tenure.armed.store(0, Relaxed);
         account.waiting.store(0, Relaxed);
         account.tenancy.fetch_add(1, Relaxed);
         account.last_seen.store(clock::coarse_ns(), Relaxed);
@@ -106,9 +92,8 @@ impl Ring {
 
     /// How many messages the last consumer had received and not released.
     fn count_redelivered(&self, from: u64, to: u64) {
-        let again = |position: &u64| {
-            State(self.cell(*position).state.load(Relaxed)) == State::ready(self.lap(*position))
-        };
+        let again =
+            |position: &u64| State(self.cell(*position).state.load(Relaxed)) == State::ready(self.lap(*position));
         let count = (from..to).take(self.capacity() as usize).filter(again).count();
         self.header().ledger.redelivered.fetch_add(count as u64, Relaxed);
     }

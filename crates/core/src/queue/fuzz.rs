@@ -1,1 +1,98 @@
-pub fn fuzz_entry(_data: &[u8]) {}
+//! The queue as reader of wild memory: whatever the bytes, each call ends, and with an answer or an error.
+
+use crossdock_layout::MemberId;
+use crossdock_layout::liveness::LivenessTable;
+use crossdock_os::{Access, Deadline, Mapping, memfd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::{End, Hooks, Parcel, Pattern, Ring, Shape, Side};
+use crossdock_layout::queue::{PORT_READY, PortHeader};
+
+struct Alone(Box<LivenessTable>);
+
+impl Hooks for Alone {
+    fn liveness(&self) -> &LivenessTable {
+        &self.0
+    }
+}
+
+/// One round: makes a port in fresh memory, lets both ends work, overwrites words of it as `data` says (offset and
+/// value, ten bytes each), and lets them go on, with waits that are as short as they can be.
+pub fn fuzz_entry(data: &[u8]) {
+    let Some((&[first, second], rest)) = data.split_first_chunk() else { return };
+    let shape = Shape {
+        pattern: Pattern::from_number(u32::from(first & 3)).expect("four patterns"),
+        capacity: 1 << (second & 3),
+    };
+    // SAFETY: all fields are atomics and bytes, for which zero is a value.
+    let table = unsafe { Box::<LivenessTable>::new_zeroed().assume_init() };
+    table.format();
+    let members = [MemberId::new(1, 1), MemberId::new(2, 2)];
+    for member in members {
+        table.set_alive(member);
+    }
+    let hooks: Arc<dyn Hooks> = Arc::new(Alone(table));
+
+    let size = shape.size();
+    let fd = memfd::create("crossdock-fuzz", size).expect("a memfd");
+    let mapping = || Mapping::new(&fd, size as usize, Access::ReadWrite).expect("a mapping");
+    let raw = mapping();
+    let open = |side: Side| {
+        let ring = Ring::open(mapping(), shape, members[side as usize], hooks.liveness(), Deadline::after(SHORT))?;
+        End::open(ring, side, members[side as usize], "fuzz", hooks.clone(), Duration::ZERO)
+    };
+    let early = first & 4 != 0;
+    let mut ends = if early { Some((open(Side::Producer), open(Side::Consumer))) } else { None };
+    for (round, scribble) in rest.chunks(10).enumerate() {
+        if let Some((Ok(producer), Ok(consumer))) = &ends {
+            work(producer, consumer, round);
+        }
+        overwrite(&raw, scribble);
+        if second & 4 != 0 {
+            // Let wild contents past the door, or most inputs would end there.
+            // SAFETY: the mapping is larger than a header, aligned, and all fields are atomics.
+            let header: &PortHeader = unsafe { raw.start().cast().as_ref() };
+            header.identity.init.store(PORT_READY, Relaxed);
+        }
+        if let Some((Ok(producer), Ok(consumer))) = &ends {
+            work(producer, consumer, round);
+        } else {
+            ends = Some((open(Side::Producer), open(Side::Consumer)));
+        }
+        if let Ok(ring) = Ring::inspect(mapping()) {
+            let report = ring.report(hooks.liveness());
+            assert!(report.ends.len() <= 63);
+        }
+    }
+}
+
+const SHORT: Duration = Duration::from_micros(50);
+
+fn work(producer: &End, consumer: &End, round: usize) {
+    let parcel = Parcel { tag: round as u64, inline_len: (round % 25) as u32, ..Parcel::default() };
+    for turn in 0..3 {
+        let timeout = if turn == 0 { SHORT } else { Duration::ZERO };
+        let _ = producer.reclaim(timeout);
+        let _ = producer.send(&parcel, 1, timeout);
+        if let Ok((position, parcel)) = consumer.receive(timeout) {
+            assert!(parcel.inline_len <= 24);
+            let _ = consumer.release(position);
+        }
+        let _ = consumer.release(round as u64);
+        producer.has_event();
+        consumer.has_event();
+    }
+}
+
+/// Two bytes of offset, eight of value; a short rest overwrites with what there is.
+fn overwrite(raw: &Mapping, scribble: &[u8]) {
+    let mut bytes = [0; 10];
+    bytes[..scribble.len()].copy_from_slice(scribble);
+    let offset = u16::from_le_bytes([bytes[0], bytes[1]]) as u64 % (raw.length() as u64 / 8) * 8;
+    let value = u64::from_le_bytes(bytes[2..].try_into().expect("eight bytes"));
+    let Some(address) = raw.at(offset, 8) else { return };
+    // SAFETY: in bounds and aligned; other references to this memory are to atomics only.
+    unsafe { crossdock_layout::queue::AtomicU64::from_ptr(address.as_ptr().cast()) }.store(value, Relaxed);
+}

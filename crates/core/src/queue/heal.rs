@@ -61,7 +61,6 @@ impl Ring {
         crate::fault_point!("queue.heal.settled");
         self.record_departure(side, slot, departure::DIED);
         slot.tenure.here.store(0, Release);
-        slot.tenure.armed.store(0, Relaxed);
         slot.account.waiting.store(0, Relaxed);
         crate::fault_point!("queue.heal.recorded");
         slot.tenure.owner.store(0, Release);

@@ -21,6 +21,7 @@
 mod consume;
 mod end;
 mod ends;
+#[cfg(not(loom))]
 mod fuzz;
 mod heal;
 mod parcel;
@@ -35,6 +36,7 @@ mod trouble;
 mod wait;
 
 pub use end::{End, Hooks};
+#[cfg(not(loom))]
 pub use fuzz::fuzz_entry;
 pub use parcel::{INLINE_MAX, Parcel};
 pub use report::{EndReport, Report, Totals};

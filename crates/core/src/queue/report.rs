@@ -73,9 +73,9 @@ pub struct Report {
 impl Ring {
     /// Everything that can be seen of a port.
     pub fn report(&self, alive: &LivenessTable) -> Report {
-        let ends = [Side::Producer, Side::Consumer].into_iter().flat_map(|side| {
-            self.slots(side).iter().filter_map(move |slot| end_report(side, slot, alive))
-        });
+        let ends = [Side::Producer, Side::Consumer]
+            .into_iter()
+            .flat_map(|side| self.slots(side).iter().filter_map(move |slot| end_report(side, slot, alive)));
         Report { shape: self.shape(), totals: self.totals(), ends: ends.collect() }
     }
 
@@ -113,8 +113,7 @@ fn end_report(side: Side, slot: &EndSlot, alive: &LivenessTable) -> Option<EndRe
     if owner == 0 {
         return None;
     }
-    let member =
-        if owner & HEALING == 0 { MemberId(owner) } else { MemberId(slot.tenure.member.load(Relaxed)) };
+    let member = if owner & HEALING == 0 { MemberId(owner) } else { MemberId(slot.tenure.member.load(Relaxed)) };
     Some(EndReport {
         side,
         member,

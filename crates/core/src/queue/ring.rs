@@ -2,11 +2,11 @@
 //!
 //! Shape and addresses are checked once, when it is opened, and kept here; what the header says later is not asked.
 
+use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::{
     CELLS_AT, Cell, END_SLOTS, ENDS_AT, EndSlot, MAX_CAPACITY, MAX_CONSUMERS, MAX_PRODUCERS, PORT_FINGERPRINT,
     PORT_MAGIC, PORT_READY, PortHeader, Signal, port_size,
 };
-use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::{LAYOUT_VERSION, MemberId, Status};
 use crossdock_os::{Deadline, Mapping};
 use std::ptr::NonNull;

@@ -2,9 +2,10 @@
 //!
 //! Every wait ends by its deadline, by what it waits for, or by the death or leaving of the last one who could bring it.
 
-use crossdock_layout::Status;
-use crossdock_layout::queue::{AtomicU64, SLEEPER, departure};
+use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::state::{Phase, State};
+use crossdock_layout::queue::{AtomicU64, EndSlot, HEALING, departure};
+use crossdock_layout::{MemberId, Status};
 #[cfg(not(loom))]
 use crossdock_os::futex;
 use crossdock_os::{Deadline, clock, process};
@@ -12,6 +13,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use super::end::End;
+use super::ends::Joined;
 use super::ring::{Pattern, Ring, Side};
 use super::signal;
 use super::spin::spin_while;
@@ -30,7 +32,11 @@ impl End {
     }
 
     /// As `wait`, but an empty other side is what is waited to change.
-    pub(super) fn wait_for_company(&self, timeout: Duration, attempt: &mut dyn FnMut() -> Try<()>) -> Result<(), Error> {
+    pub(super) fn wait_for_company(
+        &self,
+        timeout: Duration,
+        attempt: &mut dyn FnMut() -> Try<()>,
+    ) -> Result<(), Error> {
         self.wait_until(timeout, "somebody at the other end", attempt, false)
     }
 
@@ -72,7 +78,7 @@ impl End {
         loop {
             // The order matters: the words first, then everything that could have changed them.
             let epoch = alive.epoch();
-            let expected = signal::announce(word, SLEEPER);
+            let expected = signal::announce(word);
             crate::fault_point!("queue.wait.announced");
             if let Some(done) = attempt()? {
                 return Ok(done);
@@ -93,6 +99,19 @@ impl End {
                 }
             }
         }
+    }
+
+    /// For who watches this end on behalf of an event loop: sleeps, at most `timeout`, until something happens. `true`:
+    /// a call with timeout zero would now not say `NOT_YET`, or may not.
+    pub fn wait_for_event(&self, timeout: Duration) -> bool {
+        let alive = self.hooks.liveness();
+        let epoch = alive.epoch();
+        let expected = signal::announce(self.ring.signal(self.side));
+        if self.has_event() {
+            return true;
+        }
+        self.ring.sleep(self.side, expected, (&alive.epoch, epoch), Deadline::after(timeout));
+        self.has_event()
     }
 
     /// A poll that found nothing: is that "not yet", or will it never be?
@@ -192,7 +211,39 @@ impl End {
     }
 }
 
+/// How long a joiner waits for whoever is healing a place; that takes microseconds.
+const HEALING_TIME: Duration = Duration::from_millis(50);
+
 impl Ring {
+    /// Takes a place at a side, waiting for one that becomes free.
+    pub(super) fn join_within(
+        &self,
+        side: Side,
+        me: MemberId,
+        name: &str,
+        alive: &LivenessTable,
+        timeout: Duration,
+    ) -> Result<Joined, Error> {
+        let being_healed = |slot: &EndSlot| slot.tenure.owner.load(Acquire) & HEALING != 0;
+        let healed_by = Deadline::after(timeout.max(HEALING_TIME));
+        let deadline = Deadline::after(timeout);
+        loop {
+            // Whoever leaves or heals calls both sides, so this side's word will do.
+            let epoch = alive.epoch();
+            let expected = signal::announce(self.signal(side));
+            match self.join(side, me, name, alive) {
+                Err(busy) if busy.status == Status::Busy => {
+                    let until = if self.slots(side).iter().any(being_healed) { healed_by } else { deadline };
+                    if until.passed() {
+                        return Err(busy);
+                    }
+                    self.sleep(side, expected, (&alive.epoch, epoch), until.at_most(Duration::from_millis(20)));
+                }
+                other => return other,
+            }
+        }
+    }
+
     /// Work queue: does another consumer hold a message and is at work? If it dies, the message comes to us. One that
     /// waits itself is not waited for, or two who hold a message each would wait for each other.
     fn others_still_work(&self, own: u8) -> bool {
@@ -200,22 +251,14 @@ impl Ring {
             return false;
         }
         let slots = self.slots(Side::Consumer);
-        let works = |index: u8| {
-            slots.get(index as usize).is_some_and(|slot| slot.account.waiting.load(Acquire) == 0)
-        };
+        let works = |index: u8| slots.get(index as usize).is_some_and(|slot| slot.account.waiting.load(Acquire) == 0);
         self.cells().iter().any(|cell| {
             let seen = State(cell.state.load(Acquire));
             seen.phase() == Some(Phase::Taken) && seen.end() != own && works(seen.end())
         })
     }
 
-    fn sleep(
-        &self,
-        side: Side,
-        expected: u32,
-        deaths: (&std::sync::atomic::AtomicU32, u32),
-        deadline: Deadline,
-    ) {
+    fn sleep(&self, side: Side, expected: u32, deaths: (&std::sync::atomic::AtomicU32, u32), deadline: Deadline) {
         #[cfg(not(loom))]
         futex::wait_either((&self.signal(side).word, expected), deaths, deadline);
         #[cfg(loom)]

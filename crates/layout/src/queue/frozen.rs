@@ -34,7 +34,6 @@ fn end_slot_is_frozen() {
     assert_eq!(offset_of!(EndSlot, account), 64);
     assert_eq!(offset_of!(Tenure, member), 8);
     assert_eq!(offset_of!(Tenure, here), 16);
-    assert_eq!(offset_of!(Tenure, armed), 20);
     assert_eq!(offset_of!(Tenure, name), 24);
     assert_eq!(offset_of!(Account, last_seen), 8);
     assert_eq!(offset_of!(Account, messages), 16);

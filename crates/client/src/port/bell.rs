@@ -1,0 +1,102 @@
+//! A descriptor for event loops: an eventfd, and a thread that sleeps at the port on the loop's behalf.
+//!
+//! The thread is started by the first `arm` and sleeps on the same words as any waiter, so peers know nothing of
+//! descriptors, and a peer's death rings as a message does. Programs that never ask for a descriptor have no thread.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use crossdock_layout::Status;
+use crossdock_os::event;
+
+use super::Shared;
+use crate::{Error, Result};
+
+/// How long the thread sleeps at a stretch; only a bound, since whatever happens wakes it.
+const STRETCH: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Bell {
+    eventfd: OwnedFd,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    started: bool,
+    armed: bool,
+    dismissed: bool,
+}
+
+impl Bell {
+    pub fn new() -> Result<Self> {
+        let eventfd = event::eventfd().map_err(|error| Error::new(Status::System, error.to_string()))?;
+        Ok(Self { eventfd, state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.eventfd.as_fd()
+    }
+
+    /// Lets the thread ring at the next event. It looks before it sleeps, so what came since the caller looked counts.
+    pub fn arm(&self, shared: &Arc<Shared>) -> Result<()> {
+        let mut state = self.state();
+        state.armed = true;
+        if !state.started {
+            let watched = shared.clone();
+            std::thread::Builder::new()
+                .name("crossdock-bell".into())
+                .stack_size(64 << 10)
+                .spawn(move || watch(&watched))
+                .map_err(|error| Error::system("starting the thread behind a port's descriptor", &error))?;
+            state.started = true;
+        }
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// No ring from now on, and none left over.
+    pub fn silence(&self) {
+        let mut state = self.state();
+        state.armed = false;
+        event::clear(&self.eventfd);
+    }
+
+    /// The port is closed: the thread ends.
+    pub fn dismiss(&self) {
+        self.state().dismissed = true;
+        self.changed.notify_all();
+    }
+
+    fn ring(&self) {
+        let mut state = self.state();
+        if state.armed {
+            state.armed = false;
+            event::signal(&self.eventfd);
+        }
+    }
+
+    /// Waits until there is somebody to ring for; `false` when the port is closed.
+    fn wait_for_arming(&self) -> bool {
+        let idle = |state: &mut State| !state.armed && !state.dismissed;
+        let state = self.changed.wait_while(self.state(), idle).unwrap_or_else(std::sync::PoisonError::into_inner);
+        !state.dismissed
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+fn watch(shared: &Arc<Shared>) {
+    let Some(bell) = shared.bell.get() else { return };
+    while bell.wait_for_arming() {
+        // Ends at once when the port is closed: leaving calls both sides.
+        if shared.end.wait_for_event(STRETCH) || shared.end.is_closed() {
+            bell.ring();
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Opening a port, removing its name, and looking at it from outside.
+
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use crossdock_core::queue::{self, Ring, Shape};
+use crossdock_layout::liveness::LivenessTable;
+use crossdock_layout::wire::{OpenMode, SegmentKind};
+use crossdock_layout::{Rights, SegmentId, Status};
+use crossdock_os::{Access, Deadline, Mapping};
+
+use super::{End, Port, PortOptions, PortReport, Shared};
+use crate::segment::{OpenRequest, OpenedSegment};
+use crate::{Error, Result, Session};
+
+/// How long an open waits for whoever is formatting a fresh port; that takes microseconds, but a member may be stopped.
+const FORMAT_WAIT: Duration = Duration::from_secs(5);
+
+struct SessionHooks(Session);
+
+impl queue::Hooks for SessionHooks {
+    fn liveness(&self) -> &LivenessTable {
+        self.0.liveness()
+    }
+}
+
+impl Session {
+    /// Opens one end of a port; whoever comes first makes it, so producer and consumer may start in any order.
+    /// Waits for nobody, but for a place at a taken end: up to `timeout` (`None` = do not wait).
+    ///
+    /// # Errors
+    /// `INVALID` (name, capacity, or options that differ from the port's: the text prints both), `BUSY` (names who
+    /// holds the end), `DENIED`, `NO_SPACE`.
+    pub fn port(&self, name: &str, end: End, options: &PortOptions, timeout: Option<Duration>) -> Result<Port> {
+        let named = |error: crossdock_core::Error| Error::new(error.status, format!("port {name}: {}", error.message));
+        let shape = Shape::from(*options);
+        shape.check().map_err(named)?;
+        let access = match end {
+            End::Producer => Rights::PRODUCE,
+            End::Consumer => Rights::CONSUME,
+        };
+        let attribute = u64::from(shape.capacity) << 8 | shape.pattern as u64;
+        let opened = self.open_segment(&OpenRequest {
+            kind: SegmentKind::Port,
+            name,
+            mode: OpenMode::OpenOrCreate,
+            access,
+            size: shape.size(),
+            reserve: shape.size(),
+            attribute,
+            timeout: None,
+        })?;
+        check_options(name, &opened, shape, attribute)?;
+        let mapping = map(name, &opened, Access::ReadWrite)?;
+        let alive = self.liveness();
+        let deadline = Deadline::after(timeout.unwrap_or(FORMAT_WAIT).max(FORMAT_WAIT));
+        let ring = Ring::open(mapping, shape, self.member(), alive, deadline).map_err(named)?;
+        let hooks = Arc::new(SessionHooks(self.clone()));
+        let end = queue::End::open(ring, end.into(), self.member(), self.task(), hooks, timeout.unwrap_or_default())
+            .map_err(named)?;
+        let shared = Arc::new(Shared { end, name: name.to_owned(), id: opened.id, bell: OnceLock::new() });
+        remember(self.serial(), &shared);
+        Ok(Port { shared })
+    }
+
+    /// Takes a port's name away; members that have it open keep it.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, `DENIED`.
+    pub fn remove_port(&self, name: &str) -> Result<()> {
+        self.remove_segment(SegmentKind::Port, name)
+    }
+
+    /// What goes on in a port, read without taking an end of it (launcher, `inspect`).
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, `DENIED`, `WRONG_TYPE` (not a port), `NOT_YET` (nobody has formatted it), `CORRUPT`.
+    pub fn port_report(&self, id: SegmentId) -> Result<PortReport> {
+        let opened = self.attach_segment(id)?;
+        if opened.kind != SegmentKind::Port {
+            return Err(Error::new(
+                Status::WrongType,
+                format!("{} is {} {}, not a port", opened.id, opened.kind.word(), opened.name),
+            ));
+        }
+        let mapping = map(&opened.name, &opened, Access::Read)?;
+        let ring = Ring::inspect(mapping)
+            .map_err(|error| Error::new(error.status, format!("port {}: {}", opened.name, error.message)))?;
+        Ok(ring.report(self.liveness()).into())
+    }
+}
+
+/// The maker's options travel with the segment, so that they are compared even before anybody has formatted it.
+fn check_options(name: &str, opened: &OpenedSegment, wanted: Shape, attribute: u64) -> Result<()> {
+    if opened.attribute == attribute {
+        return Ok(());
+    }
+    let pattern = queue::Pattern::from_number((opened.attribute & 0xff) as u32);
+    let capacity = u32::try_from(opened.attribute >> 8).unwrap_or(0);
+    let found = match pattern {
+        Some(pattern) => Shape { pattern, capacity }.to_string(),
+        None => "something that is no port of this version".into(),
+    };
+    Err(Error::new(
+        Status::Invalid,
+        format!(
+            "port {name}: it exists as {found}, and was opened here as {wanted}; make the options of its tasks agree"
+        ),
+    ))
+}
+
+fn map(name: &str, opened: &OpenedSegment, access: Access) -> Result<Mapping> {
+    let length = usize::try_from(opened.size).unwrap_or(usize::MAX);
+    Mapping::new(&opened.descriptor, length, access)
+        .map_err(|error| Error::new(Status::System, format!("port {name}: {error}")))
+}
+
+/// Ports that are open, by their session's serial number, so that a session that leaves can close them in order first.
+static OPEN: Mutex<Vec<(u64, Weak<Shared>)>> = Mutex::new(Vec::new());
+
+fn remember(serial: u64, shared: &Arc<Shared>) {
+    let mut open = OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    open.retain(|(_, port)| port.strong_count() > 0);
+    open.push((serial, Arc::downgrade(shared)));
+}
+
+/// Closes all ports of a session, in order; later calls on them give `CLOSED`.
+pub(crate) fn close_ports(serial: u64) {
+    let mut open = OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut own = Vec::new();
+    open.retain(|(of, port)| {
+        if *of == serial {
+            own.extend(port.upgrade());
+        }
+        *of != serial && port.strong_count() > 0
+    });
+    drop(open);
+    for shared in own {
+        shared.end.close();
+    }
+}

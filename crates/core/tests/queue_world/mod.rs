@@ -1,0 +1,183 @@
+//! A world for the queue's tests without a daemon: a port's memfd, a liveness table, and processes that die.
+//!
+//! A child is this test's own binary, run again for the one ignored test `child`, with its part in the environment. It
+//! opens the parent's memfds through `/proc`. The parent plays the daemon: a thread waits for each child and marks its
+//! member dead as soon as it is gone.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use crossdock_core::queue::{End, Hooks, Parcel, Pattern, Ring, Shape, Side};
+use crossdock_core::Error;
+use crossdock_layout::liveness::LivenessTable;
+use crossdock_layout::{Handle, MemberId};
+use crossdock_os::{Access, Deadline, Mapping, futex, memfd};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+pub const LONG: Duration = Duration::from_secs(20);
+pub const POLL: Duration = Duration::ZERO;
+const TABLE_BYTES: usize = size_of::<LivenessTable>();
+const BOARD_BYTES: usize = 4096;
+
+/// The liveness table, mapped.
+pub struct Table(Mapping);
+
+impl Hooks for Table {
+    fn liveness(&self) -> &LivenessTable {
+        // SAFETY: the mapping has the table's size and a page's alignment, and all fields are atomics and bytes.
+        unsafe { self.0.start().cast().as_ref() }
+    }
+}
+
+/// One port and all that is around it.
+pub struct World {
+    pub shape: Shape,
+    port: OwnedFd,
+    table: OwnedFd,
+    board: OwnedFd,
+    pub hooks: Arc<Table>,
+    board_map: Mapping,
+    next: AtomicU64,
+}
+
+impl World {
+    pub fn new(pattern: Pattern, capacity: u32) -> Self {
+        let shape = Shape { pattern, capacity };
+        let port = memfd::create("crossdock-test-port", shape.size()).unwrap();
+        let table = memfd::create("crossdock-test-table", TABLE_BYTES as u64).unwrap();
+        let board = memfd::create("crossdock-test-board", BOARD_BYTES as u64).unwrap();
+        let world = Self::over(shape, port, table, board);
+        world.hooks.liveness().format();
+        world
+    }
+
+    fn over(shape: Shape, port: OwnedFd, table: OwnedFd, board: OwnedFd) -> Self {
+        let hooks = Arc::new(Table(Mapping::new(&table, TABLE_BYTES, Access::ReadWrite).unwrap()));
+        let board_map = Mapping::new(&board, BOARD_BYTES, Access::ReadWrite).unwrap();
+        Self { shape, port, table, board, hooks, board_map, next: AtomicU64::new(1) }
+    }
+
+    /// In a child: the parent's world, and the part to play in it.
+    pub fn of_parent() -> Option<(Self, MemberId, String)> {
+        let text = std::env::var("CROSSDOCK_TEST_CHILD").ok()?;
+        let words: Vec<_> = text.split(' ').collect();
+        let number = |n: usize| words[n].parse::<u64>().unwrap();
+        let open = |n: usize| {
+            let path = format!("/proc/{}/fd/{}", words[0], words[n]);
+            OwnedFd::from(std::fs::File::options().read(true).write(true).open(path).unwrap())
+        };
+        let shape = Shape { pattern: Pattern::from_number(number(4) as u32).unwrap(), capacity: number(5) as u32 };
+        let world = Self::over(shape, open(1), open(2), open(3));
+        Some((world, MemberId(number(6)), words[7].to_owned()))
+    }
+
+    /// A living member.
+    pub fn member(&self) -> MemberId {
+        let n = self.next.fetch_add(1, SeqCst);
+        let member = MemberId::new(n, n as usize);
+        self.hooks.liveness().set_alive(member);
+        member
+    }
+
+    /// As the daemon does when a member's pidfd says so.
+    pub fn bury(&self, member: MemberId) {
+        bury(&self.hooks, member);
+    }
+
+    pub fn mapping(&self) -> Mapping {
+        Mapping::new(&self.port, self.shape.size() as usize, Access::ReadWrite).unwrap()
+    }
+
+    pub fn ring(&self, me: MemberId) -> Result<Ring, Error> {
+        Ring::open(self.mapping(), self.shape, me, self.hooks.liveness(), Deadline::after(LONG))
+    }
+
+    pub fn try_open(&self, side: Side, me: MemberId, name: &str) -> Result<End, Error> {
+        End::open(self.ring(me)?, side, me, name, self.hooks.clone(), POLL)
+    }
+
+    pub fn open(&self, side: Side) -> End {
+        self.try_open(side, self.member(), side.word()).unwrap()
+    }
+
+    /// Words that all processes of this world share.
+    pub fn board(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping has BOARD_BYTES bytes and a page's alignment, and only atomics live there.
+        unsafe { std::slice::from_raw_parts(self.board_map.start().as_ptr().cast(), BOARD_BYTES / 8) }
+    }
+
+    /// Starts a child with this part to play; `fault` makes it die there.
+    pub fn spawn(&self, part: &str, fault: Option<&str>) -> Child {
+        let member = self.member();
+        let (pid, fds) = (std::process::id(), [&self.port, &self.table, &self.board].map(AsRawFd::as_raw_fd));
+        let text = format!(
+            "{pid} {} {} {} {} {} {} {part}",
+            fds[0], fds[1], fds[2], self.shape.pattern as u32, self.shape.capacity, member.0
+        );
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"]);
+        command.env("CROSSDOCK_TEST_CHILD", text).stdout(std::process::Stdio::null());
+        match fault {
+            Some(fault) => command.env("CROSSDOCK_FAULT", fault),
+            None => command.env_remove("CROSSDOCK_FAULT"),
+        };
+        let mut process = command.spawn().unwrap();
+        let id = process.id();
+        let hooks = self.hooks.clone();
+        let (tell, end) = mpsc::channel();
+        std::thread::spawn(move || {
+            let status = process.wait().unwrap();
+            let died = Instant::now();
+            bury(&hooks, member);
+            let _ = tell.send((status, died));
+        });
+        Child { member, id, end }
+    }
+}
+
+fn bury(hooks: &Table, member: MemberId) {
+    let table = hooks.liveness();
+    if table.set_dead(member) {
+        futex::wake_all(&table.epoch);
+    }
+}
+
+/// A process that plays a part.
+pub struct Child {
+    pub member: MemberId,
+    pub id: u32,
+    end: mpsc::Receiver<(std::process::ExitStatus, Instant)>,
+}
+
+impl Child {
+    /// Waits for its end; whether it was killed, and when it was buried.
+    pub fn wait(self) -> (bool, Instant) {
+        use std::os::unix::process::ExitStatusExt;
+        let (status, died) = self.end.recv_timeout(LONG).expect("the child ends in time");
+        assert!(status.success() || status.signal() == Some(9), "the child failed: {status}");
+        (status.signal() == Some(9), died)
+    }
+
+    pub fn kill(&self) {
+        let pidfd = crossdock_os::process::open_pidfd(self.id as i32).unwrap();
+        if let Some(pidfd) = pidfd {
+            crossdock_os::process::send_signal(pidfd, rustix_signal_kill()).unwrap();
+        }
+    }
+}
+
+fn rustix_signal_kill() -> rustix::process::Signal {
+    rustix::process::Signal::KILL
+}
+
+pub fn parcel(tag: u64) -> Parcel {
+    let mut inline = [0; 24];
+    inline[..8].copy_from_slice(&tag.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    Parcel { handle: Handle { segment: 7, offset: tag * 64 + 64 }, tag, inline_len: 8, inline }
+}
+
+/// Is it whole, just as it was sent?
+pub fn assert_whole(got: &Parcel) {
+    assert_eq!(*got, parcel(got.tag));
+}
