@@ -46,4 +46,29 @@ pub use spin::Waiting;
 pub use trouble::Try;
 
 /// Every place in this module where a checked build can be made to die; the kill matrix goes through all of them.
-pub const FAULT_POINTS: &[&str] = &[];
+pub const FAULT_POINTS: &[&str] = &[
+    "queue.format.claimed",
+    "queue.format.half",
+    "queue.format.done",
+    "queue.join.claimed",
+    "queue.join.named",
+    "queue.join.here",
+    "queue.send.claimed",
+    "queue.send.half",
+    "queue.send.filled",
+    "queue.send.ready",
+    "queue.send.counted",
+    "queue.wake.collected",
+    "queue.wait.announced",
+    "queue.receive.taken",
+    "queue.receive.read",
+    "queue.release.share",
+    "queue.release.freed",
+    "queue.reclaim.taken",
+    "queue.leave.claimed",
+    "queue.leave.settled",
+    "queue.heal.locked",
+    "queue.heal.half",
+    "queue.heal.settled",
+    "queue.heal.recorded",
+];

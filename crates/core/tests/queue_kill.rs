@@ -1,0 +1,278 @@
+//! The kill matrix: a process really dies, by SIGKILL, at every fault point of the queue, and its peers go on.
+//!
+//! For every pattern and point: nothing that was sent is lost, nothing that was not released is lost, nobody waits more
+//! than 100 ms beyond the death, the ends can be taken again at once, and the ring has all its cells.
+#![cfg(feature = "fault-points")]
+
+mod queue_world;
+
+use crossdock_core::queue::{End, FAULT_POINTS, Pattern, Side, Waiting};
+use crossdock_layout::Status;
+use queue_world::{LONG, World, assert_whole, parcel};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+const PATTERNS: [Pattern; 4] = [Pattern::OneToOne, Pattern::FanOut, Pattern::FanIn, Pattern::WorkQueue];
+const MESSAGES: u64 = 40;
+const SOON: Duration = Duration::from_millis(100);
+
+/// Where the children keep what they have done: messages sent, and for each tag 1 received, 2 releasing, 3 released.
+const SENT: usize = 0;
+const TAGS: usize = 8;
+
+#[test]
+#[ignore = "a part that other tests start in a process of its own"]
+fn child() {
+    let Some((world, me, part)) = World::of_parent() else { return };
+    crossdock_core::fault::arm_from_environment();
+    match part.as_str() {
+        "produce" => produce(&world, &world.try_open(Side::Producer, me, "producer").unwrap()),
+        "consume" => consume(&world, &world.try_open(Side::Consumer, me, "consumer").unwrap()),
+        other => panic!("no part {other}"),
+    }
+}
+
+fn produce(world: &World, end: &End) {
+    end.set_waiting(Waiting::Block);
+    for tag in 0..MESSAGES {
+        end.reclaim(LONG).unwrap();
+        end.send(&parcel(tag), 0, LONG).unwrap();
+        world.board()[SENT].store(tag + 1, SeqCst);
+    }
+}
+
+/// Receives by twos and releases the later one first.
+fn consume(world: &World, end: &End) {
+    end.set_waiting(Waiting::Block);
+    let note = |tag: u64, what| world.board()[TAGS + tag as usize].store(what, SeqCst);
+    let mut held = Vec::new();
+    while let Ok((position, got)) = end.receive(LONG) {
+        assert_whole(&got);
+        note(got.tag, 1);
+        held.push((position, got.tag));
+        if held.len() == 2 {
+            for (position, tag) in held.drain(..).rev() {
+                note(tag, 2);
+                end.release(position).unwrap();
+                note(tag, 3);
+            }
+        }
+    }
+}
+
+/// What a consumer of this process saw.
+#[derive(Default)]
+struct Seen {
+    tags: Vec<u64>,
+    /// When a wait ended because a peer had died.
+    deaths: Vec<Instant>,
+}
+
+/// Receives until the stream ends in order, whoever dies on the way.
+fn watch(end: &End) -> Seen {
+    end.set_waiting(Waiting::Block);
+    let mut seen = Seen::default();
+    loop {
+        match end.receive(LONG) {
+            Ok((position, got)) => {
+                assert_whole(&got);
+                seen.tags.push(got.tag);
+                end.release(position).unwrap();
+            }
+            Err(error) if error.status == Status::PeerDied => {
+                seen.deaths.push(Instant::now());
+                end.wait_peer(LONG).unwrap();
+            }
+            Err(error) => {
+                assert_eq!(error.status, Status::Closed, "{error}");
+                return seen;
+            }
+        }
+    }
+}
+
+/// Sends the rest, whoever dies on the way; returns when waits ended because a peer had died.
+fn feed(end: &End, from: u64) -> Vec<Instant> {
+    end.set_waiting(Waiting::Block);
+    let mut deaths = Vec::new();
+    let mut tag = from;
+    while tag < MESSAGES {
+        match end.send(&parcel(tag), 0, LONG) {
+            Ok(_) => tag += 1,
+            Err(error) if error.status == Status::PeerDied => {
+                deaths.push(Instant::now());
+                end.wait_peer(LONG).unwrap();
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    deaths
+}
+
+fn open_soon(world: &World, side: Side) -> End {
+    let start = Instant::now();
+    let me = world.member();
+    let end = End::open(world.ring(me).unwrap(), side, me, side.word(), world.hooks.clone(), LONG).unwrap();
+    assert!(start.elapsed() < SOON, "the end was free again only after {:?}", start.elapsed());
+    end
+}
+
+/// A producer dies at `fault`; a consumer that was there before sees all, in order, also what the successor sends.
+fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
+    let context = format!("{pattern:?}, producer dies at {fault}, consumer first: {consumer_first}");
+    let world = World::new(pattern, 4);
+    let early = consumer_first.then(|| world.open(Side::Consumer));
+    std::thread::scope(|scope| {
+        let early = early.map(|end| scope.spawn(move || watch(&end)));
+        let victim = world.spawn("produce", Some(fault));
+        let (killed, buried) = if early.is_some() {
+            victim.wait()
+        } else {
+            // A producer without a consumer fills the ring and waits; end it there if the fault is not on that way.
+            std::thread::sleep(Duration::from_millis(60));
+            victim.kill();
+            victim.wait()
+        };
+        let watcher = early.unwrap_or_else(|| {
+            let end = open_soon(&world, Side::Consumer);
+            scope.spawn(move || watch(&end))
+        });
+        let successor = open_soon(&world, Side::Producer);
+        let sent = world.board()[SENT].load(SeqCst);
+        feed(&successor, sent);
+        drop(successor);
+        let seen = watcher.join().unwrap();
+        // The message in whose sending the victim died may have arrived; the successor then sends it again.
+        let mut tags = seen.tags.clone();
+        let doubled = tags.len();
+        tags.dedup();
+        assert_eq!(tags, (0..MESSAGES).collect::<Vec<_>>(), "{context}: {:?}", seen.tags);
+        assert!(doubled - tags.len() <= 1, "{context}: {:?}", seen.tags);
+        for death in seen.deaths {
+            assert!(death.saturating_duration_since(buried) < SOON, "{context}: late by {:?}", death - buried);
+        }
+        killed
+    })
+}
+
+/// A consumer dies at `fault`; what it had not released comes again, and a fan-out's other consumer misses nothing.
+fn consumer_dies(pattern: Pattern, fault: &str, producer_first: bool) -> bool {
+    let context = format!("{pattern:?}, consumer dies at {fault}, producer first: {producer_first}");
+    let world = World::new(pattern, 4);
+    let steady = (producer_first && pattern == Pattern::FanOut).then(|| world.open(Side::Consumer));
+    let producer = producer_first.then(|| world.open(Side::Producer));
+    std::thread::scope(|scope| {
+        let steady = steady.map(|end| scope.spawn(move || watch(&end)));
+        let world = &world;
+        let run = move |producer: End| move || feed(&producer, 0);
+        let (feeder, victim) = match producer {
+            Some(producer) => {
+                let feeder = scope.spawn(run(producer));
+                (feeder, world.spawn("consume", Some(fault)))
+            }
+            None => {
+                // The victim formats, waits, and is woken only when it has been given the time to sleep.
+                let victim = world.spawn("consume", Some(fault));
+                std::thread::sleep(Duration::from_millis(60));
+                (scope.spawn(run(open_soon(world, Side::Producer))), victim)
+            }
+        };
+        let (killed, buried) = victim.wait();
+        let noted = |tag: u64| world.board()[TAGS + tag as usize].load(SeqCst);
+        let successor = open_soon(world, Side::Consumer);
+        let seen = watch(&successor);
+        for death in feeder.join().unwrap() {
+            assert!(death.saturating_duration_since(buried) < SOON, "{context}: late by {:?}", death - buried);
+        }
+        if let Some(steady) = steady {
+            assert_eq!(steady.join().unwrap().tags, (0..MESSAGES).collect::<Vec<_>>(), "{context}");
+            return killed;
+        }
+        if pattern == Pattern::FanOut {
+            return killed; // what was for the dead alone is gone with it
+        }
+        for tag in 0..MESSAGES {
+            let again = seen.tags.iter().filter(|seen| **seen == tag).count();
+            match noted(tag) {
+                0 | 1 => assert_eq!(again, 1, "{context}: {tag} in {:?}", seen.tags),
+                2 => assert!(again <= 1, "{context}: {tag} in {:?}", seen.tags),
+                _ => assert_eq!(again, 0, "{context}: {tag} was released, yet in {:?}", seen.tags),
+            }
+        }
+        assert!(seen.tags.is_sorted(), "{context}: {:?}", seen.tags);
+        killed
+    })
+}
+
+/// A producer dies in the middle of a message; a consumer dies in the middle of healing that; the next one heals both.
+fn healer_dies(pattern: Pattern, first: (&str, &str), fault: &str) -> bool {
+    let world = World::new(pattern, 4);
+    let (part, at) = first;
+    if part == "consume" {
+        // A consumer dies with messages; the healer is its successor.
+        let producer = world.open(Side::Producer);
+        let victim = world.spawn("consume", Some(at));
+        for tag in 0..4 {
+            producer.send(&parcel(tag), 0, LONG).unwrap();
+        }
+        assert!(victim.wait().0);
+    } else {
+        assert!(world.spawn("produce", Some(at)).wait().0);
+    }
+    let (killed, _) = world.spawn("consume", Some(fault)).wait();
+    let consumer = open_soon(&world, Side::Consumer);
+    let producer = open_soon(&world, Side::Producer);
+    let done = consumer.ring().totals();
+    assert!(done.under_way <= 4);
+    let tags = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| watch(&consumer));
+        feed(&producer, 0);
+        drop(producer);
+        watcher.join().unwrap().tags
+    });
+    let all: BTreeSet<_> = tags.into_iter().collect();
+    assert!((0..MESSAGES).all(|tag| all.contains(&tag)), "{pattern:?} at {fault}: {all:?}");
+    killed
+}
+
+#[test]
+fn whoever_dies_at_any_fault_point_the_others_go_on_and_nothing_is_lost() {
+    let mut reached = BTreeSet::new();
+    let mut note = |fault: &str, killed: bool| {
+        if killed {
+            reached.insert(fault.split(':').next().unwrap().to_owned());
+        }
+    };
+    let of = |wanted: &[&str]| -> Vec<&str> {
+        let wanted = |point: &&&str| wanted.iter().any(|prefix| point.starts_with(prefix));
+        FAULT_POINTS.iter().filter(wanted).copied().collect()
+    };
+    for pattern in PATTERNS {
+        for point in of(&["queue.join", "queue.send", "queue.wake", "queue.wait", "queue.reclaim", "queue.leave"]) {
+            note(point, producer_dies(pattern, point, true));
+        }
+        for point in of(&["queue.send"]) {
+            // In the second lap.
+            note(point, producer_dies(pattern, &format!("{point}:6"), true));
+        }
+        for point in of(&["queue.format", "queue.send", "queue.wait"]) {
+            note(point, producer_dies(pattern, point, false));
+        }
+        for point in of(&["queue.join", "queue.receive", "queue.release", "queue.wake", "queue.leave"]) {
+            note(point, consumer_dies(pattern, point, true));
+        }
+        for point in of(&["queue.receive", "queue.release"]) {
+            note(point, consumer_dies(pattern, &format!("{point}:7"), true));
+        }
+        for point in of(&["queue.format", "queue.join", "queue.wait"]) {
+            note(point, consumer_dies(pattern, point, false));
+        }
+        for point in of(&["queue.heal"]) {
+            note(point, healer_dies(pattern, ("produce", "queue.send.half"), point));
+            note(point, healer_dies(pattern, ("consume", "queue.receive.read:2"), point));
+        }
+    }
+    let all: BTreeSet<_> = FAULT_POINTS.iter().map(|point| (*point).to_owned()).collect();
+    assert_eq!(reached, all, "points that no death reached: {:?}", all.difference(&reached).collect::<Vec<_>>());
+}
