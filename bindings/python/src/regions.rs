@@ -115,7 +115,8 @@ impl Region {
             "recreate" => (ObjectMode::CreateOnly, true),
             _ => return Err(bad_mode(py, mode)),
         };
-        Ok(Way { mode, anew, timeout: timeout.map(|t| deadline(py, Some(t))).transpose()? })
+        let timeout = timeout.map(|t| deadline(py, Some(t))).transpose()?.filter(|t| !t.is_zero());
+        Ok(Way { mode, anew, timeout })
     }
 
     fn wrong_kind<T>(py: Python<'_>, place: &Place, wanted: &str) -> PyResult<T> {

@@ -176,9 +176,9 @@ impl Session {
         let size = size.map_or(Ok(1 << 30), bytes_of)?;
         let session = self.standing.get(py)?;
         let region = match timeout {
-            Some(seconds) if way == Mode::OpenOnly => {
+            Some(seconds) if way == Mode::OpenOnly && seconds != 0.0 => {
                 let total = deadline(py, Some(seconds))?;
-                wait(py, total, |slice| session.region(name, way, size, (!slice.is_zero()).then_some(slice)))?
+                wait(py, total, |slice| session.region(name, way, size, Some(slice)))?
             }
             _ => py.detach(|| session.region(name, way, size, None)).or_raise(py)?,
         };
@@ -219,13 +219,7 @@ impl Session {
         let port = match timeout {
             Some(seconds) => {
                 let total = deadline(py, Some(seconds))?;
-                wait(py, total, |slice| match session.port(name, side, &options, Some(slice)) {
-                    // Busy after a slice is not busy after all of the time.
-                    Err(e) if e.status == Status::Busy && !slice.is_zero() => {
-                        Err(crossdock_client::Error::new(Status::TimedOut, e.message))
-                    }
-                    other => other,
-                })?
+                wait(py, total, |slice| session.port(name, side, &options, Some(slice)))?
             }
             None => py.detach(|| session.port(name, side, &options, None)).or_raise(py)?,
         };

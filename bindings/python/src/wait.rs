@@ -27,29 +27,42 @@ pub fn deadline(py: Python<'_>, seconds: Option<f64>) -> PyResult<Duration> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Runs `step` with slices of the time until it gives something else than "not yet", and looks at Python's signals in
-/// between. A deadline of 0 is one poll.
+/// Runs `step` with slices of the time until it gives something else than "not yet" or "busy", and looks at Python's
+/// signals in between. A deadline of 0 is one poll.
 pub fn wait<T: Send>(
     py: Python<'_>,
     total: Duration,
     mut step: impl FnMut(Duration) -> Result<T> + Send,
 ) -> PyResult<T> {
     let end = Instant::now() + total;
+    let mut left = total;
     loop {
-        let left = end.saturating_duration_since(Instant::now());
-        match py.detach(|| step(left.min(SLICE))) {
+        let slice = left.min(SLICE);
+        let failed = match py.detach(|| step(slice)) {
             Ok(value) => return Ok(value),
-            Err(e) if !matches!(e.status, Status::NotYet | Status::TimedOut) => return Err(raise(py, &e)),
-            Err(e) if left.is_zero() => return Err(raise(py, &ended(e, total))),
-            Err(_) => py.check_signals()?,
+            Err(e) => e,
+        };
+        if !matches!(failed.status, Status::NotYet | Status::TimedOut | Status::Busy) {
+            return Err(raise(py, &failed));
         }
+        left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(raise(py, &ended(failed, slice, total)));
+        }
+        py.check_signals()?;
     }
 }
 
 /// The error of the last slice, with the time that the caller really waited.
-fn ended(last: Error, total: Duration) -> Error {
+fn ended(last: Error, slice: Duration, total: Duration) -> Error {
     if total.is_zero() {
         return last;
     }
-    Error::new(Status::TimedOut, format!("after {} s: {}", total.as_secs_f64(), last.message))
+    let status = if last.status == Status::Busy { Status::Busy } else { Status::TimedOut };
+    let said = format!("waited {:.3} s", slice.as_secs_f64());
+    if last.message.contains(&said) {
+        let really = format!("waited {:.3} s", total.as_secs_f64());
+        return Error::new(status, last.message.replacen(&said, &really, 1));
+    }
+    Error::new(status, format!("after {} s: {}", total.as_secs_f64(), last.message))
 }

@@ -9,6 +9,8 @@ import time
 from ._errors import ClosedError, NotYetError, TimedOutError
 
 DEFAULT_WAIT_S = 60.0
+# A port that is closed by this process takes its descriptor along; that is noticed after this time.
+SLICE_S = 0.1
 
 
 async def receive(port, timeout=None):
@@ -27,7 +29,7 @@ async def receive(port, timeout=None):
         if port._arm():
             continue  # something is there already, and nothing was armed
         try:
-            await _readable(port.fileno(), left)
+            await _readable(port.fileno(), min(left, SLICE_S))
         finally:
             if not port.closed:
                 port._disarm()
