@@ -1,0 +1,432 @@
+! The module that programs use: sessions, regions, objects, handles, ports.
+!
+!   use crossdock
+!   type(crossdock_session) :: session
+!   type(crossdock_region) :: frames
+!   type(crossdock_object) :: positions
+!   real(real64), pointer :: x(:)
+!   integer :: stat
+!   call session%connect(stat)
+!   call session%region('frames', frames, stat, size=1073741824_int64)
+!   call frames%object('positions', 'vector<f64>', positions, stat)
+!   call positions%resize(96000, stat)
+!   call positions%view(x, stat)
+!
+! Every procedure gives a status, CROSSDOCK_OK (0) or another of crossdock.h; crossdock_error_message() then says which
+! object, what, and what to do. Nothing stops the program. What the calls mean, when they wait and how they fail is said
+! in crossdock.h, under the same names. `timeout_ms`: 0 = do not wait, CROSSDOCK_WAIT = 60 s, which is what ports do
+! when it is left out; regions and objects do not wait when it is left out.
+!
+! SPDX-License-Identifier: Apache-2.0
+module crossdock
+  use, intrinsic :: iso_c_binding
+  use, intrinsic :: iso_fortran_env, only: int32, int64
+  use crossdock_c
+  use crossdock_objects
+  implicit none
+  private
+  public :: crossdock_session, crossdock_region, crossdock_object, crossdock_port
+  public :: crossdock_handle, crossdock_message, crossdock_region_statistics, crossdock_port_statistics
+  public :: crossdock_error_message, crossdock_status_name, crossdock_message_put, crossdock_message_bytes
+  public :: operator(==)
+  public :: CROSSDOCK_OK, CROSSDOCK_NOT_YET, CROSSDOCK_TIMED_OUT, CROSSDOCK_CLOSED, CROSSDOCK_PEER_DIED
+  public :: CROSSDOCK_NOT_FOUND, CROSSDOCK_EXISTS, CROSSDOCK_WRONG_TYPE, CROSSDOCK_INVALID, CROSSDOCK_BAD_HANDLE
+  public :: CROSSDOCK_DENIED, CROSSDOCK_NO_SPACE, CROSSDOCK_BUSY, CROSSDOCK_CORRUPT, CROSSDOCK_DISCONNECTED
+  public :: CROSSDOCK_INCOMPATIBLE, CROSSDOCK_SYSTEM
+  public :: CROSSDOCK_CREATE_ONLY, CROSSDOCK_OPEN_ONLY, CROSSDOCK_OPEN_OR_CREATE, CROSSDOCK_RECREATE
+  public :: CROSSDOCK_ORDER_C, CROSSDOCK_ORDER_FORTRAN, CROSSDOCK_PRODUCER, CROSSDOCK_CONSUMER
+  public :: CROSSDOCK_ONE_TO_ONE, CROSSDOCK_FAN_OUT, CROSSDOCK_FAN_IN, CROSSDOCK_WORK_QUEUE
+  public :: CROSSDOCK_NO_WAIT, CROSSDOCK_WAIT, CROSSDOCK_INLINE_MAX, CROSSDOCK_RANK_MAX
+
+  !> One connection to the node daemon. `free` gives it up; a copy of the variable is the same reference.
+  type :: crossdock_session
+    type(c_ptr) :: reference = c_null_ptr
+  contains
+    procedure :: connect => session_connect
+    procedure :: region => session_region
+    procedure :: port => session_port
+    procedure :: load => session_load
+    procedure :: remove_region => session_remove_region
+    procedure :: remove_port => session_remove_port
+    procedure :: free => session_free
+  end type
+
+  !> A mapped region. Pointers and objects of it are valid until `free`.
+  type :: crossdock_region
+    type(c_ptr) :: reference = c_null_ptr
+  contains
+    procedure :: object => region_object
+    generic :: ndarray => ndarray_32, ndarray_64
+    procedure, private :: ndarray_32 => region_ndarray_32, ndarray_64 => region_ndarray_64
+    procedure :: load => region_load
+    procedure :: remove => region_remove
+    procedure :: id => region_id
+    procedure :: statistics => region_statistics
+    procedure :: free => region_free
+  end type
+
+  !> One end of a port. `free` closes it.
+  type :: crossdock_port
+    type(c_ptr) :: reference = c_null_ptr
+  contains
+    procedure :: send => port_send
+    procedure :: reclaim => port_reclaim
+    procedure :: receive => port_receive
+    procedure :: release => port_release
+    procedure :: wait_peer => port_wait_peer
+    procedure :: descriptor => port_descriptor
+    procedure :: arm => port_arm
+    procedure :: disarm => port_disarm
+    procedure :: statistics => port_statistics
+    procedure :: note_copied => port_note_copied
+    procedure :: close => port_close
+    procedure :: free => port_free
+  end type
+
+  interface operator(==)
+    module procedure same_handle
+  end interface
+
+contains
+
+  !> What the last call of this thread that failed has to say.
+  function crossdock_error_message() result(message)
+    character(:), allocatable :: message
+    message = text_of(c_error_message())
+  end function
+
+  !> "NO_SPACE" ..
+  function crossdock_status_name(stat) result(name)
+    integer, intent(in) :: stat
+    character(:), allocatable :: name
+    name = text_of(c_status_name(int(stat, c_int)))
+  end function
+
+  elemental function same_handle(a, b) result(same)
+    type(crossdock_handle), intent(in) :: a, b
+    logical :: same
+    same = a%segment == b%segment .and. a%offset == b%offset
+  end function
+
+  !> Text or bytes into a message, at most CROSSDOCK_INLINE_MAX.
+  subroutine crossdock_message_put(message, bytes, stat)
+    type(crossdock_message), intent(inout) :: message
+    character(*), intent(in) :: bytes
+    integer, intent(out) :: stat
+    if (len(bytes) > CROSSDOCK_INLINE_MAX) then
+      call raise(stat, CROSSDOCK_INVALID, 'a message carries at most 24 bytes inline; send a handle instead')
+      return
+    end if
+    stat = CROSSDOCK_OK
+    message%inline_length = len(bytes)
+    message%inline_bytes(1:len(bytes)) = transfer(bytes, message%inline_bytes(1:len(bytes)))
+  end subroutine
+
+  !> The inline bytes of a message.
+  function crossdock_message_bytes(message) result(bytes)
+    type(crossdock_message), intent(in) :: message
+    character(:), allocatable :: bytes
+    allocate (character(message%inline_length) :: bytes)
+    bytes = transfer(message%inline_bytes(1:message%inline_length), bytes)
+  end function
+
+  integer(int64) function given(timeout_ms, otherwise)
+    integer, intent(in), optional :: timeout_ms
+    integer(int64), intent(in) :: otherwise
+    given = otherwise
+    if (present(timeout_ms)) given = timeout_ms
+  end function
+
+  integer(c_int) function mode_or(mode)
+    integer, intent(in), optional :: mode
+    mode_or = CROSSDOCK_OPEN_OR_CREATE
+    if (present(mode)) mode_or = int(mode, c_int)
+  end function
+
+  subroutine session_connect(session, stat, task, socket, private_daemon)
+    class(crossdock_session), intent(inout) :: session
+    integer, intent(out) :: stat
+    character(*), intent(in), optional :: task, socket
+    logical, intent(in), optional :: private_daemon
+    type(c_connect_options) :: options
+    character(:), allocatable, target :: task_text, socket_text
+    if (present(task)) then
+      task_text = task // c_null_char
+      options%task = c_loc(task_text)
+    end if
+    if (present(socket)) then
+      socket_text = socket // c_null_char
+      options%socket = c_loc(socket_text)
+    end if
+    if (present(private_daemon)) options%private_daemon = merge(1, 0, private_daemon)
+    stat = c_session_connect(options, session%reference)
+  end subroutine
+
+  !> Opens or creates a region; `size` (bytes, 64 MiB unless given) counts when it is created.
+  subroutine session_region(session, name, region, stat, mode, size, timeout_ms)
+    class(crossdock_session), intent(in) :: session
+    character(*), intent(in) :: name
+    type(crossdock_region), intent(inout) :: region
+    integer, intent(out) :: stat
+    integer, intent(in), optional :: mode, timeout_ms
+    integer(int64), intent(in), optional :: size
+    integer(int64) :: bytes
+    type(c_ptr) :: reference
+    bytes = 67108864
+    if (present(size)) bytes = size
+    stat = c_region_open(session%reference, name // c_null_char, mode_or(mode), bytes, given(timeout_ms, 0_int64), &
+                         reference)
+    if (stat == CROSSDOCK_OK) region%reference = reference
+  end subroutine
+
+  !> Opens one end (CROSSDOCK_PRODUCER, CROSSDOCK_CONSUMER) of a port.
+  subroutine session_port(session, name, end, port, stat, pattern, capacity, timeout_ms)
+    class(crossdock_session), intent(in) :: session
+    character(*), intent(in) :: name
+    integer, intent(in) :: end
+    type(crossdock_port), intent(inout) :: port
+    integer, intent(out) :: stat
+    integer, intent(in), optional :: pattern, capacity, timeout_ms
+    type(c_port_options) :: options
+    type(c_ptr) :: reference
+    if (present(pattern)) options%pattern = pattern
+    if (present(capacity)) options%capacity = capacity
+    stat = c_port_open(session%reference, name // c_null_char, int(end, c_int), options, given(timeout_ms, 0_int64), &
+                       reference)
+    if (stat == CROSSDOCK_OK) port%reference = reference
+  end subroutine
+
+  !> The object of a handle, whatever region it is in; `region` gets a reference to that one.
+  subroutine session_load(session, handle, type_name, region, object, stat)
+    class(crossdock_session), intent(in) :: session
+    type(crossdock_handle), intent(in) :: handle
+    character(*), intent(in) :: type_name
+    type(crossdock_region), intent(inout) :: region
+    type(crossdock_object), intent(inout) :: object
+    integer, intent(out) :: stat
+    character(:), allocatable, target :: name
+    type(c_type) :: ty
+    type(c_ptr) :: reference
+    type(c_object) :: found
+    name = type_name // c_null_char
+    ty%name = c_loc(name)
+    stat = c_session_load(session%reference, handle, ty, reference, found)
+    if (stat /= CROSSDOCK_OK) return
+    region%reference = reference
+    object = made(reference, type_name, found)
+  end subroutine
+
+  subroutine session_remove_region(session, name, stat)
+    class(crossdock_session), intent(in) :: session
+    character(*), intent(in) :: name
+    integer, intent(out) :: stat
+    stat = c_region_remove(session%reference, name // c_null_char)
+  end subroutine
+
+  subroutine session_remove_port(session, name, stat)
+    class(crossdock_session), intent(in) :: session
+    character(*), intent(in) :: name
+    integer, intent(out) :: stat
+    stat = c_port_remove(session%reference, name // c_null_char)
+  end subroutine
+
+  subroutine session_free(session)
+    class(crossdock_session), intent(inout) :: session
+    integer :: ignored
+    ignored = c_session_unref(session%reference)
+    session%reference = c_null_ptr
+  end subroutine
+
+  function made(region, type_name, found) result(object)
+    type(c_ptr), intent(in) :: region
+    character(*), intent(in) :: type_name
+    type(c_object), intent(in) :: found
+    type(crossdock_object) :: object
+    object%handle = found%handle
+    object%address = found%address
+    object%size = found%size
+    object%created = found%created /= 0
+    object%type_name = type_name
+    object%region = region
+  end function
+
+  !> Finds or creates a named object of a type (f64, f32[512], {i32,f64}, vector<f64>, string ..), zero or empty at first.
+  subroutine region_object(region, name, type_name, object, stat, mode, timeout_ms)
+    class(crossdock_region), intent(in) :: region
+    character(*), intent(in) :: name, type_name
+    type(crossdock_object), intent(inout) :: object
+    integer, intent(out) :: stat
+    integer, intent(in), optional :: mode, timeout_ms
+    type(c_object) :: found
+    stat = c_object_open(region%reference, name // c_null_char, type_name // c_null_char, mode_or(mode), &
+                         given(timeout_ms, 0_int64), found)
+    if (stat == CROSSDOCK_OK) object = made(region%reference, type_name, found)
+  end subroutine
+
+  !> Finds or creates an ndarray of an element type; a new one gets the shape, in Fortran order unless told otherwise.
+  subroutine region_ndarray_64(region, name, element_type, shape, object, stat, order, mode, timeout_ms)
+    class(crossdock_region), intent(in) :: region
+    character(*), intent(in) :: name, element_type
+    integer(int64), intent(in) :: shape(:)
+    type(crossdock_object), intent(inout) :: object
+    integer, intent(out) :: stat
+    integer, intent(in), optional :: order, mode, timeout_ms
+    integer(c_int) :: its_order
+    type(c_object) :: found
+    its_order = CROSSDOCK_ORDER_FORTRAN
+    if (present(order)) its_order = int(order, c_int)
+    stat = c_ndarray_open(region%reference, name // c_null_char, element_type // c_null_char, its_order, &
+                          size(shape, kind=int32), shape, mode_or(mode), given(timeout_ms, 0_int64), found%address)
+    if (stat /= CROSSDOCK_OK) return
+    stat = c_handle_save(region%reference, found%address, found%handle)
+    found%size = 128
+    if (stat == CROSSDOCK_OK) object = made(region%reference, 'ndarray<' // element_type // '>', found)
+  end subroutine
+
+  subroutine region_ndarray_32(region, name, element_type, shape, object, stat, order, mode, timeout_ms)
+    class(crossdock_region), intent(in) :: region
+    character(*), intent(in) :: name, element_type
+    integer(int32), intent(in) :: shape(:)
+    type(crossdock_object), intent(inout) :: object
+    integer, intent(out) :: stat
+    integer, intent(in), optional :: order, mode, timeout_ms
+    call region_ndarray_64(region, name, element_type, int(shape, int64), object, stat, order, mode, timeout_ms)
+  end subroutine
+
+  !> The object of a handle in this region; BAD_HANDLE, WRONG_TYPE.
+  subroutine region_load(region, handle, type_name, object, stat)
+    class(crossdock_region), intent(in) :: region
+    type(crossdock_handle), intent(in) :: handle
+    character(*), intent(in) :: type_name
+    type(crossdock_object), intent(inout) :: object
+    integer, intent(out) :: stat
+    character(:), allocatable, target :: name
+    type(c_type) :: ty
+    type(c_object) :: found
+    name = type_name // c_null_char
+    ty%name = c_loc(name)
+    stat = c_handle_load(region%reference, handle, ty, found)
+    if (stat == CROSSDOCK_OK) object = made(region%reference, type_name, found)
+  end subroutine
+
+  subroutine region_remove(region, name, stat)
+    class(crossdock_region), intent(in) :: region
+    character(*), intent(in) :: name
+    integer, intent(out) :: stat
+    stat = c_object_remove(region%reference, name // c_null_char)
+  end subroutine
+
+  subroutine region_id(region, segment, stat)
+    class(crossdock_region), intent(in) :: region
+    integer(int64), intent(out) :: segment
+    integer, intent(out) :: stat
+    stat = c_region_id(region%reference, segment)
+  end subroutine
+
+  subroutine region_statistics(region, statistics, stat)
+    class(crossdock_region), intent(in) :: region
+    type(crossdock_region_statistics), intent(out) :: statistics
+    integer, intent(out) :: stat
+    stat = c_region_statistics_get(region%reference, statistics)
+  end subroutine
+
+  subroutine region_free(region)
+    class(crossdock_region), intent(inout) :: region
+    integer :: ignored
+    ignored = c_region_unref(region%reference)
+    region%reference = c_null_ptr
+  end subroutine
+
+  !> `bytes`: how much data the handle stands for, for the statistics.
+  subroutine port_send(port, message, stat, bytes, timeout_ms)
+    class(crossdock_port), intent(in) :: port
+    type(crossdock_message), intent(in) :: message
+    integer, intent(out) :: stat
+    integer(int64), intent(in), optional :: bytes
+    integer, intent(in), optional :: timeout_ms
+    integer(int64) :: handed_over
+    handed_over = 0
+    if (present(bytes)) handed_over = bytes
+    stat = c_port_send(port%reference, message, handed_over, given(timeout_ms, CROSSDOCK_WAIT))
+  end subroutine
+
+  subroutine port_reclaim(port, handle, stat, timeout_ms)
+    class(crossdock_port), intent(in) :: port
+    type(crossdock_handle), intent(out) :: handle
+    integer, intent(out) :: stat
+    integer, intent(in), optional :: timeout_ms
+    stat = c_port_reclaim(port%reference, given(timeout_ms, CROSSDOCK_WAIT), handle)
+  end subroutine
+
+  subroutine port_receive(port, message, stat, timeout_ms)
+    class(crossdock_port), intent(in) :: port
+    type(crossdock_message), intent(out) :: message
+    integer, intent(out) :: stat
+    integer, intent(in), optional :: timeout_ms
+    stat = c_port_receive(port%reference, given(timeout_ms, CROSSDOCK_WAIT), message)
+  end subroutine
+
+  subroutine port_release(port, message, stat)
+    class(crossdock_port), intent(in) :: port
+    type(crossdock_message), intent(in) :: message
+    integer, intent(out) :: stat
+    stat = c_port_release(port%reference, message)
+  end subroutine
+
+  subroutine port_wait_peer(port, stat, timeout_ms)
+    class(crossdock_port), intent(in) :: port
+    integer, intent(out) :: stat
+    integer, intent(in), optional :: timeout_ms
+    stat = c_port_wait_peer(port%reference, given(timeout_ms, CROSSDOCK_WAIT))
+  end subroutine
+
+  subroutine port_descriptor(port, descriptor, stat)
+    class(crossdock_port), intent(in) :: port
+    integer(c_int), intent(out) :: descriptor
+    integer, intent(out) :: stat
+    stat = c_port_descriptor(port%reference, descriptor)
+  end subroutine
+
+  subroutine port_arm(port, ready, stat)
+    class(crossdock_port), intent(in) :: port
+    logical, intent(out) :: ready
+    integer, intent(out) :: stat
+    integer(c_int) :: now
+    now = 0
+    stat = c_port_arm(port%reference, now)
+    ready = now /= 0
+  end subroutine
+
+  subroutine port_disarm(port, stat)
+    class(crossdock_port), intent(in) :: port
+    integer, intent(out) :: stat
+    stat = c_port_disarm(port%reference)
+  end subroutine
+
+  subroutine port_statistics(port, statistics, stat)
+    class(crossdock_port), intent(in) :: port
+    type(crossdock_port_statistics), intent(out) :: statistics
+    integer, intent(out) :: stat
+    stat = c_port_statistics_get(port%reference, statistics)
+  end subroutine
+
+  subroutine port_note_copied(port, bytes, stat)
+    class(crossdock_port), intent(in) :: port
+    integer(int64), intent(in) :: bytes
+    integer, intent(out) :: stat
+    stat = c_port_note_copied(port%reference, bytes)
+  end subroutine
+
+  subroutine port_close(port, stat)
+    class(crossdock_port), intent(in) :: port
+    integer, intent(out) :: stat
+    stat = c_port_close(port%reference)
+  end subroutine
+
+  subroutine port_free(port)
+    class(crossdock_port), intent(inout) :: port
+    integer :: ignored
+    ignored = c_port_unref(port%reference)
+    port%reference = c_null_ptr
+  end subroutine
+end module

@@ -1,0 +1,154 @@
+! ../conformance.md in Fortran: one line a row, and a count.
+program conformance
+  use suite
+  use regions
+  use ports
+  implicit none
+
+  character(len=40), parameter :: rows(33) = [character(len=40) :: &
+    'R1 modes', 'R2 simple', 'R3 struct and array', 'R4 vector', 'R5 string', 'R6 ndarray', 'R7 wrong type', &
+    'R8 not found, with and without deadline', 'R9 create only', 'R10 save and load', 'R11 bad handles', &
+    'R12 remove and reuse', 'R13 region full', 'R14 removed region', 'E1 bad names', 'E2 bad sizes and types', &
+    'E3 no daemon', 'P1 one to one, order', 'P2 tag and inline bytes', 'P3 handle', 'P4 credits', &
+    'P5 deadline names the peer', 'P6 fan-out', 'P7 fan-in', 'P8 work queue', 'P9 producer leaves', &
+    'P10 producer killed', 'P11 consumer killed', 'P12 not yet', 'P13 descriptor', 'P14 second producer', &
+    'P15 options must agree', 'P16 threads']
+  interface
+    function getpid() bind(c) result(pid)
+      import :: c_int
+      integer(c_int) :: pid
+    end function
+  end interface
+  character(12) :: number
+  character(:), allocatable :: only
+  integer :: i, passed, failed
+
+  if (command_argument_count() == 5) then
+    row_id = given_argument(2)
+    role = given_argument(3)
+    prefix = given_argument(4)
+    argument = given_argument(5)
+    call run_row()
+    if (first()) call tell_test('ok')
+    call finish(0)
+  end if
+  role = ''
+  only = ''
+  if (command_argument_count() > 0) only = given_argument(1)
+  write (number, '(i0)') getpid()
+  prefix = 'fortran-' // trim(number)
+  passed = 0
+  failed = 0
+  do i = 1, size(rows)
+    row_id = rows(i)(1:index(rows(i), ' ') - 1)
+    if (only /= '' .and. only /= row_id) cycle
+    if (passes(trim(rows(i)))) then
+      passed = passed + 1
+    else
+      failed = failed + 1
+    end if
+  end do
+  print '(i0, a, i0, a)', passed, ' passed, ', failed, ' failed'
+  call c_exit(merge(1_c_int, 0_c_int, failed > 0))
+
+contains
+
+  function given_argument(n) result(text)
+    integer, intent(in) :: n
+    character(:), allocatable :: text
+    integer :: length
+    call get_command_argument(n, length=length)
+    allocate (character(length) :: text)
+    call get_command_argument(n, text)
+  end function
+
+  !> The row in a process of its own, which says "ok", or why not.
+  logical function passes(title)
+    character(*), intent(in) :: title
+    integer(c_int) :: peer, status
+    character(:), allocatable :: why
+    peer = c_peer_start(row_id // c_null_char, 'run' // c_null_char, prefix // c_null_char, c_null_char)
+    passes = c_peer_expect(peer, 'ok' // c_null_char) == 0
+    why = last_line()
+    status = peer_end(peer)
+    passes = passes .and. status == 0
+    if (passes) then
+      print '(2a)', 'ok ', title
+    else
+      print '(4a)', 'FAILED ', title, ': ', why
+    end if
+  end function
+
+  subroutine run_row()
+    select case (row_id)
+    case ('R1')
+      call r1()
+    case ('R2')
+      call r2()
+    case ('R3')
+      call r3()
+    case ('R4')
+      call r4()
+    case ('R5')
+      call r5()
+    case ('R6')
+      call r6()
+    case ('R7')
+      call r7()
+    case ('R8')
+      call r8()
+    case ('R9')
+      call r9()
+    case ('R10')
+      call r10()
+    case ('R11')
+      call r11()
+    case ('R12')
+      call r12()
+    case ('R13')
+      call r13()
+    case ('R14')
+      call r14()
+    case ('E1')
+      call e1()
+    case ('E2')
+      call e2()
+    case ('E3')
+      call e3()
+    case ('P1')
+      call p1()
+    case ('P2')
+      call p2()
+    case ('P3')
+      call p3()
+    case ('P4')
+      call p4()
+    case ('P5')
+      call p5()
+    case ('P6')
+      call p6()
+    case ('P7')
+      call p7()
+    case ('P8')
+      call p8()
+    case ('P9')
+      call leaves(killed=.false.)
+    case ('P10')
+      call leaves(killed=.true.)
+    case ('P11')
+      call p11()
+    case ('P12')
+      call p12()
+    case ('P13')
+      call p13()
+    case ('P14')
+      call p14()
+    case ('P15')
+      call p15()
+    case ('P16')
+      call p16()
+    case default
+      call fail('there is no such row')
+    end select
+  end subroutine
+end program
