@@ -1,2 +1,37 @@
 //! The `crossdock` command.
-fn main() {}
+
+mod args;
+mod audit;
+mod doctor;
+mod find;
+mod inspect;
+mod ls;
+mod run;
+mod serve;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let code = match cli.command {
+        Command::Run(options) => run::run(&options),
+        Command::Supervise => crossdock_launch::run::supervisor(),
+        Command::Serve(options) => serve::serve(options),
+        Command::Ls(options) => ls::ls(&options),
+        Command::Inspect(options) => inspect::inspect(&options),
+        Command::Audit(options) => audit::audit(&options),
+        Command::Doctor(options) => doctor::doctor(&options),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "crossdock", &mut script);
+            table::say(&String::from_utf8_lossy(&script));
+            0
+        }
+    };
+    ExitCode::from(code)
+}

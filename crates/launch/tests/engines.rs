@@ -71,13 +71,25 @@ fn command_lines_are_as_reviewed() {
                     engine::Prepared { skeleton: Some(skeleton), image }
                 }
             };
-            let environment = [("PATH", engine::PATH), ("CROSSDOCK_SOCKET", "/run/crossdock/endpoint.sock"), ("GREETING", "a, b")]
-                .map(|(n, v)| (n.to_owned(), v.to_owned()))
-                .to_vec();
+            let environment =
+                [("PATH", engine::PATH), ("CROSSDOCK_SOCKET", "/run/crossdock/endpoint.sock"), ("GREETING", "a, b")]
+                    .map(|(n, v)| (n.to_owned(), v.to_owned()))
+                    .to_vec();
             let endpoint = folder.join("run/endpoints/0");
-            let request = Request { run: &run, task: &task, rank: 1, endpoint: &endpoint, processors: Some(&[0, 1]), prepared: &prepared, environment };
+            let request = Request {
+                run: &run,
+                task: &task,
+                rank: 1,
+                endpoint: &endpoint,
+                processors: Some(&[0, 1]),
+                prepared: &prepared,
+                environment,
+            };
             let line = engine.command(&request);
-            let mut text = format!("# clean environment: {}, limits by launcher: {}\n", line.clean_environment, line.limits_by_launcher);
+            let mut text = format!(
+                "# clean environment: {}, limits by launcher: {}\n",
+                line.clean_environment, line.limits_by_launcher
+            );
             if let Some(container) = &line.container {
                 text += &format!("# container {container}\n");
             }
@@ -96,7 +108,9 @@ fn command_lines_are_as_reviewed() {
             words.retain(|w| !w.starts_with("  nofile=") && !w.starts_with("  nproc="));
             let rootful = rustix::process::geteuid().is_root();
             if engine.name() != "podman" || rootful {
-                let text = words.join("\n").replace("  --runtime\n  runc\n", "").replace("  --ulimit\n  --ulimit\n", "") + "\n";
+                let text =
+                    words.join("\n").replace("  --runtime\n  runc\n", "").replace("  --ulimit\n  --ulimit\n", "")
+                        + "\n";
                 golden(&format!("{}-{kind}.txt", engine.name()), &text);
             }
         }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{CommandLine, ENDPOINT_FOLDER, Engine, Isolation, Prepared, Request, RunContext, Skeleton, Unavailable, tool};
+use super::{
+    CommandLine, ENDPOINT_FOLDER, Engine, Isolation, Prepared, Request, RunContext, Skeleton, Unavailable, tool,
+};
 use crate::file::{Files, Task, User};
 
 pub struct Bubblewrap;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{CommandLine, ENDPOINT_FOLDER, Engine, Isolation, Prepared, Request, RunContext, Skeleton, Unavailable, tool};
+use super::{
+    CommandLine, ENDPOINT_FOLDER, Engine, Isolation, Prepared, Request, RunContext, Skeleton, Unavailable, tool,
+};
 use crate::file::{Files, Task, User};
 
 pub struct Charliecloud;
@@ -17,12 +19,13 @@ impl Engine for Charliecloud {
     }
 
     fn version(&self) -> Result<String, Unavailable> {
-        let outcome = tool::run(&["ch-run", "--version"], Duration::from_secs(5));
-        if outcome.missing {
-            return Err(Unavailable::new(outcome.words, "install Charliecloud (Debian: `apt-get install charliecloud`)"));
+        // Old versions want USER even for this.
+        let outcome = tool::run(&["env", "USER=me", "ch-run", "--version"], Duration::from_secs(5));
+        if !outcome.good {
+            let mend = "install Charliecloud (Debian: `apt-get install charliecloud`)";
+            return Err(Unavailable::new(tool::last_line(&outcome.words), mend));
         }
-        // Old versions want USER even for --version; that they are there is enough here.
-        let version = format!("{}{}", outcome.output, if outcome.good { outcome.words } else { String::new() });
+        let version = format!("{}{}", outcome.output, outcome.words);
         Ok(if version.is_empty() { "unknown version".into() } else { version })
     }
 
@@ -70,6 +73,7 @@ impl Engine for Charliecloud {
     }
 
     fn mend(&self, _words: &str) -> String {
-        "let users make namespaces (`sysctl kernel.unprivileged_userns_clone=1`), and see that `ch-run` works by itself".into()
+        "let users make namespaces (`sysctl kernel.unprivileged_userns_clone=1`), and see that `ch-run` works by itself"
+            .into()
     }
 }

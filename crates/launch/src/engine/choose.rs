@@ -68,8 +68,9 @@ fn start(engine: &dyn Engine) -> Result<Duration, Unavailable> {
 
 fn start_in(engine: &dyn Engine, id: &str, folder: &Path) -> Result<Duration, Unavailable> {
     let endpoint = folder.join("endpoint");
-    std::fs::create_dir_all(&endpoint)
-        .map_err(|e| Unavailable::new(format!("cannot make {}: {e}", endpoint.display()), "set TMPDIR to a folder with space"))?;
+    std::fs::create_dir_all(&endpoint).map_err(|e| {
+        Unavailable::new(format!("cannot make {}: {e}", endpoint.display()), "set TMPDIR to a folder with space")
+    })?;
     let run = RunContext {
         id: id.to_owned(),
         folder: folder.to_owned(),
@@ -79,7 +80,15 @@ fn start_in(engine: &dyn Engine, id: &str, folder: &Path) -> Result<Duration, Un
     let task = Task::example(vec!["/bin/true".into()]);
     let prepared = engine.prepare(&run, &task)?;
     let environment = vec![("PATH".to_owned(), super::PATH.to_owned())];
-    let request = Request { run: &run, task: &task, rank: 0, endpoint: &endpoint, processors: None, prepared: &prepared, environment };
+    let request = Request {
+        run: &run,
+        task: &task,
+        rank: 0,
+        endpoint: &endpoint,
+        processors: None,
+        prepared: &prepared,
+        environment,
+    };
     let begin = Instant::now();
     let outcome = tool::finish(command(&engine.command(&request)), Duration::from_secs(20));
     if outcome.good {

@@ -56,7 +56,10 @@ pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
     }
     for (name, value) in &r.environment {
         // An image knows its own PATH.
-        if name == "PATH" && matches!(r.task.files, Files::Image(_)) && !r.task.environment.iter().any(|(n, _)| n == name) {
+        if name == "PATH"
+            && matches!(r.task.files, Files::Image(_))
+            && !r.task.environment.iter().any(|(n, _)| n == name)
+        {
             continue;
         }
         add(&["--env", &format!("{name}={value}")]);

@@ -75,7 +75,8 @@ impl Engine for Docker {
     }
 
     fn first_process(&self, container: &str) -> Option<u32> {
-        let outcome = tool::run(&["docker", "inspect", "--format", "{{.State.Pid}}", container], Duration::from_secs(5));
+        let outcome =
+            tool::run(&["docker", "inspect", "--format", "{{.State.Pid}}", container], Duration::from_secs(5));
         outcome.output.parse().ok().filter(|pid| outcome.good && *pid > 0)
     }
 

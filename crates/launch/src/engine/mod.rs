@@ -13,6 +13,7 @@ pub(crate) mod tool;
 
 use std::path::{Path, PathBuf};
 
+pub(crate) use choose::command;
 pub use choose::{Trial, all, by_name, choose, trial};
 pub use skeleton::Skeleton;
 
@@ -66,7 +67,12 @@ impl Isolation {
 
     /// What tasks share with the host, in words; `None` if nothing.
     pub fn shared(&self) -> Option<String> {
-        let parts = [(self.files, "files"), (self.ipc, "IPC and /dev/shm"), (self.pid, "process ids"), (self.network, "network")];
+        let parts = [
+            (self.files, "files"),
+            (self.ipc, "IPC and /dev/shm"),
+            (self.pid, "process ids"),
+            (self.network, "network"),
+        ];
         let shared: Vec<&str> = parts.iter().filter(|(own, _)| !own).map(|(_, name)| *name).collect();
         (!shared.is_empty()).then(|| shared.join(", "))
     }

@@ -43,11 +43,16 @@ impl Engine for Podman {
     fn version(&self) -> Result<String, Unavailable> {
         let outcome = tool::run(&["podman", "--version"], DEADLINE);
         if !outcome.good {
-            return Err(Unavailable::new(outcome.words, "install podman (Debian: `apt-get install podman runc uidmap`)"));
+            return Err(Unavailable::new(
+                outcome.words,
+                "install podman (Debian: `apt-get install podman runc uidmap`)",
+            ));
         }
         // crun refuses a hybrid cgroup mount, and runc is what Debian has besides.
         self.runtime.get_or_init(|| {
-            let runc = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/bin/runc"].iter().any(|p| std::path::Path::new(p).exists());
+            let runc = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/bin/runc"]
+                .iter()
+                .any(|p| std::path::Path::new(p).exists());
             let hybrid = std::path::Path::new("/sys/fs/cgroup/unified").exists();
             (runc && hybrid).then_some("runc")
         });
@@ -94,15 +99,23 @@ impl Engine for Podman {
         };
         let mut words = arguments(&flavour, r);
         match (&r.prepared.skeleton, &r.prepared.image) {
-            (Some(skeleton), _) => words.extend(["--rootfs".to_owned(), skeleton.folder.to_string_lossy().into_owned()]),
+            (Some(skeleton), _) => {
+                words.extend(["--rootfs".to_owned(), skeleton.folder.to_string_lossy().into_owned()])
+            }
             (None, image) => words.extend(["--pull".into(), "never".into(), image.clone().unwrap_or_default()]),
         }
         words.extend(r.task.command.iter().skip(1).cloned());
-        CommandLine { words, container: Some(r.container()), limits_by_launcher: Self::rootless(), ..CommandLine::default() }
+        CommandLine {
+            words,
+            container: Some(r.container()),
+            limits_by_launcher: Self::rootless(),
+            ..CommandLine::default()
+        }
     }
 
     fn first_process(&self, container: &str) -> Option<u32> {
-        let outcome = tool::run(&["podman", "inspect", "--format", "{{.State.Pid}}", container], Duration::from_secs(5));
+        let outcome =
+            tool::run(&["podman", "inspect", "--format", "{{.State.Pid}}", container], Duration::from_secs(5));
         outcome.output.parse().ok().filter(|pid| outcome.good && *pid > 0)
     }
 

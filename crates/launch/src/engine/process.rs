@@ -44,13 +44,13 @@ impl Engine for Process {
                 value.clone_from(&socket);
             }
         }
-        CommandLine {
-            words: task.process.command.clone().unwrap_or_else(|| task.command.clone()),
-            environment,
-            workdir: Some(task.process.workdir.clone().unwrap_or_else(|| workdir(task))),
-            limits_by_launcher: true,
-            ..CommandLine::default()
+        let workdir = task.process.workdir.clone().unwrap_or_else(|| workdir(task));
+        let mut words = task.process.command.clone().unwrap_or_else(|| task.command.clone());
+        if words[0].contains('/') {
+            // Counted from the task's folder, whichever way the process is started.
+            words[0] = workdir.join(&words[0]).to_string_lossy().into_owned();
         }
+        CommandLine { words, environment, workdir: Some(workdir), limits_by_launcher: true, ..CommandLine::default() }
     }
 }
 

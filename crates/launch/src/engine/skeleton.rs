@@ -36,7 +36,8 @@ fn trouble(what: &str, path: &Path, e: &std::io::Error) -> Unavailable {
 
 fn make_folder(path: &Path) -> Result<(), Unavailable> {
     fs::create_dir_all(path).map_err(|e| trouble("cannot make the folder", path, &e))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(|e| trouble("cannot set the mode of", path, &e))
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+        .map_err(|e| trouble("cannot set the mode of", path, &e))
 }
 
 fn make_file(path: &Path) -> Result<(), Unavailable> {

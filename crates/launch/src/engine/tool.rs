@@ -39,7 +39,11 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
         Ok(child) => child,
         Err(e) => {
             let missing = e.kind() == std::io::ErrorKind::NotFound;
-            let words = if missing { format!("there is no program `{name}` on PATH") } else { format!("`{name}` cannot be started: {e}") };
+            let words = if missing {
+                format!("there is no program `{name}` on PATH")
+            } else {
+                format!("`{name}` cannot be started: {e}")
+            };
             return failed(words, missing);
         }
     };

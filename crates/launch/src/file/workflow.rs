@@ -196,3 +196,13 @@ impl Task {
         if self.ranks == 1 { self.name.clone() } else { format!("{}.{rank}", self.name) }
     }
 }
+
+impl RegionRight {
+    /// Is the name one of those that the right is about?
+    pub fn fits(&self, name: &str) -> bool {
+        match self.name.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => self.name == name,
+        }
+    }
+}

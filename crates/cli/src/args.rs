@@ -1,0 +1,232 @@
+//! The command line, and what `--help` teaches.
+
+use std::path::PathBuf;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "crossdock",
+    version,
+    about = "Shared memory for containerised workflows",
+    long_about = "Shared memory for containerised workflows.\n\n\
+        Tasks run each in its own container and pass data as if they were threads of one process. \
+        `crossdock run` starts a workflow; the other commands look at what goes on.",
+    after_help = "Examples:\n  \
+        crossdock run workflow.yaml              start a workflow, engine chosen by itself\n  \
+        crossdock run --check workflow.yaml      only look for mistakes in the file\n  \
+        crossdock ls                             what segments, members and workflows there are\n  \
+        crossdock audit                          which process can touch which segment, and how\n  \
+        crossdock doctor                         what this machine allows, and what to change\n\n\
+        Help on one command: crossdock help COMMAND",
+    disable_help_subcommand = false,
+    arg_required_else_help = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start the tasks of a workflow file, each in its container, and wait for them
+    #[command(after_long_help = RUN_HELP)]
+    Run(Run),
+    /// Be the node daemon, until told to end by SIGTERM or Ctrl-C
+    #[command(after_long_help = SERVE_HELP)]
+    Serve(Serve),
+    /// List workflows, members and segments
+    #[command(
+        after_long_help = "Examples:\n  crossdock ls\n  crossdock ls --json | jq '.daemons[].segments[].name'\n  crossdock ls --socket /run/crossdock/endpoint.sock"
+    )]
+    Ls(Look),
+    /// Look into a region or a port
+    #[command(
+        after_long_help = "Examples:\n  crossdock inspect frames              an object of any workflow that has it\n  crossdock inspect melt/frames         the region `frames` of the workflow `melt`\n  crossdock inspect melt/positions      a port: options, counters, who is at its ends and who waits"
+    )]
+    Inspect(Inspect),
+    /// Show which processes can touch which segment, and how, as the kernel sees it
+    #[command(after_long_help = AUDIT_HELP)]
+    Audit(Audit),
+    /// Say what this node's kernel, limits and container engines allow, and what to change
+    #[command(
+        after_long_help = "Every line that is not ok says what to do. The exit code is 0 when workflows can run at all, 1 when not.\n\nExamples:\n  crossdock doctor\n  crossdock doctor --json | jq '.checks[] | select(.standing != \"ok\")'"
+    )]
+    Doctor(Doctor),
+    /// Write a completion script for a shell
+    #[command(
+        after_long_help = "Examples:\n  crossdock completions bash > ~/.local/share/bash-completion/completions/crossdock\n  crossdock completions zsh > ~/.zfunc/_crossdock\n  crossdock completions fish > ~/.config/fish/completions/crossdock.fish"
+    )]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// The other half of `run`; not for people
+    #[command(name = SUPERVISE, hide = true)]
+    Supervise,
+}
+
+/// The hidden command that `run` starts.
+pub const SUPERVISE: &str = "supervise-run";
+
+const RUN_HELP: &str = "\
+Each task gets its own files, IPC, process ids and network where the engine can, and nothing of the host but its endpoint
+folder at /run/crossdock and the mounts that the file declares. However the run ends, nothing of it is left but its logs.
+
+Ctrl-C stops the tasks (SIGTERM, then SIGKILL after the file's `grace`); a second Ctrl-C kills at once. If a task fails, the
+others are stopped and the reason is shown with the task's last lines.
+
+Exit codes:
+  0      all tasks ended well
+  N      the exit code of the task that failed first (128 + N if signal N killed it)
+  2      the command line is wrong
+  65     the workflow file has problems (all of them are printed)
+  69     no engine can run it, or there is no daemon
+  71     the system refused something (a folder, a process)
+  124    stopped by --deadline
+  129 130 143   stopped by hang-up, Ctrl-C, SIGTERM
+
+Examples:
+  crossdock run workflow.yaml
+  crossdock run workflow.yaml --engine podman --logs /tmp/logs
+  crossdock run workflow.yaml --json > summary.json      the tasks' lines go to standard error
+  crossdock run --check workflow.yaml                    only look for mistakes
+
+The file: docs/workflow-file.md. For completion in editors, put this into its first line:
+  # yaml-language-server: $schema=docs/workflow.schema.json";
+
+const SERVE_HELP: &str = "\
+Seldom needed: `crossdock run` and the library start a daemon of their own when they find none. One for the whole node is
+for workflows that start apart and meet there.
+
+The socket is --socket, else /run/crossdock/endpoint.sock for root, else $XDG_RUNTIME_DIR/crossdock/endpoint.sock, else
+/tmp/crossdock-UID/endpoint.sock.
+
+Examples:
+  crossdock serve
+  crossdock serve --socket /tmp/mine/endpoint.sock --memory '4 GiB'
+  CROSSDOCK_SOCKET=/tmp/mine/endpoint.sock python3 program.py";
+
+const AUDIT_HELP: &str = "\
+Reads /proc/*/maps and /proc/*/fd: every mapping and every open descriptor of a segment, whoever holds it. That is the
+kernel's own account, not the daemon's. Processes of other users are seen by root only; how many could not be looked into
+is said.
+
+Access: `map rw` can read and write now, `map r` can read; `fd rw` and `fd r` could map it so.
+
+Examples:
+  crossdock audit
+  crossdock audit melt                  segments of one workflow
+  crossdock audit --json | jq '.processes[] | {pid, task, access}'";
+
+/// `run`
+#[derive(Args, Debug)]
+pub struct Run {
+    /// The workflow file
+    pub file: PathBuf,
+    /// The container engine, instead of the file's
+    #[arg(short, long, value_parser = PossibleValuesParser::new(crossdock_launch::file::ENGINES))]
+    pub engine: Option<String>,
+    /// Folder for the tasks' logs [default: build/logs/WORKFLOW]
+    #[arg(short, long, value_name = "FOLDER")]
+    pub logs: Option<PathBuf>,
+    /// Most that one log may take on disk; the oldest lines go
+    #[arg(long, value_name = "SIZE", default_value = "64 MiB", value_parser = size)]
+    pub log_limit: u64,
+    /// What to show while it runs
+    #[arg(short, long, value_enum, default_value_t = Show::Auto)]
+    pub show: Show,
+    /// Print the summary as JSON on standard output
+    #[arg(long)]
+    pub json: bool,
+    /// A daemon's socket, or `own` [default: the node's if there is one, else the run's own]
+    #[arg(long, value_name = "SOCKET")]
+    pub daemon: Option<String>,
+    /// Stop the run after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub deadline: Option<u64>,
+    /// Only check the file
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// What `run` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Show {
+    /// live on a terminal, else lines
+    Auto,
+    /// One line a task, renewed in place
+    Live,
+    /// What the tasks write, line by line
+    Lines,
+    /// Only what goes wrong
+    Quiet,
+}
+
+/// `serve`
+#[derive(Args, Debug)]
+pub struct Serve {
+    /// The socket to listen on; its folder is made if it is not there
+    #[arg(long)]
+    pub socket: Option<PathBuf>,
+    /// End once nobody has been connected for a while
+    #[arg(long)]
+    pub private: bool,
+    /// How long a private daemon waits for company, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub idle: u64,
+    /// Most memory that all segments may take together [default: what the node has free]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
+    /// Write one byte to standard output when it listens
+    #[arg(long)]
+    pub ready: bool,
+}
+
+/// `ls`
+#[derive(Args, Debug)]
+pub struct Look {
+    /// The daemon's socket [default: every daemon of yours that can be found]
+    #[arg(long)]
+    pub socket: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `inspect`
+#[derive(Args, Debug)]
+pub struct Inspect {
+    /// NAME or WORKFLOW/NAME
+    pub name: String,
+    /// Where to look.
+    #[command(flatten)]
+    pub look: Look,
+}
+
+/// `audit`
+#[derive(Args, Debug)]
+pub struct Audit {
+    /// Only this workflow, or this WORKFLOW/NAME
+    pub name: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `doctor`
+#[derive(Args, Debug)]
+pub struct Doctor {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    crossdock_launch::file::units::size(text).map_err(|(what, mend)| format!("{what}; {mend}"))
+}

@@ -1,0 +1,265 @@
+//! `crossdock audit`: the kernel's own account of who can touch which segment.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crossdock_client::MemberInfo;
+use crossdock_launch::run::code;
+use serde::Serialize;
+
+use crate::args::Audit;
+use crate::find;
+use crate::table::{columns, say};
+
+/// Segments carry their names into `/proc`: `memfd:crossdock:WORKFLOW/NAME`.
+const MARK: &str = "/memfd:crossdock:";
+
+/// What one process can do to one segment.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Access {
+    segment: String,
+    /// `rw`, `r`, `w` or nothing: what is mapped now.
+    mapped: String,
+    /// Bytes of address space under it.
+    mapped_bytes: u64,
+    /// `rw`, `r`, `w` or nothing: what open descriptors allow.
+    descriptor: String,
+}
+
+/// One process that can touch any segment.
+#[derive(Clone, Debug, Serialize)]
+struct Process {
+    pid: u32,
+    uid: u32,
+    program: String,
+    /// As the daemon knows it, for members; `daemon` and `launcher` for ours.
+    task: Option<String>,
+    workflow: Option<String>,
+    rank: Option<u32>,
+    /// `docker 1234…`, `podman 1234…`, or which namespaces are its own; nothing for a plain process of the host.
+    container: Option<String>,
+    access: Vec<Access>,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    processes: Vec<Process>,
+    /// Processes that could not be looked into (other users', without root).
+    hidden: u32,
+}
+
+pub fn audit(options: &Audit) -> u8 {
+    let mut report = look(&members());
+    if let Some(name) = &options.name {
+        let wanted =
+            |segment: &str| segment == name || segment.strip_prefix(name.as_str()).is_some_and(|r| r.starts_with('/'));
+        for process in &mut report.processes {
+            process.access.retain(|a| wanted(&a.segment));
+        }
+        report.processes.retain(|p| !p.access.is_empty());
+    }
+    if options.json {
+        crate::table::json(&report);
+    } else {
+        say(&text(&report));
+    }
+    code::OK
+}
+
+/// All members of all daemons that can be asked; without any, tasks are not named, and the rest holds.
+fn members() -> Vec<MemberInfo> {
+    let found = find::daemons(None).unwrap_or_default();
+    found.iter().filter_map(|d| d.session.list().ok()).flat_map(|l| l.members).collect()
+}
+
+fn look(members: &[MemberInfo]) -> Report {
+    let mut report = Report { processes: Vec::new(), hidden: 0 };
+    let me = std::process::id();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<u32> =
+        entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).filter(|p| *p != me).collect();
+    pids.sort_unstable();
+    for pid in pids {
+        let folder = Path::new("/proc").join(pid.to_string());
+        let (maps, descriptors) = (fs::read_to_string(folder.join("maps")), fs::read_dir(folder.join("fd")));
+        // A process that ended meanwhile is not hidden, it is gone.
+        let denied = |e: &std::io::Error| e.kind() == std::io::ErrorKind::PermissionDenied;
+        if maps.as_ref().is_err_and(denied) || descriptors.as_ref().is_err_and(denied) {
+            report.hidden += 1;
+            continue;
+        }
+        let mut access: BTreeMap<String, Access> = BTreeMap::new();
+        for line in maps.unwrap_or_default().lines() {
+            add_mapping(line, &mut access);
+        }
+        for entry in descriptors.into_iter().flatten().flatten() {
+            add_descriptor(&folder, &entry, &mut access);
+        }
+        if access.is_empty() {
+            continue;
+        }
+        let access = access.into_iter().map(|(segment, a)| Access { segment, ..a }).collect();
+        report.processes.push(process(pid, &folder, members, access));
+    }
+    report
+}
+
+/// The segment's name in a path of `/proc`, if it is one.
+fn segment(path: &str) -> Option<String> {
+    let name = path.strip_prefix(MARK)?.trim_end();
+    Some(name.strip_suffix(" (deleted)").unwrap_or(name).to_owned())
+}
+
+fn union(have: &mut String, read: bool, write: bool) {
+    let (read, write) = (read || have.contains('r'), write || have.contains('w'));
+    *have = [(read, 'r'), (write, 'w')].iter().filter(|(on, _)| *on).map(|(_, c)| *c).collect();
+}
+
+/// `7f12…-7f13… rw-s 00000000 00:01 1234    /memfd:crossdock:melt/frames (deleted)`
+fn add_mapping(line: &str, access: &mut BTreeMap<String, Access>) {
+    let Some(at) = line.find(MARK) else { return };
+    let Some(name) = segment(&line[at..]) else { return };
+    let mut fields = line.split_whitespace();
+    let (Some(range), Some(mode)) = (fields.next(), fields.next()) else { return };
+    let bytes = range
+        .split_once('-')
+        .and_then(|(a, b)| Some(u64::from_str_radix(b, 16).ok()? - u64::from_str_radix(a, 16).ok()?));
+    let entry = access.entry(name).or_default();
+    union(&mut entry.mapped, mode.starts_with('r'), mode[1..].starts_with('w'));
+    entry.mapped_bytes += bytes.unwrap_or(0);
+}
+
+fn add_descriptor(folder: &Path, entry: &fs::DirEntry, access: &mut BTreeMap<String, Access>) {
+    let Ok(target) = fs::read_link(entry.path()) else { return };
+    let Some(name) = target.to_str().and_then(segment) else { return };
+    let info = fs::read_to_string(folder.join("fdinfo").join(entry.file_name())).unwrap_or_default();
+    let flags = info.lines().find_map(|l| l.strip_prefix("flags:")).and_then(|f| u32::from_str_radix(f.trim(), 8).ok());
+    // Unknown counts as everything: an audit errs on that side.
+    let mode = flags.map_or(2, |f| f & 3);
+    let entry = access.entry(name).or_default();
+    union(&mut entry.descriptor, mode != 1, mode != 0);
+}
+
+fn process(pid: u32, folder: &Path, members: &[MemberInfo], access: Vec<Access>) -> Process {
+    let program = fs::read_to_string(folder.join("comm")).unwrap_or_default().trim().to_owned();
+    let uid = fs::metadata(folder).map_or(u32::MAX, |m| m.uid());
+    let member = members.iter().find(|m| m.pid == pid);
+    let words = fs::read(folder.join("cmdline")).unwrap_or_default();
+    let second = words.split(|b| *b == 0).nth(1).unwrap_or_default();
+    let ours = match second {
+        b"serve" => Some("daemon"),
+        w if w == crate::args::SUPERVISE.as_bytes() => Some("launcher"),
+        _ => None,
+    };
+    Process {
+        pid,
+        uid,
+        task: ours.map(str::to_owned).or_else(|| member.map(|m| m.task.clone())),
+        workflow: member.map(|m| m.workflow.clone()),
+        rank: member.map(|m| m.rank),
+        container: container(folder),
+        program,
+        access,
+    }
+}
+
+/// The container by its control group, else by the namespaces that are not this process's.
+fn container(folder: &Path) -> Option<String> {
+    let groups = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
+    for path in groups.lines().filter_map(|l| l.splitn(3, ':').nth(2)) {
+        let last = path.rsplit('/').find(|p| !p.is_empty()).unwrap_or_default();
+        let id = |text: &str| text.trim_end_matches(".scope").chars().take(12).collect::<String>();
+        if let Some(rest) = last.strip_prefix("libpod-") {
+            return Some(format!("podman {}", id(rest)));
+        }
+        if let Some(rest) = last.strip_prefix("docker-").or_else(|| path.contains("/docker/").then_some(last)) {
+            return Some(format!("docker {}", id(rest)));
+        }
+        if path.contains("kubepods") {
+            return Some(format!("pod {}", id(last)));
+        }
+    }
+    let differs = |name: &&str| {
+        let of = |base: &Path| fs::read_link(base.join("ns").join(name)).ok();
+        of(folder).is_some_and(|theirs| of(Path::new("/proc/self")).is_some_and(|mine| mine != theirs))
+    };
+    let own: Vec<&str> = ["mnt", "ipc", "pid", "net"].iter().filter(|n| differs(n)).copied().collect();
+    (!own.is_empty()).then(|| format!("own {}", own.join(" ")))
+}
+
+fn text(report: &Report) -> String {
+    let mut segments: BTreeMap<&str, Vec<(&Process, &Access)>> = BTreeMap::new();
+    for process in &report.processes {
+        for access in &process.access {
+            segments.entry(&access.segment).or_default().push((process, access));
+        }
+    }
+    let mut parts = Vec::new();
+    for (name, list) in &segments {
+        let row = |(p, a): &(&Process, &Access)| {
+            let mut how = Vec::new();
+            if !a.mapped.is_empty() {
+                how.push(format!("map {}", a.mapped));
+            }
+            if !a.descriptor.is_empty() {
+                how.push(format!("fd {}", a.descriptor));
+            }
+            let task = match (&p.task, p.rank) {
+                (Some(task), Some(rank)) if rank > 0 => format!("{task}.{rank}"),
+                (Some(task), _) => task.clone(),
+                (None, _) => "—".into(),
+            };
+            let container = p.container.clone().unwrap_or_else(|| "—".into());
+            vec![format!("  {}", p.pid), p.program.clone(), p.uid.to_string(), task, container, how.join(", ")]
+        };
+        let rows: Vec<_> = list.iter().map(row).collect();
+        parts.push(format!(
+            "{name}\n{}",
+            columns(&["  PROCESS", "PROGRAM", "USER", "TASK", "CONTAINER", "ACCESS"], &rows)
+        ));
+    }
+    if parts.is_empty() {
+        parts.push("no process that can be looked into touches any segment".into());
+    }
+    if report.hidden > 0 {
+        parts.push(format!("{} processes of other users could not be looked into (root sees them)", report.hidden));
+    }
+    parts.join("\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_of_segments_are_told_from_others_and_added_up() {
+        let mut access = BTreeMap::new();
+        add_mapping(
+            "7f0000000000-7f0000001000 r--s 00000000 00:01 7   /memfd:crossdock:melt/frames (deleted)",
+            &mut access,
+        );
+        add_mapping(
+            "7f0000001000-7f0000003000 rw-s 00001000 00:01 7   /memfd:crossdock:melt/frames (deleted)",
+            &mut access,
+        );
+        add_mapping("7f0000004000-7f0000005000 rw-p 00000000 00:00 0   [heap]", &mut access);
+        add_mapping("7f0000004000-7f0000005000 rw-s 00000000 00:01 9   /memfd:other (deleted)", &mut access);
+        assert_eq!(access.len(), 1);
+        assert_eq!((access["melt/frames"].mapped.as_str(), access["melt/frames"].mapped_bytes), ("rw", 0x3000));
+    }
+
+    #[test]
+    fn a_memfd_of_this_process_is_found_with_its_modes() {
+        let name = format!("crossdock:audit-test/{}", std::process::id());
+        let fd = rustix::fs::memfd_create(name.as_str(), rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let folder = Path::new("/proc/self");
+        let mut access = BTreeMap::new();
+        for entry in fs::read_dir(folder.join("fd")).unwrap().flatten() {
+            add_descriptor(folder, &entry, &mut access);
+        }
+        assert_eq!(access[name.strip_prefix("crossdock:").unwrap()].descriptor, "rw");
+        drop(fd);
+    }
+}

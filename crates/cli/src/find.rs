@@ -1,0 +1,60 @@
+//! Which daemons there are to ask: the one that the library would find, and those of the user's runs.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crossdock_client::{ConnectOptions, Session};
+use crossdock_launch::run;
+
+/// A daemon that answered.
+pub struct Found {
+    /// What it is: a socket, or a run.
+    pub place: String,
+    /// The session with it.
+    pub session: Session,
+    /// The run's folder, if the daemon is a run's own.
+    pub run: Option<PathBuf>,
+}
+
+fn options(socket: Option<PathBuf>) -> ConnectOptions {
+    ConnectOptions { socket, timeout: Duration::from_secs(3), private_daemon: false, ..ConnectOptions::default() }
+}
+
+/// Every daemon that can be asked; with a socket given, only that one. The error says why there is none.
+pub fn daemons(socket: Option<&Path>) -> Result<Vec<Found>, String> {
+    if let Some(socket) = socket {
+        let session = Session::connect(&options(Some(socket.to_owned()))).map_err(|e| e.message)?;
+        return Ok(vec![Found { place: socket.display().to_string(), session, run: None }]);
+    }
+    let mut found = Vec::new();
+    if let Ok(session) = Session::connect(&options(None)) {
+        found.push(Found { place: "the node's daemon".into(), session, run: None });
+    }
+    for (id, folder) in run::living() {
+        // A run that found a daemon has none of its own; one that ends just now does not answer any more.
+        if let Ok(session) = Session::connect(&options(Some(folder.join("daemon.sock")))) {
+            found.push(Found { place: format!("run {id}"), session, run: Some(folder) });
+        }
+    }
+    Ok(found)
+}
+
+impl Found {
+    /// A session inside a workflow, with the right to look at everything in it.
+    pub fn inside(&self, workflow: &str, socket: Option<&Path>) -> Result<Session, String> {
+        let mut wanted = options(socket.map(Path::to_owned));
+        if let Some(folder) = &self.run {
+            wanted.socket = Some(launcher_endpoint(folder).ok_or("the run has just ended")?);
+        } else {
+            wanted.workflow = Some(workflow.to_owned());
+        }
+        Session::connect(&wanted).map_err(|e| e.message)
+    }
+}
+
+/// The launcher's own endpoint is the last of a run's.
+fn launcher_endpoint(folder: &Path) -> Option<PathBuf> {
+    let numbers =
+        std::fs::read_dir(folder.join("e")).ok()?.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+    Some(folder.join("e").join(numbers.max()?.to_string()).join("endpoint.sock"))
+}

@@ -1,0 +1,39 @@
+//! `crossdock serve`
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use crossdock_launch::run::code;
+use crossdock_node::ServeOptions;
+
+use crate::args::Serve;
+use crate::table::complain;
+
+pub fn serve(options: Serve) -> u8 {
+    let ready = if options.ready {
+        match std::io::stdout().as_fd().try_clone_to_owned() {
+            Ok(fd) => Some(fd),
+            Err(e) => {
+                complain(&format!("cannot report readiness on standard output: {e}"));
+                return code::SYSTEM;
+            }
+        }
+    } else {
+        None
+    };
+    let serve = ServeOptions {
+        socket: options.socket,
+        private: options.private,
+        idle: Duration::from_secs(options.idle),
+        memory: options.memory.unwrap_or(0),
+        ready,
+        ..ServeOptions::default()
+    };
+    match crossdock_node::serve(serve) {
+        Ok(()) => code::OK,
+        Err(e) => {
+            complain(&e.to_string());
+            code::UNAVAILABLE
+        }
+    }
+}

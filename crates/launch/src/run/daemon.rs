@@ -1,0 +1,257 @@
+//! A daemon for the run: one that is there, or the run's own; the workflow in it, its endpoints and grants.
+
+use std::fs;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crossdock_client::{ConnectOptions, Grant, Mode, Region, Rights, SegmentKind, Session};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::process::Signal;
+
+use super::summary::{PortLine, RegionLine};
+use super::{folder::RunFolder, processes};
+use crate::file::{Task, Workflow};
+
+/// How long the daemon may take to come up, and each of its answers.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The task as which the launcher itself makes regions and reads statistics.
+const LAUNCHER: &str = "launcher";
+
+/// The workflow in a daemon.
+pub struct Hosted {
+    own: Option<Child>,
+    workflow: String,
+    control: Session,
+    inside: Session,
+    /// Regions that no task creates; held so that they live as long as the run.
+    _regions: Vec<Region>,
+    /// How it was found, for the user.
+    pub how: String,
+}
+
+/// Does any task need a daemon at all?
+pub fn needed(workflow: &Workflow) -> bool {
+    workflow.tasks.iter().any(|t| !t.regions.is_empty() || !t.ports.is_empty())
+}
+
+/// The folder that a task finds at `/run/crossdock`; by number, because a socket's path may have 107 bytes only.
+pub fn endpoint(folder: &RunFolder, index: usize) -> PathBuf {
+    folder.path.join("e").join(index.to_string())
+}
+
+/// Makes the endpoint folders, empty.
+pub fn make_folders(folder: &RunFolder, tasks: usize) -> Result<(), String> {
+    for index in 0..=tasks {
+        let path = endpoint(folder, index);
+        // Another user id in the container must get in. On the host the run's folder keeps everybody else out.
+        let made =
+            fs::create_dir_all(&path).and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
+        made.map_err(|e| format!("cannot make the folder {}: {e}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn grants(task: &Task) -> Vec<Grant> {
+    let regions = task.regions.iter().map(|r| {
+        let mut rights = Rights::READ;
+        if r.write {
+            rights = rights.with(Rights::WRITE);
+        }
+        if r.create {
+            rights = rights.with(Rights::CREATE).with(Rights::REMOVE);
+        }
+        Grant { pattern: r.name.clone(), kind: SegmentKind::Region, rights }
+    });
+    let ports = task.ports.iter().map(|p| {
+        let produce = if p.produce { Rights::PRODUCE } else { Rights::NONE };
+        let consume = if p.consume { Rights::CONSUME } else { Rights::NONE };
+        Grant { pattern: p.name.clone(), kind: SegmentKind::Port, rights: produce.with(consume) }
+    });
+    regions.chain(ports).collect()
+}
+
+fn listener(path: &Path) -> Result<OwnedFd, String> {
+    let trouble = |e: rustix::io::Errno| format!("cannot make the socket {}: {e}", path.display());
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+            .map_err(trouble)?;
+    bind(&socket, &SocketAddrUnix::new(path).map_err(trouble)?).map_err(trouble)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666))
+        .map_err(|e| format!("cannot open the socket {} to the task: {e}", path.display()))?;
+    listen(&socket, 1024).map_err(trouble)?;
+    Ok(socket)
+}
+
+fn connect(socket: Option<PathBuf>, task: Option<&str>, workflow: Option<&str>) -> Result<Session, String> {
+    let options = ConnectOptions {
+        socket,
+        task: task.map(str::to_owned),
+        rank: Some(0),
+        workflow: workflow.map(str::to_owned),
+        timeout: PATIENCE,
+        private_daemon: false,
+    };
+    Session::connect(&options).map_err(|e| e.message)
+}
+
+/// Starts the run's own daemon: this program's `serve`.
+fn start_own(folder: &RunFolder) -> Result<(Child, PathBuf), String> {
+    let socket = folder.path.join("daemon.sock");
+    let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
+    let log =
+        fs::File::create(folder.path.join("daemon.log")).map_err(|e| format!("cannot make the daemon's log: {e}"))?;
+    let mut child = Command::new(program)
+        .args(["serve", "--private", "--ready", "--socket"])
+        .arg(&socket)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .process_group(0)
+        .spawn()
+        .map_err(|e| format!("cannot start the daemon: {e}"))?;
+    let mut ready = child.stdout.take().ok_or("the daemon has no standard output")?;
+    let seconds = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    let mut byte = [0];
+    let polled = poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&seconds));
+    if matches!(polled, Ok(1..)) && matches!(ready.read(&mut byte), Ok(1)) {
+        return Ok((child, socket));
+    }
+    stop_own(&mut child);
+    let words = fs::read_to_string(folder.path.join("daemon.log")).unwrap_or_default();
+    Err(format!("the daemon did not come up: {}", crate::engine::tool::last_line(&words)))
+}
+
+fn stop_own(child: &mut Child) {
+    processes::signal(child.id() as i32, Signal::TERM);
+    let end = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < end {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    processes::signal_group(child.id() as i32, Signal::KILL);
+    let _ = child.wait();
+}
+
+impl Hosted {
+    /// Finds or starts a daemon, and makes the workflow in it. `wanted`: a socket, or `own`.
+    pub fn make(workflow: &Workflow, folder: &RunFolder, wanted: Option<&str>) -> Result<Self, String> {
+        let mut own = None;
+        let result = Self::make_in(workflow, folder, wanted, &mut own);
+        if result.is_err() {
+            if let Some(child) = &mut own {
+                stop_own(child);
+            }
+        }
+        result
+    }
+
+    fn make_in(
+        workflow: &Workflow,
+        folder: &RunFolder,
+        wanted: Option<&str>,
+        own: &mut Option<Child>,
+    ) -> Result<Self, String> {
+        let (control, how) = match wanted {
+            Some(socket) if socket != "own" => {
+                let control = connect(Some(socket.into()), None, None)?;
+                (control, format!("the daemon at {socket}"))
+            }
+            _ => match (wanted.is_none()).then(|| connect(None, None, None)) {
+                Some(Ok(control)) => (control, "the node's daemon".to_owned()),
+                _ => {
+                    let (child, socket) = start_own(folder)?;
+                    *own = Some(child);
+                    (connect(Some(socket), None, None)?, "a daemon of the run's own".to_owned())
+                }
+            },
+        };
+        let name = &workflow.name;
+        control.make_workflow(name, workflow.memory.unwrap_or(0)).map_err(|e| e.message)?;
+        for (index, task) in workflow.tasks.iter().enumerate() {
+            let socket = listener(&endpoint(folder, index).join("endpoint.sock"))?;
+            control.make_endpoint(name, &task.name, socket, &grants(task)).map_err(|e| e.message)?;
+        }
+        // The launcher's own endpoint lies in the run's folder, which no task sees.
+        let path = endpoint(folder, workflow.tasks.len()).join("endpoint.sock");
+        let all = |kind| Grant { pattern: "*".into(), kind, rights: Rights::ALL };
+        let everything = [all(SegmentKind::Region), all(SegmentKind::Port)];
+        let task = free_name(workflow);
+        control.make_endpoint(name, &task, listener(&path)?, &everything).map_err(|e| e.message)?;
+        let inside = connect(Some(path), Some(&task), Some(name))?;
+        let regions = make_regions(workflow, &inside)?;
+        Ok(Self { own: own.take(), workflow: name.clone(), control, inside, _regions: regions, how })
+    }
+
+    /// What ports and regions tell at this moment.
+    pub fn report(&self, workflow: &Workflow) -> Result<(Vec<PortLine>, Vec<RegionLine>), String> {
+        let listing = self.control.workflow_report(&self.workflow).map_err(|e| e.message)?;
+        let (mut ports, mut regions) = (Vec::new(), Vec::new());
+        for segment in listing.segments {
+            match segment.kind {
+                SegmentKind::Port => {
+                    let s = self.inside.port_report(segment.id).map_err(|e| e.message)?.statistics;
+                    ports.push(PortLine {
+                        port: segment.name,
+                        messages: s.messages,
+                        received: s.received,
+                        bytes_handed_over: s.bytes_handed_over,
+                        bytes_copied: s.bytes_copied,
+                        producer_wait_seconds: s.producer_wait_ns as f64 * 1e-9,
+                        consumer_wait_seconds: s.consumer_wait_ns as f64 * 1e-9,
+                    });
+                }
+                _ => regions.push(RegionLine { region: segment.name, size: segment.size, reserved: segment.reserved }),
+            }
+        }
+        let place = |name: &str| workflow.ports.iter().position(|p| p.name == name).unwrap_or(usize::MAX);
+        ports.sort_by_key(|p| place(&p.port));
+        Ok((ports, regions))
+    }
+
+    /// Ends the workflow, and the daemon if it is the run's own.
+    pub fn end(self) -> Result<(), String> {
+        let Self { own, workflow, control, inside, _regions, .. } = self;
+        drop(_regions);
+        let _ = inside.close();
+        let ended = control.end_workflow(&workflow).map_err(|e| e.message);
+        let _ = control.close();
+        if let Some(mut child) = own {
+            stop_own(&mut child);
+        }
+        ended
+    }
+
+    /// The run's own daemon, which is to live on while tasks are killed.
+    pub fn pid(&self) -> Option<i32> {
+        self.own.as_ref().map(|c| c.id() as i32)
+    }
+}
+
+/// A name for the launcher that no task has.
+fn free_name(workflow: &Workflow) -> String {
+    let mut name = LAUNCHER.to_owned();
+    while workflow.tasks.iter().any(|t| t.name == name) {
+        name.push('-');
+    }
+    name
+}
+
+/// Regions with a size that no task may create are the launcher's to make.
+fn make_regions(workflow: &Workflow, inside: &Session) -> Result<Vec<Region>, String> {
+    let mut made = Vec::new();
+    for region in &workflow.regions {
+        let creates = |t: &Task| t.regions.iter().any(|r| r.create && r.fits(&region.name));
+        if let (Some(size), false) = (region.size, workflow.tasks.iter().any(creates)) {
+            made.push(inside.region(&region.name, Mode::CreateOnly, size, None).map_err(|e| e.message)?);
+        }
+    }
+    Ok(made)
+}

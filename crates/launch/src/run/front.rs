@@ -1,0 +1,123 @@
+//! What the user started: checks, makes the run's folder, passes signals on, outlives the supervisor to clean up.
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_child_subreaper};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::folder::{self, RunFolder};
+use super::{Order, RunOptions, code, processes};
+use crate::file;
+
+/// Runs a workflow; gives the exit code. `supervise`: the program and arguments that end in [`super::supervisor`].
+///
+/// Prints problems on standard error. The calling process must not wait for children of its own.
+pub fn front(options: &RunOptions, supervise: (&Path, &[&str])) -> u8 {
+    let workflow = match file::read(&options.file) {
+        Ok(workflow) => workflow,
+        Err(problems) => {
+            eprintln!("{problems}");
+            return code::FILE;
+        }
+    };
+    for dead in folder::clean_dead() {
+        eprintln!("crossdock: cleaned up after run {dead}, which had been killed");
+    }
+    let folder = match RunFolder::make(&workflow.name) {
+        Ok(folder) => folder,
+        Err(e) => {
+            eprintln!("crossdock: {e}");
+            return code::SYSTEM;
+        }
+    };
+    let result = run(options, supervise, &folder);
+    // Whatever the supervisor left (nothing, unless it was killed) becomes this process's own, and ends here.
+    if !processes::kill_descendants(&[], Duration::from_secs(10)) {
+        eprintln!("crossdock: some processes of run {} cannot be killed", folder.id);
+    }
+    if folder.path.exists() {
+        folder::clean(&folder.id, &folder.path);
+        processes::kill_descendants(&[], Duration::from_secs(5));
+    }
+    match result {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("crossdock: {e}");
+            code::SYSTEM
+        }
+    }
+}
+
+fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), folder: &RunFolder) -> Result<u8, String> {
+    let trouble = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
+    set_child_subreaper(Pid::from_raw(1))
+        .map_err(|e| trouble("cannot become the reaper of the run's processes", &e))?;
+    let signals = signals().map_err(|e| trouble("cannot take signals", &e))?;
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        // A group of its own: the terminal's Ctrl-C comes here only, and is passed on in order.
+        .process_group(0)
+        .spawn()
+        .map_err(|e| trouble(&format!("cannot start {}", program.display()), &e))?;
+    let mut pipe = child.stdin.take().ok_or("the supervisor has no standard input")?;
+    let order = Order { id: folder.id.clone(), options: options.clone() };
+    let line = serde_json::to_string(&order).map_err(|e| trouble("cannot pass the options on", &e))?;
+    // A supervisor that is already dead is told by its exit status below.
+    let _ = writeln!(pipe, "{line}");
+    let status = watch(&mut child, &mut pipe, &signals)?;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ok(u8::try_from(code).unwrap_or(code::SYSTEM)),
+        (None, signal) => {
+            let signal = signal.unwrap_or(0);
+            eprintln!("crossdock: the supervisor was killed by signal {signal}; stopping all tasks and cleaning up");
+            Ok(128 + signal as u8)
+        }
+    }
+}
+
+/// A descriptor from which each signal that is passed on can be read, one byte each.
+fn signals() -> std::io::Result<OwnedFd> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    // A thread writes each signal's number into the pipe: `poll` can then wait for signals and the child at once.
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            let _ = rustix::io::write(&write, &[signal as u8]);
+        }
+    });
+    Ok(read)
+}
+
+fn watch(child: &mut Child, pipe: &mut ChildStdin, signals: &OwnedFd) -> Result<std::process::ExitStatus, String> {
+    let pid = Pid::from_child(child);
+    let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| format!("cannot watch the supervisor: {e}"))?;
+    let mut asked = 0;
+    loop {
+        let mut fds = [PollFd::new(&ended, PollFlags::IN), PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(format!("cannot wait for the supervisor: {e}")),
+        }
+        let (end, signal) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
+        if end {
+            return child.wait().map_err(|e| format!("cannot wait for the supervisor: {e}"));
+        }
+        let mut byte = [0];
+        if signal && matches!(rustix::io::read(signals, &mut byte), Ok(1)) {
+            asked += 1;
+            if asked > 2 {
+                // Asked again and again: no grace any more. The clean-up is then this process's.
+                processes::signal(pid.as_raw_nonzero().get(), Signal::KILL);
+            }
+            let _ = writeln!(pipe, "signal {}", byte[0]);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! A task's log: a file with a bounded size, and the last lines for messages.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Lines kept for the message about a failure.
+const LAST: usize = 15;
+/// A longer line is cut in messages and in the view, not in the file.
+const LINE_MAX: usize = 400;
+
+/// One rank's log.
+#[derive(Debug)]
+pub struct Log {
+    /// The file; an older part may be beside it as `….1`.
+    pub path: PathBuf,
+    file: File,
+    written: u64,
+    limit: u64,
+    partial: Vec<u8>,
+    last: VecDeque<String>,
+}
+
+impl Log {
+    /// Begins a new file. `limit`: most bytes on disk.
+    pub fn make(path: &Path, limit: u64) -> io::Result<Self> {
+        let _ = fs::remove_file(older(path));
+        let file = File::create(path)?;
+        Ok(Self { path: path.to_owned(), file, written: 0, limit, partial: Vec::new(), last: VecDeque::new() })
+    }
+
+    /// Adds what the task wrote; gives the whole lines in it.
+    pub fn add(&mut self, bytes: &[u8]) -> Vec<String> {
+        // A full disk must not end the run: the lines still reach the view and the messages.
+        let _ = self.write(bytes);
+        let mut lines = Vec::new();
+        let mut rest = bytes;
+        while let Some(end) = rest.iter().position(|b| *b == b'\n') {
+            self.keep(&rest[..end]);
+            lines.push(self.line());
+            rest = &rest[end + 1..];
+        }
+        self.keep(rest);
+        lines
+    }
+
+    /// The last line, if it was not ended.
+    pub fn finish(&mut self) -> Option<String> {
+        (!self.partial.is_empty()).then(|| self.line())
+    }
+
+    /// The last lines.
+    pub fn last(&self) -> impl Iterator<Item = &str> {
+        self.last.iter().map(String::as_str)
+    }
+
+    /// The very last line.
+    pub fn latest(&self) -> &str {
+        self.last.back().map_or("", String::as_str)
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        let room = (4 * LINE_MAX).saturating_sub(self.partial.len());
+        self.partial.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    fn line(&mut self) -> String {
+        let text = String::from_utf8_lossy(&self.partial);
+        // A progress bar overwrites its line: what counts is what stands there in the end.
+        let text = text.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default();
+        let line: String = text.chars().filter(|c| *c == '\t' || !c.is_control()).take(LINE_MAX).collect();
+        self.partial.clear();
+        if self.last.len() == LAST {
+            self.last.pop_front();
+        }
+        self.last.push_back(line.clone());
+        line
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.written + bytes.len() as u64 > self.limit / 2 && self.written > 0 {
+            fs::rename(&self.path, older(&self.path))?;
+            self.file = File::create(&self.path)?;
+            self.written = 0;
+        }
+        self.file.write_all(bytes)?;
+        self.written += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+fn older(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".1");
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_whole_however_they_come() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Log::make(&dir.path().join("a.log"), 1000).unwrap();
+        assert!(log.add(b"ab").is_empty());
+        assert_eq!(log.add(b"c\nd\ne"), ["abc", "d"]);
+        assert_eq!(log.add(b"10 %\r100 %\r\n\x1b[0m\n"), ["e10 %\r100 %".rsplit('\r').next().unwrap(), "[0m"]);
+        assert_eq!(log.add(&[0xff, b'\n']), ["\u{fffd}"]);
+        assert_eq!(log.finish(), None);
+        log.add(b"end");
+        assert_eq!(log.finish().as_deref(), Some("end"));
+        assert_eq!(log.latest(), "end");
+    }
+
+    #[test]
+    fn the_files_stay_within_the_limit_and_keep_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.log");
+        let mut log = Log::make(&path, 1000).unwrap();
+        for i in 0..1000 {
+            log.add(format!("line {i}\n").as_bytes());
+        }
+        let now = fs::read_to_string(&path).unwrap();
+        let before = fs::read_to_string(older(&path)).unwrap();
+        assert!(now.len() + before.len() <= 1000);
+        assert!(now.ends_with("line 999\n"));
+        assert_eq!(log.last().count(), LAST);
+    }
+
+    #[test]
+    fn a_line_without_end_costs_no_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Log::make(&dir.path().join("a.log"), 1 << 20).unwrap();
+        for _ in 0..1000 {
+            log.add(&[b'x'; 1000]);
+        }
+        assert!(log.partial.len() <= 4 * LINE_MAX);
+        assert_eq!(log.add(b"\n")[0].len(), LINE_MAX);
+    }
+}

@@ -1,0 +1,82 @@
+//! Starting a workflow, watching it, cleaning up. See README.md beside this file.
+
+mod daemon;
+mod folder;
+mod front;
+mod log;
+mod place;
+mod processes;
+mod rank;
+mod summary;
+mod supervisor;
+mod view;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use folder::{base as runs_base, clean_dead, living};
+pub use front::front;
+pub use summary::{PortLine, RegionLine, Summary, TaskLine};
+pub use supervisor::supervisor;
+
+/// Exit codes that are the launcher's own; a failed task's code is passed on instead.
+pub mod code {
+    /// All tasks ended well.
+    pub const OK: u8 = 0;
+    /// The command line is wrong (clap's own code).
+    pub const USAGE: u8 = 2;
+    /// The workflow file has problems.
+    pub const FILE: u8 = 65;
+    /// No engine, or no daemon.
+    pub const UNAVAILABLE: u8 = 69;
+    /// The system refused something: a folder, a process, memory.
+    pub const SYSTEM: u8 = 71;
+    /// The run was stopped by its `--deadline`.
+    pub const DEADLINE: u8 = 124;
+    /// A task's program was not found or may not be executed.
+    pub const NO_PROGRAM: u8 = 127;
+}
+
+/// How much is shown while the workflow runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Show {
+    /// `Live` on a terminal, else `Lines`.
+    #[default]
+    Auto,
+    /// One line a task, renewed in place.
+    Live,
+    /// What the tasks write, line by line, with the task's name before it.
+    Lines,
+    /// Only what goes wrong.
+    Quiet,
+}
+
+/// What to run, and how.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunOptions {
+    /// The workflow file.
+    pub file: PathBuf,
+    /// The engine, instead of the file's.
+    pub engine: Option<String>,
+    /// Where logs go, instead of `build/logs/WORKFLOW` in the current folder.
+    pub logs: Option<PathBuf>,
+    /// Most bytes of one rank's log.
+    pub log_limit: u64,
+    /// What to show.
+    pub show: Show,
+    /// The summary as JSON on standard output.
+    pub json: bool,
+    /// The daemon's socket; else one that is there, else the run's own. `own`: always the run's own.
+    pub daemon: Option<String>,
+    /// Stop the run after so many seconds.
+    pub deadline_s: Option<u64>,
+}
+
+/// What the front tells the supervisor first, as one line of JSON on its standard input. Later lines are `signal N`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Order {
+    id: String,
+    options: RunOptions,
+}

@@ -1,0 +1,104 @@
+//! Which processors go to which rank.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::file::{Processors, Task};
+
+/// Hands processors out in turn, so that tasks overlap only when there are not enough.
+#[derive(Debug)]
+pub struct Placement {
+    free: Vec<u32>,
+    next: usize,
+}
+
+impl Placement {
+    /// Over the processors that this process may use.
+    pub fn new() -> Self {
+        let free = match sched_getaffinity(None) {
+            Ok(set) => (0..CpuSet::MAX_CPU).filter(|i| set.is_set(*i)).map(|i| i as u32).collect(),
+            Err(_) => vec![0],
+        };
+        Self { free, next: 0 }
+    }
+
+    /// The processors for one rank: `None` = all. A list is kept as it is; a count is taken in turn.
+    pub fn take(&mut self, task: &Task) -> Result<Option<Vec<u32>>, String> {
+        match &task.processors {
+            Processors::Any => Ok(None),
+            Processors::List(list) => match list.iter().find(|p| !self.free.contains(p)) {
+                Some(missing) => Err(format!(
+                    "task `{}`: processor {missing} is not there; this machine gives {}",
+                    task.name,
+                    show(&self.free)
+                )),
+                None => Ok(Some(list.clone())),
+            },
+            Processors::Count(n) if *n as usize > self.free.len() => Err(format!(
+                "task `{}`: {n} processors are asked for, and this machine gives {}; lower `processors:`",
+                task.name,
+                self.free.len()
+            )),
+            Processors::Count(n) => {
+                let mut taken: Vec<u32> =
+                    (0..*n as usize).map(|i| self.free[(self.next + i) % self.free.len()]).collect();
+                self.next = (self.next + *n as usize) % self.free.len();
+                taken.sort_unstable();
+                Ok(Some(taken))
+            }
+        }
+    }
+}
+
+/// `0–3,6`.
+fn show(list: &[u32]) -> String {
+    let mut parts: Vec<(u32, u32)> = Vec::new();
+    for p in list {
+        match parts.last_mut() {
+            Some((_, last)) if *last + 1 == *p => *last = *p,
+            _ => parts.push((*p, *p)),
+        }
+    }
+    let text = |(a, b): &(u32, u32)| if a == b { a.to_string() } else { format!("{a}–{b}") };
+    parts.iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+/// Runs `f` with this thread on these processors: what it starts inherits them.
+pub fn with<T>(processors: Option<&[u32]>, f: impl FnOnce() -> T) -> T {
+    let before = sched_getaffinity(None).ok();
+    let mut moved = false;
+    if let (Some(list), Some(_)) = (processors, &before) {
+        let mut set = CpuSet::new();
+        list.iter().for_each(|p| set.set(*p as usize));
+        moved = sched_setaffinity(None, &set).is_ok();
+    }
+    let result = f();
+    if let (true, Some(before)) = (moved, before) {
+        let _ = sched_setaffinity(None, &before);
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(processors: Processors) -> Task {
+        Task { processors, ..Task::example(vec!["x".into()]) }
+    }
+
+    #[test]
+    fn counts_are_taken_in_turn_and_wrap_round() {
+        let mut p = Placement { free: vec![0, 1, 4], next: 0 };
+        assert_eq!(p.take(&task(Processors::Count(2))), Ok(Some(vec![0, 1])));
+        assert_eq!(p.take(&task(Processors::Count(2))), Ok(Some(vec![0, 4])));
+        assert_eq!(p.take(&task(Processors::Any)), Ok(None));
+        assert_eq!(p.take(&task(Processors::List(vec![4]))), Ok(Some(vec![4])));
+    }
+
+    #[test]
+    fn what_is_not_there_is_told_with_what_is() {
+        let mut p = Placement { free: vec![0, 1, 4], next: 0 };
+        assert!(p.take(&task(Processors::List(vec![0, 3]))).unwrap_err().contains("gives 0–1,4"));
+        assert!(p.take(&task(Processors::Count(4))).unwrap_err().contains("gives 3"));
+    }
+}

@@ -1,0 +1,139 @@
+//! Who descends from whom, out of `/proc`, and ending them.
+
+use std::collections::HashMap;
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, wait};
+
+/// A process below another: its pid and how many steps below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descendant {
+    /// Its id as this process sees it.
+    pub pid: i32,
+    /// 1 for a child.
+    pub depth: u32,
+}
+
+/// Parent and state of a process. The name in `stat` may hold anything, so fields count from its last parenthesis.
+fn stat(pid: i32) -> Option<(i32, char)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = text[text.rfind(')')? + 1..].split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((fields.next()?.parse().ok()?, state))
+}
+
+/// Everything below `ancestor` that is not a zombie, parents before children.
+pub fn descendants(ancestor: i32) -> Vec<Descendant> {
+    let mut children: HashMap<i32, Vec<(i32, char)>> = HashMap::new();
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for pid in pids.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok()) {
+        if let Some((parent, state)) = stat(pid) {
+            children.entry(parent).or_default().push((pid, state));
+        }
+    }
+    let mut found = Vec::new();
+    let mut open = vec![(ancestor, 0)];
+    while let Some((pid, depth)) = open.pop() {
+        // A pid may be reused while /proc is read; each is visited once, so that no loop can come of it.
+        for (child, state) in children.remove(&pid).unwrap_or_default() {
+            if state != 'Z' {
+                found.push(Descendant { pid: child, depth: depth + 1 });
+            }
+            open.push((child, depth + 1));
+        }
+    }
+    found
+}
+
+/// Sends a signal; a process that is gone is no trouble.
+pub fn signal(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Sends a signal to a process group.
+pub fn signal_group(group: i32, signal: Signal) {
+    if let Some(group) = Pid::from_raw(group) {
+        let _ = kill_process_group(group, signal);
+    }
+}
+
+/// Does the process catch this signal? The first process of a pid namespace never gets one that it does not catch.
+pub fn catches(pid: u32, signal: Signal) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+    let caught =
+        status.lines().find_map(|l| l.strip_prefix("SigCgt:")).and_then(|v| u64::from_str_radix(v.trim(), 16).ok());
+    caught.is_some_and(|set| set >> (signal.as_raw() - 1) & 1 == 1)
+}
+
+/// Kills everything below this process (but `keep`) until nothing is left or the time is up. `true` if nothing is left.
+pub fn kill_descendants(keep: &[i32], patience: Duration) -> bool {
+    let me = std::process::id() as i32;
+    let end = Instant::now() + patience;
+    loop {
+        let kept: Vec<i32> = keep.iter().flat_map(|k| descendants(*k).into_iter().map(|d| d.pid).chain([*k])).collect();
+        let left: Vec<_> = descendants(me).into_iter().filter(|d| !kept.contains(&d.pid)).collect();
+        for process in &left {
+            signal(process.pid, Signal::KILL);
+        }
+        if keep.is_empty() {
+            // Nobody else waits for children at this point: take all zombies away.
+            while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+        }
+        if left.is_empty() {
+            return true;
+        }
+        if Instant::now() > end {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn children_and_their_children_are_found_with_their_depth() {
+        let mut child = Command::new("sh").args(["-c", "sleep 20 & wait"]).spawn().unwrap();
+        let end = Instant::now() + Duration::from_secs(5);
+        let pid = child.id() as i32;
+        let deep = loop {
+            let all = descendants(pid);
+            if let [only] = all[..] {
+                break only;
+            }
+            assert!(Instant::now() < end, "no grandchild in time: {all:?}");
+            thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(deep.depth, 1);
+        assert!(descendants(std::process::id() as i32).iter().any(|d| d.pid == deep.pid && d.depth == 2));
+        signal(deep.pid, Signal::KILL);
+        child.wait().unwrap();
+        assert!(descendants(pid).is_empty());
+    }
+
+    #[test]
+    fn a_shell_with_a_trap_catches_and_sleep_does_not() {
+        let mut sleep = Command::new("sleep").arg("20").spawn().unwrap();
+        assert!(!catches(sleep.id(), Signal::TERM));
+        sleep.kill().unwrap();
+        sleep.wait().unwrap();
+        let mut shell = Command::new("sh").args(["-c", "trap : TERM; sleep 20 & wait"]).spawn().unwrap();
+        let end = Instant::now() + Duration::from_secs(5);
+        while !catches(shell.id(), Signal::TERM) {
+            assert!(Instant::now() < end, "the trap is never set");
+            thread::sleep(Duration::from_millis(5));
+        }
+        for d in descendants(shell.id() as i32) {
+            signal(d.pid, Signal::KILL);
+        }
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+    }
+}

@@ -1,0 +1,212 @@
+//! One rank of a task: started, watched, asked to end, killed.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+
+use super::log::Log;
+use super::{place, processes};
+use crate::engine::{self, CommandLine, Engine};
+
+/// How a rank ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With this exit code.
+    Exit(i32),
+    /// By this signal.
+    Signal(i32),
+    /// It could not be started: exit code and why.
+    NotStarted(u8, String),
+    /// Its turn never came.
+    Skipped,
+}
+
+impl End {
+    /// Did it end well?
+    pub fn good(&self) -> bool {
+        *self == Self::Exit(0)
+    }
+
+    /// As an exit code: a signal counts as 128 + its number, as shells do.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Exit(code) => u8::try_from(*code).unwrap_or(255),
+            Self::Signal(signal) => 128u8.saturating_add(*signal as u8),
+            Self::NotStarted(code, _) => *code,
+            Self::Skipped => 0,
+        }
+    }
+
+    /// In words.
+    pub fn words(&self, in_container: bool) -> String {
+        match self {
+            Self::Exit(0) => "ended well".into(),
+            Self::Exit(125) if in_container => "could not be started by the engine (exit code 125)".into(),
+            Self::Exit(126) => "has a program that may not be executed (exit code 126)".into(),
+            Self::Exit(127) => "has a program that was not found in its file system (exit code 127)".into(),
+            Self::Exit(code) if *code > 128 && *code < 128 + 65 => {
+                format!("ended by signal {} ({}), exit code {code}", code - 128, signal_name(code - 128))
+            }
+            Self::Exit(code) => format!("ended with exit code {code}"),
+            Self::Signal(signal) => format!("was killed by signal {signal} ({})", signal_name(*signal)),
+            Self::NotStarted(_, why) => format!("could not be started: {why}"),
+            Self::Skipped => "was not started".into(),
+        }
+    }
+}
+
+/// `SIGKILL` for 9.
+pub fn signal_name(signal: i32) -> &'static str {
+    signal_hook::low_level::signal_name(signal).unwrap_or("unknown signal")
+}
+
+/// A started rank.
+pub struct Running {
+    child: Child,
+    /// Readable when the process has ended.
+    pub pidfd: OwnedFd,
+    /// What it writes; `None` when that has ended.
+    pub output: Option<OwnedFd>,
+    engine: &'static str,
+    container: Option<String>,
+    /// When it was started.
+    pub since: Instant,
+}
+
+/// Starts a rank. Both outputs go into one pipe, so that they stay in order.
+pub fn start(
+    engine: &dyn Engine,
+    mut line: CommandLine,
+    processors: Option<&[u32]>,
+    memory: Option<u64>,
+) -> Result<Running, End> {
+    let system = |what: &str, e: io::Error| End::NotStarted(super::code::SYSTEM, format!("{what}: {e}"));
+    if let (true, Some(bytes)) = (line.limits_by_launcher, memory) {
+        // The limit must hold before the engine's first fork, and a shell sets it without unsafe code.
+        let script = format!("ulimit -d {} && exec \"$@\"", bytes.div_ceil(1024));
+        line.words.splice(0..0, ["/bin/sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]);
+    }
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| system("cannot make a pipe", e.into()))?;
+    rustix::io::ioctl_fionbio(&read, true).map_err(|e| system("cannot set up a pipe", e.into()))?;
+    let errors = write.try_clone().map_err(|e| system("cannot copy a descriptor", e))?;
+    let mut command = engine::command(&line);
+    command.stdin(Stdio::null()).stdout(write).stderr(errors).process_group(0);
+    let own = processors.filter(|_| line.limits_by_launcher);
+    let child = place::with(own, || command.spawn()).map_err(|e| {
+        let (program, folder) = (&line.words[0], line.workdir.as_deref());
+        let code = if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) {
+            super::code::NO_PROGRAM
+        } else {
+            super::code::SYSTEM
+        };
+        match folder.filter(|f| !f.is_dir()) {
+            Some(folder) => End::NotStarted(code, format!("its workdir {} is not there", folder.display())),
+            None => End::NotStarted(code, format!("`{program}`: {e}")),
+        }
+    })?;
+    let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())
+        .map_err(|e| system("cannot watch the process", e.into()))?;
+    Ok(Running {
+        child,
+        pidfd,
+        output: Some(read),
+        engine: engine.name(),
+        container: line.container,
+        since: Instant::now(),
+    })
+}
+
+impl Running {
+    /// Its process on the host.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Reads what is there; `false` when the output has ended.
+    pub fn read(&mut self, log: &mut Log, mut line: impl FnMut(&str)) -> bool {
+        let Some(output) = &self.output else { return false };
+        let mut buffer = [0u8; 64 << 10];
+        // Bounded, so that a task that writes without end does not starve the others.
+        for _ in 0..4 {
+            match rustix::io::read(output, &mut buffer) {
+                Ok(0) => {
+                    self.output = None;
+                    return false;
+                }
+                Ok(n) => log.add(&buffer[..n]).iter().for_each(|l| line(l)),
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return true,
+                Err(_) => {
+                    self.output = None;
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Has it ended? What its children still hold open is no longer waited for; they are killed.
+    pub fn ended(&mut self) -> Option<End> {
+        let status = self.child.try_wait().ok()??;
+        processes::signal_group(self.pid() as i32, Signal::KILL);
+        Some(match status.code() {
+            Some(code) => End::Exit(code),
+            None => End::Signal(status.signal().unwrap_or(0)),
+        })
+    }
+
+    /// Asks it to end. A container that cannot be asked is killed. What takes time is done in the thread that is given.
+    pub fn ask(&self, engine: &Arc<dyn Engine>) -> Option<JoinHandle<()>> {
+        let pid = self.pid() as i32;
+        if let Some(container) = self.container.clone() {
+            let engine = engine.clone();
+            return Some(thread::spawn(move || match engine.first_process(&container) {
+                // The client passes the signal on.
+                Some(first) if processes::catches(first, Signal::TERM) => processes::signal(pid, Signal::TERM),
+                Some(_) => engine.kill(&container),
+                None => processes::signal(pid, Signal::TERM),
+            }));
+        }
+        if self.engine == "bubblewrap" {
+            // bwrap itself would die of it and take the task along; below it is its reaper, below that the task.
+            let inner: Vec<_> = processes::descendants(pid).into_iter().filter(|d| d.depth == 2).collect();
+            if !inner.is_empty() {
+                inner.iter().for_each(|d| processes::signal(d.pid, Signal::TERM));
+                return None;
+            }
+        }
+        processes::signal_group(pid, Signal::TERM);
+        None
+    }
+
+    /// Kills it.
+    pub fn kill(&self, engine: &Arc<dyn Engine>) -> Option<JoinHandle<()>> {
+        let pid = self.pid() as i32;
+        let below = processes::descendants(pid);
+        let group = move || {
+            processes::signal_group(pid, Signal::KILL);
+            below.iter().for_each(|d| processes::signal(d.pid, Signal::KILL));
+        };
+        match self.container.clone() {
+            None => {
+                group();
+                None
+            }
+            Some(container) => {
+                let engine = engine.clone();
+                Some(thread::spawn(move || {
+                    engine.kill(&container);
+                    // The client ends by itself when its container does; it gets a moment for its last words.
+                    thread::sleep(Duration::from_millis(200));
+                    group();
+                }))
+            }
+        }
+    }
+}

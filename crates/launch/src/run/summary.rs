@@ -1,0 +1,195 @@
+//! What the user sees at the end, as text or as JSON.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::file::units;
+
+/// The whole run.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    /// The workflow.
+    pub workflow: String,
+    /// The run's id.
+    pub run: String,
+    /// The engine and its version.
+    pub engine: String,
+    /// Its version.
+    pub engine_version: String,
+    /// What tasks shared with the host, if anything.
+    pub shared_with_host: Option<String>,
+    /// `ok`, `failed`, `interrupted` or `deadline`.
+    pub result: String,
+    /// The exit code.
+    pub code: u8,
+    /// Why it did not end well.
+    pub reason: Option<String>,
+    /// Wall time.
+    pub seconds: f64,
+    /// One entry a rank.
+    pub tasks: Vec<TaskLine>,
+    /// One entry a port.
+    pub ports: Vec<PortLine>,
+    /// One entry a region.
+    pub regions: Vec<RegionLine>,
+    /// Where the logs are.
+    pub logs: PathBuf,
+}
+
+/// One rank.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct TaskLine {
+    /// The task.
+    pub task: String,
+    /// Which copy.
+    pub rank: u32,
+    /// How it ended, in words.
+    pub ended: String,
+    /// As an exit code.
+    pub code: u8,
+    /// Wall time; zero if it never started.
+    pub seconds: f64,
+    /// Its log.
+    pub log: PathBuf,
+}
+
+/// One port.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PortLine {
+    /// The port.
+    pub port: String,
+    /// Messages sent.
+    pub messages: u64,
+    /// Messages that were taken and given back.
+    pub received: u64,
+    /// Bytes that changed hands without a copy.
+    pub bytes_handed_over: u64,
+    /// Bytes copied at the ends.
+    pub bytes_copied: u64,
+    /// Time that producers waited for room.
+    pub producer_wait_seconds: f64,
+    /// Time that consumers waited for messages.
+    pub consumer_wait_seconds: f64,
+}
+
+/// One region.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RegionLine {
+    /// The region.
+    pub region: String,
+    /// Capacity.
+    pub size: u64,
+    /// Memory that it took.
+    pub reserved: u64,
+}
+
+impl Summary {
+    /// As JSON.
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self)
+            .unwrap_or_else(|e| format!("{{\"result\": \"failed\", \"reason\": \"{e}\"}}"))
+    }
+
+    /// As text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let shared =
+            self.shared_with_host.as_deref().map(|s| format!(" (tasks share the host's {s})")).unwrap_or_default();
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "workflow {}, engine {} {}{shared}", self.workflow, self.engine, self.engine_version);
+        let rows = self.tasks.iter().map(|t| {
+            let name = if self.tasks.iter().filter(|o| o.task == t.task).count() > 1 {
+                format!("{}.{}", t.task, t.rank)
+            } else {
+                t.task.clone()
+            };
+            vec![name, format!("{:.2} s", t.seconds), t.ended.clone(), t.log.display().to_string()]
+        });
+        table(&mut text, &["task", "wall time", "end", "log"], rows.collect());
+        let rows = self.ports.iter().map(|p| {
+            vec![
+                p.port.clone(),
+                p.messages.to_string(),
+                units::show(p.bytes_handed_over),
+                units::show(p.bytes_copied),
+                format!("{:.2} s", p.producer_wait_seconds),
+                format!("{:.2} s", p.consumer_wait_seconds),
+            ]
+        });
+        table(
+            &mut text,
+            &["port", "messages", "handed over", "copied", "producers waited", "consumers waited"],
+            rows.collect(),
+        );
+        let rows = self.regions.iter().map(|r| vec![r.region.clone(), units::show(r.size), units::show(r.reserved)]);
+        table(&mut text, &["region", "capacity", "memory"], rows.collect());
+        let _ = match &self.reason {
+            Some(reason) => writeln!(text, "{} after {:.2} s: {reason}", self.result, self.seconds),
+            None => writeln!(text, "all tasks ended well in {:.2} s", self.seconds),
+        };
+        text
+    }
+}
+
+/// Columns as wide as their widest field; nothing for no rows.
+fn table(text: &mut String, head: &[&str], rows: Vec<Vec<String>>) {
+    if rows.is_empty() {
+        return;
+    }
+    let width = |i: usize| rows.iter().map(|r| r[i].chars().count()).chain([head[i].len()]).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let mut line = |fields: Vec<&str>| {
+        let padded: Vec<String> = fields.iter().zip(&widths).map(|(f, w)| format!("{f:w$}")).collect();
+        let _ = writeln!(text, "  {}", padded.join("  ").trim_end());
+    };
+    line(head.to_vec());
+    for row in &rows {
+        line(row.iter().map(String::as_str).collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_tells_tasks_ports_and_the_reason() {
+        let summary = Summary {
+            workflow: "melt".into(),
+            engine: "podman".into(),
+            engine_version: "4.3.1".into(),
+            result: "failed".into(),
+            reason: Some("task `plot` ended with exit code 3".into()),
+            seconds: 1.5,
+            tasks: vec![TaskLine {
+                task: "plot".into(),
+                ended: "ended with exit code 3".into(),
+                seconds: 1.25,
+                ..TaskLine::default()
+            }],
+            ports: vec![PortLine {
+                port: "results".into(),
+                messages: 7,
+                bytes_handed_over: 1 << 20,
+                ..PortLine::default()
+            }],
+            ..Summary::default()
+        };
+        let text = summary.text();
+        for words in [
+            "workflow melt, engine podman 4.3.1",
+            "plot",
+            "1.25 s",
+            "results",
+            "1 MiB",
+            "0 B",
+            "failed after 1.50 s: task `plot`",
+        ] {
+            assert!(text.contains(words), "{words:?} in\n{text}");
+        }
+        let json: serde_json::Value = serde_json::from_str(&summary.json()).unwrap();
+        assert_eq!(json["ports"][0]["bytes_handed_over"], 1 << 20);
+    }
+}
