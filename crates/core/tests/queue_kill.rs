@@ -19,6 +19,7 @@ const SOON: Duration = Duration::from_millis(100);
 
 /// Where the children keep what they have done: messages sent, and for each tag 1 received, 2 releasing, 3 released.
 const SENT: usize = 0;
+const HERE: usize = 1;
 const TAGS: usize = 8;
 
 #[test]
@@ -45,6 +46,7 @@ fn produce(world: &World, end: &End) {
 /// Receives by twos and releases the later one first.
 fn consume(world: &World, end: &End) {
     end.set_waiting(Waiting::Block);
+    world.board()[HERE].store(1, SeqCst);
     let note = |tag: u64, what| world.board()[TAGS + tag as usize].store(what, SeqCst);
     let mut held = Vec::new();
     while let Ok((position, got)) = end.receive(LONG) {
@@ -168,8 +170,9 @@ fn consumer_dies(pattern: Pattern, fault: &str, producer_first: bool) -> bool {
         let run = move |producer: End| move || feed(&producer, 0);
         let (feeder, victim) = match producer {
             Some(producer) => {
-                let feeder = scope.spawn(run(producer));
-                (feeder, world.spawn("consume", Some(fault)))
+                let victim = world.spawn("consume", Some(fault));
+                victim.until_stored(&world.board()[HERE]);
+                (scope.spawn(run(producer)), victim)
             }
             None => {
                 // The victim formats, waits, and is woken only when it has been given the time to sleep.

@@ -11,7 +11,7 @@ use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::{Handle, MemberId};
 use crossdock_os::{Access, Deadline, Mapping, futex, memfd};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -126,13 +126,16 @@ impl World {
         let id = process.id();
         let hooks = self.hooks.clone();
         let (tell, end) = mpsc::channel();
+        let gone = Arc::new(AtomicBool::new(false));
+        let set_gone = gone.clone();
         std::thread::spawn(move || {
             let status = process.wait().unwrap();
             let died = Instant::now();
             bury(&hooks, member);
+            set_gone.store(true, SeqCst);
             let _ = tell.send((status, died));
         });
-        Child { member, id, end }
+        Child { member, id, end, gone }
     }
 }
 
@@ -147,6 +150,7 @@ fn bury(hooks: &Table, member: MemberId) {
 pub struct Child {
     pub member: MemberId,
     pub id: u32,
+    gone: Arc<AtomicBool>,
     end: mpsc::Receiver<(std::process::ExitStatus, Instant)>,
 }
 
@@ -159,16 +163,21 @@ impl Child {
         (status.signal() == Some(9), died)
     }
 
+    /// Waits until the child has stored something but 0 in this word, or is gone.
+    pub fn until_stored(&self, word: &AtomicU64) {
+        let start = Instant::now();
+        while word.load(SeqCst) == 0 && !self.gone.load(SeqCst) {
+            assert!(start.elapsed() < LONG, "the child never came so far");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
     pub fn kill(&self) {
         let pidfd = crossdock_os::process::open_pidfd(self.id as i32).unwrap();
         if let Some(pidfd) = pidfd {
-            crossdock_os::process::send_signal(pidfd, rustix_signal_kill()).unwrap();
+            crossdock_os::process::send_signal(pidfd, rustix::process::Signal::KILL).unwrap();
         }
     }
-}
-
-fn rustix_signal_kill() -> rustix::process::Signal {
-    rustix::process::Signal::KILL
 }
 
 pub fn parcel(tag: u64) -> Parcel {
