@@ -5,7 +5,11 @@
 
 #![warn(missing_docs)]
 
+mod connection;
+mod discovery;
 mod error;
+mod handshake;
+mod listing;
 mod port;
 mod region;
 mod segment;
@@ -16,4 +20,5 @@ pub use crossdock_layout::{Handle, MemberId, Rights, SegmentId, Status};
 pub use error::{Error, Result};
 pub use port::*;
 pub use region::*;
-pub use session::{ConnectOptions, Listing, MemberInfo, SegmentInfo, Session, WorkflowInfo};
+pub use listing::{Listing, MemberInfo, SegmentInfo, WorkflowInfo};
+pub use session::{ConnectOptions, Session};

@@ -1,10 +1,13 @@
 //! What regions and ports ask of the session: segments by name or id, with their descriptors.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_layout::wire::{OpenMode, SegmentKind};
 use crossdock_layout::{Rights, SegmentId};
+
+use crate::connection::Connection;
 
 /// A request for a segment by its name in the session's workflow.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +15,8 @@ pub(crate) struct OpenRequest<'a> {
     pub kind: SegmentKind,
     pub name: &'a str,
     pub mode: OpenMode,
-    /// What the caller means to do: READ or WRITE for a region, PRODUCE or CONSUME for a port.
+    /// What the caller means to do. Region: READ, WRITE (denied without that right), or both: as much as is granted.
+    /// Port: PRODUCE, CONSUME, or both (denied unless both are granted).
     pub access: Rights,
     /// Size in bytes if it has to be made (rounded up to whole pages by the daemon). 0 = only open.
     pub size: u64,
@@ -39,4 +43,29 @@ pub(crate) struct OpenedSegment {
     /// Made by this very request.
     pub created: bool,
     pub writable: bool,
+    /// Keep it for as long as the segment is mapped: when it goes, the daemon hears that the memory is not used here
+    /// any more. Clones count as one.
+    pub lease: Lease,
+}
+
+/// Says to the daemon, when the last clone goes, that one opening of a segment is closed.
+#[derive(Clone, Debug)]
+pub(crate) struct Lease(#[expect(dead_code, reason = "kept for its drop")] Arc<Leased>);
+
+#[derive(Debug)]
+struct Leased {
+    connection: Arc<Connection>,
+    segment: SegmentId,
+}
+
+impl Lease {
+    pub(crate) fn new(connection: Arc<Connection>, segment: SegmentId) -> Self {
+        Self(Arc::new(Leased { connection, segment }))
+    }
+}
+
+impl Drop for Leased {
+    fn drop(&mut self) {
+        self.connection.release(self.segment);
+    }
 }

@@ -3,14 +3,19 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossdock_layout::liveness::LivenessTable;
-use crossdock_layout::wire::{Grant, SegmentKind};
-use crossdock_layout::{MemberId, Rights, SegmentId};
+use crossdock_layout::wire::{Answer, GRANTS_PER_MESSAGE, Grant, MemberState, Request, SegmentKind};
+use crossdock_layout::{MemberId, Rights, SegmentId, Status, name};
+use crossdock_os::{Deadline, child};
 
-use crate::Result;
-use crate::segment::{OpenRequest, OpenedSegment};
+use crate::connection::{Answered, Connection};
+use crate::discovery::{self, variable};
+use crate::handshake::Who;
+use crate::segment::{Lease, OpenRequest, OpenedSegment};
+use crate::{Error, Listing, Result, listing};
 
 /// How to reach the daemon, and as whom.
 #[derive(Clone, Debug)]
@@ -42,171 +47,273 @@ impl Default for ConnectOptions {
     }
 }
 
-/// One segment as the daemon knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SegmentInfo {
-    /// Never used again for another.
-    pub id: SegmentId,
-    /// Region or port.
-    pub kind: SegmentKind,
-    /// The workflow that it belongs to.
-    pub workflow: String,
-    /// Its name there.
-    pub name: String,
-    /// Size (capacity) in bytes.
-    pub size: u64,
-    /// Bytes that count against the quota.
-    pub reserved: u64,
-    /// The member that made it.
-    pub creator: MemberId,
-}
-
-/// One member as the daemon knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberInfo {
-    /// Never used again for another.
-    pub id: MemberId,
-    /// The workflow that it takes part in.
-    pub workflow: String,
-    /// The task that it acts as.
-    pub task: String,
-    /// Its rank in the task.
-    pub rank: u32,
-    /// Its process, as the node sees it.
-    pub pid: u32,
-    /// Its user, as the node sees it.
-    pub uid: u32,
-    /// Whether its connection stands right now (it may be away for a moment while a daemon restarts).
-    pub connected: bool,
-}
-
-/// One workflow as the daemon knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkflowInfo {
-    /// Its name.
-    pub name: String,
-    /// Most bytes that its segments may reserve together; 0 = no limit but the node's.
-    pub quota: u64,
-    /// Bytes that they have reserved.
-    pub reserved: u64,
-}
-
-/// What the daemon has, as far as the asker may see it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listing {
-    /// Workflows, by name.
-    pub workflows: Vec<WorkflowInfo>,
-    /// Members, by id.
-    pub members: Vec<MemberInfo>,
-    /// Segments, by id.
-    pub segments: Vec<SegmentInfo>,
-}
-
 /// One member's standing in the node. Clones are the same session; threads may share it.
+///
+/// The member lives until the last clone is gone, and regions and ports hold one each. A forked child must connect anew.
 #[derive(Clone, Debug)]
 pub struct Session {
     shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Shared {}
+struct Shared {
+    connection: Arc<Connection>,
+    member: MemberId,
+    admin: bool,
+    rank: u32,
+    task: String,
+    workflow: String,
+    timeout: Duration,
+    serial: u64,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.connection.end();
+    }
+}
+
+static SERIAL: AtomicU64 = AtomicU64::new(1);
+
+/// How much later than the daemon's own deadline an answer may arrive.
+const LATE: Duration = Duration::from_millis(500);
 
 impl Session {
     /// Connects to the node daemon; starts a private one if none is there and the options allow it.
     ///
     /// # Errors
-    /// `NOT_FOUND` without a daemon, `DENIED`, `INCOMPATIBLE` (names both versions), `TIMED_OUT`.
-    pub fn connect(_options: &ConnectOptions) -> Result<Self> {
-        todo!()
+    /// `NOT_FOUND` without a daemon, `DENIED`, `INCOMPATIBLE` (names both versions), `TIMED_OUT`, `INVALID` (a name).
+    pub fn connect(options: &ConnectOptions) -> Result<Self> {
+        let task = options.task.clone().or_else(|| variable("CROSSDOCK_TASK"));
+        let workflow = options.workflow.clone().or_else(|| variable("CROSSDOCK_WORKFLOW"));
+        for (what, given) in [("task", &task), ("workflow", &workflow)] {
+            if let Some(given) = given {
+                check_name(what, given)?;
+            }
+        }
+        let rank = match (options.rank, variable("CROSSDOCK_RANK")) {
+            (Some(rank), _) => rank,
+            (None, None) => 0,
+            (None, Some(text)) => text.parse().map_err(|_| {
+                Error::new(Status::Invalid, format!("CROSSDOCK_RANK is '{text}'; it has to be a number from 0"))
+            })?,
+        };
+        let token = child::random().map_err(|e| Error::new(Status::System, e.to_string()))?;
+        let who = Who { token, member: MemberId::NOBODY, rank, task, workflow };
+        let found = discovery::find(options, &who, Deadline::after(options.timeout))?;
+        let (member, admin, rank) = (found.welcome.member, found.welcome.admin, found.welcome.rank);
+        let (task, workflow) = (found.welcome.task.clone(), found.welcome.workflow.clone());
+        let connection = Arc::new(Connection::new(found.path, found.private, who, found.welcome)?);
+        let (timeout, serial) = (options.timeout, SERIAL.fetch_add(1, Ordering::Relaxed));
+        Ok(Self { shared: Arc::new(Shared { connection, member, admin, rank, task, workflow, timeout, serial }) })
     }
 
     /// This session's member id.
     #[must_use]
     pub fn member(&self) -> MemberId {
-        todo!()
+        self.shared.member
     }
 
     /// The task that this session acts as.
     #[must_use]
     pub fn task(&self) -> &str {
-        todo!()
+        &self.shared.task
     }
 
     /// The rank in the task.
     #[must_use]
     pub fn rank(&self) -> u32 {
-        todo!()
+        self.shared.rank
     }
 
     /// The workflow that this session takes part in.
     #[must_use]
     pub fn workflow(&self) -> &str {
-        todo!()
+        &self.shared.workflow
+    }
+
+    /// Whether it may make workflows and see everything on this node.
+    #[must_use]
+    pub fn is_admin(&self) -> bool {
+        self.shared.admin
     }
 
     /// Everything that the asker may see: its workflow; all of the node for the daemon's own user.
+    ///
+    /// # Errors
+    /// `DISCONNECTED`, `TIMED_OUT`.
     pub fn list(&self) -> Result<Listing> {
-        todo!()
+        listing::list(&self.shared.connection, None, self.deadline())
     }
 
-    /// Makes a workflow that ends with this session, or by `end_workflow`. `quota` 0 = the node's.
-    pub fn make_workflow(&self, _name: &str, _quota: u64) -> Result<()> {
-        todo!()
+    /// Makes a workflow that ends with this session, or by `end_workflow`. `quota` in bytes; 0 = the node's.
+    ///
+    /// # Errors
+    /// `EXISTS`, `DENIED` for a task's endpoint, `INVALID` (name).
+    pub fn make_workflow(&self, name: &str, quota: u64) -> Result<()> {
+        check_name("workflow", name)?;
+        self.ask(Request::MakeWorkflow { quota, name: name.to_owned() }).map(drop)
     }
 
-    /// Hands a listening socket to the daemon: whoever reaches it acts as `task` of `workflow` with these grants.
-    pub fn make_endpoint(&self, _workflow: &str, _task: &str, _listener: OwnedFd, _grants: &[Grant]) -> Result<()> {
-        todo!()
+    /// Hands a listening SOCK_SEQPACKET socket to the daemon: whoever reaches it acts as `task` of `workflow` with
+    /// these grants.
+    ///
+    /// # Errors
+    /// `NOT_FOUND` (workflow), `INVALID` (names, patterns, a descriptor of another kind), `DENIED`.
+    pub fn make_endpoint(&self, workflow: &str, task: &str, listener: OwnedFd, grants: &[Grant]) -> Result<()> {
+        check_name("workflow", workflow)?;
+        check_name("task", task)?;
+        for grant in grants {
+            if !crossdock_layout::wire::is_pattern(&grant.pattern) {
+                let text = format!(
+                    "'{}' in the grants of task '{task}' is neither a name nor a beginning of names with a * behind it",
+                    grant.pattern
+                );
+                return Err(Error::new(Status::Invalid, text));
+            }
+        }
+        let mut parts = grants.chunks(GRANTS_PER_MESSAGE);
+        let first = parts.next().unwrap_or_default().to_vec();
+        let (workflow, task) = (workflow.to_owned(), task.to_owned());
+        let request = Request::MakeEndpoint { workflow, task, grants: first };
+        let answer = self.shared.connection.ask(request, Some(listener), None, self.deadline())?;
+        let Answer::Done { value: endpoint } = answer.0 else { return Err(unexpected()) };
+        for part in parts {
+            self.ask(Request::AddGrants { endpoint, grants: part.to_vec() })?;
+        }
+        Ok(())
     }
 
-    /// Ends a workflow that this session made: its segments, endpoints and members are gone afterwards.
-    pub fn end_workflow(&self, _name: &str) -> Result<()> {
-        todo!()
+    /// Ends a workflow: its segments, endpoints and members are gone afterwards.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, `DENIED` for a task's endpoint, `INVALID` for the default workflow.
+    pub fn end_workflow(&self, name: &str) -> Result<()> {
+        check_name("workflow", name)?;
+        self.ask(Request::EndWorkflow { name: name.to_owned() }).map(drop)
     }
 
-    /// What a workflow of this session has right now.
-    pub fn workflow_report(&self, _name: &str) -> Result<Listing> {
-        todo!()
+    /// What a workflow has right now.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`: none of this name that the asker may see.
+    pub fn workflow_report(&self, name: &str) -> Result<Listing> {
+        check_name("workflow", name)?;
+        listing::list(&self.shared.connection, Some(name), self.deadline())
     }
 
-    /// Leaves in order. Regions and ports that are still open go on to be usable, but nothing new can be asked for.
+    /// Leaves in order: ports are closed, the member is gone, the workflows that it made end.
+    ///
+    /// # Errors
+    /// `BUSY` while regions of this session are open: drop them first. The session then ends with the last of them.
     pub fn close(self) -> Result<()> {
-        todo!()
+        self.shared.connection.check_process()?;
+        crate::port::close_ports(self.serial());
+        match self.shared.connection.leases() {
+            0 => {
+                self.shared.connection.end();
+                Ok(())
+            }
+            open => {
+                let text = format!("{open} regions of task '{}' are still open; drop them, then close", self.task());
+                Err(Error::new(Status::Busy, text))
+            }
+        }
     }
 
     /// A number for this session that no other session of this process has (for process-local registries).
     pub(crate) fn serial(&self) -> u64 {
-        todo!()
+        self.shared.serial
     }
 
     /// Opens or makes a segment by name.
-    pub(crate) fn open_segment(&self, _request: &OpenRequest<'_>) -> Result<OpenedSegment> {
-        todo!()
+    pub(crate) fn open_segment(&self, request: &OpenRequest<'_>) -> Result<OpenedSegment> {
+        check_name(request.kind.word(), request.name)?;
+        let message = Request::Open {
+            kind: request.kind,
+            mode: request.mode,
+            access: request.access,
+            size: request.size,
+            reserve: request.reserve,
+            attribute: request.attribute,
+            wait_ms: request.timeout.map_or(0, |t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX)),
+            name: request.name.to_owned(),
+        };
+        let deadline = match request.timeout {
+            Some(wait) if wait > self.shared.timeout => Deadline::after(wait.saturating_add(LATE)),
+            _ => self.deadline(),
+        };
+        self.opened(self.shared.connection.ask(message, None, request.timeout, deadline)?)
     }
 
-    /// Opens a segment of this workflow by id; needs a grant on its name like opening it would.
-    pub(crate) fn attach_segment(&self, _id: SegmentId) -> Result<OpenedSegment> {
-        todo!()
+    /// Opens a segment by id, with as much as is granted on its name. Of another workflow only as admin.
+    pub(crate) fn attach_segment(&self, id: SegmentId) -> Result<OpenedSegment> {
+        let message = Request::Attach { segment: id, access: Rights::ALL };
+        self.opened(self.shared.connection.ask(message, None, None, self.deadline())?)
+    }
+
+    fn opened(&self, (answer, descriptor): Answered) -> Result<OpenedSegment> {
+        let (Answer::Segment { segment, size, reserved, attribute, kind, created, writable, name }, Some(descriptor)) =
+            (answer, descriptor)
+        else {
+            return Err(unexpected());
+        };
+        let lease = Lease::new(self.shared.connection.clone(), segment);
+        // The daemon is trusted to be the daemon; whoever offered this memory to it is not.
+        crossdock_os::memfd::check(&descriptor, size).map_err(|error| {
+            Error::new(Status::Corrupt, format!("{} '{name}' cannot be used: {error}", kind.word()))
+        })?;
+        Ok(OpenedSegment { id: segment, kind, name, descriptor, size, reserved, attribute, created, writable, lease })
     }
 
     /// Asks for the bytes up to `upto` of the segment to count as reserved; `NO_SPACE` if quota or node is full.
     /// The daemon has checked the quota when this returns; the caller then does `fallocate` on its descriptor.
-    pub(crate) fn reserve(&self, _id: SegmentId, _upto: u64) -> Result<()> {
-        todo!()
+    pub(crate) fn reserve(&self, id: SegmentId, upto: u64) -> Result<()> {
+        self.ask(Request::Reserve { segment: id, upto }).map(drop)
     }
 
     /// Takes a name away. The memory goes with its last mapping.
-    pub(crate) fn remove_segment(&self, _kind: SegmentKind, _name: &str) -> Result<()> {
-        todo!()
+    pub(crate) fn remove_segment(&self, kind: SegmentKind, name: &str) -> Result<()> {
+        check_name(kind.word(), name)?;
+        self.ask(Request::Remove { kind, name: name.to_owned() }).map(drop)
     }
 
     /// The liveness table, mapped read-only: who is alive at the price of a load, and the word that deaths wake.
     pub(crate) fn liveness(&self) -> &LivenessTable {
-        todo!()
+        self.shared.connection.liveness()
     }
 
-    /// Who that member is or was ("task simulate, rank 0, pid 17, last seen 3.2 s ago"), for error messages.
-    pub(crate) fn describe_member(&self, _member: MemberId) -> String {
-        todo!()
+    /// Who that member is or was ("task simulate, rank 0, process 17, last seen 3.2 s ago"), for error messages.
+    pub(crate) fn describe_member(&self, member: MemberId) -> String {
+        let deadline = self.deadline().at_most(LATE);
+        let asked = self.shared.connection.ask(Request::Describe { member }, None, None, deadline);
+        let Ok((Answer::Member(found), _)) = asked else { return member.to_string() };
+        let state = match found.state {
+            MemberState::Connected => "connected",
+            MemberState::Away => "alive",
+            MemberState::Left => "left",
+            MemberState::Dead => "dead",
+        };
+        let seen = found.silent_ms as f64 / 1000.0;
+        format!(
+            "task {}, rank {}, process {}, {state}, last heard of {seen:.1} s ago",
+            found.task, found.rank, found.pid
+        )
     }
+
+    fn ask(&self, request: Request) -> Result<Answered> {
+        self.shared.connection.ask(request, None, None, self.deadline())
+    }
+
+    fn deadline(&self) -> Deadline {
+        Deadline::after(self.shared.timeout)
+    }
+}
+
+fn check_name(what: &str, given: &str) -> Result<()> {
+    name::check(given).map_err(|bad| Error::new(Status::Invalid, format!("'{given}' is no name for a {what}: {bad}")))
+}
+
+fn unexpected() -> Error {
+    Error::new(Status::Incompatible, "the daemon answered something else than was asked for")
 }

@@ -37,6 +37,11 @@ impl OsError {
         self.errno == Errno::TOOMANYREFS
     }
 
+    /// Is what listens there a socket of another type than ours?
+    pub fn is_wrong_kind_of_socket(&self) -> bool {
+        matches!(self.errno, Errno::PROTOTYPE | Errno::NOTSOCK)
+    }
+
     /// The kernel's answer as the standard library has it.
     pub fn reason(&self) -> std::io::Error {
         self.errno.into()

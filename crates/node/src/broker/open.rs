@@ -148,6 +148,7 @@ impl Broker {
             let text = format!("{segment} is not there for this task: it was removed, or is another workflow's");
             return self.fail(asker, Status::NotFound, text);
         }
+        let access = if access == Rights::ALL { as_granted(rights, kind) } else { access };
         if let Err((status, text)) = may_open(rights, kind, access, &name) {
             return self.fail(asker, status, text);
         }
@@ -208,6 +209,16 @@ impl Broker {
         let member = self.lasting.members.get(&asker.member)?;
         Some((member.endpoint, member.workflow))
     }
+}
+
+/// Every way to open it that these rights allow; reading or producing is asked for, and refused, if there is none.
+fn as_granted(rights: Rights, kind: SegmentKind) -> Rights {
+    let (least, more) = match kind {
+        SegmentKind::Region => (Rights::READ, Rights::WRITE),
+        SegmentKind::Port if rights.contains(Rights::PRODUCE) => (Rights::PRODUCE, Rights::CONSUME),
+        SegmentKind::Port => return Rights::CONSUME,
+    };
+    if rights.contains(more) { least.with(more) } else { least }
 }
 
 fn can_write(rights: Rights, access: Rights, kind: SegmentKind) -> bool {

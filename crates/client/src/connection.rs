@@ -1,0 +1,375 @@
+//! Requests and answers over one connection, for all threads of a process.
+//!
+//! Whoever waits for an answer while nobody reads becomes the reader, hands out what arrives to those it is for, and
+//! passes the reading on when it has its own. There is no thread behind it. When the connection breaks (the broker was
+//! restarted), the reader connects again with the session's token and sends again whatever has no answer yet: the
+//! daemon remembers what it has done already, so that nothing happens twice.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crossdock_core::liveness::Liveness;
+use crossdock_layout::wire::{Answer, MAX_MESSAGE, Request};
+use crossdock_layout::{SegmentId, Status};
+use crossdock_os::socket::{self, Received};
+use crossdock_os::{Deadline, event, fork};
+
+use crate::discovery;
+use crate::handshake::{self, Failure, Welcome, Who};
+use crate::{Error, Result};
+
+/// How long a dead private daemon is waited for before it is started again.
+const RESTART_AFTER: Duration = Duration::from_millis(300);
+
+/// An answer, and the descriptor that came with it.
+pub(crate) type Answered = (Answer, Option<OwnedFd>);
+
+struct Pending {
+    request: Request,
+    descriptor: Option<Arc<OwnedFd>>,
+    /// When what it waits for is given up; what is left goes into the message each time it is sent.
+    wait: Option<Deadline>,
+    /// The connection that it was sent on; 0 = none yet.
+    sent_on: u64,
+    answer: Option<Answered>,
+}
+
+struct State {
+    socket: Option<Arc<OwnedFd>>,
+    /// Which connection of this session that is.
+    generation: u64,
+    next: u64,
+    pending: BTreeMap<u64, Pending>,
+    /// How often each segment is open.
+    leases: BTreeMap<SegmentId, u32>,
+    reading: bool,
+    /// Nothing can be asked any more, and why.
+    over: Option<Error>,
+    incarnation: u64,
+}
+
+/// The connection of a session.
+pub(crate) struct Connection {
+    path: PathBuf,
+    private: bool,
+    who: Who,
+    liveness: Liveness,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// The process that made it; a child of it must not use it.
+    process: u32,
+}
+
+impl Connection {
+    pub(crate) fn new(path: PathBuf, private: bool, mut who: Who, welcome: Welcome) -> Result<Self> {
+        let liveness = Liveness::map(&welcome.table).map_err(|e| Error::new(Status::System, e.to_string()))?;
+        let Some(liveness) = liveness else {
+            let text = format!("the daemon at {} sent no liveness table of this layout", path.display());
+            return Err(Error::new(Status::Incompatible, text));
+        };
+        // Coming back, it has to be the same member or none.
+        who.member = welcome.member;
+        let state = State {
+            socket: Some(Arc::new(welcome.socket)),
+            generation: 1,
+            next: 2,
+            pending: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            reading: false,
+            over: None,
+            incarnation: welcome.incarnation,
+        };
+        Ok(Self {
+            path,
+            private,
+            who,
+            liveness,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            process: fork::token(),
+        })
+    }
+
+    pub(crate) fn liveness(&self) -> &Liveness {
+        &self.liveness
+    }
+
+    /// Is this the process that connected?
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.process == fork::token() {
+            return Ok(());
+        }
+        let text = "this session belongs to the process that this one was forked from; connect anew in the child";
+        Err(Error::new(Status::Invalid, text))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks, and waits for the answer until the deadline. `wait` is how long the daemon itself may wait.
+    pub(crate) fn ask(
+        &self,
+        request: Request,
+        descriptor: Option<OwnedFd>,
+        wait: Option<Duration>,
+        deadline: Deadline,
+    ) -> Result<Answered> {
+        self.check_process()?;
+        let mut state = self.lock();
+        let number = state.next;
+        state.next += 1;
+        let pending = Pending {
+            request,
+            descriptor: descriptor.map(Arc::new),
+            wait: wait.map(Deadline::after),
+            sent_on: 0,
+            answer: None,
+        };
+        state.pending.insert(number, pending);
+        loop {
+            if let Some(error) = state.over.clone() {
+                state.pending.remove(&number);
+                return Err(error);
+            }
+            if state.pending.get(&number).is_some_and(|p| p.answer.is_some()) {
+                let answer = state.pending.remove(&number).and_then(|p| p.answer);
+                drop(state);
+                return answer.map_or_else(|| Err(self.silent()), failures);
+            }
+            if deadline.passed() {
+                let unsent = state.socket.is_none();
+                state.pending.remove(&number);
+                return Err(if unsent { self.unreachable() } else { self.silent() });
+            }
+            self.send_unsent(&mut state);
+            if state.reading {
+                let left = deadline.left().min(Duration::from_millis(100));
+                state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            state.reading = true;
+            drop(state);
+            // Whatever happens in there, the reading must be passed on.
+            let passed_on = PassOn(self);
+            self.read_some(deadline);
+            drop(passed_on);
+            state = self.lock();
+        }
+    }
+
+    /// Says something that has no answer, if the connection stands.
+    fn tell_locked(&self, state: &mut State, request: &Request) {
+        let Some(socket) = state.socket.clone() else { return };
+        let message = request.encode(0, state.settled());
+        if !matches!(socket::send(&*socket, &message, &[]), Ok(true)) {
+            // What was to be said follows from the leases, which are told again with the next connection.
+            state.socket = None;
+        }
+    }
+
+    /// Sends whatever was not sent on the present connection.
+    fn send_unsent(&self, state: &mut State) {
+        let Some(socket) = state.socket.clone() else { return };
+        let (generation, settled) = (state.generation, state.settled());
+        for (number, pending) in &mut state.pending {
+            if pending.sent_on == generation || pending.answer.is_some() {
+                continue;
+            }
+            if let (Some(until), Request::Open { wait_ms, .. }) = (pending.wait, &mut pending.request) {
+                *wait_ms = until.left_ms().unsigned_abs().into();
+            }
+            let message = pending.request.encode(*number, settled);
+            let descriptor: Option<BorrowedFd<'_>> = pending.descriptor.as_ref().map(|fd| fd.as_fd());
+            match socket::send(&*socket, &message, descriptor.as_slice()) {
+                Ok(true) => pending.sent_on = generation,
+                // The daemon is behind; it is tried again after the next answer, or in a moment.
+                Ok(false) => return,
+                Err(_) => {
+                    state.socket = None;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// As the reader: waits for one message (or the lack of one), and hands it out.
+    fn read_some(&self, deadline: Deadline) {
+        let (socket, generation) = {
+            let state = self.lock();
+            (state.socket.clone(), state.generation)
+        };
+        let Some(socket) = socket else { return self.connect_again(deadline) };
+        // Not longer than a moment: another thread's request may have found the socket full.
+        let slice = deadline.at_most(Duration::from_millis(100));
+        let mut buffer = [0; MAX_MESSAGE + 1];
+        let received = match socket::receive(&*socket, &mut buffer) {
+            Ok(None) => {
+                if !event::wait_readable(&*socket, slice).unwrap_or(true) {
+                    return;
+                }
+                socket::receive(&*socket, &mut buffer)
+            }
+            other => other,
+        };
+        let mut state = self.lock();
+        match received {
+            Ok(None) => {}
+            Ok(Some(Received::Message(length, mut fds))) => match Answer::decode(&buffer[..length], fds.len()) {
+                Ok((number, answer)) => self.hand_out(&mut state, number, answer, fds.pop()),
+                Err(_) if state.generation == generation => state.socket = None,
+                Err(_) => {}
+            },
+            // The end, or what no daemon sends: either way this connection is of no more use.
+            _ if state.generation == generation => state.socket = None,
+            _ => {}
+        }
+    }
+
+    fn hand_out(&self, state: &mut State, number: u64, answer: Answer, descriptor: Option<OwnedFd>) {
+        if let Answer::Segment { segment, .. } = answer {
+            *state.leases.entry(segment).or_insert(0) += 1;
+        }
+        match state.pending.get_mut(&number) {
+            Some(pending) if pending.answer.is_none() => pending.answer = Some((answer, descriptor)),
+            // Whoever asked has gone; a segment that came too late is given back.
+            _ => {
+                if let Answer::Segment { segment, .. } = answer {
+                    self.release_locked(state, segment);
+                }
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// One opening of a segment is closed.
+    pub(crate) fn release(&self, segment: SegmentId) {
+        if self.process != fork::token() {
+            return;
+        }
+        let mut state = self.lock();
+        self.release_locked(&mut state, segment);
+    }
+
+    fn release_locked(&self, state: &mut State, segment: SegmentId) {
+        if let Some(count) = state.leases.get_mut(&segment) {
+            *count -= 1;
+            if *count == 0 {
+                state.leases.remove(&segment);
+            }
+        }
+        self.tell_locked(state, &Request::Detach { segment, count: 1 });
+    }
+
+    /// How many segments this session has open.
+    pub(crate) fn leases(&self) -> usize {
+        self.lock().leases.len()
+    }
+
+    /// As the reader: the connection is down, and is to stand again by the deadline.
+    fn connect_again(&self, deadline: Deadline) {
+        let began = Deadline::after(RESTART_AFTER);
+        let mut pause = Duration::from_micros(100);
+        let mut started = false;
+        loop {
+            if self.lock().over.is_some() {
+                return;
+            }
+            match handshake::greet(&self.path, &self.who, deadline) {
+                Ok(welcome) => return self.resume(welcome),
+                Err(Failure::Final(error)) if error.status == Status::TimedOut => {}
+                Err(Failure::Final(error)) => {
+                    let text = format!("the connection was lost and is not to be had again: {}", error.message);
+                    let mut state = self.lock();
+                    state.over = Some(Error::new(error.status, text));
+                    return;
+                }
+                Err(Failure::Nobody(_)) if self.private && began.passed() && !started => {
+                    started = true;
+                    let _ = discovery::start(&self.path, deadline);
+                }
+                Err(_) => {}
+            }
+            if deadline.passed() {
+                return;
+            }
+            std::thread::sleep(pause.min(deadline.left()));
+            pause = (pause * 2).min(Duration::from_millis(10));
+        }
+    }
+
+    fn resume(&self, welcome: Welcome) {
+        let mut state = self.lock();
+        if welcome.incarnation != state.incarnation && !self.liveness.replace(&welcome.table).unwrap_or(false) {
+            state.over = Some(Error::new(Status::Incompatible, "the restarted daemon has another liveness table"));
+            return;
+        }
+        state.incarnation = welcome.incarnation;
+        state.socket = Some(Arc::new(welcome.socket));
+        state.generation += 1;
+        let leases: Vec<_> = state.leases.iter().map(|(segment, count)| (*segment, *count)).collect();
+        for (segment, count) in leases {
+            self.tell_locked(&mut state, &Request::Hold { segment, count });
+        }
+        self.tell_locked(&mut state, &Request::Hold { segment: SegmentId(0), count: 0 });
+        self.send_unsent(&mut state);
+    }
+
+    /// Ends it: nothing can be asked any more.
+    pub(crate) fn end(&self) {
+        if self.process != fork::token() {
+            return;
+        }
+        let mut state = self.lock();
+        self.tell_locked(&mut state, &Request::Bye);
+        state.over = Some(Error::new(Status::Closed, "this session was closed; connect anew"));
+        state.socket = None;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn unreachable(&self) -> Error {
+        let text = format!(
+            "the node daemon at {} cannot be reached; what is mapped goes on, new requests have to wait for it",
+            self.path.display()
+        );
+        Error::new(Status::Disconnected, text)
+    }
+
+    fn silent(&self) -> Error {
+        Error::new(Status::TimedOut, format!("the node daemon at {} did not answer in time", self.path.display()))
+    }
+}
+
+impl State {
+    /// All requests below this number have been answered or given up.
+    fn settled(&self) -> u64 {
+        self.pending.first_key_value().map_or(self.next, |(number, _)| *number)
+    }
+}
+
+/// Lets another thread read.
+struct PassOn<'a>(&'a Connection);
+
+impl Drop for PassOn<'_> {
+    fn drop(&mut self) {
+        self.0.lock().reading = false;
+        self.0.changed.notify_all();
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("path", &self.path).field("member", &self.who.member).finish_non_exhaustive()
+    }
+}
+
+fn failures((answer, descriptor): Answered) -> Result<Answered> {
+    match answer {
+        Answer::Failed { status, text } => Err(Error::new(status, text)),
+        answer => Ok((answer, descriptor)),
+    }
+}

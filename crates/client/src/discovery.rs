@@ -1,0 +1,167 @@
+//! Finding the node daemon, or starting a private one: a first program works with no set-up at all.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crossdock_layout::Status;
+use crossdock_os::{Deadline, child, file};
+
+use crate::handshake::{self, Failure, Welcome, Who};
+use crate::{ConnectOptions, Error, Result};
+
+/// The endpoint that a container sees.
+const IN_CONTAINER: &str = "/run/crossdock/endpoint.sock";
+
+/// A daemon that was found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub path: PathBuf,
+    /// Started for this user on demand, so it may be started again.
+    pub private: bool,
+    pub welcome: Welcome,
+}
+
+/// Looks in the places in their order; starts a private daemon if there is none and the options allow it.
+pub(crate) fn find(options: &ConnectOptions, who: &Who, deadline: Deadline) -> Result<Found> {
+    let named = options.socket.clone().or_else(|| variable("CROSSDOCK_SOCKET").map(PathBuf::from));
+    if let Some(path) = named {
+        let welcome = greet_until(&path, who, deadline, false)?;
+        return Ok(Found { path, private: false, welcome });
+    }
+    let path = PathBuf::from(IN_CONTAINER);
+    match handshake::greet(&path, who, deadline) {
+        Ok(welcome) => return Ok(Found { path, private: false, welcome }),
+        // A task whose endpoint is dead must not fall into another world unnoticed.
+        Err(failure) if variable("CROSSDOCK_TASK").is_some() => return Err(failure.into_error()),
+        // Nobody is there, or it is for another user only: go on to the user's own.
+        Err(Failure::Nobody(_)) => {}
+        Err(Failure::Final(error)) if error.status == Status::Denied => {}
+        Err(failure) => return Err(failure.into_error()),
+    }
+    let folder = user_folder();
+    let path = folder.join("endpoint.sock");
+    if !options.private_daemon && !path.exists() {
+        let text = format!(
+            "there is no node daemon: CROSSDOCK_SOCKET is not set, and {IN_CONTAINER} and {} are not there; \
+             start one with `crossdock serve`",
+            path.display()
+        );
+        return Err(Error::new(Status::NotFound, text));
+    }
+    file::private_folder(&folder).map_err(|error| {
+        Error::new(Status::Denied, format!("the folder for a private daemon cannot be used: {error}"))
+    })?;
+    let welcome = match handshake::greet(&path, who, deadline) {
+        Err(Failure::Nobody(_) | Failure::Ended(_)) if options.private_daemon => {
+            start(&path, deadline)?;
+            greet_until(&path, who, deadline, true)?
+        }
+        other => other.map_err(Failure::into_error)?,
+    };
+    handshake::check_server(&welcome.socket, &path)?;
+    Ok(Found { path, private: true, welcome })
+}
+
+/// Greets a daemon that may be starting, or ending, right now.
+pub(crate) fn greet_until(path: &Path, who: &Who, deadline: Deadline, starting: bool) -> Result<Welcome> {
+    let mut pause = Duration::from_micros(200);
+    loop {
+        match handshake::greet(path, who, deadline) {
+            Ok(welcome) => return Ok(welcome),
+            Err(Failure::Nobody(error)) if !starting || deadline.passed() => return Err(error),
+            Err(Failure::Nobody(_)) => {}
+            Err(Failure::Ended(error)) if deadline.passed() => return Err(error),
+            Err(Failure::Ended(_)) => {}
+            Err(Failure::Final(error)) => return Err(error),
+        }
+        std::thread::sleep(pause.min(deadline.left()));
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+/// Starts a private daemon that listens at `path`. Two programs may do so at once: the daemons' lock lets one live.
+pub(crate) fn start(path: &Path, deadline: Deadline) -> Result<()> {
+    let command = command();
+    let mut starter = Command::new(&command);
+    starter.args(["serve", "--private", "--detach", "--socket"]).arg(path);
+    starter.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
+    let failed = |why: String| {
+        let text = format!(
+            "no node daemon is running and none could be started with '{}': {why}; install the crossdock command, or \
+             set CROSSDOCK_COMMAND to it",
+            command.display()
+        );
+        Error::new(Status::NotFound, text)
+    };
+    let mut started = starter.spawn().map_err(|error| failed(error.to_string()))?;
+    // It ends as soon as the daemon serves (the daemon itself goes on in the background), or has not come up. In the
+    // second case another program's daemon may have been first, so connecting decides.
+    let mut pause = Duration::from_micros(200);
+    while started.try_wait().map_err(|error| failed(error.to_string()))?.is_none() {
+        if deadline.passed() {
+            let _ = started.kill();
+            let _ = started.wait();
+            return Err(failed("it did not come up in time".into()));
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// The folder of the user's own daemon.
+fn user_folder() -> PathBuf {
+    match variable("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir()) {
+        Some(folder) => folder.join("crossdock"),
+        None => PathBuf::from(format!("/tmp/crossdock-{}", child::user())),
+    }
+}
+
+/// The crossdock command: as told, else beside this library or program, else wherever the PATH has it.
+fn command() -> PathBuf {
+    if let Some(told) = variable("CROSSDOCK_COMMAND") {
+        return PathBuf::from(told);
+    }
+    let beside = [own_file(), std::env::current_exe().ok()];
+    let folders = beside.into_iter().flatten().filter_map(|file| file.parent().map(Path::to_owned));
+    for folder in folders {
+        for way in ["crossdock", "bin/crossdock", "../crossdock", "../bin/crossdock", "../../../../bin/crossdock"] {
+            let candidate = folder.join(way);
+            if is_program(&candidate) {
+                return candidate;
+            }
+        }
+    }
+    PathBuf::from("crossdock")
+}
+
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+/// The file that this code was loaded from: the library, or the program it is part of.
+fn own_file() -> Option<PathBuf> {
+    let here = own_file as fn() -> Option<PathBuf> as usize as u64;
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (from, to) = range.split_once('-')?;
+        let within = u64::from_str_radix(from, 16).ok()? <= here && here < u64::from_str_radix(to, 16).ok()?;
+        within.then(|| rest.find('/').map(|at| PathBuf::from(&rest[at..])))?
+    })
+}
+
+/// A variable that is set to something.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_file_of_this_code_is_found() {
+        assert_eq!(super::own_file(), std::env::current_exe().ok());
+    }
+}

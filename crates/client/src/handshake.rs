@@ -1,0 +1,156 @@
+//! One connection to the daemon, up to its welcome.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use crossdock_layout::wire::{Answer, FINGERPRINT, MAX_MESSAGE, PROTOCOL_VERSION, Request};
+use crossdock_layout::{LAYOUT_VERSION, MemberId, Status};
+use crossdock_os::socket::{self, Received};
+use crossdock_os::{Deadline, OsError, event};
+use std::io::ErrorKind;
+
+use crate::{Error, Result};
+
+/// Who says hello.
+#[derive(Clone, Debug)]
+pub(crate) struct Who {
+    pub token: [u8; 16],
+    pub member: MemberId,
+    pub rank: u32,
+    pub task: Option<String>,
+    pub workflow: Option<String>,
+}
+
+/// What the daemon said to it.
+#[derive(Debug)]
+pub(crate) struct Welcome {
+    pub socket: OwnedFd,
+    pub table: OwnedFd,
+    pub member: MemberId,
+    pub admin: bool,
+    pub incarnation: u64,
+    pub rank: u32,
+    pub task: String,
+    pub workflow: String,
+}
+
+/// Why there is no welcome.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Nobody listens there (now); trying again may help.
+    Nobody(Error),
+    /// The daemon ended the connection before it answered; it may be starting again.
+    Ended(Error),
+    /// Trying again would end the same.
+    Final(Error),
+}
+
+impl Failure {
+    pub fn into_error(self) -> Error {
+        match self {
+            Self::Nobody(error) | Self::Ended(error) | Self::Final(error) => error,
+        }
+    }
+}
+
+/// Connects to `path` and says hello.
+pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::Result<Welcome, Failure> {
+    let socket = connect(path, deadline)?;
+    let hello = Request::Hello {
+        protocol: PROTOCOL_VERSION,
+        layout: LAYOUT_VERSION,
+        fingerprint: FINGERPRINT,
+        token: who.token,
+        member: who.member,
+        rank: who.rank,
+        task: who.task.clone(),
+        workflow: who.workflow.clone(),
+    };
+    let at = path.display();
+    let ended = || Error::new(Status::Disconnected, format!("the node daemon at {at} hung up before it answered"));
+    match socket::send(&socket, &hello.encode(1, 0), &[]) {
+        Ok(_) => {}
+        // It may have said why before it hung up; reading tells.
+        Err(error) if error.reason().kind() == ErrorKind::BrokenPipe => {}
+        Err(error) => return Err(Failure::Final(Error::new(Status::System, format!("the daemon at {at}: {error}")))),
+    }
+    let mut buffer = [0; MAX_MESSAGE + 1];
+    let (length, fds) = loop {
+        match socket::receive(&socket, &mut buffer) {
+            Ok(Some(Received::Message(length, fds))) => break (length, fds),
+            Ok(Some(Received::Truncated)) => return Err(Failure::Final(no_daemon(path, "it sent too much"))),
+            Ok(Some(Received::End)) | Err(_) => return Err(Failure::Ended(ended())),
+            Ok(None) => {}
+        }
+        if !event::wait_readable(&socket, deadline).unwrap_or(false) {
+            let text = format!("what listens at {at} did not answer in time; is it a crossdock node daemon?");
+            return Err(Failure::Final(Error::new(Status::TimedOut, text)));
+        }
+    };
+    match Answer::decode(&buffer[..length], fds.len()) {
+        Ok((1, Answer::Welcome { member, admin, incarnation, rank, task, workflow, .. })) => {
+            let Some(table) = fds.into_iter().next() else { return Err(Failure::Final(no_daemon(path, "no table"))) };
+            Ok(Welcome { socket, table, member, admin, incarnation, rank, task, workflow })
+        }
+        Ok((1, Answer::Failed { status, text })) => {
+            Err(Failure::Final(Error::new(status, format!("the node daemon at {at}: {text}"))))
+        }
+        Ok(_) => Err(Failure::Final(no_daemon(path, "it answered something else"))),
+        Err(malformed) => Err(Failure::Final(no_daemon(path, &malformed.to_string()))),
+    }
+}
+
+fn no_daemon(path: &Path, why: &str) -> Error {
+    let text = format!("what listens at {} is no crossdock node daemon of this version ({why})", path.display());
+    Error::new(Status::Incompatible, text)
+}
+
+fn connect(path: &Path, deadline: Deadline) -> std::result::Result<OwnedFd, Failure> {
+    let mut pause = Duration::from_micros(50);
+    loop {
+        match socket::connect(path) {
+            Ok(socket) => return Ok(socket),
+            // Its queue is full: many come at once.
+            Err(error) if error.reason().kind() == ErrorKind::WouldBlock && !deadline.passed() => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(5));
+            }
+            Err(error) => return Err(refusal(path, &error)),
+        }
+    }
+}
+
+fn refusal(path: &Path, error: &OsError) -> Failure {
+    let at = path.display();
+    match error.reason().kind() {
+        ErrorKind::NotFound => {
+            let text = format!("there is no node daemon at {at}; start one with `crossdock serve`");
+            Failure::Nobody(Error::new(Status::NotFound, text))
+        }
+        ErrorKind::ConnectionRefused => {
+            let text = format!("nobody listens at {at} any more; its daemon or workflow has ended");
+            Failure::Nobody(Error::new(Status::Disconnected, text))
+        }
+        ErrorKind::WouldBlock => {
+            let text = format!("the node daemon at {at} took no connection in time; it has too many, or is stopped");
+            Failure::Final(Error::new(Status::TimedOut, text))
+        }
+        ErrorKind::PermissionDenied => {
+            let text = format!("this user may not use {at}; its folder belongs to another");
+            Failure::Final(Error::new(Status::Denied, text))
+        }
+        _ if error.is_wrong_kind_of_socket() => Failure::Final(no_daemon(path, "it is a socket of another kind")),
+        _ => Failure::Final(Error::new(Status::System, format!("the node daemon at {at}: {error}"))),
+    }
+}
+
+/// A welcome must be from the user's own daemon, or root's, where the path alone does not vouch for it.
+pub(crate) fn check_server(socket: impl AsFd, path: &Path) -> Result<()> {
+    let peer = socket::peer(socket).map_err(|e| Error::new(Status::System, e.to_string()))?;
+    if peer.uid != 0 && peer.uid != crossdock_os::child::user() {
+        let text = format!("the daemon at {} is user {}'s; name another socket", path.display(), peer.uid);
+        return Err(Error::new(Status::Denied, text));
+    }
+    Ok(())
+}

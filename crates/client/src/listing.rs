@@ -1,0 +1,150 @@
+//! What the daemon has, asked for page by page.
+
+use crossdock_layout::wire::{Answer, ListOf, MemberEntry, MemberState, Page, Request, SegmentKind};
+use crossdock_layout::{MemberId, SegmentId, Status};
+use crossdock_os::Deadline;
+
+use crate::connection::Connection;
+use crate::{Error, Result};
+
+/// One segment as the daemon knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Never used again for another.
+    pub id: SegmentId,
+    /// Region or port.
+    pub kind: SegmentKind,
+    /// The workflow that it belongs to.
+    pub workflow: String,
+    /// Its name there.
+    pub name: String,
+    /// Size (capacity) in bytes.
+    pub size: u64,
+    /// Bytes that count against the quota.
+    pub reserved: u64,
+    /// The member that made it.
+    pub creator: MemberId,
+    /// How many members have it open.
+    pub members: u32,
+    /// Its name is taken away already; its memory is still in use.
+    pub removed: bool,
+    /// What its maker gave: a port's options.
+    pub attribute: u64,
+}
+
+/// One member as the daemon knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberInfo {
+    /// Never used again for another.
+    pub id: MemberId,
+    /// The workflow that it takes part in.
+    pub workflow: String,
+    /// The task that it acts as.
+    pub task: String,
+    /// Its rank in the task.
+    pub rank: u32,
+    /// Its process, as the node sees it.
+    pub pid: u32,
+    /// Its user, as the node sees it.
+    pub uid: u32,
+    /// Whether its connection stands right now (it may be away for a moment while a daemon restarts).
+    pub connected: bool,
+}
+
+/// One workflow as the daemon knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkflowInfo {
+    /// Its name.
+    pub name: String,
+    /// Most bytes that its segments may reserve together; 0 = no limit but the node's.
+    pub quota: u64,
+    /// Bytes that they have reserved.
+    pub reserved: u64,
+}
+
+/// What the daemon has, as far as the asker may see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Workflows, by name.
+    pub workflows: Vec<WorkflowInfo>,
+    /// Members, by id.
+    pub members: Vec<MemberInfo>,
+    /// Segments, by id.
+    pub segments: Vec<SegmentInfo>,
+}
+
+impl From<MemberEntry> for MemberInfo {
+    fn from(entry: MemberEntry) -> Self {
+        Self {
+            id: entry.member,
+            workflow: entry.workflow,
+            task: entry.task,
+            rank: entry.rank,
+            pid: entry.pid,
+            uid: entry.uid,
+            connected: entry.state == MemberState::Connected,
+        }
+    }
+}
+
+/// Everything, or everything of one workflow.
+pub(crate) fn list(connection: &Connection, workflow: Option<&str>, deadline: Deadline) -> Result<Listing> {
+    let ask = |of, after| {
+        let request = Request::List { of, after, workflow: workflow.map(str::to_owned) };
+        connection.ask(request, None, None, deadline).map(|(answer, _)| answer)
+    };
+    let unexpected = || Error::new(Status::Incompatible, "the daemon listed something else than was asked for");
+    let mut listing = Listing::default();
+    pages(|after| match ask(ListOf::Workflows, after)? {
+        Answer::Workflows(Page { entries, more }) => {
+            let last = entries.last().map(|e| e.number);
+            listing.workflows.extend(entries.into_iter().map(|e| WorkflowInfo {
+                name: e.name,
+                quota: e.quota,
+                reserved: e.reserved,
+            }));
+            Ok(last.filter(|_| more))
+        }
+        _ => Err(unexpected()),
+    })?;
+    pages(|after| match ask(ListOf::Members, after)? {
+        Answer::Members(Page { entries, more }) => {
+            let last = entries.last().map(|e| e.member.0);
+            listing.members.extend(entries.into_iter().map(MemberInfo::from));
+            Ok(last.filter(|_| more))
+        }
+        _ => Err(unexpected()),
+    })?;
+    pages(|after| match ask(ListOf::Segments, after)? {
+        Answer::Segments(Page { entries, more }) => {
+            let last = entries.last().map(|e| e.segment.0);
+            listing.segments.extend(entries.into_iter().map(|e| SegmentInfo {
+                id: e.segment,
+                kind: e.kind,
+                workflow: e.workflow,
+                name: e.name,
+                size: e.size,
+                reserved: e.reserved,
+                creator: e.creator,
+                members: e.members,
+                removed: e.removed,
+                attribute: e.attribute,
+            }));
+            Ok(last.filter(|_| more))
+        }
+        _ => Err(unexpected()),
+    })?;
+    Ok(listing)
+}
+
+/// Asks for page after page; each says where the next one begins.
+fn pages(mut page: impl FnMut(u64) -> Result<Option<u64>>) -> Result<()> {
+    let mut after = 0;
+    while let Some(next) = page(after)? {
+        if next <= after {
+            return Err(Error::new(Status::Incompatible, "the daemon's listing goes in circles"));
+        }
+        after = next;
+    }
+    Ok(())
+}

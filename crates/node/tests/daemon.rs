@@ -1,0 +1,99 @@
+//! The daemon as processes: start, use, restart, end.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use crossdock_client::{End, PortOptions, SegmentKind, Status};
+use crossdock_layout::wire::{Answer, OpenMode, Request};
+use support::{Daemon, Raw, open, spawn, until};
+
+#[test]
+fn a_session_makes_a_port_and_sees_it_listed() {
+    let daemon = Daemon::start();
+    let session = daemon.session();
+    let port = session.port("positions", End::Producer, &PortOptions::default(), None).unwrap();
+    let listing = session.list().unwrap();
+    assert_eq!(listing.segments.len(), 1);
+    assert_eq!((listing.segments[0].name.as_str(), listing.segments[0].kind), ("positions", SegmentKind::Port));
+    assert_eq!(listing.members.len(), 1);
+    drop(port);
+    session.close().unwrap();
+    daemon.stop();
+}
+
+#[test]
+fn what_was_made_is_there_after_the_broker_was_killed_and_the_session_goes_on() {
+    let daemon = Daemon::start();
+    let session = daemon.session();
+    let member = session.member();
+    session.port("kept", End::Producer, &PortOptions::default(), None).unwrap();
+    daemon.kill_broker();
+    let began = Instant::now();
+    let listing = session.list().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(listing.segments[0].name, "kept");
+    assert_eq!(listing.members.iter().map(|m| m.id).collect::<Vec<_>>(), [member]);
+    session.port("kept", End::Consumer, &PortOptions::default(), None).unwrap();
+    daemon.stop();
+}
+
+#[test]
+fn an_open_waits_for_its_segment_and_gives_up_at_its_deadline() {
+    let daemon = Daemon::start();
+    let (mut waiter, _) = Raw::join(&daemon.socket());
+    let (mut maker, _) = Raw::join(&daemon.socket());
+    let began = Instant::now();
+    let answer = waiter.ask(&open("late", OpenMode::OpenOnly, 0, 100)).unwrap().0;
+    assert!(matches!(answer, Answer::Failed { status: Status::TimedOut, .. }), "{answer:?}");
+    let waited = began.elapsed();
+    assert!((Duration::from_millis(100)..Duration::from_millis(400)).contains(&waited), "{waited:?}");
+    assert!(waiter.send(&open("late", OpenMode::OpenOnly, 0, 5000).encode(77, 77), &[]));
+    let made = maker.ask(&open("late", OpenMode::CreateOnly, 8192, 0)).unwrap().0;
+    let (number, answer, fds) = waiter.receive().unwrap();
+    assert_eq!((number, fds.len()), (77, 1));
+    let (Answer::Segment { segment: one, .. }, Answer::Segment { segment: other, .. }) = (made, answer) else {
+        panic!()
+    };
+    assert_eq!(one, other);
+    daemon.stop();
+}
+
+#[test]
+fn a_second_daemon_on_the_same_socket_ends_with_an_error_and_harms_nobody() {
+    let daemon = Daemon::start();
+    let session = daemon.session();
+    let status = spawn(&daemon.socket(), &[]).wait().unwrap();
+    assert!(!status.success());
+    session.list().unwrap();
+    daemon.session();
+    drop(session);
+    daemon.stop();
+}
+
+#[test]
+fn a_private_daemon_ends_when_nobody_is_there_and_leaves_nothing() {
+    let mut daemon = Daemon::start_with(&["--private", "--idle-ms", "200"]);
+    let session = daemon.session();
+    std::thread::sleep(Duration::from_millis(400));
+    session.list().unwrap();
+    drop(session);
+    until("the daemon ends", || daemon.keeper.try_wait().unwrap().is_some());
+    assert_eq!(std::fs::read_dir(daemon.folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn members_die_in_the_table_within_100_ms_of_their_process() {
+    let daemon = Daemon::start();
+    let (mut raw, _) = Raw::join(&daemon.socket());
+    // `cat` keeps the connection open as its own input and does not read it; it is a member that we can kill.
+    let (victim, member) = Raw::join(&daemon.socket());
+    drop(victim);
+    let began = Instant::now();
+    until(
+        "the member is gone",
+        || matches!(raw.ask(&Request::Describe { member }), Some((Answer::Member(m), _)) if m.state as u32 > 2),
+    );
+    assert!(began.elapsed() < Duration::from_millis(100), "{:?}", began.elapsed());
+    daemon.stop();
+}

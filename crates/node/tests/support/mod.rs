@@ -1,0 +1,234 @@
+//! A daemon in a folder of its own, and a client that speaks bytes.
+#![allow(dead_code)]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crossdock_client::{ConnectOptions, Session};
+use crossdock_layout::wire::{Answer, FINGERPRINT, MAX_MESSAGE, OpenMode, PROTOCOL_VERSION, Request, SegmentKind};
+use crossdock_layout::{LAYOUT_VERSION, MemberId, Rights};
+use crossdock_os::socket::{self, Received};
+use crossdock_os::{Deadline, event};
+
+/// A running daemon; its end is checked to leave nothing.
+pub struct Daemon {
+    pub folder: tempfile::TempDir,
+    pub keeper: Child,
+}
+
+impl Daemon {
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    pub fn start_with(arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let keeper = spawn(&folder.path().join("endpoint.sock"), arguments);
+        let daemon = Self { folder, keeper };
+        daemon.wait_until_up();
+        daemon
+    }
+
+    pub fn wait_until_up(&self) {
+        until("the daemon listens", || socket::connect(&self.socket()).is_ok());
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("endpoint.sock")
+    }
+
+    pub fn options(&self) -> ConnectOptions {
+        ConnectOptions { socket: Some(self.socket()), ..ConnectOptions::default() }
+    }
+
+    pub fn session(&self) -> Session {
+        Session::connect(&self.options()).unwrap()
+    }
+
+    /// The broker's process number.
+    pub fn broker(&self) -> u32 {
+        let mut found = 0;
+        until("there is a broker", || {
+            found = children(self.keeper.id()).first().copied().unwrap_or(0);
+            found != 0
+        });
+        found
+    }
+
+    pub fn kill_broker(&self) {
+        kill(self.broker(), "KILL");
+    }
+
+    /// Asks the daemon to end and checks that nothing is left of it.
+    pub fn stop(mut self) {
+        let broker = self.broker();
+        kill(self.keeper.id(), "TERM");
+        let mut status = None;
+        until("the keeper ends", || {
+            status = self.keeper.try_wait().unwrap();
+            status.is_some()
+        });
+        assert!(status.unwrap().success());
+        assert!(!Path::new(&format!("/proc/{broker}")).exists(), "the broker is gone");
+        let left: Vec<_> = std::fs::read_dir(self.folder.path()).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.keeper.kill();
+        let _ = self.keeper.wait();
+    }
+}
+
+pub fn spawn(socket: &Path, arguments: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_crossdock-node"));
+    command.arg("--socket").arg(socket).args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+pub fn children(pid: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|p| p.parse().ok()).collect()
+}
+
+pub fn kill(pid: u32, signal: &str) {
+    Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status().unwrap();
+}
+
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(10), "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A client that may say anything.
+pub struct Raw {
+    pub socket: OwnedFd,
+    next: u64,
+}
+
+impl Raw {
+    pub fn connect(path: &Path) -> Self {
+        let deadline = Deadline::after(Duration::from_secs(5));
+        loop {
+            match socket::connect(path) {
+                Ok(socket) => return Self { socket, next: 1 },
+                Err(error) => assert!(!deadline.passed(), "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub fn hello_message(token: u8) -> Request {
+        Request::Hello {
+            protocol: PROTOCOL_VERSION,
+            layout: LAYOUT_VERSION,
+            fingerprint: FINGERPRINT,
+            token: [token; 16],
+            member: MemberId::NOBODY,
+            rank: 0,
+            task: None,
+            workflow: None,
+        }
+    }
+
+    /// Says hello and takes the welcome.
+    pub fn join(path: &Path) -> (Self, MemberId) {
+        let mut raw = Self::connect(path);
+        let Request::Hello { protocol, layout, fingerprint, member, rank, task, workflow, .. } = Self::hello_message(0)
+        else {
+            unreachable!()
+        };
+        let token = crossdock_os::child::random().unwrap();
+        let hello = Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow };
+        match raw.ask(&hello) {
+            Some((Answer::Welcome { member, .. }, _)) => (raw, member),
+            other => panic!("no welcome but {other:?}"),
+        }
+    }
+
+    pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
+        let deadline = Deadline::after(Duration::from_secs(5));
+        loop {
+            match socket::send(&self.socket, bytes, fds) {
+                Ok(true) => return true,
+                Ok(false) => {
+                    drop(event::wait_writable(self.socket.as_fd(), deadline.at_most(Duration::from_millis(50))))
+                }
+                Err(_) => return false,
+            }
+            if deadline.passed() {
+                return false;
+            }
+        }
+    }
+
+    /// The next answer; `None` at the end of the connection, or after five seconds of silence.
+    pub fn receive(&self) -> Option<(u64, Answer, Vec<OwnedFd>)> {
+        let deadline = Deadline::after(Duration::from_secs(5));
+        let mut buffer = [0; MAX_MESSAGE + 1];
+        loop {
+            match socket::receive(&self.socket, &mut buffer).ok()? {
+                Some(Received::Message(length, fds)) => {
+                    let (number, answer) =
+                        Answer::decode(&buffer[..length], fds.len()).expect("the daemon's own words");
+                    return Some((number, answer, fds));
+                }
+                Some(_) => return None,
+                None if event::wait_readable(&self.socket, deadline).ok()? => {}
+                None => return None,
+            }
+        }
+    }
+
+    pub fn ask(&mut self, request: &Request) -> Option<(Answer, Vec<OwnedFd>)> {
+        self.ask_with(request, &[])
+    }
+
+    pub fn ask_with(&mut self, request: &Request, fds: &[BorrowedFd<'_>]) -> Option<(Answer, Vec<OwnedFd>)> {
+        let number = self.next;
+        self.next += 1;
+        if !self.send(&request.encode(number, number), fds) {
+            return None;
+        }
+        loop {
+            let (answered, answer, fds) = self.receive()?;
+            if answered == number {
+                return Some((answer, fds));
+            }
+        }
+    }
+
+    /// Has the daemon hung up (within five seconds)?
+    pub fn was_dropped(&self) -> bool {
+        let deadline = Deadline::after(Duration::from_secs(5));
+        let mut buffer = [0; MAX_MESSAGE + 1];
+        while !deadline.passed() {
+            match socket::receive(&self.socket, &mut buffer) {
+                Ok(None) => drop(event::wait_readable(&self.socket, deadline)),
+                Ok(Some(Received::End)) | Err(_) => return true,
+                Ok(Some(_)) => {}
+            }
+        }
+        false
+    }
+}
+
+pub fn open(name: &str, mode: OpenMode, size: u64, wait_ms: u64) -> Request {
+    Request::Open {
+        kind: SegmentKind::Region,
+        mode,
+        access: Rights::WRITE,
+        size,
+        reserve: 0,
+        attribute: 0,
+        wait_ms,
+        name: name.to_owned(),
+    }
+}
