@@ -1,0 +1,368 @@
+// Ports whose messages travel by MPI (Dhmem, section III-D3, Listing 8). The data stays where it is, in the region; only
+// the 64 bytes of a message, handle included, are sent, and credits come back the same way.
+//
+//     dhmem::Port port = dhmem.port("n_port", dhmem::producer, dhmem::mpi);
+//
+// The two ends are ranks of one communicator (MPI_COMM_WORLD, or `mpi(comm)`) that have the region open. They find each
+// other through an object `mpi-port/NAME` of the region. MPI must be initialised, with MPI_THREAD_MULTIPLE if several
+// threads of the program call it. Tags 24000 to 28095 of the communicator are used.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <crossdock/crossdock.hpp>
+#include <crossdock_mpi.h>
+
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace crossdock {
+namespace detail::by_mpi {
+
+using clock = std::chrono::steady_clock;
+
+inline bool is_running() noexcept {
+  int initialised = 0, finalised = 0;
+  MPI_Initialized(&initialised);
+  MPI_Finalized(&finalised);
+  return initialised && !finalised;
+}
+
+/// For communicators whose error handler returns; others end the program, as MPI does.
+inline void check(int code, const std::string& port) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw error(status::system, "port '" + port + "' over MPI: " + std::string(text, static_cast<std::size_t>(length)));
+}
+
+/// Repeats `done` until it says true or the deadline has passed. MPI has no wait with a deadline: yield at first, for
+/// short waits, then sleep shortly, so that a rank that waits long leaves the processor to others.
+template <class Done>
+bool wait_for(timeout wait, Done done) {
+  const auto begin = clock::now();
+  const auto limit = std::chrono::milliseconds(wait.milliseconds() == CROSSDOCK_WAIT ? 60'000 : wait.milliseconds());
+  while (!done()) {
+    const auto waited = clock::now() - begin;
+    if (waited >= limit) return false;
+    if (waited < std::chrono::milliseconds(1)) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+  return true;
+}
+
+/// Where the ends of a port find each other: one word of the region, changed by compare-and-swap alone.
+///   bits 0-23 consumer's rank + 1 · 24-47 producer's rank + 1 · 48-51 log2(capacity) + 1 · 52-63 tag pair + 1
+class meeting_place {
+ public:
+  meeting_place(const region& in, const std::string& name)
+      : home_(in), word_(home_.simple<std::uint64_t>("mpi-port/" + name)), tags_(home_.simple<std::uint64_t>("mpi-ports")) {}
+
+  /// Takes an end; gives the tag of the messages, credits have the next one.
+  int enter(port_end end, int rank, const port_options& options, const std::string& name) {
+    const std::uint64_t capacity = static_cast<std::uint64_t>(std::countr_zero(options.capacity)) + 1;
+    std::atomic_ref<std::uint64_t> word(word_);
+    std::uint64_t now = word.load(std::memory_order_acquire);
+    for (;;) {
+      std::uint64_t next = now;
+      if (next >> 52 == 0) next = (std::atomic_ref(tags_).fetch_add(1) % 2048 + 1) << 52 | capacity << 48 | (now & both);
+      if ((next >> 48 & 15) != capacity) {
+        throw error(status::invalid, "port '" + name + "' over MPI has a capacity of " + std::to_string(1U << ((next >> 48 & 15) - 1)) + ", not " +
+                                         std::to_string(options.capacity) + ": both ends must say the same");
+      }
+      const int taken = rank_in(next, end);
+      if (taken >= 0 && taken != rank) {
+        throw error(status::busy, "port '" + name + "' over MPI: this end is held by rank " + std::to_string(taken) + "; it must close it first");
+      }
+      next = (next & ~mask(end)) | static_cast<std::uint64_t>(rank + 1) << shift(end);
+      if (word.compare_exchange_weak(now, next, std::memory_order_acq_rel)) return 24000 + 2 * static_cast<int>((next >> 52) - 1);
+    }
+  }
+  /// Leaves; who leaves last takes the tags along, so that a later port never sees what this one left behind.
+  void leave(port_end end) {
+    std::atomic_ref<std::uint64_t> word(word_);
+    std::uint64_t now = word.load(std::memory_order_acquire), next = 0;
+    do {
+      next = now & ~mask(end);
+      if ((next & both) == 0) next = 0;
+    } while (!word.compare_exchange_weak(now, next, std::memory_order_acq_rel));
+  }
+  /// The rank at an end; -1 when nobody is there.
+  int rank_at(port_end end) const { return rank_in(std::atomic_ref(word_).load(std::memory_order_acquire), end); }
+
+ private:
+  static constexpr std::uint64_t both = (std::uint64_t{1} << 48) - 1;
+  static constexpr int shift(port_end end) noexcept { return end == producer ? 24 : 0; }
+  static constexpr std::uint64_t mask(port_end end) noexcept { return std::uint64_t{0xffffff} << shift(end); }
+  static constexpr int rank_in(std::uint64_t word, port_end end) noexcept { return static_cast<int>((word & mask(end)) >> shift(end)) - 1; }
+
+  region home_;
+  std::uint64_t& word_;
+  std::uint64_t& tags_;
+};
+
+/// What is sent, and that the sending is not over yet.
+struct letter {
+  crossdock_message message{};
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+
+class mpi_transport final : public transport {
+ public:
+  mpi_transport(const region& in, const std::string& name, port_end end, const port_options& options, MPI_Comm comm)
+      : name_(name), end_(end), comm_(comm), place_(in, name), slots_(options.capacity) {
+    by_mpi::check(MPI_Comm_rank(comm_, &rank_), name_);
+    tag_ = place_.enter(end, rank_, options, name_);
+  }
+  ~mpi_transport() override {
+    try {
+      close();
+    } catch (const error&) {  // what can be said to nobody
+    }
+  }
+
+  status send(const crossdock_message& message, std::uint64_t bytes, timeout wait) override {
+    std::unique_lock lock(mutex_);
+    demand(producer, "send");
+    slot* to = nullptr;
+    if (const status s = wait_place(wait, to); s != status::ok) return s;
+    to->out.message = message;
+    to->out.message.position = statistics_.messages;
+    to->out.message.reserved = 0;
+    to->state = slot::under_way;
+    post(to->out, tag_);
+    statistics_.messages += 1;
+    statistics_.bytes_handed_over += bytes + message.inline_length;
+    return status::ok;
+  }
+  status reclaim(timeout wait, handle& was_there) override {
+    std::unique_lock lock(mutex_);
+    demand(producer, "reclaim");
+    slot* place = nullptr;
+    was_there = {};
+    if (const status s = wait_place(wait, place); s != status::ok) return s;
+    if (slot* oldest = oldest_returned()) {
+      was_there = oldest->out.message.handle;
+      oldest->state = slot::empty;
+    }
+    return status::ok;
+  }
+  status receive(timeout wait, crossdock_message& message) override {
+    std::unique_lock lock(mutex_);
+    demand(consumer, "receive");
+    const auto begin = clock::now();
+    bool got = false;
+    wait_for(wait, [&] { return over_ || (got = arrived(producer, tag_, message)); });
+    statistics_.consumer_wait_ns += since(begin);
+    if (got && message.reserved == farewell) {
+      over_ = true;
+      got = false;
+    }
+    if (over_) throw error(status::closed, "port '" + name_ + "' over MPI: the producer left, and everything it sent was taken");
+    if (!got) return late(wait, producer, "the message");
+    unreleased_.push_back(message.position);
+    statistics_.messages += 1;
+    return status::ok;
+  }
+  void release(const crossdock_message& message) override {
+    std::unique_lock lock(mutex_);
+    demand(consumer, "release");
+    if (std::erase(unreleased_, message.position) == 0) {
+      throw error(status::invalid, "port '" + name_ + "' over MPI: message " + std::to_string(message.position) + " was not received here, or is released already");
+    }
+    statistics_.received += 1;
+    crossdock_message credit = message;
+    credit.reserved = 0;
+    mail(credit, tag_ + 1);
+  }
+  void wait_peer(timeout wait) override {
+    const port_end other = end_ == producer ? consumer : producer;
+    if (!wait_for(wait, [&] { return place_.rank_at(other) >= 0; })) (void)late(timeout(std::chrono::milliseconds(1)), other, "the other end");
+  }
+  void close() override {
+    std::unique_lock lock(mutex_);
+    if (closed_) return;
+    closed_ = true;
+    if (!is_running()) return;  // MPI_Finalize came first: there is nobody to tell any more
+    crossdock_message bye{};
+    bye.reserved = farewell;
+    if (place_.rank_at(end_ == producer ? consumer : producer) >= 0 && !over_) mail(bye, end_ == producer ? tag_ : tag_ + 1);
+    finish();
+    place_.leave(end_);
+  }
+  /// As far as this end knows.
+  crossdock_port_statistics statistics() override {
+    std::unique_lock lock(mutex_);
+    return statistics_;
+  }
+  void note_copied(std::uint64_t bytes) override {
+    std::unique_lock lock(mutex_);
+    statistics_.bytes_copied += bytes;
+  }
+
+ private:
+  /// A place for a message that is under way: from send until its credit is back.
+  struct slot {
+    enum { empty, under_way, returned } state = empty;
+    std::uint64_t order = 0;  ///< of the credits
+    letter out;
+  };
+  static constexpr std::uint32_t farewell = 1;
+
+  void demand(port_end end, const char* call) const {
+    if (end != end_) throw error(status::invalid, "port '" + name_ + "' over MPI: " + call + " is for the " + (end == producer ? "producer" : "consumer") + "'s end");
+    if (closed_) throw error(status::closed, "port '" + name_ + "' over MPI was closed by this program");
+  }
+  static std::uint64_t since(clock::time_point begin) {
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count());
+  }
+  status late(timeout wait, port_end other, const char* what) const {
+    if (wait.milliseconds() == 0) return status::not_yet;
+    const int rank = place_.rank_at(other);
+    const std::string who = other == producer ? "producer" : "consumer";
+    throw error(status::timed_out, "port '" + name_ + "' over MPI: " + what + " did not come in time; " +
+                                       (rank < 0 ? "no " + who + " has opened it" : "the " + who + " is rank " + std::to_string(rank)) + ". Wait longer, or see what it does");
+  }
+
+  void post(letter& out, int tag) {
+    const port_end other = end_ == producer ? consumer : producer;
+    by_mpi::check(MPI_Isend(&out.message, sizeof out.message, MPI_BYTE, place_.rank_at(other), tag, comm_, &out.request), name_);
+  }
+  /// Sends something that needs no place of the port: credits, farewells.
+  void mail(const crossdock_message& message, int tag) {
+    for (auto& out : mail_) {
+      int done = 0;
+      by_mpi::check(MPI_Test(&out.request, &done, MPI_STATUS_IGNORE), name_);
+      if (done) {
+        out.message = message;
+        return post(out, tag);
+      }
+    }
+    mail_.emplace_back().message = message;
+    post(mail_.back(), tag);
+  }
+  bool arrived(port_end from, int tag, crossdock_message& message) {
+    const int rank = place_.rank_at(from);
+    int there = 0;
+    // A producer that has left is not at its end any more; what it sent is still on its way from somewhere.
+    const int source = rank < 0 ? MPI_ANY_SOURCE : rank;
+    MPI_Status what;
+    by_mpi::check(MPI_Iprobe(source, tag, comm_, &there, &what), name_);
+    if (there) by_mpi::check(MPI_Recv(&message, sizeof message, MPI_BYTE, what.MPI_SOURCE, tag, comm_, MPI_STATUS_IGNORE), name_);
+    return there != 0;
+  }
+  void collect_credits() {
+    crossdock_message credit{};
+    while (!over_ && arrived(consumer, tag_ + 1, credit)) {
+      if (credit.reserved == farewell) {
+        over_ = true;
+        return;
+      }
+      for (auto& s : slots_) {
+        if (s.state == slot::under_way && s.out.message.position == credit.position) {
+          // Its message has been received, so this ends at once.
+          by_mpi::check(MPI_Wait(&s.out.request, MPI_STATUS_IGNORE), name_);
+          s.state = s.out.message.handle.segment == 0 ? slot::empty : slot::returned;
+          s.order = statistics_.received++;
+        }
+      }
+    }
+  }
+  slot* oldest_returned() {
+    slot* oldest = nullptr;
+    for (auto& s : slots_) {
+      if (s.state == slot::returned && (!oldest || s.order < oldest->order)) oldest = &s;
+    }
+    return oldest;
+  }
+  /// A place for the next message, when there is a consumer: an empty one, else that of the oldest credit.
+  status wait_place(timeout wait, slot*& place) {
+    const auto begin = clock::now();
+    const bool there = wait_for(wait, [&] {
+      if (place_.rank_at(consumer) < 0 && !over_ && statistics_.messages == 0) return false;
+      collect_credits();
+      if (over_) return true;
+      for (auto& s : slots_) {
+        if (s.state == slot::empty) place = &s;
+      }
+      if (!place) place = oldest_returned();
+      return place != nullptr;
+    });
+    statistics_.producer_wait_ns += since(begin);
+    if (over_) throw error(status::closed, "port '" + name_ + "' over MPI: the consumer left");
+    return there ? status::ok : late(wait, consumer, "a free place");
+  }
+  /// Lets what is under way arrive. Small messages do so by themselves; what does not within a second stays in memory
+  /// that is never freed, because MPI may still read it.
+  void finish() {
+    bool all = wait_for(std::chrono::seconds(1), [&] {
+      int open = 0, done = 0;
+      for (auto& s : slots_) open += MPI_Test(&s.out.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done;
+      for (auto& m : mail_) open += MPI_Test(&m.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done;
+      return open == 0;
+    });
+    if (!all) {
+      (void)new std::vector<slot>(std::move(slots_));
+      (void)new std::deque<letter>(std::move(mail_));
+      slots_.clear();
+      mail_.clear();
+    }
+  }
+
+  std::mutex mutex_;
+  std::string name_;
+  port_end end_;
+  MPI_Comm comm_;
+  int rank_ = 0;
+  int tag_ = 0;
+  meeting_place place_;
+  std::vector<slot> slots_;
+  std::deque<letter> mail_;
+  std::vector<std::uint64_t> unreleased_;
+  bool over_ = false;    ///< the other end said farewell
+  bool closed_ = false;  ///< this end did
+  crossdock_port_statistics statistics_{};
+};
+
+}  // namespace detail::by_mpi
+
+/// The way of a port's messages: by MPI. One-to-one only.
+class mpi_t {
+ public:
+  constexpr mpi_t() noexcept = default;
+  /// Over another communicator than MPI_COMM_WORLD. It must outlive the port.
+  mpi_t operator()(MPI_Comm comm) const noexcept {
+    mpi_t other;
+    other.comm_ = comm;
+    other.given_ = true;
+    return other;
+  }
+  /// Errors: invalid (MPI is not running; another pattern; options that differ), busy (another rank has this end).
+  std::unique_ptr<transport> open(const region& in, const std::string& name, port_end end, const port_options& options) const {
+    if (!detail::by_mpi::is_running()) throw error(status::invalid, "port '" + name + "' over MPI: open it between MPI_Init and MPI_Finalize");
+    if (options.pattern != pattern::one_to_one) {
+      throw error(status::invalid, "port '" + name + "' over MPI: only one-to-one ports travel by MPI; use low_level for the other patterns");
+    }
+    if (options.capacity == 0 || options.capacity > 4096 || !std::has_single_bit(options.capacity)) {
+      throw error(status::invalid, "port '" + name + "' over MPI: a capacity of " + std::to_string(options.capacity) + " is none; it is a power of two, 1 to 4096");
+    }
+    return std::make_unique<detail::by_mpi::mpi_transport>(in, name, end, options, given_ ? comm_ : MPI_COMM_WORLD);
+  }
+
+ private:
+  MPI_Comm comm_{};
+  bool given_ = false;
+};
+inline constexpr mpi_t mpi{};
+
+}  // namespace crossdock
