@@ -45,15 +45,15 @@ def _bundle():
         [cargo, "metadata", "--format-version=1", "--no-deps"], cwd=WORKSPACE, check=True, stdout=subprocess.PIPE
     )
     built = Path(json.loads(metadata.stdout)["target_directory"]) / "release"
-    bundle = PYTHON / "python" / "crossdock" / "_bundle"
-    shutil.rmtree(bundle, ignore_errors=True)
+    package = PYTHON / "python" / "crossdock"
     for source, folder in (
         (built / "crossdock", "bin"),
         (built / "libcrossdock.so", "lib"),
         (WORKSPACE / "crates" / "capi" / "include" / "crossdock.h", "include"),
     ):
-        target = bundle / folder / source.name
-        target.parent.mkdir(parents=True)
+        target = package / folder / source.name
+        shutil.rmtree(target.parent, ignore_errors=True)
+        target.parent.mkdir()
         shutil.copy2(source, target)
         if folder != "include" and shutil.which("strip"):
             subprocess.run(["strip", "--strip-unneeded", target], check=True)

@@ -65,7 +65,7 @@ def test_the_command_is_in_the_wheel():
 
 
 def test_the_library_is_in_the_wheel():
-    bundle = Path(crossdock.__file__).parent / "_bundle"
+    bundle = Path(crossdock.__file__).parent
     library = ctypes.CDLL(str(bundle / "lib" / "libcrossdock.so"))
     library.crossdock_version_string.restype = ctypes.c_char_p
     assert library.crossdock_version_string().decode() == crossdock.__version__

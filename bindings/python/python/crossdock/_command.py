@@ -6,7 +6,7 @@ import sys
 
 def path() -> str:
     """Where the bundled program lies."""
-    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bundle", "bin", "crossdock")
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "crossdock")
 
 
 def main() -> None:
