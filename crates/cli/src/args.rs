@@ -91,6 +91,11 @@ Exit codes:
   124    stopped by --deadline
   129 130 143   stopped by hang-up, Ctrl-C, SIGTERM
 
+Environment:
+  CROSSDOCK_SOCKET   the daemon to use
+  CROSSDOCK_RUNS     where runs keep sockets and other small things [default: $XDG_RUNTIME_DIR, else /tmp/crossdock-UID]
+  DOCKER_HOST        where docker listens
+
 Examples:
   crossdock run workflow.yaml
   crossdock run workflow.yaml --engine podman --logs /tmp/logs
@@ -186,6 +191,9 @@ pub struct Serve {
     /// Write one byte to standard output when it listens
     #[arg(long)]
     pub ready: bool,
+    /// Go on in the background, and return as soon as it listens
+    #[arg(long, conflicts_with = "ready")]
+    pub detach: bool,
 }
 
 /// `ls`

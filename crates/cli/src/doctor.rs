@@ -252,7 +252,7 @@ fn places() -> Vec<Check> {
         "runs",
         pass(writable && !long, Standing::Bad),
         what,
-        "set XDG_RUNTIME_DIR to a short folder of your own",
+        "set CROSSDOCK_RUNS to a short folder of your own",
     )];
     let living = run::living();
     if !living.is_empty() {

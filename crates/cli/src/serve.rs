@@ -27,6 +27,7 @@ pub fn serve(options: Serve) -> u8 {
         idle: Duration::from_secs(options.idle),
         memory: options.memory.unwrap_or(0),
         ready,
+        detach: options.detach,
         ..ServeOptions::default()
     };
     match crossdock_node::serve(serve) {

@@ -21,8 +21,11 @@ pub struct RunFolder {
     _lock: File,
 }
 
-/// Where the user's runs are: `$XDG_RUNTIME_DIR/crossdock/runs`, else `/tmp/crossdock-UID/runs`.
+/// Where the user's runs are: `$CROSSDOCK_RUNS`, else `$XDG_RUNTIME_DIR/crossdock/runs`, else `/tmp/crossdock-UID/runs`.
 pub fn base() -> PathBuf {
+    if let Some(folder) = std::env::var_os("CROSSDOCK_RUNS").map(PathBuf::from).filter(|f| f.is_absolute()) {
+        return folder.join("crossdock").join("runs");
+    }
     let uid = rustix::process::geteuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let owned = |p: &PathBuf| p.is_absolute() && fs::metadata(p).is_ok_and(|m| m.is_dir() && m.uid() == uid);
@@ -42,7 +45,7 @@ fn private_base() -> Result<PathBuf, String> {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(e) => {
                 return Err(format!(
-                    "cannot make the folder {}: {e}; set XDG_RUNTIME_DIR to a folder of your own",
+                    "cannot make the folder {}: {e}; set CROSSDOCK_RUNS to a folder of your own",
                     folder.display()
                 ));
             }
@@ -50,7 +53,7 @@ fn private_base() -> Result<PathBuf, String> {
         let meta = fs::symlink_metadata(folder).map_err(|e| format!("cannot look at {}: {e}", folder.display()))?;
         if !meta.is_dir() || meta.uid() != uid {
             return Err(format!(
-                "{} is not a folder of user {uid}; remove it, or set XDG_RUNTIME_DIR or TMPDIR to a folder of your own",
+                "{} is not a folder of user {uid}; remove it, or set CROSSDOCK_RUNS to a folder of your own",
                 folder.display()
             ));
         }

@@ -33,7 +33,9 @@ impl Log {
     /// Adds what the task wrote; gives the whole lines in it.
     pub fn add(&mut self, bytes: &[u8]) -> Vec<String> {
         // A full disk must not end the run: the lines still reach the view and the messages.
-        let _ = self.write(bytes);
+        for part in bytes.chunks((self.limit / 2).max(1) as usize) {
+            let _ = self.write(part);
+        }
         let mut lines = Vec::new();
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|b| *b == b'\n') {

@@ -272,6 +272,11 @@ impl Run {
         let n = rustix::io::read(fd, &mut buffer).unwrap_or(0);
         if n == 0 {
             *front = None;
+            if self.stop.is_some() {
+                // Nobody is left who could ask for more haste.
+                self.kill_at = Some(Instant::now());
+                return;
+            }
             let reason = "the launcher was killed".to_owned();
             self.begin_stop(Stop { result: "interrupted", code: 137, reason });
             return;

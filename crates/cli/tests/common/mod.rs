@@ -1,0 +1,172 @@
+//! Runs of the real `crossdock` command on small workflows, and the proof that nothing is left of them.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crossdock_launch::engine;
+use tempfile::TempDir;
+
+/// Nothing here takes longer, unless it hangs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder with a workflow file, a place for its runs, and a mark that its processes carry.
+pub struct Place {
+    pub folder: TempDir,
+    /// Seconds that no other test's `sleep` has: what carries it in its command line is this test's.
+    pub mark: String,
+}
+
+static MARKS: AtomicU32 = AtomicU32::new(0);
+
+impl Place {
+    /// With this workflow; `MARK` in it becomes the mark.
+    pub fn new(workflow: &str) -> Self {
+        let folder = tempfile::Builder::new().prefix("cd").tempdir().unwrap();
+        let mark = format!("9{:06}{:03}", std::process::id() % 1_000_000, MARKS.fetch_add(1, Ordering::Relaxed));
+        fs::write(folder.path().join("workflow.yaml"), workflow.replace("MARK", &mark)).unwrap();
+        Self { folder, mark }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_crossdock"));
+        command.args(arguments).current_dir(self.path()).env("CROSSDOCK_RUNS", self.path().join("r"));
+        command.env_remove("CROSSDOCK_SOCKET").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        fs::create_dir_all(self.path().join("r")).unwrap();
+        command
+    }
+
+    /// `crossdock run workflow.yaml --engine ENGINE …`
+    pub fn start(&self, engine: &str, more: &[&str]) -> Child {
+        let mut arguments = vec!["run", "workflow.yaml", "--engine", engine];
+        arguments.extend(more);
+        self.command(&arguments).spawn().unwrap()
+    }
+
+    pub fn run(&self, engine: &str, more: &[&str]) -> Ended {
+        finish(self.start(engine, more))
+    }
+
+    pub fn log(&self, task: &str) -> String {
+        let path = self.path().join("build/logs/w").join(format!("{task}.log"));
+        fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+
+    /// Waits until a task has written this to its log.
+    pub fn await_log(&self, task: &str, words: &str) {
+        let path = self.path().join("build/logs/w").join(format!("{task}.log"));
+        await_that(&format!("`{words}` in {}", path.display()), || fs::read_to_string(&path).is_ok_and(|t| t.contains(words)));
+    }
+
+    /// The runs' folders that are there.
+    pub fn runs(&self) -> Vec<PathBuf> {
+        let folders = fs::read_dir(self.path().join("r/crossdock/runs")).into_iter().flatten().flatten();
+        folders.map(|e| e.path()).collect()
+    }
+
+    /// No process, no folder, no mount, no container of this place.
+    pub fn assert_nothing_left(&self, engine: &str) {
+        await_that("all processes to be gone", || self.processes().is_empty());
+        let left: Vec<_> = fs::read_dir(self.path().join("r")).unwrap().flatten().map(|e| e.path()).collect();
+        assert!(left.is_empty(), "folders are left: {left:?}");
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let own = self.path().display().to_string();
+        assert!(!mounts.contains(&own), "mounts are left: {mounts}");
+        if matches!(engine, "podman" | "docker") {
+            let output = Command::new(engine).args(["ps", "--all", "--format", "{{.Names}} {{.Command}}"]).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(!text.contains(&self.mark), "containers are left: {text}");
+        }
+    }
+
+    /// Processes whose command line has the mark or names this place.
+    pub fn processes(&self) -> Vec<u32> {
+        let own = self.path().display().to_string();
+        let ours = |pid: &u32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).into_owned();
+            line.contains(&self.mark) || line.contains(&own)
+        };
+        let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+        pids.filter(ours).collect()
+    }
+
+    /// The supervisor that belongs to a front.
+    pub fn supervisor(&self, front: &Child) -> u32 {
+        let path = format!("/proc/{0}/task/{0}/children", front.id());
+        let text = fs::read_to_string(path).unwrap();
+        text.split_whitespace().next().expect("a front has its supervisor").parse().unwrap()
+    }
+}
+
+/// What a command did.
+pub struct Ended {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+    pub took: Duration,
+}
+
+pub fn finish(mut child: Child) -> Ended {
+    let begin = Instant::now();
+    let pid = child.id();
+    // Output is read by threads: a full pipe must not stop the child.
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    fn read(pipe: Option<impl std::io::Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            pipe.map(|mut p| p.read_to_end(&mut bytes));
+            String::from_utf8_lossy(&bytes).into_owned()
+        })
+    }
+    let (out, err) = (read(out), read(err));
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if begin.elapsed() > PATIENCE => {
+                let _ = child.kill();
+                panic!("process {pid} did not end within {PATIENCE:?}");
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    use std::os::unix::process::ExitStatusExt;
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    Ended { code, out: out.join().unwrap(), err: err.join().unwrap(), took: begin.elapsed() }
+}
+
+pub fn await_that(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < end, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// The engines that work here. Those named in CROSSDOCK_ENGINES must (CI names all); the others may be missing, with a word.
+pub fn engines() -> Vec<&'static str> {
+    let required = std::env::var("CROSSDOCK_ENGINES").unwrap_or_default();
+    let mut working = Vec::new();
+    for engine in engine::all() {
+        let trial = engine::trial(engine.as_ref());
+        match trial.result {
+            Ok(_) => working.push(trial.engine),
+            Err(e) if required.split([' ', ',']).any(|r| r == trial.engine) => panic!("{} is required and does not work: {e}", trial.engine),
+            Err(e) => println!("not tested here: {}: {e}", trial.engine),
+        }
+    }
+    working
+}

@@ -1,0 +1,190 @@
+//! The same small workflows in every engine that works here.
+
+mod common;
+
+use std::fs;
+
+use common::{Place, await_that, engines, finish, signal};
+use rustix::process::Signal;
+
+#[test]
+fn a_task_finds_its_words_names_files_and_nothing_else() {
+    for engine in engines() {
+        let place = Place::new(
+            r#"
+workflow: w
+tasks:
+  first:
+    command: [sh, -c, 'for a in "$0" "$@"; do echo "[$a]"; done; env; pwd; cat note.txt', plain, "two words", "it's", '"quoted"', '$HOME', "", "a
+b", "*", "-x"]
+    mounts: [{host: "in, put", task: /data/in}, {host: out, task: /out, write: true}]
+    workdir: /data/in
+    environment: {GREETING: "a, b = 'c'", EMPTY: ""}
+    ranks: 2
+  second:
+    command: ["sh", "-c", "touch /x /data/in/x; touch /out/made /tmp/x && echo tmp ok; cat /proc/net/dev; ls -la /run/crossdock; echo pid $$"]
+    mounts: [{host: "in, put", task: /data/in}, {host: out, task: /out, write: true}]
+    after: first
+    process: {command: [echo, not in a container]}
+"#,
+        );
+        for folder in ["in, put", "out"] {
+            fs::create_dir(place.path().join(folder)).unwrap();
+        }
+        fs::write(place.path().join("in, put/note.txt"), "the note\n").unwrap();
+        let run = place.run(engine, &[]);
+        assert_eq!(run.code, 0, "{engine}\n{}\n{}", run.err, run.out);
+        for rank in 0..2 {
+            let log = place.log(&format!("first.{rank}"));
+            let words = "[plain]\n[two words]\n[it's]\n[\"quoted\"]\n[$HOME]\n[]\n[a\nb]\n[*]\n[-x]\n";
+            assert!(log.starts_with(words), "{engine}: {log}");
+            let rank = format!("CROSSDOCK_RANK={rank}\n");
+            for line in [&rank, "CROSSDOCK_RANKS=2\n", "CROSSDOCK_TASK=first\n", "CROSSDOCK_WORKFLOW=w\n", "GREETING=a, b = 'c'\n", "EMPTY=\n", "the note\n"] {
+                assert!(log.contains(line), "{engine}: no {line:?} in {log}");
+            }
+        }
+        let log = place.log("second");
+        if engine != "process" {
+            assert!(place.log("first.0").contains("\n/data/in\n"), "{engine}");
+            assert!(place.path().join("out/made").exists(), "{engine}: a mount with write can be written");
+            assert!(log.contains("tmp ok"), "{engine}: {log}");
+            assert!(log.contains("touch: cannot touch '/x'"), "{engine}: the root is read-only: {log}");
+        }
+        if !["process", "charliecloud"].contains(&engine) {
+            assert!(!place.path().join("in, put/x").exists(), "{engine}: a mount without write cannot be written");
+            let interfaces = log.lines().filter(|l| l.contains(':') && !l.contains("Inter")).filter(|l| l.trim_start().starts_with(|c: char| c.is_ascii_lowercase()));
+            let names: Vec<&str> = interfaces.filter_map(|l| l.split_once(':')).map(|(n, _)| n.trim()).filter(|n| !n.contains(' ')).collect();
+            assert_eq!(names, ["lo"], "{engine}: {log}");
+            let pid = log.lines().find_map(|l| l.strip_prefix("pid ")).unwrap().parse::<u32>().unwrap();
+            assert!(pid < 100, "{engine}: own process ids");
+        }
+        place.assert_nothing_left(engine);
+    }
+}
+
+#[test]
+fn a_failure_stops_the_others_and_is_passed_on_with_its_last_words() {
+    for engine in engines() {
+        let place = Place::new(
+            "workflow: w\ngrace: 20\ntasks:\n  bad: {command: 'sleep 0.3; echo one; echo the reason >&2; exit 7'}\n  \
+             polite: {command: \"trap 'echo asked to end; exit 0' TERM; echo ready; while :; do sleep 0.1 MARK || sleep 0.1; done\"}\n  \
+             never: {command: [touch, never], after: bad}\n",
+        );
+        let run = place.run(engine, &[]);
+        assert_eq!(run.code, 7, "{engine}\n{}\n{}", run.err, run.out);
+        assert!(run.out.contains("task `bad` ended with exit code 7; its last lines:\n    one\n    the reason"), "{engine}: {}", run.out);
+        assert!(run.out.contains("was not started"), "{engine}: {}", run.out);
+        // A shell that started late was not ready to be asked; one that was ready must have been.
+        let log = place.log("polite");
+        assert!(!log.contains("ready") || log.contains("asked to end"), "{engine}: {log}");
+        place.assert_nothing_left(engine);
+    }
+}
+
+#[test]
+fn a_task_that_does_not_listen_is_killed_after_the_grace() {
+    for engine in engines() {
+        let place = Place::new(
+            "workflow: w\ngrace: 1\ntasks:\n  deaf: {command: \"trap '' TERM; echo ready; while :; do sleep MARK; done\"}\n",
+        );
+        let child = place.start(engine, &[]);
+        place.await_log("deaf", "ready");
+        signal(child.id(), Signal::TERM);
+        let run = finish(child);
+        assert_eq!(run.code, 143, "{engine}\n{}\n{}", run.err, run.out);
+        assert!(run.out.contains("stopped by SIGTERM"), "{engine}: {}", run.out);
+        place.assert_nothing_left(engine);
+    }
+}
+
+#[test]
+fn interrupt_stops_everything_in_order() {
+    for engine in engines() {
+        let place = Place::new("workflow: w\ntasks:\n  a: {command: 'echo ready; exec sleep MARK', ranks: 2}\n  b: {command: 'echo ready; sleep MARK & wait'}\n");
+        let child = place.start(engine, &[]);
+        for task in ["a.0", "a.1", "b"] {
+            place.await_log(task, "ready");
+        }
+        signal(child.id(), Signal::INT);
+        let run = finish(child);
+        assert_eq!(run.code, 130, "{engine}\n{}\n{}", run.err, run.out);
+        place.assert_nothing_left(engine);
+    }
+}
+
+#[test]
+fn a_killed_launcher_leaves_nothing() {
+    for engine in engines() {
+        for victim in ["front", "supervisor"] {
+            let place = Place::new("workflow: w\ngrace: 1\ntasks:\n  a: {command: 'echo ready; sleep MARK & wait'}\n  b: {command: 'echo ready; exec sleep MARK'}\n");
+            let mut child = place.start(engine, &[]);
+            place.await_log("a", "ready");
+            place.await_log("b", "ready");
+            match victim {
+                "front" => {
+                    child.kill().unwrap();
+                    child.wait().unwrap();
+                    await_that("the supervisor to clean up", || place.runs().is_empty());
+                }
+                _ => {
+                    signal(place.supervisor(&child), Signal::KILL);
+                    let run = finish(child);
+                    assert_eq!(run.code, 137, "{engine}\n{}\n{}", run.err, run.out);
+                    assert!(run.err.contains("the supervisor was killed"), "{}", run.err);
+                }
+            }
+            place.assert_nothing_left(engine);
+        }
+    }
+}
+
+#[test]
+fn both_killed_at_once_are_cleaned_up_after_by_the_next_run() {
+    for engine in engines() {
+        let place = Place::new("workflow: w\ntasks:\n  a: {command: 'echo ready; exec sleep MARK'}\n");
+        let mut child = place.start(engine, &[]);
+        place.await_log("a", "ready");
+        let supervisor = place.supervisor(&child);
+        signal(child.id(), Signal::STOP);
+        signal(supervisor, Signal::KILL);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(place.runs().len(), 1, "{engine}");
+        fs::write(place.path().join("workflow.yaml"), "workflow: w\ntasks:\n  a: {command: echo}\n").unwrap();
+        let run = place.run(engine, &[]);
+        assert_eq!(run.code, 0, "{engine}\n{}\n{}", run.err, run.out);
+        assert!(run.err.contains("cleaned up after run"), "{engine}\n{}", run.err);
+        // Without a container nothing tells a task that its launchers are gone: its process is the user's own to end.
+        if ["process", "charliecloud"].contains(&engine) {
+            place.processes().iter().for_each(|pid| signal(*pid, Signal::KILL));
+        }
+        place.assert_nothing_left(engine);
+    }
+}
+
+#[test]
+fn two_runs_at_once_do_not_meet() {
+    for engine in engines() {
+        let place = Place::new("workflow: w\ntasks:\n  a: {command: 'sleep 0.5; echo done'}\n  b: {command: 'sleep 0.5; echo done'}\n");
+        let (one, two) = (place.start(engine, &[]), place.start(engine, &[]));
+        let (one, two) = (finish(one), finish(two));
+        assert_eq!((one.code, two.code), (0, 0), "{engine}\n{}\n{}", one.err, two.err);
+        let logs: Vec<_> = fs::read_dir(place.path().join("build/logs")).unwrap().flatten().map(|e| e.path()).collect();
+        assert_eq!(logs.len(), 2, "each has its own logs: {logs:?}");
+        place.assert_nothing_left(engine);
+    }
+}
+
+#[test]
+fn memory_and_processors_are_limited() {
+    for engine in engines() {
+        let place = Place::new(
+            "workflow: w\ntasks:\n  a: {command: 'ulimit -d; nproc', memory: 256 MiB, processors: 1}\n  b: {command: 'ulimit -d'}\n",
+        );
+        let run = place.run(engine, &[]);
+        assert_eq!(run.code, 0, "{engine}\n{}\n{}", run.err, run.out);
+        assert_eq!(place.log("a"), "262144\n1\n", "{engine}");
+        assert_eq!(place.log("b"), "unlimited\n", "{engine}");
+        place.assert_nothing_left(engine);
+    }
+}

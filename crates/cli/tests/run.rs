@@ -1,0 +1,148 @@
+//! `crossdock run` where the engine does not matter: the file, the codes, the summary, stray processes.
+
+mod common;
+
+use std::fs;
+
+use common::{Place, finish, signal};
+use rustix::process::Signal;
+
+#[test]
+fn a_bad_file_is_told_in_full_and_starts_nothing() {
+    let place = Place::new("workflow: w\ntasks:\n  a: {comand: [touch, x]}\n  b: {command: [touch, x], ranks: many}\n");
+    let run = place.run("process", &[]);
+    assert_eq!(run.code, 65);
+    assert!(run.err.contains("workflow.yaml:3:7: tasks.a.comand: unknown key") && run.err.contains("workflow.yaml:4:"), "{}", run.err);
+    let check = finish(place.command(&["run", "--check", "--json", "workflow.yaml"]).spawn().unwrap());
+    let json: serde_json::Value = serde_json::from_str(&check.out).unwrap();
+    assert_eq!((check.code, json["problems"].as_array().unwrap().len()), (65, 3));
+    assert!(!place.path().join("x").exists() && !place.path().join("build").exists());
+}
+
+#[test]
+fn a_program_that_is_not_there_is_told() {
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: [/no/such/program]}\n  b: {command: [sleep, MARK]}\n");
+    let run = place.run("process", &[]);
+    assert_eq!(run.code, 127, "{}", run.err);
+    assert!(run.out.contains("task `a` could not be started: `/no/such/program`: No such file"), "{}", run.out);
+    place.assert_nothing_left("process");
+}
+
+#[test]
+fn a_process_that_leaves_its_session_and_parent_is_ended_with_the_run() {
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: 'setsid -f sleep MARK; setsid -f env -i sleep MARK; sleep 0.2; echo gone'}\n");
+    let run = place.run("process", &[]);
+    assert_eq!(run.code, 0, "{}\n{}", run.err, run.out);
+    place.assert_nothing_left("process");
+}
+
+#[test]
+fn an_open_output_of_a_stray_process_does_not_hold_the_run_up() {
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: 'setsid -f sleep MARK; echo end'}\n");
+    let run = place.run("process", &[]);
+    assert!(run.code == 0 && run.took.as_secs() < 10, "{:?}", run.took);
+    assert_eq!(place.log("a"), "end\n");
+    place.assert_nothing_left("process");
+}
+
+#[test]
+fn the_deadline_ends_a_run_and_says_who_was_still_at_work() {
+    let place = Place::new("workflow: w\ntasks:\n  quick: {command: 'true'}\n  slow: {command: [sleep, MARK]}\n");
+    let run = place.run("process", &["--deadline", "1"]);
+    assert_eq!(run.code, 124, "{}", run.err);
+    assert!(run.out.contains("the deadline of 1 s has passed; still running: slow"), "{}", run.out);
+    place.assert_nothing_left("process");
+}
+
+#[test]
+fn the_summary_as_json_is_all_of_standard_output() {
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: 'echo hello', ranks: 2}\n  b: {command: 'kill -SEGV $$', after: a}\n");
+    let run = place.run("process", &["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&run.out).unwrap_or_else(|e| panic!("{e}: {}", run.out));
+    assert_eq!(run.code, 139);
+    assert_eq!((&json["result"], &json["engine"], &json["code"]), (&"failed".into(), &"process".into(), &139.into()));
+    assert_eq!(json["tasks"].as_array().unwrap().len(), 3);
+    assert_eq!(json["tasks"][1]["rank"], 1);
+    assert!(json["reason"].as_str().unwrap().contains("SIGSEGV"), "{json}");
+    assert!(run.err.contains("a.0       | hello"), "{}", run.err);
+}
+
+#[test]
+fn quiet_says_nothing_when_all_is_well_and_the_reason_when_not() {
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: 'echo hello'}\n");
+    let run = place.run("process", &["--show", "quiet"]);
+    assert_eq!((run.code, run.out.as_str(), run.err.as_str()), (0, "", ""));
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: 'echo hello; exit 3'}\n");
+    let run = place.run("process", &["--show", "quiet"]);
+    assert!(run.code == 3 && run.out.contains("exit code 3"), "{}", run.out);
+}
+
+#[test]
+fn auto_says_which_engine_and_why() {
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: 'true'}\n");
+    let mut command = place.command(&["run", "workflow.yaml"]);
+    // Without any engine's program on PATH, no container engine is left.
+    let bin = place.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let run = finish(command.env("PATH", &bin).spawn().unwrap());
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert!(run.err.contains("engine process Linux") && run.err.contains("bubblewrap: there is no program `bwrap` on PATH"), "{}", run.err);
+    let run = finish(place.command(&["run", "workflow.yaml", "--engine", "podman"]).env("PATH", &bin).spawn().unwrap());
+    assert_eq!(run.code, 69, "{}", run.err);
+    assert!(run.err.contains("no engine can run this workflow") && run.err.contains("apt-get install podman"), "{}", run.err);
+    place.assert_nothing_left("process");
+}
+
+#[test]
+fn resources_that_are_not_there_are_told_before_anything_starts() {
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: [touch, x], processors: [4000]}\n");
+    let run = place.run("process", &[]);
+    assert_eq!(run.code, 65);
+    assert!(run.err.contains("processor 4000 is not there; this machine gives 0"), "{}", run.err);
+    assert!(!place.path().join("x").exists());
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: [touch, x]}\n");
+    fs::write(place.path().join("file"), "").unwrap();
+    let run = place.run("process", &["--logs", "file/logs"]);
+    assert_eq!(run.code, 71);
+    assert!(run.err.contains("cannot write logs to file/logs") && run.err.contains("--logs"), "{}", run.err);
+    place.assert_nothing_left("process");
+}
+
+#[test]
+fn a_second_interrupt_does_not_wait_for_the_grace() {
+    let place = Place::new("workflow: w\ngrace: 600\ntasks:\n  deaf: {command: \"trap '' TERM INT; echo ready; while :; do sleep MARK; done\"}\n");
+    let mut child = place.start("process", &[]);
+    place.await_log("deaf", "ready");
+    // Signals that come close together count as one, so they are sent until it is enough.
+    common::await_that("the run to end", || {
+        signal(child.id(), Signal::INT);
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        child.try_wait().unwrap().is_some()
+    });
+    let run = finish(child);
+    assert!(run.code == 130 && run.took.as_secs() < 10, "{} {:?}", run.code, run.took);
+    place.assert_nothing_left("process");
+}
+
+#[test]
+fn a_log_stays_within_its_limit() {
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: 'i=0; while [ $i -lt 3000 ]; do echo \"line $i of many\"; i=$((i+1)); done'}\n");
+    let run = place.run("process", &["--log-limit", "10 KiB", "--show", "quiet"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let sizes: u64 = fs::read_dir(place.path().join("build/logs/w")).unwrap().flatten().map(|e| e.metadata().unwrap().len()).sum();
+    assert!(sizes <= 10 << 10, "{sizes}");
+    assert!(place.log("a").ends_with("line 2999 of many\n"));
+}
+
+#[test]
+fn completions_and_help_are_there_for_every_command() {
+    let place = Place::new("");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = finish(place.command(&["completions", shell]).spawn().unwrap());
+        assert!(script.code == 0 && script.out.contains("inspect") && !script.out.is_empty());
+    }
+    for command in ["run", "serve", "ls", "inspect", "audit", "doctor", "completions"] {
+        let help = finish(place.command(&[command, "--help"]).spawn().unwrap());
+        assert!(help.code == 0 && help.out.contains("Examples:"), "{command}: {}", help.out);
+    }
+}
