@@ -2,9 +2,13 @@
 
 pub mod view;
 
+pub mod containers;
+pub mod directory;
 pub mod error;
 pub mod fault;
+pub mod heap;
 pub mod liveness;
 pub mod queue;
+pub mod region;
 
 pub use error::{Error, Result};

@@ -1,0 +1,100 @@
+//! Reading the directory, and what handles name. Takes no lock; works in tasks that may only read.
+
+use std::sync::atomic::Ordering;
+
+use crossdock_layout::region::{ENTRY_READY, Entry};
+use crossdock_layout::{Handle, Status, name};
+
+use super::index::read_field;
+use super::{Loaded, ObjectInfo, TypeRef};
+use crate::Result;
+use crate::region::Region;
+
+impl Region {
+    /// What is known of a named object.
+    pub fn find(&self, name: &str) -> Result<ObjectInfo> {
+        self.check_name(name)?;
+        let found = self.read_directory(|| {
+            let (_, entry) = self.search(name)?;
+            (entry.state.load(Ordering::Acquire) == ENTRY_READY).then(|| self.info(entry))
+        })?;
+        match found {
+            Some(Some(info)) => Ok(info),
+            Some(None) => Err(self.corrupt(format!("the entry of object '{name}' makes no sense"))),
+            None => Err(self.error(Status::NotFound, format!("no object '{name}' in it"))),
+        }
+    }
+
+    /// All named objects, by name.
+    pub fn objects(&self) -> Result<Vec<ObjectInfo>> {
+        let mut all = self.read_directory(|| {
+            let entries = (0..self.memory.entries()).filter_map(|i| self.memory.entry(i));
+            let ready = entries.filter(|e| e.state.load(Ordering::Acquire) == ENTRY_READY);
+            ready.filter_map(|e| self.info(e)).collect::<Vec<_>>()
+        })?;
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
+    }
+
+    /// An entry, checked; `None` if it makes no sense.
+    pub(super) fn info(&self, entry: &Entry) -> Option<ObjectInfo> {
+        let ty = self.type_of(entry)?;
+        let field = read_field(&entry.name);
+        let name = name::from_field(&field)?;
+        let offset = entry.offset.load(Ordering::Acquire);
+        let place = self.memory.place(offset).filter(|&place| self.is_named(place))?;
+        (ty.size <= place.size()).then(|| ObjectInfo { name: name.to_owned(), offset, ty })
+    }
+
+    pub(super) fn type_of(&self, entry: &Entry) -> Option<TypeRef> {
+        let field = read_field(&entry.type_name);
+        let length = field.iter().position(|&b| b == 0)?;
+        let name = std::str::from_utf8(&field[..length]).ok()?.to_owned();
+        let (size, align) = (entry.size.load(Ordering::Relaxed), entry.align.load(Ordering::Relaxed));
+        Some(TypeRef { name, size, align })
+    }
+
+    /// A handle of the block that starts at `offset`.
+    pub fn save(&self, offset: u64) -> Result<Handle> {
+        self.block_size(offset)?;
+        Ok(Handle::new(self.segment, offset))
+    }
+
+    /// What a handle names. If `ty` is given, the object must be of it; a block without a name must be large enough.
+    pub fn load(&self, handle: Handle, ty: Option<&TypeRef>) -> Result<Loaded> {
+        if handle.segment != self.segment.0 {
+            let text = format!("{handle} is of another segment (this one is {})", self.segment.0);
+            return Err(self.error(Status::BadHandle, text));
+        }
+        let offset = handle.offset;
+        let place = self.memory.place(offset).filter(|&place| self.is_used(place));
+        let Some(place) = place else { return Err(self.not_a_block(offset)) };
+        if !self.is_named(place) {
+            if let Some(ty) = ty.filter(|ty| ty.size > place.size()) {
+                let text = format!("the block at {offset:#x} has {} bytes, too few for {ty}", place.size());
+                return Err(self.error(Status::WrongType, text));
+            }
+            return Ok(Loaded { offset, size: place.size(), ty: None });
+        }
+        let info = self.read_directory(|| self.search_offset(offset).and_then(|(_, entry)| self.info(entry)))?;
+        let Some(info) = info else {
+            let text = format!("the object at {offset:#x} is still being constructed, or has just been removed");
+            return Err(self.error(Status::BadHandle, text));
+        };
+        if let Some(ty) = ty {
+            self.check_type(&info.name, &info.ty, ty)?;
+        }
+        Ok(Loaded { offset, size: info.ty.size, ty: Some(info.ty) })
+    }
+
+    pub(super) fn check_type(&self, name: &str, have: &TypeRef, want: &TypeRef) -> Result<()> {
+        if have == want {
+            return Ok(());
+        }
+        Err(self.error(Status::WrongType, format!("object '{name}' is a {have}, not a {want}")))
+    }
+
+    pub(super) fn check_name(&self, name: &str) -> Result<()> {
+        name::check(name).map_err(|e| self.error(Status::Invalid, format!("object name '{name}': {e}")))
+    }
+}

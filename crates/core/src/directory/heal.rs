@@ -1,0 +1,43 @@
+//! Objects whose constructor or remover has died.
+
+use std::sync::atomic::Ordering;
+
+use crossdock_layout::MemberId;
+use crossdock_layout::region::{ENTRY_CONSTRUCTING, ENTRY_REMOVING};
+
+use super::claim::ZEROED;
+use crate::fault_point;
+use crate::heap::Guard;
+use crate::region::Region;
+
+impl Region {
+    /// Takes away what dead members were constructing or removing. Their slots must not be vacant yet: everything is
+    /// done in their name.
+    pub(crate) fn heal_directory(&self, guard: &Guard<'_>) -> u64 {
+        let mut healed = 0;
+        for index in 0..self.memory.entries() {
+            let Some(entry) = self.memory.entry(index) else { break };
+            let state = entry.state.load(Ordering::Acquire);
+            let owner = entry.owner.load(Ordering::Acquire);
+            let half_done = matches!(state, ENTRY_CONSTRUCTING | ENTRY_REMOVING);
+            if !half_done || owner == self.member.0 || self.surroundings.is_alive(MemberId(owner)) {
+                continue;
+            }
+            let by = entry.slot.load(Ordering::Relaxed) & !ZEROED;
+            // A number that means nothing was scribbled there; any slot will do then.
+            let by = if u64::from(by) < self.memory.slots() { by as u16 } else { 0 };
+            let Some(slot) = self.memory.slot(by.into()) else { continue };
+            fault_point!("heal.entry");
+            let done = if state == ENTRY_CONSTRUCTING {
+                self.drop_entry(index, entry, slot, by, Some(guard)).is_ok()
+            } else {
+                self.finish_removal(index, entry, slot, by, Some(guard)).is_ok()
+            };
+            healed += u64::from(done);
+        }
+        if healed > 0 {
+            self.wake_directory();
+        }
+        healed
+    }
+}

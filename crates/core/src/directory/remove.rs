@@ -1,0 +1,147 @@
+//! Taking a named object away.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crossdock_layout::region::{ENTRY_READY, ENTRY_REMOVING, Entry, PHASE_BEGUN, PHASE_MASK, Slot};
+use crossdock_layout::{MemberId, Status};
+
+use super::Removed;
+use super::claim::ZEROED;
+use crate::heap::Guard;
+use crate::region::Region;
+use crate::{Result, fault_point};
+
+impl Region {
+    /// Takes a named object away, with the memory of its vectors, strings and ndarrays.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`; `BUSY` while somebody constructs it.
+    pub fn remove(self: &Arc<Self>, name: &str) -> Result<Removed> {
+        self.check_name(name)?;
+        self.with_local(|local| {
+            let guard = self.lock()?;
+            let mut found = self.search(name);
+            if let Some((_, entry)) = found.filter(|f| f.1.state.load(Ordering::Acquire) != ENTRY_READY) {
+                let owner = MemberId(entry.owner.load(Ordering::Acquire));
+                if self.surroundings.is_alive(owner) {
+                    let who = self.surroundings.describe(owner);
+                    return Err(self.error(Status::Busy, format!("object '{name}' is being constructed by {who}")));
+                }
+                self.heal_locked(&guard);
+                found = None;
+            }
+            let Some((index, entry)) = found else {
+                return Err(self.error(Status::NotFound, format!("no object '{name}' in it")));
+            };
+            if self.info(entry).is_none() {
+                return Err(self.corrupt(format!("the entry of object '{name}' makes no sense")));
+            }
+            entry.owner.store(self.member.0, Ordering::Relaxed);
+            entry.slot.store(u32::from(local.index()) | ZEROED, Ordering::Relaxed);
+            entry.retiring.store(entry.offset.load(Ordering::Relaxed) | PHASE_BEGUN, Ordering::Release);
+            fault_point!("directory.remove.noted");
+            self.change_directory(&guard, || {
+                entry.state.store(ENTRY_REMOVING, Ordering::Release);
+                fault_point!("directory.remove.begun");
+                self.unlink_name(index, entry);
+                self.unlink_offset(index, entry);
+            });
+            drop(guard);
+            fault_point!("directory.remove.unlinked");
+            let removed = self.finish_removal(index, entry, local.shared(), local.index(), None);
+            self.wake_directory();
+            removed
+        })
+    }
+
+    /// Gives a claimed object back unseen.
+    pub fn abandon(self: &Arc<Self>, offset: u64) -> Result<()> {
+        self.with_local(|local| {
+            let (index, entry) = self.claimed(offset)?;
+            self.forget_claim(offset);
+            let dropped = self.drop_entry(index, entry, local.shared(), local.index(), None);
+            self.wake_directory();
+            dropped
+        })
+    }
+
+    /// Abandons all that this process is constructing, in the name of one of its slots: it leaves the region.
+    pub(crate) fn abandon_all(&self, slot: u16) {
+        let claims = std::mem::take(&mut *self.claims.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        for (_, index) in claims {
+            if let (Some(entry), Some(shared)) = (self.memory.entry(index.into()), self.memory.slot(slot.into())) {
+                let _ = self.drop_entry(index.into(), entry, shared, slot, None);
+            }
+        }
+    }
+
+    /// An entry under construction goes away, with its block if it has one.
+    pub(super) fn drop_entry(
+        &self,
+        index: u64,
+        entry: &Entry,
+        slot: &Slot,
+        by: u16,
+        guard: Option<&Guard<'_>>,
+    ) -> Result<()> {
+        let own;
+        let held = match guard {
+            Some(guard) => guard,
+            None => {
+                own = self.lock()?;
+                &own
+            }
+        };
+        let zeroed = entry.slot.load(Ordering::Relaxed) & ZEROED;
+        let offset = entry.offset.load(Ordering::Relaxed) & !PHASE_MASK;
+        entry.slot.store(u32::from(by) | zeroed, Ordering::Relaxed);
+        entry.retiring.store(if offset == 0 { 0 } else { offset | PHASE_BEGUN }, Ordering::Release);
+        fault_point!("directory.abandon.noted");
+        self.change_directory(held, || {
+            entry.state.store(ENTRY_REMOVING, Ordering::Release);
+            fault_point!("directory.abandon.begun");
+            self.unlink_name(index, entry);
+        });
+        self.finish_removal(index, entry, slot, by, Some(held)).map(|_| ())
+    }
+
+    /// Frees what an entry in state REMOVING has, and then the entry.
+    pub(super) fn finish_removal(
+        &self,
+        index: u64,
+        entry: &Entry,
+        slot: &Slot,
+        by: u16,
+        guard: Option<&Guard<'_>>,
+    ) -> Result<Removed> {
+        let mut removed = Removed::default();
+        let retiring = entry.retiring.load(Ordering::Acquire);
+        let walkable = entry.slot.load(Ordering::Relaxed) & ZEROED != 0;
+        let block = retiring & !PHASE_MASK;
+        if retiring & PHASE_MASK == PHASE_BEGUN {
+            if walkable {
+                removed = self.free_contents(entry, block, slot, by, guard)?;
+                fault_point!("directory.remove.walked");
+            }
+            if let Some(place) = self.memory.place(block) {
+                removed.blocks += 1;
+                removed.bytes += place.size();
+            }
+        }
+        if retiring != 0 {
+            self.retire(&entry.retiring, slot, by, guard)?;
+        }
+        fault_point!("directory.remove.retired");
+        let own;
+        let guard = match guard {
+            Some(guard) => guard,
+            None => {
+                own = self.lock()?;
+                &own
+            }
+        };
+        self.change_directory(guard, || self.free_entry(index, entry));
+        Ok(removed)
+    }
+}

@@ -1,0 +1,108 @@
+//! Freeing what an object's containers own, following its type.
+
+use std::sync::atomic::Ordering;
+
+use crossdock_layout::region::{ENTRY_FREE, Entry, Slot};
+use crossdock_layout::type_name::Type;
+
+use super::Removed;
+use crate::Result;
+use crate::heap::Guard;
+use crate::region::Region;
+
+struct Walk<'a, 'g> {
+    slot: &'a Slot,
+    by: u16,
+    guard: Option<&'a Guard<'g>>,
+    removed: Removed,
+    /// Headers that may still be looked at: memory that points in circles must not keep us for ever.
+    budget: u64,
+}
+
+impl Region {
+    /// Frees the data of all vectors, strings and ndarrays in the object. Each header is emptied in the same step, so
+    /// that the walk can be begun again wherever it was cut off.
+    pub(super) fn free_contents(
+        &self,
+        entry: &Entry,
+        block: u64,
+        slot: &Slot,
+        by: u16,
+        guard: Option<&Guard<'_>>,
+    ) -> Result<Removed> {
+        debug_assert!(entry.state.load(Ordering::Relaxed) != ENTRY_FREE);
+        let ty = self.type_of(entry).and_then(|ty| Type::parse(&ty.name).ok());
+        let fits = self.memory.place(block).is_some_and(|p| entry.size.load(Ordering::Relaxed) <= p.size());
+        let mut walk = Walk { slot, by, guard, removed: Removed::default(), budget: self.capacity() / 16 };
+        if let (Some(ty), true) = (ty, fits) {
+            self.free_value(&ty, block, &mut walk)?;
+        }
+        Ok(walk.removed)
+    }
+
+    fn free_value(&self, ty: &Type, at: u64, walk: &mut Walk<'_, '_>) -> Result<()> {
+        match ty {
+            Type::Scalar(..) | Type::Opaque(_) => Ok(()),
+            Type::Array(of, n) => self.free_elements(of, at, *n, walk),
+            Type::Struct(fields) => {
+                let mut offset = 0u64;
+                for field in fields {
+                    let Some((size, align)) = field.size_and_align() else { return Ok(()) };
+                    offset = offset.next_multiple_of(align.into());
+                    self.free_value(field, at.saturating_add(offset), walk)?;
+                    offset += size;
+                }
+                Ok(())
+            }
+            Type::Vector(_) | Type::String | Type::Ndarray(_) => self.free_container(ty, at, walk),
+        }
+    }
+
+    fn free_elements(&self, of: &Type, at: u64, n: u64, walk: &mut Walk<'_, '_>) -> Result<()> {
+        let Some((size, _)) = of.size_and_align().filter(|_| owns_memory(of)) else { return Ok(()) };
+        for i in 0..n {
+            if walk.budget == 0 {
+                break;
+            }
+            let Some(element) = i.checked_mul(size).and_then(|o| at.checked_add(o)) else { break };
+            self.free_value(of, element, walk)?;
+        }
+        Ok(())
+    }
+
+    fn free_container(&self, ty: &Type, at: u64, walk: &mut Walk<'_, '_>) -> Result<()> {
+        walk.budget = walk.budget.saturating_sub(1);
+        let field = at.saturating_add(8);
+        let Some(pointer) = self.memory.word(field) else { return Ok(()) };
+        let pointer = pointer.load(Ordering::Acquire);
+        let data = field.wrapping_add(pointer);
+        if pointer == 0 || walk.budget == 0 || !self.is_plain_block(data) {
+            return Ok(());
+        }
+        let Some(bytes) = self.memory.place(data).map(|p| p.size()) else { return Ok(()) };
+        if let Type::Vector(of) = ty {
+            let size = self.memory.word(field + 8).map_or(0, |w| w.load(Ordering::Acquire));
+            let each = of.size_and_align().map_or(1, |s| s.0.max(1));
+            self.free_elements(of, data, size.min(bytes / each), walk)?;
+        }
+        // vector: data, size, capacity; ndarray: data, capacity.
+        let words: &[u64] = if matches!(ty, Type::Ndarray(_)) { &[0, 0] } else { &[0, 0, 0] };
+        // Not again if an element's data pointer led to this very block.
+        if self.is_plain_block(data) {
+            self.exchange(walk.slot, walk.by, walk.guard, field, words, data)?;
+            walk.removed.blocks += 1;
+            walk.removed.bytes += bytes;
+        }
+        Ok(())
+    }
+}
+
+/// May a value of this type own blocks?
+fn owns_memory(ty: &Type) -> bool {
+    match ty {
+        Type::Scalar(..) | Type::Opaque(_) => false,
+        Type::Array(of, _) => owns_memory(of),
+        Type::Struct(fields) => fields.iter().any(owns_memory),
+        Type::Vector(_) | Type::String | Type::Ndarray(_) => true,
+    }
+}

@@ -1,0 +1,99 @@
+//! Growth: memory is taken in steps, counted against the quota first, so that a full node is an error and not a signal.
+
+use std::sync::atomic::Ordering;
+
+use crossdock_layout::Status;
+use crossdock_layout::region::{PAGE, SLICE, SliceHead};
+
+use super::local::LocalSlot;
+use super::lock::Guard;
+use crate::region::Region;
+use crate::{Result, fault_point};
+
+/// Slices of the smallest step (2 MiB) and of the largest (64 MiB), unless more are needed at once.
+const STEP: (u64, u64) = (32, 1024);
+
+impl Region {
+    /// Runs `take` under the lock; when it finds no space, looks for slices that nobody uses any more and tries again.
+    pub(super) fn with_space<R>(
+        &self,
+        local: &mut LocalSlot,
+        mut take: impl FnMut(&Guard<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let full = match self.lock().and_then(|guard| take(&guard)) {
+            Err(error) if error.status == Status::NoSpace => error,
+            other => return other,
+        };
+        let mut found = self.trim(local);
+        found += self.heal()?.slots;
+        found += self.trim_vacant()?;
+        if found == 0 {
+            return Err(full);
+        }
+        let guard = self.lock()?;
+        take(&guard)
+    }
+
+    /// `count` free slices in a row, with memory.
+    pub(super) fn find_or_grow(&self, guard: &Guard<'_>, count: u64) -> Result<u64> {
+        if let Some(slice) = self.find_run(guard, count) {
+            return Ok(slice);
+        }
+        self.grow(guard, count)?;
+        self.find_run(guard, count).ok_or_else(|| self.corrupt("its pool of slices does not add up"))
+    }
+
+    fn grow(&self, guard: &Guard<'_>, count: u64) -> Result<()> {
+        let (committed, g) = (self.memory.committed(), self.memory.geometry());
+        let need = count.saturating_sub(self.free_tail()).max(1);
+        let left = g.slices - committed;
+        if need > left {
+            let (used, all) = (committed * SLICE, g.slices * SLICE);
+            let text = format!(
+                "no {} bytes in a row are left of its {all} ({used} have been used); remove objects, or make it larger",
+                count * SLICE
+            );
+            return Err(self.error(Status::NoSpace, text));
+        }
+        let step = (committed / 8).clamp(STEP.0, STEP.1).max(need).min(left);
+        match self.grow_by(guard, committed, step) {
+            Err(error) if error.status == Status::NoSpace && step > need => self.grow_by(guard, committed, need),
+            other => other,
+        }
+    }
+
+    fn grow_by(&self, _guard: &Guard<'_>, committed: u64, count: u64) -> Result<()> {
+        let g = self.memory.geometry();
+        let new_pages = |at: u64, bytes_before: u64, bytes_after: u64| {
+            (at + bytes_after).div_ceil(PAGE) - (at + bytes_before).div_ceil(PAGE)
+        };
+        let head = size_of::<SliceHead>() as u64;
+        let after = committed + count;
+        let heads = new_pages(g.heads_at, committed * head, after * head);
+        let bits = new_pages(g.used_at, committed.div_ceil(64) * 8, after.div_ceil(64) * 8);
+        self.charge(count * SLICE + (heads + bits) * PAGE)?;
+        fault_point!("heap.grow.charged");
+        let reserved = self
+            .reserve_range(g.used_at + committed / 64 * 8, (after.div_ceil(64) - committed / 64) * 8)
+            .and_then(|()| self.reserve_range(g.heads_at + committed * head, count * head))
+            .and_then(|()| self.reserve_range(g.slice_at(committed), count * SLICE));
+        if reserved.is_err() {
+            // The next try counts from here again.
+            self.memory.header().reserved.fetch_sub(count * SLICE + (heads + bits) * PAGE, Ordering::Relaxed);
+        }
+        reserved?;
+        fault_point!("heap.grow.reserved");
+        self.memory.header().committed.store(after, Ordering::Release);
+        Ok(())
+    }
+
+    /// Counts further bytes against the quota. A death between this and their use leaves them counted: the quota is a
+    /// bound, not a measure.
+    pub(crate) fn charge(&self, bytes: u64) -> Result<()> {
+        let reserved = &self.memory.header().reserved;
+        let total = reserved.load(Ordering::Relaxed).saturating_add(bytes).min(self.capacity());
+        self.surroundings.reserve(total)?;
+        reserved.store(total, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! The region's lock. Its word holds the member that has it, so whoever meets a dead holder takes over and heals.
+//!
+//! It guards what is rare: slices, growth, who holds a slot, the directory. Allocating and freeing small blocks never
+//! takes it. A holder that is stopped makes others wait until their deadline, no longer.
+
+use std::sync::atomic::Ordering;
+
+use crossdock_layout::{MemberId, Status};
+use crossdock_os::{Deadline, futex};
+
+use crate::region::{PATIENCE, Region};
+use crate::{Result, fault_point};
+
+/// How often a taker looks again before it sleeps; critical sections are well under a microsecond.
+const SPINS: u32 = 200;
+
+/// Holds the region's lock until dropped.
+pub(crate) struct Guard<'a> {
+    region: &'a Region,
+}
+
+impl Region {
+    /// Takes the lock, from a dead holder if need be, and mends what such a one left.
+    pub(crate) fn lock(&self) -> Result<Guard<'_>> {
+        let (guard, took_over) = self.take_lock()?;
+        fault_point!("lock.taken");
+        let header = self.memory.header();
+        let dirty = header.pool_dirty.load(Ordering::Relaxed) != 0;
+        if took_over || dirty || header.directory_version.load(Ordering::Relaxed) & 1 != 0 {
+            self.rebuild(&guard);
+        }
+        if took_over {
+            self.heal_locked(&guard);
+        }
+        Ok(guard)
+    }
+
+    fn take_lock(&self) -> Result<(Guard<'_>, bool)> {
+        let lock = &self.memory.header().lock;
+        let me = self.member.0;
+        if lock.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            return Ok((Guard { region: self }, false));
+        }
+        if !self.surroundings.is_alive(self.member) {
+            let text = "this member counts as dead: its connection to the daemon was lost; connect anew";
+            return Err(self.error(Status::Disconnected, text));
+        }
+        let deadline = Deadline::after(PATIENCE);
+        let mut tries = 0u32;
+        loop {
+            let gate = lock.gate.load(Ordering::Acquire);
+            let holder = match lock.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return Ok((Guard { region: self }, false)),
+                Err(holder) => holder,
+            };
+            tries += 1;
+            if tries < SPINS {
+                std::hint::spin_loop();
+                continue;
+            }
+            let dead = !self.surroundings.is_alive(MemberId(holder));
+            if dead && lock.holder.compare_exchange(holder, me, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return Ok((Guard { region: self }, true));
+            }
+            if deadline.passed() {
+                let who = self.surroundings.describe(MemberId(holder));
+                let text = format!("its lock has been held for {PATIENCE:?} by {who}, which is stopped or stuck");
+                return Err(self.error(Status::Busy, text));
+            }
+            lock.waiting.store(1, Ordering::SeqCst);
+            if lock.holder.load(Ordering::SeqCst) != 0 {
+                futex::wait(&lock.gate, gate, deadline.at_most(futex::SLICE));
+            }
+        }
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        fault_point!("lock.leaving");
+        let lock = &self.region.memory.header().lock;
+        // Only what is still ours: a member that the daemon took for dead may have been relieved of it.
+        let _ = lock.holder.compare_exchange(self.region.member.0, 0, Ordering::SeqCst, Ordering::Relaxed);
+        if lock.waiting.load(Ordering::SeqCst) != 0 {
+            lock.waiting.store(0, Ordering::SeqCst);
+            lock.gate.fetch_add(1, Ordering::Release);
+            futex::wake_all(&lock.gate);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The region's areas as references, each index checked. The only place that turns numbers into addresses.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crossdock_layout::region::{
+    CLASSES, Entry, Geometry, Header, Kind, SLICE, STATES_PER_SLICE, SliceHead, SliceWord, Slot,
+};
+use crossdock_os::Mapping;
+
+/// The mapping of a region and where its areas lie.
+pub(crate) struct Memory {
+    /// Keeps the address range.
+    _mapping: Mapping,
+    base: *mut u8,
+    geometry: Geometry,
+}
+
+// SAFETY: the base is an address within the mapping, which is Send and Sync; all access goes through atomics or through
+// raw copies whose races are documented where they happen.
+unsafe impl Send for Memory {}
+// SAFETY: as for Send.
+unsafe impl Sync for Memory {}
+
+/// Where an offset lies: the start of which block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// Block `block` of a slice of small ones.
+    Small { slice: u64, block: u64, class: usize, word: SliceWord },
+    /// A large block.
+    Large { slice: u64, run: u64, named: bool },
+}
+
+impl Place {
+    /// Bytes of the block.
+    pub(crate) fn size(self) -> u64 {
+        match self {
+            Self::Small { class, .. } => CLASSES[class].size.into(),
+            Self::Large { run, .. } => run * SLICE,
+        }
+    }
+}
+
+impl Memory {
+    /// `geometry` must be of the mapping's length.
+    pub(crate) fn new(mapping: Mapping, geometry: Geometry) -> Self {
+        assert!(geometry.capacity <= mapping.length() as u64);
+        Self { base: mapping.start().as_ptr(), _mapping: mapping, geometry }
+    }
+
+    #[inline]
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    #[inline]
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// # Safety
+    /// `offset` must be aligned for `T` and `size_of::<T>()` bytes from it must lie within the capacity. `T` must
+    /// consist of atomics, so that other processes' writes are no data race.
+    #[inline]
+    unsafe fn at<T>(&self, offset: u64) -> &T {
+        debug_assert!(offset + size_of::<T>() as u64 <= self.geometry.capacity);
+        // SAFETY: in bounds of a mapping that lives as long as self (the caller's promise).
+        unsafe { &*self.base.add(offset as usize).cast::<T>() }
+    }
+
+    #[inline]
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: every region has at least the header's page; the mapping begins at a page.
+        unsafe { self.at(0) }
+    }
+
+    /// Slots that have memory.
+    pub(crate) fn slots(&self) -> u64 {
+        self.header().slots.load(Ordering::Acquire).min(self.geometry.slots)
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self, index: u64) -> Option<&Slot> {
+        // SAFETY: the geometry has room for `slots` slots there.
+        (index < self.geometry.slots)
+            .then(|| unsafe { self.at(self.geometry.slots_at + index * size_of::<Slot>() as u64) })
+    }
+
+    /// Slices that have memory.
+    #[inline]
+    pub(crate) fn committed(&self) -> u64 {
+        self.header().committed.load(Ordering::Acquire).min(self.geometry.slices)
+    }
+
+    #[inline]
+    pub(crate) fn head(&self, slice: u64) -> Option<&SliceHead> {
+        // SAFETY: the geometry has room for `slices` heads there.
+        (slice < self.geometry.slices)
+            .then(|| unsafe { self.at(self.geometry.heads_at + slice * size_of::<SliceHead>() as u64) })
+    }
+
+    /// The state byte of a block.
+    #[inline]
+    pub(crate) fn state(&self, slice: u64, block: u64) -> Option<&AtomicU8> {
+        // SAFETY: the geometry has room for `slices` times as many state bytes there.
+        (slice < self.geometry.slices && block < STATES_PER_SLICE)
+            .then(|| unsafe { self.at(self.geometry.states_at + slice * STATES_PER_SLICE + block) })
+    }
+
+    /// Eight state bytes at once, the first in the lowest byte; `index` counts groups of eight.
+    #[inline]
+    pub(crate) fn eight_states(&self, slice: u64, index: u64) -> u64 {
+        if slice >= self.geometry.slices || index >= STATES_PER_SLICE / 8 {
+            return u64::MAX;
+        }
+        // SAFETY: as in `state`; a group of eight begins at a multiple of eight. The load may be torn against byte
+        // stores of others, which costs nothing: each byte is one of its values.
+        let word: &AtomicU64 = unsafe { self.at(self.geometry.states_at + slice * STATES_PER_SLICE + index * 8) };
+        u64::from_le(word.load(Ordering::Relaxed))
+    }
+
+    /// Word `index` of the bitmap of used slices.
+    #[inline]
+    pub(crate) fn used(&self, index: u64) -> Option<&AtomicU64> {
+        // SAFETY: the geometry has room for a bit per slice there, in words of 64.
+        (index < self.geometry.slices.div_ceil(64)).then(|| unsafe { self.at(self.geometry.used_at + index * 8) })
+    }
+
+    /// Head of a chain: of the index by name (`which` 0) or by offset (1).
+    #[inline]
+    pub(crate) fn bucket(&self, which: u64, hash: u32) -> &AtomicU32 {
+        let index = (which & 1) * self.geometry.buckets + (u64::from(hash) & (self.geometry.buckets - 1));
+        // SAFETY: `buckets` is a power of two, so the index is below 2·buckets, for which there is room.
+        unsafe { self.at(self.geometry.buckets_at + index * 4) }
+    }
+
+    /// Entries that were ever used.
+    pub(crate) fn entries(&self) -> u64 {
+        u64::from(self.header().entries.load(Ordering::Acquire)).min(self.geometry.entries)
+    }
+
+    #[inline]
+    pub(crate) fn entry(&self, index: u64) -> Option<&Entry> {
+        // SAFETY: the geometry has room for `entries` entries there.
+        (index < self.geometry.entries)
+            .then(|| unsafe { self.at(self.geometry.entries_at + index * size_of::<Entry>() as u64) })
+    }
+
+    /// A word of the data area.
+    #[inline]
+    pub(crate) fn word(&self, offset: u64) -> Option<&AtomicU64> {
+        let end = offset.checked_add(8)?;
+        let inside = offset >= self.geometry.data_at && end <= self.geometry.capacity && offset % 8 == 0;
+        // SAFETY: in bounds and aligned, as just checked.
+        inside.then(|| unsafe { self.at(offset) })
+    }
+
+    /// The address of `length` bytes of the data area.
+    #[inline]
+    pub(crate) fn data(&self, offset: u64, length: u64) -> Option<*mut u8> {
+        let end = offset.checked_add(length)?;
+        let inside = offset >= self.geometry.data_at && end <= self.geometry.capacity;
+        // SAFETY: within the mapping, as just checked.
+        inside.then(|| unsafe { self.base.add(offset as usize) })
+    }
+
+    /// The block that starts at `offset`, whatever its state.
+    #[inline]
+    pub(crate) fn place(&self, offset: u64) -> Option<Place> {
+        let relative = offset.checked_sub(self.geometry.data_at)?;
+        let (slice, within) = (relative / SLICE, relative % SLICE);
+        let word = SliceWord(self.head(slice)?.word.load(Ordering::Acquire));
+        if word.is_small() {
+            let class = word.class();
+            let about = CLASSES.get(class)?;
+            let block = (within * u64::from(about.reciprocal)) >> 32;
+            let starts = block * u64::from(about.size) == within && block < u64::from(about.blocks);
+            return starts.then_some(Place::Small { slice, block, class, word });
+        }
+        let named = match word.kind()? {
+            Kind::Large => false,
+            Kind::LargeNamed => true,
+            Kind::Free | Kind::Small => return None,
+        };
+        let run = self.head(slice)?.run.load(Ordering::Acquire);
+        let fits = within == 0 && run > 0 && run <= self.geometry.slices - slice;
+        fits.then_some(Place::Large { slice, run, named })
+    }
+}

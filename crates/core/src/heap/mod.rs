@@ -1,0 +1,148 @@
+//! The heap of a region: many processes allocate and free, none of them stops another, and any of them may be killed at
+//! any instruction.
+//!
+//! - `memory` turns numbers into addresses, checked; `states` looks at many state bytes at once.
+//! - `local` is a thread's fast path; `refill`, `rescan` find it free blocks; `threads`, `slots` give it its slot.
+//! - `pool`, `grow` have the slices, under `lock`.
+//! - `operation`, `retire` are changes that a death leaves done or undone; `heal` sees to it.
+//!
+//! `docs/memory-format.md` draws what lies in memory and lists what a death at each point leaves.
+
+mod fuzz;
+mod grow;
+mod heal;
+mod local;
+mod lock;
+mod memory;
+mod operation;
+mod points;
+mod pool;
+mod refill;
+mod rescan;
+mod retire;
+mod slots;
+mod states;
+mod statistics;
+mod threads;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossdock_layout::Status;
+use crossdock_layout::region::{CLASSES, MAX_SMALL, PAGE, STATE_USED, class_for};
+
+pub use fuzz::fuzz_entry;
+pub use heal::HealReport;
+pub(crate) use local::LocalSlot;
+pub(crate) use lock::Guard;
+pub(crate) use memory::{Memory, Place};
+pub use points::POINTS;
+pub use statistics::Statistics;
+pub(crate) use threads::Locals;
+
+use crate::Result;
+use crate::region::Region;
+
+/// What kind of block a request needs.
+#[derive(Clone, Copy)]
+pub(crate) enum Want {
+    /// One of this class.
+    Small(usize),
+    /// Whole slices for so many bytes.
+    Large(u64),
+}
+
+impl Region {
+    /// A block of at least `size` bytes at a multiple of `align`, a power of two up to 4096. Not zeroed.
+    ///
+    /// # Errors
+    /// `NO_SPACE`, `INVALID`.
+    #[inline]
+    pub fn allocate(self: &Arc<Self>, size: u64, align: u64) -> Result<u64> {
+        let want = self.want(size, align)?;
+        self.with_local(|local| self.take(local, want, STATE_USED))
+    }
+
+    /// Gives a block back, whichever member allocated it.
+    ///
+    /// # Errors
+    /// `BAD_HANDLE` for what is not the start of a block in use, `BUSY` for a named object's block.
+    #[inline]
+    pub fn deallocate(self: &Arc<Self>, offset: u64) -> Result<()> {
+        self.with_local(|local| self.free_block(local, offset))
+    }
+
+    /// Bytes of the block that starts at `offset`, if it is in use.
+    pub fn block_size(&self, offset: u64) -> Result<u64> {
+        let place = self.memory.place(offset).filter(|&place| self.is_used(place));
+        place.map(Place::size).ok_or_else(|| self.not_a_block(offset))
+    }
+
+    /// Which block fits a request best.
+    #[inline]
+    pub(crate) fn want(&self, size: u64, align: u64) -> Result<Want> {
+        if align <= 16 && size > 0 && size <= MAX_SMALL && align.is_power_of_two() {
+            return Ok(Want::Small(class_for(size)));
+        }
+        self.want_aligned(size, align)
+    }
+
+    fn want_aligned(&self, size: u64, align: u64) -> Result<Want> {
+        if size == 0 || !align.is_power_of_two() || align > PAGE {
+            let text = format!("{size} bytes aligned to {align}: at least 1 byte, and a power of two up to {PAGE}");
+            return Err(self.error(Status::Invalid, text));
+        }
+        if size > self.capacity() {
+            let text = format!("{size} bytes are more than it has ({}); make it larger", self.capacity());
+            return Err(self.error(Status::NoSpace, text));
+        }
+        if size > MAX_SMALL {
+            return Ok(Want::Large(size));
+        }
+        let fits = |&class: &usize| u64::from(CLASSES[class].size) % align == 0;
+        let class = (class_for(size.next_multiple_of(align))..CLASSES.len()).find(fits);
+        Ok(class.map_or(Want::Large(size), Want::Small))
+    }
+
+    /// A block; a death before this returns takes it back.
+    #[inline]
+    pub(crate) fn take(&self, local: &mut LocalSlot, want: Want, state: u8) -> Result<u64> {
+        let cell = &local.shared().allocating;
+        let taken = self.take_into(local, want, cell, state);
+        crate::fault_point!("heap.allocate.leaving");
+        cell.store(0, Ordering::Release);
+        taken
+    }
+
+    /// A block whose offset stands in `cell` before it is taken, for records that own it.
+    #[inline]
+    pub(crate) fn take_into(&self, local: &mut LocalSlot, want: Want, cell: &AtomicU64, state: u8) -> Result<u64> {
+        match want {
+            Want::Small(class) => self.take_small(local, class, cell, state),
+            Want::Large(size) => self.take_large(local, size, cell, state),
+        }
+    }
+
+    /// Is the block at this place in use, named or not?
+    pub(crate) fn is_used(&self, place: Place) -> bool {
+        use crossdock_layout::region::STATE_NAMED;
+        match place {
+            Place::Small { slice, block, .. } => self
+                .memory
+                .state(slice, block)
+                .is_some_and(|s| matches!(s.load(Ordering::Acquire), STATE_USED | STATE_NAMED)),
+            Place::Large { .. } => true,
+        }
+    }
+
+    /// Is it a named object's?
+    pub(crate) fn is_named(&self, place: Place) -> bool {
+        use crossdock_layout::region::STATE_NAMED;
+        match place {
+            Place::Small { slice, block, .. } => {
+                self.memory.state(slice, block).is_some_and(|s| s.load(Ordering::Acquire) == STATE_NAMED)
+            }
+            Place::Large { named, .. } => named,
+        }
+    }
+}

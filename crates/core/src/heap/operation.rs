@@ -1,0 +1,181 @@
+//! Compound changes that a death leaves done or undone: a prepared block, and the exchange of one block for another.
+//!
+//! Each is written down in a record of the heap slot before it begins. `PREPARED`: the new block belongs to the record.
+//! `REPLACING`, one store, is the point of no return: from there on a healer writes the words again and frees the old
+//! block, which ends in the same state however far the dead member came.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crossdock_layout::Status;
+use crossdock_layout::region::{
+    MAX_WORDS, OP_NONE, OP_PREPARED, OP_REPLACING, Operation, PHASE_BEGUN, STATE_USED, Slot,
+};
+
+use super::lock::Guard;
+use super::memory::Place;
+use crate::region::Region;
+use crate::{Result, fault_point};
+
+impl Region {
+    /// A block that is given back if this member dies before it is handed to `replace`, or kept. Ordinary if this
+    /// thread has as many already as a slot has records for.
+    pub fn prepare(self: &Arc<Self>, size: u64, align: u64) -> Result<u64> {
+        let want = self.want(size, align)?;
+        self.with_local(|local| {
+            // The last record is for `replace` of what was not prepared.
+            let records = &local.shared().operations;
+            let free = |record: &&Operation| record.kind.load(Ordering::Relaxed) == OP_NONE;
+            let Some(record) = records[..records.len() - 1].iter().find(free) else {
+                return self.take(local, want, STATE_USED);
+            };
+            record.new_block.store(0, Ordering::Relaxed);
+            record.kind.store(OP_PREPARED, Ordering::Release);
+            let taken = self.take_into(local, want, &record.new_block, STATE_USED);
+            if taken.is_err() {
+                record.kind.store(OP_NONE, Ordering::Release);
+            }
+            fault_point!("prepare.done");
+            taken
+        })
+    }
+
+    /// Makes a prepared block an ordinary one.
+    pub fn keep(self: &Arc<Self>, offset: u64) -> Result<()> {
+        self.with_local(|local| {
+            if let Some(record) = self.prepared(local.shared(), offset) {
+                record.kind.store(OP_NONE, Ordering::Release);
+            } else {
+                self.keep_elsewhere(offset);
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes `words` at `header` and frees `old_block` (0 = none); all or nothing, whoever dies.
+    /// `new_block` (0 = none) is what the words point to.
+    pub fn replace(self: &Arc<Self>, header: u64, words: &[u64], new_block: u64, old_block: u64) -> Result<()> {
+        self.check_replace(header, words, new_block, old_block)?;
+        self.with_local(|local| {
+            let slot = local.shared();
+            let record = match self.prepared(slot, new_block) {
+                Some(record) if new_block != 0 => record,
+                _ => {
+                    self.keep_elsewhere(new_block);
+                    self.free_record(slot, local.index, None)?
+                }
+            };
+            self.begin_replace(record, header, words, new_block, old_block);
+            self.finish_replace(record, slot, local.index, None)
+        })
+    }
+
+    /// Like `replace` without a new block, in the name of a slot that may be a dead member's.
+    pub(crate) fn exchange(
+        &self,
+        slot: &Slot,
+        by: u16,
+        guard: Option<&Guard<'_>>,
+        header: u64,
+        words: &[u64],
+        old_block: u64,
+    ) -> Result<()> {
+        let record = self.free_record(slot, by, guard)?;
+        self.begin_replace(record, header, words, 0, old_block);
+        self.finish_replace(record, slot, by, guard)
+    }
+
+    /// Notes a replacement and passes the point of no return.
+    fn begin_replace(&self, record: &Operation, header: u64, words: &[u64], new_block: u64, old_block: u64) {
+        for (to, word) in record.words.iter().zip(words) {
+            to.store(*word, Ordering::Relaxed);
+        }
+        record.header.store(header, Ordering::Relaxed);
+        record.count.store(words.len() as u32, Ordering::Relaxed);
+        record.new_block.store(new_block, Ordering::Relaxed);
+        record.retiring.store(if old_block == 0 { 0 } else { old_block | PHASE_BEGUN }, Ordering::Relaxed);
+        fault_point!("replace.noted");
+        record.kind.store(OP_REPLACING, Ordering::Release);
+        fault_point!("replace.begun");
+    }
+
+    /// Does what is left of a replacement.
+    pub(super) fn finish_replace(
+        &self,
+        record: &Operation,
+        slot: &Slot,
+        by: u16,
+        guard: Option<&Guard<'_>>,
+    ) -> Result<()> {
+        let header = record.header.load(Ordering::Relaxed);
+        let count = (record.count.load(Ordering::Relaxed) as usize).min(MAX_WORDS);
+        for (i, word) in record.words[..count].iter().enumerate() {
+            if let Some(to) = header.checked_add(8 * i as u64).and_then(|at| self.memory.word(at)) {
+                to.store(word.load(Ordering::Relaxed), Ordering::Release);
+            }
+            fault_point!("replace.writing");
+        }
+        fault_point!("replace.written");
+        self.retire(&record.retiring, slot, by, guard)?;
+        fault_point!("replace.retired");
+        record.kind.store(OP_NONE, Ordering::Release);
+        Ok(())
+    }
+
+    fn check_replace(&self, header: u64, words: &[u64], new_block: u64, old_block: u64) -> Result<()> {
+        let last = header.checked_add(8 * (words.len() as u64).saturating_sub(1));
+        let fits = words.len() <= MAX_WORDS && last.and_then(|at| self.memory.word(at)).is_some();
+        if !fits || (!words.is_empty() && self.memory.word(header).is_none()) {
+            let text = format!("{} words at {header:#x}: at most {MAX_WORDS}, aligned to 8, in a block", words.len());
+            return Err(self.error(Status::Invalid, text));
+        }
+        for block in [new_block, old_block] {
+            if block != 0 && !self.is_plain_block(block) {
+                return Err(self.not_a_block(block));
+            }
+        }
+        Ok(())
+    }
+
+    /// Is this the start of a block in use that has no name?
+    pub(crate) fn is_plain_block(&self, offset: u64) -> bool {
+        match self.memory.place(offset) {
+            Some(Place::Small { slice, block, .. }) => {
+                self.memory.state(slice, block).is_some_and(|s| s.load(Ordering::Acquire) == STATE_USED)
+            }
+            Some(Place::Large { named, .. }) => !named,
+            None => false,
+        }
+    }
+
+    fn prepared<'a>(&self, slot: &'a Slot, block: u64) -> Option<&'a Operation> {
+        let of_block = |record: &&Operation| {
+            record.kind.load(Ordering::Relaxed) == OP_PREPARED && record.new_block.load(Ordering::Relaxed) == block
+        };
+        slot.operations.iter().find(of_block)
+    }
+
+    /// A block that another thread of this process prepared becomes ordinary.
+    fn keep_elsewhere(&self, block: u64) {
+        if block == 0 {
+            return;
+        }
+        for index in self.held_slots() {
+            let slot = self.memory.slot(index.into());
+            if let Some(record) = slot.and_then(|slot| self.prepared(slot, block)) {
+                record.kind.store(OP_NONE, Ordering::Release);
+            }
+        }
+    }
+
+    fn free_record<'a>(&self, slot: &'a Slot, by: u16, guard: Option<&Guard<'_>>) -> Result<&'a Operation> {
+        for record in &slot.operations {
+            // One whose block could not be freed because the lock was not to be had: try again.
+            if record.kind.load(Ordering::Relaxed) == OP_REPLACING {
+                self.finish_replace(record, slot, by, guard)?;
+            }
+        }
+        let free = slot.operations.iter().rev().find(|r| r.kind.load(Ordering::Relaxed) == OP_NONE);
+        free.ok_or_else(|| self.corrupt("the records of a heap slot are all taken"))
+    }
+}

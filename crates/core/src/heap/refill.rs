@@ -1,0 +1,147 @@
+//! Where a thread finds its next free blocks, cheapest first: the rest of the current slice, other own slices, own
+//! slices in which others freed, a fresh slice.
+
+use std::sync::atomic::{Ordering, fence};
+
+use crossdock_layout::region::{Available, CLASSES, SliceWord};
+
+use super::local::{LocalSlot, NONE};
+use crate::region::Region;
+use crate::{Result, fault_point};
+
+impl Region {
+    /// Gives `class` a group with at least one free block.
+    #[cold]
+    pub(super) fn refill(&self, local: &mut LocalSlot, class: usize) -> Result<()> {
+        // Each round uses up a slice, or takes a new one; the bound is for memory that somebody scribbles over.
+        for _ in 0..=2 * self.memory.geometry().slices + 16 {
+            let slice = local.classes[class].slice;
+            if slice != NONE {
+                let from = local.classes[class].group.wrapping_add(1);
+                if let Some((group, mask)) = self.memory.next_free(slice, from, class) {
+                    self.set_group(local, class, slice, group, mask);
+                    return Ok(());
+                }
+                if self.leave_slice(local, class, slice) {
+                    return Ok(());
+                }
+            }
+            if let Some(slice) = self.next_partial(local, class) {
+                self.enter_slice(local, class, slice);
+                continue;
+            }
+            if local.shared().rescan.load(Ordering::Acquire) != 0 {
+                self.rescan(local);
+            } else if self.collect(local) == 0 {
+                let slice = self.fresh_slice(local, class)?;
+                self.enter_slice(local, class, slice);
+            }
+        }
+        Err(self.corrupt("its heap has more slices without blocks than slices"))
+    }
+
+    /// Makes a slice current, before its first group.
+    fn enter_slice(&self, local: &mut LocalSlot, class: usize, slice: u64) {
+        let known = &mut local.classes[class];
+        known.clear();
+        known.slice = slice;
+        known.group = u64::MAX; // so that the next group is the first one
+    }
+
+    fn set_group(&self, local: &mut LocalSlot, class: usize, slice: u64, group: u64, mask: u64) {
+        let Some(states) = self.memory.state(slice, group * 64) else { return };
+        let known = &mut local.classes[class];
+        known.slice = slice;
+        known.group = group;
+        known.first = self.memory.geometry().slice_at(slice) + group * 64 * u64::from(CLASSES[class].size);
+        known.states = states;
+        known.mask = mask;
+    }
+
+    /// The current slice has no free block behind the current group. Gives it up as full, unless blocks in front came
+    /// free: then it stays current, and the answer is yes.
+    ///
+    /// The order matters: first it is marked full, then looked through. Somebody who frees a block first frees, then
+    /// looks for the mark. So one of the two sees the other (both sides are sequentially consistent).
+    fn leave_slice(&self, local: &mut LocalSlot, class: usize, slice: u64) -> bool {
+        local.classes[class].clear();
+        let Some(head) = self.memory.head(slice) else { return false };
+        let word = SliceWord(head.word.load(Ordering::Acquire));
+        if !word.is_small() || word.owner() != local.index || word.class() != class {
+            return false;
+        }
+        let full = word.with(Available::Full, 0).0;
+        if head.word.compare_exchange(word.0, full, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        fault_point!("heap.refill.full");
+        fence(Ordering::SeqCst);
+        let Some((group, mask)) = self.memory.next_free(slice, 0, class) else { return false };
+        let active = word.with(Available::Active, 0).0;
+        if head.word.compare_exchange(full, active, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+            return false; // queued by whoever freed: it comes back that way
+        }
+        self.set_group(local, class, slice, group, mask);
+        true
+    }
+
+    /// The next own slice of the class that may have free blocks. Gives empty ones back to the pool while there are more.
+    fn next_partial(&self, local: &mut LocalSlot, class: usize) -> Option<u64> {
+        loop {
+            let slice = u64::from(local.classes[class].partial.pop()?);
+            let last = local.classes[class].partial.is_empty();
+            if last || !self.memory.is_empty(slice, class) || !self.release_slice(local.index, slice, class) {
+                return Some(slice);
+            }
+        }
+    }
+
+    /// Takes over the slices in which others freed blocks. Returns how many there were.
+    pub(super) fn collect(&self, local: &mut LocalSlot) -> usize {
+        let mut count = 0;
+        self.pop_available(local.shared(), local.index, |slice, class| {
+            local.classes[class].partial.push(slice as u32);
+            count += 1;
+        });
+        count
+    }
+
+    /// Empties a slot's stack; each slice on it becomes `Active` and goes to `each` with its class.
+    pub(super) fn pop_available(
+        &self,
+        slot: &crossdock_layout::region::Slot,
+        owner: u16,
+        mut each: impl FnMut(u64, usize),
+    ) {
+        let mut top = slot.available.load(Ordering::Acquire);
+        loop {
+            if top as u32 == 0 {
+                return;
+            }
+            let empty = (top >> 32).wrapping_add(1) << 32;
+            match slot.available.compare_exchange_weak(top, empty, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(seen) => top = seen,
+            }
+        }
+        fault_point!("heap.collect.popped");
+        let mut next = top as u32;
+        for _ in 0..self.memory.geometry().slices {
+            let Some(slice) = next.checked_sub(1).map(u64::from) else { return };
+            let Some(head) = self.memory.head(slice) else { return };
+            next = head.next.load(Ordering::Acquire);
+            loop {
+                let word = SliceWord(head.word.load(Ordering::Acquire));
+                let listed = matches!(word.available(), Available::Queued | Available::Orphan);
+                if !word.is_small() || word.owner() != owner || word.class() >= CLASSES.len() || !listed {
+                    break;
+                }
+                let active = word.with(Available::Active, 0).0;
+                if head.word.compare_exchange(word.0, active, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    each(slice, word.class());
+                    break;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Finding out anew what a slot owns: after taking over a vacant one, and after a death, which may have lost a notice.
+
+use std::sync::atomic::Ordering;
+
+use crossdock_layout::region::{Available, CLASSES, SliceWord, Slot};
+
+use super::local::LocalSlot;
+use crate::region::Region;
+
+impl Region {
+    /// Forgets what the holder knows and looks through all slices of the slot.
+    ///
+    /// A queued slice is either on the stack, or on its way there, or lost (its freer died, or the former holder died
+    /// while it emptied the stack). Those whose queueing slot is not pushing them any more when we look are on the stack
+    /// or lost; so after the stack was emptied, what is still queued of them is lost, and taken back.
+    pub(super) fn rescan(&self, local: &mut LocalSlot) {
+        local.shared().rescan.store(0, Ordering::SeqCst);
+        for class in &mut local.classes {
+            class.clear();
+            class.partial.clear();
+        }
+        let mut found = Vec::new();
+        for slice in 0..self.memory.committed() {
+            let Some((word, class)) = self.own_slice(local.index, slice) else { continue };
+            let on_its_way = word.available() == Available::Queued && self.is_pushing(word.by(), slice);
+            if !on_its_way {
+                found.push((slice, class, word));
+            }
+        }
+        self.collect(local);
+        for (slice, class, word) in found {
+            match word.available() {
+                Available::Queued | Available::Orphan => self.admit(local, slice, class, word),
+                Available::Active | Available::Full if self.memory.next_free(slice, 0, class).is_some() => {
+                    self.admit(local, slice, class, word);
+                }
+                Available::Full => {}
+                Available::Active => {
+                    // Nothing free: mark it, then look again, as `leave_slice` does.
+                    let full = word.with(Available::Full, 0);
+                    if self.turn(slice, word, full) && self.memory.next_free(slice, 0, class).is_some() {
+                        self.admit(local, slice, class, full);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lists a slice as partial if its head is still as it was seen; if not, it was collected, or is being queued.
+    fn admit(&self, local: &mut LocalSlot, slice: u64, class: usize, seen: SliceWord) {
+        if self.turn(slice, seen, seen.with(Available::Active, 0)) {
+            local.classes[class].partial.push(slice as u32);
+        }
+    }
+
+    fn turn(&self, slice: u64, from: SliceWord, to: SliceWord) -> bool {
+        let exchange = |head: &crossdock_layout::region::SliceHead| {
+            head.word.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        };
+        self.memory.head(slice).is_some_and(exchange)
+    }
+
+    /// Gives all own slices without used blocks back to the pool.
+    pub(super) fn trim(&self, local: &mut LocalSlot) -> u64 {
+        let mut released = 0;
+        for class in 0..CLASSES.len() {
+            let known = &mut local.classes[class];
+            if known.slice != super::local::NONE {
+                // The current slice is Active like those in `partial`.
+                known.partial.push(known.slice as u32);
+                known.clear();
+            }
+            let mut kept = std::mem::take(&mut known.partial);
+            kept.retain(|&slice| {
+                let slice = u64::from(slice);
+                let gone = self.memory.is_empty(slice, class) && self.release_slice(local.index, slice, class);
+                released += u64::from(gone);
+                !gone
+            });
+            local.classes[class].partial = kept;
+        }
+        released
+    }
+
+    /// The head word and class of a slice that `owner` owns.
+    pub(super) fn own_slice(&self, owner: u16, slice: u64) -> Option<(SliceWord, usize)> {
+        let word = SliceWord(self.memory.head(slice)?.word.load(Ordering::SeqCst));
+        let own = word.is_small() && word.owner() == owner && word.class() < CLASSES.len();
+        own.then(|| (word, word.class()))
+    }
+
+    fn is_pushing(&self, by: u16, slice: u64) -> bool {
+        let pushing = |slot: &Slot| slot.pushing.load(Ordering::SeqCst) == slice + 1;
+        self.memory.slot(by.into()).is_some_and(pushing)
+    }
+}

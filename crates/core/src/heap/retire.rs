@@ -1,0 +1,63 @@
+//! Freeing a block exactly once, though whoever does it may die at any instruction.
+//!
+//! A plain free is a single store and needs nothing. But when a record says "this block is to be freed", a healer must
+//! know whether that has happened: the block may be somebody else's by now. So the block is first marked DYING by the
+//! slot's number, then the record says so, then the block becomes FREE. Only this slot ever sets that mark, so a healer
+//! that finds the record in the second phase frees the block if and only if it still carries the mark.
+//!
+//! Large blocks are freed under the region's lock, and a lock taken from a dead holder is healed before anybody can
+//! take the slices; so there the head alone tells.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossdock_layout::region::{PHASE_MARKED, PHASE_MASK, STATE_DYING, STATE_FREE, STATE_NAMED, STATE_USED, Slot};
+
+use super::lock::Guard;
+use super::memory::Place;
+use crate::region::Region;
+use crate::{Result, fault_point};
+
+impl Region {
+    /// Frees the block that `cell` names, and empties the cell. `by` is the slot in whose name, `slot` that one's
+    /// shared part. Fails only when the lock cannot be had; the cell then stands as it is.
+    pub(crate) fn retire(&self, cell: &AtomicU64, slot: &Slot, by: u16, guard: Option<&Guard<'_>>) -> Result<()> {
+        let value = cell.load(Ordering::Acquire);
+        let (offset, phase) = (value & !PHASE_MASK, value & PHASE_MASK);
+        match self.memory.place(offset) {
+            Some(Place::Small { slice, block, .. }) => {
+                if let Some(state) = self.memory.state(slice, block) {
+                    let mine = STATE_DYING + (by as u8).min(u8::MAX - STATE_DYING);
+                    if phase != PHASE_MARKED {
+                        fault_point!("retire.begun");
+                        for used in [STATE_USED, STATE_NAMED] {
+                            let _ = state.compare_exchange(used, mine, Ordering::AcqRel, Ordering::Relaxed);
+                        }
+                        fault_point!("retire.marked");
+                        cell.store(offset | PHASE_MARKED, Ordering::Release);
+                    }
+                    fault_point!("retire.noted");
+                    if state.compare_exchange(mine, STATE_FREE, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                        fault_point!("retire.freed");
+                        self.notify(slice, slot, by);
+                    }
+                }
+            }
+            Some(Place::Large { slice, run, .. }) => {
+                let own;
+                let guard = match guard {
+                    Some(guard) => guard,
+                    None => {
+                        own = self.lock()?;
+                        &own
+                    }
+                };
+                self.free_run(guard, slice, run);
+                fault_point!("retire.large");
+                cell.store(0, Ordering::Release);
+            }
+            None => {}
+        }
+        cell.store(0, Ordering::Release);
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! Claiming and leaving heap slots. A slot keeps its slices when its holder leaves or dies; the next holder goes on.
+
+use std::sync::atomic::Ordering;
+
+use crossdock_layout::region::{CLASSES, PAGE, Slot};
+use crossdock_layout::{MemberId, Status};
+
+use super::local::LocalSlot;
+use super::lock::Guard;
+use crate::region::Region;
+use crate::{Result, fault_point};
+
+impl Region {
+    /// Takes a vacant slot, with all that it owns.
+    pub(super) fn claim_slot(&self) -> Result<LocalSlot> {
+        let guard = self.lock()?;
+        let index = match self.vacant_slot(&guard)? {
+            Some(index) => index,
+            None if self.heal_locked(&guard).slots > 0 => self.vacant_slot(&guard)?.unwrap_or(u64::MAX),
+            None => u64::MAX,
+        };
+        let Some(slot) = self.memory.slot(index) else {
+            let all = self.memory.geometry().slots;
+            let text = format!("all {all} heap slots are taken, one by each thread that allocates; make it larger");
+            return Err(self.error(Status::Busy, text));
+        };
+        slot.holder.store(self.member.0, Ordering::Release);
+        drop(guard);
+        fault_point!("heap.slot.claimed");
+        self.locals.note(index as u16);
+        let mut local = LocalSlot::new(index as u16, slot);
+        self.rescan(&mut local);
+        Ok(local)
+    }
+
+    fn vacant_slot(&self, _guard: &Guard<'_>) -> Result<Option<u64>> {
+        let header = self.memory.header();
+        let vacant = |&i: &u64| self.memory.slot(i).is_some_and(|s| s.holder.load(Ordering::Acquire) == 0);
+        let ready = self.memory.slots();
+        if let Some(index) = (0..ready).find(vacant) {
+            return Ok(Some(index));
+        }
+        if ready >= self.memory.geometry().slots {
+            return Ok(None);
+        }
+        self.charge(PAGE)?;
+        self.reserve_range(self.memory.geometry().slots_at + ready * size_of::<Slot>() as u64, PAGE)?;
+        header.slots.store(ready + PAGE / size_of::<Slot>() as u64, Ordering::Release);
+        Ok(Some(ready))
+    }
+
+    /// Leaves a slot in order: what is prepared is given back, as after a death, and so are empty slices.
+    pub(super) fn leave_slot(&self, local: &mut LocalSlot) {
+        let Ok(guard) = self.lock() else { return };
+        self.mend_slot(&guard, local.index.into());
+        self.trim_slot(&guard, local.index);
+        fault_point!("heap.slot.trimmed");
+        local.shared().holder.store(0, Ordering::Release);
+    }
+
+    /// Gives the empty slices of a slot that nobody works with back to the pool.
+    pub(super) fn trim_slot(&self, guard: &Guard<'_>, index: u16) -> u64 {
+        let Some(slot) = self.memory.slot(index.into()) else { return 0 };
+        self.pop_available(slot, index, |_, _| {});
+        let mut released = 0;
+        for slice in 0..self.memory.committed() {
+            let Some((_, class)) = self.own_slice(index, slice) else { continue };
+            if class < CLASSES.len() && self.release_locked(guard, index, slice, class) {
+                released += 1;
+            }
+        }
+        released
+    }
+
+    /// Gives the empty slices of all vacant slots back to the pool.
+    pub(super) fn trim_vacant(&self) -> Result<u64> {
+        let guard = self.lock()?;
+        let vacant = |i: &u64| self.memory.slot(*i).is_some_and(|s| s.holder.load(Ordering::Acquire) == 0);
+        Ok((0..self.memory.slots()).filter(vacant).map(|i| self.trim_slot(&guard, i as u16)).sum())
+    }
+
+    /// Does a living member hold this slot?
+    pub(super) fn is_held(&self, slot: &Slot) -> bool {
+        let holder = slot.holder.load(Ordering::Acquire);
+        holder != 0 && self.surroundings.is_alive(MemberId(holder))
+    }
+}

@@ -1,0 +1,169 @@
+//! Which heap slot a thread uses.
+//!
+//! A thread gets a slot of its own with its first call and keeps it until it ends, so that the fast paths need no lock
+//! and no atomic exchange. When the region has no slot left, threads of a process share one behind a mutex.
+
+use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::local::LocalSlot;
+use crate::Result;
+use crate::region::Region;
+
+/// The heap slots that this process holds in one region.
+#[derive(Default)]
+pub(crate) struct Locals {
+    state: Mutex<State>,
+    /// Taken before the region runs out of slots, for threads that get none of their own.
+    shared: Mutex<Option<Box<LocalSlot>>>,
+    /// The numbers of all of them.
+    numbers: Mutex<Vec<u16>>,
+}
+
+impl Locals {
+    /// Notes that this process holds a slot.
+    pub(super) fn note(&self, number: u16) {
+        enter(&self.numbers).push(number);
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// Every slot of a thread, whether that still runs or not.
+    all: Vec<NonNull<LocalSlot>>,
+    /// Those whose thread has ended.
+    idle: Vec<NonNull<LocalSlot>>,
+}
+
+// SAFETY: the pointers own boxed LocalSlots, which are Send; each is used by one thread at a time (its own until that
+// ends, then whoever takes it from `idle`, under the mutex).
+unsafe impl Send for State {}
+
+fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What the mutexes guard is never left half-changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many regions a thread can use by turns without the slower look-up.
+const WAYS: usize = 4;
+
+thread_local! {
+    /// The regions used last: serial number, and this thread's slot in it. Valid while this thread is in `MINE`.
+    static LAST: Cell<[(u64, *mut LocalSlot); WAYS]> = const { Cell::new([(0, std::ptr::null_mut()); WAYS]) };
+    static MINE: RefCell<Mine> = const { RefCell::new(Mine(Vec::new())) };
+}
+
+/// The slots of a thread, in all regions; handed back to their regions when it ends.
+struct Mine(Vec<(u64, Weak<Region>, NonNull<LocalSlot>)>);
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        LAST.set([(0, std::ptr::null_mut()); WAYS]);
+        for (_, region, slot) in self.0.drain(..) {
+            if let Some(region) = region.upgrade() {
+                enter(&region.locals.state).idle.push(slot);
+            }
+        }
+    }
+}
+
+impl Region {
+    /// Runs `f` with this thread's slot. `f` must not come back here.
+    #[inline]
+    pub(crate) fn with_local<R>(self: &Arc<Self>, f: impl FnOnce(&mut LocalSlot) -> Result<R>) -> Result<R> {
+        self.check_use()?;
+        let (serial, slot) = LAST.get()[self.serial as usize % WAYS];
+        if serial == self.serial {
+            // SAFETY: serial numbers are never used again, so this is this region's slot, boxed there as long as the
+            // region lives; it is this thread's alone, and no other reference exists as `f` does not come back here.
+            return f(unsafe { &mut *slot });
+        }
+        self.with_local_slow(f)
+    }
+
+    #[cold]
+    fn with_local_slow<R>(self: &Arc<Self>, f: impl FnOnce(&mut LocalSlot) -> Result<R>) -> Result<R> {
+        match self.own_slot()? {
+            // SAFETY: as in `with_local`.
+            Some(mut slot) => f(unsafe { slot.as_mut() }),
+            None => {
+                let mut shared = enter(&self.locals.shared);
+                let slot = match shared.as_mut() {
+                    Some(slot) => slot,
+                    None => shared.insert(Box::new(self.claim_slot()?)),
+                };
+                f(slot)
+            }
+        }
+    }
+
+    /// This thread's slot, claimed if it has none; `None` if there is none to be had.
+    fn own_slot(self: &Arc<Self>) -> Result<Option<NonNull<LocalSlot>>> {
+        let found = MINE.try_with(|mine| {
+            let mut mine = mine.borrow_mut();
+            mine.0.retain(|m| m.1.strong_count() > 0);
+            mine.0.iter().find(|m| m.0 == self.serial).map(|m| m.2)
+        });
+        let Ok(found) = found else { return Ok(None) }; // this thread is at its end
+        let slot = match found {
+            Some(slot) => slot,
+            None => {
+                let Some(slot) = self.get_slot()? else { return Ok(None) };
+                MINE.with(|mine| mine.borrow_mut().0.push((self.serial, Arc::downgrade(self), slot)));
+                slot
+            }
+        };
+        let mut last = LAST.get();
+        last[self.serial as usize % WAYS] = (self.serial, slot.as_ptr());
+        LAST.set(last);
+        Ok(Some(slot))
+    }
+
+    fn get_slot(&self) -> Result<Option<NonNull<LocalSlot>>> {
+        let mut state = enter(&self.locals.state);
+        if let Some(slot) = state.idle.pop() {
+            return Ok(Some(slot));
+        }
+        if state.all.len() == 1 {
+            // More than one thread: secure the shared slot while there are slots.
+            let mut shared = enter(&self.locals.shared);
+            if shared.is_none() {
+                *shared = Some(Box::new(self.claim_slot()?));
+            }
+        }
+        match self.claim_slot() {
+            Ok(slot) => {
+                let slot = NonNull::from(Box::leak(Box::new(slot)));
+                state.all.push(slot);
+                Ok(Some(slot))
+            }
+            Err(error) if error.status == crossdock_layout::Status::Busy && !state.all.is_empty() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The numbers of the slots that this process holds.
+    pub(super) fn held_slots(&self) -> Vec<u16> {
+        enter(&self.locals.numbers).clone()
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        let state = std::mem::take(&mut *enter(&self.locals.state));
+        // SAFETY: leaked in `get_slot`, taken out of the only list here; no thread can use it any more, since that
+        // needs a reference to the region.
+        let slots = state.all.into_iter().map(|slot| unsafe { Box::from_raw(slot.as_ptr()) });
+        let slots: Vec<_> = slots.chain(enter(&self.locals.shared).take()).collect();
+        // A forked child has the lists but not the right.
+        if self.is_own() {
+            if let Some(slot) = slots.first() {
+                self.abandon_all(slot.index);
+            }
+            for mut slot in slots {
+                self.leave_slot(&mut slot);
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! A region without a daemon: a plain memfd, and a liveness table that the test itself keeps.
+#![allow(dead_code)] // each test binary uses a part
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossdock_core::region::{Parts, Region, Surroundings};
+use crossdock_core::{Error, Result};
+use crossdock_layout::liveness::LivenessTable;
+use crossdock_layout::{MemberId, SegmentId, Status};
+use crossdock_os::{Access, Mapping, memfd};
+
+/// Shared memory for the test's processes: liveness table and quota.
+pub struct World {
+    table: Mapping,
+    segment: OwnedFd,
+    pub size: u64,
+}
+
+/// What a member sees of it.
+struct Window {
+    world: Arc<World>,
+}
+
+impl World {
+    pub fn new(size: u64) -> Arc<Self> {
+        let length = size_of::<LivenessTable>() + 4096;
+        let fd = memfd::create("crossdock-test-liveness", length as u64).unwrap();
+        let table = Mapping::new(&fd, length, Access::ReadWrite).unwrap();
+        let segment = memfd::create("crossdock-test-region", size).unwrap();
+        let world = Arc::new(Self { table, segment, size });
+        world.liveness().format();
+        world.quota().store(u64::MAX, Ordering::Relaxed);
+        world
+    }
+
+    pub fn liveness(&self) -> &LivenessTable {
+        // SAFETY: zeroed shared memory of that size, all atomics.
+        unsafe { self.table.start().cast().as_ref() }
+    }
+
+    /// The most bytes that the region may reserve.
+    pub fn quota(&self) -> &AtomicU64 {
+        // SAFETY: the page behind the table.
+        unsafe { self.table.start().add(size_of::<LivenessTable>()).cast().as_ref() }
+    }
+
+    /// A word that the test's processes share.
+    pub fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < 500);
+        // SAFETY: within the page behind the table.
+        unsafe { self.table.start().add(size_of::<LivenessTable>() + 8 + 8 * index).cast().as_ref() }
+    }
+
+    pub fn resident(&self) -> u64 {
+        memfd::resident(&self.segment).unwrap()
+    }
+
+    /// Makes a member live and attaches it.
+    pub fn attach(self: &Arc<Self>, counter: u64) -> Arc<Region> {
+        self.try_attach(counter, true).unwrap()
+    }
+
+    pub fn try_attach(self: &Arc<Self>, counter: u64, writable: bool) -> Result<Arc<Region>> {
+        let member = member(counter);
+        self.liveness().set_alive(member);
+        Region::attach(Parts {
+            name: "test".into(),
+            segment: SegmentId(7),
+            descriptor: self.segment.as_fd().try_clone_to_owned().unwrap(),
+            size: self.size,
+            writable,
+            member,
+            surroundings: Arc::new(Window { world: self.clone() }),
+        })
+    }
+
+    /// Runs `work` as member `counter` in a process of its own, which ends with the number that `work` gives, without
+    /// leaving anything in order. Returns its pid.
+    pub fn spawn(self: &Arc<Self>, counter: u64, work: impl FnOnce(Arc<Region>) -> i32) -> i32 {
+        self.liveness().set_alive(member(counter));
+        // SAFETY: the child runs only the closure and leaves by _exit.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0);
+        if pid == 0 {
+            let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(self.attach(counter))));
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(code.unwrap_or(101)) }
+        }
+        pid
+    }
+
+    /// Waits for a child of `spawn` and makes its member dead. Gives its exit code, or minus the signal.
+    pub fn wait(&self, counter: u64, pid: i32) -> i32 {
+        let mut status = 0;
+        // SAFETY: waits for a child of this process.
+        assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+        self.liveness().set_dead(member(counter));
+        if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
+    }
+}
+
+impl Surroundings for Window {
+    fn is_alive(&self, member: MemberId) -> bool {
+        self.world.liveness().is_alive(member)
+    }
+
+    fn reserve(&self, total: u64) -> Result<()> {
+        let quota = self.world.quota().load(Ordering::Relaxed);
+        if total <= quota {
+            return Ok(());
+        }
+        Err(Error::new(Status::NoSpace, format!("{total} bytes are more than the quota of {quota}")))
+    }
+
+    fn describe(&self, member: MemberId) -> String {
+        member.to_string()
+    }
+}
+
+/// The member with this counter.
+pub fn member(counter: u64) -> MemberId {
+    MemberId::new(counter, (counter % 4096) as usize)
+}
+
+/// A fast generator of random numbers, seeded.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}

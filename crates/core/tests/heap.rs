@@ -1,0 +1,231 @@
+//! The heap in one process: sizes, alignment, detection of misuse, growth, reuse.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use common::{Random, World};
+use crossdock_layout::{Handle, Status};
+
+#[test]
+fn blocks_are_aligned_apart_and_counted() {
+    let world = World::new(64 << 20);
+    let region = world.attach(1);
+    let mut live = BTreeMap::new();
+    for (size, align) in
+        [(1, 1), (16, 16), (33, 8), (100, 64), (4096, 4096), (5000, 64), (32768, 16), (40_000, 64), (3 << 20, 64)]
+    {
+        let offset = region.allocate(size, align).unwrap();
+        assert_eq!(offset % align, 0);
+        let block = region.block_size(offset).unwrap();
+        assert!(block >= size);
+        live.insert(offset, block);
+    }
+    let mut end = 0;
+    for (offset, size) in &live {
+        assert!(*offset >= end);
+        end = offset + size;
+    }
+    let s = region.statistics();
+    assert_eq!((s.blocks, s.used), (live.len() as u64, live.values().sum()));
+    for offset in live.keys() {
+        region.deallocate(*offset).unwrap();
+    }
+    assert_eq!(region.statistics().used, 0);
+}
+
+#[test]
+fn a_block_is_freed_once_and_only_by_its_start() {
+    let world = World::new(16 << 20);
+    let region = world.attach(1);
+    for size in [48, 20_000, 200_000] {
+        let offset = region.allocate(size, 16).unwrap();
+        for wrong in [offset + 16, offset - 8, 0, u64::MAX, 1 << 40] {
+            assert_eq!(region.deallocate(wrong).unwrap_err().status, Status::BadHandle, "{wrong:#x}");
+        }
+        region.deallocate(offset).unwrap();
+        assert_eq!(region.deallocate(offset).unwrap_err().status, Status::BadHandle);
+    }
+    assert_eq!(region.statistics().used, 0);
+}
+
+#[test]
+fn bad_requests_are_refused() {
+    let world = World::new(1 << 20);
+    let region = world.attach(1);
+    assert_eq!(region.allocate(0, 8).unwrap_err().status, Status::Invalid);
+    assert_eq!(region.allocate(8, 3).unwrap_err().status, Status::Invalid);
+    assert_eq!(region.allocate(8, 8192).unwrap_err().status, Status::Invalid);
+    assert_eq!(region.allocate(u64::MAX, 8).unwrap_err().status, Status::NoSpace);
+    assert_eq!(region.allocate(1 << 20, 8).unwrap_err().status, Status::NoSpace);
+}
+
+#[test]
+fn a_full_region_is_an_error_and_all_of_it_comes_back() {
+    let world = World::new(4 << 20);
+    let region = world.attach(1);
+    for size in [64, 1000, 30_000, 100_000] {
+        let mut blocks = Vec::new();
+        let error = loop {
+            match region.allocate(size, 16) {
+                Ok(offset) => blocks.push(offset),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.status, Status::NoSpace, "{error}");
+        assert!(blocks.len() as u64 * size > 2 << 20, "{size}: {}", blocks.len());
+        for offset in blocks {
+            region.deallocate(offset).unwrap();
+        }
+        assert_eq!(region.statistics().used, 0);
+    }
+}
+
+#[test]
+fn a_quota_is_an_error_and_memory_is_taken_in_steps() {
+    let world = World::new(1 << 30);
+    let region = world.attach(1);
+    assert!(world.resident() <= 65536, "an empty region takes {}", world.resident());
+    world.quota().store(8 << 20, Ordering::Relaxed);
+    let first = region.allocate(1 << 20, 64).unwrap();
+    assert!(world.resident() <= 3 << 20);
+    assert_eq!(region.allocate(16 << 20, 64).unwrap_err().status, Status::NoSpace);
+    assert!(world.resident() <= 8 << 20);
+    // What is left of the quota can still be had.
+    region.allocate(5 << 20, 64).unwrap();
+    region.deallocate(first).unwrap();
+    region.allocate(1 << 20, 64).unwrap();
+}
+
+#[test]
+fn what_one_member_leaves_another_uses() {
+    let world = World::new(4 << 20);
+    let first = world.attach(1);
+    let blocks: Vec<u64> = (0..20_000).map(|_| first.allocate(100, 8).unwrap()).collect();
+    drop(first);
+    let second = world.attach(2);
+    assert_eq!(second.statistics().blocks, 20_000);
+    for offset in blocks {
+        second.deallocate(offset).unwrap();
+    }
+    assert_eq!(second.statistics().used, 0);
+    let large = second.allocate(3 << 20, 64).unwrap();
+    second.deallocate(large).unwrap();
+    assert_eq!(second.statistics().slices, 0);
+}
+
+#[test]
+fn blocks_that_another_member_freed_are_used_again() {
+    let world = World::new(4 << 20);
+    let (first, second) = (world.attach(1), world.attach(2));
+    for _ in 0..20 {
+        let blocks: Vec<u64> = (0..20_000).map(|_| first.allocate(100, 8).unwrap()).collect();
+        for offset in blocks {
+            second.deallocate(offset).unwrap();
+        }
+    }
+    assert_eq!(first.statistics().used, 0);
+    assert!(first.statistics().slices <= 40, "{:?}", first.statistics());
+}
+
+#[test]
+fn threads_of_a_process_allocate_at_once() {
+    let world = World::new(64 << 20);
+    let region = world.attach(1);
+    std::thread::scope(|scope| {
+        for seed in 1..=8u64 {
+            let region = &region;
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                let mut live = Vec::new();
+                for _ in 0..20_000 {
+                    if live.len() < 100 || random.below(2) == 0 {
+                        let most = if random.below(50) == 0 { 200_000 } else { 600 };
+                        let size = 1 + random.below(most);
+                        live.push(region.allocate(size, 16).unwrap());
+                    } else {
+                        let at = random.below(live.len() as u64) as usize;
+                        region.deallocate(live.swap_remove(at)).unwrap();
+                    }
+                }
+                for offset in live {
+                    region.deallocate(offset).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(region.statistics().used, 0);
+}
+
+#[test]
+fn more_threads_than_slots_share_one() {
+    let world = World::new(1 << 20); // 16 slots
+    let region = world.attach(1);
+    let blocks: Vec<u64> = (0..24).map(|_| region.allocate(64, 16).unwrap()).collect();
+    let barrier = std::sync::Barrier::new(24);
+    std::thread::scope(|scope| {
+        for &block in &blocks {
+            let (region, barrier) = (&region, &barrier);
+            scope.spawn(move || {
+                let freed = region.deallocate(block);
+                barrier.wait();
+                freed.unwrap();
+            });
+        }
+    });
+    assert_eq!(region.statistics().used, 0);
+    assert_eq!(region.statistics().slots, 16);
+}
+
+#[test]
+fn handles_are_checked() {
+    let world = World::new(4 << 20);
+    let region = world.attach(1);
+    let offset = region.allocate(100, 16).unwrap();
+    let handle = region.save(offset).unwrap();
+    assert_eq!(region.load(handle, None).unwrap().offset, offset);
+    let status = |handle| region.load(handle, None).unwrap_err().status;
+    assert_eq!(status(Handle { segment: 8, ..handle }), Status::BadHandle);
+    assert_eq!(status(Handle { offset: offset + 16, ..handle }), Status::BadHandle);
+    assert_eq!(status(Handle { offset: u64::MAX - 3, ..handle }), Status::BadHandle);
+    assert_eq!(status(Handle::NONE), Status::BadHandle);
+    region.deallocate(offset).unwrap();
+    assert_eq!(status(handle), Status::BadHandle);
+    assert_eq!(region.save(offset).unwrap_err().status, Status::BadHandle);
+}
+
+#[test]
+fn a_forked_child_is_refused() {
+    let world = World::new(4 << 20);
+    let region = world.attach(1);
+    let offset = region.allocate(100, 16).unwrap();
+    // SAFETY: the child calls two functions and leaves by _exit.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let refused = |r: crossdock_core::Result<()>| r.is_err_and(|e| e.status == Status::Denied);
+        let ok = refused(region.allocate(8, 8).map(|_| ())) && refused(region.deallocate(offset));
+        drop(region);
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(!ok)) }
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above.
+    unsafe { libc::waitpid(pid, &mut status, 0) };
+    assert_eq!(status, 0);
+    region.deallocate(offset).unwrap();
+    assert_eq!(region.statistics().slots, 1);
+}
+
+#[test]
+fn what_is_no_region_is_refused() {
+    assert_eq!(World::new(4096).try_attach(1, true).unwrap_err().status, Status::Invalid);
+    let world = World::new(1 << 20);
+    let region = world.attach(1);
+    // SAFETY: the version's place in the header, in this test's own region.
+    unsafe { region.base().add(8).write_volatile(99) };
+    assert_eq!(world.try_attach(2, true).unwrap_err().status, Status::Incompatible);
+    // SAFETY: the magic word's place.
+    unsafe { region.base().write_volatile(1) };
+    assert_eq!(world.try_attach(3, true).unwrap_err().status, Status::Corrupt);
+}
