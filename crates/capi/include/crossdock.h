@@ -464,7 +464,8 @@ crossdock_status crossdock_port_open(crossdock_session *session, const char *nam
                                      const crossdock_port_options *options, int64_t timeout_ms, crossdock_port **port);
 
 crossdock_status crossdock_port_ref(crossdock_port *port);
-/* The last reference closes this end. */
+/* The last reference closes this end. A process that ends without closing its ports counts as dead (PEER_DIED), even if
+ * it ends by exit(0): nobody else can know that it was done. */
 crossdock_status crossdock_port_unref(crossdock_port *port);
 
 /* Leave in good order: a consumer at the other end still gets what was sent, then CLOSED; a producer gets CLOSED.

@@ -227,6 +227,7 @@ static void p7(const char *role, const char *argument)
         expect(0, "go");
         for (uint64_t i = 0; i < 100; i++)
             send_tag(port, first + i);
+        OK(crossdock_port_close(port));
         return;
     }
     int peers[3];
@@ -259,6 +260,7 @@ static void p8(const char *role, const char *argument)
             uint64_t first = strtoull(argument, NULL, 10) * 150;
             for (uint64_t i = 0; i < 150; i++)
                 send_tag(port, first + i);
+            OK(crossdock_port_close(port));
             return;
         }
         /* Ticks off what came in a shared array. */

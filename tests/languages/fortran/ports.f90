@@ -246,6 +246,8 @@ contains
       do i = 0, 99
         call send_tag(port, 1000 * tag + i)
       end do
+      call port%close(stat)
+      call ok(stat, 'close')
       return
     end if
     do i = 0, 2
@@ -285,6 +287,8 @@ contains
       do i = 0, 149
         call send_tag(port, 150 * tag + i)
       end do
+      call port%close(stat)
+      call ok(stat, 'close')
     case ('consumer')
       ! Each consumer ticks off in an array of its own, so that no addition is lost.
       call open_object(object, 'seen' // argument, 'i32[300]', CROSSDOCK_CREATE_ONLY)

@@ -1,0 +1,57 @@
+// Rows E1 to E3 of ../conformance.md.
+#include "suite.hpp"
+
+namespace suite {
+namespace {
+
+struct misnamed {
+  int x;
+};
+
+}  // namespace
+}  // namespace suite
+
+template <>
+struct crossdock::type_name<suite::misnamed> {
+  static constexpr std::string_view value = "f65";
+};
+
+namespace suite {
+namespace {
+
+void bad_names(const part&) {
+  for (const std::string& bad : {std::string(), std::string(128, 'x'), std::string("a b"), std::string("/a"), std::string("a/../b")}) {
+    FAILS(invalid, SAYS(""), crossdock::region(crossdock::open_or_create, bad));
+    FAILS(invalid, SAYS(""), region().simple<int>(bad));
+    FAILS(invalid, SAYS(""), region().port(bad, producer));
+  }
+}
+
+void bad_sizes(const part&) {
+  FAILS(invalid, SAYS(""), region("b", crossdock::create_only, 0));
+  try {
+    (void)region("b", crossdock::create_only, UINT64_C(1) << 60);
+    throw failed("a region of 2^60 bytes was made");
+  } catch (const crossdock::error& e) {
+    CHECK(e.status() == status::no_space || e.status() == status::invalid);
+  }
+  FAILS(invalid, SAYS("f65"), region().simple<misnamed>("n"));
+}
+
+void no_daemon(const part&) {
+  const std::string nowhere = "/nonexistent/crossdock/endpoint.sock";
+  CHECK(took([&] { FAILS(not_found, SAYS(nowhere), crossdock::session({.socket = nowhere, .private_daemon = false})); }) < 2000);
+}
+
+}  // namespace
+
+const std::vector<row>& error_rows() {
+  static const std::vector<row> rows = {
+      {"E1", "bad names", bad_names},
+      {"E2", "bad sizes and types", bad_sizes},
+      {"E3", "no daemon", no_daemon},
+  };
+  return rows;
+}
+
+}  // namespace suite
