@@ -3,6 +3,7 @@
 
 #include <crossdock/construct.hpp>
 #include <crossdock/detail/relative.hpp>
+#include <crossdock/detail/tsan.hpp>
 #include <crossdock/error.hpp>
 #include <crossdock/offset_ptr.hpp>
 
@@ -70,10 +71,14 @@ class allocator {
     }
     void* address = nullptr;
     detail::check(crossdock_allocate_at(base(), n * sizeof(T), std::max({alignof(T), align, std::size_t{8}}), &address));
+    detail::take_over(address);
     return static_cast<T*>(address);
   }
   /// Never throws: a block that cannot be freed (its region was unmapped, another member corrupted it) is left.
-  void raw_deallocate(const void* p) noexcept { (void)crossdock_deallocate_at(base(), const_cast<void*>(p)); }
+  void raw_deallocate(const void* p) noexcept {
+    detail::hand_over(p);
+    (void)crossdock_deallocate_at(base(), const_cast<void*>(p));
+  }
 
   /// Hands itself down to what takes an allocator.
   template <class U, class... Args>

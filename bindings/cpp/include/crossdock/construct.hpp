@@ -88,8 +88,8 @@ template <class T>
 consteval bool has_allocator_in_it() {
   if constexpr (takes_allocator<T>) {
     return true;
-  } else if constexpr (std::is_array_v<T>) {
-    return has_allocator_in_it<std::remove_all_extents_t<T>>();
+  } else if constexpr (array_like<T>) {
+    return has_allocator_in_it<typename element_of<T>::type>();
   } else if constexpr (pair_like<T>) {
     return has_allocator_in_it<typename T::first_type>() || has_allocator_in_it<typename T::second_type>();
   } else if constexpr (std::is_class_v<T> && std::is_aggregate_v<T> && !std::is_empty_v<T>) {

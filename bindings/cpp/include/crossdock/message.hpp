@@ -18,13 +18,14 @@ namespace crossdock {
 /// What a message of any type has. Moves, does not copy: one message, one release.
 class message_base {
  public:
-  message_base(message_base&& other) noexcept : via_(std::move(other.via_)), message_(other.message_), elsewhere_(std::move(other.elsewhere_)) {}
+  message_base(message_base&& other) noexcept : via_(std::move(other.via_)), message_(other.message_), elsewhere_(std::move(other.elsewhere_)), data_(other.data_) {}
   message_base& operator=(message_base&& other) noexcept {
     if (this != &other) {
       let_go();
       via_ = std::move(other.via_);
       message_ = other.message_;
       elsewhere_ = std::move(other.elsewhere_);
+      data_ = other.data_;
     }
     return *this;
   }
@@ -35,6 +36,7 @@ class message_base {
   /// Gives place and data back to the producer now, and says so if that fails: `std::move(m).release()`, because the
   /// message is gone afterwards. The destructor does the same silently.
   void release() && {
+    detail::hand_over(data_);
     if (auto via = std::exchange(via_, nullptr)) via->release(message_);
   }
 
@@ -65,14 +67,17 @@ class message_base {
   /// Where the handle points; in another region than the port's, that one is kept open along with the message.
   template <class T>
   T* find(const region& home) {
-    if (message_.handle.segment == home.id()) return &home.load<T>(message_.handle);
-    elsewhere_ = region::of(message_.handle, home.its_session());
-    return &elsewhere_->load<T>(message_.handle);
+    if (message_.handle.segment != home.id()) elsewhere_ = region::of(message_.handle, home.its_session());
+    T& data = (elsewhere_ ? *elsewhere_ : home).template load<T>(message_.handle);
+    data_ = &data;
+    detail::take_over(data_);
+    return &data;
   }
 
  private:
   void let_go() noexcept {
     if (auto via = std::exchange(via_, nullptr)) {
+      detail::hand_over(data_);
       try {
         via->release(message_);
       } catch (const error&) {  // the port is closed or its other end is gone: nobody waits for this place
@@ -83,6 +88,7 @@ class message_base {
   std::shared_ptr<transport> via_;
   crossdock_message message_;
   std::optional<region> elsewhere_{};
+  const void* data_ = nullptr;  // for the sanitizer
 };
 
 /// A message whose handle names a T. Keep it as long as the data is read.

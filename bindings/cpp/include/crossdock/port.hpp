@@ -40,6 +40,7 @@ class port {
   }
   template <class T>
   void send(const T& x, std::uint64_t tag, timeout wait = {}) {
+    detail::hand_over(std::addressof(x));
     send_handle(home_.save(x), tag, payload_bytes(x), wait);
   }
   void send_handle(handle h, std::uint64_t tag = 0, std::uint64_t bytes = 0, timeout wait = {}) {
@@ -57,6 +58,7 @@ class port {
   template <class T, class V>
     requires(std::is_trivially_copyable_v<V> && sizeof(V) <= CROSSDOCK_INLINE_MAX)
   void send_with(const T& x, const V& v, std::uint64_t tag = 0, timeout wait = {}) {
+    detail::hand_over(std::addressof(x));
     crossdock_message m = {home_.save(x), tag, 0, sizeof(V), 0, {}};
     std::memcpy(m.inline_bytes, &v, sizeof v);
     demand(via_->send(m, payload_bytes(x), wait));
@@ -64,6 +66,7 @@ class port {
   /// As send; a full port is a result with status::not_yet.
   template <class T>
   result<void> try_send(const T& x, std::uint64_t tag = 0, timeout wait = no_wait) {
+    detail::hand_over(std::addressof(x));
     return tried<void>([&] { return via_->send({home_.save(x), tag, 0, 0, 0, {}}, payload_bytes(x), wait); }, [] {});
   }
 
@@ -72,7 +75,10 @@ class port {
   template <class T>
   T* reclaim(timeout wait = {}) {
     const handle h = reclaim_handle(wait);
-    return h ? &home_.load<T>(h) : nullptr;
+    if (!h) return nullptr;
+    T& object = home_.load<T>(h);
+    detail::take_over(&object);
+    return &object;
   }
   handle reclaim_handle(timeout wait = {}) {
     handle h;

@@ -196,7 +196,11 @@ class region {
     base_ = base;
     detail::check(crossdock_region_id(given, &id_));
   }
-  static constexpr std::uint64_t with_overhead(std::uint64_t usable) noexcept { return usable + usable / 8 + (std::uint64_t{4} << 20); }
+  /// What the heap keeps beside the objects: its own tables, and a slice of 64 KiB for each size of block and member.
+  /// Absurd sizes go to the daemon as they are, to be refused there.
+  static constexpr std::uint64_t with_overhead(std::uint64_t usable) noexcept {
+    return usable == 0 || usable > UINT64_MAX / 2 ? usable : usable + usable / 8 + (std::uint64_t{2} << 20);
+  }
   static constexpr timeout only_open_waits(mode m, timeout wait) noexcept { return m == mode::open_only ? wait : default_wait; }
 
   session session_;

@@ -29,6 +29,19 @@ consteval bool shareable_fields();
 template <class T>
 concept takes_allocator = std::is_class_v<T> && (std::is_constructible_v<T, const allocator<void>&> || std::uses_allocator_v<T, allocator<void>>);
 
+/// What an array is made of, T[N] or std::array, to any depth; T itself otherwise. Looking at one element is enough, and
+/// looking at each would take the compiler for ever.
+template <class T>
+struct element_of {
+  using type = T;
+};
+template <class T, std::size_t N>
+struct element_of<T[N]> : element_of<T> {};
+template <class T, std::size_t N>
+struct element_of<std::array<T, N>> : element_of<T> {};
+template <class T>
+concept array_like = !std::is_same_v<typename element_of<T>::type, T>;
+
 template <class T>
 consteval bool looks_shareable() {
   if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {

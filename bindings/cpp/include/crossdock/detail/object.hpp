@@ -95,7 +95,10 @@ T* open_object(crossdock_region* region, const void* base, const std::string& na
       (void)crossdock_object_abandon(region, &object);
       throw;
     }
+    hand_over(place);
     check(crossdock_object_commit(region, &object));
+  } else {
+    take_over(place);
   }
   return place;
 }
@@ -107,6 +110,7 @@ T* open_object_only(crossdock_region* region, const std::string& name, timeout w
   crossdock_object object{};
   check(crossdock_object_claim(region, name.c_str(), &type, CROSSDOCK_OPEN_ONLY, wait.milliseconds(), &object));
   destroyers::instance().learn<T>();
+  take_over(object.address);
   return static_cast<T*>(object.address);
 }
 

@@ -21,8 +21,8 @@ template <class T>
 consteval bool relocatable() {
   if constexpr (std::is_trivially_copyable_v<T> || relocates_itself<T>) {
     return true;
-  } else if constexpr (std::is_array_v<T>) {
-    return relocatable<std::remove_all_extents_t<T>>();
+  } else if constexpr (array_like<T>) {
+    return relocatable<typename element_of<T>::type>();
   } else if constexpr (pair_like<T>) {
     return relocatable<typename T::first_type>() && relocatable<typename T::second_type>();
   } else if constexpr (std::is_class_v<T> && std::is_aggregate_v<T> && !std::is_empty_v<T>) {
@@ -42,8 +42,8 @@ void relocate(const T* from, const T* place) noexcept {
     std::memcpy(static_cast<void*>(to), static_cast<const void*>(from), sizeof(T));
   } else if constexpr (relocates_itself<T>) {
     from->relocate_to(to);
-  } else if constexpr (std::is_array_v<T>) {
-    for (std::size_t i = 0; i < std::extent_v<T>; ++i) relocate(&(*from)[i], &(*to)[i]);
+  } else if constexpr (array_like<T>) {
+    for (std::size_t i = 0; i < std::size(*from); ++i) relocate(&(*from)[i], &(*to)[i]);
   } else if constexpr (pair_like<T>) {
     relocate(std::addressof(from->first), std::addressof(to->first));
     relocate(std::addressof(from->second), std::addressof(to->second));
