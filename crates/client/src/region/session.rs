@@ -1,27 +1,115 @@
 //! The session's calls for regions.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_layout::Handle;
+use crossdock_core::region::{self as core, Parts, Surroundings};
+use crossdock_layout::region::MIN_CAPACITY;
+use crossdock_layout::wire::{OpenMode, SegmentKind};
+use crossdock_layout::{Handle, MemberId, Rights, Status};
 
-use super::{Mode, Region};
-use crate::{Result, Session};
+use super::{Mode, Region, Shared, registry};
+use crate::segment::{Lease, OpenRequest, OpenedSegment};
+use crate::{Error, Result, Session};
+
+/// What a region asks of its session. It keeps both the session and the daemon's count of openings.
+struct Asking {
+    session: Session,
+    segment: crossdock_layout::SegmentId,
+    _lease: Lease,
+}
+
+impl Surroundings for Asking {
+    fn is_alive(&self, member: MemberId) -> bool {
+        self.session.liveness().is_alive(member)
+    }
+
+    fn reserve(&self, total: u64) -> crossdock_core::Result<()> {
+        let answer = self.session.reserve(self.segment, total);
+        answer.map_err(|e| crossdock_core::Error::new(e.status, e.message))
+    }
+
+    fn describe(&self, member: MemberId) -> String {
+        self.session.describe_member(member)
+    }
+}
 
 impl Session {
-    /// Opens or makes a region. `size` counts when it has to be made: the capacity in bytes, virtual.
+    /// Opens or makes a region. `size` counts when it has to be made: its capacity in bytes, which is virtual, and in
+    /// which its own tables count (about a twentieth). Less than 256 KiB makes 256 KiB.
     ///
     /// `timeout`: how long `OpenOnly` waits for a region that is not there; `None` = not at all.
-    pub fn region(&self, _name: &str, _mode: Mode, _size: u64, _timeout: Option<Duration>) -> Result<Region> {
-        todo!()
+    ///
+    /// # Errors
+    /// `INVALID` (name, size 0), `EXISTS`, `NOT_FOUND`, `TIMED_OUT`, `DENIED`, `NO_SPACE`, `CORRUPT`, `INCOMPATIBLE`.
+    pub fn region(&self, name: &str, mode: Mode, size: u64, timeout: Option<Duration>) -> Result<Region> {
+        if size == 0 && mode != Mode::OpenOnly {
+            let text = format!("region '{name}': a size of 0 bytes; say how large it may become");
+            return Err(Error::new(Status::Invalid, text));
+        }
+        let opened = self.open_segment(&OpenRequest {
+            kind: SegmentKind::Region,
+            name,
+            mode: match mode {
+                Mode::CreateOnly => OpenMode::CreateOnly,
+                Mode::OpenOnly => OpenMode::OpenOnly,
+                Mode::OpenOrCreate => OpenMode::OpenOrCreate,
+                Mode::Recreate => OpenMode::Recreate,
+            },
+            access: Rights::READ.with(Rights::WRITE),
+            size: if mode == Mode::OpenOnly { 0 } else { size.max(MIN_CAPACITY) },
+            reserve: 0,
+            attribute: 0,
+            timeout,
+        })?;
+        self.enter(opened)
     }
 
     /// Takes a region's name away. Who has it open keeps it; its memory goes with its last mapping.
-    pub fn remove_region(&self, _name: &str) -> Result<()> {
-        todo!()
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, `DENIED`.
+    pub fn remove_region(&self, name: &str) -> Result<()> {
+        self.remove_segment(SegmentKind::Region, name)
     }
 
     /// The region that a handle points into, opened if need be.
-    pub fn region_of(&self, _handle: Handle) -> Result<Region> {
-        todo!()
+    ///
+    /// # Errors
+    /// `BAD_HANDLE` if it names no segment that is there, or one that is no region; `DENIED`.
+    pub fn region_of(&self, handle: Handle) -> Result<Region> {
+        let id = crossdock_layout::SegmentId(handle.segment);
+        if let Some(region) = registry::of_segment(self.serial(), id) {
+            return Ok(region);
+        }
+        if handle.is_none() {
+            return Err(Error::new(Status::BadHandle, "the handle names nothing"));
+        }
+        let opened = self.attach_segment(id).map_err(|error| match error.status {
+            Status::NotFound => Error::new(Status::BadHandle, format!("{handle}: {}", error.message)),
+            _ => error,
+        })?;
+        if opened.kind != SegmentKind::Region {
+            let text = format!("{handle} points into {} '{}', not into a region", opened.kind.word(), opened.name);
+            return Err(Error::new(Status::BadHandle, text));
+        }
+        self.enter(opened)
+    }
+
+    fn enter(&self, opened: OpenedSegment) -> Result<Region> {
+        if let Some(region) = registry::of_segment(self.serial(), opened.id) {
+            return Ok(region);
+        }
+        let asking = Asking { session: self.clone(), segment: opened.id, _lease: opened.lease };
+        let region = core::Region::attach(Parts {
+            name: opened.name,
+            segment: opened.id,
+            descriptor: opened.descriptor,
+            size: opened.size,
+            writable: opened.writable,
+            member: self.member(),
+            surroundings: Arc::new(asking),
+        })?;
+        Ok(registry::enter(Arc::new(Shared { region, session: self.clone() })))
     }
 }
