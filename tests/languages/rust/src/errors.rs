@@ -44,8 +44,7 @@ fn e2(context: &Context) -> Outcome {
 fn e3(_: &Context) -> Outcome {
     let started = Instant::now();
     let socket = "/nonexistent/crossdock/endpoint.sock";
-    let options =
-        ConnectOptions { socket: Some(socket.into()), private_daemon: false, ..ConnectOptions::default() };
+    let options = ConnectOptions { socket: Some(socket.into()), private_daemon: false, ..ConnectOptions::default() };
     says(&fails(Status::NotFound, Session::connect(&options))?, socket)?;
     took(started, 0, 2000)
 }

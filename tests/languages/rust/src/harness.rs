@@ -98,7 +98,11 @@ impl Peer {
         use std::os::unix::process::ExitStatusExt;
         let mut child = self.0.take().expect("a peer is finished once");
         let status = wait(&mut child)?;
-        if status.signal() == Some(9) { Ok(()) } else { Err(format!("the other process ended with {status}, not by SIGKILL")) }
+        if status.signal() == Some(9) {
+            Ok(())
+        } else {
+            Err(format!("the other process ended with {status}, not by SIGKILL"))
+        }
     }
 }
 
@@ -131,7 +135,8 @@ pub fn say_ready() {
 
 /// Kills this process as a fault would.
 pub fn kill_self() -> ! {
-    let pidfd = crossdock_os::process::open_pidfd(std::process::id() as i32).ok().flatten().expect("a pidfd of oneself");
+    let pidfd =
+        crossdock_os::process::open_pidfd(std::process::id() as i32).ok().flatten().expect("a pidfd of oneself");
     let _ = crossdock_os::process::send_signal(&pidfd, crossdock_os::process::Signal::KILL);
     loop {
         std::thread::park();

@@ -232,7 +232,11 @@ fn p8(context: &Context) -> Outcome {
     producers.into_iter().try_for_each(crate::harness::Peer::finish)?;
     keep.close();
     consumers.into_iter().try_for_each(crate::harness::Peer::finish)?;
-    equal("messages that arrived other than once", counts.to_vec().map_err(text)?.iter().filter(|n| **n != 1).count(), 0)
+    equal(
+        "messages that arrived other than once",
+        counts.to_vec().map_err(text)?.iter().filter(|n| **n != 1).count(),
+        0,
+    )
 }
 
 fn p8_peer(context: &Context, role: &str, arguments: &[&str]) -> Outcome {
@@ -314,7 +318,8 @@ fn p13(context: &Context) -> Outcome {
     let peer = context.start_ready("b", &[])?;
     let readable = |ms| {
         let descriptor = port.descriptor().map_err(text)?;
-        crossdock_os::event::wait_readable(descriptor, Deadline::after(Duration::from_millis(ms))).map_err(|e| e.to_string())
+        crossdock_os::event::wait_readable(descriptor, Deadline::after(Duration::from_millis(ms)))
+            .map_err(|e| e.to_string())
     };
     equal("ready when armed", port.arm().map_err(text)?, false)?;
     equal("readable before anything was sent", readable(50)?, false)?;

@@ -235,7 +235,8 @@ fn r11(context: &Context) -> Outcome {
         Handle::NONE,
     ];
     for handle in bad {
-        fails(Status::BadHandle, region.load_vector::<f64>(handle).map(drop)).map_err(|why| format!("{handle}: {why}"))?;
+        fails(Status::BadHandle, region.load_vector::<f64>(handle).map(drop))
+            .map_err(|why| format!("{handle}: {why}"))?;
     }
     region.load_vector::<f64>(good).map(drop).map_err(text)
 }

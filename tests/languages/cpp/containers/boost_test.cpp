@@ -1,0 +1,117 @@
+// map, set, list, deque and the unordered ones: Boost's, over crossdock's allocator and offset_ptr.
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "fixture.hpp"
+
+namespace containers {
+namespace {
+
+using crossdock::string;
+
+class Map : public InRegion {};
+class Others : public InRegion {};
+
+template <class Ours, class Theirs>
+void behaves_as_std(Ours& ours) {
+  Theirs theirs;
+  std::mt19937 random(11);
+  for (int step = 0; step < 20'000; ++step) {
+    const int key = static_cast<int>(random() % 500);
+    if (random() % 3 == 0) {
+      ASSERT_EQ(ours.erase(key), theirs.erase(key));
+    } else {
+      ours[key] = step;
+      theirs[key] = step;
+    }
+  }
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (const auto& [key, value] : theirs) ASSERT_EQ(ours.at(key), value);
+}
+
+TEST_F(Map, BehavesAsStd) {
+  behaves_as_std<crossdock::map<int, int>, std::map<int, int>>(region.container<crossdock::map<int, int>>("m"));
+  behaves_as_std<crossdock::unordered_map<int, int>, std::map<int, int>>(region.container<crossdock::unordered_map<int, int>>("u"));
+}
+
+TEST_F(Map, WithTextKeysIsAskedWithText) {
+  auto& m = region.container<crossdock::map<string, int>>("m");
+  auto& u = region.container<crossdock::unordered_map<string, int>>("u");
+  m["one"] = u["one"] = 1;
+  m[std::string("two")] = u[std::string("two")] = 2;
+  m[std::string_view("two")] += 1;
+  EXPECT_EQ(m.at("two"), 3);
+  EXPECT_EQ(u.at("two"), 2);
+  EXPECT_TRUE(m.find("one") != m.end() && u.find(std::string_view("one")) != u.end());
+  EXPECT_EQ(m.count("three"), 0U);
+  EXPECT_THROW((void)m.at("three"), std::out_of_range);
+  EXPECT_EQ(m.emplace("three", 3).first->second, 3);
+  EXPECT_EQ(m.size(), 3U);
+}
+
+TEST_F(Map, CopiesMovesAndSwaps) {
+  using text_map = crossdock::map<string, crossdock::vector<int>>;
+  auto& a = region.container<text_map>("a");
+  auto& b = region.container<text_map>("b");
+  for (int i = 0; i < 100; ++i) a["key " + std::to_string(i)].push_back(i);
+  b = a;
+  EXPECT_EQ(b.at("key 77")[0], 77);
+  a.clear();
+  a = std::move(b);
+  EXPECT_EQ(a.size(), 100U);
+  EXPECT_EQ(a.at("key 5").get_allocator().base(), region.base());
+}
+
+TEST_F(Others, ListAndDequeAndSets) {
+  auto& l = region.container<crossdock::list<string>>("l");
+  auto& d = region.container<crossdock::deque<string>>("d");
+  auto& s = region.container<crossdock::set<string>>("s");
+  auto& us = region.container<crossdock::unordered_set<int>>("us");
+  auto& mm = region.container<crossdock::multimap<int, string>>("mm");
+  for (int i = 0; i < 500; ++i) {
+    const std::string text = "number " + std::to_string(i % 50);
+    l.emplace_back(text);
+    d.emplace_back(text);
+    d.emplace_front(text);
+    s.emplace(text);
+    us.insert(i % 70);
+    mm.emplace(i % 10, text);
+  }
+  EXPECT_EQ(l.size(), 500U);
+  EXPECT_EQ(d.size(), 1000U);
+  EXPECT_EQ(d[499], d[500]);
+  EXPECT_EQ(s.size(), 50U);
+  EXPECT_EQ(s.count("number 7"), 1U);
+  EXPECT_EQ(us.size(), 70U);
+  EXPECT_EQ(mm.count(3), 50U);
+  l.sort();
+  l.unique();
+  EXPECT_EQ(l.size(), 50U);
+  d.erase(d.begin(), d.begin() + 300);
+  EXPECT_EQ(d.size(), 700U);
+}
+
+TEST(OffsetPtr, FollowsItsTargetWhereverItIsCopied) {
+  struct node {
+    int value;
+    crossdock::offset_ptr<node> next;
+  };
+  std::array<node, 3> nodes = {{{1, nullptr}, {2, nullptr}, {3, nullptr}}};
+  nodes[0].next = &nodes[1];
+  nodes[1].next = &nodes[2];
+  const auto copy = nodes[0].next;
+  EXPECT_EQ(copy->value, 2);
+  EXPECT_EQ(copy->next->value, 3);
+  EXPECT_FALSE(copy->next->next);
+  nodes[2].next = &nodes[2];
+  EXPECT_EQ(nodes[2].next.get(), &nodes[2]) << "a pointer to itself is not null";
+  crossdock::offset_ptr<const node> c = copy;
+  EXPECT_EQ(c, nodes[0].next);
+  EXPECT_EQ((copy + 1)->value, 3);
+  EXPECT_EQ((copy + 1) - copy, 1);
+}
+
+}  // namespace
+}  // namespace containers
