@@ -119,6 +119,11 @@ impl Region {
         self.memory.base()
     }
 
+    /// The bytes themselves, for `view`.
+    pub fn mapping(&self) -> &Mapping {
+        self.memory.mapping()
+    }
+
     /// Its size in bytes.
     pub fn capacity(&self) -> u64 {
         self.memory.geometry().capacity

@@ -24,14 +24,10 @@ impl Region {
             Err(error) if error.status == Status::NoSpace => error,
             other => return other,
         };
-        let mut found = self.trim(local);
-        found += self.heal()?.slots;
-        found += self.trim_vacant()?;
-        if found == 0 {
-            return Err(full);
-        }
+        self.trim(local);
+        self.heal()?;
         let guard = self.lock()?;
-        take(&guard)
+        take(&guard).map_err(|again| if again.status == Status::NoSpace { full } else { again })
     }
 
     /// `count` free slices in a row, with memory.

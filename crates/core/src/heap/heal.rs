@@ -29,11 +29,14 @@ pub struct HealReport {
 }
 
 impl Region {
-    /// Finishes or takes back what dead members left half done. Runs by itself where one of them is in the way.
+    /// Finishes or takes back what dead members left half done, and gives slices that nobody uses any more back to the
+    /// pool. Runs by itself where a dead member is in the way, or space is short.
     pub fn heal(&self) -> Result<HealReport> {
         self.check_use()?;
         let guard = self.lock()?;
-        Ok(self.heal_locked(&guard))
+        let report = self.heal_locked(&guard);
+        self.trim_vacant(&guard);
+        Ok(report)
     }
 
     /// Makes all that is derived anew.

@@ -9,8 +9,7 @@ use crossdock_os::Mapping;
 
 /// The mapping of a region and where its areas lie.
 pub(crate) struct Memory {
-    /// Keeps the address range.
-    _mapping: Mapping,
+    mapping: Mapping,
     base: *mut u8,
     geometry: Geometry,
 }
@@ -44,7 +43,11 @@ impl Memory {
     /// `geometry` must be of the mapping's length.
     pub(crate) fn new(mapping: Mapping, geometry: Geometry) -> Self {
         assert!(geometry.capacity <= mapping.length() as u64);
-        Self { base: mapping.start().as_ptr(), _mapping: mapping, geometry }
+        Self { base: mapping.start().as_ptr(), mapping, geometry }
+    }
+
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
     }
 
     #[inline]

@@ -19,14 +19,7 @@ impl Region {
             class.clear();
             class.partial.clear();
         }
-        let mut found = Vec::new();
-        for slice in 0..self.memory.committed() {
-            let Some((word, class)) = self.own_slice(local.index, slice) else { continue };
-            let on_its_way = word.available() == Available::Queued && self.is_pushing(word.by(), slice);
-            if !on_its_way {
-                found.push((slice, class, word));
-            }
-        }
+        let found = self.find_slices(local.index);
         self.collect(local);
         for (slice, class, word) in found {
             match word.available() {
@@ -46,6 +39,19 @@ impl Region {
         }
     }
 
+    /// The slices of a slot with their classes and heads, but for those whose notice is on its way.
+    pub(super) fn find_slices(&self, owner: u16) -> Vec<(u64, usize, SliceWord)> {
+        let mut found = Vec::new();
+        for slice in 0..self.memory.committed() {
+            let Some((word, class)) = self.own_slice(owner, slice) else { continue };
+            let on_its_way = word.available() == Available::Queued && self.is_pushing(word.by(), slice);
+            if !on_its_way {
+                found.push((slice, class, word));
+            }
+        }
+        found
+    }
+
     /// Lists a slice as partial if its head is still as it was seen; if not, it was collected, or is being queued.
     fn admit(&self, local: &mut LocalSlot, slice: u64, class: usize, seen: SliceWord) {
         if self.turn(slice, seen, seen.with(Available::Active, 0)) {
@@ -53,7 +59,8 @@ impl Region {
         }
     }
 
-    fn turn(&self, slice: u64, from: SliceWord, to: SliceWord) -> bool {
+    /// Changes a head, if it is still as it was seen.
+    pub(super) fn turn(&self, slice: u64, from: SliceWord, to: SliceWord) -> bool {
         let exchange = |head: &crossdock_layout::region::SliceHead| {
             head.word.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         };

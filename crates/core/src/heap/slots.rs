@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crossdock_layout::region::{CLASSES, PAGE, Slot};
+use crossdock_layout::region::{Available, PAGE, Slot};
 use crossdock_layout::{MemberId, Status};
 
 use super::local::LocalSlot;
@@ -58,25 +58,26 @@ impl Region {
         local.shared().holder.store(0, Ordering::Release);
     }
 
-    /// Gives the empty slices of a slot that nobody works with back to the pool.
+    /// Gives the empty slices of a slot that nobody works with back to the pool. Slices that were lost on their way off
+    /// the slot's stack are found as in `rescan`.
     pub(super) fn trim_slot(&self, guard: &Guard<'_>, index: u16) -> u64 {
         let Some(slot) = self.memory.slot(index.into()) else { return 0 };
+        let found = self.find_slices(index);
         self.pop_available(slot, index, |_, _| {});
         let mut released = 0;
-        for slice in 0..self.memory.committed() {
-            let Some((_, class)) = self.own_slice(index, slice) else { continue };
-            if class < CLASSES.len() && self.release_locked(guard, index, slice, class) {
-                released += 1;
+        for (slice, class, word) in found {
+            if matches!(word.available(), Available::Queued | Available::Orphan) {
+                self.turn(slice, word, word.with(Available::Active, 0));
             }
+            released += u64::from(self.release_locked(guard, index, slice, class));
         }
         released
     }
 
     /// Gives the empty slices of all vacant slots back to the pool.
-    pub(super) fn trim_vacant(&self) -> Result<u64> {
-        let guard = self.lock()?;
+    pub(super) fn trim_vacant(&self, guard: &Guard<'_>) -> u64 {
         let vacant = |i: &u64| self.memory.slot(*i).is_some_and(|s| s.holder.load(Ordering::Acquire) == 0);
-        Ok((0..self.memory.slots()).filter(vacant).map(|i| self.trim_slot(&guard, i as u16)).sum())
+        (0..self.memory.slots()).filter(vacant).map(|i| self.trim_slot(guard, i as u16)).sum()
     }
 
     /// Does a living member hold this slot?

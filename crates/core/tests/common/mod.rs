@@ -2,8 +2,8 @@
 #![allow(dead_code)] // each test binary uses a part
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use crossdock_core::region::{Parts, Region, Surroundings};
 use crossdock_core::{Error, Result};
@@ -13,6 +13,7 @@ use crossdock_os::{Access, Mapping, memfd};
 
 /// Shared memory for the test's processes: liveness table and quota.
 pub struct World {
+    this: Weak<World>,
     table: Mapping,
     segment: OwnedFd,
     pub size: u64,
@@ -25,14 +26,19 @@ struct Window {
 
 impl World {
     pub fn new(size: u64) -> Arc<Self> {
-        let length = size_of::<LivenessTable>() + 4096;
+        let length = size_of::<LivenessTable>() + 65536;
         let fd = memfd::create("crossdock-test-liveness", length as u64).unwrap();
         let table = Mapping::new(&fd, length, Access::ReadWrite).unwrap();
         let segment = memfd::create("crossdock-test-region", size).unwrap();
-        let world = Arc::new(Self { table, segment, size });
+        let world = Arc::new_cyclic(|this| Self { this: this.clone(), table, segment, size });
         world.liveness().format();
         world.quota().store(u64::MAX, Ordering::Relaxed);
         world
+    }
+
+    /// Another reference to it.
+    pub fn again(&self) -> Arc<Self> {
+        self.this.upgrade().unwrap()
     }
 
     pub fn liveness(&self) -> &LivenessTable {
@@ -48,8 +54,8 @@ impl World {
 
     /// A word that the test's processes share.
     pub fn word(&self, index: usize) -> &AtomicU64 {
-        assert!(index < 500);
-        // SAFETY: within the page behind the table.
+        assert!(index < 8000);
+        // SAFETY: within the memory behind the table.
         unsafe { self.table.start().add(size_of::<LivenessTable>() + 8 + 8 * index).cast().as_ref() }
     }
 

@@ -1,0 +1,251 @@
+//! Kill matrix of regions: a member dies at every fault point; others go on, memory returns to the baseline, names can
+//! be used again, also when the healer is killed too.
+#![cfg(feature = "fault-points")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use common::World;
+use crossdock_core::containers::Order;
+use crossdock_core::directory::{ObjectMode, TypeRef};
+use crossdock_core::fault;
+use crossdock_core::heap::POINTS;
+use crossdock_core::region::Region;
+
+const SIZE: u64 = 8 << 20;
+const SIGKILL: i32 = -9;
+/// In `World::word`: which block is just being freed; then the blocks that were handed out.
+const FREEING: usize = 0;
+/// Blocks of the peer, noted first.
+const PEERS: usize = 1100;
+
+/// Blocks that the library has handed out, in memory that outlives their owner.
+struct Ledger<'a> {
+    world: &'a World,
+    next: usize,
+}
+
+impl Ledger<'_> {
+    fn allocate(&mut self, region: &Arc<Region>, size: u64) -> usize {
+        let block = region.allocate(size, 16).unwrap();
+        self.world.word(self.next).store(block, Ordering::SeqCst);
+        self.next += 1;
+        self.next - 1
+    }
+
+    fn free(&self, region: &Arc<Region>, index: usize) {
+        let word = self.world.word(index);
+        self.world.word(FREEING).store(index as u64, Ordering::SeqCst);
+        region.deallocate(word.load(Ordering::SeqCst)).unwrap();
+        word.store(0, Ordering::SeqCst);
+        self.world.word(FREEING).store(0, Ordering::SeqCst);
+    }
+}
+
+fn vector() -> TypeRef {
+    TypeRef::new("vector<f64>").unwrap()
+}
+
+fn claim(region: &Arc<Region>, name: &str, ty: &TypeRef) -> u64 {
+    let claim = region.claim(name, ty, ObjectMode::CreateOnly, None).unwrap();
+    assert!(claim.created);
+    claim.offset
+}
+
+/// Everything that a member can do to a region, in an order that passes every point.
+fn work(world: &World, region: Arc<Region>) {
+    let helper = world.again().attach(3);
+    let mut ledger = Ledger { world, next: PEERS + 1 };
+    // Small and large blocks, growth.
+    let mixed: Vec<usize> = (0..40).map(|i| ledger.allocate(&region, 20 + 37 * i)).collect();
+    let large: Vec<usize> = [200_000, 1 << 20, 70_000].map(|size| ledger.allocate(&region, size)).into();
+    // Blocks of a slice that its owner found full.
+    ledger.free(&region, 1);
+    ledger.free(&region, 2);
+    // An own slice runs full; another member frees in it; it is found again.
+    let many: Vec<usize> = (0..1030).map(|_| ledger.allocate(&region, 64)).collect();
+    ledger.free(&helper, many[3]);
+    ledger.free(&helper, many[4]);
+    let more: Vec<usize> = (0..1100).map(|_| ledger.allocate(&region, 64)).collect();
+    for index in many.iter().skip(5).chain(&more).chain(&mixed).chain(&large) {
+        ledger.free(&region, *index);
+    }
+    // Now slices are empty, and the next ones that are looked at go back to the pool.
+    let again: Vec<usize> = (0..1200).map(|_| ledger.allocate(&region, 64)).collect();
+    for index in again {
+        ledger.free(&region, index);
+    }
+    // Objects: kept, abandoned, removed.
+    claim(&region, "plain", &TypeRef::new("f64[100]").unwrap());
+    let plain = region_claims(&region, "plain-2");
+    region.commit(plain).unwrap();
+    let gone = claim(&region, "gone", &vector());
+    region.vector_resize(gone, 8, 50).unwrap();
+    region.abandon(gone).unwrap();
+    // A vector that grows from a small block to large ones.
+    let grown = claim(&region, "grown", &vector());
+    region.commit(grown).unwrap();
+    for n in [10u64, 100, 9_000, 20_000] {
+        region.vector_resize(grown, 8, n).unwrap();
+    }
+    let array = claim(&region, "array", &TypeRef::new("ndarray<f32>").unwrap());
+    region.commit(array).unwrap();
+    region.ndarray_reshape(array, 4, Order::C, &[10, 20]).unwrap();
+    region.ndarray_reshape(array, 4, Order::Fortran, &[20, 10]).unwrap();
+    // Prepared blocks: replaced, kept.
+    let nested = claim(&region, "nested", &TypeRef::new("{i64,vector<vector<f64>>}").unwrap());
+    region.commit(nested).unwrap();
+    region.vector_resize(nested + 8, 32, 3).unwrap();
+    let inner = element_of(&region, nested + 8);
+    region.vector_resize(inner, 8, 30).unwrap();
+    region.vector_resize(inner + 64, 8, 30).unwrap();
+    let block = region.prepare(500, 64).unwrap();
+    let field = inner + 32 + 8;
+    region.replace(field, &[block.wrapping_sub(field), 5, 62], block, 0).unwrap();
+    region.remove("grown").unwrap();
+    region.remove("nested").unwrap();
+    region.remove("plain-2").unwrap();
+    // A prepared block that a death takes back, and objects under construction.
+    region.prepare(100, 16).unwrap();
+    region.prepare(100_000, 16).unwrap();
+    drop(helper);
+    drop(region);
+}
+
+fn region_claims(region: &Arc<Region>, name: &str) -> u64 {
+    claim(region, name, &TypeRef::new("f64[10000]").unwrap())
+}
+
+/// The first element of the vector at `header`.
+fn element_of(region: &Region, header: u64) -> u64 {
+    // SAFETY: the data word of a header in this test's own region.
+    let data = unsafe { region.base().add(header as usize + 8).cast::<u64>().read_volatile() };
+    (header + 8).wrapping_add(data)
+}
+
+/// A world with a peer that has a full slice.
+fn setup() -> (Arc<World>, Arc<Region>) {
+    let world = World::new(SIZE);
+    let peer = world.attach(1);
+    let mut ledger = Ledger { world: &world, next: 1 };
+    for _ in 0..PEERS {
+        ledger.allocate(&peer, 64);
+    }
+    (world, peer)
+}
+
+fn die_at(world: &Arc<World>, point: &str, nth: u32) -> i32 {
+    let pid = world.spawn(2, |region| {
+        fault::arm(point, nth);
+        work(world, region);
+        0
+    });
+    let end = world.wait(2, pid);
+    world.liveness().set_dead(common::member(3));
+    end
+}
+
+/// The peer goes on at once, heals, frees all that was handed out, and finds nothing left.
+fn check_whole(world: &Arc<World>, peer: Arc<Region>, what: &str) {
+    let start = Instant::now();
+    let block = peer.allocate(64, 16).unwrap();
+    let large = peer.allocate(100_000, 64).unwrap();
+    peer.deallocate(block).unwrap();
+    peer.deallocate(large).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(2), "{what}: the peer waited for {:?}", start.elapsed());
+    peer.heal().unwrap();
+    let freeing = world.word(FREEING).load(Ordering::SeqCst) as usize;
+    for index in 1..8000 {
+        let block = world.word(index).load(Ordering::SeqCst);
+        if block != 0 {
+            let freed = peer.deallocate(block);
+            assert!(freed.is_ok() || index == freeing, "{what}: block {index}: {}", freed.unwrap_err());
+        }
+    }
+    for object in peer.objects().unwrap() {
+        peer.remove(&object.name).unwrap();
+    }
+    let s = peer.statistics();
+    assert_eq!((s.used, s.blocks, s.objects), (0, 0, 0), "{what}: {s:?}");
+    for name in ["plain", "plain-2", "gone", "grown", "array", "nested"] {
+        let again = peer.claim(name, &vector(), ObjectMode::CreateOnly, Some(Duration::ZERO));
+        peer.abandon(again.unwrap_or_else(|e| panic!("{what}: {e}")).offset).unwrap();
+    }
+    drop(peer);
+    let other = world.attach(9);
+    let large = other.allocate(4 << 20, 64).unwrap_or_else(|e| panic!("{what}: slices are lost: {e}"));
+    other.deallocate(large).unwrap();
+    drop(other);
+    let last = world.attach(10);
+    last.heal().unwrap();
+    assert_eq!(last.statistics().slices, 0, "{what}: {:?}", last.statistics());
+}
+
+#[test]
+fn the_work_leaves_nothing_when_nobody_dies() {
+    let (world, peer) = setup();
+    assert_eq!(die_at(&world, "no such point", 1), 0);
+    check_whole(&world, peer, "no death");
+}
+
+#[test]
+fn a_death_at_every_point_is_healed() {
+    for point in POINTS.iter().filter(|p| !p.starts_with("heal.") && !p.starts_with("region.format")) {
+        for nth in [1, 2, 3, 7, 30] {
+            let (world, peer) = setup();
+            let end = die_at(&world, point, nth);
+            assert!(end == SIGKILL || (nth > 1 && end == 0), "{point} was not reached: ended with {end}");
+            check_whole(&world, peer, &format!("{point}, {nth}. time"));
+        }
+    }
+}
+
+#[test]
+fn a_death_of_the_healer_is_healed() {
+    let in_healing = |p: &&&str| {
+        let parts = ["heal.", "retire.", "replace.", "heap.notify.", "heap.large.freed", "heap.slice.released"];
+        let more = ["heap.collect", "directory.changed", "directory.remove.", "directory.abandon.", "lock."];
+        parts.iter().chain(&more).any(|start| p.starts_with(start))
+    };
+    let seconds: Vec<&str> = POINTS.iter().filter(in_healing).copied().collect();
+    let mut reached = BTreeSet::new();
+    for first in POINTS.iter().filter(|p| !p.starts_with("heal.") && !p.starts_with("region.format")) {
+        for second in &seconds {
+            let (world, peer) = setup();
+            assert_eq!(die_at(&world, first, 1), SIGKILL, "{first}");
+            let pid = world.spawn(4, |region| {
+                fault::arm(second, 1);
+                region.heal().unwrap();
+                0
+            });
+            match world.wait(4, pid) {
+                SIGKILL => {
+                    reached.insert(*second);
+                }
+                end => assert_eq!(end, 0, "{first}, then {second}"),
+            }
+            check_whole(&world, peer, &format!("{first}, then {second}"));
+        }
+    }
+    let missed: Vec<_> = seconds.iter().filter(|p| p.starts_with("heal.") && !reached.contains(*p)).collect();
+    assert!(missed.is_empty(), "never reached: {missed:?}");
+}
+
+#[test]
+fn a_dead_formatter_is_taken_over() {
+    for point in POINTS.iter().filter(|p| p.starts_with("region.format")) {
+        let world = World::new(SIZE);
+        fault::arm(point, 1);
+        let pid = world.spawn(2, |_| 0);
+        fault::disarm();
+        assert_eq!(world.wait(2, pid), SIGKILL, "{point}");
+        let region = world.attach(1);
+        let block = region.allocate(100, 16).unwrap();
+        region.deallocate(block).unwrap();
+        assert_eq!(region.statistics().used, 0);
+    }
+}
