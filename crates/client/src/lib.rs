@@ -14,11 +14,13 @@ mod port;
 mod region;
 mod segment;
 mod session;
+mod typed;
 
 pub use crossdock_layout::wire::{Grant, SegmentKind};
 pub use crossdock_layout::{Handle, MemberId, Rights, SegmentId, Status};
 pub use error::{Error, Result};
+pub use listing::{Listing, MemberInfo, SegmentInfo, WorkflowInfo};
 pub use port::*;
 pub use region::*;
-pub use listing::{Listing, MemberInfo, SegmentInfo, WorkflowInfo};
 pub use session::{ConnectOptions, Session};
+pub use typed::{NdArray, Plain, Raw, Simple, Text, Vector};

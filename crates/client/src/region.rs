@@ -68,6 +68,11 @@ impl Region {
         self.shared.region.base()
     }
 
+    /// The bytes themselves, for `view`.
+    pub(crate) fn mapping(&self) -> &crossdock_os::Mapping {
+        self.shared.region.mapping()
+    }
+
     /// Its size in bytes. Virtual: memory is taken as it is used.
     #[must_use]
     pub fn capacity(&self) -> u64 {

@@ -204,6 +204,8 @@ fn p6_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
 
 fn p7(context: &Context) -> Outcome {
     let port = open(context, End::Consumer, Pattern::FanIn, 8)?;
+    // Held open so that a producer which comes late does not find an end.
+    let _keep = open(context, End::Producer, Pattern::FanIn, 8)?;
     let peers: Vec<_> = (1..=3).map(|producer: u64| context.start("b", &[&producer.to_string()])).collect();
     let mut next = [0; 4];
     for _ in 0..300 {

@@ -1,0 +1,161 @@
+//! P16 and P17: how long it takes until something works, and what it costs to be there.
+//!
+//! `start CROSSDOCK [PYTHON] [--json]`: the command, and a Python that has NumPy and crossdock. Daemons of its own in a
+//! folder of its own, ended before it ends.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crossdock_bench::{Record, print};
+use crossdock_client::{ConnectOptions, Mode, Session};
+
+const MEMBERS: usize = 100;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--json").collect();
+    let Some(command) = arguments.first().map(PathBuf::from) else {
+        eprintln!("usage: start CROSSDOCK [PYTHON] [--json]");
+        std::process::exit(2);
+    };
+    let mut records = vec![daemon_start(&command), attach(&command)];
+    records.extend(memory(&command));
+    if let Some(python) = arguments.get(1) {
+        records.push(import(&command, Path::new(python)));
+    }
+    print(&records);
+}
+
+/// A daemon in a folder of its own; both end with this value.
+struct Daemon {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Daemon {
+    fn start(command: &Path) -> Self {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("crossdock-bench-{}-{number}", std::process::id()));
+        std::fs::create_dir(&folder).expect("a new folder can be made");
+        let mut serve = Command::new(command);
+        serve.args(["serve", "--socket"]).arg(folder.join("endpoint.sock")).stdout(Stdio::null());
+        let child = serve.spawn().expect("the command can be started");
+        Self { child, folder }
+    }
+
+    fn connect(&self) -> Session {
+        let socket = self.folder.join("endpoint.sock");
+        let options = ConnectOptions { socket: Some(socket), private_daemon: false, ..ConnectOptions::default() };
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            match Session::connect(&options) {
+                Ok(session) => return session,
+                Err(error) if Instant::now() > until => panic!("the daemon does not answer: {error}"),
+                Err(_) => std::thread::sleep(Duration::from_micros(100)),
+            }
+        }
+    }
+
+    /// Bytes that the daemon's processes hold alone, their share of what they hold together, by the kernel's count.
+    fn memory(&self) -> f64 {
+        let own = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
+        let pids = children.split_ascii_whitespace().map(str::to_owned).chain([own.to_string()]);
+        pids.map(|pid| proportional_bytes(&pid)).sum()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Ok(Some(pidfd)) = crossdock_os::process::open_pidfd(self.child.id() as i32) {
+            let _ = crossdock_os::process::send_signal(&pidfd, crossdock_os::process::Signal::TERM);
+        }
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn proportional_bytes(pid: &str) -> f64 {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let kib = rollup
+        .lines()
+        .find_map(|line| line.strip_prefix("Pss:")?.trim().strip_suffix("kB")?.trim().parse::<f64>().ok());
+    kib.unwrap_or(0.0) * 1024.0
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+fn daemon_start(command: &Path) -> Record {
+    let run = |_| {
+        let begun = Instant::now();
+        let daemon = Daemon::start(command);
+        let session = daemon.connect();
+        let took = milliseconds(begun);
+        drop(session);
+        took
+    };
+    Record::below("P16", "daemon started, first member attached", "ms", (0..15).map(run).collect(), 20.0, "≤ 20 ms")
+}
+
+fn attach(command: &Path) -> Record {
+    let daemon = Daemon::start(command);
+    drop(daemon.connect());
+    let run = |_| {
+        let begun = Instant::now();
+        let session = daemon.connect();
+        let took = milliseconds(begun);
+        drop(session);
+        took
+    };
+    Record::below("P16", "attach", "ms", (0..200).map(run).collect(), 0.3, "≤ 0.3 ms")
+}
+
+fn memory(command: &Path) -> Vec<Record> {
+    let daemon = Daemon::start(command);
+    drop(daemon.connect());
+    std::thread::sleep(Duration::from_millis(200));
+    let idle = daemon.memory();
+    let kib = |bytes: f64| vec![bytes / 1024.0];
+
+    let members: Vec<Session> = (0..MEMBERS).map(|_| daemon.connect()).collect();
+    let each = (daemon.memory() - idle).max(0.0) / MEMBERS as f64;
+    let before = daemon.memory();
+    let names: Vec<String> = (0..MEMBERS).map(|n| format!("region-{n}")).collect();
+    let open = |name: &String| members[0].region(name, Mode::CreateOnly, 64 << 20, None).expect("a region can be made");
+    let regions: Vec<_> = names.iter().map(open).collect();
+    let held: u64 = regions.iter().map(|region| region.statistics().reserved).sum();
+    let region = (held as f64 + (daemon.memory() - before).max(0.0)) / MEMBERS as f64;
+    vec![
+        Record::below("P17", "daemon, idle, both processes", "KiB", kib(idle), 10.0 * 1024.0, "≤ 10 MB"),
+        Record::below("P17", "each member", "KiB", kib(each), 64.0, "≤ 64 KB"),
+        Record::below("P17", "each empty region of 64 MiB", "KiB", kib(region), 64.0, "≤ 64 KB"),
+    ]
+}
+
+/// What `import crossdock` and a first shared array take in a fresh interpreter that has NumPy already.
+fn import(command: &Path, python: &Path) -> Record {
+    const PROGRAM: &str = "
+import numpy, time
+begun = time.perf_counter()
+import crossdock
+with crossdock.connect() as session:
+    region = session.region(f'first-{time.time_ns()}', size='16MiB')
+    region.ndarray('x', (1000,), 'f8').array[:] = 1.0
+    print((time.perf_counter() - begun) * 1e3)
+";
+    let daemon = Daemon::start(command);
+    drop(daemon.connect());
+    let run = |_| {
+        let mut interpreter = Command::new(python);
+        interpreter.args(["-c", PROGRAM]).env("CROSSDOCK_SOCKET", daemon.folder.join("endpoint.sock"));
+        let output = interpreter.output().expect("Python can be started");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")
+    };
+    let runs = (0..9).map(run).collect();
+    Record::below("P16", "import crossdock, attach, first array, beyond NumPy", "ms", runs, 60.0, "≤ 60 ms")
+}

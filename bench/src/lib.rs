@@ -1,0 +1,103 @@
+//! What the programs that measure have in common: the record of one figure, and medians.
+//!
+//! A record is the same JSON object in every program and language: `id`, `case`, `value`, `unit`, `floor`, `peers`, `aim`,
+//! `ratio`, `met`, `runs`. `ratio` is what the aim is about; `met` says whether it holds.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// One figure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Record {
+    /// The row of the list of what is measured: `P16`.
+    pub id: &'static str,
+    /// What exactly, in a few words.
+    pub case: String,
+    /// The median.
+    pub value: f64,
+    /// Of `value`, `floor` and `runs`.
+    pub unit: &'static str,
+    /// The least that the machine takes for it, measured in the same run.
+    pub floor: Option<f64>,
+    /// Others, measured in the same run.
+    pub peers: BTreeMap<String, f64>,
+    /// The aim, as the list words it.
+    pub aim: &'static str,
+    /// Value over limit: at most 1 when the aim is met.
+    pub ratio: f64,
+    /// Is the aim met?
+    pub met: bool,
+    /// Each run's figure.
+    pub runs: Vec<f64>,
+}
+
+impl Record {
+    /// A figure whose aim is a fixed limit in its own unit.
+    #[must_use]
+    pub fn below(
+        id: &'static str,
+        case: impl Into<String>,
+        unit: &'static str,
+        runs: Vec<f64>,
+        limit: f64,
+        aim: &'static str,
+    ) -> Self {
+        let value = median(&runs);
+        let ratio = value / limit;
+        Self {
+            id,
+            case: case.into(),
+            value,
+            unit,
+            floor: None,
+            peers: BTreeMap::new(),
+            aim,
+            ratio,
+            met: ratio <= 1.0,
+            runs,
+        }
+    }
+}
+
+/// The middle of the runs.
+#[must_use]
+pub fn median(runs: &[f64]) -> f64 {
+    let mut sorted = runs.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    if sorted.is_empty() { f64::NAN } else { sorted[sorted.len() / 2] }
+}
+
+/// Prints the records: as a table, or with `--json` among the arguments as one JSON array.
+pub fn print(records: &[Record]) {
+    if std::env::args().any(|argument| argument == "--json") {
+        println!("{}", serde_json::to_string(records).expect("numbers and texts"));
+        return;
+    }
+    for record in records {
+        let least = record.runs.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = record.runs.iter().copied().fold(0.0, f64::max);
+        let met = if record.met { "met" } else { "MISSED" };
+        println!(
+            "{:4} {:44} {:>10.3} {:6} ({least:.3} – {most:.3})  {}  {met}",
+            record.id, record.case, record.value, record.unit, record.aim
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle_one() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn an_aim_is_met_up_to_its_limit() {
+        assert!(Record::below("P0", "x", "ms", vec![20.0], 20.0, "≤ 20 ms").met);
+        assert!(!Record::below("P0", "x", "ms", vec![20.1], 20.0, "≤ 20 ms").met);
+    }
+}
