@@ -1,5 +1,7 @@
 //! Waiting without holding up other Python threads, and so that Ctrl-C ends it.
 
+use std::sync::OnceLock;
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{Error, Result, Status};
@@ -27,6 +29,27 @@ pub fn deadline(py: Python<'_>, seconds: Option<f64>) -> PyResult<Duration> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
+/// The thread that ends the interpreter, once it does.
+static ENDING: OnceLock<ThreadId> = OnceLock::new();
+
+/// The interpreter ends, in this thread: only daemon threads are left beside it.
+#[pyfunction]
+pub fn _ending() {
+    let _ = ENDING.set(thread::current().id());
+}
+
+/// A daemon thread that waits while the interpreter ends is not told that its port was closed by that: it would print
+/// an exception of which nobody is to blame. It just does not come back, as Python's own locks do it.
+fn park_if_ending(py: Python<'_>) {
+    if ENDING.get().is_some_and(|ending| *ending != thread::current().id()) {
+        py.detach(|| {
+            loop {
+                thread::park();
+            }
+        });
+    }
+}
+
 /// Runs `step` with slices of the time until it gives something else than "not yet" or "busy", and looks at Python's
 /// signals in between. A deadline of 0 is one poll.
 pub fn wait<T: Send>(
@@ -42,9 +65,13 @@ pub fn wait<T: Send>(
             Ok(value) => return Ok(value),
             Err(e) => e,
         };
+        if failed.status == Status::Closed {
+            park_if_ending(py);
+        }
         if !matches!(failed.status, Status::NotYet | Status::TimedOut | Status::Busy) {
             return Err(raise(py, &failed));
         }
+        park_if_ending(py);
         left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(raise(py, &ended(failed, slice, total)));

@@ -1,6 +1,7 @@
 """A node daemon for these tests, unless tests/languages/run gave one; everything it makes is gone afterwards."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -55,18 +56,17 @@ def session():
 
 
 @pytest.fixture
-def region(session, request):
+def name(request):
+    """A name of the test's own."""
+    return f"python-{os.getpid()}/{re.sub('[^A-Za-z0-9_]+', '-', request.node.name)}"
+
+
+@pytest.fixture
+def region(session, name):
     """A region of the test's own."""
-    name = f"python-{os.getpid()}/{request.node.name.replace('[', '.').replace(']', '')}"
     region = session.region(name, "create_only", "16 MiB")
     yield region
     try:
         session.remove_region(name)
     except crossdock.Error:
         pass
-
-
-@pytest.fixture
-def name(request):
-    """A name of the test's own."""
-    return f"python-{os.getpid()}/{request.node.name.replace('[', '.').replace(']', '')}"

@@ -100,6 +100,7 @@ _sessions: "_weakref.WeakSet[Session]" = _weakref.WeakSet()
 
 def _at_exit() -> None:
     """Leaves in order, unless an error ended the program: then peers are to see that it died."""
+    _native._ending()
     failed = hasattr(_sys, "last_type") and not hasattr(_sys, "ps1")
     if failed:
         _native._abandon()
