@@ -12,7 +12,11 @@ fn a_bad_file_is_told_in_full_and_starts_nothing() {
     let place = Place::new("workflow: w\ntasks:\n  a: {comand: [touch, x]}\n  b: {command: [touch, x], ranks: many}\n");
     let run = place.run("process", &[]);
     assert_eq!(run.code, 65);
-    assert!(run.err.contains("workflow.yaml:3:7: tasks.a.comand: unknown key") && run.err.contains("workflow.yaml:4:"), "{}", run.err);
+    assert!(
+        run.err.contains("workflow.yaml:3:7: tasks.a.comand: unknown key") && run.err.contains("workflow.yaml:4:"),
+        "{}",
+        run.err
+    );
     let check = finish(place.command(&["run", "--check", "--json", "workflow.yaml"]).spawn().unwrap());
     let json: serde_json::Value = serde_json::from_str(&check.out).unwrap();
     assert_eq!((check.code, json["problems"].as_array().unwrap().len()), (65, 3));
@@ -30,7 +34,9 @@ fn a_program_that_is_not_there_is_told() {
 
 #[test]
 fn a_process_that_leaves_its_session_and_parent_is_ended_with_the_run() {
-    let place = Place::new("workflow: w\ntasks:\n  a: {command: 'setsid -f sleep MARK; setsid -f env -i sleep MARK; sleep 0.2; echo gone'}\n");
+    let place = Place::new(
+        "workflow: w\ntasks:\n  a: {command: 'setsid -f sleep MARK; setsid -f env -i sleep MARK; sleep 0.2; echo gone'}\n",
+    );
     let run = place.run("process", &[]);
     assert_eq!(run.code, 0, "{}\n{}", run.err, run.out);
     place.assert_nothing_left("process");
@@ -56,7 +62,9 @@ fn the_deadline_ends_a_run_and_says_who_was_still_at_work() {
 
 #[test]
 fn the_summary_as_json_is_all_of_standard_output() {
-    let place = Place::new("workflow: w\ntasks:\n  a: {command: 'echo hello', ranks: 2}\n  b: {command: 'kill -SEGV $$', after: a}\n");
+    let place = Place::new(
+        "workflow: w\ntasks:\n  a: {command: 'echo hello', ranks: 2}\n  b: {command: 'kill -SEGV $$', after: a}\n",
+    );
     let run = place.run("process", &["--json"]);
     let json: serde_json::Value = serde_json::from_str(&run.out).unwrap_or_else(|e| panic!("{e}: {}", run.out));
     assert_eq!(run.code, 139);
@@ -86,10 +94,18 @@ fn auto_says_which_engine_and_why() {
     fs::create_dir(&bin).unwrap();
     let run = finish(command.env("PATH", &bin).spawn().unwrap());
     assert_eq!(run.code, 0, "{}", run.err);
-    assert!(run.err.contains("engine process Linux") && run.err.contains("bubblewrap: there is no program `bwrap` on PATH"), "{}", run.err);
+    assert!(
+        run.err.contains("engine process Linux") && run.err.contains("bubblewrap: there is no program `bwrap` on PATH"),
+        "{}",
+        run.err
+    );
     let run = finish(place.command(&["run", "workflow.yaml", "--engine", "podman"]).env("PATH", &bin).spawn().unwrap());
     assert_eq!(run.code, 69, "{}", run.err);
-    assert!(run.err.contains("no engine can run this workflow") && run.err.contains("apt-get install podman"), "{}", run.err);
+    assert!(
+        run.err.contains("no engine can run this workflow") && run.err.contains("apt-get install podman"),
+        "{}",
+        run.err
+    );
     place.assert_nothing_left("process");
 }
 
@@ -110,7 +126,9 @@ fn resources_that_are_not_there_are_told_before_anything_starts() {
 
 #[test]
 fn a_second_interrupt_does_not_wait_for_the_grace() {
-    let place = Place::new("workflow: w\ngrace: 600\ntasks:\n  deaf: {command: \"trap '' TERM INT; echo ready; while :; do sleep MARK; done\"}\n");
+    let place = Place::new(
+        "workflow: w\ngrace: 600\ntasks:\n  deaf: {command: \"trap '' TERM INT; echo ready; while :; do sleep MARK; done\"}\n",
+    );
     let mut child = place.start("process", &[]);
     place.await_log("deaf", "ready");
     // Signals that come close together count as one, so they are sent until it is enough.
@@ -126,10 +144,13 @@ fn a_second_interrupt_does_not_wait_for_the_grace() {
 
 #[test]
 fn a_log_stays_within_its_limit() {
-    let place = Place::new("workflow: w\ntasks:\n  a: {command: 'i=0; while [ $i -lt 3000 ]; do echo \"line $i of many\"; i=$((i+1)); done'}\n");
+    let place = Place::new(
+        "workflow: w\ntasks:\n  a: {command: 'i=0; while [ $i -lt 3000 ]; do echo \"line $i of many\"; i=$((i+1)); done'}\n",
+    );
     let run = place.run("process", &["--log-limit", "10 KiB", "--show", "quiet"]);
     assert_eq!(run.code, 0, "{}", run.err);
-    let sizes: u64 = fs::read_dir(place.path().join("build/logs/w")).unwrap().flatten().map(|e| e.metadata().unwrap().len()).sum();
+    let sizes: u64 =
+        fs::read_dir(place.path().join("build/logs/w")).unwrap().flatten().map(|e| e.metadata().unwrap().len()).sum();
     assert!(sizes <= 10 << 10, "{sizes}");
     assert!(place.log("a").ends_with("line 2999 of many\n"));
 }

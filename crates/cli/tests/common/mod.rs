@@ -63,7 +63,9 @@ impl Place {
     /// Waits until a task has written this to its log.
     pub fn await_log(&self, task: &str, words: &str) {
         let path = self.path().join("build/logs/w").join(format!("{task}.log"));
-        await_that(&format!("`{words}` in {}", path.display()), || fs::read_to_string(&path).is_ok_and(|t| t.contains(words)));
+        await_that(&format!("`{words}` in {}", path.display()), || {
+            fs::read_to_string(&path).is_ok_and(|t| t.contains(words))
+        });
     }
 
     /// The runs' folders that are there.
@@ -81,7 +83,8 @@ impl Place {
         let own = self.path().display().to_string();
         assert!(!mounts.contains(&own), "mounts are left: {mounts}");
         if matches!(engine, "podman" | "docker") {
-            let output = Command::new(engine).args(["ps", "--all", "--format", "{{.Names}} {{.Command}}"]).output().unwrap();
+            let output =
+                Command::new(engine).args(["ps", "--all", "--format", "{{.Names}} {{.Command}}"]).output().unwrap();
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(!text.contains(&self.mark), "containers are left: {text}");
         }
@@ -156,15 +159,18 @@ pub fn signal(pid: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
-/// The engines that work here. Those named in CROSSDOCK_ENGINES must (CI names all); the others may be missing, with a word.
+/// The engines that work here (CROSSDOCK_ONLY=NAME: just that one). Those named in CROSSDOCK_ENGINES must (CI names all); the others may be missing, with a word.
 pub fn engines() -> Vec<&'static str> {
     let required = std::env::var("CROSSDOCK_ENGINES").unwrap_or_default();
     let mut working = Vec::new();
-    for engine in engine::all() {
+    let only = std::env::var("CROSSDOCK_ONLY").unwrap_or_default();
+    for engine in engine::all().into_iter().filter(|e| only.is_empty() || only == e.name()) {
         let trial = engine::trial(engine.as_ref());
         match trial.result {
             Ok(_) => working.push(trial.engine),
-            Err(e) if required.split([' ', ',']).any(|r| r == trial.engine) => panic!("{} is required and does not work: {e}", trial.engine),
+            Err(e) if required.split([' ', ',']).any(|r| r == trial.engine) => {
+                panic!("{} is required and does not work: {e}", trial.engine)
+            }
             Err(e) => println!("not tested here: {}: {e}", trial.engine),
         }
     }

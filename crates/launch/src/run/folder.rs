@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::processes;
 use crate::engine;
 
 /// A run's folder, with the lock that says that the run lives.
@@ -120,6 +121,7 @@ pub fn clean(id: &str, path: &Path) {
     if let Some(engine) = fs::read_to_string(path.join("engine")).ok().and_then(|n| engine::by_name(n.trim())) {
         engine.clean(id);
     }
+    processes::kill_marked(id);
     remove(path);
     // The folders above go with the last run; while others are in them the kernel refuses.
     for above in path.ancestors().skip(1).take(2) {

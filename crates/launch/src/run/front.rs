@@ -71,7 +71,7 @@ fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), folder: &Ru
     let order = Order { id: folder.id.clone(), options: options.clone() };
     let line = serde_json::to_string(&order).map_err(|e| trouble("cannot pass the options on", &e))?;
     // A supervisor that is already dead is told by its exit status below.
-    let _ = writeln!(pipe, "{line}");
+    let _ = pipe.write_all(format!("{line}\n").as_bytes());
     let status = watch(&mut child, &mut pipe, &signals)?;
     match (status.code(), status.signal()) {
         (Some(code), _) => Ok(u8::try_from(code).unwrap_or(code::SYSTEM)),
@@ -117,7 +117,7 @@ fn watch(child: &mut Child, pipe: &mut ChildStdin, signals: &OwnedFd) -> Result<
                 // Asked again and again: no grace any more. The clean-up is then this process's.
                 processes::signal(pid.as_raw_nonzero().get(), Signal::KILL);
             }
-            let _ = writeln!(pipe, "signal {}", byte[0]);
+            let _ = pipe.write_all(format!("signal {}\n", byte[0]).as_bytes());
         }
     }
 }

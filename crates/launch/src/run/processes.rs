@@ -93,6 +93,30 @@ pub fn kill_descendants(keep: &[i32], patience: Duration) -> bool {
     }
 }
 
+/// The variable that every process of a run inherits.
+pub const MARK: &str = "CROSSDOCK_RUN";
+
+/// Kills the user's processes that carry a run's mark, whoever their parent is by now.
+pub fn kill_marked(run: &str) {
+    let mark = format!("{MARK}={run}");
+    let me = std::process::id() as i32;
+    // Again, because a process may have forked while /proc was read.
+    for _ in 0..3 {
+        let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = pids.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok()).filter(|p| *p != me);
+        let marked = |pid: &i32| {
+            let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            variables.split(|b| *b == 0).any(|v| v == mark.as_bytes())
+        };
+        let found: Vec<i32> = pids.filter(marked).collect();
+        if found.is_empty() {
+            return;
+        }
+        found.iter().for_each(|pid| signal(*pid, Signal::KILL));
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

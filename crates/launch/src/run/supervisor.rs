@@ -97,6 +97,8 @@ struct Run {
     view: View,
     begin: Instant,
     stop: Option<Stop>,
+    /// From the front, not yet a whole line.
+    heard: Vec<u8>,
     kill_at: Option<Instant>,
     killed: bool,
     helpers: Vec<JoinHandle<()>>,
@@ -170,6 +172,7 @@ impl Run {
             view,
             begin: Instant::now(),
             stop: None,
+            heard: Vec::new(),
             kill_at: None,
             killed: false,
             helpers: Vec::new(),
@@ -230,7 +233,7 @@ impl Run {
             endpoint: &endpoint,
             processors: processors.as_deref(),
             prepared: &self.prepared[rank.task],
-            environment: environment(&self.workflow, rank, self.hosted.is_some(), self.engine.name()),
+            environment: environment(&self.workflow, rank, self.hosted.is_some(), self.engine.name(), &self.folder.id),
         };
         let line = self.engine.command(&request);
         match rank::start(self.engine.as_ref(), line, processors.as_deref(), task.memory) {
@@ -281,7 +284,11 @@ impl Run {
             self.begin_stop(Stop { result: "interrupted", code: 137, reason });
             return;
         }
-        for word in String::from_utf8_lossy(&buffer[..n]).lines() {
+        self.heard.extend_from_slice(&buffer[..n]);
+        // A pipe may give half a line: only whole ones are taken.
+        while let Some(end) = self.heard.iter().position(|b| *b == b'\n') {
+            let line: Vec<u8> = self.heard.drain(..=end).collect();
+            let word = String::from_utf8_lossy(&line);
             let Some(signal) = word.strip_prefix("signal ").and_then(|n| n.trim().parse::<i32>().ok()) else {
                 continue;
             };
@@ -494,7 +501,7 @@ fn pick(wanted: &str, workflow: &Workflow, view: &View) -> Result<(Arc<dyn Engin
 }
 
 /// Everything that the task finds in its environment.
-fn environment(workflow: &Workflow, rank: &Rank, hosted: bool, engine: &str) -> Vec<(String, String)> {
+fn environment(workflow: &Workflow, rank: &Rank, hosted: bool, engine: &str, run: &str) -> Vec<(String, String)> {
     let task = &workflow.tasks[rank.task];
     let mut all: Vec<(String, String)> = Vec::new();
     if engine != "process" {
@@ -510,6 +517,7 @@ fn environment(workflow: &Workflow, rank: &Rank, hosted: bool, engine: &str) -> 
     if hosted {
         all.push(("CROSSDOCK_SOCKET".into(), format!("{}/endpoint.sock", engine::ENDPOINT_FOLDER)));
     }
+    all.push((processes::MARK.into(), run.to_owned()));
     all.push(("CROSSDOCK_WORKFLOW".into(), workflow.name.clone()));
     all.push(("CROSSDOCK_TASK".into(), task.name.clone()));
     all.push(("CROSSDOCK_RANK".into(), rank.rank.to_string()));
