@@ -16,8 +16,10 @@
 #include <bit>
 #include <chrono>
 #include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -116,6 +118,70 @@ struct letter {
   crossdock_message message{};
   MPI_Request request = MPI_REQUEST_NULL;
 };
+inline constexpr std::uint32_t farewell = 1;  ///< `reserved` of the last message that an end sends
+
+/// A place for a message that is under way: from send until its credit is back.
+struct slot {
+  enum { empty, under_way, returned } state = empty;
+  std::uint64_t order = 0;  ///< of the credits
+  letter out;
+};
+
+class mpi_transport;
+
+/// Closed ports whose last messages are still to be sent or received. A port does not wait for them when it closes, but
+/// MPI wants every message received: MPI_Finalize does it (before all else, it deletes the attributes of MPI_COMM_SELF).
+class afterlife {
+ public:
+  static afterlife& of_process() {
+    static auto* one = new afterlife;  // never destroyed: ports may be static objects too
+    return *one;
+  }
+  void born(mpi_transport* port);
+  void gone(mpi_transport* port) {
+    const std::lock_guard lock(mutex_);
+    alive_.erase(port);
+  }
+  /// `tag`: what still comes in. `from` < 0: nothing does.
+  void take(MPI_Comm comm, int from, int tag, std::vector<slot> slots, std::deque<letter> mail) {
+    const std::lock_guard lock(mutex_);
+    rest_.push_back({comm, from, tag, std::move(slots), std::move(mail)});
+  }
+
+ private:
+  struct leftover {
+    MPI_Comm comm;
+    int from, tag;
+    std::vector<slot> slots;
+    std::deque<letter> mail;
+
+    static bool sent(letter& out) {
+      int done = 0;
+      return MPI_Test(&out.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done;
+    }
+    bool over() {
+      for (int there = 1; from >= 0 && there;) {
+        crossdock_message message{};
+        if (MPI_Iprobe(from, tag, comm, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS || !there) break;
+        if (MPI_Recv(&message, sizeof message, MPI_BYTE, from, tag, comm, MPI_STATUS_IGNORE) != MPI_SUCCESS || message.reserved == farewell) from = -1;
+      }
+      bool all = from < 0;
+      for (auto& s : slots) all = sent(s.out) && all;
+      for (auto& m : mail) all = sent(m) && all;
+      return all;
+    }
+  };
+  static int finalise(MPI_Comm, int, void*, void*) {
+    of_process().end();
+    return MPI_SUCCESS;
+  }
+  void end();
+
+  std::mutex mutex_;
+  std::set<mpi_transport*> alive_;
+  std::list<leftover> rest_;
+  bool called_ = false;  ///< MPI_Finalize knows of us
+};
 
 class mpi_transport final : public transport {
  public:
@@ -123,8 +189,10 @@ class mpi_transport final : public transport {
       : name_(name), end_(end), comm_(comm), place_(in, name), slots_(options.capacity) {
     by_mpi::check(MPI_Comm_rank(comm_, &rank_), name_);
     tag_ = place_.enter(end, rank_, options, name_);
+    afterlife::of_process().born(this);
   }
   ~mpi_transport() override {
+    afterlife::of_process().gone(this);
     try {
       close();
     } catch (const error&) {  // what can be said to nobody
@@ -162,7 +230,7 @@ class mpi_transport final : public transport {
     demand(consumer, "receive");
     const auto begin = clock::now();
     bool got = false;
-    wait_for(wait, [&] { return over_ || (got = arrived(producer, tag_, message)); });
+    wait_for(wait, [&] { return over_ || (got = arrived(tag_, message)); });
     statistics_.consumer_wait_ns += since(begin);
     if (got && message.reserved == farewell) {
       over_ = true;
@@ -181,13 +249,13 @@ class mpi_transport final : public transport {
       throw error(status::invalid, "port '" + name_ + "' over MPI: message " + std::to_string(message.position) + " was not received here, or is released already");
     }
     statistics_.received += 1;
+    if (over_) return;  // the producer has no use for credits any more
     crossdock_message credit = message;
     credit.reserved = 0;
     mail(credit, tag_ + 1);
   }
   void wait_peer(timeout wait) override {
-    const port_end other = end_ == producer ? consumer : producer;
-    if (!wait_for(wait, [&] { return place_.rank_at(other) >= 0; })) (void)late(timeout(std::chrono::milliseconds(1)), other, "the other end");
+    if (!wait_for(wait, [&] { return peer() >= 0; })) (void)late(timeout(std::chrono::milliseconds(1)), other(), "the other end");
   }
   void close() override {
     std::unique_lock lock(mutex_);
@@ -196,8 +264,8 @@ class mpi_transport final : public transport {
     if (!is_running()) return;  // MPI_Finalize came first: there is nobody to tell any more
     crossdock_message bye{};
     bye.reserved = farewell;
-    if (place_.rank_at(end_ == producer ? consumer : producer) >= 0 && !over_) mail(bye, end_ == producer ? tag_ : tag_ + 1);
-    finish();
+    if (peer() >= 0) mail(bye, end_ == producer ? tag_ : tag_ + 1);
+    afterlife::of_process().take(comm_, over_ ? -1 : peer(), end_ == producer ? tag_ + 1 : tag_, std::move(slots_), std::move(mail_));
     place_.leave(end_);
   }
   /// As far as this end knows.
@@ -211,14 +279,6 @@ class mpi_transport final : public transport {
   }
 
  private:
-  /// A place for a message that is under way: from send until its credit is back.
-  struct slot {
-    enum { empty, under_way, returned } state = empty;
-    std::uint64_t order = 0;  ///< of the credits
-    letter out;
-  };
-  static constexpr std::uint32_t farewell = 1;
-
   void demand(port_end end, const char* call) const {
     if (end != end_) throw error(status::invalid, "port '" + name_ + "' over MPI: " + call + " is for the " + (end == producer ? "producer" : "consumer") + "'s end");
     if (closed_) throw error(status::closed, "port '" + name_ + "' over MPI was closed by this program");
@@ -226,17 +286,22 @@ class mpi_transport final : public transport {
   static std::uint64_t since(clock::time_point begin) {
     return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count());
   }
-  status late(timeout wait, port_end other, const char* what) const {
+  port_end other() const noexcept { return end_ == producer ? consumer : producer; }
+  /// The rank at the other end, once it has been seen; −1 before.
+  int peer() {
+    if (peer_ < 0) peer_ = place_.rank_at(other());
+    return peer_;
+  }
+  status late(timeout wait, port_end whom, const char* what) {
     if (wait.milliseconds() == 0) return status::not_yet;
-    const int rank = place_.rank_at(other);
-    const std::string who = other == producer ? "producer" : "consumer";
+    const int rank = peer();
+    const std::string who = whom == producer ? "producer" : "consumer";
     throw error(status::timed_out, "port '" + name_ + "' over MPI: " + what + " did not come in time; " +
                                        (rank < 0 ? "no " + who + " has opened it" : "the " + who + " is rank " + std::to_string(rank)) + ". Wait longer, or see what it does");
   }
 
   void post(letter& out, int tag) {
-    const port_end other = end_ == producer ? consumer : producer;
-    by_mpi::check(MPI_Isend(&out.message, sizeof out.message, MPI_BYTE, place_.rank_at(other), tag, comm_, &out.request), name_);
+    by_mpi::check(MPI_Isend(&out.message, sizeof out.message, MPI_BYTE, peer_, tag, comm_, &out.request), name_);
   }
   /// Sends something that needs no place of the port: credits, farewells.
   void mail(const crossdock_message& message, int tag) {
@@ -251,19 +316,21 @@ class mpi_transport final : public transport {
     mail_.emplace_back().message = message;
     post(mail_.back(), tag);
   }
-  bool arrived(port_end from, int tag, crossdock_message& message) {
-    const int rank = place_.rank_at(from);
+  bool arrived(int tag, crossdock_message& message) {
     int there = 0;
-    // A producer that has left is not at its end any more; what it sent is still on its way from somewhere.
-    const int source = rank < 0 ? MPI_ANY_SOURCE : rank;
+    // An end that left before it was seen is nowhere to be found, but what it sent is on its way.
+    const int source = peer() < 0 ? MPI_ANY_SOURCE : peer();
     MPI_Status what;
     by_mpi::check(MPI_Iprobe(source, tag, comm_, &there, &what), name_);
-    if (there) by_mpi::check(MPI_Recv(&message, sizeof message, MPI_BYTE, what.MPI_SOURCE, tag, comm_, MPI_STATUS_IGNORE), name_);
+    if (there) {
+      peer_ = what.MPI_SOURCE;
+      by_mpi::check(MPI_Recv(&message, sizeof message, MPI_BYTE, peer_, tag, comm_, MPI_STATUS_IGNORE), name_);
+    }
     return there != 0;
   }
   void collect_credits() {
     crossdock_message credit{};
-    while (!over_ && arrived(consumer, tag_ + 1, credit)) {
+    while (!over_ && arrived(tag_ + 1, credit)) {
       if (credit.reserved == farewell) {
         over_ = true;
         return;
@@ -289,7 +356,7 @@ class mpi_transport final : public transport {
   status wait_place(timeout wait, slot*& place) {
     const auto begin = clock::now();
     const bool there = wait_for(wait, [&] {
-      if (place_.rank_at(consumer) < 0 && !over_ && statistics_.messages == 0) return false;
+      if (peer() < 0) return false;
       collect_credits();
       if (over_) return true;
       for (auto& s : slots_) {
@@ -302,29 +369,13 @@ class mpi_transport final : public transport {
     if (over_) throw error(status::closed, "port '" + name_ + "' over MPI: the consumer left");
     return there ? status::ok : late(wait, consumer, "a free place");
   }
-  /// Lets what is under way arrive. Small messages do so by themselves; what does not within a second stays in memory
-  /// that is never freed, because MPI may still read it.
-  void finish() {
-    bool all = wait_for(std::chrono::seconds(1), [&] {
-      int open = 0, done = 0;
-      for (auto& s : slots_) open += MPI_Test(&s.out.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done;
-      for (auto& m : mail_) open += MPI_Test(&m.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done;
-      return open == 0;
-    });
-    if (!all) {
-      (void)new std::vector<slot>(std::move(slots_));
-      (void)new std::deque<letter>(std::move(mail_));
-      slots_.clear();
-      mail_.clear();
-    }
-  }
-
   std::mutex mutex_;
   std::string name_;
   port_end end_;
   MPI_Comm comm_;
   int rank_ = 0;
   int tag_ = 0;
+  int peer_ = -1;
   meeting_place place_;
   std::vector<slot> slots_;
   std::deque<letter> mail_;
@@ -333,6 +384,36 @@ class mpi_transport final : public transport {
   bool closed_ = false;  ///< this end did
   crossdock_port_statistics statistics_{};
 };
+
+inline void afterlife::born(mpi_transport* port) {
+  const std::lock_guard lock(mutex_);
+  alive_.insert(port);
+  std::erase_if(rest_, [](leftover& old) { return old.over(); });
+  int keyval = MPI_KEYVAL_INVALID;
+  if (!called_ && MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, finalise, &keyval, nullptr) == MPI_SUCCESS) {
+    called_ = MPI_Comm_set_attr(MPI_COMM_SELF, keyval, nullptr) == MPI_SUCCESS;
+    MPI_Comm_free_keyval(&keyval);
+  }
+}
+
+/// Within MPI_Finalize: closes what is open, and lets the last messages arrive. What does not within a second (the other
+/// rank never closed its end) stays in memory that is never freed, because MPI may still read it.
+inline void afterlife::end() {
+  std::set<mpi_transport*> open;
+  {
+    const std::lock_guard lock(mutex_);
+    open.swap(alive_);
+    called_ = false;
+  }
+  for (auto* port : open) port->close();
+  const std::lock_guard lock(mutex_);
+  const auto all_over = [&] {
+    std::erase_if(rest_, [](leftover& old) { return old.over(); });
+    return rest_.empty();
+  };
+  if (!wait_for(std::chrono::seconds(1), all_over)) (void)new std::list<leftover>(std::move(rest_));
+  rest_.clear();
+}
 
 }  // namespace detail::by_mpi
 

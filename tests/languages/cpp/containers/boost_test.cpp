@@ -1,4 +1,6 @@
 // map, set, list, deque and the unordered ones: Boost's, over crossdock's allocator and offset_ptr.
+#include <array>
+#include <array>
 #include <map>
 #include <numeric>
 #include <random>

@@ -75,7 +75,7 @@ TEST_F(Vector, IteratorsArePointersAndRangesWork) {
   EXPECT_EQ(std::accumulate(view.begin(), view.end(), 0), 18);
   EXPECT_EQ(*v.rbegin(), 9);
   EXPECT_THROW((void)v.at(4), std::out_of_range);
-  EXPECT_EQ(std::erase(v, 3), 1U);
+  EXPECT_EQ(erase(v, 3), 1U);
 }
 
 TEST_F(Vector, ResizedIsZero) {

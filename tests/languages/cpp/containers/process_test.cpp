@@ -1,0 +1,179 @@
+// What one process wrote, another reads: at another address, by name and by handle. And ports between threads.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "fixture.hpp"
+
+namespace containers {
+
+using crossdock::map;
+using crossdock::string;
+using crossdock::unordered_map;
+using crossdock::vector;
+using namespace std::chrono_literals;
+
+using deep = map<string, vector<unordered_map<int, string>>>;
+constexpr auto long_text = "a text that is long enough to have a block of its own";
+
+/// The second process: started as `containers --read REGION SEGMENT:OFFSET`. Exit status 0 if all is as it was written.
+int read_in_second_process(const std::string& region_name, const std::string& handle_text) {
+  // Something else first, so that the region is not mapped at the same address by chance.
+  crossdock::region elsewhere(crossdock::open_or_create, region_name + ".elsewhere", 1 << 20);
+  crossdock::region r(crossdock::open_only, region_name);
+  auto& d = r.container<deep>(crossdock::open_only, "deep");
+  for (int i = 0; i < 50; ++i) {
+    if (d.at("key " + std::to_string(i)).at(0).at(i) != long_text) return 1;
+  }
+  const auto colon = handle_text.find(':');
+  const crossdock::handle h(std::stoull(handle_text.substr(0, colon)), std::stoull(handle_text.substr(colon + 1)));
+  auto& numbers = r.load<vector<double>>(h);
+  if (numbers.size() != 1000 || numbers[999] != 999) return 2;
+  // And writes what the first one reads then.
+  numbers.resize(5000, 1.5);
+  d["from the second"].emplace_back()[7] = long_text;
+  for (int i = 0; i < 50; i += 2) d.erase(d.find("key " + std::to_string(i)));
+  crossdock::remove_region(region_name + ".elsewhere");
+  return 0;
+}
+
+namespace {
+
+class Process : public InRegion {};
+class Port : public InRegion {};
+
+TEST_F(Process, ASecondReadsWhatTheFirstWroteAndTheOtherWayRound) {
+  auto& d = region.container<deep>("deep");
+  for (int i = 0; i < 50; ++i) d["key " + std::to_string(i)].emplace_back()[i] = long_text;
+  auto& numbers = region.container<vector<double>>("numbers");
+  numbers.resize(1000);
+  std::iota(numbers.begin(), numbers.end(), 0.0);
+  const auto h = region.save(numbers);
+
+  const std::string name = region_name();
+  const std::string text = std::to_string(h.segment) + ":" + std::to_string(h.offset);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::execl("/proc/self/exe", "containers", "--read", name.c_str(), text.c_str(), nullptr);
+    ::_exit(127);
+  }
+  int result = 0;
+  ASSERT_EQ(::waitpid(child, &result, 0), child);
+  ASSERT_EQ(result, 0) << "the second process did not see what was written";
+
+  EXPECT_EQ(numbers.size(), 5000U);
+  EXPECT_EQ(numbers[4999], 1.5);
+  EXPECT_EQ(numbers[999], 999.0);
+  EXPECT_EQ(d.size(), 26U);
+  EXPECT_EQ(d.at("from the second").at(0).at(7), long_text);
+  EXPECT_EQ(d.at("key 49").at(0).at(49), long_text);
+}
+
+TEST_F(Process, ThreadsAllocateAtTheSameTime) {
+  constexpr int count = 4;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < count; ++t) {
+    threads.emplace_back([this, t] {
+      auto& m = region.container<map<int, string>>("m" + std::to_string(t));
+      for (int round = 0; round < 20; ++round) {
+        for (int i = 0; i < 200; ++i) m[i] = long_text;
+        for (int i = 0; i < 200; i += 2) m.erase(i);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (int t = 0; t < count; ++t) {
+    auto& m = region.container<map<int, string>>("m" + std::to_string(t));
+    EXPECT_EQ(m.size(), 100U);
+    for (const auto& [key, text] : m) ASSERT_EQ(text, long_text) << key;
+  }
+}
+
+TEST_F(Port, HandsObjectsRoundAndGetsThemBack) {
+  auto out = region.port(region_name(), crossdock::producer, {.capacity = 2});
+  auto in = region.port(region_name(), crossdock::consumer, {.capacity = 2});
+  std::thread consumer([&] {
+    for (int i = 0; i < 1000; ++i) {
+      auto m = in.receive<vector<int>>(10s);
+      ASSERT_EQ(m.tag(), static_cast<std::uint64_t>(i));
+      ASSERT_TRUE(std::ranges::all_of(*m, [&](int x) { return x == i; })) << "nobody writes what is being read";
+    }
+  });
+  std::vector<vector<int>*> unused = {&region.container<vector<int>>("a"), &region.container<vector<int>>("b")};
+  for (int i = 0; i < 1000; ++i) {
+    auto* v = unused.empty() ? out.reclaim<vector<int>>(10s) : unused.back();
+    if (!unused.empty()) unused.pop_back();
+    v->assign(100, i);
+    out.send(*v, static_cast<std::uint64_t>(i), 10s);
+  }
+  consumer.join();
+  EXPECT_EQ(out.statistics().bytes_handed_over, 400'000U);
+}
+
+TEST_F(Port, RecvKeepsItsMessageUntilTheNext) {
+  auto out = region.port(region_name(), crossdock::producer, {.capacity = 1});
+  auto in = region.port(region_name(), crossdock::consumer, {.capacity = 1});
+  int& n = region.simple<int>("n");
+  n = 41;
+  out.send(n);
+  EXPECT_EQ(&in.recv<int>(), &n);
+  EXPECT_EQ(out.try_send(n).status(), crossdock::status::not_yet) << "the consumer still has it";
+  in.done();
+  EXPECT_EQ(out.reclaim<int>(1s), &n);
+  out.send(n);
+  (void)in.recv<int>();
+}
+
+TEST_F(Port, AMessageOfAnotherTypeIsRefusedAndItsPlaceGivenBack) {
+  auto out = region.port(region_name(), crossdock::producer, {.capacity = 1});
+  auto in = region.port(region_name(), crossdock::consumer, {.capacity = 1});
+  out.send(region.simple<int>("n"));
+  const auto wrong = in.try_receive<double>(1s);
+  EXPECT_EQ(wrong.status(), crossdock::status::wrong_type) << wrong.message();
+  EXPECT_NE(out.reclaim<int>(1s), nullptr);
+}
+
+TEST_F(Port, SmallValuesTravelInTheMessage) {
+  struct small {
+    double a;
+    int b;
+  };
+  auto out = region.port(region_name(), crossdock::producer);
+  auto in = region.port(region_name(), crossdock::consumer);
+  auto& v = region.container<vector<int>>("v");
+  out.send_value(small{1.5, 2}, 9);
+  out.send_with(v, 3.5F, 10);
+  auto first = in.receive<void>(1s);
+  EXPECT_EQ(first.value<small>().b, 2);
+  EXPECT_EQ(first.tag(), 9U);
+  auto second = in.receive<vector<int>>(1s);
+  EXPECT_EQ(second.value<float>(), 3.5F);
+  EXPECT_EQ(&*second, &v);
+  std::move(first).release();
+}
+
+TEST_F(Port, ResultsSayWhyThereIsNone) {
+  auto in = region.port(region_name(), crossdock::consumer);
+  const auto nothing = in.try_receive<int>();
+  EXPECT_FALSE(nothing);
+  EXPECT_EQ(nothing.status(), crossdock::status::not_yet);
+  const auto missing = region.try_open<int>("missing");
+  EXPECT_EQ(missing.status(), crossdock::status::not_found);
+  EXPECT_NE(missing.message().find("missing"), std::string_view::npos) << missing.message();
+  EXPECT_THROW((void)missing.value(), crossdock::error);
+  int& n = region.simple<int>("n");
+  EXPECT_EQ(&region.try_open<int>("n").value(), &n);
+}
+
+}  // namespace
+}  // namespace containers
+
+int main(int argc, char** argv) {
+  if (argc == 4 && std::strcmp(argv[1], "--read") == 0) return containers::read_in_second_process(argv[2], argv[3]);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
