@@ -6,6 +6,7 @@
 #pragma once
 
 #include <crossdock/detail/type_text.hpp>
+#include <crossdock/handle.hpp>
 #include <crossdock/shareable.hpp>
 
 #include <algorithm>
@@ -118,6 +119,10 @@ struct type_name<std::complex<float>> {
 template <>
 struct type_name<std::complex<double>> {
   static constexpr std::string_view value = "c128";
+};
+template <>
+struct type_name<handle> {
+  static constexpr std::string_view value = "{u64,u64}";
 };
 template <class T>
 struct type_name<std::atomic<T>> : type_name<T> {};

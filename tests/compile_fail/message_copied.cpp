@@ -1,0 +1,15 @@
+// expect: use of deleted function
+// One message, one release.
+#include <crossdock/crossdock.hpp>
+
+#include <utility>
+
+int use(crossdock::port& p) {
+  auto m = p.receive<int>();
+#ifdef MISUSE
+  auto second = m;
+#else
+  auto second = std::move(m);
+#endif
+  return *second;
+}

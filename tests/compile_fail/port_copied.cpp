@@ -1,0 +1,15 @@
+// expect: use of deleted function
+// An end of a port has one owner.
+#include <crossdock/crossdock.hpp>
+
+#include <utility>
+
+void use(crossdock::region& r) {
+  auto p = r.port("p", crossdock::producer);
+#ifdef MISUSE
+  auto q = p;
+#else
+  auto q = std::move(p);
+#endif
+  q.send(r.simple<int>("n"));
+}

@@ -1,0 +1,13 @@
+// expect: no matching function for call to
+// 24 bytes travel inside a message; what is larger lies in the region and goes by handle.
+#include <crossdock/crossdock.hpp>
+
+#include <array>
+
+#ifdef MISUSE
+using small = std::array<char, 25>;
+#else
+using small = std::array<char, 24>;
+#endif
+
+void use(crossdock::port& p) { p.send_value(small{}); }

@@ -1,0 +1,11 @@
+// expect: simple<T> takes plain data without raw pointers; use container<T> for what grows
+// simple<T> is never taken apart: what grows would leak.
+#include <crossdock/crossdock.hpp>
+
+void use(crossdock::region& r) {
+#ifdef MISUSE
+  r.simple<crossdock::vector<int>>("v").push_back(1);
+#else
+  r.container<crossdock::vector<int>>("v").push_back(1);
+#endif
+}

@@ -1,0 +1,10 @@
+// expect: simple<T> takes plain data without raw pointers
+#include <crossdock/crossdock.hpp>
+
+#ifdef MISUSE
+using shared = double*;
+#else
+using shared = crossdock::handle;
+#endif
+
+shared& use(crossdock::region& r) { return r.simple<shared>("where"); }

@@ -1,0 +1,14 @@
+// expect: simple<T> takes plain data without raw pointers
+// A raw pointer means nothing in another process.
+#include <crossdock/crossdock.hpp>
+
+struct node {
+#ifdef MISUSE
+  node* next;
+#else
+  crossdock::offset_ptr<node> next;
+#endif
+  int value;
+};
+
+int& use(crossdock::region& r) { return r.simple<node>("head").value; }

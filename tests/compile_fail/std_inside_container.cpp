@@ -1,0 +1,16 @@
+// expect: std:: containers point into their own process
+// Also where it is hidden in a struct in a vector.
+#include <crossdock/crossdock.hpp>
+
+#include <string>
+
+struct entry {
+#ifdef MISUSE
+  std::string name;
+#else
+  crossdock::string name;
+#endif
+  int value;
+};
+
+void use(crossdock::region& r) { r.container<crossdock::vector<entry>>("entries").emplace_back(); }

@@ -1,0 +1,13 @@
+// expect: cannot convert .int. to
+// A bare number has no unit.
+#include <crossdock/crossdock.hpp>
+
+using namespace std::chrono_literals;
+
+int use(crossdock::port& p) {
+#ifdef MISUSE
+  return p.recv<int>(100);
+#else
+  return p.recv<int>(100ms);
+#endif
+}

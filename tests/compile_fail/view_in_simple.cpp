@@ -1,0 +1,16 @@
+// expect: simple<T> takes plain data without raw pointers
+// A span is trivially copyable, and nothing but an address.
+#include <crossdock/crossdock.hpp>
+
+#include <array>
+#include <span>
+
+struct frame {
+#ifdef MISUSE
+  std::span<float> values;
+#else
+  std::array<float, 16> values;
+#endif
+};
+
+void use(crossdock::region& r) { r.simple<frame>("f").values[0] = 1; }
