@@ -1,0 +1,82 @@
+//! A task for tests: `pass produce N` sends N blocks of a region through the port `numbers`, `pass consume N` takes them.
+
+use std::time::Duration;
+
+use crossdock_client::{ConnectOptions, End, Message, Mode, ObjectMode, PortOptions, Session};
+
+const WAIT: Option<Duration> = Some(Duration::from_secs(20));
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let words: Vec<String> = std::env::args().collect();
+    let [_, what, count] = &words[..] else { return Err("pass produce|consume N".into()) };
+    let count: u64 = count.parse()?;
+    let session = Session::connect(&ConnectOptions::default())?;
+    println!("connected as {}/{} rank {}", session.workflow(), session.task(), session.rank());
+    match what.as_str() {
+        "produce" => produce(&session, count)?,
+        "consume" => consume(&session, count)?,
+        // Holds what it was granted until it is told to end.
+        "hold" => hold(&session, count)?,
+        // Tries what it was not granted: each line must be a refusal.
+        "intrude" => intrude(&session),
+        other => return Err(format!("unknown word {other}").into()),
+    }
+    Ok(())
+}
+
+fn produce(session: &Session, count: u64) -> crossdock_client::Result<()> {
+    let region = session.region("blocks", Mode::OpenOrCreate, 16 << 20, None)?;
+    let port = session.port("numbers", End::Producer, &PortOptions::default(), WAIT)?;
+    port.wait_peer(WAIT)?;
+    for i in 0..count {
+        let handle = match port.reclaim(WAIT)? {
+            Some(handle) => handle,
+            None => region.save(region.allocate(4096, 64)?)?,
+        };
+        port.send_sized(&Message::new(handle, i), 4096, WAIT)?;
+    }
+    println!("sent {count}");
+    port.close();
+    Ok(())
+}
+
+fn consume(session: &Session, count: u64) -> crossdock_client::Result<()> {
+    let port = session.port("numbers", End::Consumer, &PortOptions::default(), WAIT)?;
+    for i in 0..count {
+        let message = port.receive(WAIT)?;
+        assert_eq!(message.tag, i);
+        let region = session.region_of(message.handle)?;
+        assert!(region.load(message.handle, None)?.size >= 4096);
+        port.release(&message)?;
+    }
+    println!("received {count} in order");
+    port.close();
+    Ok(())
+}
+
+/// `count` 0: as who makes the region; else as who only reads it.
+fn hold(session: &Session, count: u64) -> crossdock_client::Result<()> {
+    let (mode, end) = if count == 0 { (Mode::OpenOrCreate, End::Producer) } else { (Mode::OpenOnly, End::Consumer) };
+    let region = session.region("blocks", mode, 16 << 20, WAIT)?;
+    let port = session.port("numbers", end, &PortOptions::default(), WAIT)?;
+    if count == 0 {
+        region.vector::<f64>("positions", ObjectMode::OpenOrCreate, None)?.resize(1000)?;
+    }
+    println!("holds {} and {}", region.name(), port.name());
+    std::thread::sleep(Duration::from_secs(60));
+    Ok(())
+}
+
+fn intrude(session: &Session) {
+    let tries = [
+        ("region", session.region("blocks", Mode::OpenOnly, 0, WAIT).err()),
+        ("port", session.port("numbers", End::Consumer, &PortOptions::default(), WAIT).err()),
+        ("workflow", session.make_workflow("mine", 0).err()),
+    ];
+    for (what, error) in tries {
+        match error {
+            Some(e) => println!("{what}: {:?}: {}", e.status, e.message),
+            None => println!("{what}: LET IN"),
+        }
+    }
+}
