@@ -126,7 +126,7 @@ impl Message {
 
     pub(super) fn from_parcel(position: u64, parcel: &queue::Parcel) -> Self {
         let length = parcel.inline_len.min(INLINE_MAX as u32);
-        Self { handle: parcel.handle, tag: parcel.tag, inline: Inline { length, bytes: parcel.inline }, position }
+        Self { handle: parcel.handle, tag: parcel.tag, inline: Inline { length, bytes: parcel.bytes() }, position }
     }
 }
 

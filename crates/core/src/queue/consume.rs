@@ -9,17 +9,20 @@ use super::ring::{Pattern, Ring};
 use super::trouble::{Error, Try, corrupt};
 
 impl Ring {
-    /// The next message for this consumer, with its position. `next` is the cursor of a consumer that does not share.
-    pub(super) fn try_receive(&self, next: &mut u64, end: u8) -> Try<(u64, Parcel)> {
+    /// The next message for this consumer goes into `out`; its position. `next` is the cursor of a consumer that does not
+    /// share.
+    #[inline]
+    pub(super) fn try_receive(&self, next: &mut u64, end: u8, out: &mut Parcel) -> Try<u64> {
         match self.shape.pattern {
-            Pattern::OneToOne | Pattern::FanOut => self.read_next(next, end),
-            Pattern::FanIn | Pattern::WorkQueue => self.take_any(end),
+            Pattern::OneToOne | Pattern::FanOut => self.read_next(next, end, out),
+            Pattern::FanIn | Pattern::WorkQueue => self.take_any(end, out),
         }
     }
 
     /// One-to-one and fan-out: messages are read in order and stay ready until released, so whatever a consumer has not
     /// released when it dies is there for its successor, who starts a lap back.
-    fn read_next(&self, next: &mut u64, end: u8) -> Try<(u64, Parcel)> {
+    #[inline]
+    fn read_next(&self, next: &mut u64, end: u8, out: &mut Parcel) -> Try<u64> {
         for _ in 0..2 * self.capacity() + 2 {
             let position = *next;
             let (cell, lap) = (self.cell(position), self.lap(position));
@@ -31,9 +34,9 @@ impl Ring {
                 Some(Phase::Free | Phase::Claimed) if seen.lap() == lap => return Ok(None),
                 Some(Phase::Ready) if seen.lap() == lap => {
                     if alone || self.is_for(cell, seen, end) {
-                        let parcel = Parcel::load(cell)?;
+                        out.load(cell)?;
                         *next = position.wrapping_add(1);
-                        return Ok(Some((position, parcel)));
+                        return Ok(Some(position));
                     }
                 }
                 // Released by a predecessor, void, or (fan-out) never ours.
@@ -62,11 +65,11 @@ impl Ring {
 
     /// Fan-in and work queue: takes the oldest message that is ready. A message being written is passed over, so that a
     /// producer that was stopped in the middle holds nobody up.
-    fn take_any(&self, end: u8) -> Try<(u64, Parcel)> {
+    fn take_any(&self, end: u8, out: &mut Parcel) -> Try<u64> {
         let taking = &self.header().taking;
         let returned = taking.returned.load(Acquire);
         if returned != taking.returned_seen.load(Acquire) {
-            if let Some(taken) = self.take_returned(end)? {
+            if let Some(taken) = self.take_returned(end, out)? {
                 return Ok(Some(taken));
             }
             taking.returned_seen.fetch_max(returned, AcqRel);
@@ -87,7 +90,8 @@ impl Ring {
                     if all_taken {
                         self.advance_tail(position);
                     }
-                    return Ok(Some((position, Parcel::load(cell)?)));
+                    out.load(cell)?;
+                    return Ok(Some(position));
                 }
                 Some(_) if seen.lap() >= lap => {
                     if all_taken {
@@ -103,12 +107,13 @@ impl Ring {
 
     /// Messages below the tail that were made ready again because their consumer is gone.
     #[cold]
-    fn take_returned(&self, end: u8) -> Try<(u64, Parcel)> {
+    fn take_returned(&self, end: u8, out: &mut Parcel) -> Try<u64> {
         let tail = self.header().taking.tail.load(Acquire);
         for position in tail.saturating_sub(self.capacity())..tail {
             let (cell, lap) = (self.cell(position), self.lap(position));
             if cell.state.load(Acquire) == State::ready(lap).0 && self.take(cell, lap, end) {
-                return Ok(Some((position, Parcel::load(cell)?)));
+                out.load(cell)?;
+                return Ok(Some(position));
             }
         }
         Ok(None)

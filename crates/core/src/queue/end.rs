@@ -1,14 +1,15 @@
-//! One end of a port, as the client library uses it: tries under a short process-local lock, waits outside of it.
+//! One end of a port, as the client library uses it: tries under a short process-local latch, waits outside of it.
 
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::{Account, EndSlot};
 use crossdock_layout::{Handle, MemberId, Status};
 use crossdock_os::{clock, fork};
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
+use super::latch::{Held, Latch};
 use super::parcel::Parcel;
 use super::produce::Room;
 use super::ring::{Ring, Shape, Side};
@@ -22,6 +23,9 @@ pub trait Hooks: Send + Sync {
     fn liveness(&self) -> &LivenessTable;
 }
 
+/// Looks at a word that a brief spin takes before a proper wait begins: a microsecond or three.
+const BRIEF: u32 = 50;
+
 /// One end of a port. Threads of one process may share it. Dropping it leaves in order.
 pub struct End {
     pub(super) ring: Ring,
@@ -30,7 +34,9 @@ pub struct End {
     pub(super) me: MemberId,
     pub(super) hooks: Arc<dyn Hooks>,
     pub(super) spinner: Spinner,
-    local: Mutex<Local>,
+    local: Latch<Local>,
+    /// `local.next`, to be read without the latch.
+    next: AtomicU64,
     closed: AtomicBool,
     process: u32,
 }
@@ -40,6 +46,15 @@ struct Local {
     next: u64,
     /// What a look for events found, for the next receive.
     found: Option<(u64, Parcel)>,
+}
+
+impl Local {
+    #[cold]
+    fn take_found(&mut self, out: &mut Parcel) -> Option<u64> {
+        let (position, parcel) = self.found.take()?;
+        *out = parcel;
+        Some(position)
+    }
 }
 
 impl End {
@@ -64,7 +79,8 @@ impl End {
             me,
             hooks,
             spinner: Spinner::new(),
-            local: Mutex::new(Local { next: joined.next, found: None }),
+            local: Latch::new(Local { next: joined.next, found: None }),
+            next: AtomicU64::new(joined.next),
             closed: AtomicBool::new(false),
             process: fork::token(),
         };
@@ -77,21 +93,24 @@ impl End {
     ///
     /// # Errors
     /// `NOT_YET` (a poll), `TIMED_OUT`, `CLOSED`, `PEER_DIED`, `INVALID`, `CORRUPT`. Nothing was sent then.
+    #[inline]
     pub fn send(&self, parcel: &Parcel, bytes: u64, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Producer)?;
         let mut attempt = || self.try_send(parcel, bytes);
-        match attempt()? {
+        match self.attempt_briefly(timeout, &mut attempt)? {
             Some(position) => Ok(position),
             None => self.wait(timeout, "a free cell", &mut attempt),
         }
     }
 
+    #[inline]
     fn try_send(&self, parcel: &Parcel, bytes: u64) -> Try<u64> {
         let mut local = self.open_local()?;
         let Some(position) = self.ring.try_send(&mut local.next, self.slot, parcel)? else { return Ok(None) };
-        self.account_for(&local, bytes + u64::from(parcel.inline_len));
-        drop(local);
+        self.next.store(local.next, Relaxed);
         self.call(Side::Consumer);
+        self.account_for(&local, bytes.wrapping_add(u64::from(parcel.inline_len)));
+        drop(local);
         Ok(Some(position))
     }
 
@@ -111,36 +130,73 @@ impl End {
         }
     }
 
-    /// Receives; waits up to `timeout`. Returns the message and its position, which `release` needs.
+    /// Receives into `out`; waits up to `timeout`. Returns the message's position, which `release` needs.
     ///
     /// # Errors
     /// `NOT_YET` (a poll), `TIMED_OUT`, `CLOSED`, `PEER_DIED`, `INVALID`, `CORRUPT`.
-    pub fn receive(&self, timeout: Duration) -> Result<(u64, Parcel), Error> {
+    #[inline]
+    pub fn receive_into(&self, out: &mut Parcel, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Consumer)?;
-        let mut attempt = || self.try_receive();
-        match attempt()? {
-            Some(message) => Ok(message),
+        let mut attempt = || self.try_receive(out);
+        match self.attempt_briefly(timeout, &mut attempt)? {
+            Some(position) => Ok(position),
             None => self.wait(timeout, "a message", &mut attempt),
         }
     }
 
-    fn try_receive(&self) -> Try<(u64, Parcel)> {
-        let mut local = self.open_local()?;
-        if let Some(found) = local.found.take() {
-            return Ok(Some(found));
+    /// As `receive_into`, by value.
+    ///
+    /// # Errors
+    /// As `receive_into`.
+    pub fn receive(&self, timeout: Duration) -> Result<(u64, Parcel), Error> {
+        let mut parcel = Parcel::default();
+        let position = self.receive_into(&mut parcel, timeout)?;
+        Ok((position, parcel))
+    }
+
+    /// A try, and if it may pay some more of them for a moment, before the cost of a proper wait: clocks and accounts.
+    #[inline]
+    fn attempt_briefly<T>(&self, timeout: Duration, attempt: &mut impl FnMut() -> Try<T>) -> Try<T> {
+        let mut seen = self.watched().load(Relaxed);
+        if let Some(done) = attempt()? {
+            return Ok(Some(done));
         }
-        let Some(message) = self.ring.try_receive(&mut local.next, self.slot)? else { return Ok(None) };
+        if timeout.is_zero() || !self.spinner.pays() {
+            return Ok(None);
+        }
+        let word = self.watched();
+        for _ in 0..BRIEF {
+            std::hint::spin_loop();
+            let now = word.load(Relaxed);
+            if now != seen {
+                if let Some(done) = attempt()? {
+                    return Ok(Some(done));
+                }
+                // It was only claimed, or somebody else took it.
+                seen = now;
+            }
+        }
+        Ok(None)
+    }
+
+    #[inline]
+    fn try_receive(&self, out: &mut Parcel) -> Try<u64> {
+        let mut local = self.open_local()?;
+        if local.found.is_some() {
+            return Ok(local.take_found(out));
+        }
+        let Some(position) = self.ring.try_receive(&mut local.next, self.slot, out)? else { return Ok(None) };
         crate::fault_point!("queue.receive.read");
-        let account = self.account();
-        account.cursor.store(message.0.wrapping_add(1), Relaxed);
-        account.last_seen.store(clock::coarse_ns(), Relaxed);
-        Ok(Some(message))
+        self.next.store(local.next, Relaxed);
+        self.account().cursor.store(position.wrapping_add(1), Relaxed);
+        Ok(Some(position))
     }
 
     /// Releases a message that this end received. Never waits.
     ///
     /// # Errors
     /// `INVALID` for one that was not received here or is released already.
+    #[inline]
     pub fn release(&self, position: u64) -> Result<(), Error> {
         self.check(Side::Consumer)?;
         let local = self.open_local()?;
@@ -194,10 +250,12 @@ impl End {
             Side::Consumer => {
                 let Ok(mut local) = self.open_local() else { return true };
                 if local.found.is_none() {
-                    match self.ring.try_receive(&mut local.next, self.slot) {
-                        Ok(found) => local.found = found,
+                    let mut parcel = Parcel::default();
+                    match self.ring.try_receive(&mut local.next, self.slot, &mut parcel) {
+                        Ok(position) => local.found = position.map(|position| (position, parcel)),
                         Err(_) => return true,
                     }
+                    self.next.store(local.next, Relaxed);
                 }
                 local.found.is_some()
             }
@@ -245,6 +303,7 @@ impl End {
         self.call(Side::Consumer);
     }
 
+    #[inline]
     fn check(&self, side: Side) -> Result<(), Error> {
         if side != self.side {
             return Err(Error::new(
@@ -270,16 +329,19 @@ impl End {
         }
     }
 
+    #[inline]
     pub(super) fn slot(&self) -> &EndSlot {
         &self.ring.slots(self.side)[self.slot as usize]
     }
 
+    #[inline]
     pub(super) fn account(&self) -> &Account {
         &self.slot().account
     }
 
-    /// One more message went through. Plain stores: this end alone writes its account, under its lock.
-    fn account_for(&self, _lock: &MutexGuard<'_, Local>, bytes: u64) {
+    /// One more message went through. Plain stores: this end alone writes its account, under its latch.
+    #[inline]
+    fn account_for(&self, _latch: &Held<'_, Local>, bytes: u64) {
         let account = self.account();
         account.messages.store(account.messages.load(Relaxed).wrapping_add(1), Relaxed);
         if bytes > 0 {
@@ -288,12 +350,14 @@ impl End {
         account.last_seen.store(clock::coarse_ns(), Relaxed);
     }
 
+    #[inline]
     pub(super) fn next(&self) -> u64 {
-        self.local().next
+        self.next.load(Relaxed)
     }
 
-    /// The lock, if this end was not closed; `close` leaves under it, so that nobody goes on in a place given up.
-    fn open_local(&self) -> Result<MutexGuard<'_, Local>, Error> {
+    /// The latch, if this end was not closed; `close` leaves under it, so that nobody goes on in a place given up.
+    #[inline]
+    fn open_local(&self) -> Result<Held<'_, Local>, Error> {
         let local = self.local();
         if self.closed.load(Relaxed) {
             return Err(Error::new(Status::Closed, "this end was closed here; open the port again"));
@@ -301,9 +365,9 @@ impl End {
         Ok(local)
     }
 
-    fn local(&self) -> MutexGuard<'_, Local> {
-        // A panic under the lock leaves plain numbers, which are right at any moment.
-        self.local.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    #[inline]
+    fn local(&self) -> Held<'_, Local> {
+        self.local.hold()
     }
 }
 

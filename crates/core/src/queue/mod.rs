@@ -24,6 +24,7 @@ mod ends;
 #[cfg(not(loom))]
 mod fuzz;
 mod heal;
+mod latch;
 mod parcel;
 mod produce;
 mod reclaim;

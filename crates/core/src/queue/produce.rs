@@ -7,11 +7,13 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use super::parcel::Parcel;
 use super::ring::{Pattern, Ring};
+use super::spin::fetch_soon;
 use super::trouble::{Error, Try, corrupt};
 
 impl Ring {
     /// Puts a message into the next free cell and publishes it; the caller then calls the consumers. `next` is a single
     /// producer's own position. Returns the message's position.
+    #[inline]
     pub(super) fn try_send(&self, next: &mut u64, end: u8, parcel: &Parcel) -> Try<u64> {
         if self.shape.pattern.many_produce() {
             return self.try_send_among_many(end, parcel);
@@ -38,6 +40,8 @@ impl Ring {
         crate::fault_point!("queue.send.ready");
         *next = position.wrapping_add(1);
         self.header().sending.head.store(*next, Release);
+        // Its last writer was the consumer that released it; have it here by the time it is needed.
+        fetch_soon(self.cell(*next));
         crate::fault_point!("queue.send.counted");
         Ok(Some(position))
     }
@@ -91,6 +95,7 @@ impl Ring {
     }
 
     /// How a cell stands to a producer that wants it for `lap`.
+    #[inline]
     pub(super) fn room(&self, cell: &Cell, lap: u64) -> Result<Room, Error> {
         let seen = State(cell.state.load(Acquire));
         match seen.phase() {

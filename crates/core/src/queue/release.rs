@@ -11,6 +11,7 @@ use super::trouble::Error;
 impl Ring {
     /// Releases the message at `position`, which this end has received; the caller then calls the producers. `next` is
     /// the cursor of a consumer that does not share. `true`: its cell is free (a fan-out's only after the last consumer).
+    #[inline]
     pub(super) fn release(&self, position: u64, next: u64, end: u8) -> Result<bool, Error> {
         let (cell, lap) = (self.cell(position), self.lap(position));
         let seen = State(cell.state.load(Acquire));
@@ -42,6 +43,7 @@ impl Ring {
     }
 
     /// Makes a cell free for the next lap if its state is still `seen`; its handle, if any, is then a credit.
+    #[inline]
     pub(super) fn set_free(&self, cell: &Cell, seen: State) -> bool {
         let credit = cell.handle[0].load(Relaxed) != 0;
         cell.state.compare_exchange(seen.0, State::free(seen.lap() + 1, credit).0, AcqRel, Relaxed).is_ok()

@@ -259,11 +259,13 @@ impl Ring {
         self.shape
     }
 
+    #[inline]
     pub(super) fn header(&self) -> &PortHeader {
         // SAFETY: checked to lie within `memory` and aligned (mappings begin at pages); all fields are atomics.
         unsafe { self.header.as_ref() }
     }
 
+    #[inline]
     pub(super) fn slots(&self, side: Side) -> &[EndSlot] {
         // SAFETY: the table of END_SLOTS slots was checked to lie within `memory`; all fields are atomics.
         let all = unsafe { std::slice::from_raw_parts(self.slots.as_ptr(), END_SLOTS) };
@@ -276,12 +278,14 @@ impl Ring {
         unsafe { std::slice::from_raw_parts(self.cells.as_ptr(), self.shape.capacity as usize) }
     }
 
+    #[inline]
     pub(super) fn cell(&self, position: u64) -> &Cell {
         // SAFETY: the mask keeps the index below `capacity`; as for `cells`.
         unsafe { &*self.cells.as_ptr().add((position & self.mask) as usize) }
     }
 
     /// The lap of a position; 52 bits, as in a state word.
+    #[inline]
     pub(super) fn lap(&self, position: u64) -> u64 {
         (position >> self.shift) & (u64::MAX >> 12)
     }
@@ -291,6 +295,7 @@ impl Ring {
     }
 
     /// The word that members of `side` sleep on.
+    #[inline]
     pub(super) fn signal(&self, side: Side) -> &Signal {
         match side {
             Side::Producer => &self.header().space,

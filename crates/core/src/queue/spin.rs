@@ -60,6 +60,16 @@ impl Spinner {
         })
     }
 
+    /// Is a short spin worth while, going by what was learned?
+    #[inline]
+    pub fn pays(&self) -> bool {
+        match self.mode.load(Relaxed) {
+            mode if mode == Waiting::Spin as u32 => true,
+            mode if mode == Waiting::Block as u32 => false,
+            _ => self.score.load(Relaxed) > 0 && crossdock_os::process::processors() > 1,
+        }
+    }
+
     /// Tells how a spin ended.
     pub fn learn(&self, paid: bool) {
         let score = self.score.load(Relaxed);
@@ -67,20 +77,33 @@ impl Spinner {
     }
 }
 
-/// Spins while `going_on` is true and the time is not up; `false` when the time was up. The clock, which costs tens of
-/// loads, is read now and then.
-pub(super) fn spin_while(until: Option<Instant>, mut going_on: impl FnMut() -> bool) -> bool {
+/// Spins while `going_on` is true and the time is not up; `false` when the time was up. The clock costs tens of loads,
+/// so it is read now and then only; `clock` keeps what it said last.
+pub(super) fn spin_while(until: Instant, clock: &mut Instant, mut going_on: impl FnMut() -> bool) -> bool {
     loop {
-        for _ in 0..64 {
+        for _ in 0..32 {
             if !going_on() {
                 return true;
             }
             std::hint::spin_loop();
         }
-        if until.is_none_or(|until| Instant::now() >= until) {
+        *clock = Instant::now();
+        if *clock >= until {
             return false;
         }
     }
+}
+
+/// Lets the processor fetch a line that will be written soon, without waiting for it.
+#[inline]
+pub(super) fn fetch_soon<T>(line: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; it reads and writes nothing, and the address is that of a live reference.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(std::ptr::from_ref(line).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
 }
 
 #[cfg(all(test, not(loom)))]
@@ -118,8 +141,9 @@ mod tests {
     #[test]
     fn a_spin_ends_at_its_time() {
         let start = Instant::now();
-        assert!(!spin_while(Some(start + Duration::from_millis(2)), || true));
-        assert!(start.elapsed() >= Duration::from_millis(2));
-        assert!(spin_while(None, || false));
+        let (until, mut clock) = (start + Duration::from_millis(2), start);
+        assert!(!spin_while(until, &mut clock, || true));
+        assert!(start.elapsed() >= Duration::from_millis(2) && clock >= until);
+        assert!(spin_while(until, &mut clock, || false));
     }
 }

@@ -53,26 +53,34 @@ impl End {
         let started = Instant::now();
         let account = self.account();
         account.waiting.store(1, Relaxed);
-        let ended = self.wait_inner(started, timeout, what, attempt, needs_peer);
+        // When the clock was read last: after a short spin that paid, time is better spent on the message.
+        let mut clock = started;
+        let ended = match self.spin(started, &mut clock, timeout, attempt).transpose() {
+            Some(ended) => ended,
+            None => {
+                let ended = self.sleep_until(started + timeout, timeout, what, attempt, needs_peer);
+                clock = Instant::now();
+                ended
+            }
+        };
         account.waiting.store(0, Relaxed);
-        let waited = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        account.wait_ns.fetch_add(waited, Relaxed);
-        account.last_seen.store(clock::coarse_ns(), Relaxed);
+        if clock != started {
+            let waited = u64::try_from(clock.duration_since(started).as_nanos()).unwrap_or(u64::MAX);
+            account.wait_ns.fetch_add(waited, Relaxed);
+            account.last_seen.store(clock::coarse_ns(), Relaxed);
+        }
         ended
     }
 
-    fn wait_inner<T>(
+    fn sleep_until<T>(
         &self,
-        started: Instant,
+        until: Instant,
         timeout: Duration,
         what: &str,
         attempt: &mut dyn FnMut() -> Try<T>,
         needs_peer: bool,
     ) -> Result<T, Error> {
-        if let Some(done) = self.spin(started, timeout, attempt)? {
-            return Ok(done);
-        }
-        let deadline = Deadline::after(timeout.saturating_sub(started.elapsed()));
+        let deadline = Deadline::after(until.saturating_duration_since(Instant::now()));
         let alive = self.hooks.liveness();
         let word = self.ring.signal(self.side);
         loop {
@@ -121,7 +129,13 @@ impl End {
         attempt()?.ok_or_else(|| over.unwrap_or_else(|| Error::new(Status::NotYet, "nothing there yet")))
     }
 
-    fn spin<T>(&self, started: Instant, timeout: Duration, attempt: &mut dyn FnMut() -> Try<T>) -> Try<T> {
+    fn spin<T>(
+        &self,
+        started: Instant,
+        clock: &mut Instant,
+        timeout: Duration,
+        attempt: &mut dyn FnMut() -> Try<T>,
+    ) -> Try<T> {
         let allowance = self.spinner.allowance(process::processors());
         if allowance.is_some_and(|allowance| allowance.is_zero()) {
             return Ok(None);
@@ -129,7 +143,7 @@ impl End {
         // Spinning for good still looks up a thousand times a second, for deaths.
         let slice = allowance.unwrap_or(Duration::from_millis(1));
         loop {
-            let until = Instant::now() + slice.min(timeout.saturating_sub(started.elapsed()));
+            let until = *clock + slice.min(timeout.saturating_sub(*clock - started));
             loop {
                 let word = self.watched();
                 let seen = word.load(Relaxed);
@@ -137,11 +151,15 @@ impl End {
                     self.spinner.learn(true);
                     return Ok(Some(done));
                 }
-                if !spin_while(Some(until), || word.load(Relaxed) == seen) {
+                if !spin_while(until, clock, || word.load(Relaxed) == seen) {
                     break;
                 }
+                if let Some(done) = attempt()? {
+                    self.spinner.learn(true);
+                    return Ok(Some(done));
+                }
             }
-            let goes_on = allowance.is_none() && started.elapsed() < timeout;
+            let goes_on = allowance.is_none() && *clock - started < timeout;
             if !goes_on || self.look_after() || self.over().is_some() {
                 self.spinner.learn(false);
                 return Ok(None);
@@ -150,7 +168,8 @@ impl End {
     }
 
     /// The word whose change may be what is waited for.
-    fn watched(&self) -> &AtomicU64 {
+    #[inline]
+    pub(super) fn watched(&self) -> &AtomicU64 {
         let position = match (self.side, self.shape().pattern) {
             (Side::Producer, Pattern::FanIn | Pattern::WorkQueue) => self.ring.header().sending.head.load(Relaxed),
             (Side::Consumer, Pattern::FanIn | Pattern::WorkQueue) => self.ring.header().taking.tail.load(Relaxed),

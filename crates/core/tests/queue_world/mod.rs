@@ -5,8 +5,8 @@
 //! member dead as soon as it is gone.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use crossdock_core::queue::{End, Hooks, Parcel, Pattern, Ring, Shape, Side};
 use crossdock_core::Error;
+use crossdock_core::queue::{End, Hooks, Parcel, Pattern, Ring, Shape, Side};
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::{Handle, MemberId};
 use crossdock_os::{Access, Deadline, Mapping, futex, memfd};
@@ -181,8 +181,7 @@ impl Child {
 }
 
 pub fn parcel(tag: u64) -> Parcel {
-    let mut inline = [0; 24];
-    inline[..8].copy_from_slice(&tag.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    let inline = [tag.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0, 0];
     Parcel { handle: Handle { segment: 7, offset: tag * 64 + 64 }, tag, inline_len: 8, inline }
 }
 

@@ -1,0 +1,285 @@
+//! Benchmark of ports (P1, P2): one-way hand-over between two processes on two processors, beside the floors of the
+//! same run: a spinning word, a futex, a SOCK_SEQPACKET. Rounds of all of them take turns, so that a busy machine hurts
+//! all alike; the median and the quartiles of rounds are shown, and ratios to the floor.
+//!
+//! `cargo run --release -p crossdock-core --example ports [-- OUTPUT.json]`; `QUICK=1` for a short run.
+
+use crossdock_core::queue::{End, Hooks, Parcel, Pattern, Ring, Shape, Side, Waiting};
+use crossdock_layout::MemberId;
+use crossdock_layout::liveness::LivenessTable;
+use crossdock_os::{Access, Deadline, Mapping, futex, memfd};
+use std::hint::{black_box, spin_loop};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Spin,
+    SpinPause,
+    Futex,
+    SeqPacket,
+    PortSpin,
+    PortSpinRelease,
+    PortBlock,
+    PortAdaptive,
+}
+
+use Kind::*;
+const KINDS: [Kind; 8] = [Spin, SpinPause, Futex, SeqPacket, PortSpin, PortSpinRelease, PortBlock, PortAdaptive];
+
+impl Kind {
+    fn words(self) -> &'static str {
+        match self {
+            Spin => "floor: spinning word",
+            SpinPause => "floor: spinning word, with pauses",
+            Futex => "floor: futex",
+            SeqPacket => "floor: SOCK_SEQPACKET",
+            PortSpin => "port, spinning (P1)",
+            PortSpinRelease => "port, spinning, released before the answer",
+            PortBlock => "port, blocking (P2)",
+            PortAdaptive => "port, adaptive",
+        }
+    }
+
+    fn rounds_trips(self, quick: bool) -> u32 {
+        let trips =
+            if matches!(self, Spin | SpinPause | PortSpin | PortSpinRelease | PortAdaptive) { 4000 } else { 400 };
+        if quick { trips / 4 } else { trips }
+    }
+}
+
+struct Table(Mapping);
+
+impl Hooks for Table {
+    fn liveness(&self) -> &LivenessTable {
+        // SAFETY: the mapping has the table's size, and all of it is atomics and bytes.
+        unsafe { self.0.start().cast().as_ref() }
+    }
+}
+
+#[repr(align(128))]
+struct Word(AtomicU32);
+
+/// One of the two processes.
+struct Player {
+    first: bool,
+    words: Mapping,
+    socket: OwnedFd,
+    to: End,
+    from: End,
+}
+
+impl Player {
+    fn new(first: bool, fds: &[OwnedFd; 4], socket: OwnedFd) -> Self {
+        let shape = Shape { pattern: Pattern::OneToOne, capacity: 8 };
+        let map = |fd: &OwnedFd, size: usize| Mapping::new(fd, size, Access::ReadWrite).expect("a mapping");
+        let hooks = Arc::new(Table(map(&fds[0], size_of::<LivenessTable>())));
+        let me = MemberId::new(1 + u64::from(first), usize::from(first));
+        let open = |fd: &OwnedFd, side| {
+            let mapping = map(fd, shape.size() as usize);
+            let ring = Ring::open(mapping, shape, me, hooks.liveness(), Deadline::after(LONG)).expect("a port");
+            End::open(ring, side, me, "bench", hooks.clone(), LONG).expect("an end")
+        };
+        let (to, from) = if first { (&fds[1], &fds[2]) } else { (&fds[2], &fds[1]) };
+        let (to, from) = (open(to, Side::Producer), open(from, Side::Consumer));
+        to.wait_peer(LONG).expect("the other process");
+        from.wait_peer(LONG).expect("the other process");
+        Self { first, words: map(&fds[3], 4096), socket, to, from }
+    }
+
+    fn word(&self, index: usize) -> &AtomicU32 {
+        let word = self.words.at(index as u64 * 128, 128).expect("within a page");
+        // SAFETY: in bounds and aligned; atomics only.
+        unsafe { &word.cast::<Word>().as_ref().0 }
+    }
+
+    /// Plays `trips` round trips; the time of one way, in nanoseconds.
+    fn play(&self, kind: Kind, trips: u32) -> f64 {
+        let waiting = match kind {
+            PortBlock => Waiting::Block,
+            PortAdaptive => Waiting::Adaptive,
+            _ => Waiting::Spin,
+        };
+        self.to.set_waiting(waiting);
+        self.from.set_waiting(waiting);
+        // The words are those of the kind; they start where its last round ended.
+        let base = 2 * kind as usize;
+        let (mine, theirs) = if self.first { (base, base + 1) } else { (base + 1, base) };
+        let (mine, theirs) = (self.word(mine), self.word(theirs));
+        let begin = mine.load(Relaxed);
+        let mut buffer = [0u8; 8];
+        let mut seq = begin;
+        let mut once = |serve: bool| {
+            seq = seq.wrapping_add(1);
+            let steps: [bool; 2] = if serve { [true, false] } else { [false, true] };
+            for send in steps {
+                match (kind, send) {
+                    (Spin | SpinPause, true) => mine.store(seq, Release),
+                    (Spin, false) => while theirs.load(Acquire) != seq {},
+                    (SpinPause, false) => {
+                        while theirs.load(Acquire) != seq {
+                            spin_loop();
+                        }
+                    }
+                    (Futex, true) => {
+                        mine.store(seq, Release);
+                        futex::wake(mine, 1);
+                    }
+                    (Futex, false) => {
+                        while theirs.load(Acquire) != seq {
+                            futex::wait(theirs, seq.wrapping_sub(1), Deadline::after(LONG));
+                        }
+                    }
+                    (SeqPacket, true) => {
+                        rustix::io::write(&self.socket, &seq.to_le_bytes()).expect("a write");
+                    }
+                    (SeqPacket, false) => {
+                        rustix::io::read(&self.socket, &mut buffer).expect("a read");
+                    }
+                    (_, true) => {
+                        let inline = [u64::from(seq), 0, 0];
+                        let parcel = Parcel { tag: u64::from(seq), inline_len: 8, inline, ..Parcel::default() };
+                        self.to.send(&parcel, 8, LONG).expect("a send");
+                    }
+                    (_, false) => {}
+                }
+            }
+        };
+        let port = kind as usize >= PortSpin as usize;
+        let mut parcel = Parcel::default();
+        let start = Instant::now();
+        for _ in 0..trips {
+            if !port {
+                once(self.first);
+                continue;
+            }
+            // One way: send, then the other's receive. A release follows; whether before or after the answer is the
+            // difference between two of the rows.
+            if self.first {
+                once(true);
+            }
+            let position = self.from.receive_into(&mut parcel, LONG).expect("a message");
+            black_box(&parcel);
+            if kind == PortSpinRelease {
+                self.from.release(position).expect("a release");
+            }
+            if !self.first {
+                once(true);
+            }
+            if kind != PortSpinRelease {
+                self.from.release(position).expect("a release");
+            }
+        }
+        if port {
+            mine.store(seq, Relaxed);
+        } else if kind == SeqPacket {
+            mine.store(seq, Relaxed);
+        }
+        start.elapsed().as_nanos() as f64 / f64::from(trips) / 2.0
+    }
+}
+
+fn pin(cpu: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set).expect("pinning");
+}
+
+fn main() {
+    let quick = std::env::var_os("QUICK").is_some_and(|v| v != "0" && !v.is_empty());
+    let rounds = if quick { 9 } else { 41 };
+    if let Ok(text) = std::env::var("CROSSDOCK_BENCH_CHILD") {
+        return second_process(&text, rounds, quick);
+    }
+    // `processors()` must see both before we pin ourselves to one of them.
+    if crossdock_os::process::processors() < 2 {
+        eprintln!("two processors are needed");
+        std::process::exit(2);
+    }
+    let size = Shape { pattern: Pattern::OneToOne, capacity: 8 }.size();
+    let sizes = [size_of::<LivenessTable>() as u64, size, size, 4096];
+    let fds = sizes.map(|size| memfd::create("crossdock-bench", size).expect("a memfd"));
+    let table = Table(Mapping::new(&fds[0], sizes[0] as usize, Access::ReadWrite).expect("a mapping"));
+    table.liveness().format();
+    table.liveness().set_alive(MemberId::new(2, 1));
+    table.liveness().set_alive(MemberId::new(1, 0));
+    let (ours, its) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::empty(),
+        None,
+    )
+    .expect("a socket pair");
+    let numbers: Vec<_> = fds.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
+    let text = format!("{} {} {}", std::process::id(), numbers.join(" "), its.as_raw_fd());
+    let mut child = std::process::Command::new(std::env::current_exe().expect("our name"))
+        .env("CROSSDOCK_BENCH_CHILD", text)
+        .spawn()
+        .expect("the second process");
+    pin(0);
+    let player = Player::new(true, &fds, ours);
+    let mut times = vec![Vec::new(); KINDS.len()];
+    for round in 0..rounds + 1 {
+        for (kind, times) in KINDS.into_iter().zip(&mut times) {
+            let time = player.play(kind, kind.rounds_trips(quick));
+            if round > 0 {
+                times.push(time);
+            }
+        }
+    }
+    assert!(child.wait().expect("its end").success());
+    report(&mut times);
+}
+
+fn second_process(text: &str, rounds: u32, quick: bool) {
+    let words: Vec<_> = text.split(' ').collect();
+    let open = |number: &str| {
+        let path = format!("/proc/{}/fd/{number}", words[0]);
+        OwnedFd::from(std::fs::File::options().read(true).write(true).open(path).expect("the parent's memfd"))
+    };
+    let fds = [1, 2, 3, 4].map(|n| open(words[n]));
+    let number: i32 = words[5].parse().expect("a number");
+    // SAFETY: inherited for us alone: the parent left it open over the exec and said its number.
+    let socket = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(number) };
+    crossdock_os::process::processors();
+    pin(1);
+    let player = Player::new(false, &fds, socket);
+    for _ in 0..rounds + 1 {
+        for kind in KINDS {
+            player.play(kind, kind.rounds_trips(quick));
+        }
+    }
+}
+
+fn quartiles(times: &mut [f64]) -> [f64; 3] {
+    times.sort_by(f64::total_cmp);
+    [times.len() / 4, times.len() / 2, times.len() * 3 / 4].map(|n| times[n])
+}
+
+fn report(times: &mut [Vec<f64>]) {
+    let rows: Vec<_> = times.iter_mut().map(|times| quartiles(times)).collect();
+    let median = |kind: Kind| rows[kind as usize][1];
+    let spin = median(Spin).min(median(SpinPause));
+    let floor = |kind: Kind| if matches!(kind, Futex | SeqPacket | PortBlock) { median(Futex) } else { spin };
+    println!("{:<46} {:>9} {:>9} {:>9}   × floor", "one way, ns (quartiles of rounds)", "25 %", "median", "75 %");
+    let mut json = Vec::new();
+    for kind in KINDS {
+        let [low, middle, high] = rows[kind as usize];
+        let ratio = middle / floor(kind);
+        println!("{:<46} {low:>9.0} {middle:>9.0} {high:>9.0}   {ratio:.2}", kind.words());
+        json.push(format!(
+            "  {{\"name\": \"{}\", \"ns_25\": {low:.1}, \"ns\": {middle:.1}, \"ns_75\": {high:.1}, \"ratio\": {ratio:.3}}}",
+            kind.words()
+        ));
+    }
+    println!("aims: spinning ≤ 1.5 × the spin floor, blocking ≤ 1.2 × the futex floor");
+    if let Some(path) = std::env::args().nth(1) {
+        let text = format!("[\n{}\n]\n", json.join(",\n"));
+        std::fs::write(&path, text).unwrap_or_else(|error| eprintln!("{path}: {error}"));
+    }
+}
