@@ -70,7 +70,9 @@ class Outlet:
     """A port and the buffers that go round through it."""
 
     def __init__(self, session, region, port, capacity, shape):
-        self.region = session.region(region, mode="open_or_create")
+        # Address space, of which memory is taken as it is used: the buffers, and room for the region's own tables.
+        size = 2 * capacity * 8 * int(np.prod(shape)) + (8 << 20)
+        self.region = session.region(region, mode="open_or_create", size=size)
         self.port = session.port(port, "producer", capacity=capacity)
         # One buffer for each message that the port can hold.
         names = [f"buffer.{number}" for number in range(capacity)]
