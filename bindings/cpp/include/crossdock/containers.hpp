@@ -30,7 +30,7 @@ using default_less = std::conditional_t<std::is_same_v<K, string>, std::less<>, 
 struct number_hash {
   template <class N>
   std::size_t operator()(N n) const noexcept {
-    return static_cast<std::size_t>(static_cast<std::uint64_t>(n) * UINT64_C(0x9E3779B97F4A7C15) >> 7);
+    return static_cast<std::size_t>(n);
   }
 };
 template <class K>
