@@ -33,11 +33,12 @@ impl Ring {
     /// and our publishing has left a bit that nobody clears any more. `true` if there was such a bit.
     pub(super) fn look_after_strays(&self, next: u64, me: MemberId, alive: &LivenessTable) -> bool {
         let cell = self.cell(next);
-        if self.shape.pattern != Pattern::FanOut || State(cell.state.load(Acquire)).phase() != Some(Phase::Ready) {
+        let seen = State(cell.state.load(Acquire));
+        if self.shape.pattern != Pattern::FanOut || seen.phase() != Some(Phase::Ready) {
             return false;
         }
         let pending = cell.pending.load(Acquire);
-        let mut healed = pending == 0 && self.set_free(cell, State(cell.state.load(Acquire)));
+        let mut healed = pending == 0 && self.set_free(cell, seen);
         for (index, slot) in self.slots(Side::Consumer).iter().enumerate() {
             if pending & 1 << index != 0 && slot.tenure.owner.load(Acquire) == 0 {
                 healed |= self.heal(Side::Consumer, index as u8, me, alive);

@@ -2,7 +2,7 @@
 
 use crossdock_layout::Status;
 use crossdock_layout::queue::Cell;
-use crossdock_layout::queue::state::State;
+use crossdock_layout::queue::state::{Phase, State};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::ring::{Pattern, Ring};
@@ -42,9 +42,10 @@ impl Ring {
         Ok(true)
     }
 
-    /// Makes a cell free for the next lap if its state is still `seen`; its handle, if any, is then a credit.
+    /// Makes a cell, seen ready or taken, free for the next lap if its state is still `seen`; its handle, if any, is then a credit.
     #[inline]
     pub(super) fn set_free(&self, cell: &Cell, seen: State) -> bool {
+        debug_assert!(matches!(seen.phase(), Some(Phase::Ready | Phase::Taken)));
         let credit = cell.handle[0].load(Relaxed) != 0;
         cell.state.compare_exchange(seen.0, State::free(seen.lap() + 1, credit).0, AcqRel, Relaxed).is_ok()
     }
