@@ -121,7 +121,12 @@ impl Message {
     }
 
     pub(super) fn parcel(&self) -> queue::Parcel {
-        queue::Parcel { handle: self.handle, tag: self.tag, inline_len: self.inline.length, inline: self.inline.bytes }
+        queue::Parcel {
+            handle: self.handle,
+            tag: self.tag,
+            inline_len: self.inline.length,
+            inline: queue::Parcel::words(&self.inline.bytes),
+        }
     }
 
     pub(super) fn from_parcel(position: u64, parcel: &queue::Parcel) -> Self {
