@@ -258,7 +258,6 @@ def test_a_cancelled_await_leaves_the_port_usable(ends):
     asyncio.run(main())
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_gets_errors_and_does_its_parent_no_harm(ends, region):
     producer, consumer = ends
     vector = region.vector("v", "f8", 4)
@@ -290,7 +289,7 @@ def test_a_forked_child_gets_errors_and_does_its_parent_no_harm(ends, region):
     assert np.asarray(vector).sum() == 4
 
 
-def test_multiprocessing_with_spawn_shares_a_region(region):
+def test_multiprocessing_with_spawn_shares_a_region(region, tmp_path):
     program = textwrap.dedent("""
         import multiprocessing, sys
         import crossdock
@@ -303,12 +302,6 @@ def test_multiprocessing_with_spawn_shares_a_region(region):
                 pool.map(work, [(sys.argv[1], n) for n in range(4)])
     """)
     vector = region.vector("v", "f8", 4)
-    path = os.path.join(os.path.dirname(__file__), "__pycache__", f"spawn_{os.getpid()}.py")
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as file:
-        file.write(program)
-    try:
-        subprocess.run([sys.executable, path, region.name], check=True, timeout=20)
-    finally:
-        os.remove(path)
+    (tmp_path / "spawned.py").write_text(program)
+    subprocess.run([sys.executable, tmp_path / "spawned.py", region.name], check=True, timeout=20)
     assert vector.array.tolist() == [0, 1, 2, 3]
