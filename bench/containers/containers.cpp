@@ -3,6 +3,7 @@
 #include <crossdock/crossdock.hpp>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <numeric>
@@ -27,8 +28,8 @@ void compare(const std::string& what, Ours ours, Theirs theirs) {
     a.push_back(ours());
     b.push_back(theirs());
   }
-  bench::print("P7", what, "crossdock", bench::summarise(a));
-  bench::print("P7", what, "std", bench::summarise(b));
+  bench::print("P7", what, "crossdock", a);
+  bench::print("P7", what, "std", b);
 }
 
 template <class F>

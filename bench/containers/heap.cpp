@@ -117,7 +117,7 @@ void measure(const std::string& who) {
         std::vector<double> all;
         work(heap, kind, operations / 10);
         for (int i = 0; i < rounds; ++i) all.push_back(beside(two, [&] { return work(heap, kind, operations); }));
-        bench::print("P6", kind + (two ? ", two processes" : ", one process"), who, bench::summarise(all));
+        bench::print("P6", kind + (two ? ", two processes" : ", one process"), who, all);
       }
     }
   }

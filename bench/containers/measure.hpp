@@ -1,9 +1,8 @@
-// Medians with spread, as lines of JSON.
+// Times of operations, as lines of JSON.
 #pragma once
 
 #include <time.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -36,18 +35,11 @@ double ns_since(std::chrono::time_point<Clock, Duration> begin) {
   return std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
 }
 
-struct summary {
-  double median, low, high;  // nanoseconds an operation; low and high are the quartiles
-};
-
-inline summary summarise(std::vector<double> all) {
-  std::ranges::sort(all);
-  return {all[all.size() / 2], all[all.size() / 4], all[all.size() * 3 / 4]};
-}
-
-inline void print(const std::string& id, const std::string& what, const std::string& who, const summary& s) {
-  std::printf("{\"id\": \"%s\", \"what\": \"%s\", \"who\": \"%s\", \"ns\": %.3f, \"low\": %.3f, \"high\": %.3f}\n", id.c_str(), what.c_str(), who.c_str(), s.median, s.low,
-              s.high);
+/// One line: what was measured, of whom, and each run's nanoseconds an operation. `run` makes records of them.
+inline void print(const std::string& id, const std::string& what, const std::string& who, const std::vector<double>& runs) {
+  std::printf("{\"id\": \"%s\", \"case\": \"%s\", \"who\": \"%s\", \"runs\": [", id.c_str(), what.c_str(), who.c_str());
+  for (std::size_t i = 0; i < runs.size(); ++i) std::printf("%s%.3f", i ? ", " : "", runs[i]);
+  std::printf("]}\n");
   std::fflush(stdout);
 }
 
