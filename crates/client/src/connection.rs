@@ -103,7 +103,7 @@ impl Connection {
             return Ok(());
         }
         let text = "this session belongs to the process that this one was forked from; connect anew in the child";
-        Err(Error::new(Status::Invalid, text))
+        Err(Error::new(Status::Disconnected, text))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
