@@ -19,8 +19,8 @@
  *     through ports; a credit that came back (crossdock_port_reclaim) says that nobody reads the object any more.
  *  3. Resizing a vector or string and reshaping an ndarray may move the elements. Take the data address anew afterwards,
  *     and do not resize what another task is reading.
- *  4. A child of fork() must not use its parent's session, regions or ports. They refuse (CROSSDOCK_DISCONNECTED) or are
- *     not mapped there; connect again in the child.
+ *  4. A child of fork() must not use its parent's session, regions or ports: what would change anything is refused
+ *     (CROSSDOCK_DISCONNECTED). Connect and open anew in the child.
  *  5. A member that can write a region can write anything into it. crossdock checks its own structures each time it
  *     reads them (CROSSDOCK_CORRUPT, never a crash); what your own objects contain is for you to check. The inline
  *     accessors below (crossdock_vector_data ..) do not check; crossdock_vector_view .. do.

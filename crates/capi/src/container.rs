@@ -20,6 +20,11 @@ fn header<T>(region: &Region, header: *const T) -> Result<u64> {
     offset_of(region, header.cast(), size_of::<T>() as u64)
 }
 
+/// How large an element is cannot be told from the header: the caller's word, but 0 it is not.
+fn element(size: u64) -> Result<u64> {
+    if size == 0 { Err(invalid("the element size is 0")) } else { Ok(size) }
+}
+
 fn corrupt(region: &Region, at: u64, what: &str) -> Error {
     Error::new(
         Status::Corrupt,
@@ -89,7 +94,7 @@ unsafe extern "C" fn crossdock_vector_open(
 extern "C" fn crossdock_vector_resize(region: u64, vector: *mut Vector, element_size: u64, elements: u64) -> i32 {
     call(|| {
         let region = self::region(region)?;
-        region.vector_resize(header(&region, vector)?, element_size, elements)
+        region.vector_resize(header(&region, vector)?, element(element_size)?, elements)
     })
 }
 
@@ -97,15 +102,13 @@ extern "C" fn crossdock_vector_resize(region: u64, vector: *mut Vector, element_
 extern "C" fn crossdock_vector_reserve(region: u64, vector: *mut Vector, element_size: u64, elements: u64) -> i32 {
     call(|| {
         let region = self::region(region)?;
-        region.vector_reserve(header(&region, vector)?, element_size, elements)
+        region.vector_reserve(header(&region, vector)?, element(element_size)?, elements)
     })
 }
 
 /// Data and number of elements of a vector, checked against the region.
 fn vector_view(region: &Region, vector: *const Vector, element_size: u64) -> Result<(*mut c_void, u64)> {
-    if element_size == 0 {
-        return Err(invalid("the element size is 0"));
-    }
+    let element_size = element(element_size)?;
     let at = header(region, vector)?;
     // SAFETY: in bounds of the region, which is mapped while it is held, and aligned. Volatile and once: others write.
     let v = unsafe { vector.read_volatile() };
@@ -246,7 +249,7 @@ unsafe extern "C" fn crossdock_ndarray_reshape(
         // SAFETY: the header asks for a shape of that rank.
         let shape = unsafe { shape_in(rank, shape)? };
         let region = self::region(region)?;
-        region.ndarray_reshape(header(&region, array)?, element_size, self::order(order)?, shape)
+        region.ndarray_reshape(header(&region, array)?, element(element_size)?, self::order(order)?, shape)
     })
 }
 
@@ -261,10 +264,7 @@ unsafe extern "C" fn crossdock_ndarray_view(
     shape: *mut u64,
 ) -> i32 {
     call(|| {
-        let place = out(data, "data")?;
-        if element_size == 0 {
-            return Err(invalid("the element size is 0"));
-        }
+        let (place, element_size) = (out(data, "data")?, element(element_size)?);
         let region = self::region(region)?;
         let at = header(&region, array)?;
         // SAFETY: in bounds of the region, which is mapped while it is held, and aligned. Volatile and once: others write.

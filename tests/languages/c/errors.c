@@ -1,7 +1,10 @@
 /* Rows E1 to E3 of ../conformance.md, and what is C's own: NULL, wild and stale references. */
 #include "suite.h"
 
+#include <pthread.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static void e1(const char *role, const char *argument)
 {
@@ -187,6 +190,185 @@ static void c5(const char *role, const char *argument)
     OK(crossdock_session_unref(one));
 }
 
+static void refused(crossdock_status status)
+{
+    if (status != CROSSDOCK_DISCONNECTED)
+        fail("the child was not refused: %s: %s", crossdock_status_name(status), crossdock_error_message());
+}
+
+/* What a child of fork() may not do, and that it can connect for itself. */
+static void in_child(crossdock_region *inherited, crossdock_port *port)
+{
+    crossdock_connect_options options = CROSSDOCK_CONNECT_OPTIONS_INIT;
+    crossdock_message message = CROSSDOCK_MESSAGE_INIT;
+    crossdock_object n;
+    crossdock_session *own;
+    crossdock_region *r;
+    void *block;
+    refused(crossdock_object_open(inherited, "new", "i32", CROSSDOCK_OPEN_OR_CREATE, 0, &n));
+    refused(crossdock_object_remove(inherited, "n"));
+    refused(crossdock_allocate(inherited, 64, 64, &block));
+    refused(crossdock_port_send(port, &message, 0, 0));
+    refused(crossdock_region_open(session(), name_of(""), CROSSDOCK_OPEN_ONLY, 0, 0, &r));
+    options.task = "child";
+    options.private_daemon = 0;
+    OK(crossdock_session_connect(&options, &own));
+    OK(crossdock_region_open(own, name_of(""), CROSSDOCK_OPEN_ONLY, 0, 0, &r));
+    OK(crossdock_object_open(r, "n", "i32", CROSSDOCK_OPEN_ONLY, 0, &n));
+    EQUAL(*(int *)n.address, 7);
+    *(int *)n.address = 8;
+    OK(crossdock_session_default(&own));
+}
+
+static void c6(const char *role, const char *argument)
+{
+    (void)role, (void)argument;
+    crossdock_object n;
+    crossdock_session *shared;
+    crossdock_port *port = port_open(CROSSDOCK_PRODUCER, CROSSDOCK_ONE_TO_ONE, 8);
+    OK(crossdock_session_default(&shared));
+    OK(crossdock_object_open(region(), "n", "i32", CROSSDOCK_CREATE_ONLY, 0, &n));
+    *(int *)n.address = 7;
+    pid_t child = fork();
+    if (child == 0) {
+        in_child(region(), port);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    /* A check that failed in the child has told the reason already. */
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        fail("the child ended with %#x", (unsigned)status);
+    EQUAL(*(int *)n.address, 8);
+    crossdock_message message = CROSSDOCK_MESSAGE_INIT;
+    OK(crossdock_port_send(port, &message, 0, 0));
+    OK(crossdock_object_open(region(), "m", "i32", CROSSDOCK_CREATE_ONLY, 0, &n));
+}
+
+/* Each function, with each pointer of it NULL. */
+static void c7(const char *role, const char *argument)
+{
+    (void)role, (void)argument;
+    crossdock_session *s = session();
+    crossdock_region *r = region();
+    crossdock_port *p = port_open(CROSSDOCK_PRODUCER, CROSSDOCK_ONE_TO_ONE, 8);
+    crossdock_handle h;
+    crossdock_object o = {0};
+    crossdock_vector *v;
+    crossdock_ndarray *a;
+    uint64_t n, words[1] = {0};
+    uint32_t n32;
+    size_t count;
+    void *d;
+    int i;
+    OK(crossdock_vector_open(r, "v", "f64", CROSSDOCK_CREATE_ONLY, 0, &v));
+    OK(crossdock_ndarray_open(r, "a", "f64", CROSSDOCK_ORDER_C, 0, NULL, CROSSDOCK_CREATE_ONLY, 0, &a));
+    OK(crossdock_handle_save(r, v, &h));
+#define NO(call) WANT(CROSSDOCK_INVALID, call)
+    NO(crossdock_session_connect(NULL, NULL));
+    NO(crossdock_session_default(NULL));
+    NO(crossdock_session_ref(NULL));
+    NO(crossdock_session_close(NULL));
+    NO(crossdock_session_member(NULL, &n));
+    NO(crossdock_session_member(s, NULL));
+    NO(crossdock_session_rank(s, NULL));
+    NO(crossdock_session_task(s, NULL, 10));
+    NO(crossdock_session_workflow(s, NULL, 10));
+    NO(crossdock_type_layout(NULL, &n, &n32));
+    NO(crossdock_type_layout("f64", NULL, &n32));
+    NO(crossdock_region_open(s, NULL, CROSSDOCK_OPEN_OR_CREATE, MIB, 0, &r));
+    NO(crossdock_region_open(s, "x", CROSSDOCK_OPEN_OR_CREATE, MIB, 0, NULL));
+    NO(crossdock_region_of(s, h, NULL));
+    NO(crossdock_region_at(NULL, NULL));
+    NO(crossdock_region_remove(s, NULL));
+    NO(crossdock_region_name(r, NULL, 10));
+    NO(crossdock_region_base(r, &d, NULL));
+    NO(crossdock_region_base(r, NULL, &n));
+    NO(crossdock_region_writable(r, NULL));
+    NO(crossdock_region_statistics_get(r, NULL));
+    OK(crossdock_region_heal(r, NULL));
+    NO(crossdock_allocate(r, 8, 8, NULL));
+    NO(crossdock_prepare(r, 8, 8, NULL));
+    NO(crossdock_keep(r, NULL));
+    OK(crossdock_deallocate(r, NULL));
+    OK(crossdock_deallocate_at(NULL, NULL));
+    WANT(CROSSDOCK_NOT_FOUND, crossdock_allocate_at(NULL, 8, 8, &d));
+    NO(crossdock_replace(r, NULL, words, 1, NULL, NULL));
+    NO(crossdock_replace(r, v, NULL, 1, NULL, NULL));
+    NO(crossdock_replace(r, v, words, 0, NULL, NULL));
+    NO(crossdock_replace(r, v, words, 17, NULL, NULL));
+    NO(crossdock_object_open(r, "o", "i32", CROSSDOCK_OPEN_OR_CREATE, 0, NULL));
+    NO(crossdock_object_claim(r, "o", NULL, CROSSDOCK_OPEN_OR_CREATE, 0, &o));
+    NO(crossdock_object_commit(r, NULL));
+    NO(crossdock_object_commit(r, &o));
+    NO(crossdock_object_abandon(r, NULL));
+    NO(crossdock_object_remove(r, NULL));
+    NO(crossdock_object_find(r, "v", NULL));
+    NO(crossdock_object_list(r, NULL, 1, &count));
+    NO(crossdock_object_list(r, NULL, 0, NULL));
+    NO(crossdock_handle_save(r, NULL, &h));
+    NO(crossdock_handle_save(r, v, NULL));
+    NO(crossdock_handle_load(r, h, NULL, NULL));
+    NO(crossdock_session_load(s, h, NULL, NULL, &o));
+    NO(crossdock_vector_open(r, "w", NULL, CROSSDOCK_OPEN_OR_CREATE, 0, &v));
+    NO(crossdock_vector_open(r, "w", "f64", CROSSDOCK_OPEN_OR_CREATE, 0, NULL));
+    NO(crossdock_vector_resize(r, NULL, 8, 1));
+    NO(crossdock_vector_resize(r, v, 0, 1));
+    NO(crossdock_vector_reserve(r, NULL, 8, 1));
+    NO(crossdock_vector_view(r, NULL, 8, &d, &n));
+    NO(crossdock_vector_view(r, v, 8, NULL, &n));
+    NO(crossdock_string_open(r, "s", CROSSDOCK_OPEN_OR_CREATE, 0, NULL));
+    NO(crossdock_string_assign(r, v, NULL, 1));
+    NO(crossdock_ndarray_open(r, "b", "f64", CROSSDOCK_ORDER_C, 1, NULL, CROSSDOCK_OPEN_OR_CREATE, 0, &a));
+    NO(crossdock_ndarray_open(r, "b", "f64", CROSSDOCK_ORDER_C, 9, &n, CROSSDOCK_OPEN_OR_CREATE, 0, &a));
+    NO(crossdock_ndarray_reshape(r, a, 8, (crossdock_order)2, 0, NULL));
+    NO(crossdock_ndarray_view(r, NULL, 8, &d, NULL, NULL, NULL));
+    OK(crossdock_ndarray_view(r, a, 8, &d, NULL, NULL, NULL));
+    NO(crossdock_port_open(s, "p", CROSSDOCK_PRODUCER, NULL, 0, NULL));
+    NO(crossdock_port_open(s, "p", (crossdock_end)2, NULL, 0, &p));
+    NO(crossdock_port_remove(s, NULL));
+    NO(crossdock_port_send(p, NULL, 0, 0));
+    NO(crossdock_port_reclaim(p, 0, NULL));
+    NO(crossdock_port_receive(p, 0, NULL));
+    NO(crossdock_port_release(p, NULL));
+    NO(crossdock_port_descriptor(p, NULL));
+    NO(crossdock_port_arm(p, NULL));
+    NO(crossdock_port_arm(NULL, &i));
+    NO(crossdock_port_statistics_get(p, NULL));
+    NO(crossdock_port_set_waiting(p, (crossdock_waiting)3));
+    NO(crossdock_error_raise(CROSSDOCK_BUSY, NULL));
+#undef NO
+}
+
+/* Threads that share references and give them up meet no crash and no other status than the right one. */
+static void *use_and_let_go(void *argument)
+{
+    crossdock_region *r = argument;
+    for (int i = 0; i < 2000; i++) {
+        void *block;
+        OK(crossdock_region_ref(r));
+        OK(crossdock_allocate(r, 48, 16, &block));
+        memset(block, i, 48);
+        OK(crossdock_deallocate(r, block));
+        OK(crossdock_region_unref(r));
+    }
+    return NULL;
+}
+
+static void c8(const char *role, const char *argument)
+{
+    (void)role, (void)argument;
+    pthread_t threads[4];
+    crossdock_region_statistics before, after;
+    OK(crossdock_region_statistics_get(region(), &before));
+    for (int i = 0; i < 4; i++)
+        CHECK(pthread_create(&threads[i], NULL, use_and_let_go, region()) == 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    OK(crossdock_region_statistics_get(region(), &after));
+    EQUAL(after.blocks, before.blocks);
+}
+
 const row error_rows[] = {
     {"E1", "bad names", e1},
     {"E2", "bad sizes and types", e2},
@@ -196,5 +378,8 @@ const row error_rows[] = {
     {"C3", "allocation by base, and replace", c3},
     {"C4", "claim, abandon, commit, list", c4},
     {"C5", "shared session, closed sessions and ports", c5},
+    {"C6", "a child of fork() is refused, and connects for itself", c6},
+    {"C7", "NULL wherever a pointer is asked for", c7},
+    {"C8", "threads share references", c8},
     {0},
 };

@@ -24,12 +24,8 @@ fn run(prefix: &str, laps: u64) -> Result<()> {
     vector.resize(ELEMENTS)?;
     let handle = region.find("v").and_then(|object| region.save(object.offset))?;
     // The header's second word says where the elements lie, counted from itself.
-    let header = region.raw(
-        "v",
-        &TypeRef { name: "vector<f64>".into(), size: 32, align: 8 },
-        ObjectMode::OpenOnly,
-        None,
-    )?;
+    let header =
+        region.raw("v", &TypeRef { name: "vector<f64>".into(), size: 32, align: 8 }, ObjectMode::OpenOnly, None)?;
     let elements = (handle.offset + 8).wrapping_add_signed(header.get::<i64>(8)?);
     let next = session.port(&format!("{prefix}/rust-cpp"), End::Producer, &options, None)?;
     let last = session.port(&format!("{prefix}/c-rust"), End::Consumer, &options, None)?;
@@ -43,7 +39,10 @@ fn run(prefix: &str, laps: u64) -> Result<()> {
         for leg in 0..LEGS {
             check(vector.get(leg)? == (lap + 1) as f64, &format!("leg {leg} has been there in lap {lap}"))?;
         }
-        check((handle.offset + 8).wrapping_add_signed(header.get::<i64>(8)?) == elements, "the elements have not moved")?;
+        check(
+            (handle.offset + 8).wrapping_add_signed(header.get::<i64>(8)?) == elements,
+            "the elements have not moved",
+        )?;
         last.release(&back)?;
     }
     check(vector.to_vec()?[LEGS as usize..].iter().all(|x| *x == 0.0), "nobody wrote elsewhere")?;
