@@ -1,6 +1,8 @@
 //! Lasting state: what a broker that was killed finds again. It changes by [`Lasting::apply`] alone, in operation and
 //! in recovery alike, so the two cannot drift apart.
 
+#![allow(missing_docs, reason = "plain fields, named as in the records and on the wire")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_layout::id::MAX_MEMBERS;

@@ -301,6 +301,10 @@ impl Broker {
     fn repeat(&mut self, asker: Asker, request: &Request, outcome: Outcome) {
         match (outcome, request) {
             (Outcome::Made(segment), Request::Open { .. }) => match self.lasting.segments.get(&segment) {
+                Some(found) if found.removed.is_none() && self.lost.contains(&segment) => {
+                    let text = format!("'{}' waits to be offered again after the daemon's end", found.name);
+                    self.fail(asker, Status::Busy, text);
+                }
                 Some(found) if found.removed.is_none() => self.give(asker, segment, true, true),
                 _ => self.fail(asker, Status::NotFound, format!("{segment} was removed again by somebody else")),
             },

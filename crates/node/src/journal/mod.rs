@@ -148,7 +148,8 @@ fn header() -> [u8; HEADER as usize] {
     header
 }
 
-fn frame(record: &Record) -> Vec<u8> {
+/// A record as it stands in the journal: length, checksum, bytes.
+pub fn frame(record: &Record) -> Vec<u8> {
     let body = encode(record);
     let mut frame = Vec::with_capacity(FRAME + body.len());
     frame.extend_from_slice(&(body.len() as u32).to_le_bytes());

@@ -1,0 +1,86 @@
+//! A simulated client: what it asked, what it was told, what it has open.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crossdock_layout::wire::{FINGERPRINT, PROTOCOL_VERSION, Request};
+use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId};
+use crossdock_node::broker::{Descriptor, Peer};
+
+/// A request without an answer.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub request: Request,
+    pub descriptors: Vec<Descriptor>,
+    /// When the daemon has to give up waiting, once it was told.
+    pub due: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub peer: Peer,
+    pub token: [u8; 16],
+    pub endpoint: u64,
+    pub workflow: u64,
+    pub workflow_name: String,
+    /// Its process.
+    pub alive: bool,
+    /// It left in order, or was told that it is over: it does nothing any more.
+    pub over: bool,
+    /// It broke the rules and has to be dropped.
+    pub lied: bool,
+    pub connection: Option<u64>,
+    pub member: MemberId,
+    pub welcome: bool,
+    pub next: u64,
+    pub asked: BTreeMap<u64, Asked>,
+    pub answered: BTreeSet<u64>,
+    pub open: BTreeMap<SegmentId, u32>,
+}
+
+impl Client {
+    pub fn new(number: usize, endpoint: u64, workflow: u64, workflow_name: &str) -> Self {
+        let mut token = [1; 16];
+        token[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
+        // Now and then a client whose process cannot be watched.
+        let started = if number % 7 == 6 { 0 } else { 1000 + number as u64 };
+        Self {
+            peer: Peer { pid: 100 + number as u32, started, uid: 5 },
+            token,
+            endpoint,
+            workflow,
+            workflow_name: workflow_name.to_owned(),
+            alive: true,
+            over: false,
+            lied: false,
+            connection: None,
+            member: MemberId::NOBODY,
+            welcome: false,
+            next: 2,
+            asked: BTreeMap::new(),
+            answered: BTreeSet::new(),
+            open: BTreeMap::new(),
+        }
+    }
+
+    pub fn hello(&self) -> Vec<u8> {
+        let hello = Request::Hello {
+            protocol: PROTOCOL_VERSION,
+            layout: LAYOUT_VERSION,
+            fingerprint: FINGERPRINT,
+            token: self.token,
+            member: self.member,
+            rank: 0,
+            task: None,
+            workflow: (self.endpoint == 0).then(|| self.workflow_name.clone()),
+        };
+        hello.encode(1, 0)
+    }
+
+    pub fn settled(&self) -> u64 {
+        self.asked.keys().next().copied().unwrap_or(self.next)
+    }
+
+    pub fn can_act(&self) -> bool {
+        self.alive && !self.over && !self.lied
+    }
+}

@@ -1,0 +1,56 @@
+//! The seeded simulator: random schedules of clients, kills, restarts, lost daemons and lies over the real state
+//! machine, with the guarantees checked after every step by a model that shares no code with the broker.
+//!
+//! `CROSSDOCK_SCHEDULES=1000000 cargo test -p crossdock-node --release --test simulation` for more of them;
+//! `CROSSDOCK_SEED=n` for one of them, which a failure names.
+
+mod checks;
+mod client;
+mod random;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use world::{Sabotage, World};
+
+const STEPS: usize = 500;
+
+fn run(seed: u64, sabotage: Sabotage) {
+    let mut world = World::new(seed, sabotage);
+    for _ in 0..STEPS {
+        world.step();
+    }
+    world.wind_down();
+    if std::env::var_os("CROSSDOCK_COUNT").is_some() {
+        world.model.counts.iter().for_each(|(what, n)| eprintln!("count {what} {n}"));
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+#[test]
+fn the_guarantees_hold_in_every_schedule() {
+    if let Some(seed) = number("CROSSDOCK_SEED") {
+        return run(seed, Sabotage::None);
+    }
+    let schedules = number("CROSSDOCK_SCHEDULES").unwrap_or(10_000);
+    for seed in 0..schedules {
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(seed, Sabotage::None)));
+        assert!(outcome.is_ok(), "schedule {seed} broke a guarantee; run it again with CROSSDOCK_SEED={seed}");
+    }
+}
+
+/// The check that the checks check: each of these bugs, planted between the broker and the world, is found.
+#[test]
+fn every_planted_bug_is_found() {
+    let quiet = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let missed: Vec<_> = Sabotage::ALL
+        .into_iter()
+        .filter(|bug| !(0..3000).any(|seed| catch_unwind(AssertUnwindSafe(|| run(seed, *bug))).is_err()))
+        .collect();
+    std::panic::set_hook(quiet);
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
