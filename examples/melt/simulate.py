@@ -53,6 +53,8 @@ def main():
             hand_over_reference(simulation, reference, step)
         positions.close()
         reference.close()
+    simulation.close()
+    simulation.finalize()  # MPI's own shared memory goes with it
     print(f"{options.steps} steps done")
 
 

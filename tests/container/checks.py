@@ -17,20 +17,45 @@ CROSSDOCK = Path(os.environ.get("CARGO_TARGET_DIR", TOP / "build/target")) / "re
 ATOMS, BINS, STEPS, EVERY = 32_000, 100, 100, 20
 FRAMES = STEPS // EVERY + 1
 FRAME_BYTES = 2 * ATOMS * 3 * 8  # positions and velocities
-# What each task may have mapped, by the names in the workflow file.
+# What each task may have mapped or open, by the grants in the workflow file.
 GRANTED = {
-    "simulate": {"frames", "reference", "positions"},
-    "analyse": {"frames", "results", "positions"},
-    "plot": {"results", "reference"},
+    "simulate": {"region:frames", "region:reference", "port:positions", "port:reference"},
+    "analyse": {"region:frames", "region:results", "port:positions", "port:results"},
+    "plot": {"region:results", "region:reference", "port:results", "port:reference"},
 }
+# Tries to open the regions at a socket of the run, as whoever that socket takes it for.
+OUTSIDER = """
+import sys, crossdock
+try:
+    session = crossdock.connect(socket=sys.argv[1], private_daemon=False)
+except crossdock.Error as error:
+    sys.exit(print("nobody", "any", type(error).__name__))
+for name in ("frames", "results", "reference"):
+    try:
+        session.region(name, mode="open_only", timeout=0)
+        print(session.workflow, session.task, name, "open")
+    except crossdock.Error as error:
+        print(session.workflow, session.task, name, type(error).__name__)
+session.close()
+"""
+# Does the kernel let another user reach the socket at all? (That user need not be able to read our Python module.)
+KNOCK = """
+import socket, sys
+try:
+    socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect(sys.argv[1])
+    print("connected")
+except OSError as error:
+    print(type(error).__name__)
+"""
 
 
 def main():
     passed = failed = 0
     who = "root" if os.geteuid() == 0 else "an ordinary user"
     for engine in sys.argv[1:]:
-        with tempfile.TemporaryDirectory(prefix="melt-", dir=TOP / "build") as folder:
-            run = Run(engine, Path(folder))
+        with tempfile.TemporaryDirectory(prefix="melt-", dir=TOP / "build") as folder, \
+             tempfile.TemporaryDirectory(prefix="cd") as runs:  # a short path: sockets lie in it
+            run = Run(engine, Path(folder), Path(runs))
             for claim in CLAIMS:
                 trouble = run.check(claim)
                 name = f"{engine} as {who}: {claim.__doc__}"
@@ -43,16 +68,19 @@ def main():
 class Run:
     """One run of the workflow, watched while it goes on."""
 
-    def __init__(self, engine, folder):
-        self.folder, self.engine = folder, engine
+    def __init__(self, engine, folder, runs):
+        self.folder, self.engine, self.runs = folder, engine, runs
+        self.environment = {**os.environ, "CROSSDOCK_RUNS": str(runs)}
+        # A name of its own, so that nobody else's demo on this machine is mistaken for this one.
+        self.name = f"melt-{os.getpid()}-{engine}"
         note = folder / "before.json"
         left = TOP / "scripts/check-nothing-left"
         programs = ["--program", CROSSDOCK, "--program", TOP / "build/melt", "--program", TOP / "build/roots"]
         subprocess.run([sys.executable, left, "before", note, *programs], check=True)
-        self.audits, self.outsider = [], None
+        self.audits, self.outsiders = [], []
         self.begun = time.monotonic()
         process = subprocess.Popen([CROSSDOCK, "run", self.workflow(), "--engine", engine, "--json", "--logs", folder / "logs"],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
+                                   env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
         self.watch(process)
         try:
             self.said, self.complained = process.communicate(timeout=120)
@@ -66,7 +94,7 @@ class Run:
         """The example's file with fewer steps, and its paths made absolute."""
         text = (TOP / "examples/melt/workflow.yaml").read_text()
         text = text.replace('"1000"', f'"{STEPS}"').replace("../../build/demo", str(self.folder / "out"))
-        text = text.replace("../../", f"{TOP}/")
+        text = text.replace("../../", f"{TOP}/").replace("workflow: melt", f"workflow: {self.name}")
         (self.folder / "out").mkdir()
         path = self.folder / "workflow.yaml"
         path.write_text(text)
@@ -75,11 +103,28 @@ class Run:
     def watch(self, process):
         """Asks `crossdock audit` again and again, as the tasks come and go, and tries to get in from outside."""
         while process.poll() is None and time.monotonic() - self.begun < 100:
-            audit = subprocess.run([CROSSDOCK, "audit", "--json"], capture_output=True, text=True, timeout=30)
-            self.audits.append(audit)
-            if self.outsider is None and time.monotonic() - self.begun > 1:
-                self.outsider = outsider()
+            audit = subprocess.run([CROSSDOCK, "audit", "--json"], env=self.environment, capture_output=True, text=True, timeout=30)
+            self.audits.append(json.loads(audit.stdout) if audit.returncode == 0 else {"processes": []})
+            if not self.outsiders and len(self.holders()) >= len(GRANTED):
+                sockets = [path for path in self.runs.rglob("*.sock") if path.is_socket()]
+                self.outsiders = [answer for path in sockets for answer in ask_from_outside(path)]
             time.sleep(0.1)
+
+    def holders(self):
+        """{task: what it was ever seen to have mapped or open}, of this workflow. A process that an audit met before it
+        could know its task is named by a later one."""
+        seen, tasks = {}, {}
+        for audit in self.audits:
+            for process in audit["processes"]:
+                tasks[process["pid"]] = process["task"] or tasks.get(process["pid"], f"process {process['pid']}")
+                for access in process["access"]:
+                    workflow, _, name = access["segment"].partition("/")
+                    if workflow == self.name:
+                        seen.setdefault(process["pid"], set()).add(f"{access['kind']}:{name}")
+        named = {}
+        for pid, names in seen.items():
+            named.setdefault(tasks[pid], set()).update(names)
+        return {task: names for task, names in named.items() if task not in ("daemon", "launcher")}
 
     def check(self, claim):
         try:
@@ -97,8 +142,16 @@ class Run:
         return next(port for port in self.summary()["ports"] if port["port"] == name)
 
 
-def outsider():
-    raise NotImplementedError
+def ask_from_outside(socket):
+    """Lines "workflow task region answer", as the same user and, if that is root, as nobody."""
+    command = [sys.executable, "-c", OUTSIDER, socket]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    lines = [line.split() for line in answer.stdout.splitlines()] or [["it", "said", "nothing:", answer.stderr]]
+    if os.geteuid() == 0:
+        nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "/usr/bin/env", "python3", "-c", KNOCK, socket]
+        answer = subprocess.run(nobody, capture_output=True, text=True, timeout=30, cwd="/")
+        lines.append(["another user", "-", "-", answer.stdout.strip() or answer.stderr])
+    return lines
 
 
 def ends_well(run):
@@ -131,12 +184,37 @@ def copies(run):
     assert results["bytes_handed_over"] >= FRAMES * BINS * 3 * 8, results
 
 
+def grants_hold(run):
+    """audit sees each task hold what it was granted and nothing else"""
+    seen = run.holders()
+    assert set(seen) == set(GRANTED), f"holders of the workflow's segments: {seen}"
+    for task, granted in GRANTED.items():
+        assert seen[task] <= granted, f"{task} holds {seen[task] - granted}"
+        ports = {name for name in granted if name.startswith("port:")}
+        assert ports <= seen[task], f"{task} was never seen with {ports - seen[task]}"
+
+
+def no_way_in(run):
+    """who is outside of the workflow gets nothing, and a task only what it was granted"""
+    assert run.outsiders, "no socket of the run was found to try"
+    for workflow, task, region, answer in run.outsiders:
+        what = f"{workflow}/{task} asked for {region}: {answer}"
+        if workflow == "another user":
+            assert answer == "PermissionError", what
+        elif workflow != run.name:
+            assert answer == "NotFoundError", what
+        elif task in GRANTED:
+            expected = "open" if f"region:{region}" in GRANTED[task] else "DeniedError"
+            assert answer == expected, what
+    assert {task for _, task, _, _ in run.outsiders} >= set(GRANTED), run.outsiders
+
+
 def nothing_left(run):
     """nothing is left behind"""
     assert run.left.returncode == 0, run.left.stdout + run.left.stderr
 
 
-CLAIMS = [ends_well, is_proved, picture, copies, nothing_left]
+CLAIMS = [ends_well, is_proved, picture, copies, grants_hold, no_way_in, nothing_left]
 
 if __name__ == "__main__":
     main()
