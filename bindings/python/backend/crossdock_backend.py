@@ -11,12 +11,7 @@ import subprocess
 from pathlib import Path
 
 import maturin
-from maturin import (  # noqa: F401 (PEP 517 hooks that need no change)
-    get_requires_for_build_editable,
-    get_requires_for_build_wheel,
-    prepare_metadata_for_build_editable,
-    prepare_metadata_for_build_wheel,
-)
+from maturin import get_requires_for_build_editable, get_requires_for_build_wheel  # noqa: F401 (hooks as they are)
 
 PYTHON = Path(__file__).resolve().parent.parent
 WORKSPACE = PYTHON.parent.parent
@@ -24,16 +19,33 @@ WORKSPACE = PYTHON.parent.parent
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     _bundle()
-    return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+    return _here(maturin.build_wheel, wheel_directory, config_settings, metadata_directory)
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
     _bundle()
-    return maturin.build_editable(wheel_directory, config_settings, metadata_directory)
+    return _here(maturin.build_editable, wheel_directory, config_settings, metadata_directory)
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    return _here(maturin.prepare_metadata_for_build_wheel, metadata_directory, config_settings)
+
+
+prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
 
 
 def build_sdist(sdist_directory, config_settings=None):
     raise RuntimeError("crossdock is built from its repository, whose other crates it needs: pip install path/to/it")
+
+
+def _here(hook, folder, *rest):
+    """Runs maturin in bindings/python, whichever pyproject.toml was asked: the repository's root has one that says less."""
+    folder, before = os.path.abspath(folder), os.getcwd()
+    os.chdir(PYTHON)
+    try:
+        return hook(folder, *rest)
+    finally:
+        os.chdir(before)
 
 
 def _bundle():
