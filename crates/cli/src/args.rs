@@ -149,7 +149,7 @@ pub struct Run {
     /// Print the summary as JSON on standard output
     #[arg(long)]
     pub json: bool,
-    /// A daemon's socket, or `own` [default: the node's if there is one, else the run's own]
+    /// The socket of a daemon to use instead of the run's own, or `own` [default: CROSSDOCK_SOCKET, else own]
     #[arg(long, value_name = "SOCKET")]
     pub daemon: Option<String>,
     /// Stop the run after so many seconds

@@ -13,13 +13,15 @@ use crate::args::Audit;
 use crate::find;
 use crate::table::{columns, say};
 
-/// Segments carry their names into `/proc`: `memfd:crossdock:WORKFLOW/NAME`.
+/// Segments carry their names into `/proc`: `memfd:crossdock:WORKFLOW:KIND:NAME`.
 const MARK: &str = "/memfd:crossdock:";
 
 /// What one process can do to one segment.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Access {
     segment: String,
+    /// `region`, `port`, or `table` for the daemon's own.
+    kind: String,
     /// `rw`, `r`, `w` or nothing: what is mapped now.
     mapped: String,
     /// Bytes of address space under it.
@@ -53,8 +55,9 @@ struct Report {
 pub fn audit(options: &Audit) -> u8 {
     let mut report = look(&members());
     if let Some(name) = &options.name {
-        let wanted =
-            |segment: &str| segment == name || segment.strip_prefix(name.as_str()).is_some_and(|r| r.starts_with('/'));
+        let wanted = |segment: &str| {
+            segment == name || segment.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('/'))
+        };
         for process in &mut report.processes {
             process.access.retain(|a| wanted(&a.segment));
         }
@@ -90,7 +93,7 @@ fn look(members: &[MemberInfo]) -> Report {
             report.hidden += 1;
             continue;
         }
-        let mut access: BTreeMap<String, Access> = BTreeMap::new();
+        let mut access: BTreeMap<(String, String), Access> = BTreeMap::new();
         for line in maps.unwrap_or_default().lines() {
             add_mapping(line, &mut access);
         }
@@ -100,16 +103,21 @@ fn look(members: &[MemberInfo]) -> Report {
         if access.is_empty() {
             continue;
         }
-        let access = access.into_iter().map(|(segment, a)| Access { segment, ..a }).collect();
+        let access = access.into_iter().map(|((segment, kind), a)| Access { segment, kind, ..a }).collect();
         report.processes.push(process(pid, &folder, members, access));
     }
     report
 }
 
-/// The segment's name in a path of `/proc`, if it is one.
-fn segment(path: &str) -> Option<String> {
-    let name = path.strip_prefix(MARK)?.trim_end();
-    Some(name.strip_suffix(" (deleted)").unwrap_or(name).to_owned())
+/// The segment's name and kind in a path of `/proc`, if it is one.
+fn segment(path: &str) -> Option<(String, String)> {
+    let label = path.strip_prefix(MARK)?.trim_end();
+    let label = label.strip_suffix(" (deleted)").unwrap_or(label);
+    let mut parts = label.splitn(3, ':');
+    Some(match (parts.next(), parts.next(), parts.next()) {
+        (Some(workflow), Some(kind), Some(name)) => (format!("{workflow}/{name}"), kind.to_owned()),
+        _ => (label.to_owned(), "table".to_owned()),
+    })
 }
 
 fn union(have: &mut String, read: bool, write: bool) {
@@ -117,8 +125,8 @@ fn union(have: &mut String, read: bool, write: bool) {
     *have = [(read, 'r'), (write, 'w')].iter().filter(|(on, _)| *on).map(|(_, c)| *c).collect();
 }
 
-/// `7f12…-7f13… rw-s 00000000 00:01 1234    /memfd:crossdock:melt/frames (deleted)`
-fn add_mapping(line: &str, access: &mut BTreeMap<String, Access>) {
+/// `7f12…-7f13… rw-s 00000000 00:01 1234    /memfd:crossdock:melt:region:frames (deleted)`
+fn add_mapping(line: &str, access: &mut BTreeMap<(String, String), Access>) {
     let Some(at) = line.find(MARK) else { return };
     let Some(name) = segment(&line[at..]) else { return };
     let mut fields = line.split_whitespace();
@@ -131,7 +139,7 @@ fn add_mapping(line: &str, access: &mut BTreeMap<String, Access>) {
     entry.mapped_bytes += bytes.unwrap_or(0);
 }
 
-fn add_descriptor(folder: &Path, entry: &fs::DirEntry, access: &mut BTreeMap<String, Access>) {
+fn add_descriptor(folder: &Path, entry: &fs::DirEntry, access: &mut BTreeMap<(String, String), Access>) {
     let Ok(target) = fs::read_link(entry.path()) else { return };
     let Some(name) = target.to_str().and_then(segment) else { return };
     let info = fs::read_to_string(folder.join("fdinfo").join(entry.file_name())).unwrap_or_default();
@@ -190,14 +198,14 @@ fn container(folder: &Path) -> Option<String> {
 }
 
 fn text(report: &Report) -> String {
-    let mut segments: BTreeMap<&str, Vec<(&Process, &Access)>> = BTreeMap::new();
+    let mut segments: BTreeMap<(&str, &str), Vec<(&Process, &Access)>> = BTreeMap::new();
     for process in &report.processes {
         for access in &process.access {
-            segments.entry(&access.segment).or_default().push((process, access));
+            segments.entry((&access.segment, &access.kind)).or_default().push((process, access));
         }
     }
     let mut parts = Vec::new();
-    for (name, list) in &segments {
+    for ((name, kind), list) in &segments {
         let row = |(p, a): &(&Process, &Access)| {
             let mut how = Vec::new();
             if !a.mapped.is_empty() {
@@ -216,7 +224,7 @@ fn text(report: &Report) -> String {
         };
         let rows: Vec<_> = list.iter().map(row).collect();
         parts.push(format!(
-            "{name}\n{}",
+            "{kind} {name}\n{}",
             columns(&["  PROCESS", "PROGRAM", "USER", "TASK", "CONTAINER", "ACCESS"], &rows)
         ));
     }
@@ -224,7 +232,7 @@ fn text(report: &Report) -> String {
         parts.push("no process that can be looked into touches any segment".into());
     }
     if report.hidden > 0 {
-        parts.push(format!("{} processes of other users could not be looked into (root sees them)", report.hidden));
+        parts.push(format!("{} processes could not be looked into (other users' need root)", report.hidden));
     }
     parts.join("\n\n")
 }
@@ -237,29 +245,31 @@ mod tests {
     fn mappings_of_segments_are_told_from_others_and_added_up() {
         let mut access = BTreeMap::new();
         add_mapping(
-            "7f0000000000-7f0000001000 r--s 00000000 00:01 7   /memfd:crossdock:melt/frames (deleted)",
+            "7f0000000000-7f0000001000 r--s 00000000 00:01 7   /memfd:crossdock:melt:region:frames (deleted)",
             &mut access,
         );
         add_mapping(
-            "7f0000001000-7f0000003000 rw-s 00001000 00:01 7   /memfd:crossdock:melt/frames (deleted)",
+            "7f0000001000-7f0000003000 rw-s 00001000 00:01 7   /memfd:crossdock:melt:region:frames (deleted)",
             &mut access,
         );
         add_mapping("7f0000004000-7f0000005000 rw-p 00000000 00:00 0   [heap]", &mut access);
         add_mapping("7f0000004000-7f0000005000 rw-s 00000000 00:01 9   /memfd:other (deleted)", &mut access);
         assert_eq!(access.len(), 1);
-        assert_eq!((access["melt/frames"].mapped.as_str(), access["melt/frames"].mapped_bytes), ("rw", 0x3000));
+        let frames = &access[&("melt/frames".to_owned(), "region".to_owned())];
+        assert_eq!((frames.mapped.as_str(), frames.mapped_bytes), ("rw", 0x3000));
     }
 
     #[test]
     fn a_memfd_of_this_process_is_found_with_its_modes() {
-        let name = format!("crossdock:audit-test/{}", std::process::id());
+        let name = format!("crossdock:audit-test:port:{}", std::process::id());
         let fd = rustix::fs::memfd_create(name.as_str(), rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let folder = Path::new("/proc/self");
         let mut access = BTreeMap::new();
         for entry in fs::read_dir(folder.join("fd")).unwrap().flatten() {
             add_descriptor(folder, &entry, &mut access);
         }
-        assert_eq!(access[name.strip_prefix("crossdock:").unwrap()].descriptor, "rw");
+        let port = (format!("audit-test/{}", std::process::id()), "port".to_owned());
+        assert_eq!(access[&port].descriptor, "rw");
         drop(fd);
     }
 }

@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,21 @@ pub struct Place {
     pub folder: TempDir,
     /// Seconds that no other test's `sleep` has: what carries it in its command line is this test's.
     pub mark: String,
+    /// What was started here: a test that fails must not leave its run behind.
+    started: Mutex<Vec<u32>>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let started = self.started.lock().map(|s| s.clone()).unwrap_or_default();
+            for pid in started.into_iter().filter(|p| self.processes().contains(p)) {
+                signal(pid, rustix::process::Signal::TERM);
+            }
+            std::thread::sleep(Duration::from_secs(2));
+            self.processes().iter().for_each(|pid| signal(*pid, rustix::process::Signal::KILL));
+        }
+    }
 }
 
 static MARKS: AtomicU32 = AtomicU32::new(0);
@@ -29,7 +45,7 @@ impl Place {
         let folder = tempfile::Builder::new().prefix("cd").tempdir().unwrap();
         let mark = format!("9{:06}{:03}", std::process::id() % 1_000_000, MARKS.fetch_add(1, Ordering::Relaxed));
         fs::write(folder.path().join("workflow.yaml"), workflow.replace("MARK", &mark)).unwrap();
-        Self { folder, mark }
+        Self { folder, mark, started: Mutex::default() }
     }
 
     pub fn path(&self) -> &Path {
@@ -48,7 +64,9 @@ impl Place {
     pub fn start(&self, engine: &str, more: &[&str]) -> Child {
         let mut arguments = vec!["run", "workflow.yaml", "--engine", engine];
         arguments.extend(more);
-        self.command(&arguments).spawn().unwrap()
+        let child = self.command(&arguments).spawn().unwrap();
+        self.started.lock().unwrap().push(child.id());
+        child
     }
 
     pub fn run(&self, engine: &str, more: &[&str]) -> Ended {
@@ -96,7 +114,8 @@ impl Place {
         let ours = |pid: &u32| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let line = String::from_utf8_lossy(&line).into_owned();
-            line.contains(&self.mark) || line.contains(&own)
+            let folder = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+            line.contains(&self.mark) || line.contains(&own) || folder == self.path()
         };
         let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
         pids.filter(ours).collect()
@@ -156,7 +175,7 @@ pub fn await_that(what: &str, mut done: impl FnMut() -> bool) {
 
 pub fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
-    rustix::process::kill_process(pid, signal).unwrap();
+    let _ = rustix::process::kill_process(pid, signal);
 }
 
 /// The engines that work here (CROSSDOCK_ONLY=NAME: just that one). Those named in CROSSDOCK_ENGINES must (CI names all); the others may be missing, with a word.

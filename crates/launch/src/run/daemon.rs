@@ -1,4 +1,4 @@
-//! A daemon for the run: one that is there, or the run's own; the workflow in it, its endpoints and grants.
+//! A daemon for the run: its own, or one that is named; the workflow in it, its endpoints and grants.
 
 use std::fs;
 use std::io::Read;
@@ -141,7 +141,7 @@ fn stop_own(child: &mut Child) {
 }
 
 impl Hosted {
-    /// Finds or starts a daemon, and makes the workflow in it. `wanted`: a socket, or `own`.
+    /// Starts or reaches a daemon, and makes the workflow in it. `wanted`: a socket, or `own`.
     pub fn make(workflow: &Workflow, folder: &RunFolder, wanted: Option<&str>) -> Result<Self, String> {
         let mut own = None;
         let result = Self::make_in(workflow, folder, wanted, &mut own);
@@ -159,19 +159,19 @@ impl Hosted {
         wanted: Option<&str>,
         own: &mut Option<Child>,
     ) -> Result<Self, String> {
-        let (control, how) = match wanted {
-            Some(socket) if socket != "own" => {
-                let control = connect(Some(socket.into()), None, None)?;
+        // Not whichever daemon happens to be there: two runs of one workflow would meet in it by chance.
+        let named =
+            wanted.map(str::to_owned).or_else(|| std::env::var("CROSSDOCK_SOCKET").ok().filter(|s| !s.is_empty()));
+        let (control, how) = match named.filter(|socket| socket != "own") {
+            Some(socket) => {
+                let control = connect(Some(PathBuf::from(&socket)), None, None)?;
                 (control, format!("the daemon at {socket}"))
             }
-            _ => match (wanted.is_none()).then(|| connect(None, None, None)) {
-                Some(Ok(control)) => (control, "the node's daemon".to_owned()),
-                _ => {
-                    let (child, socket) = start_own(folder)?;
-                    *own = Some(child);
-                    (connect(Some(socket), None, None)?, "a daemon of the run's own".to_owned())
-                }
-            },
+            None => {
+                let (child, socket) = start_own(folder)?;
+                *own = Some(child);
+                (connect(Some(socket), None, None)?, "a daemon of the run's own".to_owned())
+            }
         };
         let name = &workflow.name;
         control.make_workflow(name, workflow.memory.unwrap_or(0)).map_err(|e| e.message)?;

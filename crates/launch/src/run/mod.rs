@@ -68,7 +68,7 @@ pub struct RunOptions {
     pub show: Show,
     /// The summary as JSON on standard output.
     pub json: bool,
-    /// The daemon's socket; else one that is there, else the run's own. `own`: always the run's own.
+    /// A daemon's socket, or `own`; else CROSSDOCK_SOCKET, else the run's own.
     pub daemon: Option<String>,
     /// Stop the run after so many seconds.
     pub deadline_s: Option<u64>,

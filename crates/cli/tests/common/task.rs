@@ -1,4 +1,4 @@
-//! A task for tests: `pass produce N` sends N blocks of a region through the port `numbers`, `pass consume N` takes them.
+//! A task for tests: `produce N` sends N blocks of a region through the port `numbers`, `consume N` takes them; `hold` and `intrude` are below.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ const WAIT: Option<Duration> = Some(Duration::from_secs(20));
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().collect();
-    let [_, what, count] = &words[..] else { return Err("pass produce|consume N".into()) };
+    let [_, what, count] = &words[..] else { return Err("produce|consume|hold|intrude N".into()) };
     let count: u64 = count.parse()?;
     let session = Session::connect(&ConnectOptions::default())?;
     println!("connected as {}/{} rank {}", session.workflow(), session.task(), session.rank());
