@@ -43,6 +43,13 @@ pub(crate) struct Shared {
     session: Session,
 }
 
+impl From<Box<crossdock_core::Error>> for Error {
+    #[cold]
+    fn from(error: Box<crossdock_core::Error>) -> Self {
+        (*error).into()
+    }
+}
+
 impl From<crossdock_core::Error> for Error {
     fn from(error: crossdock_core::Error) -> Self {
         Self { status: error.status, message: error.message }

@@ -135,7 +135,7 @@ impl Region {
     fn replace_prepared(self: &Arc<Self>, header: u64, words: &[u64], new: u64, old: u64) -> Result<()> {
         let replaced = self.replace(header, words, new, old);
         if replaced.is_err() {
-            let _ = self.keep(new).and_then(|()| self.deallocate(new));
+            let _ = self.keep(new).map(|()| self.deallocate(new));
         }
         replaced
     }

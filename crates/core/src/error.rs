@@ -11,6 +11,16 @@ pub struct Error {
     pub message: String,
 }
 
+/// What the fast calls return: it fits into two registers.
+pub type Quick<T> = std::result::Result<T, Box<Error>>;
+
+impl From<Box<Error>> for Error {
+    #[cold]
+    fn from(error: Box<Error>) -> Self {
+        *error
+    }
+}
+
 /// What this crate's regions return.
 pub type Result<T> = std::result::Result<T, Error>;
 

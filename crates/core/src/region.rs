@@ -57,6 +57,7 @@ pub struct Region {
     pub(crate) surroundings: Arc<dyn Surroundings>,
     /// This mapping's number in this process; never used again.
     pub(crate) serial: u64,
+    /// Of the process that attached; a forked child has another.
     token: u32,
     pub(crate) locals: Locals,
     /// Objects that this process is constructing: (offset, entry).
@@ -206,19 +207,15 @@ impl Region {
     }
 
     /// May this process change the region?
-    #[inline]
     pub(crate) fn check_use(&self) -> Result<()> {
-        if self.writable && fork::token() == self.token { Ok(()) } else { Err(self.why_not()) }
-    }
-
-    #[cold]
-    fn why_not(&self) -> Error {
-        if self.writable {
-            let text = "this process was forked from the one that opened it; open it anew in the child";
-            self.error(Status::Denied, text)
-        } else {
-            self.error(Status::Denied, "this task may only read it; grant it 'write' in the workflow file")
+        if !self.writable {
+            return Err(self.error(Status::Denied, "this task may only read it; grant it 'write' in the workflow file"));
         }
+        if !self.is_own() {
+            let text = "this process was forked from the one that opened it; open it anew in the child";
+            return Err(self.error(Status::Disconnected, text));
+        }
+        Ok(())
     }
 
     /// Did this process open the region itself, rather than inherit it by fork?

@@ -203,8 +203,9 @@ fn a_forked_child_is_refused() {
     // SAFETY: the child calls two functions and leaves by _exit.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        let refused = |r: crossdock_core::Result<()>| r.is_err_and(|e| e.status == Status::Denied);
-        let ok = refused(region.allocate(8, 8).map(|_| ())) && refused(region.deallocate(offset));
+        let denied = |status: Status| status == Status::Disconnected;
+        let ok = region.allocate(8, 8).is_err_and(|e| denied(e.status))
+            && region.deallocate(offset).is_err_and(|e| denied(e.status));
         drop(region);
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(i32::from(!ok)) }

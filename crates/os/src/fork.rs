@@ -25,6 +25,13 @@ pub fn token() -> u32 {
     }
 }
 
+/// Runs `hook` in every child that this process forks, on the thread that forked; for caches that a child must not use.
+/// Children made without the C library's `fork` do not run it, and are told by `token` alone.
+pub fn in_child(hook: extern "C" fn()) {
+    // SAFETY: the hook is a plain function that stays; registering it touches nothing of the caller's.
+    unsafe { libc::pthread_atfork(None, None, Some(hook)) };
+}
+
 #[cold]
 fn renew(word: &AtomicU32) -> u32 {
     // Only the process id differs for certain between parent and child while both live.

@@ -12,6 +12,9 @@ pub(crate) struct Memory {
     mapping: Mapping,
     base: *mut u8,
     geometry: Geometry,
+    /// Addresses of the areas that the fast paths look at.
+    heads: *const SliceHead,
+    states: *const AtomicU8,
 }
 
 // SAFETY: the base is an address within the mapping, which is Send and Sync; all access goes through atomics or through
@@ -43,7 +46,10 @@ impl Memory {
     /// `geometry` must be of the mapping's length.
     pub(crate) fn new(mapping: Mapping, geometry: Geometry) -> Self {
         assert!(geometry.capacity <= mapping.length() as u64);
-        Self { base: mapping.start().as_ptr(), mapping, geometry }
+        let base = mapping.start().as_ptr();
+        // SAFETY: both areas begin within the capacity, and so within the mapping.
+        let (heads, states) = unsafe { (base.add(geometry.heads_at as usize), base.add(geometry.states_at as usize)) };
+        Self { base, mapping, geometry, heads: heads.cast(), states: states.cast() }
     }
 
     pub(crate) fn mapping(&self) -> &Mapping {
@@ -97,16 +103,15 @@ impl Memory {
     #[inline]
     pub(crate) fn head(&self, slice: u64) -> Option<&SliceHead> {
         // SAFETY: the geometry has room for `slices` heads there.
-        (slice < self.geometry.slices)
-            .then(|| unsafe { self.at(self.geometry.heads_at + slice * size_of::<SliceHead>() as u64) })
+        (slice < self.geometry.slices).then(|| unsafe { &*self.heads.add(slice as usize) })
     }
 
     /// The state byte of a block.
     #[inline]
     pub(crate) fn state(&self, slice: u64, block: u64) -> Option<&AtomicU8> {
+        let inside = slice < self.geometry.slices && block < STATES_PER_SLICE;
         // SAFETY: the geometry has room for `slices` times as many state bytes there.
-        (slice < self.geometry.slices && block < STATES_PER_SLICE)
-            .then(|| unsafe { self.at(self.geometry.states_at + slice * STATES_PER_SLICE + block) })
+        inside.then(|| unsafe { &*self.states.add((slice * STATES_PER_SLICE + block) as usize) })
     }
 
     /// Eight state bytes at once, the first in the lowest byte; `index` counts groups of eight.

@@ -41,6 +41,7 @@ pub use statistics::Statistics;
 pub(crate) use threads::Locals;
 
 use crate::Result;
+use crate::error::Quick;
 use crate::region::Region;
 
 /// What kind of block a request needs.
@@ -57,19 +58,47 @@ impl Region {
     ///
     /// # Errors
     /// `NO_SPACE`, `INVALID`.
-    #[inline]
-    pub fn allocate(self: &Arc<Self>, size: u64, align: u64) -> Result<u64> {
+    pub fn allocate(self: &Arc<Self>, size: u64, align: u64) -> Quick<u64> {
+        // Alignments of small blocks that need no thought: 1, 2, 4, 8, 16.
+        if align <= 16 && 0x1_0116 >> align & 1 == 1 && size.wrapping_sub(1) < MAX_SMALL {
+            if let Some(local) = self.cached_local() {
+                let (class, cell) = (class_for(size), &local.shared().allocating);
+                if let Some(offset) = local.classes[class].take(class, cell, STATE_USED) {
+                    crate::fault_point!("heap.allocate.leaving");
+                    cell.store(0, Ordering::Release);
+                    return Ok(offset);
+                }
+            }
+        }
+        self.allocate_slowly(size, align)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate_slowly(self: &Arc<Self>, size: u64, align: u64) -> Quick<u64> {
         let want = self.want(size, align)?;
-        self.with_local(|local| self.take(local, want, STATE_USED))
+        Ok(self.with_local(|local| self.take(local, want, STATE_USED))?)
     }
 
     /// Gives a block back, whichever member allocated it.
     ///
     /// # Errors
     /// `BAD_HANDLE` for what is not the start of a block in use, `BUSY` for a named object's block.
-    #[inline]
-    pub fn deallocate(self: &Arc<Self>, offset: u64) -> Result<()> {
-        self.with_local(|local| self.free_block(local, offset))
+    pub fn deallocate(self: &Arc<Self>, offset: u64) -> Quick<()> {
+        if let Some(local) = self.cached_local() {
+            if self.free_own(local, offset) {
+                return Ok(());
+            }
+        }
+        self.deallocate_slowly(offset)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn deallocate_slowly(self: &Arc<Self>, offset: u64) -> Quick<()> {
+        let freed = self
+            .with_local(|local| if self.free_own(local, offset) { Ok(()) } else { self.free_elsewhere(local, offset) });
+        Ok(freed?)
     }
 
     /// Bytes of the block that starts at `offset`, if it is in use.
@@ -79,15 +108,7 @@ impl Region {
     }
 
     /// Which block fits a request best.
-    #[inline]
     pub(crate) fn want(&self, size: u64, align: u64) -> Result<Want> {
-        if align <= 16 && size > 0 && size <= MAX_SMALL && align.is_power_of_two() {
-            return Ok(Want::Small(class_for(size)));
-        }
-        self.want_aligned(size, align)
-    }
-
-    fn want_aligned(&self, size: u64, align: u64) -> Result<Want> {
         if size == 0 || !align.is_power_of_two() || align > PAGE {
             let text = format!("{size} bytes aligned to {align}: at least 1 byte, and a power of two up to {PAGE}");
             return Err(self.error(Status::Invalid, text));
@@ -105,7 +126,6 @@ impl Region {
     }
 
     /// A block; a death before this returns takes it back.
-    #[inline]
     pub(crate) fn take(&self, local: &mut LocalSlot, want: Want, state: u8) -> Result<u64> {
         let cell = &local.shared().allocating;
         let taken = self.take_into(local, want, cell, state);
@@ -115,7 +135,6 @@ impl Region {
     }
 
     /// A block whose offset stands in `cell` before it is taken, for records that own it.
-    #[inline]
     pub(crate) fn take_into(&self, local: &mut LocalSlot, want: Want, cell: &AtomicU64, state: u8) -> Result<u64> {
         match want {
             Want::Small(class) => self.take_small(local, class, cell, state),

@@ -15,9 +15,9 @@ impl Region {
     pub(super) fn refill(&self, local: &mut LocalSlot, class: usize) -> Result<()> {
         // Each round uses up a slice, or takes a new one; the bound is for memory that somebody scribbles over.
         for _ in 0..=2 * self.memory.geometry().slices + 16 {
-            let slice = local.classes[class].slice;
-            if slice != NONE {
-                let from = local.classes[class].group.wrapping_add(1);
+            if local.classes[class].slice != NONE {
+                let slice = u64::from(local.classes[class].slice);
+                let from = u64::from(local.classes[class].group.wrapping_add(1));
                 if let Some((group, mask)) = self.memory.next_free(slice, from, class) {
                     self.set_group(local, class, slice, group, mask);
                     return Ok(());
@@ -44,15 +44,15 @@ impl Region {
     fn enter_slice(&self, local: &mut LocalSlot, class: usize, slice: u64) {
         let known = &mut local.classes[class];
         known.clear();
-        known.slice = slice;
-        known.group = u64::MAX; // so that the next group is the first one
+        known.slice = slice as u32;
+        known.group = NONE; // so that the next group is the first one
     }
 
     fn set_group(&self, local: &mut LocalSlot, class: usize, slice: u64, group: u64, mask: u64) {
         let Some(states) = self.memory.state(slice, group * 64) else { return };
         let known = &mut local.classes[class];
-        known.slice = slice;
-        known.group = group;
+        known.slice = slice as u32;
+        known.group = group as u32;
         known.first = self.memory.geometry().slice_at(slice) + group * 64 * u64::from(CLASSES[class].size);
         known.states = states;
         known.mask = mask;
@@ -90,7 +90,11 @@ impl Region {
         loop {
             let slice = u64::from(local.classes[class].partial.pop()?);
             let last = local.classes[class].partial.is_empty();
-            if last || !self.memory.is_empty(slice, class) || !self.release_slice(local.index, slice, class) {
+            if last || !self.memory.is_empty(slice, class) {
+                return Some(slice);
+            }
+            local.classes[class].forget();
+            if !self.release_slice(local.index, slice, class) {
                 return Some(slice);
             }
         }

@@ -16,7 +16,7 @@ impl Region {
     pub(super) fn rescan(&self, local: &mut LocalSlot) {
         local.shared().rescan.store(0, Ordering::SeqCst);
         for class in &mut local.classes {
-            class.clear();
+            class.forget();
             class.partial.clear();
         }
         let found = self.find_slices(local.index);
@@ -74,9 +74,9 @@ impl Region {
             let known = &mut local.classes[class];
             if known.slice != super::local::NONE {
                 // The current slice is Active like those in `partial`.
-                known.partial.push(known.slice as u32);
-                known.clear();
+                known.partial.push(known.slice);
             }
+            known.forget();
             let mut kept = std::mem::take(&mut known.partial);
             kept.retain(|&slice| {
                 let slice = u64::from(slice);

@@ -5,7 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use super::local::LocalSlot;
 use crate::Result;
@@ -50,16 +50,22 @@ const WAYS: usize = 4;
 
 thread_local! {
     /// The regions used last: serial number, and this thread's slot in it. Valid while this thread is in `MINE`.
-    static LAST: Cell<[(u64, *mut LocalSlot); WAYS]> = const { Cell::new([(0, std::ptr::null_mut()); WAYS]) };
+    static LAST: [Cell<(u64, *mut LocalSlot)>; WAYS] = const { [const { Cell::new((0, std::ptr::null_mut())) }; WAYS] };
     static MINE: RefCell<Mine> = const { RefCell::new(Mine(Vec::new())) };
 }
 
 /// The slots of a thread, in all regions; handed back to their regions when it ends.
 struct Mine(Vec<(u64, Weak<Region>, NonNull<LocalSlot>)>);
 
+/// The slots are the parent's. A child that is not told, because it was made without the C library, is the parent's twin
+/// in all else, too, and beyond help.
+extern "C" fn forget_in_child() {
+    let _ = LAST.try_with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
+}
+
 impl Drop for Mine {
     fn drop(&mut self) {
-        LAST.set([(0, std::ptr::null_mut()); WAYS]);
+        LAST.with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
         for (_, region, slot) in self.0.drain(..) {
             if let Some(region) = region.upgrade() {
                 enter(&region.locals.state).idle.push(slot);
@@ -69,23 +75,27 @@ impl Drop for Mine {
 }
 
 impl Region {
-    /// Runs `f` with this thread's slot. `f` must not come back here.
-    #[inline]
-    pub(crate) fn with_local<R>(self: &Arc<Self>, f: impl FnOnce(&mut LocalSlot) -> Result<R>) -> Result<R> {
-        self.check_use()?;
-        let (serial, slot) = LAST.get()[self.serial as usize % WAYS];
-        if serial == self.serial {
-            // SAFETY: serial numbers are never used again, so this is this region's slot, boxed there as long as the
-            // region lives; it is this thread's alone, and no other reference exists as `f` does not come back here.
-            return f(unsafe { &mut *slot });
-        }
-        self.with_local_slow(f)
+    /// This thread's slot, if it is one of those used last. A forked child has none (see `forget_in_child`), and only
+    /// who may write ever gets one.
+    ///
+    /// Only the fast paths call this, each once and without calling anything else that would; that is what makes the
+    /// reference the only one.
+    #[inline(always)]
+    #[expect(clippy::mut_from_ref, reason = "the reference is of this thread's own slot, not of the region")]
+    pub(super) fn cached_local(&self) -> Option<&mut LocalSlot> {
+        let (serial, slot) = LAST.with(|last| last[self.serial as usize % WAYS].get());
+        // SAFETY: serial numbers are never used again, so this is this region's slot, boxed there as long as the region
+        // lives; it is this thread's alone, and the only reference (see above).
+        (serial == self.serial).then(|| unsafe { &mut *slot })
     }
 
-    #[cold]
-    fn with_local_slow<R>(self: &Arc<Self>, f: impl FnOnce(&mut LocalSlot) -> Result<R>) -> Result<R> {
+    /// Runs `f` with this thread's slot, claimed if need be. `f` must not come back here.
+    pub(crate) fn with_local<R>(self: &Arc<Self>, f: impl FnOnce(&mut LocalSlot) -> Result<R>) -> Result<R> {
+        self.check_use()?;
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| crossdock_os::fork::in_child(forget_in_child));
         match self.own_slot()? {
-            // SAFETY: as in `with_local`.
+            // SAFETY: as in `cached_local`.
             Some(mut slot) => f(unsafe { slot.as_mut() }),
             None => {
                 let mut shared = enter(&self.locals.shared);
@@ -99,6 +109,7 @@ impl Region {
     }
 
     /// This thread's slot, claimed if it has none; `None` if there is none to be had.
+    #[inline(never)]
     fn own_slot(self: &Arc<Self>) -> Result<Option<NonNull<LocalSlot>>> {
         let found = MINE.try_with(|mine| {
             let mut mine = mine.borrow_mut();
@@ -114,12 +125,11 @@ impl Region {
                 slot
             }
         };
-        let mut last = LAST.get();
-        last[self.serial as usize % WAYS] = (self.serial, slot.as_ptr());
-        LAST.set(last);
+        LAST.with(|last| last[self.serial as usize % WAYS].set((self.serial, slot.as_ptr())));
         Ok(Some(slot))
     }
 
+    #[inline(never)]
     fn get_slot(&self) -> Result<Option<NonNull<LocalSlot>>> {
         let mut state = enter(&self.locals.state);
         if let Some(slot) = state.idle.pop() {

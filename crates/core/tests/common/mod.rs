@@ -85,12 +85,17 @@ impl World {
     /// Runs `work` as member `counter` in a process of its own, which ends with the number that `work` gives, without
     /// leaving anything in order. Returns its pid.
     pub fn spawn(self: &Arc<Self>, counter: u64, work: impl FnOnce(Arc<Region>) -> i32) -> i32 {
+        self.spawn_bare(counter, || work(self.attach(counter)))
+    }
+
+    /// As `spawn`, without the region.
+    pub fn spawn_bare(self: &Arc<Self>, counter: u64, work: impl FnOnce() -> i32) -> i32 {
         self.liveness().set_alive(member(counter));
         // SAFETY: the child runs only the closure and leaves by _exit.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {
-            let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(self.attach(counter))));
+            let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
             // SAFETY: ends the child at once.
             unsafe { libc::_exit(code.unwrap_or(101)) }
         }
