@@ -1,0 +1,60 @@
+//! The heaps under test, behind one trait; a virtual call each for all of them.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::sync::Arc;
+
+use crossdock_core::region::Region;
+
+/// Something that allocates.
+pub trait Heap {
+    /// A block's offset or address.
+    fn allocate(&mut self, size: u64) -> u64;
+    /// Gives it back.
+    fn free(&mut self, block: u64);
+    /// Writes the block's first byte.
+    fn touch(&mut self, block: u64);
+}
+
+/// A region.
+pub struct Crossdock(pub Arc<Region>);
+
+impl Heap for Crossdock {
+    #[inline]
+    fn allocate(&mut self, size: u64) -> u64 {
+        self.0.allocate(size, 16).expect("the region is large enough")
+    }
+
+    #[inline]
+    fn free(&mut self, block: u64) {
+        self.0.deallocate(block).expect("a block that was allocated");
+    }
+
+    #[inline]
+    fn touch(&mut self, block: u64) {
+        // SAFETY: the block lies in the region and is this program's.
+        unsafe { self.0.base().add(block as usize).write(1) };
+    }
+}
+
+/// mimalloc, as a program's global allocator would call it.
+pub struct Mimalloc;
+
+impl Heap for Mimalloc {
+    #[inline]
+    fn allocate(&mut self, size: u64) -> u64 {
+        // SAFETY: sizes are not 0, 16 is a power of two.
+        unsafe { mimalloc::MiMalloc.alloc(Layout::from_size_align_unchecked(size as usize, 16)) as u64 }
+    }
+
+    #[inline]
+    fn free(&mut self, block: u64) {
+        // SAFETY: the block is from `allocate`; mimalloc does not look at the size.
+        unsafe { mimalloc::MiMalloc.dealloc(block as *mut u8, Layout::from_size_align_unchecked(1, 16)) }
+    }
+
+    #[inline]
+    fn touch(&mut self, block: u64) {
+        // SAFETY: the block is this program's.
+        unsafe { (block as *mut u8).write(1) };
+    }
+}

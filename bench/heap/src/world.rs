@@ -1,0 +1,102 @@
+//! A region without a daemon, and processes that share it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossdock_core::region::{Parts, Region, Surroundings};
+use crossdock_layout::{MemberId, SegmentId};
+use crossdock_os::{Access, Mapping, memfd};
+
+const WORDS: usize = 8192;
+
+/// A region's segment, and words that the processes share.
+pub struct World {
+    segment: OwnedFd,
+    size: u64,
+    words: Mapping,
+}
+
+struct Window;
+
+impl Surroundings for Window {
+    fn is_alive(&self, member: MemberId) -> bool {
+        member.0 != 0
+    }
+
+    fn reserve(&self, _: u64) -> crossdock_core::Result<()> {
+        Ok(())
+    }
+
+    fn describe(&self, member: MemberId) -> String {
+        member.to_string()
+    }
+}
+
+impl World {
+    /// A fresh one.
+    pub fn new(size: u64) -> Arc<Self> {
+        let words = memfd::create("bench-words", (WORDS * 8) as u64).expect("a memfd");
+        let words = Mapping::new(&words, WORDS * 8, Access::ReadWrite).expect("a mapping");
+        Arc::new(Self { segment: memfd::create("bench-region", size).expect("a memfd"), size, words })
+    }
+
+    /// A shared word.
+    pub fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < WORDS);
+        // SAFETY: within the shared words, which are atomics.
+        unsafe { self.words.start().cast::<AtomicU64>().add(index).as_ref() }
+    }
+
+    /// Maps the region as a member.
+    pub fn attach(&self, counter: u64) -> Arc<Region> {
+        Region::attach(Parts {
+            name: "bench".into(),
+            segment: SegmentId(1),
+            descriptor: self.segment.as_fd().try_clone_to_owned().expect("a descriptor"),
+            size: self.size,
+            writable: true,
+            member: MemberId::new(counter, counter as usize),
+            surroundings: Arc::new(Window),
+        })
+        .expect("a region")
+    }
+
+    /// Runs `work` in a process of its own.
+    pub fn spawn(&self, counter: u64, work: impl FnOnce(Arc<Region>)) -> i32 {
+        // SAFETY: the program has one thread; the child runs the closure and leaves.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            work(self.attach(counter));
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(0) }
+        }
+        pid
+    }
+
+    /// Waits for a child.
+    pub fn wait(&self, pid: i32) {
+        let mut status = 0;
+        // SAFETY: waits for a child of this process.
+        unsafe { libc::waitpid(pid, &mut status, 0) };
+        assert_eq!(status, 0, "the other process failed");
+    }
+
+    /// Waits until `count` processes have come here.
+    pub fn meet(&self, word: usize, count: u64) {
+        self.word(word).fetch_add(1, Ordering::AcqRel);
+        while self.word(word).load(Ordering::Acquire) < count {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Keeps this process on one processor, if there is that one.
+pub fn pin(processor: usize) {
+    // SAFETY: a zeroed set is an empty one; the calls only read it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor % crossdock_os::process::processors().max(1), &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}
