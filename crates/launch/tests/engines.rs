@@ -96,7 +96,7 @@ fn command_lines_are_as_reviewed() {
             if let Some(workdir) = &line.workdir {
                 text += &format!("# in {}\n", workdir.display());
             }
-            for (name, value) in &line.environment {
+            for (name, value) in line.environment.iter().filter(|(n, _)| n != "USER") {
                 text += &format!("{name}={value}\n");
             }
             for word in &line.words {
