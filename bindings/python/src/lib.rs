@@ -43,6 +43,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<containers::Text>()?;
     module.add_class::<containers::Simple>()?;
     module.add_class::<ports::Port>()?;
+    module.add_class::<ports::Messages>()?;
     module.add_class::<messages::Message>()?;
     module.add_class::<handles::Handle>()?;
     module.add_function(wrap_pyfunction!(session::connect, module)?)?;

@@ -245,12 +245,49 @@ impl Port {
         }
     }
 
+    /// Messages one after the other, for `for` and `async for`, until the producer has left in order. `timeout`: seconds
+    /// that each may take (None: 60); iterating over the port itself is the same with None. Errors as `receive`.
+    #[pyo3(signature = (*, timeout=None))]
+    fn messages(slf: Py<Self>, py: Python<'_>, timeout: Option<f64>) -> PyResult<Messages> {
+        deadline(py, timeout)?;
+        Ok(Messages { port: slf, timeout })
+    }
+
+    fn __iter__(slf: Py<Self>) -> Messages {
+        Messages { port: slf, timeout: None }
+    }
+
+    fn __aiter__(slf: Py<Self>) -> Messages {
+        Messages { port: slf, timeout: None }
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<crossdock.Port '{}': {}, {}, capacity {}{}>",
+            self.slot.name,
+            self.end(),
+            self.pattern(),
+            self.capacity,
+            if self.closed() { ", closed" } else { "" }
+        )
+    }
+}
+
+/// Messages of a port, one after the other. Made by `Port.messages`.
+#[pyclass(frozen, module = "crossdock")]
+pub struct Messages {
+    port: Py<Port>,
+    timeout: Option<f64>,
+}
+
+#[pymethods]
+impl Messages {
     fn __iter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        match self.receive(py, None) {
+        match self.port.get().receive(py, self.timeout) {
             Ok(message) => Ok(Some(message)),
             Err(e) if e.value(py).getattr("status").is_ok_and(|s| s.eq(Status::Closed as i32).unwrap_or(false)) => {
                 Ok(None)
@@ -263,19 +300,8 @@ impl Port {
         slf
     }
 
-    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("crossdock._aio")?.getattr("next_message")?.call1((slf,))
-    }
-
-    fn __repr__(&self) -> String {
-        format!(
-            "<crossdock.Port '{}': {}, {}, capacity {}{}>",
-            self.slot.name,
-            self.end(),
-            self.pattern(),
-            self.capacity,
-            if self.closed() { ", closed" } else { "" }
-        )
+    fn __anext__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.import("crossdock._aio")?.getattr("next_message")?.call1((&self.port, self.timeout))
     }
 }
 

@@ -136,7 +136,8 @@ impl Live {
 
     /// Lets go of the mapping, which goes away with the last view.
     pub fn let_go(&self) {
-        *lock(&self.region) = None;
+        let region = lock(&self.region).take();
+        drop(region);
     }
 }
 

@@ -68,7 +68,17 @@ def test_iterating_ends_when_the_producer_has_left(ends):
     producer.send(tag=1)
     producer.send(tag=2)
     producer.close()
-    assert [message.tag for message in consumer] == [1, 2]
+    assert [message.tag for message in consumer.messages(timeout=5)] == [1, 2]
+    assert list(consumer) == []
+
+
+def test_iterating_has_a_deadline_for_each_message(ends):
+    producer, consumer = ends
+    producer.send(tag=1)
+    messages = consumer.messages(timeout=0.1)
+    assert next(messages).tag == 1
+    with pytest.raises(crossdock.TimedOutError):
+        next(messages)
 
 
 def test_polling_and_deadlines(ends):

@@ -22,5 +22,5 @@ async def g(p: crossdock.Port) -> None:
     async for m in p:
         with m:
             print(m.load().array)
-    for m in p:
+    for m in p.messages(timeout=600):
         m.release()

@@ -41,6 +41,7 @@ from ._errors import (
 from ._native import (
     Handle,
     Message,
+    Messages,
     Ndarray,
     Object,
     Port,
@@ -72,6 +73,7 @@ __all__ = [
     "Listing",
     "MemberInfo",
     "Message",
+    "Messages",
     "Ndarray",
     "NoSpaceError",
     "NotFoundError",

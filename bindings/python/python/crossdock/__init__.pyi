@@ -2,7 +2,7 @@
 
 import os
 from types import TracebackType
-from typing import Any, Coroutine, Iterator, Literal, NamedTuple, Optional, Sequence, Tuple, Type, Union, final
+from typing import Any, Coroutine, Literal, NamedTuple, Optional, Sequence, Tuple, Type, Union, final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ __all__ = [
     "Listing",
     "MemberInfo",
     "Message",
+    "Messages",
     "Ndarray",
     "NoSpaceError",
     "NotFoundError",
@@ -254,7 +255,13 @@ class Port:
         _value: Optional[BaseException],
         _trace: Optional[TracebackType],
     ) -> None: ...
-    def __iter__(self) -> Iterator[Message]: ...
+    def messages(self, *, timeout: Optional[float] = None) -> Messages: ...
+    def __iter__(self) -> Messages: ...
+    def __aiter__(self) -> Messages: ...
+
+@final
+class Messages:
+    def __iter__(self) -> Self: ...
     def __next__(self) -> Message: ...
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> Coroutine[Any, Any, Message]: ...

@@ -53,9 +53,9 @@ async def _readable(descriptor, timeout):
         loop.remove_reader(descriptor)
 
 
-async def next_message(port):
+async def next_message(port, timeout=None):
     """One step of ``async for``: it ends when the producer has left in order."""
     try:
-        return await receive(port)
+        return await receive(port, timeout)
     except ClosedError:
         raise StopAsyncIteration from None
