@@ -70,7 +70,6 @@ class message_base {
     if (message_.handle.segment != home.id()) elsewhere_ = region::of(message_.handle, home.its_session());
     T& data = (elsewhere_ ? *elsewhere_ : home).template load<T>(message_.handle);
     data_ = &data;
-    detail::take_over(data_);
     return &data;
   }
 

@@ -152,6 +152,11 @@ class ndarray {
     return view<sizeof...(I)>()(index...);
   }
 
+  /// Was opened in shared memory: does its header keep within the region? Error: corrupt.
+  void check_in(crossdock_region* region) const {
+    void* elements = nullptr;
+    detail::check(crossdock_ndarray_view(region, reinterpret_cast<const crossdock_ndarray*>(this), sizeof(T), &elements, nullptr, nullptr, nullptr));
+  }
   void relocate_to(ndarray* to) const noexcept {
     ::new (static_cast<void*>(to)) ndarray(get_allocator());
     to->put(*this, data());

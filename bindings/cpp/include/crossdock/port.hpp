@@ -5,13 +5,16 @@
 #include <crossdock/region.hpp>
 #include <crossdock/result.hpp>
 #include <crossdock/transport.hpp>
+#include <crossdock/vector.hpp>
 
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace crossdock {
 
@@ -114,6 +117,19 @@ class port {
   result<message<T>> try_receive(timeout wait = no_wait) {
     crossdock_message m{};
     return tried<message<T>>([&] { return via_->receive(wait, m); }, [&] { return got<T>(m); });
+  }
+
+  /// At the boundary of code that keeps its own data (Dhmem, section IV-D): copies into the shared vector before it is
+  /// sent, or out of it after it came, and has the port's statistics say so.
+  template <class T>
+  void copy_into(vector<T>& shared, std::span<const T> own) {
+    shared.assign(own);
+    note_copied(own.size_bytes());
+  }
+  template <class T>
+  void copy_from(const vector<T>& shared, std::vector<T>& own) {
+    own.assign(shared.begin(), shared.end());
+    note_copied(shared.size() * sizeof(T));
   }
 
   /// Waits until the other end has somebody.

@@ -99,6 +99,7 @@ class string {
   friend auto operator<=>(const string& a, const char* b) noexcept { return a.view() <=> std::string_view(b); }
   friend std::ostream& operator<<(std::ostream& out, const string& s) { return out << s.view(); }
 
+  void check_in(crossdock_region* region) const { bytes_.check_in(region); }
   void relocate_to(string* to) const noexcept { bytes_.relocate_to(&to->bytes_); }
 
  private:

@@ -230,6 +230,12 @@ class vector {
     });
   }
 
+  /// Was opened in shared memory: does its header keep within the region? Error: corrupt.
+  void check_in(crossdock_region* region) const {
+    void* elements = nullptr;
+    std::uint64_t n = 0;
+    detail::check(crossdock_vector_view(region, reinterpret_cast<const crossdock_vector*>(this), sizeof(T), &elements, &n));
+  }
   /// For a block that moves: a second copy of the header, pointing to the same elements.
   void relocate_to(vector* to) const noexcept { block_.relocate_to(&to->block_); }
 

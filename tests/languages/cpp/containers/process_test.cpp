@@ -1,4 +1,5 @@
 // What one process wrote, another reads: at another address, by name and by handle. And ports between threads.
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,6 +42,25 @@ int read_in_second_process(const std::string& region_name, const std::string& ha
   return 0;
 }
 
+/// A process that is to be killed: grows vectors for ever. Started as `containers --grow REGION`.
+int grow_until_killed(const std::string& region_name) {
+  crossdock::region r(crossdock::open_only, region_name);
+  auto& numbers = r.container<vector<std::uint64_t>>("numbers");
+  auto& nested = r.container<vector<vector<int>>>("nested");
+  for (;;) {
+    numbers.push_back(numbers.size());
+    if (numbers.size() % 5'000 == 0) {
+      numbers.clear();
+      numbers.shrink_to_fit();
+    }
+    nested.emplace_back();  // takes no memory of its own: only the block of headers grows
+    if (nested.size() == 200) {
+      nested.clear();
+      nested.shrink_to_fit();
+    }
+  }
+}
+
 namespace {
 
 class Process : public InRegion {};
@@ -71,6 +91,48 @@ TEST_F(Process, ASecondReadsWhatTheFirstWroteAndTheOtherWayRound) {
   EXPECT_EQ(d.size(), 26U);
   EXPECT_EQ(d.at("from the second").at(0).at(7), long_text);
   EXPECT_EQ(d.at("key 49").at(0).at(49), long_text);
+}
+
+TEST_F(Process, AKillInTheMiddleOfGrowthLeavesTheOldOrTheNewAndNoLeak) {
+  const std::string name = region_name();
+  auto& numbers = region.container<vector<std::uint64_t>>("numbers");
+  auto& nested = region.container<vector<vector<int>>>("nested");
+  for (int round = 0; round < 15; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::execl("/proc/self/exe", "containers", "--grow", name.c_str(), nullptr);
+      ::_exit(127);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(15'000 + 337 * round));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    std::this_thread::sleep_for(120ms);  // the death is noticed within 100 ms; until then the vector is the dead one's
+    region.heal();
+    ASSERT_LE(numbers.size(), numbers.capacity());
+    for (std::size_t i = 0; i < numbers.size(); ++i) ASSERT_EQ(numbers[i], i) << "round " << round;
+    ASSERT_LE(nested.size(), nested.capacity());
+    for (const auto& inner : nested) {
+      ASSERT_TRUE(inner.empty());
+      ASSERT_EQ(inner.get_allocator().base(), region.base());
+    }
+  }
+  // That nothing leaked is what TearDown sees.
+}
+
+TEST_F(Process, AVectorWithANonsenseHeaderIsRefused) {
+  auto& v = region.container<vector<double>>("v");
+  v.resize(100);
+  crossdock_vector honest{};
+  std::memcpy(&honest, &v, sizeof honest);
+  const auto write = [&](const crossdock_vector& header) { std::memcpy(static_cast<void*>(&v), &header, sizeof header); };
+  for (const crossdock_vector& lie : {crossdock_vector{honest.region, INT64_C(1) << 60, 100, 128}, crossdock_vector{honest.region, honest.data, UINT64_C(1) << 50, UINT64_C(1) << 50},
+                                      crossdock_vector{honest.region, honest.data, 200, 100}}) {
+    write(lie);
+    EXPECT_EQ(region.try_open<vector<double>>("v").status(), crossdock::status::corrupt);
+    EXPECT_EQ(region.try_load<vector<double>>(region.save(v)).status(), crossdock::status::corrupt);
+  }
+  write(honest);
+  EXPECT_EQ(region.open<vector<double>>("v").size(), 100U);
 }
 
 TEST_F(Process, ThreadsAllocateAtTheSameTime) {
@@ -156,6 +218,19 @@ TEST_F(Port, SmallValuesTravelInTheMessage) {
   std::move(first).release();
 }
 
+TEST_F(Port, CopiesAtTheBoundaryAreCounted) {
+  auto out = region.port(region_name(), crossdock::producer);
+  auto in = region.port(region_name(), crossdock::consumer);
+  auto& shared = region.container<vector<double>>("shared");
+  const std::vector<double> own = {1, 2, 3};
+  out.copy_into(shared, std::span<const double>(own));
+  out.send(shared);
+  std::vector<double> theirs;
+  in.copy_from(in.recv<vector<double>>(), theirs);
+  EXPECT_EQ(theirs, own);
+  EXPECT_EQ(in.statistics().bytes_copied, 48U);
+}
+
 TEST_F(Port, ResultsSayWhyThereIsNone) {
   auto in = region.port(region_name(), crossdock::consumer);
   const auto nothing = in.try_receive<int>();
@@ -174,6 +249,7 @@ TEST_F(Port, ResultsSayWhyThereIsNone) {
 
 int main(int argc, char** argv) {
   if (argc == 4 && std::strcmp(argv[1], "--read") == 0) return containers::read_in_second_process(argv[2], argv[3]);
+  if (argc == 3 && std::strcmp(argv[1], "--grow") == 0) return containers::grow_until_killed(argv[2]);
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

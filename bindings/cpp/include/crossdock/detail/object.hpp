@@ -79,6 +79,15 @@ void construct_object(const Alloc& alloc, T* place, Args&&... args) {
   }
 }
 
+/// What another task made is wild: a vector, string or ndarray is looked over before anybody follows its pointers.
+template <class T>
+T* opened(crossdock_region* region, void* address) {
+  T* const place = static_cast<T*>(address);
+  take_over(place);
+  if constexpr (requires { place->check_in(region); }) place->check_in(region);
+  return place;
+}
+
 /// Finds or makes the T called `name`; Args are for its constructor, if it is made. If that throws, nothing stays.
 template <class T, class... Args>
 T* open_object(crossdock_region* region, const void* base, const std::string& name, mode m, timeout wait, Args&&... args) {
@@ -86,20 +95,17 @@ T* open_object(crossdock_region* region, const void* base, const std::string& na
   const crossdock_type type = type_of<T>();
   crossdock_object object{};
   check(crossdock_object_claim(region, name.c_str(), &type, static_cast<crossdock_mode>(m), wait.milliseconds(), &object));
-  T* const place = static_cast<T*>(object.address);
   destroyers::instance().learn<T>();
-  if (object.created) {
-    try {
-      construct_object(allocator<void>(base), place, std::forward<Args>(args)...);
-    } catch (...) {
-      (void)crossdock_object_abandon(region, &object);
-      throw;
-    }
-    hand_over(place);
-    check(crossdock_object_commit(region, &object));
-  } else {
-    take_over(place);
+  if (!object.created) return opened<T>(region, object.address);
+  T* const place = static_cast<T*>(object.address);
+  try {
+    construct_object(allocator<void>(base), place, std::forward<Args>(args)...);
+  } catch (...) {
+    (void)crossdock_object_abandon(region, &object);
+    throw;
   }
+  hand_over(place);
+  check(crossdock_object_commit(region, &object));
   return place;
 }
 
@@ -110,8 +116,7 @@ T* open_object_only(crossdock_region* region, const std::string& name, timeout w
   crossdock_object object{};
   check(crossdock_object_claim(region, name.c_str(), &type, CROSSDOCK_OPEN_ONLY, wait.milliseconds(), &object));
   destroyers::instance().learn<T>();
-  take_over(object.address);
-  return static_cast<T*>(object.address);
+  return opened<T>(region, object.address);
 }
 
 /// Removes the object called `name`, with all that it holds.
