@@ -22,7 +22,10 @@ use crate::handshake::{self, Failure, Welcome, Who};
 use crate::{Error, Result};
 
 /// How long a dead private daemon is waited for before it is started again.
-const RESTART_AFTER: Duration = Duration::from_millis(300);
+const RESTART_AFTER: Duration = Duration::from_millis(200);
+
+/// How long a session that leaves tries to say so.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// An answer, and the descriptor that came with it.
 pub(crate) type Answered = (Answer, Option<OwnedFd>);
@@ -46,6 +49,8 @@ struct State {
     /// How often each segment is open.
     leases: BTreeMap<SegmentId, u32>,
     reading: bool,
+    /// It is saying goodbye: no daemon need be started for that.
+    leaving: bool,
     /// Nothing can be asked any more, and why.
     over: Option<Error>,
     incarnation: u64,
@@ -79,6 +84,7 @@ impl Connection {
             pending: BTreeMap::new(),
             leases: BTreeMap::new(),
             reading: false,
+            leaving: false,
             over: None,
             incarnation: welcome.incarnation,
         };
@@ -275,7 +281,11 @@ impl Connection {
         let mut pause = Duration::from_micros(100);
         let mut started = false;
         loop {
-            if self.lock().over.is_some() {
+            let (over, leaving) = {
+                let state = self.lock();
+                (state.over.is_some(), state.leaving)
+            };
+            if over {
                 return;
             }
             match handshake::greet(&self.path, &self.who, deadline) {
@@ -287,7 +297,12 @@ impl Connection {
                     state.over = Some(Error::new(error.status, text));
                     return;
                 }
-                Err(Failure::Nobody(_)) if self.private && began.passed() && !started => {
+                // Nobody is there who would want to know.
+                Err(Failure::Nobody(error)) if leaving && began.passed() => {
+                    self.lock().over = Some(error);
+                    return;
+                }
+                Err(Failure::Nobody(_)) if self.private && !leaving && began.passed() && !started => {
                     started = true;
                     let _ = discovery::start(&self.path, deadline);
                 }
@@ -318,13 +333,21 @@ impl Connection {
         self.send_unsent(&mut state);
     }
 
-    /// Ends it: nothing can be asked any more.
+    /// Leaves in order, if the daemon is to be had soon; nothing can be asked afterwards. A daemon that does not hear
+    /// of it takes the member for alive until its process ends.
     pub(crate) fn end(&self) {
         if self.process != fork::token() {
             return;
         }
+        {
+            let mut state = self.lock();
+            if state.over.is_some() {
+                return;
+            }
+            state.leaving = true;
+        }
+        let _ = self.ask(Request::Bye, None, None, Deadline::after(FAREWELL));
         let mut state = self.lock();
-        self.tell_locked(&mut state, &Request::Bye);
         state.over = Some(Error::new(Status::Closed, "this session was closed; connect anew"));
         state.socket = None;
         drop(state);

@@ -76,9 +76,16 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
         Err(error) => return Err(Failure::Final(Error::new(Status::System, format!("the daemon at {at}: {error}")))),
     }
     let mut buffer = [0; MAX_MESSAGE + 1];
+    let mut ends = 0;
     let (length, fds) = loop {
         match socket::receive(&socket, &mut buffer) {
             Ok(Some(Received::Message(length, fds))) => break (length, fds),
+            // Whoever closes without having read our hello resets the connection, and the kernel tells of that before
+            // it hands out what had been said.
+            Ok(Some(Received::End)) if ends == 0 => {
+                ends = 1;
+                continue;
+            }
             Ok(Some(Received::Truncated)) => return Err(Failure::Final(no_daemon(path, "it sent too much"))),
             Ok(Some(Received::End)) | Err(_) => return Err(Failure::Ended(ended())),
             Ok(None) => {}

@@ -154,7 +154,7 @@ impl Answer {
                 let name = r.name()?;
                 Self::Segment { segment, size, reserved, attribute, kind, created, writable, name }
             }
-            4 | 7..=11 | 14 => Self::Done { value: r.u64()? },
+            4 | 7..=11 | 14 | 15 => Self::Done { value: r.u64()? },
             12 => match r.u32()? {
                 1 => Self::Workflows(read_page(&mut r, WorkflowEntry::SIZE, WorkflowEntry::read)?),
                 2 => Self::Members(read_page(&mut r, MemberEntry::SIZE, MemberEntry::read)?),

@@ -141,7 +141,7 @@ pub enum Request {
         /// Which.
         segment: SegmentId,
     },
-    /// Leave in order. No answer but the end of the connection.
+    /// Leave in order; the connection ends after the answer.
     Bye,
 }
 
@@ -182,7 +182,7 @@ impl Request {
     /// Whether it is answered.
     #[must_use]
     pub const fn wants_answer(&self) -> bool {
-        !matches!(self, Self::Detach { .. } | Self::Hold { .. } | Self::Bye)
+        !matches!(self, Self::Detach { .. } | Self::Hold { .. })
     }
 
     /// The whole message.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crossdock_layout::wire::{MemberEntry, MemberState};
+use crossdock_layout::wire::{Answer, MemberEntry, MemberState};
 use crossdock_layout::{MemberId, SegmentId, Status};
 
 use super::{Asker, Broker, Cause, Connection, DEFAULT_WORKFLOW, Due, Effect, Hold, MAIN_ENDPOINT, REMEMBERED, Record};
@@ -81,10 +81,17 @@ impl Broker {
         }
     }
 
-    pub(super) fn bye(&mut self, connection: Connection, member: MemberId) {
-        self.connected.remove(&member);
-        self.gone(member, false);
-        self.drop_link(connection, "it left");
+    pub(super) fn bye(&mut self, asker: Asker) {
+        self.connected.remove(&asker.member);
+        if let Some(link) = self.links.get_mut(&asker.connection) {
+            link.member = None;
+        }
+        self.gone(asker.member, false);
+        // Its workflow may have been one that ended with it, and the connection with that.
+        if self.links.contains_key(&asker.connection) {
+            self.answer(asker, &Answer::Done { value: 0 });
+            self.drop_link(asker.connection, "it left");
+        }
     }
 
     /// Drops a peer that broke the rules, and only that one.

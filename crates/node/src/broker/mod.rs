@@ -293,7 +293,7 @@ impl Broker {
             Request::List { of, after, workflow } => self.list(asker, of, after, workflow.as_deref()),
             Request::Describe { member: whom } => self.describe(asker, whom),
             Request::Offer { segment } => self.offer(asker, segment, descriptors),
-            Request::Bye => self.bye(connection, member),
+            Request::Bye => self.bye(asker),
         }
     }
 

@@ -7,7 +7,7 @@ use crossdock_layout::wire::MAX_MESSAGE;
 use crossdock_os::socket::{self, Received};
 use crossdock_os::{file, process};
 
-use super::{ACCEPTS, Host, LINK, Link, SHARE, descriptors};
+use super::{ACCEPTS, Host, LINK, Link, descriptors};
 use crate::broker::{Event, Peer};
 
 impl Host<'_> {
@@ -46,18 +46,17 @@ impl Host<'_> {
         self.feed(Event::Connected { connection: id, endpoint, peer });
     }
 
+    /// One message; if more are waiting, the next round tells of them.
     pub(super) fn read(&mut self, id: u64) {
         let mut buffer = [0; MAX_MESSAGE + 1];
-        for _ in 0..SHARE {
-            let Some(link) = self.links.get(&id) else { return };
-            match socket::receive(&link.socket, &mut buffer) {
-                Ok(None) => return,
-                Ok(Some(Received::Message(length, fds))) => self.message(id, Some(&buffer[..length]), fds),
-                Ok(Some(Received::Truncated)) => self.message(id, None, Vec::new()),
-                Ok(Some(Received::End)) | Err(_) => {
-                    self.links.remove(&id);
-                    return self.feed(Event::Disconnected { connection: id });
-                }
+        let Some(link) = self.links.get(&id) else { return };
+        match socket::receive(&link.socket, &mut buffer) {
+            Ok(None) => {}
+            Ok(Some(Received::Message(length, fds))) => self.message(id, Some(&buffer[..length]), fds),
+            Ok(Some(Received::Truncated)) => self.message(id, None, Vec::new()),
+            Ok(Some(Received::End)) | Err(_) => {
+                self.links.remove(&id);
+                self.feed(Event::Disconnected { connection: id });
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The broker process: one thread, one epoll set, the state machine in the middle.
 //!
 //! Events come from sockets, pidfds and the clock; effects go to sockets, the keeper, the journal and the liveness
-//! table, in the order in which the broker gave them. Each connection gets a few messages' worth of attention a round,
+//! table, in the order in which the broker gave them. Each connection gets one message's worth of attention a round,
 //! so that a flood on one delays the others by no more than that.
 
 mod descriptors;
@@ -34,9 +34,9 @@ const PROCESS: u64 = 3 << 56;
 const SIGNALS: u64 = 4 << 56;
 const KIND: u64 = 0xff << 56;
 
-/// Most events of a round, and most messages that one connection is served in a round.
+/// Most events of a round. A connection has one message served in a round, so that a flood on one delays the others by
+/// the time of one message, and a quiet one costs no second look.
 const ROUND: usize = 256;
-const SHARE: usize = 8;
 /// Most connections taken from one listening socket in a round.
 const ACCEPTS: usize = 64;
 /// How old a figure for free memory may be.

@@ -34,8 +34,10 @@ pub(crate) struct Held {
     pub incarnation: u64,
 }
 
-/// A broker that dies sooner than this, without having been ready, so many times in a row cannot be helped.
+/// A broker that dies by its own fault so soon after its start, so many times in a row, cannot be helped.
 const HOPELESS: u32 = 10;
+const SOON: Duration = Duration::from_millis(50);
+const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 const SIGINT: i32 = 2;
 const SIGHUP: i32 = 1;
@@ -75,7 +77,9 @@ pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>)
                 )));
             }
             End::Broker(how) => {
-                failures = if started.elapsed() < Duration::from_millis(50) { failures + 1 } else { 0 };
+                // SIGKILL comes from outside; whoever sends it may send it as often as they like.
+                let own_fault = how != Ended::Signal(SIGKILL) && started.elapsed() < SOON;
+                failures = if own_fault { failures + 1 } else { 0 };
                 if failures >= HOPELESS {
                     return Err(ServeError(format!("the broker died {HOPELESS} times in a row, lastly by {how:?}")));
                 }

@@ -672,7 +672,7 @@ impl World {
         client.over = true;
         self.model.left(client);
         if let Some(pipe) = client.connection.and_then(|c| self.pipes.get_mut(&c)) {
-            pipe.to_broker.push_back((Request::Bye.encode(0, 0), vec![]));
+            pipe.to_broker.push_back((Request::Bye.encode(client.next, 0), vec![]));
             pipe.client_closed = true;
         }
     }

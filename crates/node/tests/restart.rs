@@ -1,0 +1,213 @@
+//! The broker killed again and again, under load; the keeper killed; the journal without room.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crossdock_client::{End, PortOptions, Session, Status};
+use crossdock_layout::wire::{Answer, Grant, OpenMode, Request, SegmentKind};
+use crossdock_layout::{MemberId, Rights};
+use crossdock_os::socket;
+use support::{Daemon, Raw, kill, open, spawn, until};
+
+/// Kills, while four sessions open, list and remove without a pause. Every call has to come out as if nothing happened.
+#[test]
+fn a_hundred_kills_under_load_lose_nothing_and_fail_no_call() {
+    let daemon = Daemon::start();
+    let over = AtomicBool::new(false);
+    let calls = AtomicUsize::new(0);
+    let slowest = Mutex::new(Duration::ZERO);
+    let ids = Mutex::new(BTreeSet::new());
+    let kept = daemon.session();
+    kept.port("kept", End::Producer, &PortOptions::default(), None).unwrap();
+    let kept_id = kept.list().unwrap().segments[0].id;
+    std::thread::scope(|scope| {
+        for worker in 0..4 {
+            let (daemon, over, calls, slowest, ids) = (&daemon, &over, &calls, &slowest, &ids);
+            scope.spawn(move || {
+                let session = daemon.session();
+                let mut round = 0;
+                while !over.load(Ordering::Relaxed) {
+                    round += 1;
+                    let name = format!("w{worker}/r{round}");
+                    let began = Instant::now();
+                    work(&session, &name, ids);
+                    let mut slowest = slowest.lock().unwrap();
+                    *slowest = began.elapsed().max(*slowest);
+                    calls.fetch_add(3, Ordering::Relaxed);
+                }
+                session.close().unwrap();
+            });
+        }
+        for _ in 0..100 {
+            let before = calls.load(Ordering::Relaxed);
+            daemon.kill_broker();
+            // Some kills come while things go on, some before the new broker has taken breath.
+            let pause = Instant::now();
+            while calls.load(Ordering::Relaxed) < before + 8 && pause.elapsed() < Duration::from_millis(60) {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    let (calls, slowest) = (calls.into_inner(), slowest.into_inner().unwrap());
+    println!("{calls} calls over 100 kills, slowest round of three {slowest:?}");
+    assert!(calls > 400, "only {calls} calls");
+    assert!(slowest < Duration::from_secs(4), "{slowest:?}");
+    let listing = kept.list().unwrap();
+    let names: Vec<_> = listing.segments.iter().filter(|s| !s.removed).map(|s| (s.id, s.name.as_str())).collect();
+    assert_eq!(names, [(kept_id, "kept")], "nothing lost, nothing left");
+    assert_eq!(listing.members.len(), 1);
+    drop(kept);
+    daemon.stop();
+}
+
+/// Makes, finds and removes a port of its own; none of it may go wrong, and no id may come twice.
+fn work(session: &Session, name: &str, ids: &Mutex<BTreeSet<u64>>) {
+    let port = session.port(name, End::Producer, &PortOptions::default(), None).unwrap();
+    let own = session.list().unwrap().segments.into_iter().filter(|s| s.name == name && !s.removed);
+    let own: Vec<_> = own.map(|s| s.id.0).collect();
+    assert_eq!(own.len(), 1, "{name} is there once");
+    assert!(ids.lock().unwrap().insert(own[0]), "segment {} was another one before", own[0]);
+    session.remove_port(name).unwrap();
+    drop(port);
+}
+
+#[test]
+fn a_request_without_an_answer_is_done_once_when_it_is_sent_again() {
+    let daemon = Daemon::start();
+    let hello = |member| match Raw::hello_message(9) {
+        Request::Hello { protocol, layout, fingerprint, token, rank, task, workflow, .. } => {
+            Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow }
+        }
+        other => other,
+    };
+    let mut raw = Raw::connect(&daemon.socket());
+    let Some((Answer::Welcome { member, .. }, _)) = raw.ask(&hello(MemberId::NOBODY)) else { panic!() };
+    let create = open("once", OpenMode::CreateOnly, 8192, 0).encode(50, 50);
+    assert!(raw.send(&create, &[]));
+    let (_, first, _) = raw.receive().unwrap();
+    daemon.kill_broker();
+    let mut again = Raw::connect(&daemon.socket());
+    let welcome = loop {
+        match again.ask(&hello(member)) {
+            Some((answer, _)) => break answer,
+            None => again = Raw::connect(&daemon.socket()),
+        }
+    };
+    assert!(matches!(welcome, Answer::Welcome { member: same, resumed: true, .. } if same == member), "{welcome:?}");
+    assert!(again.send(&create, &[]));
+    let (number, second, fds) = again.receive().unwrap();
+    assert_eq!((number, fds.len()), (50, 1));
+    assert_eq!(first, second, "created, the same segment");
+    daemon.stop();
+}
+
+#[test]
+fn a_member_that_dies_while_there_is_no_broker_is_dead_for_the_next_one() {
+    let daemon = Daemon::start();
+    let session = daemon.session();
+    let broker = daemon.broker();
+    kill(broker, "STOP");
+    // A process of its own that becomes a member, to be killed while the broker cannot see it.
+    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", "helper_holds_a_session", "--ignored", "--nocapture"]);
+    program.env("CROSSDOCK_TEST_SOCKET", daemon.socket()).stdout(std::process::Stdio::null());
+    let mut helper = program.spawn().unwrap();
+    kill(broker, "CONT");
+    until("the helper is a member", || session.list().unwrap().members.len() == 2);
+    kill(daemon.broker(), "STOP");
+    helper.kill().unwrap();
+    helper.wait().unwrap();
+    daemon.kill_broker();
+    until("the helper is dead for the new broker", || session.list().unwrap().members.len() == 1);
+    daemon.stop();
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn helper_holds_a_session() {
+    let Some(socket) = std::env::var_os("CROSSDOCK_TEST_SOCKET") else { return };
+    let options = crossdock_client::ConnectOptions { socket: Some(socket.into()), ..Default::default() };
+    let _session = Session::connect(&options).unwrap();
+    std::thread::sleep(Duration::from_secs(20));
+}
+
+#[test]
+fn a_daemon_started_after_the_keepers_death_counts_on_and_takes_the_sessions_in_again() {
+    let mut daemon = Daemon::start();
+    let session = daemon.session();
+    let member = session.member();
+    session.port("p", End::Producer, &PortOptions::default(), None).unwrap();
+    let before = session.list().unwrap().segments[0].id;
+    daemon.keeper.kill().unwrap();
+    daemon.keeper.wait().unwrap();
+    daemon.keeper = spawn(&daemon.socket(), &["--grace-ms", "100"]);
+    let listing = session.list().unwrap();
+    assert_eq!(listing.members.iter().map(|m| m.id).collect::<Vec<_>>(), [member]);
+    until("what nobody offered is given up", || session.list().unwrap().segments.iter().all(|s| s.removed));
+    session.port("p", End::Producer, &PortOptions::default(), None).unwrap();
+    let after = session.list().unwrap().segments.into_iter().find(|s| !s.removed).unwrap().id;
+    assert!(after > before, "{after:?} after {before:?}");
+    drop(session);
+    daemon.stop();
+}
+
+#[test]
+fn an_offered_segment_is_taken_back_under_its_name_and_id() {
+    let mut daemon = Daemon::start();
+    let hello = Raw::hello_message(3);
+    let mut raw = Raw::connect(&daemon.socket());
+    let Some((Answer::Welcome { member, .. }, _)) = raw.ask(&hello) else { panic!() };
+    let (made, fds) = raw.ask(&open("r", OpenMode::CreateOnly, 8192, 0)).unwrap();
+    let Answer::Segment { segment, .. } = made else { panic!("{made:?}") };
+    daemon.keeper.kill().unwrap();
+    daemon.keeper.wait().unwrap();
+    daemon.keeper = spawn(&daemon.socket(), &[]);
+    daemon.wait_until_up();
+    let mut raw = Raw::connect(&daemon.socket());
+    let welcome = raw.ask(&hello).unwrap().0;
+    assert!(matches!(welcome, Answer::Welcome { member: same, .. } if same == member));
+    let busy = raw.ask(&open("r", OpenMode::OpenOnly, 0, 0)).unwrap().0;
+    assert!(matches!(busy, Answer::Failed { status: Status::Busy, .. }), "{busy:?}");
+    let wrong = crossdock_os::memfd::create("crossdock-test", 4096).unwrap();
+    let refused = raw.ask_with(&Request::Offer { segment }, &[wrong.as_fd()]).unwrap().0;
+    assert!(matches!(refused, Answer::Failed { status: Status::Invalid, .. }), "{refused:?}");
+    let taken = raw.ask_with(&Request::Offer { segment }, &[fds[0].as_fd()]).unwrap().0;
+    assert_eq!(taken, Answer::Done { value: 1 });
+    let (opened, fds) = raw.ask(&open("r", OpenMode::OpenOnly, 0, 0)).unwrap();
+    assert!(matches!(opened, Answer::Segment { segment: same, .. } if same == segment), "{opened:?}");
+    crossdock_os::memfd::check(&fds[0], 8192).unwrap();
+    daemon.stop();
+}
+
+#[test]
+fn a_workflow_ends_with_its_launcher_and_takes_everything_along() {
+    let daemon = Daemon::start();
+    let (launcher, watcher) = (daemon.session(), daemon.session());
+    launcher.make_workflow("melt", 1 << 20).unwrap();
+    let path = daemon.folder.path().join("task.sock");
+    let grant = Grant { pattern: "*".into(), kind: SegmentKind::Region, rights: Rights::ALL };
+    launcher.make_endpoint("melt", "simulate", socket::listen(&path).unwrap(), &[grant]).unwrap();
+    let (mut task, _) = Raw::join(&path);
+    task.ask(&open("frames", OpenMode::CreateOnly, 65536, 0)).unwrap();
+    // The workflow outlives brokers, not its launcher.
+    daemon.kill_broker();
+    let report = watcher.workflow_report("melt").unwrap();
+    assert_eq!(report.segments.len(), 1);
+    let (mut task, _) = Raw::join(&path);
+    let beyond = task.ask(&open("big", OpenMode::CreateOnly, 1 << 21, 0)).unwrap().0;
+    assert!(matches!(beyond, Answer::Failed { status: Status::NoSpace, .. }), "{beyond:?}");
+    launcher.close().unwrap();
+    assert!(task.was_dropped());
+    assert_eq!(watcher.workflow_report("melt").unwrap_err().status, Status::NotFound);
+    assert!(watcher.list().unwrap().segments.is_empty());
+    until("the endpoint is closed", || socket::connect(&path).is_err());
+    std::fs::remove_file(&path).unwrap();
+    drop(watcher);
+    daemon.stop();
+}
