@@ -5,7 +5,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::local::LocalSlot;
 use crate::Result;
@@ -92,8 +93,11 @@ impl Region {
     /// Runs `f` with this thread's slot, claimed if need be. `f` must not come back here.
     pub(crate) fn with_local<R>(self: &Arc<Self>, f: impl FnOnce(&mut LocalSlot) -> Result<R>) -> Result<R> {
         self.check_use()?;
-        static HOOK: Once = Once::new();
-        HOOK.call_once(|| crossdock_os::fork::in_child(forget_in_child));
+        // Not a `Once`: a child that is forked while another thread is in it would wait for ever.
+        static HOOKED: AtomicBool = AtomicBool::new(false);
+        if !HOOKED.swap(true, Ordering::Relaxed) {
+            crossdock_os::fork::in_child(forget_in_child);
+        }
         match self.own_slot()? {
             // SAFETY: as in `cached_local`.
             Some(mut slot) => f(unsafe { slot.as_mut() }),

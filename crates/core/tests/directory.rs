@@ -1,0 +1,300 @@
+//! Named objects: claiming, types, waiting, death of the constructor, removal with what containers own.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::World;
+use crossdock_core::containers::Order;
+use crossdock_core::directory::{ObjectMode, TypeRef};
+use crossdock_core::region::Region;
+use crossdock_layout::Status;
+
+const POLL: Option<Duration> = Some(Duration::ZERO);
+
+fn ty(name: &str) -> TypeRef {
+    TypeRef::new(name).unwrap()
+}
+
+fn make(region: &Arc<Region>, name: &str, of: &str) -> u64 {
+    let claim = region.claim(name, &ty(of), ObjectMode::CreateOnly, POLL).unwrap();
+    assert!(claim.created);
+    region.commit(claim.offset).unwrap();
+    claim.offset
+}
+
+#[test]
+fn a_committed_object_is_found_by_all_and_by_its_handle() {
+    let world = World::new(4 << 20);
+    let (first, second) = (world.attach(1), world.attach(2));
+    let offset = make(&first, "frames/0", "{i32,f64[3]}");
+    let info = second.find("frames/0").unwrap();
+    assert_eq!((info.offset, info.ty.clone()), (offset, ty("{i32,f64[3]}")));
+    let again = second.claim("frames/0", &ty("{i32,f64[3]}"), ObjectMode::OpenOrCreate, POLL).unwrap();
+    assert_eq!((again.offset, again.created), (offset, false));
+    let loaded = second.load(first.save(offset).unwrap(), Some(&ty("{i32,f64[3]}"))).unwrap();
+    assert_eq!((loaded.offset, loaded.size, loaded.ty), (offset, 32, Some(ty("{i32,f64[3]}"))));
+    assert_eq!(second.objects().unwrap().len(), 1);
+}
+
+#[test]
+fn claimed_memory_is_zeroed_whatever_lay_there() {
+    let world = World::new(4 << 20);
+    let region = world.attach(1);
+    for size in [100usize, 100_000] {
+        let offset = region.allocate(size as u64, 64).unwrap();
+        // SAFETY: this test's own block.
+        unsafe { region.base().add(offset as usize).write_bytes(0xff, size) };
+        region.deallocate(offset).unwrap();
+        let of = ty(&format!("u8[{size}]"));
+        let claim = region.claim("x", &of, ObjectMode::CreateOnly, POLL).unwrap();
+        // SAFETY: the object of that size.
+        let bytes = unsafe { std::slice::from_raw_parts(region.base().add(claim.offset as usize), size) };
+        assert!(bytes.iter().all(|b| *b == 0));
+        region.abandon(claim.offset).unwrap();
+    }
+    assert_eq!(region.statistics().used, 0);
+}
+
+#[test]
+fn another_type_is_refused_and_both_are_named() {
+    let world = World::new(4 << 20);
+    let region = world.attach(1);
+    let offset = make(&region, "x", "vector<f64>");
+    let error = region.claim("x", &ty("vector<f32>"), ObjectMode::OpenOrCreate, POLL).unwrap_err();
+    assert_eq!(error.status, Status::WrongType);
+    assert!(error.message.contains("vector<f64>") && error.message.contains("vector<f32>"), "{error}");
+    let handle = region.save(offset).unwrap();
+    assert_eq!(region.load(handle, Some(&ty("i32"))).unwrap_err().status, Status::WrongType);
+    let lie = TypeRef { name: "f64".into(), size: 4, align: 4 };
+    assert_eq!(region.claim("y", &lie, ObjectMode::CreateOnly, POLL).unwrap_err().status, Status::Invalid);
+}
+
+#[test]
+fn modes_do_what_they_say() {
+    let world = World::new(4 << 20);
+    let region = world.attach(1);
+    let status = |name: &str, mode| region.claim(name, &ty("i32"), mode, POLL).unwrap_err().status;
+    assert_eq!(status("x", ObjectMode::OpenOnly), Status::NotFound);
+    make(&region, "x", "i32");
+    assert_eq!(status("x", ObjectMode::CreateOnly), Status::Exists);
+    for bad in ["", "a b", "/x", "x/", "a/../b", &"n".repeat(128)] {
+        assert_eq!(status(bad, ObjectMode::OpenOrCreate), Status::Invalid, "{bad}");
+    }
+    make(&region, &"n".repeat(127), "i32");
+    assert_eq!(region.remove("y").unwrap_err().status, Status::NotFound);
+}
+
+#[test]
+fn an_object_under_construction_is_seen_by_nobody() {
+    let world = World::new(4 << 20);
+    let (first, second) = (world.attach(1), world.attach(2));
+    let claim = first.claim("x", &ty("i64"), ObjectMode::OpenOrCreate, POLL).unwrap();
+    assert_eq!(second.find("x").unwrap_err().status, Status::NotFound);
+    let poll = second.claim("x", &ty("i64"), ObjectMode::OpenOrCreate, POLL).unwrap_err();
+    assert_eq!(poll.status, Status::NotYet);
+    assert_eq!(second.remove("x").unwrap_err().status, Status::Busy);
+    assert_eq!(second.deallocate(claim.offset).unwrap_err().status, Status::Busy);
+    assert_eq!(second.load(first.save(claim.offset).unwrap(), None).unwrap_err().status, Status::BadHandle);
+    assert_eq!(second.commit(claim.offset).unwrap_err().status, Status::BadHandle, "not his to commit");
+    first.abandon(claim.offset).unwrap();
+    assert!(second.claim("x", &ty("i64"), ObjectMode::OpenOrCreate, POLL).unwrap().created);
+}
+
+#[test]
+fn who_waits_gets_the_object_when_it_is_committed() {
+    let world = World::new(4 << 20);
+    let (first, second) = (world.attach(1), world.attach(2));
+    let waits = |mode| {
+        let second = second.clone();
+        std::thread::spawn(move || second.claim("late", &ty("i64"), mode, Some(Duration::from_secs(20))))
+    };
+    let opener = waits(ObjectMode::OpenOnly);
+    let claim = first.claim("late", &ty("i64"), ObjectMode::CreateOnly, POLL).unwrap();
+    let creator = waits(ObjectMode::OpenOrCreate);
+    std::thread::sleep(Duration::from_millis(50));
+    first.commit(claim.offset).unwrap();
+    for waiter in [opener, creator] {
+        let got = waiter.join().unwrap().unwrap();
+        assert_eq!((got.offset, got.created), (claim.offset, false));
+    }
+}
+
+#[test]
+fn a_wait_ends_at_its_deadline_and_says_for_whom() {
+    let world = World::new(4 << 20);
+    let (first, second) = (world.attach(1), world.attach(2));
+    let wait = Some(Duration::from_millis(60));
+    let start = Instant::now();
+    let absent = second.claim("none", &ty("i64"), ObjectMode::OpenOnly, wait).unwrap_err();
+    assert_eq!(absent.status, Status::TimedOut);
+    first.claim("x", &ty("i64"), ObjectMode::CreateOnly, POLL).unwrap();
+    let busy = second.claim("x", &ty("i64"), ObjectMode::OpenOrCreate, wait).unwrap_err();
+    assert_eq!(busy.status, Status::NotYet);
+    assert!(busy.message.contains("member 1.1"), "{busy}");
+    assert!(start.elapsed() >= Duration::from_millis(120));
+}
+
+#[test]
+fn the_death_of_a_constructor_ends_the_wait_and_frees_the_name() {
+    let world = World::new(4 << 20);
+    let region = world.attach(1);
+    let pid = world.spawn(2, |region| {
+        let claim = region.claim("x", &ty("vector<f64>"), ObjectMode::CreateOnly, POLL).unwrap();
+        region.vector_resize(claim.offset, 8, 100_000).unwrap();
+        std::mem::forget(region); // it dies, rather than leave
+        0
+    });
+    let waiter = std::thread::spawn({
+        let region = region.clone();
+        move || {
+            while region.find("x").is_err() && region.statistics().blocks < 2 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            region.claim("x", &ty("vector<f64>"), ObjectMode::OpenOrCreate, Some(Duration::from_secs(30)))
+        }
+    });
+    std::thread::sleep(Duration::from_millis(30));
+    assert_eq!(world.wait(2, pid), 0);
+    let start = Instant::now();
+    let claim = waiter.join().unwrap().unwrap();
+    assert!(claim.created);
+    assert!(start.elapsed() < Duration::from_secs(1));
+    region.abandon(claim.offset).unwrap();
+    assert_eq!(region.statistics().used, 0, "the vector's data went, too");
+}
+
+#[test]
+fn removal_frees_what_nested_containers_own() {
+    let world = World::new(16 << 20);
+    let region = world.attach(1);
+    let header = make(&region, "tree", "{i32,vector<{vector<f64>,string}>[2]}");
+    for outer in 0..2 {
+        let list = header + 8 + 32 * outer;
+        region.vector_resize(list, 64, 5).unwrap();
+        let data = address(&region, list);
+        for element in 0..5 {
+            region.vector_resize(data + 64 * element, 8, 10 + 3000 * element).unwrap();
+            region.vector_resize(data + 64 * element + 32, 1, 5).unwrap();
+        }
+    }
+    assert_eq!(region.statistics().blocks, 1 + 2 + 20);
+    let removed = region.remove("tree").unwrap();
+    assert_eq!(removed.blocks, 23);
+    assert_eq!(region.statistics().used, 0);
+}
+
+fn address(region: &Region, header: u64) -> u64 {
+    // SAFETY: the data word of a header in this test's own region.
+    (header + 8).wrapping_add(unsafe { region.base().add(header as usize + 8).cast::<u64>().read() })
+}
+
+fn words<const N: usize>(region: &Region, header: u64) -> [u64; N] {
+    // SAFETY: a header of so many words in this test's own region.
+    unsafe { region.base().add(header as usize).cast::<[u64; N]>().read() }
+}
+
+#[test]
+fn a_vector_keeps_its_elements_when_it_grows_and_new_ones_are_zero() {
+    let world = World::new(16 << 20);
+    let region = world.attach(1);
+    let header = make(&region, "v", "vector<u64>");
+    let mut size = 0;
+    for n in [3, 10, 9, 400, 100, 100_000, 5, 200_000, 0, 7] {
+        region.vector_resize(header, 8, n).unwrap();
+        let [own, _, length, capacity] = words(&region, header);
+        assert_eq!((own, length), (header.wrapping_neg(), n));
+        assert!(capacity >= n);
+        let data = address(&region, header);
+        assert_eq!(data % 64, 0);
+        for i in 0..n {
+            // SAFETY: an element of the vector.
+            let element = unsafe { &mut *region.base().add((data + 8 * i) as usize).cast::<u64>() };
+            assert_eq!(*element, if i < size { i + 1 } else { 0 }, "{i} of {n}");
+            *element = i + 1;
+        }
+        size = n;
+    }
+    region.vector_reserve(header, 8, 1000).unwrap();
+    assert_eq!(words::<4>(&region, header)[2], 7);
+    region.remove("v").unwrap();
+    assert_eq!(region.statistics().used, 0);
+}
+
+#[test]
+fn an_ndarray_takes_a_shape_and_keeps_its_bytes() {
+    let world = World::new(16 << 20);
+    let region = world.attach(1);
+    let header = make(&region, "a", "ndarray<f32>");
+    region.ndarray_reshape(header, 4, Order::Fortran, &[10, 20, 3]).unwrap();
+    let [own, _, bytes, rank_and_order, a, b, c, d, ..] = words::<16>(&region, header);
+    assert_eq!((own, a, b, c, d), (header.wrapping_neg(), 10, 20, 3, 0));
+    assert_eq!((rank_and_order & 0xffff_ffff, rank_and_order >> 32), (3, 1));
+    assert!(bytes >= 2400);
+    let data = address(&region, header);
+    // SAFETY: the array's own bytes.
+    unsafe { region.base().add(data as usize).write_bytes(7, 2400) };
+    region.ndarray_reshape(header, 4, Order::C, &[100, 100]).unwrap();
+    let data = address(&region, header);
+    // SAFETY: the array's own bytes.
+    let all = unsafe { std::slice::from_raw_parts(region.base().add(data as usize), 40_000) };
+    assert!(all[..2400].iter().all(|b| *b == 7) && all[2400..].iter().all(|b| *b == 0));
+    let status = |shape: &[u64]| region.ndarray_reshape(header, 4, Order::C, shape).unwrap_err().status;
+    assert_eq!(status(&[1; 9]), Status::Invalid);
+    assert_eq!(status(&[u64::MAX, 3]), Status::Invalid);
+    assert_eq!(status(&[1 << 40]), Status::NoSpace);
+    region.remove("a").unwrap();
+    assert_eq!(region.statistics().used, 0);
+}
+
+#[test]
+fn a_directory_takes_many_objects_and_uses_entries_again() {
+    let world = World::new(4 << 20); // 128 entries
+    let region = world.attach(1);
+    for _ in 0..3 {
+        let names: Vec<String> = (0..128).map(|i| format!("object-{i}")).collect();
+        for name in &names {
+            make(&region, name, "i32");
+        }
+        let full = region.claim("one-more", &ty("i32"), ObjectMode::CreateOnly, POLL).unwrap_err();
+        assert_eq!(full.status, Status::NoSpace);
+        assert_eq!(region.objects().unwrap().len(), 128);
+        for name in &names {
+            region.find(name).unwrap();
+            region.remove(name).unwrap();
+            assert_eq!(region.find(name).unwrap_err().status, Status::NotFound);
+        }
+    }
+    assert_eq!(region.statistics().used, 0);
+}
+
+#[test]
+fn a_reader_finds_and_loads_but_changes_nothing() {
+    let world = World::new(4 << 20);
+    let region = world.attach(1);
+    let offset = make(&region, "x", "i64");
+    let reader = world.try_attach(2, false).unwrap();
+    assert_eq!(reader.find("x").unwrap().offset, offset);
+    assert_eq!(reader.load(region.save(offset).unwrap(), Some(&ty("i64"))).unwrap().offset, offset);
+    assert!(!reader.claim("x", &ty("i64"), ObjectMode::OpenOrCreate, POLL).unwrap().created);
+    assert_eq!(reader.statistics().blocks, 1);
+    let denied = |e: crossdock_core::Error| assert_eq!(e.status, Status::Denied, "{e}");
+    denied(*reader.allocate(8, 8).unwrap_err());
+    denied(*reader.deallocate(offset).unwrap_err());
+    denied(reader.claim("y", &ty("i64"), ObjectMode::OpenOrCreate, POLL).unwrap_err());
+    denied(reader.remove("x").unwrap_err());
+    denied(reader.heal().unwrap_err());
+}
+
+#[test]
+fn claims_that_were_never_committed_go_when_the_region_is_left() {
+    let world = World::new(4 << 20);
+    let (first, second) = (world.attach(1), world.attach(2));
+    let claim = first.claim("x", &ty("vector<f64>"), ObjectMode::CreateOnly, POLL).unwrap();
+    first.vector_resize(claim.offset, 8, 10).unwrap();
+    first.prepare(1000, 64).unwrap();
+    drop(first);
+    assert_eq!(second.statistics().used, 0);
+    make(&second, "x", "i32");
+}
