@@ -1,8 +1,9 @@
 //! The Python module, standing on the same library as the C ABI.
 //!
-//! Rooms: `session`, `regions`, `containers`, `ports`, `messages`, `handles` are the classes; `objects` leads names and
-//! handles to memory; `views` makes arrays of it and counts them; `dtypes` translates types; `headers` reads what lies
-//! in shared memory; `wait`, `fork` and `errors` are what every call needs.
+//! Rooms: `session`, `regions`, `containers`, `texts`, `ports`, `iteration`, `messages`, `handles` are the classes;
+//! `standing` and `slots` what they share; `opening` and `objects` lead names and handles to memory; `views` makes arrays
+//! of it and counts them; `dtypes` and `sizes` translate; `headers` reads what lies in shared memory; `wait`, `fork` and
+//! `errors` are what every call needs.
 
 mod containers;
 mod dtypes;
@@ -10,11 +11,17 @@ mod errors;
 mod fork;
 mod handles;
 mod headers;
+mod iteration;
 mod messages;
 mod objects;
+mod opening;
 mod ports;
 mod regions;
 mod session;
+mod sizes;
+mod slots;
+mod standing;
+mod texts;
 mod views;
 mod wait;
 
@@ -40,10 +47,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<containers::Object>()?;
     module.add_class::<containers::Vector>()?;
     module.add_class::<containers::Ndarray>()?;
-    module.add_class::<containers::Text>()?;
+    module.add_class::<texts::Text>()?;
     module.add_class::<containers::Simple>()?;
     module.add_class::<ports::Port>()?;
-    module.add_class::<ports::Messages>()?;
+    module.add_class::<iteration::Messages>()?;
     module.add_class::<messages::Message>()?;
     module.add_class::<handles::Handle>()?;
     module.add_function(wrap_pyfunction!(session::connect, module)?)?;

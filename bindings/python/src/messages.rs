@@ -10,8 +10,8 @@ use pyo3::types::PyBytes;
 use crate::errors::{OrRaise, error};
 use crate::handles::Handle;
 use crate::objects;
-use crate::ports::Slot;
-use crate::session::Standing;
+use crate::slots::Slot;
+use crate::standing::Standing;
 
 /// A received message whose cell the producer does not have back yet. Shared by the message and every array made
 /// through it, so that data is not overwritten while it is looked at; the last of them gives the credit back.

@@ -7,12 +7,13 @@ use crossdock_layout::type_name::Type;
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use pyo3::prelude::*;
 
-use crate::containers::{Ndarray, Object, Simple, Text, Vector};
+use crate::containers::{Ndarray, Object, Simple, Vector};
 use crate::dtypes::{from_type, parse, to_dtype, to_type};
 use crate::errors::{OrRaise, error};
 use crate::handles::Handle;
 use crate::headers;
 use crate::messages::Credit;
+use crate::texts::Text;
 use crate::views::{Live, Shown, View, array};
 
 /// What kind of object, and the dtype of its elements.

@@ -1,55 +1,22 @@
 //! Ports: bounded channels that carry handles. Every wait lets other Python threads run, ends by its deadline, at the
 //! peer's death or on Ctrl-C.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_client::{Error, Inline, Message as Sent, Pattern, Port as Inner, Result, Status};
+use crossdock_client::{Inline, Message as Sent, Pattern, Port as Inner, Result, Status};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 use std::os::fd::AsRawFd;
 
 use crate::errors::{OrRaise, error};
-use crate::fork::Own;
 use crate::handles::Handle;
+use crate::iteration::Messages;
 use crate::messages::Message;
 use crate::objects;
-use crate::session::Standing;
-use crate::views::lock;
+use crate::slots::Slot;
+use crate::standing::Standing;
 use crate::wait::{deadline, wait};
-
-/// One open end, until somebody closes it. Messages refer to it, so that they can be released.
-pub struct Slot {
-    port: Mutex<Option<Arc<Own<Inner>>>>,
-    /// The port's name.
-    pub name: String,
-}
-
-impl Slot {
-    /// An end that was just opened.
-    pub fn new(name: &str, port: Inner) -> Self {
-        Self { port: Mutex::new(Some(Arc::new(Own::new(port)))), name: name.to_owned() }
-    }
-
-    /// The end, unless it is closed.
-    pub fn open(&self) -> Result<Arc<Own<Inner>>> {
-        let port = lock(&self.port).clone();
-        port.ok_or_else(|| Error::new(Status::Closed, format!("port '{}' was closed here; open it again", self.name)))
-    }
-
-    /// The end, unless it is closed or its process is another.
-    pub fn get(&self, py: Python<'_>) -> PyResult<Arc<Own<Inner>>> {
-        let port = self.open().or_raise(py)?;
-        port.check(py, || format!("port '{}'", self.name))?;
-        Ok(port)
-    }
-
-    /// Leaves in order, once calls of other threads are done with their slice.
-    pub fn close(&self) {
-        let port = lock(&self.port).take();
-        drop(port);
-    }
-}
 
 /// One end of a port. Made by `Session.port`; a context manager; iterating over a consumer gives its messages until the
 /// producer has left in order.
@@ -151,7 +118,7 @@ impl Port {
     /// Waits up to `timeout` seconds (None: 60 s; 0: NotYetError if there is none). TimedOutError names the producers;
     /// ClosedError: all of them left in order; PeerDiedError. What was sent before is received first.
     #[pyo3(signature = (*, timeout=None))]
-    fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
+    pub(crate) fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
         let message = self.wait(py, timeout, |port, slice| port.receive(slice))?;
         Ok(Message::new(self.slot.clone(), message, self.session.clone()))
     }
@@ -270,38 +237,6 @@ impl Port {
             self.capacity,
             if self.closed() { ", closed" } else { "" }
         )
-    }
-}
-
-/// Messages of a port, one after the other. Made by `Port.messages`.
-#[pyclass(frozen, module = "crossdock")]
-pub struct Messages {
-    port: Py<Port>,
-    timeout: Option<f64>,
-}
-
-#[pymethods]
-impl Messages {
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        match self.port.get().receive(py, self.timeout) {
-            Ok(message) => Ok(Some(message)),
-            Err(e) if e.value(py).getattr("status").is_ok_and(|s| s.eq(Status::Closed as i32).unwrap_or(false)) => {
-                Ok(None)
-            }
-            Err(e) => Err(e),
-        }
-    }
-
-    fn __aiter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __anext__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        py.import("crossdock._aio")?.getattr("next_message")?.call1((&self.port, self.timeout))
     }
 }
 

@@ -2,34 +2,24 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use crossdock_client::{Claim, Error, ObjectInfo, ObjectMode, Region as Inner, Result, Status, TypeRef};
+use crossdock_client::{Error, Region as Inner, Status};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyType};
 
 use crate::containers::{order_of, settle, shape_of};
-use crate::dtypes::{to_dtype, to_type};
 use crate::errors::{OrRaise, error};
 use crate::handles::Handle;
 use crate::objects::{self, Kind, Place, handle_of, type_ref};
 use crate::views::{Live, one_less};
-use crate::wait::{deadline, wait};
 
 /// A region of the workflow, mapped in this process. Made by `Session.region`; a context manager.
 #[pyclass(frozen, module = "crossdock")]
 pub struct Region {
-    live: Arc<Live>,
-    closed: AtomicBool,
-}
-
-/// How an object is opened.
-#[derive(Clone, Copy)]
-struct Way {
-    mode: ObjectMode,
-    anew: bool,
-    /// How long to wait for what is not there; `None`: not at all.
-    timeout: Option<Duration>,
+    /// What is shared by all that look at it.
+    pub(crate) live: Arc<Live>,
+    /// Closed by this very object.
+    pub(crate) closed: AtomicBool,
 }
 
 impl Region {
@@ -38,97 +28,6 @@ impl Region {
         live.opens.fetch_add(1, Ordering::Relaxed);
         Self { live, closed: AtomicBool::new(false) }
     }
-
-    fn get(&self, py: Python<'_>) -> PyResult<Inner> {
-        if self.closed.load(Ordering::Relaxed) {
-            let text = format!("region '{}' is closed; open it again", self.live.name);
-            return Err(error(py, Status::Closed, text));
-        }
-        self.live.get(py)
-    }
-
-    /// Finds or makes the object `name`: `claim`, in slices that Ctrl-C can end.
-    fn claim(&self, py: Python<'_>, name: &str, ty: &TypeRef, way: Way) -> PyResult<Claim> {
-        let region = self.get(py)?;
-        if way.anew {
-            match self.remove(py, name) {
-                Err(e) if !e.is_instance_of::<pyo3::exceptions::PyLookupError>(py) => return Err(e),
-                _ => {}
-            }
-        }
-        match (way.mode, way.timeout) {
-            // Nothing is waited for but another member's constructor, whose end or death is near.
-            (ObjectMode::OpenOnly, None) => py.detach(|| region.claim(name, ty, way.mode, None)).or_raise(py),
-            (_, timeout) => {
-                let total = timeout.unwrap_or(deadline(py, None)?);
-                wait(py, total, |slice| region.claim(name, ty, way.mode, Some(slice)))
-            }
-        }
-    }
-
-    /// What is known of the object `name`; waits for it if the caller does.
-    fn find(&self, py: Python<'_>, name: &str, timeout: Option<Duration>) -> PyResult<ObjectInfo> {
-        const STEP: Duration = Duration::from_millis(5);
-        let region = self.get(py)?;
-        wait(py, timeout.unwrap_or_default(), |slice| match region.find(name) {
-            Err(e) if e.status == Status::NotFound && !slice.is_zero() => {
-                std::thread::sleep(slice.min(STEP));
-                Err(Error::new(Status::TimedOut, e.message))
-            }
-            other => other,
-        })
-    }
-
-    /// Opens the object `name`, whose type is `prefix<dtype>` or, if no dtype is said, that of the one that is there.
-    fn open_as<'py>(
-        &self,
-        py: Python<'py>,
-        name: &str,
-        dtype: Option<&Bound<'py, PyAny>>,
-        named: impl FnOnce(&str) -> String,
-        way: Way,
-        fill: impl FnOnce(&Inner, u64, u64) -> Result<()> + Send,
-    ) -> PyResult<Place> {
-        let dtype = dtype.map(to_dtype).transpose()?;
-        let ty = match &dtype {
-            Some(dtype) => type_ref(py, named(&to_type(dtype)?))?,
-            None if way.mode == ObjectMode::CreateOnly => {
-                let text = format!("dtype is missing; object '{name}' of region '{}' is made anew", self.live.name);
-                return Err(error(py, Status::Invalid, text));
-            }
-            None => self.find(py, name, way.timeout)?.ty,
-        };
-        let kind = Kind::of(py, &ty.name, dtype.as_ref())?;
-        let claim = self.claim(py, name, &ty, way)?;
-        let region = self.live.get(py)?;
-        let (offset, element) = (claim.offset, numpy::PyArrayDescrMethods::itemsize(&kind.dtype(py)) as u64);
-        let container = !matches!(kind, Kind::Simple(_));
-        settle(py, &region, claim, container, || fill(&region, offset, element))?;
-        Ok(Place { live: self.live.clone(), offset, name: Some(name.to_owned()), ty, kind, credit: None })
-    }
-
-    fn way(py: Python<'_>, mode: &str, timeout: Option<f64>) -> PyResult<Way> {
-        let (mode, anew) = match mode {
-            "open_or_create" => (ObjectMode::OpenOrCreate, false),
-            "create_only" => (ObjectMode::CreateOnly, false),
-            "open_only" => (ObjectMode::OpenOnly, false),
-            "recreate" => (ObjectMode::CreateOnly, true),
-            _ => return Err(bad_mode(py, mode)),
-        };
-        let timeout = timeout.map(|t| deadline(py, Some(t))).transpose()?.filter(|t| !t.is_zero());
-        Ok(Way { mode, anew, timeout })
-    }
-
-    fn wrong_kind<T>(py: Python<'_>, place: &Place, wanted: &str) -> PyResult<T> {
-        let text = format!("{} of region '{}' is {}, not a {wanted}", place.what(), place.live.name, place.ty.name);
-        Err(error(py, Status::WrongType, text))
-    }
-}
-
-/// The error for a mode that is none.
-pub fn bad_mode(py: Python<'_>, mode: &str) -> PyErr {
-    let text = format!("mode '{mode}' is none of create_only, open_only, open_or_create, recreate");
-    error(py, Status::Invalid, text)
 }
 
 #[pymethods]
@@ -315,7 +214,7 @@ impl Region {
 
     /// Takes a named object away and frees its memory; handles to it become bad. BusyError while an array of it is alive
     /// in this process. No other task may be using it.
-    fn remove(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+    pub(crate) fn remove(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let offset = self.get(py)?.find(name).or_raise(py)?.offset;
         self.live.exclusively(py, offset, &format!("object '{name}'"), "removed", |r| r.remove(name).map(|_| ()))
     }

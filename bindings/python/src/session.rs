@@ -1,90 +1,22 @@
 //! A process's standing in a workflow: regions and ports are asked for here.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 
-use crossdock_client::{ConnectOptions, End, Handle as Wild, Mode, PortOptions, SegmentKind, Session as Inner, Status};
+use crossdock_client::{ConnectOptions, End, Mode, PortOptions, SegmentKind, Session as Inner, Status};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyType};
 
 use crate::errors::{OrRaise, error};
-use crate::fork::{Own, elsewhere};
 use crate::handles::Handle;
 use crate::objects;
-use crate::ports::{Port, Slot, pattern_of};
-use crate::regions::{Region, bad_mode};
-use crate::views::{Live, lock};
+use crate::opening::bad_mode;
+use crate::ports::{Port, pattern_of};
+use crate::regions::Region;
+use crate::sizes::bytes_of;
+use crate::slots::Slot;
+use crate::standing::Standing;
 use crate::wait::{deadline, wait};
-
-/// What a session, its regions, ports and messages have in common.
-pub struct Standing {
-    session: Mutex<Option<Own<Inner>>>,
-    /// Regions by segment id, so that views of one are counted together however often it is opened.
-    regions: Mutex<HashMap<u64, Weak<Live>>>,
-    ports: Mutex<Vec<Weak<Slot>>>,
-}
-
-impl Standing {
-    fn get(&self, py: Python<'_>) -> PyResult<Inner> {
-        let held = lock(&self.session).as_ref().map(|session| (session.here(), (**session).clone()));
-        match held {
-            Some((true, session)) => Ok(session),
-            Some((false, session)) => {
-                std::mem::forget(session);
-                Err(elsewhere(py, "this session"))
-            }
-            None => Err(error(py, Status::Closed, "this session is closed; call crossdock.connect() again")),
-        }
-    }
-
-    /// The region as this process has it open already, or else this one.
-    fn shared(&self, region: crossdock_client::Region) -> Arc<Live> {
-        let mut regions = lock(&self.regions);
-        regions.retain(|_, live| live.strong_count() > 0);
-        let id = region.id().0;
-        if let Some(live) = regions.get(&id).and_then(Weak::upgrade).filter(|live| live.is_open()) {
-            return live;
-        }
-        let live = Arc::new(Live::new(region));
-        regions.insert(id, Arc::downgrade(&live));
-        live
-    }
-
-    /// The region that a handle points into, attached if need be.
-    pub fn region_of(&self, py: Python<'_>, handle: Wild) -> PyResult<Arc<Live>> {
-        let known = lock(&self.regions).get(&handle.segment).and_then(Weak::upgrade).filter(|live| live.is_open());
-        if let Some(live) = known {
-            return Ok(live);
-        }
-        let session = self.get(py)?;
-        Ok(self.shared(py.detach(|| session.region_of(handle)).or_raise(py)?))
-    }
-
-    fn open_regions(&self) -> Vec<Arc<Live>> {
-        lock(&self.regions).values().filter_map(Weak::upgrade).filter(|live| live.is_open()).collect()
-    }
-
-    /// Leaves in order. Regions go with their last arrays.
-    fn leave(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(session) = lock(&self.session).take() else { return Ok(()) };
-        if !session.here() {
-            return Ok(());
-        }
-        let ports: Vec<_> = lock(&self.ports).drain(..).filter_map(|slot| slot.upgrade()).collect();
-        let regions = self.open_regions();
-        let left = py.detach(|| {
-            ports.iter().for_each(|slot| slot.close());
-            regions.iter().for_each(|live| live.let_go());
-            (*session).clone().close()
-        });
-        match left {
-            // Arrays keep their region, and regions their member; it leaves with the last of them.
-            Err(e) if e.status == Status::Busy => Ok(()),
-            other => other.or_raise(py),
-        }
-    }
-}
 
 /// One member's standing in a workflow. Made by `crossdock.connect`; a context manager. Threads may share it; a forked
 /// child has to connect by itself.
@@ -112,11 +44,7 @@ pub fn connect(
     let timeout = deadline(py, Some(timeout))?;
     let options = ConnectOptions { socket, task, rank, workflow, timeout, private_daemon };
     let session = py.detach(|| Inner::connect(&options)).or_raise(py)?;
-    let standing = Arc::new(Standing {
-        session: Mutex::new(Some(Own::new(session))),
-        regions: Mutex::default(),
-        ports: Mutex::default(),
-    });
+    let standing = Arc::new(Standing::new(session));
     let session = Py::new(py, Session { standing })?;
     py.import("crossdock")?.getattr("_sessions")?.call_method1("add", (&session,))?;
     Ok(session)
@@ -151,7 +79,7 @@ impl Session {
     /// Whether it was closed.
     #[getter]
     fn closed(&self) -> bool {
-        lock(&self.standing.session).is_none()
+        self.standing.is_over()
     }
 
     /// Opens or makes a region.
@@ -228,10 +156,7 @@ impl Session {
         };
         let options = port.options();
         let slot = Arc::new(Slot::new(name, port));
-        let mut ports = lock(&self.standing.ports);
-        ports.retain(|slot| slot.strong_count() > 0);
-        ports.push(Arc::downgrade(&slot));
-        drop(ports);
+        self.standing.keep(&slot);
         Ok(Port::new(slot, self.standing.clone(), producer, options.pattern, options.capacity))
     }
 
@@ -279,7 +204,7 @@ impl Session {
     /// Leaves in order: ports close, regions are let go of. BusyError, and nothing happens, while arrays of a region are
     /// alive. Closing twice does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if lock(&self.standing.session).as_ref().is_some_and(Own::here) {
+        if !self.standing.is_elsewhere() {
             for live in self.standing.open_regions() {
                 live.refuse_if_any_view(py)?;
             }
@@ -319,38 +244,6 @@ impl Session {
                 s.member().0
             ),
             Err(_) => "<crossdock.Session: closed>".to_owned(),
-        }
-    }
-}
-
-/// A number of bytes: an int, or a text such as "512 MiB".
-fn bytes_of(given: &Bound<'_, PyAny>) -> PyResult<u64> {
-    let py = given.py();
-    if let Ok(bytes) = given.extract::<u64>() {
-        return Ok(bytes);
-    }
-    const UNITS: [(&str, u64); 10] = [
-        ("", 1),
-        ("B", 1),
-        ("KB", 1000),
-        ("MB", 1_000_000),
-        ("GB", 1_000_000_000),
-        ("TB", 1_000_000_000_000),
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-        ("TiB", 1 << 40),
-    ];
-    let text = given.extract::<String>().unwrap_or_default();
-    let text = text.trim();
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let factor = UNITS.iter().find(|u| u.0 == unit.trim_start()).map(|u| u.1);
-    match (number.parse::<u64>(), factor) {
-        (Ok(n), Some(factor)) if n.checked_mul(factor).is_some() => Ok(n * factor),
-        _ => {
-            let text = format!("size {given:?} is not a number of bytes, nor a text such as '512 MiB' or '2 GB'");
-            Err(error(py, Status::Invalid, text))
         }
     }
 }

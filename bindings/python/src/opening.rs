@@ -1,0 +1,116 @@
+//! How a region's objects are opened: found, waited for, or made and shown to others only when they are complete.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crossdock_client::{Claim, Error, ObjectInfo, ObjectMode, Region as Inner, Result, Status, TypeRef};
+use pyo3::prelude::*;
+
+use crate::containers::settle;
+use crate::dtypes::{to_dtype, to_type};
+use crate::errors::{OrRaise, error};
+use crate::objects::{Kind, Place, type_ref};
+use crate::regions::Region;
+use crate::wait::{deadline, wait};
+
+/// How an object is opened.
+#[derive(Clone, Copy)]
+pub struct Way {
+    mode: ObjectMode,
+    anew: bool,
+    /// How long to wait for what is not there; `None`: not at all.
+    timeout: Option<Duration>,
+}
+
+impl Region {
+    pub(crate) fn get(&self, py: Python<'_>) -> PyResult<Inner> {
+        if self.closed.load(Ordering::Relaxed) {
+            let text = format!("region '{}' is closed; open it again", self.live.name);
+            return Err(error(py, Status::Closed, text));
+        }
+        self.live.get(py)
+    }
+
+    /// Finds or makes the object `name`: `claim`, in slices that Ctrl-C can end.
+    pub(crate) fn claim(&self, py: Python<'_>, name: &str, ty: &TypeRef, way: Way) -> PyResult<Claim> {
+        let region = self.get(py)?;
+        if way.anew {
+            match self.remove(py, name) {
+                Err(e) if !e.is_instance_of::<pyo3::exceptions::PyLookupError>(py) => return Err(e),
+                _ => {}
+            }
+        }
+        match (way.mode, way.timeout) {
+            // Nothing is waited for but another member's constructor, whose end or death is near.
+            (ObjectMode::OpenOnly, None) => py.detach(|| region.claim(name, ty, way.mode, None)).or_raise(py),
+            (_, timeout) => {
+                let total = timeout.unwrap_or(deadline(py, None)?);
+                wait(py, total, |slice| region.claim(name, ty, way.mode, Some(slice)))
+            }
+        }
+    }
+
+    /// What is known of the object `name`; waits for it if the caller does.
+    pub(crate) fn find(&self, py: Python<'_>, name: &str, timeout: Option<Duration>) -> PyResult<ObjectInfo> {
+        const STEP: Duration = Duration::from_millis(5);
+        let region = self.get(py)?;
+        wait(py, timeout.unwrap_or_default(), |slice| match region.find(name) {
+            Err(e) if e.status == Status::NotFound && !slice.is_zero() => {
+                std::thread::sleep(slice.min(STEP));
+                Err(Error::new(Status::TimedOut, e.message))
+            }
+            other => other,
+        })
+    }
+
+    /// Opens the object `name`, whose type is `prefix<dtype>` or, if no dtype is said, that of the one that is there.
+    pub(crate) fn open_as<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        dtype: Option<&Bound<'py, PyAny>>,
+        named: impl FnOnce(&str) -> String,
+        way: Way,
+        fill: impl FnOnce(&Inner, u64, u64) -> Result<()> + Send,
+    ) -> PyResult<Place> {
+        let dtype = dtype.map(to_dtype).transpose()?;
+        let ty = match &dtype {
+            Some(dtype) => type_ref(py, named(&to_type(dtype)?))?,
+            None if way.mode == ObjectMode::CreateOnly => {
+                let text = format!("dtype is missing; object '{name}' of region '{}' is made anew", self.live.name);
+                return Err(error(py, Status::Invalid, text));
+            }
+            None => self.find(py, name, way.timeout)?.ty,
+        };
+        let kind = Kind::of(py, &ty.name, dtype.as_ref())?;
+        let claim = self.claim(py, name, &ty, way)?;
+        let region = self.live.get(py)?;
+        let (offset, element) = (claim.offset, numpy::PyArrayDescrMethods::itemsize(&kind.dtype(py)) as u64);
+        let container = !matches!(kind, Kind::Simple(_));
+        settle(py, &region, claim, container, || fill(&region, offset, element))?;
+        Ok(Place { live: self.live.clone(), offset, name: Some(name.to_owned()), ty, kind, credit: None })
+    }
+
+    pub(crate) fn way(py: Python<'_>, mode: &str, timeout: Option<f64>) -> PyResult<Way> {
+        let (mode, anew) = match mode {
+            "open_or_create" => (ObjectMode::OpenOrCreate, false),
+            "create_only" => (ObjectMode::CreateOnly, false),
+            "open_only" => (ObjectMode::OpenOnly, false),
+            "recreate" => (ObjectMode::CreateOnly, true),
+            _ => return Err(bad_mode(py, mode)),
+        };
+        let timeout = timeout.map(|t| deadline(py, Some(t))).transpose()?.filter(|t| !t.is_zero());
+        Ok(Way { mode, anew, timeout })
+    }
+
+    pub(crate) fn wrong_kind<T>(py: Python<'_>, place: &Place, wanted: &str) -> PyResult<T> {
+        let text = format!("{} of region '{}' is {}, not a {wanted}", place.what(), place.live.name, place.ty.name);
+        Err(error(py, Status::WrongType, text))
+    }
+}
+
+/// The error for a mode that is none.
+pub fn bad_mode(py: Python<'_>, mode: &str) -> PyErr {
+    let text = format!("mode '{mode}' is none of create_only, open_only, open_or_create, recreate");
+    error(py, Status::Invalid, text)
+}

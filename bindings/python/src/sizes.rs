@@ -1,0 +1,38 @@
+//! Sizes as people write them.
+
+use crossdock_client::Status;
+use pyo3::prelude::*;
+
+use crate::errors::error;
+
+/// A number of bytes: an int, or a text such as "512 MiB".
+pub fn bytes_of(given: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let py = given.py();
+    if let Ok(bytes) = given.extract::<u64>() {
+        return Ok(bytes);
+    }
+    const UNITS: [(&str, u64); 10] = [
+        ("", 1),
+        ("B", 1),
+        ("KB", 1000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("TiB", 1 << 40),
+    ];
+    let text = given.extract::<String>().unwrap_or_default();
+    let text = text.trim();
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let factor = UNITS.iter().find(|u| u.0 == unit.trim_start()).map(|u| u.1);
+    match (number.parse::<u64>(), factor) {
+        (Ok(n), Some(factor)) if n.checked_mul(factor).is_some() => Ok(n * factor),
+        _ => {
+            let text = format!("size {given:?} is not a number of bytes, nor a text such as '512 MiB' or '2 GB'");
+            Err(error(py, Status::Invalid, text))
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! An open end of a port in this process, which several objects refer to and one of them closes.
+
+use std::sync::{Arc, Mutex};
+
+use crossdock_client::{Error, Port as Inner, Result, Status};
+use pyo3::prelude::*;
+
+use crate::errors::OrRaise;
+use crate::fork::Own;
+use crate::views::lock;
+
+/// One open end, until somebody closes it. Messages refer to it, so that they can be released.
+pub struct Slot {
+    port: Mutex<Option<Arc<Own<Inner>>>>,
+    /// The port's name.
+    pub name: String,
+}
+
+impl Slot {
+    /// An end that was just opened.
+    pub fn new(name: &str, port: Inner) -> Self {
+        Self { port: Mutex::new(Some(Arc::new(Own::new(port)))), name: name.to_owned() }
+    }
+
+    /// The end, unless it is closed.
+    pub fn open(&self) -> Result<Arc<Own<Inner>>> {
+        let port = lock(&self.port).clone();
+        port.ok_or_else(|| Error::new(Status::Closed, format!("port '{}' was closed here; open it again", self.name)))
+    }
+
+    /// The end, unless it is closed or its process is another.
+    pub fn get(&self, py: Python<'_>) -> PyResult<Arc<Own<Inner>>> {
+        let port = self.open().or_raise(py)?;
+        port.check(py, || format!("port '{}'", self.name))?;
+        Ok(port)
+    }
+
+    /// Leaves in order, once calls of other threads are done with their slice.
+    pub fn close(&self) {
+        let port = lock(&self.port).take();
+        drop(port);
+    }
+}

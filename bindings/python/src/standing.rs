@@ -1,0 +1,105 @@
+//! What a session, its regions, ports and messages have in common, and in which order it goes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use crossdock_client::{Handle as Wild, Session as Inner, Status};
+use pyo3::prelude::*;
+
+use crate::errors::{OrRaise, error};
+use crate::fork::{Own, elsewhere};
+use crate::slots::Slot;
+use crate::views::{Live, lock};
+
+/// What a session, its regions, ports and messages have in common.
+pub struct Standing {
+    session: Mutex<Option<Own<Inner>>>,
+    /// Regions by segment id, so that views of one are counted together however often it is opened.
+    regions: Mutex<HashMap<u64, Weak<Live>>>,
+    ports: Mutex<Vec<Weak<Slot>>>,
+}
+
+impl Standing {
+    /// Just connected.
+    pub fn new(session: Inner) -> Self {
+        Self { session: Mutex::new(Some(Own::new(session))), regions: Mutex::default(), ports: Mutex::default() }
+    }
+
+    /// Whether it has left.
+    pub fn is_over(&self) -> bool {
+        lock(&self.session).is_none()
+    }
+
+    /// Whether this process was forked from the one that connected.
+    pub fn is_elsewhere(&self) -> bool {
+        lock(&self.session).as_ref().is_some_and(|session| !session.here())
+    }
+
+    /// One more end of a port, to be closed with the session.
+    pub fn keep(&self, slot: &Arc<Slot>) {
+        let mut ports = lock(&self.ports);
+        ports.retain(|slot| slot.strong_count() > 0);
+        ports.push(Arc::downgrade(slot));
+    }
+
+    /// The session, if it stands and is of this process.
+    pub fn get(&self, py: Python<'_>) -> PyResult<Inner> {
+        let held = lock(&self.session).as_ref().map(|session| (session.here(), (**session).clone()));
+        match held {
+            Some((true, session)) => Ok(session),
+            Some((false, session)) => {
+                std::mem::forget(session);
+                Err(elsewhere(py, "this session"))
+            }
+            None => Err(error(py, Status::Closed, "this session is closed; call crossdock.connect() again")),
+        }
+    }
+
+    /// The region as this process has it open already, or else this one.
+    pub fn shared(&self, region: crossdock_client::Region) -> Arc<Live> {
+        let mut regions = lock(&self.regions);
+        regions.retain(|_, live| live.strong_count() > 0);
+        let id = region.id().0;
+        if let Some(live) = regions.get(&id).and_then(Weak::upgrade).filter(|live| live.is_open()) {
+            return live;
+        }
+        let live = Arc::new(Live::new(region));
+        regions.insert(id, Arc::downgrade(&live));
+        live
+    }
+
+    /// The region that a handle points into, attached if need be.
+    pub fn region_of(&self, py: Python<'_>, handle: Wild) -> PyResult<Arc<Live>> {
+        let known = lock(&self.regions).get(&handle.segment).and_then(Weak::upgrade).filter(|live| live.is_open());
+        if let Some(live) = known {
+            return Ok(live);
+        }
+        let session = self.get(py)?;
+        Ok(self.shared(py.detach(|| session.region_of(handle)).or_raise(py)?))
+    }
+
+    /// Regions that are open here.
+    pub fn open_regions(&self) -> Vec<Arc<Live>> {
+        lock(&self.regions).values().filter_map(Weak::upgrade).filter(|live| live.is_open()).collect()
+    }
+
+    /// Leaves in order. Regions go with their last arrays.
+    pub fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(session) = lock(&self.session).take() else { return Ok(()) };
+        if !session.here() {
+            return Ok(());
+        }
+        let ports: Vec<_> = lock(&self.ports).drain(..).filter_map(|slot| slot.upgrade()).collect();
+        let regions = self.open_regions();
+        let left = py.detach(|| {
+            ports.iter().for_each(|slot| slot.close());
+            regions.iter().for_each(|live| live.let_go());
+            (*session).clone().close()
+        });
+        match left {
+            // Arrays keep their region, and regions their member; it leaves with the last of them.
+            Err(e) if e.status == Status::Busy => Ok(()),
+            other => other.or_raise(py),
+        }
+    }
+}

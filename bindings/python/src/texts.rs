@@ -1,0 +1,70 @@
+//! The class of strings.
+
+use crossdock_client::Status;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+use crate::containers::Object;
+use crate::errors::error;
+use crate::headers;
+use crate::objects::Place;
+
+/// A `string`: bytes, in UTF-8 by custom.
+#[pyclass(frozen, extends = Object, name = "String", module = "crossdock")]
+pub struct Text;
+
+#[pymethods]
+impl Text {
+    fn __len__(slf: &Bound<'_, Self>) -> PyResult<usize> {
+        Ok(slf.as_super().get().place.shape(slf.py())?[0] as usize)
+    }
+
+    /// A copy of its text. UnicodeDecodeError if the bytes are not UTF-8: use `bytes`.
+    #[getter]
+    fn value<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyString>> {
+        let bytes = Self::bytes(slf)?;
+        Ok(bytes.call_method1("decode", ("utf-8",))?.cast_into()?)
+    }
+
+    #[setter]
+    fn set_value(slf: &Bound<'_, Self>, text: &str) -> PyResult<()> {
+        assign(slf, text.as_bytes())
+    }
+
+    /// A copy of its bytes. Setting `value` or `bytes` replaces them; conditions and errors as `Vector.resize`.
+    #[getter]
+    fn bytes<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyBytes>> {
+        let (py, place) = (slf.py(), &slf.as_super().get().place);
+        let region = place.region(py)?;
+        match headers::bytes(&region, headers::vector(&region, place.offset)) {
+            Some(bytes) => Ok(PyBytes::new(py, &bytes)),
+            None => Err(corrupt(py, place)),
+        }
+    }
+
+    #[setter]
+    fn set_bytes(slf: &Bound<'_, Self>, bytes: &[u8]) -> PyResult<()> {
+        assign(slf, bytes)
+    }
+
+    fn __str__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyString>> {
+        Self::value(slf)
+    }
+}
+
+fn corrupt(py: Python<'_>, place: &Place) -> PyErr {
+    let text = format!("{} of region '{}' has a header that makes no sense", place.what(), place.live.name);
+    error(py, Status::Corrupt, text)
+}
+
+/// Replaces the bytes of a string.
+fn assign(slf: &Bound<'_, Text>, bytes: &[u8]) -> PyResult<()> {
+    let (py, place) = (slf.py(), &slf.as_super().get().place);
+    let region = place.region(py)?;
+    let (offset, length) = (place.offset, bytes.len() as u64);
+    place.live.exclusively(py, offset, &place.what(), "changed", |r| r.vector_resize(offset, 1, length))?;
+    match headers::set_bytes(&region, headers::vector(&region, offset), bytes) {
+        Some(()) => Ok(()),
+        None => Err(corrupt(py, place)),
+    }
+}
