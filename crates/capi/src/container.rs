@@ -83,9 +83,9 @@ unsafe extern "C" fn crossdock_vector_open(
         // SAFETY: the header asks for zero-terminated texts.
         let (name, element) = unsafe { (text(name, "object's name")?, text(element_type, "element type")?) };
         let region = self::region(region)?;
-        let (claim, _) = open(&region, name, &format!("vector<{element}>"), self::mode(mode)?, timeout_ms)?;
+        let (claim, _) = open(region, name, &format!("vector<{element}>"), self::mode(mode)?, timeout_ms)?;
         // SAFETY: the header asks for a writable place.
-        unsafe { place.set(address_of(&region, claim.offset).cast()) };
+        unsafe { place.set(address_of(region, claim.offset).cast()) };
         Ok(())
     })
 }
@@ -94,7 +94,7 @@ unsafe extern "C" fn crossdock_vector_open(
 extern "C" fn crossdock_vector_resize(region: u64, vector: *mut Vector, element_size: u64, elements: u64) -> i32 {
     call(|| {
         let region = self::region(region)?;
-        region.vector_resize(header(&region, vector)?, element(element_size)?, elements)
+        region.vector_resize(header(region, vector)?, element(element_size)?, elements)
     })
 }
 
@@ -102,7 +102,7 @@ extern "C" fn crossdock_vector_resize(region: u64, vector: *mut Vector, element_
 extern "C" fn crossdock_vector_reserve(region: u64, vector: *mut Vector, element_size: u64, elements: u64) -> i32 {
     call(|| {
         let region = self::region(region)?;
-        region.vector_reserve(header(&region, vector)?, element(element_size)?, elements)
+        region.vector_reserve(header(region, vector)?, element(element_size)?, elements)
     })
 }
 
@@ -129,7 +129,7 @@ unsafe extern "C" fn crossdock_vector_view(
 ) -> i32 {
     call(|| {
         let (data, elements) = (out(data, "data")?, out(elements, "number of elements")?);
-        let view = vector_view(&*self::region(region)?, vector, element_size)?;
+        let view = vector_view(self::region(region)?, vector, element_size)?;
         // SAFETY: the header asks for writable places.
         unsafe {
             data.set(view.0);
@@ -152,9 +152,9 @@ unsafe extern "C" fn crossdock_string_open(
         // SAFETY: the header asks for zero-terminated text.
         let name = unsafe { text(name, "object's name")? };
         let region = self::region(region)?;
-        let (claim, _) = open(&region, name, "string", self::mode(mode)?, timeout_ms)?;
+        let (claim, _) = open(region, name, "string", self::mode(mode)?, timeout_ms)?;
         // SAFETY: the header asks for a writable place.
-        unsafe { place.set(address_of(&region, claim.offset).cast()) };
+        unsafe { place.set(address_of(region, claim.offset).cast()) };
         Ok(())
     })
 }
@@ -171,8 +171,8 @@ unsafe extern "C" fn crossdock_string_assign(
             return Err(invalid("the bytes are NULL"));
         }
         let region = self::region(region)?;
-        region.vector_resize(header(&region, string)?, 1, length)?;
-        let (data, size) = vector_view(&region, string, 1)?;
+        region.vector_resize(header(region, string)?, 1, length)?;
+        let (data, size) = vector_view(region, string, 1)?;
         if length > 0 {
             // SAFETY: the view was checked against the region and has room for `size` bytes, of which no more than
             // `length` are written; the header asks for `length` readable bytes that do not lie in the string.
@@ -201,9 +201,9 @@ unsafe extern "C" fn crossdock_ndarray_open(
             unsafe { (text(name, "object's name")?, text(element_type, "element type")?, shape_in(rank, shape)?) };
         let (order, mode) = (self::order(order)?, self::mode(mode)?);
         let region = self::region(region)?;
-        let offset = open_shaped(&region, name, element, order, shape, mode, timeout_ms)?;
+        let offset = open_shaped(region, name, element, order, shape, mode, timeout_ms)?;
         // SAFETY: the header asks for a writable place.
-        unsafe { place.set(address_of(&region, offset).cast()) };
+        unsafe { place.set(address_of(region, offset).cast()) };
         Ok(())
     })
 }
@@ -249,7 +249,7 @@ unsafe extern "C" fn crossdock_ndarray_reshape(
         // SAFETY: the header asks for a shape of that rank.
         let shape = unsafe { shape_in(rank, shape)? };
         let region = self::region(region)?;
-        region.ndarray_reshape(header(&region, array)?, element(element_size)?, self::order(order)?, shape)
+        region.ndarray_reshape(header(region, array)?, element(element_size)?, self::order(order)?, shape)
     })
 }
 
@@ -266,11 +266,11 @@ unsafe extern "C" fn crossdock_ndarray_view(
     call(|| {
         let (place, element_size) = (out(data, "data")?, element(element_size)?);
         let region = self::region(region)?;
-        let at = header(&region, array)?;
+        let at = header(region, array)?;
         // SAFETY: in bounds of the region, which is mapped while it is held, and aligned. Volatile and once: others write.
         let a = unsafe { array.read_volatile() };
         if a.rank as usize > RANK_MAX || a.order > 1 {
-            return Err(corrupt(&region, at, "has an impossible rank or order"));
+            return Err(corrupt(region, at, "has an impossible rank or order"));
         }
         let extents = &a.shape[..a.rank as usize];
         let bytes = if a.data == 0 && a.rank == 0 {
@@ -279,9 +279,9 @@ unsafe extern "C" fn crossdock_ndarray_view(
             extents.iter().try_fold(element_size, |bytes, n| bytes.checked_mul(*n))
         };
         if bytes.is_some_and(|bytes| bytes > a.capacity_bytes) {
-            return Err(corrupt(&region, at, "says more elements than it has room for"));
+            return Err(corrupt(region, at, "says more elements than it has room for"));
         }
-        let data = self::data(&region, at, a.data, bytes)?;
+        let data = self::data(region, at, a.data, bytes)?;
         // SAFETY: the header asks for NULL or writable places, and room for 8 numbers in `shape`.
         unsafe {
             place.set(data.unwrap_or(std::ptr::null_mut()));

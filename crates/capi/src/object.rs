@@ -163,9 +163,9 @@ unsafe extern "C" fn crossdock_object_open(
         // SAFETY: the header asks for zero-terminated texts.
         let (name, type_name) = unsafe { (text(name, "object's name")?, text(type_name, "type's name")?) };
         let region = self::region(region)?;
-        let (claim, ty) = open(&region, name, type_name, self::mode(mode)?, timeout_ms)?;
+        let (claim, ty) = open(region, name, type_name, self::mode(mode)?, timeout_ms)?;
         // SAFETY: the header asks for a writable place.
-        unsafe { place.set(self::object(&region, claim.offset, ty.size, claim.created)) };
+        unsafe { place.set(self::object(region, claim.offset, ty.size, claim.created)) };
         Ok(())
     })
 }
@@ -184,9 +184,9 @@ unsafe extern "C" fn crossdock_object_claim(
         // SAFETY: the header asks for zero-terminated text and a good type.
         let (name, ty) = unsafe { (text(name, "object's name")?, type_in(ty)?) };
         let region = self::region(region)?;
-        let claim = claim(&region, name, &ty, self::mode(mode)?, timeout_ms)?;
+        let claim = claim(region, name, &ty, self::mode(mode)?, timeout_ms)?;
         // SAFETY: the header asks for a writable place.
-        unsafe { place.set(self::object(&region, claim.offset, ty.size, claim.created)) };
+        unsafe { place.set(self::object(region, claim.offset, ty.size, claim.created)) };
         Ok(())
     })
 }
@@ -197,7 +197,7 @@ unsafe extern "C" fn crossdock_object_commit(region: u64, object: *const plain::
         let region = self::region(region)?;
         // SAFETY: the header asks for a readable object.
         let object = unsafe { read(object, "object")? };
-        region.commit(offset_of(&region, object.address, object.size)?)
+        region.commit(offset_of(region, object.address, object.size)?)
     })
 }
 
@@ -207,7 +207,7 @@ unsafe extern "C" fn crossdock_object_abandon(region: u64, object: *const plain:
         let region = self::region(region)?;
         // SAFETY: the header asks for a readable object.
         let object = unsafe { read(object, "object")? };
-        region.abandon(offset_of(&region, object.address, object.size)?)
+        region.abandon(offset_of(region, object.address, object.size)?)
     })
 }
 
@@ -239,7 +239,7 @@ unsafe extern "C" fn crossdock_object_find(region: u64, name: *const c_char, inf
         let place = out(info, "information")?;
         let region = self::region(region)?;
         // SAFETY: the header asks for zero-terminated text and a writable place.
-        unsafe { place.set(self::info(&region, &region.find(text(name, "object's name")?)?)) };
+        unsafe { place.set(self::info(region, &region.find(text(name, "object's name")?)?)) };
         Ok(())
     })
 }
@@ -260,7 +260,7 @@ unsafe extern "C" fn crossdock_object_list(
         let objects = region.objects()?;
         for (i, object) in objects.iter().take(capacity).enumerate() {
             // SAFETY: the header asks for `capacity` writable places; checked for NULL and alignment above.
-            unsafe { infos.add(i).write(info(&region, object)) };
+            unsafe { infos.add(i).write(info(region, object)) };
         }
         // SAFETY: the header asks for a writable place.
         unsafe { count.set(objects.len()) };
@@ -287,7 +287,7 @@ unsafe extern "C" fn crossdock_handle_load(
     call(|| {
         let place = out(object, "object")?;
         // SAFETY: the header asks for NULL or a good type, and a writable place.
-        unsafe { place.set(load(&*self::region(region)?, handle, ty)?) };
+        unsafe { place.set(load(self::region(region)?, handle, ty)?) };
         Ok(())
     })
 }

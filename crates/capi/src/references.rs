@@ -4,8 +4,10 @@
 //! another kind and any random number are told apart from a good one without looking through it, and a program that
 //! does look through it faults at once (no user address has these top bits).
 //!
-//! A call holds the value while it runs, so that closing it or giving up the last reference in another thread cannot
-//! take it away under that call.
+//! There are two ways to what a reference means. `hold` counts the call while it runs, so that closing the thing or
+//! giving up its last reference in another thread cannot take it away under that call: for sessions and ports, which may
+//! be closed while somebody waits. `peek` relies on the header's promise that the caller's reference lasts as long as the
+//! call: two compare-and-swaps less, 10 ns, where an allocation costs 6.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,6 +96,24 @@ impl<T: Send + Sync> Table<T> {
         self.enter(reference, CLOSED)
     }
 
+    /// What the reference means, uncounted.
+    ///
+    /// # Safety
+    /// The caller's reference is not given up while the result is in use, and `close` is never called on this table.
+    #[inline]
+    pub(crate) unsafe fn peek(&self, reference: u64) -> Result<&T> {
+        let (_, generation, slot) = self.locate(reference)?;
+        let state = slot.state.load(Ordering::Acquire);
+        if state >> 32 != generation || state & REFERENCES == 0 {
+            return Err(self.gone());
+        }
+        // SAFETY: there are references, so the value is there; it is taken out only when there are none.
+        match unsafe { &*slot.value.get() } {
+            Some(value) => Ok(value),
+            None => Err(self.gone()),
+        }
+    }
+
     /// One more reference for the caller.
     pub(crate) fn add(&self, reference: u64) -> Result<()> {
         self.change(reference, 0, |state| {
@@ -149,18 +169,25 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
+    #[inline]
     fn locate(&self, reference: u64) -> Result<(usize, u64, &Slot<T>)> {
-        if reference == 0 {
-            return Err(invalid(format!("the {} is NULL", self.noun)));
-        }
         if reference & !(0xffff_ffff << 16 | INDEX) != TOP | self.kind << 48 {
-            return Err(invalid(format!("{reference:#x} is no reference to a {} of this library", self.noun)));
+            return Err(self.none(reference));
         }
         let index = (reference & INDEX) as usize;
         let chunk = self.chunks[index / CHUNK].get().ok_or_else(|| self.gone())?;
         Ok((index, reference >> 16 & 0xffff_ffff, &chunk[index % CHUNK]))
     }
 
+    #[cold]
+    fn none(&self, reference: u64) -> Error {
+        if reference == 0 {
+            return invalid(format!("the {} is NULL", self.noun));
+        }
+        invalid(format!("{reference:#x} is no reference to a {} of this library", self.noun))
+    }
+
+    #[cold]
     fn gone(&self) -> Error {
         invalid(format!("the reference to a {0} is given up already (or was never given out)", self.noun))
     }
@@ -243,6 +270,21 @@ mod tests {
         }
         assert!(ONE.hold(0).is_err());
         assert_eq!(*ONE.hold(one).unwrap(), 1);
+    }
+
+    #[test]
+    fn peeking_tells_good_references_from_others_too() {
+        static TABLE: Table<u32> = Table::new(7, "thing", Status::Closed);
+        // SAFETY: nothing is given up while a result is in use.
+        let peek = |reference| unsafe { TABLE.peek(reference) }.copied();
+        let a = TABLE.insert(7).unwrap();
+        assert_eq!(peek(a).unwrap(), 7);
+        TABLE.remove(a).unwrap();
+        let b = TABLE.insert(8).unwrap();
+        assert_eq!(peek(b).unwrap(), 8);
+        for wrong in [a, 0, b + 1, b ^ 1 << 60, b + (1 << 16)] {
+            assert_eq!(peek(wrong).unwrap_err().status, Status::Invalid);
+        }
     }
 
     #[test]

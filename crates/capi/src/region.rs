@@ -7,14 +7,17 @@ use crossdock_client::{Error, Handle, Mode, Region, Result, Status};
 use crate::arguments::{copy_text, optional_wait, out, text};
 use crate::error::{call, invalid};
 use crate::plain;
-use crate::references::{Held, Table};
+use crate::references::Table;
 use crate::session::session;
 
 static REGIONS: Table<Region> = Table::new(2, "region", Status::Closed);
 
-/// The region of a reference.
-pub(crate) fn region(reference: u64) -> Result<Held<'static, Region>> {
-    REGIONS.hold(reference)
+/// The region of a reference. For use within one call.
+#[inline]
+pub(crate) fn region(reference: u64) -> Result<&'static Region> {
+    // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
+    // what it gets beyond its call. Regions cannot be closed, only given up.
+    unsafe { REGIONS.peek(reference) }
 }
 
 /// A new reference to a region.
@@ -192,7 +195,7 @@ unsafe extern "C" fn crossdock_allocate(region: u64, size: u64, align: u64, addr
         let region = self::region(region)?;
         let offset = region.allocate(size, align)?;
         // SAFETY: the header asks for a writable place.
-        unsafe { address.set(address_of(&region, offset)) };
+        unsafe { address.set(address_of(region, offset)) };
         Ok(())
     })
 }
@@ -204,7 +207,7 @@ unsafe extern "C" fn crossdock_prepare(region: u64, size: u64, align: u64, addre
         let region = self::region(region)?;
         let offset = region.prepare(size, align)?;
         // SAFETY: the header asks for a writable place.
-        unsafe { address.set(address_of(&region, offset)) };
+        unsafe { address.set(address_of(region, offset)) };
         Ok(())
     })
 }
@@ -213,7 +216,7 @@ unsafe extern "C" fn crossdock_prepare(region: u64, size: u64, align: u64, addre
 extern "C" fn crossdock_keep(region: u64, address: *mut c_void) -> i32 {
     call(|| {
         let region = self::region(region)?;
-        region.keep(offset_of(&region, address, 1)?)
+        region.keep(offset_of(region, address, 1)?)
     })
 }
 
@@ -221,7 +224,7 @@ extern "C" fn crossdock_keep(region: u64, address: *mut c_void) -> i32 {
 extern "C" fn crossdock_deallocate(region: u64, address: *mut c_void) -> i32 {
     call(|| {
         let region = self::region(region)?;
-        if address.is_null() { Ok(()) } else { region.deallocate(offset_of(&region, address, 1)?) }
+        if address.is_null() { Ok(()) } else { region.deallocate(offset_of(region, address, 1)?) }
     })
 }
 
@@ -267,8 +270,8 @@ unsafe extern "C" fn crossdock_replace(
             return Err(invalid(format!("{word_count} words at {words:p}; 1 to 16 are needed")));
         }
         let region = self::region(region)?;
-        let header = offset_of(&region, header, u64::from(word_count) * 8)?;
-        let block = |b: *mut c_void| if b.is_null() { Ok(0) } else { offset_of(&region, b, 1) };
+        let header = offset_of(region, header, u64::from(word_count) * 8)?;
+        let block = |b: *mut c_void| if b.is_null() { Ok(0) } else { offset_of(region, b, 1) };
         // SAFETY: checked for NULL and alignment; the header asks for as many readable words.
         let words = unsafe { std::slice::from_raw_parts(words, word_count as usize) };
         region.replace(header, words, block(new_block)?, block(old_block)?)
@@ -280,7 +283,7 @@ unsafe extern "C" fn crossdock_handle_save(region: u64, address: *const c_void, 
     call(|| {
         let handle = out(handle, "handle")?;
         let region = self::region(region)?;
-        let saved = region.save(offset_of(&region, address, 1)?)?;
+        let saved = region.save(offset_of(region, address, 1)?)?;
         // SAFETY: the header asks for a writable place.
         unsafe { handle.set(saved) };
         Ok(())
