@@ -13,6 +13,9 @@ use crate::{ConnectOptions, Error, Result};
 /// The endpoint that a container sees.
 const IN_CONTAINER: &str = "/run/crossdock/endpoint.sock";
 
+/// How long a daemon that was just started is waited for before another try to start one.
+const RETRY: Duration = Duration::from_millis(100);
+
 /// A daemon that was found.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -53,10 +56,16 @@ pub(crate) fn find(options: &ConnectOptions, who: &Who, deadline: Deadline) -> R
         Error::new(Status::Denied, format!("the folder for a private daemon cannot be used: {error}"))
     })?;
     let welcome = match handshake::greet(&path, who, deadline) {
-        Err(Failure::Nobody(_) | Failure::Ended(_)) if options.private_daemon => {
+        Err(Failure::Nobody(_) | Failure::Ended(_)) if options.private_daemon => loop {
             start(&path, deadline)?;
-            greet_until(&path, who, deadline, true)?
-        }
+            // Where another daemon was just ending, ours was refused: then there is none yet, and another try is due.
+            match greet_until(&path, who, deadline.at_most(RETRY), true) {
+                Err(error) if deadline.passed() => return Err(error),
+                Err(error) if !matches!(error.status, Status::NotFound | Status::Disconnected) => return Err(error),
+                Err(_) => {}
+                Ok(welcome) => break welcome,
+            }
+        },
         other => other.map_err(Failure::into_error)?,
     };
     handshake::check_server(&welcome.socket, &path)?;

@@ -36,7 +36,7 @@ fn run(options: &ServeOptions, socket: PathBuf, ready: Option<OwnedFd>) -> Resul
     }
     let place = keeper::Place::take(socket)?;
     let outcome = keeper::run(options, &place, ready);
-    place.leave();
+    place.leave(options.private);
     outcome
 }
 

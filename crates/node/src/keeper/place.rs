@@ -72,13 +72,13 @@ impl Place {
         socket::listen(&self.socket)
     }
 
-    /// Leaves nothing.
-    pub fn leave(mut self) {
+    /// Leaves nothing; of a private daemon not even the folder, whoever made it.
+    pub fn leave(mut self, private: bool) {
         for path in [&self.socket, &self.journal, &self.journal.with_extension("new"), &self.lock_path] {
             let _ = std::fs::remove_file(path);
         }
         self.lock = None;
-        if self.made_folder {
+        if self.made_folder || private {
             // Stays if somebody put something into it.
             let _ = std::fs::remove_dir(&self.folder);
         }

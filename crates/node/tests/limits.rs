@@ -1,0 +1,170 @@
+//! What runs out: connections, descriptors, the disk under the journal, the quota, memory.
+
+mod support;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crossdock_client::Status;
+use crossdock_layout::wire::{Answer, OpenMode, Request};
+use support::{Daemon, Raw, children, kill, open, until};
+
+#[test]
+fn ten_thousand_connections_leave_the_daemon_serving() {
+    let limit = crossdock_os::child::raise_descriptor_limit();
+    // Both ends take descriptors: ours here, and the daemon allows itself half of its own limit.
+    let count = 10_000.min(limit.saturating_sub(200)).min(limit / 2 - 100) as usize;
+    let daemon = Daemon::start();
+    let (mut honest, _) = Raw::join(&daemon.socket());
+    let began = Instant::now();
+    let mut members = Vec::new();
+    let mut strangers = Vec::new();
+    for number in 0..count {
+        // A quarter says hello, as far as one endpoint has members to give.
+        if number % 4 == 0 && members.len() < 2500 {
+            members.push(Raw::join(&daemon.socket()).0);
+        } else {
+            strangers.push(Raw::connect(&daemon.socket()));
+        }
+    }
+    println!("{count} connections in {:?}, {} of them members", began.elapsed(), members.len());
+    let began = Instant::now();
+    for _ in 0..100 {
+        assert!(matches!(honest.ask(&open("x", OpenMode::OpenOrCreate, 4096, 0)).unwrap().0, Answer::Segment { .. }));
+    }
+    println!("an attach among them takes {:?}", began.elapsed() / 100);
+    let members_before = members.len();
+    drop(strangers);
+    drop(members);
+    until("all are gone again", || {
+        let session = daemon.session();
+        session.list().unwrap().members.len() <= 2
+    });
+    assert!(members_before > 100);
+    daemon.stop();
+}
+
+/// A daemon that may have few descriptors only.
+fn starved() -> (tempfile::TempDir, std::process::Child) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("sh");
+    let program = env!("CARGO_BIN_EXE_crossdock-node");
+    let socket = folder.path().join("endpoint.sock");
+    command.arg("-c").arg(format!("ulimit -n 64; exec {program} --socket {}", socket.display()));
+    let keeper = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    until("it listens", || crossdock_os::socket::connect(&socket).is_ok());
+    (folder, keeper)
+}
+
+#[test]
+fn without_descriptors_the_daemon_refuses_does_not_spin_and_recovers() {
+    let (folder, mut keeper) = starved();
+    let socket = folder.path().join("endpoint.sock");
+    let (mut honest, _) = Raw::join(&socket);
+    let crowd: Vec<_> = (0..200).map(|_| Raw::connect(&socket)).collect();
+    let broker = children(keeper.id())[0];
+    let busy = || {
+        let stat = std::fs::read_to_string(format!("/proc/{broker}/stat")).unwrap();
+        let fields: Vec<_> = stat[stat.rfind(')').unwrap()..].split_whitespace().collect();
+        fields[12].parse::<u64>().unwrap() + fields[13].parse::<u64>().unwrap()
+    };
+    std::thread::sleep(Duration::from_millis(100));
+    let before = busy();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(busy() - before < 15, "the broker used {} ticks of 50 while nothing happened", busy() - before);
+    let mut refused = false;
+    for number in 0..100 {
+        match honest.ask(&open(&format!("s{number}"), OpenMode::CreateOnly, 4096, 0)).unwrap().0 {
+            Answer::Segment { .. } => {}
+            Answer::Failed { status: Status::NoSpace, text } => {
+                assert!(text.contains("ulimit"), "{text}");
+                refused = true;
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(refused);
+    drop(crowd);
+    until("it takes connections again", || {
+        let mut raw = Raw::connect(&socket);
+        matches!(raw.ask(&Raw::hello_message(200)), Some((Answer::Welcome { .. }, _)))
+    });
+    kill(keeper.id(), "TERM");
+    keeper.wait().unwrap();
+}
+
+/// Needs a file system of its own: an unprivileged user gets one in a namespace, where the system lets it.
+#[test]
+fn a_full_disk_under_the_journal_is_an_error_of_the_call_and_passes() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let program = env!("CARGO_BIN_EXE_crossdock-node");
+    let script = format!(
+        "mount -t tmpfs -o size=1m,mode=0700 none {0} && exec {program} --socket {0}/endpoint.sock",
+        disk.display()
+    );
+    let mut keeper = Command::new("unshare")
+        .args(["-Urm", "sh", "-c", &script])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let root = format!("/proc/{}/root{}", keeper.id(), disk.display());
+    let (socket, ballast) = (format!("{root}/endpoint.sock"), format!("{root}/ballast"));
+    until("it listens", || crossdock_os::socket::connect(socket.as_ref()).is_ok());
+    let (mut raw, _) = Raw::join(socket.as_ref());
+    // Fill the disk, then write until the room that was taken ahead is used up.
+    let fill = || {
+        let mut bytes = 1 << 20;
+        while bytes >= 4096 {
+            let file = std::fs::OpenOptions::new().append(true).create(true).open(&ballast).unwrap();
+            if std::io::Write::write_all(&mut &file, &vec![1; bytes]).is_err() {
+                bytes /= 2;
+            }
+        }
+    };
+    fill();
+    let mut refused = String::new();
+    for number in 0..4000 {
+        let name = format!("{}{number}", "n".repeat(100));
+        match raw.ask(&open(&name, OpenMode::CreateOnly, 4096, 0)).expect("the daemon goes on").0 {
+            Answer::Segment { .. } => {}
+            Answer::Failed { status: Status::NoSpace, text } => {
+                refused = text;
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(refused.contains("journal"), "{refused}");
+    let listed = raw.ask(&open(&format!("{}0", "n".repeat(100)), OpenMode::OpenOnly, 0, 0)).unwrap().0;
+    assert!(matches!(listed, Answer::Segment { .. }), "what is there is given out");
+    std::fs::remove_file(&ballast).unwrap();
+    until("there is room again", || {
+        matches!(raw.ask(&open("after", OpenMode::OpenOrCreate, 4096, 0)).unwrap().0, Answer::Segment { .. })
+    });
+    kill(keeper.id(), "TERM");
+    keeper.wait().unwrap();
+}
+
+#[test]
+fn the_quota_holds_and_room_comes_back_when_the_last_user_is_gone() {
+    let daemon = Daemon::start_with(&["--memory", "1048576"]);
+    let (mut one, _) = Raw::join(&daemon.socket());
+    let (mut other, _) = Raw::join(&daemon.socket());
+    let reserve = |raw: &mut Raw, segment, upto| raw.ask(&Request::Reserve { segment, upto }).unwrap().0;
+    let made = one.ask(&open("a", OpenMode::CreateOnly, 1 << 20, 0)).unwrap().0;
+    let Answer::Segment { segment, .. } = made else { panic!("{made:?}") };
+    assert_eq!(reserve(&mut one, segment, 700_000), Answer::Done { value: 700_416 });
+    other.ask(&open("a", OpenMode::OpenOnly, 0, 0)).unwrap();
+    one.ask(&Request::Remove { kind: crossdock_client::SegmentKind::Region, name: "a".into() }).unwrap();
+    let made = one.ask(&open("a", OpenMode::CreateOnly, 1 << 20, 0)).unwrap().0;
+    let Answer::Segment { segment: fresh, .. } = made else { panic!("the name is free at once: {made:?}") };
+    let full = reserve(&mut one, fresh, 700_000);
+    assert!(matches!(&full, Answer::Failed { status: Status::NoSpace, .. }), "the old one is still mapped: {full:?}");
+    one.send(&Request::Detach { segment, count: 1 }.encode(0, 0), &[]);
+    drop(other);
+    until("its memory is free again", || matches!(reserve(&mut one, fresh, 700_000), Answer::Done { .. }));
+    daemon.stop();
+}

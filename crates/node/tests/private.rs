@@ -1,0 +1,143 @@
+//! Private daemons on demand, as a first program meets them; forks; and what it all costs.
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crossdock_client::{ConnectOptions, End, PortOptions, Session, Status};
+use support::{Daemon, Raw, open, until};
+
+use crossdock_layout::wire::OpenMode;
+
+/// Runs one of the helpers below in a process of its own, with a runtime folder of its own.
+fn helper(name: &str, runtime: &std::path::Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--ignored", "--nocapture", "--test-threads", "1"]);
+    command.env("XDG_RUNTIME_DIR", runtime).env("CROSSDOCK_COMMAND", env!("CARGO_BIN_EXE_crossdock-node"));
+    command.env_remove("CROSSDOCK_SOCKET").env_remove("CROSSDOCK_TASK").stdout(Stdio::piped());
+    command
+}
+
+fn daemons(runtime: &std::path::Path) -> Vec<PathBuf> {
+    let wanted = runtime.join("crossdock").display().to_string();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|e| e.path());
+    let ours = processes.filter(|p| {
+        let line = std::fs::read(p.join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(&wanted)
+    });
+    ours.collect()
+}
+
+#[test]
+fn programs_that_start_at_once_share_one_private_daemon_which_ends_after_them() {
+    if PathBuf::from("/run/crossdock/endpoint.sock").exists() {
+        // Somebody runs a daemon for this whole node; these programs would find that one.
+        return;
+    }
+    let runtime = tempfile::tempdir().unwrap();
+    let children: Vec<_> =
+        (0..6).map(|_| helper("helper_uses_whatever_daemon_there_is", runtime.path()).spawn().unwrap()).collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+    assert!(daemons(runtime.path()).len() <= 2, "one keeper, one broker: {:?}", daemons(runtime.path()));
+    // Its own idle time is ten seconds; ask it to end now.
+    for daemon in daemons(runtime.path()) {
+        let pid = daemon.file_name().unwrap().to_string_lossy().parse().unwrap();
+        support::kill(pid, "TERM");
+    }
+    until("nothing is left", || !runtime.path().join("crossdock").exists());
+}
+
+#[test]
+#[ignore = "run by the test above, in processes of their own"]
+fn helper_uses_whatever_daemon_there_is() {
+    let session = Session::connect(&ConnectOptions::default()).unwrap();
+    session.port("shared", End::Producer, &PortOptions::default(), Some(Duration::from_secs(5))).map(drop).unwrap();
+    until("all six have been here", || {
+        let name = format!("was/here/{}", std::process::id());
+        session.port(&name, End::Producer, &PortOptions::default(), None).unwrap();
+        session.list().unwrap().segments.iter().filter(|s| s.name.starts_with("was/here")).count() >= 6
+    });
+    session.close().unwrap();
+}
+
+#[test]
+fn without_leave_to_start_one_no_daemon_is_a_clear_error() {
+    let runtime = tempfile::tempdir().unwrap();
+    let output = helper("helper_is_not_to_start_a_daemon", runtime.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn helper_is_not_to_start_a_daemon() {
+    let options = ConnectOptions { private_daemon: false, ..ConnectOptions::default() };
+    if let Err(error) = Session::connect(&options) {
+        assert_eq!(error.status, Status::NotFound);
+        assert!(error.message.contains("crossdock serve"), "{}", error.message);
+    }
+}
+
+#[test]
+fn what_it_costs() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("endpoint.sock");
+    let mut times = Vec::new();
+    for _ in 0..10 {
+        let began = Instant::now();
+        let mut starter = Command::new(env!("CARGO_BIN_EXE_crossdock-node"));
+        let status = starter.args(["--detach", "--socket"]).arg(&socket).status().unwrap();
+        times.push(began.elapsed());
+        assert!(status.success());
+        let lock = std::fs::read_to_string(folder.path().join("endpoint.sock.lock")).unwrap();
+        support::kill(lock.trim().parse().unwrap(), "TERM");
+        until("it left nothing", || std::fs::read_dir(folder.path()).unwrap().count() == 0);
+    }
+    times.sort();
+    println!("daemon up: median {:?} of {times:?}", times[5]);
+
+    let daemon = Daemon::start();
+    let mut connects: Vec<_> = (0..50)
+        .map(|_| {
+            let began = Instant::now();
+            let session = daemon.session();
+            let took = began.elapsed();
+            drop(session);
+            took
+        })
+        .collect();
+    connects.sort();
+    println!("session connect: median {:?}", connects[25]);
+    let (mut raw, _) = Raw::join(&daemon.socket());
+    raw.ask(&open("x", OpenMode::CreateOnly, 1 << 20, 0));
+    let mut attaches: Vec<_> = (0..200)
+        .map(|_| {
+            let began = Instant::now();
+            raw.ask(&open("x", OpenMode::OpenOnly, 0, 0)).unwrap();
+            began.elapsed()
+        })
+        .collect();
+    attaches.sort();
+    println!("segment attach: median {:?}", attaches[100]);
+    let private = |pid: u32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+        let field = |name: &str| {
+            let line = text.lines().find_map(|l| l.strip_prefix(name)).unwrap_or("0");
+            line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap_or(0)
+        };
+        (field("Rss:"), field("Pss:"))
+    };
+    let (keeper, broker) = (private(daemon.keeper.id()), private(daemon.broker()));
+    println!(
+        "idle daemon: keeper {} KiB resident, broker {} KiB; {} KiB together",
+        keeper.0,
+        broker.0,
+        keeper.1 + broker.1
+    );
+    assert!(keeper.0 + broker.0 < 20_000, "an idle daemon is small");
+    daemon.stop();
+}
