@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crossdock_layout::region::{ENTRY_CONSTRUCTING, ENTRY_READY, Entry, PAGE, STATE_NAMED};
+use crossdock_layout::region::{ENTRY_CONSTRUCTING, ENTRY_FREE, ENTRY_READY, Entry, PAGE, STATE_NAMED};
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Deadline, futex};
 
@@ -148,11 +148,16 @@ impl Region {
     }
 
     /// An entry to use; the first of the list of free ones.
-    fn unused_entry(&self, _guard: &Guard<'_>) -> Result<u64> {
+    fn unused_entry(&self, guard: &Guard<'_>) -> Result<u64> {
         let (header, g) = (self.memory.header(), self.memory.geometry());
-        let listed = header.free_entry.load(Ordering::Relaxed);
-        if let Some(index) = listed.checked_sub(1).map(u64::from).filter(|&i| i < self.memory.entries()) {
-            return Ok(index);
+        for _ in 0..2 {
+            let listed = header.free_entry.load(Ordering::Relaxed);
+            let Some(index) = listed.checked_sub(1).map(u64::from) else { break };
+            let free = |entry: &Entry| entry.state.load(Ordering::Relaxed) == ENTRY_FREE;
+            if index < self.memory.entries() && self.memory.entry(index).is_some_and(free) {
+                return Ok(index);
+            }
+            self.rebuild_directory(guard); // the list was scribbled over
         }
         let used = self.memory.entries();
         if used >= g.entries {
