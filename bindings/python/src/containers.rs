@@ -10,6 +10,7 @@ use crate::errors::{OrRaise, error};
 use crate::handles::Handle;
 use crate::headers;
 use crate::objects::{Kind, Place};
+use crate::sizes::count;
 
 /// An object of a region: Vector, Ndarray, String or Simple.
 #[pyclass(frozen, subclass, module = "crossdock")]
@@ -127,7 +128,7 @@ impl Vector {
 
     /// Gives it `size` elements; new ones are zero. They may move, so no array of it may be alive in this process
     /// (BusyError), and no other task may be reading it. NoSpaceError leaves it as it was.
-    fn resize(slf: &Bound<'_, Self>, size: u64) -> PyResult<()> {
+    fn resize(slf: &Bound<'_, Self>, #[pyo3(from_py_with = count)] size: u64) -> PyResult<()> {
         let (py, place) = (slf.py(), &slf.as_super().get().place);
         place.region(py)?;
         let (offset, element) = (place.offset, place.kind.dtype(py).itemsize() as u64);
@@ -135,7 +136,7 @@ impl Vector {
     }
 
     /// Makes room for `capacity` elements without changing the size. Otherwise as `resize`.
-    fn reserve(slf: &Bound<'_, Self>, capacity: u64) -> PyResult<()> {
+    fn reserve(slf: &Bound<'_, Self>, #[pyo3(from_py_with = count)] capacity: u64) -> PyResult<()> {
         let (py, place) = (slf.py(), &slf.as_super().get().place);
         place.region(py)?;
         let (offset, element) = (place.offset, place.kind.dtype(py).itemsize() as u64);

@@ -14,6 +14,7 @@ use crate::handles::Handle;
 use crate::iteration::Messages;
 use crate::messages::Message;
 use crate::objects;
+use crate::sizes::count;
 use crate::slots::Slot;
 use crate::standing::Standing;
 use crate::wait::{deadline, wait};
@@ -91,7 +92,7 @@ impl Port {
         &self,
         py: Python<'_>,
         data: Option<&Bound<'_, PyAny>>,
-        tag: u64,
+        #[pyo3(from_py_with = count)] tag: u64,
         inline: Option<&[u8]>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
@@ -159,7 +160,7 @@ impl Port {
     }
 
     /// Counts `bytes` that had to be copied at this end, out of or into memory that no region holds.
-    fn note_copied(&self, py: Python<'_>, bytes: u64) -> PyResult<()> {
+    fn note_copied(&self, py: Python<'_>, #[pyo3(from_py_with = count)] bytes: u64) -> PyResult<()> {
         self.slot.get(py)?.note_copied(bytes);
         Ok(())
     }

@@ -11,6 +11,7 @@ use crate::containers::{order_of, settle, shape_of};
 use crate::errors::{OrRaise, error};
 use crate::handles::Handle;
 use crate::objects::{self, Kind, Place, handle_of, type_ref};
+use crate::sizes::count;
 use crate::views::{Live, one_less};
 
 /// A region of the workflow, mapped in this process. Made by `Session.region`; a context manager.
@@ -74,7 +75,7 @@ impl Region {
         py: Python<'py>,
         name: &str,
         dtype: Option<&Bound<'py, PyAny>>,
-        size: u64,
+        #[pyo3(from_py_with = count)] size: u64,
         mode: &str,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {

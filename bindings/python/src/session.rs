@@ -13,7 +13,7 @@ use crate::objects;
 use crate::opening::bad_mode;
 use crate::ports::{Port, pattern_of};
 use crate::regions::Region;
-use crate::sizes::bytes_of;
+use crate::sizes::{bytes_of, count};
 use crate::slots::Slot;
 use crate::standing::Standing;
 use crate::wait::{deadline, wait};
@@ -136,7 +136,7 @@ impl Session {
         name: &str,
         end: &str,
         pattern: &str,
-        capacity: u32,
+        #[pyo3(from_py_with = count)] capacity: u64,
         timeout: Option<f64>,
     ) -> PyResult<Port> {
         let producer = match end {
@@ -145,6 +145,7 @@ impl Session {
             _ => return Err(error(py, Status::Invalid, format!("end '{end}' is neither 'producer' nor 'consumer'"))),
         };
         let side = if producer { End::Producer } else { End::Consumer };
+        let capacity = u32::try_from(capacity).unwrap_or(u32::MAX); // beyond 4096 it is refused in any case
         let options = PortOptions { pattern: pattern_of(py, pattern)?, capacity };
         let session = self.standing.get(py)?;
         let port = match timeout {

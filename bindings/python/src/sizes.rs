@@ -1,6 +1,7 @@
 //! Sizes as people write them.
 
 use crossdock_client::Status;
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 
 use crate::errors::error;
@@ -8,8 +9,8 @@ use crate::errors::error;
 /// A number of bytes: an int, or a text such as "512 MiB".
 pub fn bytes_of(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     let py = given.py();
-    if let Ok(bytes) = given.extract::<u64>() {
-        return Ok(bytes);
+    if given.extract::<String>().is_err() {
+        return count(given);
     }
     const UNITS: [(&str, u64); 10] = [
         ("", 1),
@@ -35,4 +36,15 @@ pub fn bytes_of(given: &Bound<'_, PyAny>) -> PyResult<u64> {
             Err(error(py, Status::Invalid, text))
         }
     }
+}
+
+/// A count of something: any whole number that fits into 64 bits. Python's own error for the others names no mend.
+pub fn count(given: &Bound<'_, PyAny>) -> PyResult<u64> {
+    given.extract::<u64>().map_err(|e| {
+        if !e.is_instance_of::<PyOverflowError>(given.py()) {
+            return e;
+        }
+        let text = format!("{given:?} is out of range; give a whole number from 0 to 2**64 - 1");
+        error(given.py(), Status::Invalid, text)
+    })
 }

@@ -223,6 +223,45 @@ def test_a_full_region_is_an_error_and_not_a_signal(region):
     assert len(vector) == 10 and "w" not in region
 
 
+@pytest.mark.parametrize("call, says", [
+    (lambda r: r.vector("v", "f8", -1), "2\\*\\*64"),
+    (lambda r: r.vector("v", "f8", 4).resize(-1), "2\\*\\*64"),
+    (lambda r: r.ndarray("a", (2, -1), "f8"), "shape"),
+    (lambda r: r.ndarray("a", (1,) * 9, "f8"), "8"),
+    (lambda r: r.ndarray("a", (2, 2), "f8", order="A"), "'C' nor 'F'"),
+    (lambda r: r.vector("v", "f8", mode="w"), "create_only"),
+    (lambda r: r.vector("v", mode="create_only"), "dtype"),
+    (lambda r: r.vector("v", "f8", timeout=-1), "deadline"),
+    (lambda r: r.load(crossdock.Handle(1, 2), "vector<f65>"), "f65"),
+    (lambda r: crossdock.Handle.from_bytes(b"123"), "16"),
+])
+def test_bad_arguments_are_value_errors_that_say_the_mend(region, call, says):
+    with pytest.raises(ValueError, match=says) as error:
+        call(region)
+    assert isinstance(error.value, crossdock.InvalidError)
+
+
+@pytest.mark.parametrize("size", ["1 XB", "", "GiB", "1.5 GiB", -1, 1 << 70, "99999999999 TiB"])
+def test_bad_sizes_are_value_errors(session, size):
+    with pytest.raises(crossdock.InvalidError):
+        session.region("never", "create_only", size)
+
+
+def test_sizes_have_units(session, name):
+    for text, size in (("2 MiB", 2 << 20), ("2MB", 2000000), ("3145728", 3 << 20), (1 << 20, 1 << 20)):
+        region = session.region(name, "recreate", text)
+        assert size <= region.capacity < size + 4096
+    session.remove_region(name)
+
+
+def test_shapes_that_fit_nowhere_are_errors(region):
+    for shape in ((1 << 40, 1 << 40), (1 << 33,)):
+        with pytest.raises(crossdock.Error) as error:
+            region.ndarray("a", shape, "f8")
+        assert isinstance(error.value, (crossdock.InvalidError, crossdock.NoSpaceError))
+    assert "a" not in region
+
+
 def test_a_scribbled_header_is_an_error_and_not_a_crash(region):
     vector = region.vector("v", "f8", 10)
     # Whoever maps the region reaches all of it; here by counting from the elements of another object.
