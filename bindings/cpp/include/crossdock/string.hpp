@@ -119,7 +119,7 @@ struct text_hash {
   std::size_t operator()(std::string_view text) const noexcept {
     // FNV-1a: the same in every process, compiler and standard library, unlike std::hash, of which nobody promises it.
     std::uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (unsigned char c : text) h = (h ^ c) * UINT64_C(0x100000001b3);
+    for (char c : text) h = (h ^ static_cast<unsigned char>(c)) * UINT64_C(0x100000001b3);
     return static_cast<std::size_t>(h ^ (h >> 32));
   }
 };
