@@ -7,12 +7,12 @@
 use crossdock_core::queue::{End, Hooks, Parcel, Pattern, Ring, Shape, Side, Waiting};
 use crossdock_layout::MemberId;
 use crossdock_layout::liveness::LivenessTable;
-use crossdock_os::{Access, Deadline, Mapping, futex, memfd};
+use crossdock_os::{Access, Deadline, Mapping, clock, futex, memfd};
 use std::hint::{black_box, spin_loop};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -44,6 +44,11 @@ impl Kind {
             PortBlock => "port, blocking (P2)",
             PortAdaptive => "port, adaptive",
         }
+    }
+
+    /// Does its receiver sleep?
+    fn sleeps(self) -> bool {
+        matches!(self, Futex | SeqPacket | PortBlock)
     }
 
     fn rounds_trips(self, quick: bool) -> u32 {
@@ -98,89 +103,128 @@ impl Player {
         unsafe { &word.cast::<Word>().as_ref().0 }
     }
 
-    /// Plays `trips` round trips; the time of one way, in nanoseconds.
     fn play(&self, kind: Kind, trips: u32) -> f64 {
-        let waiting = match kind {
-            PortBlock => Waiting::Block,
-            PortAdaptive => Waiting::Adaptive,
-            _ => Waiting::Spin,
-        };
-        self.to.set_waiting(waiting);
-        self.from.set_waiting(waiting);
-        // The words are those of the kind; they start where its last round ended.
+        if kind.sleeps() { self.play_sleeping(kind, trips) } else { self.play_spinning(kind, trips) }
+    }
+
+    /// The two words of a kind: the one that this process writes, and the other's.
+    fn pair(&self, kind: Kind) -> (&AtomicU32, &AtomicU32) {
         let base = 2 * kind as usize;
         let (mine, theirs) = if self.first { (base, base + 1) } else { (base + 1, base) };
-        let (mine, theirs) = (self.word(mine), self.word(theirs));
-        let begin = mine.load(Relaxed);
-        let mut buffer = [0u8; 8];
-        let mut seq = begin;
-        let mut once = |serve: bool| {
-            seq = seq.wrapping_add(1);
-            let steps: [bool; 2] = if serve { [true, false] } else { [false, true] };
-            for send in steps {
-                match (kind, send) {
-                    (Spin | SpinPause, true) => mine.store(seq, Release),
-                    (Spin, false) => while theirs.load(Acquire) != seq {},
-                    (SpinPause, false) => {
-                        while theirs.load(Acquire) != seq {
-                            spin_loop();
-                        }
+        (self.word(mine), self.word(theirs))
+    }
+
+    /// Round trips as fast as they go; half of one, in nanoseconds.
+    fn play_spinning(&self, kind: Kind, trips: u32) -> f64 {
+        self.wait_as(if kind == PortAdaptive { Waiting::Adaptive } else { Waiting::Spin });
+        let (mine, theirs) = self.pair(kind);
+        let mut seq = mine.load(Relaxed);
+        let mut parcel = Parcel { inline_len: 8, ..Parcel::default() };
+        let mut position = None;
+        let mut step = |send: bool| match (kind, send) {
+            (Spin | SpinPause, true) => {
+                seq = seq.wrapping_add(1);
+                mine.store(seq, Release);
+            }
+            (Spin | SpinPause, false) => {
+                // The first to send is one ahead; either way the other's word is to be what ours is or becomes.
+                let due = if self.first { seq } else { seq.wrapping_add(1) };
+                while theirs.load(Acquire) != due {
+                    if kind == SpinPause {
+                        spin_loop();
                     }
-                    (Futex, true) => {
-                        mine.store(seq, Release);
-                        futex::wake(mine, 1);
-                    }
-                    (Futex, false) => {
-                        while theirs.load(Acquire) != seq {
-                            futex::wait(theirs, seq.wrapping_sub(1), Deadline::after(LONG));
-                        }
-                    }
-                    (SeqPacket, true) => {
-                        rustix::io::write(&self.socket, &seq.to_le_bytes()).expect("a write");
-                    }
-                    (SeqPacket, false) => {
-                        rustix::io::read(&self.socket, &mut buffer).expect("a read");
-                    }
-                    (_, true) => {
-                        let inline = [u64::from(seq), 0, 0];
-                        let parcel = Parcel { tag: u64::from(seq), inline_len: 8, inline, ..Parcel::default() };
-                        self.to.send(&parcel, 8, LONG).expect("a send");
-                    }
-                    (_, false) => {}
+                }
+            }
+            (_, true) => {
+                parcel.inline[0] += 1;
+                self.to.send(&parcel, 8, LONG).expect("a send");
+                if let Some(position) = position.take() {
+                    self.from.release(position).expect("a release");
+                }
+            }
+            (_, false) => {
+                let got = self.from.receive_into(&mut parcel, LONG).expect("a message");
+                black_box(&parcel);
+                position = Some(got);
+                if kind == PortSpinRelease || self.first {
+                    self.from.release(got).expect("a release");
+                    position = None;
                 }
             }
         };
-        let port = kind as usize >= PortSpin as usize;
-        let mut parcel = Parcel::default();
         let start = Instant::now();
         for _ in 0..trips {
-            if !port {
-                once(self.first);
-                continue;
-            }
-            // One way: send, then the other's receive. A release follows; whether before or after the answer is the
-            // difference between two of the rows.
-            if self.first {
-                once(true);
-            }
-            let position = self.from.receive_into(&mut parcel, LONG).expect("a message");
-            black_box(&parcel);
-            if kind == PortSpinRelease {
-                self.from.release(position).expect("a release");
-            }
-            if !self.first {
-                once(true);
-            }
-            if kind != PortSpinRelease {
-                self.from.release(position).expect("a release");
-            }
-        }
-        if port {
-            mine.store(seq, Relaxed);
-        } else if kind == SeqPacket {
-            mine.store(seq, Relaxed);
+            step(self.first);
+            step(!self.first);
         }
         start.elapsed().as_nanos() as f64 / f64::from(trips) / 2.0
+    }
+
+    /// One way to a receiver that sleeps: each message carries the time it was sent, after a pause that lets the other
+    /// fall asleep. The median over what this process received, in nanoseconds.
+    fn play_sleeping(&self, kind: Kind, trips: u32) -> f64 {
+        self.wait_as(Waiting::Block);
+        let (mine, theirs) = self.pair(kind);
+        let mut seq = mine.load(Relaxed);
+        let mut times = Vec::with_capacity(trips as usize);
+        let mut step = |send: bool| {
+            if send {
+                let ready = Instant::now() + Duration::from_micros(40);
+                while Instant::now() < ready {
+                    spin_loop();
+                }
+            }
+            match (kind, send) {
+                (Futex, true) => {
+                    seq = seq.wrapping_add(1);
+                    self.stamp(self.first).store(clock::now_ns(), Relaxed);
+                    mine.store(seq, Release);
+                    futex::wake(mine, 1);
+                }
+                (Futex, false) => {
+                    let due = if self.first { seq } else { seq.wrapping_add(1) };
+                    while theirs.load(Acquire) != due {
+                        futex::wait(theirs, due.wrapping_sub(1), Deadline::after(LONG));
+                    }
+                    times.push(clock::now_ns() - self.stamp(!self.first).load(Relaxed));
+                }
+                (SeqPacket, true) => {
+                    rustix::io::write(&self.socket, &clock::now_ns().to_le_bytes()).expect("a write");
+                }
+                (SeqPacket, false) => {
+                    let mut stamp = [0; 8];
+                    rustix::io::read(&self.socket, &mut stamp).expect("a read");
+                    times.push(clock::now_ns() - u64::from_le_bytes(stamp));
+                }
+                (_, true) => {
+                    let parcel = Parcel { tag: clock::now_ns(), inline_len: 8, ..Parcel::default() };
+                    self.to.send(&parcel, 8, LONG).expect("a send");
+                }
+                (_, false) => {
+                    let mut parcel = Parcel::default();
+                    let position = self.from.receive_into(&mut parcel, LONG).expect("a message");
+                    times.push(clock::now_ns() - parcel.tag);
+                    self.from.release(position).expect("a release");
+                }
+            }
+        };
+        for _ in 0..trips {
+            step(self.first);
+            step(!self.first);
+        }
+        times.sort_unstable();
+        times[times.len() / 2] as f64
+    }
+
+    fn wait_as(&self, waiting: Waiting) {
+        self.to.set_waiting(waiting);
+        self.from.set_waiting(waiting);
+    }
+
+    fn stamp(&self, first: bool) -> &AtomicU64 {
+        let word = self.words.at(3840 + 128 * u64::from(first), 8).expect("within a page");
+        // SAFETY: in bounds and aligned; atomics only.
+        unsafe { word.cast().as_ref() }
     }
 }
 
@@ -265,7 +309,7 @@ fn report(times: &mut [Vec<f64>]) {
     let rows: Vec<_> = times.iter_mut().map(|times| quartiles(times)).collect();
     let median = |kind: Kind| rows[kind as usize][1];
     let spin = median(Spin).min(median(SpinPause));
-    let floor = |kind: Kind| if matches!(kind, Futex | SeqPacket | PortBlock) { median(Futex) } else { spin };
+    let floor = |kind: Kind| if kind.sleeps() { median(Futex) } else { spin };
     println!("{:<46} {:>9} {:>9} {:>9}   × floor", "one way, ns (quartiles of rounds)", "25 %", "median", "75 %");
     let mut json = Vec::new();
     for kind in KINDS {

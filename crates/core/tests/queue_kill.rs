@@ -84,7 +84,7 @@ fn watch(end: &End) -> Seen {
             }
             Err(error) if error.status == Status::PeerDied => {
                 // The successor may have come and gone before we look again, so `wait_peer` is not the thing here.
-                seen.deaths.get_or_insert_with(Instant::now);
+                assert!(seen.deaths.get_or_insert_with(Instant::now).elapsed() < LONG, "no successor: {error}");
                 std::thread::sleep(Duration::from_micros(200));
             }
             Err(error) => {
@@ -104,7 +104,7 @@ fn feed(end: &End, from: u64) -> Option<Instant> {
         match end.send(&parcel(tag), 0, LONG) {
             Ok(_) => tag += 1,
             Err(error) if error.status == Status::PeerDied => {
-                deaths.get_or_insert_with(Instant::now);
+                assert!(deaths.get_or_insert_with(Instant::now).elapsed() < LONG, "no successor: {error}");
                 std::thread::sleep(Duration::from_micros(200));
             }
             Err(error) => panic!("{error}"),

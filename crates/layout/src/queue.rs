@@ -174,7 +174,7 @@ pub struct Tenure {
 pub struct Account {
     /// The next position of this end, for inspection and for counting what a successor gets again.
     pub cursor: AtomicU64,
-    /// When it last worked, nanoseconds of the coarse monotonic clock (stale by up to 4 ms, and while it waits).
+    /// When it last worked, nanoseconds of the coarse monotonic clock: at each wait and wake, and each sixteenth message.
     pub last_seen: AtomicU64,
     /// Messages sent or released.
     pub messages: AtomicU64,

@@ -19,10 +19,28 @@ pub(super) struct Joined {
 
 impl Ring {
     /// Takes a place at `side`; the caller then calls the other side, which may wait for company.
-    pub(super) fn join(&self, side: Side, me: MemberId, name: &str, alive: &LivenessTable) -> Result<Joined, Error> {
-        for (index, slot) in self.slots(side).iter().enumerate() {
+    ///
+    /// The dead of the side are healed first, also those whose place is not needed: who comes after a death succeeds the
+    /// dead, so the death must be on record before. `patient`: `NOT_YET` while another
+    /// member is at that.
+    pub(super) fn join(
+        &self,
+        side: Side,
+        me: MemberId,
+        name: &str,
+        alive: &LivenessTable,
+        patient: bool,
+    ) -> Result<Joined, Error> {
+        let slots = self.slots(side);
+        for (index, slot) in slots.iter().enumerate() {
             let owner = slot.tenure.owner.load(Acquire);
-            if owner != 0 && (!is_gone(owner, alive) || !self.heal(side, index as u8, me, alive)) {
+            let settled = owner == 0 || (!is_gone(owner, alive) && owner & HEALING == 0);
+            if !settled && !self.heal(side, index as u8, me, alive) && patient {
+                return Err(Error::new(Status::NotYet, "somebody heals an end of the dead at this moment"));
+            }
+        }
+        for (index, slot) in slots.iter().enumerate() {
+            if slot.tenure.owner.load(Acquire) != 0 {
                 continue;
             }
             // This is the claim. Whoever dies in any later line is found by the word, and healed.

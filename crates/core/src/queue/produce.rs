@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use super::parcel::Parcel;
 use super::ring::{Pattern, Ring};
-use super::spin::fetch_soon;
 use super::trouble::{Error, Try, corrupt};
 
 impl Ring {
@@ -40,8 +39,6 @@ impl Ring {
         crate::fault_point!("queue.send.ready");
         *next = position.wrapping_add(1);
         self.header().sending.head.store(*next, Release);
-        // Its last writer was the consumer that released it; have it here by the time it is needed.
-        fetch_soon(self.cell(*next));
         crate::fault_point!("queue.send.counted");
         Ok(Some(position))
     }

@@ -94,18 +94,6 @@ pub(super) fn spin_while(until: Instant, clock: &mut Instant, mut going_on: impl
     }
 }
 
-/// Lets the processor fetch a line that will be written soon, without waiting for it.
-#[inline]
-pub(super) fn fetch_soon<T>(line: &T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint; it reads and writes nothing, and the address is that of a live reference.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(std::ptr::from_ref(line).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

@@ -4,7 +4,7 @@
 
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::state::{Phase, State};
-use crossdock_layout::queue::{AtomicU64, EndSlot, HEALING, departure};
+use crossdock_layout::queue::{AtomicU64, departure};
 use crossdock_layout::{MemberId, Status};
 #[cfg(not(loom))]
 use crossdock_os::futex;
@@ -230,7 +230,7 @@ impl End {
     }
 }
 
-/// How long a joiner waits for whoever is healing a place; that takes microseconds.
+/// How long a joiner waits for whoever heals the dead; that takes microseconds, unless the healer is stopped.
 const HEALING_TIME: Duration = Duration::from_millis(50);
 
 impl Ring {
@@ -243,23 +243,18 @@ impl Ring {
         alive: &LivenessTable,
         timeout: Duration,
     ) -> Result<Joined, Error> {
-        let being_healed = |slot: &EndSlot| slot.tenure.owner.load(Acquire) & HEALING != 0;
-        let healed_by = Deadline::after(timeout.max(HEALING_TIME));
+        let patience = Deadline::after(HEALING_TIME);
         let deadline = Deadline::after(timeout);
         loop {
             // Whoever leaves or heals calls both sides, so this side's word will do.
             let epoch = alive.epoch();
             let expected = signal::announce(self.signal(side));
-            match self.join(side, me, name, alive) {
-                Err(busy) if busy.status == Status::Busy => {
-                    let until = if self.slots(side).iter().any(being_healed) { healed_by } else { deadline };
-                    if until.passed() {
-                        return Err(busy);
-                    }
-                    self.sleep(side, expected, (&alive.epoch, epoch), until.at_most(Duration::from_millis(20)));
-                }
+            let until = match self.join(side, me, name, alive, !patience.passed()) {
+                Err(not_yet) if not_yet.status == Status::NotYet => patience,
+                Err(busy) if busy.status == Status::Busy && !deadline.passed() => deadline,
                 other => return other,
-            }
+            };
+            self.sleep(side, expected, (&alive.epoch, epoch), until.at_most(Duration::from_millis(20)));
         }
     }
 
