@@ -70,8 +70,8 @@ def remove_mpi_file():
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--every", type=int, default=20, help="steps between two frames")
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--every", type=int, default=10, help="steps between two frames")
     parser.add_argument("--edge", type=int, default=20, help="lattice cells along the box; 4 atoms in each")
     parser.add_argument("--cutoff", type=float, default=2.5)
     parser.add_argument("--bins", type=int, default=100)

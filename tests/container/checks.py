@@ -14,7 +14,7 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent.parent
 CROSSDOCK = Path(os.environ.get("CARGO_TARGET_DIR", TOP / "build/target")) / "release/crossdock"
-ATOMS, BINS, STEPS, EVERY = 32_000, 100, 100, 20
+ATOMS, BINS, STEPS, EVERY = 32_000, 100, 100, 10
 FRAMES = STEPS // EVERY + 1
 FRAME_BYTES = 2 * ATOMS * 3 * 8  # positions and velocities
 # What each task may have mapped or open, by the grants in the workflow file.
@@ -93,7 +93,7 @@ class Run:
     def workflow(self):
         """The example's file with fewer steps, and its paths made absolute."""
         text = (TOP / "examples/melt/workflow.yaml").read_text()
-        text = text.replace('"1000"', f'"{STEPS}"').replace("../../build/demo", str(self.folder / "out"))
+        text = text.replace('"500"', f'"{STEPS}"').replace("../../build/demo", str(self.folder / "out"))
         text = text.replace("../../", f"{TOP}/").replace("workflow: melt", f"workflow: {self.name}")
         (self.folder / "out").mkdir()
         path = self.folder / "workflow.yaml"
