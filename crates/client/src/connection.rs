@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossdock_core::liveness::Liveness;
-use crossdock_layout::wire::{Answer, MAX_MESSAGE, Request};
+use crossdock_layout::wire::{Answer, MAX_MESSAGE, Request, SegmentKind};
 use crossdock_layout::{SegmentId, Status};
 use crossdock_os::socket::{self, Received};
 use crossdock_os::{Deadline, event, fork};
@@ -40,14 +40,23 @@ struct Pending {
     answer: Option<Answered>,
 }
 
+/// A segment that is open here.
+struct Leased {
+    count: u32,
+    kind: SegmentKind,
+    /// To give back to a daemon that lost its own; only what can be written through is of use to it.
+    descriptor: Option<OwnedFd>,
+}
+
 struct State {
     socket: Option<Arc<OwnedFd>>,
     /// Which connection of this session that is.
     generation: u64,
     next: u64,
     pending: BTreeMap<u64, Pending>,
-    /// How often each segment is open.
-    leases: BTreeMap<SegmentId, u32>,
+    leases: BTreeMap<SegmentId, Leased>,
+    /// Endpoints that this session made, with copies of their listening sockets.
+    endpoints: Vec<(Request, Arc<OwnedFd>)>,
     reading: bool,
     /// It is saying goodbye: no daemon need be started for that.
     leaving: bool,
@@ -83,6 +92,7 @@ impl Connection {
             next: 2,
             pending: BTreeMap::new(),
             leases: BTreeMap::new(),
+            endpoints: Vec::new(),
             reading: false,
             leaving: false,
             over: None,
@@ -120,7 +130,7 @@ impl Connection {
     pub(crate) fn ask(
         &self,
         request: Request,
-        descriptor: Option<OwnedFd>,
+        descriptor: Option<Arc<OwnedFd>>,
         wait: Option<Duration>,
         deadline: Deadline,
     ) -> Result<Answered> {
@@ -128,13 +138,7 @@ impl Connection {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
-        let pending = Pending {
-            request,
-            descriptor: descriptor.map(Arc::new),
-            wait: wait.map(Deadline::after),
-            sent_on: 0,
-            answer: None,
-        };
+        let pending = Pending { request, descriptor, wait: wait.map(Deadline::after), sent_on: 0, answer: None };
         state.pending.insert(number, pending);
         loop {
             if let Some(error) = state.over.clone() {
@@ -236,8 +240,12 @@ impl Connection {
     }
 
     fn hand_out(&self, state: &mut State, number: u64, answer: Answer, descriptor: Option<OwnedFd>) {
-        if let Answer::Segment { segment, .. } = answer {
-            *state.leases.entry(segment).or_insert(0) += 1;
+        if let Answer::Segment { segment, kind, writable, .. } = answer {
+            let leased = state.leases.entry(segment).or_insert(Leased { count: 0, kind, descriptor: None });
+            leased.count += 1;
+            if leased.descriptor.is_none() && writable {
+                leased.descriptor = descriptor.as_ref().and_then(|fd| fd.try_clone().ok());
+            }
         }
         match state.pending.get_mut(&number) {
             Some(pending) if pending.answer.is_none() => pending.answer = Some((answer, descriptor)),
@@ -261,18 +269,29 @@ impl Connection {
     }
 
     fn release_locked(&self, state: &mut State, segment: SegmentId) {
-        if let Some(count) = state.leases.get_mut(&segment) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(leased) = state.leases.get_mut(&segment) {
+            leased.count -= 1;
+            if leased.count == 0 {
                 state.leases.remove(&segment);
             }
         }
         self.tell_locked(state, &Request::Detach { segment, count: 1 });
     }
 
-    /// How many segments this session has open.
-    pub(crate) fn leases(&self) -> usize {
-        self.lock().leases.len()
+    /// Remembers an endpoint, for a daemon that forgets it.
+    pub(crate) fn keep_endpoint(&self, request: Request, listener: Arc<OwnedFd>) {
+        self.lock().endpoints.push((request, listener));
+    }
+
+    /// Forgets the endpoints of a workflow that ended: their sockets must not stay open.
+    pub(crate) fn forget_endpoints(&self, of: &str) {
+        let other = |request: &Request| !matches!(request, Request::MakeEndpoint { workflow, .. } if workflow == of);
+        self.lock().endpoints.retain(|(request, _)| other(request));
+    }
+
+    /// How many regions this session has open.
+    pub(crate) fn regions(&self) -> usize {
+        self.lock().leases.values().filter(|leased| leased.kind == SegmentKind::Region).count()
     }
 
     /// As the reader: the connection is down, and is to stand again by the deadline.
@@ -322,10 +341,14 @@ impl Connection {
             state.over = Some(Error::new(Status::Incompatible, "the restarted daemon has another liveness table"));
             return;
         }
+        let socket = Arc::new(welcome.socket);
+        if welcome.incarnation != state.incarnation {
+            give_back(&mut state, &socket);
+        }
         state.incarnation = welcome.incarnation;
-        state.socket = Some(Arc::new(welcome.socket));
+        state.socket = Some(socket);
         state.generation += 1;
-        let leases: Vec<_> = state.leases.iter().map(|(segment, count)| (*segment, *count)).collect();
+        let leases: Vec<_> = state.leases.iter().map(|(segment, leased)| (*segment, leased.count)).collect();
         for (segment, count) in leases {
             self.tell_locked(&mut state, &Request::Hold { segment, count });
         }
@@ -371,6 +394,19 @@ impl State {
     /// All requests below this number have been answered or given up.
     fn settled(&self) -> u64 {
         self.pending.first_key_value().map_or(self.next, |(number, _)| *number)
+    }
+}
+
+/// A daemon that lost its descriptors with its keeper gets those that this process has. Nobody waits for the answers:
+/// another member may have been first.
+fn give_back(state: &mut State, socket: &OwnedFd) {
+    let State { leases, endpoints, next, .. } = state;
+    let segments = leases.iter().filter_map(|(id, leased)| Some((*id, leased.descriptor.as_ref()?)));
+    let segments = segments.map(|(segment, fd)| (Request::Offer { segment }, fd.as_fd()));
+    let endpoints = endpoints.iter().map(|(request, fd)| (request.clone(), fd.as_fd()));
+    for (request, fd) in endpoints.chain(segments) {
+        let _ = socket::send(socket, &request.encode(*next, 0), &[fd]);
+        *next += 1;
     }
 }
 

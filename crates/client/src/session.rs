@@ -176,8 +176,11 @@ impl Session {
         let first = parts.next().unwrap_or_default().to_vec();
         let (workflow, task) = (workflow.to_owned(), task.to_owned());
         let request = Request::MakeEndpoint { workflow, task, grants: first };
-        let answer = self.shared.connection.ask(request, Some(listener), None, self.deadline())?;
+        let listener = Arc::new(listener);
+        let connection = &self.shared.connection;
+        let answer = connection.ask(request.clone(), Some(listener.clone()), None, self.deadline())?;
         let Answer::Done { value: endpoint } = answer.0 else { return Err(unexpected()) };
+        connection.keep_endpoint(request, listener);
         for part in parts {
             self.ask(Request::AddGrants { endpoint, grants: part.to_vec() })?;
         }
@@ -190,6 +193,7 @@ impl Session {
     /// `NOT_FOUND`, `DENIED` for a task's endpoint, `INVALID` for the default workflow.
     pub fn end_workflow(&self, name: &str) -> Result<()> {
         check_name("workflow", name)?;
+        self.shared.connection.forget_endpoints(name);
         self.ask(Request::EndWorkflow { name: name.to_owned() }).map(drop)
     }
 
@@ -209,7 +213,7 @@ impl Session {
     pub fn close(self) -> Result<()> {
         self.shared.connection.check_process()?;
         crate::port::close_ports(self.serial());
-        match self.shared.connection.leases() {
+        match self.shared.connection.regions() {
             0 => {
                 self.shared.connection.end();
                 Ok(())

@@ -92,13 +92,7 @@ fn a_request_without_an_answer_is_done_once_when_it_is_sent_again() {
     assert!(raw.send(&create, &[]));
     let (_, first, _) = raw.receive().unwrap();
     daemon.kill_broker();
-    let mut again = Raw::connect(&daemon.socket());
-    let welcome = loop {
-        match again.ask(&hello(member)) {
-            Some((answer, _)) => break answer,
-            None => again = Raw::connect(&daemon.socket()),
-        }
-    };
+    let (again, welcome) = Raw::greet(&daemon.socket(), &hello(member));
     assert!(matches!(welcome, Answer::Welcome { member: same, resumed: true, .. } if same == member), "{welcome:?}");
     assert!(again.send(&create, &[]));
     let (number, second, fds) = again.receive().unwrap();
@@ -138,21 +132,47 @@ fn helper_holds_a_session() {
 }
 
 #[test]
-fn a_daemon_started_after_the_keepers_death_counts_on_and_takes_the_sessions_in_again() {
+fn a_daemon_started_after_the_keepers_death_counts_on_and_gets_back_what_its_members_have() {
     let mut daemon = Daemon::start();
     let session = daemon.session();
-    let member = session.member();
-    session.port("p", End::Producer, &PortOptions::default(), None).unwrap();
-    let before = session.list().unwrap().segments[0].id;
+    session.make_workflow("melt", 0).unwrap();
+    let path = daemon.folder.path().join("task.sock");
+    let grant = Grant { pattern: "*".into(), kind: SegmentKind::Port, rights: Rights::ALL };
+    session.make_endpoint("melt", "simulate", socket::listen(&path).unwrap(), &[grant]).unwrap();
+    let options = crossdock_client::ConnectOptions { socket: Some(path.clone()), ..Default::default() };
+    let task = Session::connect(&options).unwrap();
+    let port = task.port("p", End::Producer, &PortOptions::default(), None).unwrap();
+    let before = task.list().unwrap().segments[0].id;
+    daemon.keeper.kill().unwrap();
+    daemon.keeper.wait().unwrap();
+    daemon.keeper = spawn(&daemon.socket(), &[]);
+    // The launcher's next call brings the endpoint back, and with it the task, and with that the port.
+    assert_eq!(session.list().unwrap().workflows.len(), 2);
+    let listing = task.list().unwrap();
+    assert_eq!(listing.segments.iter().map(|s| s.id).collect::<Vec<_>>(), [before]);
+    let other = Session::connect(&options).unwrap();
+    other.port("p", End::Consumer, &PortOptions::default(), None).map(drop).unwrap();
+    other.port("q", End::Producer, &PortOptions::default(), None).map(drop).unwrap();
+    let after = other.list().unwrap().segments.into_iter().find(|s| s.name == "q").unwrap().id;
+    assert!(after > before, "{after:?} after {before:?}");
+    assert!(other.member() > task.member());
+    drop((port, task, other));
+    session.close().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    daemon.stop();
+}
+
+#[test]
+fn what_nobody_offers_after_the_keepers_death_gives_its_name_free() {
+    let mut daemon = Daemon::start();
+    let (mut raw, _) = Raw::join(&daemon.socket());
+    raw.ask(&open("r", OpenMode::CreateOnly, 8192, 0)).unwrap();
     daemon.keeper.kill().unwrap();
     daemon.keeper.wait().unwrap();
     daemon.keeper = spawn(&daemon.socket(), &["--grace-ms", "100"]);
-    let listing = session.list().unwrap();
-    assert_eq!(listing.members.iter().map(|m| m.id).collect::<Vec<_>>(), [member]);
-    until("what nobody offered is given up", || session.list().unwrap().segments.iter().all(|s| s.removed));
-    session.port("p", End::Producer, &PortOptions::default(), None).unwrap();
-    let after = session.list().unwrap().segments.into_iter().find(|s| !s.removed).unwrap().id;
-    assert!(after > before, "{after:?} after {before:?}");
+    Raw::greet(&daemon.socket(), &Raw::hello_message(77));
+    let session = daemon.session();
+    until("it is given up", || session.list().unwrap().segments.iter().all(|s| s.removed));
     drop(session);
     daemon.stop();
 }
@@ -168,9 +188,7 @@ fn an_offered_segment_is_taken_back_under_its_name_and_id() {
     daemon.keeper.kill().unwrap();
     daemon.keeper.wait().unwrap();
     daemon.keeper = spawn(&daemon.socket(), &[]);
-    daemon.wait_until_up();
-    let mut raw = Raw::connect(&daemon.socket());
-    let welcome = raw.ask(&hello).unwrap().0;
+    let (mut raw, welcome) = Raw::greet(&daemon.socket(), &hello);
     assert!(matches!(welcome, Answer::Welcome { member: same, .. } if same == member));
     let busy = raw.ask(&open("r", OpenMode::OpenOnly, 0, 0)).unwrap().0;
     assert!(matches!(busy, Answer::Failed { status: Status::Busy, .. }), "{busy:?}");

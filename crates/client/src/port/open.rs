@@ -10,17 +10,21 @@ use crossdock_layout::{Rights, SegmentId, Status};
 use crossdock_os::{Access, Deadline, Mapping};
 
 use super::{End, Port, PortOptions, PortReport, Shared};
-use crate::segment::{OpenRequest, OpenedSegment};
+use crate::segment::{Lease, OpenRequest, OpenedSegment};
 use crate::{Error, Result, Session};
 
 /// How long an open waits for whoever is formatting a fresh port; that takes microseconds, but a member may be stopped.
 const FORMAT_WAIT: Duration = Duration::from_secs(5);
 
-struct SessionHooks(Session);
+/// What a port needs of its session; it keeps both the session and the daemon's count of openings.
+struct SessionHooks {
+    session: Session,
+    _lease: Lease,
+}
 
 impl queue::Hooks for SessionHooks {
     fn liveness(&self) -> &LivenessTable {
-        self.0.liveness()
+        self.session.liveness()
     }
 }
 
@@ -55,7 +59,7 @@ impl Session {
         let alive = self.liveness();
         let deadline = Deadline::after(timeout.unwrap_or(FORMAT_WAIT).max(FORMAT_WAIT));
         let ring = Ring::open(mapping, shape, self.member(), alive, deadline).map_err(named)?;
-        let hooks = Arc::new(SessionHooks(self.clone()));
+        let hooks = Arc::new(SessionHooks { session: self.clone(), _lease: opened.lease });
         let end = queue::End::open(ring, end.into(), self.member(), self.task(), hooks, timeout.unwrap_or_default())
             .map_err(named)?;
         let shared = Arc::new(Shared { end, name: name.to_owned(), id: opened.id, bell: OnceLock::new() });

@@ -32,6 +32,7 @@ impl Broker {
                 self.effects.push(Effect::Unlisten { endpoint: *endpoint });
             }
         }
+        self.deaf = self.lasting.endpoints.keys().filter(|number| !listening.contains(number)).copied().collect();
         let known: Vec<_> = self.lasting.segments.iter().map(|(id, s)| (*id, s.removed.clone())).collect();
         for (segment, removed) in known {
             match removed {

@@ -121,6 +121,8 @@ pub struct Broker {
     holds: BTreeMap<SegmentId, BTreeMap<MemberId, Hold>>,
     /// Segments whose descriptor was lost with the keeper, waiting to be offered again.
     lost: BTreeSet<SegmentId>,
+    /// Endpoints whose listening socket was lost with the keeper, waiting to be made again.
+    deaf: BTreeSet<u64>,
     parked: BTreeMap<(Connection, u64), Parked>,
     waiting: BTreeMap<(u64, SegmentKind, String), BTreeSet<(Connection, u64)>>,
     due: BTreeSet<(u64, Due)>,
@@ -154,6 +156,7 @@ impl Broker {
             grace: BTreeMap::new(),
             holds: BTreeMap::new(),
             lost: BTreeSet::new(),
+            deaf: BTreeSet::new(),
             parked: BTreeMap::new(),
             waiting: BTreeMap::new(),
             due: BTreeSet::new(),

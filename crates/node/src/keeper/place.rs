@@ -5,8 +5,9 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use crossdock_os::{OsResult, file, socket};
+use crossdock_os::{Deadline, OsResult, file, process, socket};
 
 use crate::ServeError;
 
@@ -42,14 +43,26 @@ impl Place {
             folder.join(name)
         };
         let (lock_path, journal) = (beside(".lock"), beside(".journal"));
-        // A daemon that is just ending may take the lock's file away while we open it: then there is another one.
-        for _ in 0..100 {
+        // A daemon that is just ending may take the lock's file away while we open it: then there is another one. And the
+        // broker of a keeper that was killed dies a moment after it, and has the lock until then.
+        let patience = Deadline::after(Duration::from_secs(1));
+        while !patience.passed() {
             let mut how = OpenOptions::new();
             how.read(true).write(true).create(true).truncate(false).mode(0o600);
             let mut lock = how.open(&lock_path).map_err(|e| ServeError(format!("{}: {e}", lock_path.display())))?;
             if !file::try_lock(&lock).map_err(|e| ServeError(e.to_string()))? {
                 let mut holder = String::new();
                 lock.read_to_string(&mut holder).ok();
+                let keeper = holder.trim().parse().ok().map(process::open_pidfd);
+                let dead = match keeper {
+                    Some(Ok(None)) => true,
+                    Some(Ok(Some(pidfd))) => process::is_dead(pidfd),
+                    _ => false,
+                };
+                if dead {
+                    std::thread::sleep(Duration::from_millis(2));
+                    continue;
+                }
                 let text = format!(
                     "another node daemon (process {}) serves {}; use it, end it, or name another --socket",
                     holder.trim(),
@@ -63,7 +76,7 @@ impl Place {
             lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).ok();
             return Ok(Self { socket, journal, folder, lock_path, lock: Some(lock), made_folder });
         }
-        Err(ServeError(format!("the lock {} is taken away again and again", lock_path.display())))
+        Err(ServeError(format!("the lock {} is not to be had", lock_path.display())))
     }
 
     /// Listens. Whoever has the lock may take a dead daemon's socket out of the way.

@@ -138,6 +138,19 @@ impl Raw {
         }
     }
 
+    /// Says this hello to whichever daemon or broker is up, or comes up; its answer.
+    pub fn greet(path: &Path, hello: &Request) -> (Self, Answer) {
+        let deadline = Deadline::after(Duration::from_secs(5));
+        loop {
+            let mut raw = Self::connect(path);
+            if let Some((answer, _)) = raw.ask(hello) {
+                return (raw, answer);
+            }
+            assert!(!deadline.passed(), "nobody answers");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Says hello and takes the welcome.
     pub fn join(path: &Path) -> (Self, MemberId) {
         let mut raw = Self::connect(path);
