@@ -65,15 +65,21 @@ impl Mapping {
     /// The aligned word at `offset`, if it lies within the mapping. Storing into a read-only mapping is a fault.
     pub fn word32(&self, offset: u64) -> Option<&AtomicU32> {
         let address = self.at(offset, 4)?.cast::<AtomicU32>();
+        if !address.is_aligned() {
+            return None;
+        }
         // SAFETY: in bounds for as long as the mapping, and aligned; other processes use atomics on it too.
-        address.is_aligned().then(|| unsafe { address.as_ref() })
+        Some(unsafe { address.as_ref() })
     }
 
     /// The aligned word at `offset`, if it lies within the mapping. Storing into a read-only mapping is a fault.
     pub fn word64(&self, offset: u64) -> Option<&AtomicU64> {
         let address = self.at(offset, 8)?.cast::<AtomicU64>();
+        if !address.is_aligned() {
+            return None;
+        }
         // SAFETY: in bounds for as long as the mapping, and aligned; other processes use atomics on it too.
-        address.is_aligned().then(|| unsafe { address.as_ref() })
+        Some(unsafe { address.as_ref() })
     }
 
     /// Puts another file's bytes at this mapping's addresses, in one step: a reader sees the old ones or the new ones.
