@@ -3,8 +3,8 @@
 //! One file per kind of kernel object. Nothing here knows what crossdock does with them. Every error names the call
 //! and the object it was about. Every descriptor is close-on-exec.
 
-pub mod clock;
 pub mod child;
+pub mod clock;
 pub mod deadline;
 pub mod error;
 pub mod event;

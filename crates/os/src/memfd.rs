@@ -27,8 +27,7 @@ pub fn create_for_own_writing(name: &str, size: u64) -> OsResult<(OwnedFd, crate
     rustix::fs::ftruncate(&fd, size).context("ftruncate", || format!("{name} to {size} bytes"))?;
     reserve(&fd, 0, size)?;
     let mapping = crate::Mapping::new(&fd, size as usize, crate::Access::ReadWrite)?;
-    rustix::fs::fcntl_add_seals(&fd, SEGMENT_SEALS | SealFlags::FUTURE_WRITE)
-        .context("F_ADD_SEALS", || name.into())?;
+    rustix::fs::fcntl_add_seals(&fd, SEGMENT_SEALS | SealFlags::FUTURE_WRITE).context("F_ADD_SEALS", || name.into())?;
     Ok((fd, mapping))
 }
 
