@@ -1,6 +1,6 @@
 //! Trying engines out: which one `auto` takes, and what `doctor` prints.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -44,29 +44,29 @@ pub fn by_name(name: &str) -> Option<Box<dyn Engine>> {
 
 /// Starts `/bin/true` with the host's system folders; only that tells whether an engine works here.
 pub fn trial(engine: &dyn Engine) -> Trial {
+    static TRIALS: AtomicU32 = AtomicU32::new(0);
+    let id = format!("trial{}-{}", std::process::id(), TRIALS.fetch_add(1, Ordering::Relaxed));
+    let folder = std::env::temp_dir().join(format!("crossdock-{id}"));
+    trial_at(engine, &id, &folder)
+}
+
+/// A trial under this id in this folder, which is removed afterwards.
+fn trial_at(engine: &dyn Engine, id: &str, folder: &Path) -> Trial {
     let name = engine.name();
     let version = match engine.version() {
         Ok(version) => version,
         Err(e) => return Trial { engine: name, result: Err(e), start: None },
     };
-    match start(engine) {
+    let started = start(engine, id, folder);
+    engine.clean(id);
+    let _ = std::fs::remove_dir_all(folder);
+    match started {
         Ok(took) => Trial { engine: name, result: Ok(version), start: Some(took) },
         Err(e) => Trial { engine: name, result: Err(e), start: None },
     }
 }
 
-static TRIALS: AtomicU32 = AtomicU32::new(0);
-
-fn start(engine: &dyn Engine) -> Result<Duration, Unavailable> {
-    let id = format!("trial{}-{}", std::process::id(), TRIALS.fetch_add(1, Ordering::Relaxed));
-    let folder = std::env::temp_dir().join(format!("crossdock-{id}"));
-    let result = start_in(engine, &id, &folder);
-    engine.clean(&id);
-    let _ = std::fs::remove_dir_all(&folder);
-    result
-}
-
-fn start_in(engine: &dyn Engine, id: &str, folder: &Path) -> Result<Duration, Unavailable> {
+fn start(engine: &dyn Engine, id: &str, folder: &Path) -> Result<Duration, Unavailable> {
     let endpoint = folder.join("endpoint");
     std::fs::create_dir_all(&endpoint).map_err(|e| {
         Unavailable::new(format!("cannot make {}: {e}", endpoint.display()), "set TMPDIR to a folder with space")
@@ -101,10 +101,13 @@ fn start_in(engine: &dyn Engine, id: &str, folder: &Path) -> Result<Duration, Un
 /// The command line as something to start, without redirections.
 pub(crate) fn command(line: &CommandLine) -> Command {
     let mut command = Command::new(&line.words[0]);
+    if line.clean_environment {
+        // The engine's own program is looked for on the launcher's PATH, whatever the task's says.
+        command = Command::new(on_path(&line.words[0]));
+    }
     command.args(&line.words[1..]);
     if line.clean_environment {
         command.env_clear();
-        // The engine's own program is looked for on the launcher's PATH.
         if let Some(path) = std::env::var_os("PATH") {
             command.env("PATH", path);
         }
@@ -118,8 +121,15 @@ pub(crate) fn command(line: &CommandLine) -> Command {
 
 /// The engine for a workflow: the one that was asked for, or the first that works and takes all tasks.
 ///
-/// Gives the engine, and for `auto` why each one before it was not taken.
-pub fn choose(wanted: &str, workflow: &Workflow) -> Result<(Box<dyn Engine>, Vec<Trial>), Vec<Trial>> {
+/// Gives the engine, and for `auto` why each one before it was not taken. An engine that was asked for by name only has
+/// to be there: if it does not work, its first container says so. Trials are made in the run's folder under the run's id,
+/// and `note` is told of each engine before it is tried, so that whoever cleans up after the run finds them.
+pub fn choose(
+    wanted: &str,
+    workflow: &Workflow,
+    (id, folder): (&str, &Path),
+    note: &dyn Fn(&str) -> Result<(), String>,
+) -> Result<(Box<dyn Engine>, Vec<Trial>), Vec<Trial>> {
     let mut refused = Vec::new();
     let candidates = if wanted == "auto" { all() } else { by_name(wanted).into_iter().collect() };
     for engine in candidates {
@@ -129,7 +139,14 @@ pub fn choose(wanted: &str, workflow: &Workflow) -> Result<(Box<dyn Engine>, Vec
                 let why = format!("task `{}`: {}", task.name, e.why);
                 Trial { engine: engine.name(), result: Err(Unavailable::new(why, e.mend)), start: None }
             }
-            None => trial(engine.as_ref()),
+            None => match note(engine.name()) {
+                Err(e) => {
+                    let result = Err(Unavailable::new(e, "make room in the folder of runs"));
+                    Trial { engine: engine.name(), result, start: None }
+                }
+                Ok(()) if wanted == "auto" => trial_at(engine.as_ref(), id, &folder.join("trial")),
+                Ok(()) => Trial { engine: engine.name(), result: engine.version(), start: None },
+            },
         };
         let works = trial.result.is_ok();
         refused.push(trial);
@@ -138,4 +155,11 @@ pub fn choose(wanted: &str, workflow: &Workflow) -> Result<(Box<dyn Engine>, Vec
         }
     }
     Err(refused)
+}
+
+/// Where a program is on this process's PATH; its bare name if it is not there.
+fn on_path(program: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).map(|folder| folder.join(program));
+    places.find(|p| !program.contains('/') && p.is_file()).unwrap_or_else(|| program.into())
 }

@@ -123,8 +123,7 @@ impl Run {
         }
         let names: Vec<String> = ranks.iter().map(|r| r.name.clone()).collect();
         let view = View::new(options.show, &names);
-        let (engine, version) = pick(wanted, &workflow, &view)?;
-        folder.note_engine(engine.name()).map_err(system)?;
+        let (engine, version) = pick(wanted, &workflow, &folder, &view)?;
         if let Some(shared) = engine.isolation().shared() {
             view.note(&format!("note: with the engine {} tasks share the host's {shared}", engine.name()));
         }
@@ -343,6 +342,9 @@ impl Run {
         if !last.is_empty() {
             reason += &format!("; its last lines:\n    {}", last.join("\n    "));
         }
+        if in_container && end == End::Exit(125) {
+            reason += &format!("\n    mend: {}", self.engine.mend(&last.join("\n")));
+        }
         self.begin_stop(Stop::failed(end.code().max(1), reason));
     }
 
@@ -473,14 +475,14 @@ fn readable(running: &Running) -> bool {
 }
 
 /// The engine, and a word on why it and not another.
-fn pick(wanted: &str, workflow: &Workflow, view: &View) -> Result<(Arc<dyn Engine>, String), Stop> {
+fn pick(wanted: &str, workflow: &Workflow, folder: &RunFolder, view: &View) -> Result<(Arc<dyn Engine>, String), Stop> {
     let refusals = |trials: &[Trial]| {
         let lines = trials.iter().filter_map(|t| {
             t.result.as_ref().err().map(|e| format!("{}: {}\n       mend: {}", t.engine, e.why, e.mend))
         });
         lines.collect::<Vec<_>>().join("\n  ")
     };
-    match engine::choose(wanted, workflow) {
+    match engine::choose(wanted, workflow, (&folder.id, &folder.path), &|name| folder.note_engine(name)) {
         Ok((engine, trials)) => {
             let version = trials.last().and_then(|t| t.result.clone().ok()).unwrap_or_default();
             if wanted == "auto" {
