@@ -1,0 +1,168 @@
+//! Ports over a real daemon: descriptors for event loops, deaths that a pidfd tells of, and who may do what.
+
+mod support;
+
+use crossdock_client::{End, Handle, Message, Pattern, Port, PortOptions, Session, Status};
+use crossdock_os::{Deadline, event};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use support::Daemon;
+
+const POLL: Option<Duration> = Some(Duration::ZERO);
+const LONG: Option<Duration> = Some(Duration::from_secs(20));
+const SOON: Duration = Duration::from_millis(100);
+
+#[test]
+#[ignore = "a part that other tests start in a process of its own"]
+fn child() {
+    let Ok(socket) = std::env::var("CROSSDOCK_TEST_CHILD") else { return };
+    let options = crossdock_client::ConnectOptions {
+        socket: Some(socket.into()),
+        task: Some("simulate".into()),
+        ..Default::default()
+    };
+    let session = Session::connect(&options).unwrap();
+    let _port = session.port("p", End::Producer, &PortOptions::default(), None).unwrap();
+    std::thread::sleep(Duration::from_secs(20));
+}
+
+fn spawn_producer(daemon: &Daemon) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--ignored"])
+        .env("CROSSDOCK_TEST_CHILD", daemon.socket())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn pair(daemon: &Daemon) -> (Session, Port, Port) {
+    let session = daemon.session();
+    let open = |end| session.port("p", end, &PortOptions::default(), None).unwrap();
+    let (producer, consumer) = (open(End::Producer), open(End::Consumer));
+    (session, producer, consumer)
+}
+
+fn readable(port: &Port, within: Duration) -> bool {
+    event::wait_readable(port.descriptor().unwrap(), Deadline::after(within)).unwrap()
+}
+
+#[test]
+fn a_killed_producer_ends_the_wait_and_rings_the_bell() {
+    let daemon = Daemon::start();
+    let session = daemon.session();
+    let consumer = session.port("p", End::Consumer, &PortOptions::default(), None).unwrap();
+    for with_bell in [false, true] {
+        let mut child = spawn_producer(&daemon);
+        consumer.wait_peer(LONG).unwrap();
+        let killed = std::thread::scope(|scope| {
+            let killer = scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                child.kill().unwrap();
+                Instant::now()
+            });
+            if with_bell {
+                while !consumer.arm().unwrap() && !readable(&consumer, Duration::from_secs(20)) {}
+                // A false alarm is allowed; the death is not to be missed.
+                while consumer.receive(POLL).unwrap_err().status == Status::NotYet {
+                    assert!(consumer.arm().unwrap() || readable(&consumer, Duration::from_secs(20)));
+                }
+            }
+            let error = consumer.receive(LONG).unwrap_err();
+            let late = killer.join().unwrap().elapsed();
+            assert_eq!(error.status, Status::PeerDied, "{error}");
+            assert!(error.message.contains("port p: ") && error.message.contains("task simulate"), "{error}");
+            late
+        });
+        assert!(killed < SOON, "bell: {with_bell}, {killed:?}");
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_descriptor_rings_for_a_message_once_armed_and_never_misses_one() {
+    let daemon = Daemon::start();
+    let (_session, producer, consumer) = pair(&daemon);
+    assert!(!readable(&consumer, Duration::ZERO));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for tag in 0..300 {
+                producer.send(&Message::new(Handle::NONE, tag), LONG).unwrap();
+                if tag % 10 == 0 {
+                    std::thread::sleep(Duration::from_micros(300));
+                }
+            }
+        });
+        let mut due = 0;
+        while due < 300 {
+            if !consumer.arm().unwrap() {
+                assert!(readable(&consumer, Duration::from_secs(10)), "message {due} never rang");
+            }
+            consumer.disarm();
+            while let Ok(message) = consumer.receive(POLL) {
+                assert_eq!(message.tag, due);
+                consumer.release(&message).unwrap();
+                due += 1;
+            }
+        }
+    });
+    consumer.disarm();
+    assert!(!readable(&consumer, Duration::ZERO), "disarmed is silent");
+}
+
+#[test]
+fn a_producers_descriptor_rings_when_a_cell_comes_free() {
+    let daemon = Daemon::start();
+    let (_session, producer, consumer) = pair(&daemon);
+    for tag in 0..8 {
+        producer.send(&Message::new(Handle::NONE, tag), POLL).unwrap();
+    }
+    assert!(!producer.arm().unwrap());
+    assert!(!readable(&producer, Duration::from_millis(20)));
+    let message = consumer.receive(POLL).unwrap();
+    consumer.release(&message).unwrap();
+    assert!(readable(&producer, Duration::from_secs(10)));
+    producer.send(&Message::new(Handle::NONE, 8), POLL).unwrap();
+}
+
+#[test]
+fn a_second_producer_and_other_options_are_refused_with_names() {
+    let daemon = Daemon::start();
+    let (session, _producer, _consumer) = pair(&daemon);
+    let busy = session.port("p", End::Producer, &PortOptions::default(), None).unwrap_err();
+    assert_eq!(busy.status, Status::Busy);
+    assert!(busy.message.contains("port p: its producer end is taken by task"), "{busy}");
+    let other = PortOptions { pattern: Pattern::FanOut, capacity: 16 };
+    let error = session.port("p", End::Consumer, &other, None).unwrap_err();
+    assert_eq!(error.status, Status::Invalid);
+    assert!(error.message.contains("one-to-one with 8 cells") && error.message.contains("fan-out with 16"), "{error}");
+    let odd = PortOptions { capacity: 3, ..PortOptions::default() };
+    assert_eq!(session.port("q", End::Consumer, &odd, None).unwrap_err().status, Status::Invalid);
+}
+
+#[test]
+fn a_session_that_closes_leaves_its_ports_in_order() {
+    let daemon = Daemon::start();
+    let (sender, receiver) = (daemon.session(), daemon.session());
+    let producer = sender.port("p", End::Producer, &PortOptions::default(), None).unwrap();
+    let consumer = receiver.port("p", End::Consumer, &PortOptions::default(), None).unwrap();
+    producer.send(&Message::new(Handle::NONE, 1), POLL).unwrap();
+    sender.close().unwrap();
+    assert_eq!(producer.send(&Message::new(Handle::NONE, 2), POLL).unwrap_err().status, Status::Closed);
+    let message = consumer.receive(LONG).unwrap();
+    consumer.release(&message).unwrap();
+    assert_eq!(consumer.receive(LONG).unwrap_err().status, Status::Closed);
+}
+
+#[test]
+fn a_report_shows_who_is_there_and_what_went_through() {
+    let daemon = Daemon::start();
+    let (session, producer, consumer) = pair(&daemon);
+    producer.send_sized(&Message::new(Handle::NONE, 1), 1000, POLL).unwrap();
+    producer.note_copied(10);
+    let report = session.port_report(consumer.id()).unwrap();
+    assert_eq!(report.options, PortOptions::default());
+    assert_eq!((report.statistics.messages, report.statistics.under_way), (1, 1));
+    assert_eq!((report.statistics.bytes_handed_over, report.statistics.bytes_copied), (1000, 10));
+    assert_eq!(report.ends.len(), 2);
+    assert!(report.ends.iter().all(|end| end.alive && end.member == session.member()));
+}
