@@ -23,6 +23,8 @@ GRANTED = {
     "analyse": {"region:frames", "region:results", "port:positions", "port:results"},
     "plot": {"region:results", "region:reference", "port:results", "port:reference"},
 }
+# What of that they may only read.
+READ_ONLY = {("analyse", "region:frames"), ("plot", "region:results"), ("plot", "region:reference")}
 # Tries to open the regions at a socket of the run, as whoever that socket takes it for.
 OUTSIDER = """
 import sys, crossdock
@@ -111,20 +113,24 @@ class Run:
             time.sleep(0.1)
 
     def holders(self):
-        """{task: what it was ever seen to have mapped or open}, of this workflow. A process that an audit met before it
-        could know its task is named by a later one."""
-        seen, tasks = {}, {}
+        """{task: {what it was ever seen to have mapped or open: for writing?}}, of this workflow.
+
+        A process that an audit met before it could know its task is named by a later one."""
+        tasks, held = {}, {}
         for audit in self.audits:
             for process in audit["processes"]:
                 tasks[process["pid"]] = process["task"] or tasks.get(process["pid"], f"process {process['pid']}")
                 for access in process["access"]:
                     workflow, _, name = access["segment"].partition("/")
                     if workflow == self.name:
-                        seen.setdefault(process["pid"], set()).add(f"{access['kind']}:{name}")
+                        writes = "w" in access["mapped"] + access["descriptor"]
+                        names = held.setdefault(process["pid"], {})
+                        names[f"{access['kind']}:{name}"] = writes or names.get(f"{access['kind']}:{name}", False)
         named = {}
-        for pid, names in seen.items():
-            named.setdefault(tasks[pid], set()).update(names)
-        return {task: names for task, names in named.items() if task not in ("daemon", "launcher")}
+        for pid, names in held.items():
+            if tasks[pid] not in ("daemon", "launcher"):
+                named.setdefault(tasks[pid], {}).update(names)
+        return named
 
     def check(self, claim):
         try:
@@ -189,9 +195,12 @@ def grants_hold(run):
     seen = run.holders()
     assert set(seen) == set(GRANTED), f"holders of the workflow's segments: {seen}"
     for task, granted in GRANTED.items():
-        assert seen[task] <= granted, f"{task} holds {seen[task] - granted}"
+        assert set(seen[task]) <= granted, f"{task} holds {set(seen[task]) - granted}"
         ports = {name for name in granted if name.startswith("port:")}
-        assert ports <= seen[task], f"{task} was never seen with {ports - seen[task]}"
+        assert ports <= set(seen[task]), f"{task} was never seen with {ports - set(seen[task])}"
+        written = {(task, name) for name, writes in seen[task].items() if writes}
+        assert not written & READ_ONLY, f"held for writing: {written & READ_ONLY}"
+    assert seen["simulate"]["region:frames"], "simulate was never seen to hold its own region for writing"
 
 
 def no_way_in(run):
