@@ -19,9 +19,18 @@ const ROUNDS: usize = 101;
 fn main() {
     let steps: u64 = if std::env::args().any(|a| a == "--quick") { 10_000 } else { 50_000 };
     let alone = std::env::args().any(|a| a == "--alone");
-    println!("ns per call, median of {ROUNDS} rounds of {steps} steps; {} processors", crossdock_os::process::processors());
+    println!(
+        "ns per call, median of {ROUNDS} rounds of {steps} steps; {} processors",
+        crossdock_os::process::processors()
+    );
+    if std::env::args().any(|a| a == "--hand-over") {
+        return println!("{:.1}", mixes::hand_over(&World::new(1 << 30), steps * 10));
+    }
     let boost = if alone { Vec::new() } else { boost(steps) };
-    println!("{:<28}{:>10}{:>10}{:>10}{:>12}{:>12}", "mix", "crossdock", "mimalloc", "boost", "boost / us", "us / mim.");
+    println!(
+        "{:<28}{:>10}{:>10}{:>10}{:>12}{:>12}",
+        "mix", "crossdock", "mimalloc", "boost", "boost / us", "us / mim."
+    );
     for (name, mix) in MIXES {
         let world = World::new(1 << 30);
         let ours = one_process(&mut Crossdock(world.attach(1)), *mix, steps);

@@ -11,7 +11,8 @@ use crate::world::{World, pin};
 pub type Mix = fn(&mut dyn Heap, &mut Random, u64) -> f64;
 
 /// The mixes.
-pub const MIXES: &[(&str, Mix)] = &[("same size, at once", at_once), ("random, 1000 live", random), ("batches", batches)];
+pub const MIXES: &[(&str, Mix)] =
+    &[("same size, at once", at_once), ("random, 1000 live", random), ("batches", batches)];
 
 /// xorshift64.
 pub struct Random(pub u64);
@@ -81,9 +82,7 @@ pub fn hand_over(world: &Arc<World>, steps: u64) -> f64 {
         let mut heap = Crossdock(region);
         world.meet(0, 2);
         for i in 0..steps {
-            while put.load(Ordering::Acquire) <= i {
-                std::hint::spin_loop();
-            }
+            wait_until(|| put.load(Ordering::Acquire) > i);
             heap.free(world.word(1024 + (i % RING) as usize).load(Ordering::Relaxed));
             got.store(i + 1, Ordering::Release);
         }
@@ -94,9 +93,7 @@ pub fn hand_over(world: &Arc<World>, steps: u64) -> f64 {
     let mut random = Random(5);
     let start = Instant::now();
     for i in 0..steps {
-        while got.load(Ordering::Acquire) + RING <= i {
-            std::hint::spin_loop();
-        }
+        wait_until(|| got.load(Ordering::Acquire) + RING > i);
         let block = heap.allocate(16 + random.below(1000));
         heap.touch(block);
         world.word(1024 + (i % RING) as usize).store(block, Ordering::Relaxed);
@@ -105,6 +102,18 @@ pub fn hand_over(world: &Arc<World>, steps: u64) -> f64 {
     let time = per_call(start, 2 * steps);
     world.wait(other);
     time
+}
+
+/// Spins, and lets others run where the other process has no processor.
+fn wait_until(done: impl Fn() -> bool) {
+    while !(0..200).any(|_| {
+        done() || {
+            std::hint::spin_loop();
+            false
+        }
+    }) {
+        std::thread::yield_now();
+    }
 }
 
 fn per_call(start: Instant, calls: u64) -> f64 {

@@ -173,10 +173,10 @@ impl Region {
         if !word.is_small() || word.owner() != local.index || class >= CLASSES.len() {
             return false;
         }
-        let block = (within * u64::from(CLASSES[class].reciprocal)) >> 32;
+        // A block beyond the class's last is never in use.
+        let Some(block) = CLASSES[class].block_at(within) else { return false };
         let Some(state) = self.memory.state(slice, block) else { return false };
-        let starts = block * u64::from(CLASSES[class].size) == within;
-        if !starts || state.load(Ordering::Relaxed) != STATE_USED {
+        if state.load(Ordering::Relaxed) != STATE_USED {
             return false;
         }
         state.store(STATE_FREE, Ordering::Release);

@@ -180,9 +180,8 @@ impl Memory {
         if word.is_small() {
             let class = word.class();
             let about = CLASSES.get(class)?;
-            let block = (within * u64::from(about.reciprocal)) >> 32;
-            let starts = block * u64::from(about.size) == within && block < u64::from(about.blocks);
-            return starts.then_some(Place::Small { slice, block, class, word });
+            let block = about.block_at(within).filter(|&block| block < u64::from(about.blocks))?;
+            return Some(Place::Small { slice, block, class, word });
         }
         let named = match word.kind()? {
             Kind::Large => false,

@@ -73,7 +73,6 @@ impl Region {
         self.allocate_slowly(size, align)
     }
 
-    #[cold]
     #[inline(never)]
     fn allocate_slowly(self: &Arc<Self>, size: u64, align: u64) -> Quick<u64> {
         let want = self.want(size, align)?;
@@ -93,7 +92,6 @@ impl Region {
         self.deallocate_slowly(offset)
     }
 
-    #[cold]
     #[inline(never)]
     fn deallocate_slowly(self: &Arc<Self>, offset: u64) -> Quick<()> {
         let freed = self

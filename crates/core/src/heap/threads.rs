@@ -68,7 +68,8 @@ impl Drop for Mine {
     fn drop(&mut self) {
         LAST.with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
         for (_, region, slot) in self.0.drain(..) {
-            if let Some(region) = region.upgrade() {
+            // A forked child's copy of the mutex may be held by a thread that the child does not have.
+            if let Some(region) = region.upgrade().filter(|region| region.is_own()) {
                 enter(&region.locals.state).idle.push(slot);
             }
         }
@@ -79,8 +80,8 @@ impl Region {
     /// This thread's slot, if it is one of those used last. A forked child has none (see `forget_in_child`), and only
     /// who may write ever gets one.
     ///
-    /// Only the fast paths call this, each once and without calling anything else that would; that is what makes the
-    /// reference the only one.
+    /// Only the fast paths and `with_local` call this, and none of them while the reference of another lives; that is what
+    /// makes it the only one.
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "the reference is of this thread's own slot, not of the region")]
     pub(super) fn cached_local(&self) -> Option<&mut LocalSlot> {
@@ -92,6 +93,9 @@ impl Region {
 
     /// Runs `f` with this thread's slot, claimed if need be. `f` must not come back here.
     pub(crate) fn with_local<R>(self: &Arc<Self>, f: impl FnOnce(&mut LocalSlot) -> Result<R>) -> Result<R> {
+        if let Some(local) = self.cached_local() {
+            return f(local);
+        }
         self.check_use()?;
         // Not a `Once`: a child that is forked while another thread is in it would wait for ever.
         static HOOKED: AtomicBool = AtomicBool::new(false);
@@ -165,19 +169,20 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        // A forked child has the lists, but not the right; nor can it rely on the mutexes.
+        if !self.is_own() {
+            return;
+        }
         let state = std::mem::take(&mut *enter(&self.locals.state));
         // SAFETY: leaked in `get_slot`, taken out of the only list here; no thread can use it any more, since that
         // needs a reference to the region.
         let slots = state.all.into_iter().map(|slot| unsafe { Box::from_raw(slot.as_ptr()) });
         let slots: Vec<_> = slots.chain(enter(&self.locals.shared).take()).collect();
-        // A forked child has the lists but not the right.
-        if self.is_own() {
-            if let Some(slot) = slots.first() {
-                self.abandon_all(slot.index);
-            }
-            for mut slot in slots {
-                self.leave_slot(&mut slot);
-            }
+        if let Some(slot) = slots.first() {
+            self.abandon_all(slot.index);
+        }
+        for mut slot in slots {
+            self.leave_slot(&mut slot);
         }
     }
 }

@@ -14,8 +14,18 @@ pub struct Class {
     pub size: u32,
     /// Blocks of a slice.
     pub blocks: u32,
-    /// ⌈2³²/size⌉: `offset * reciprocal >> 32` is `offset / size` for every offset within a slice.
+    /// ⌈2³²/size⌉: `offset * reciprocal >> 32` is `offset / size` for every offset within a slice, and the low half of the
+    /// product is less than the reciprocal if and only if the division has no remainder.
     pub reciprocal: u32,
+}
+
+impl Class {
+    /// Which block starts `within` bytes from the slice's beginning, if one does; it may be beyond the last.
+    #[inline]
+    pub const fn block_at(&self, within: u64) -> Option<u64> {
+        let product = within * self.reciprocal as u64;
+        if (product as u32) < self.reciprocal { Some(product >> 32) } else { None }
+    }
 }
 
 /// All classes, smallest first.
@@ -89,11 +99,11 @@ mod tests {
     }
 
     #[test]
-    fn the_reciprocal_divides_every_offset_of_a_slice() {
+    fn the_reciprocal_tells_the_block_of_every_offset_of_a_slice() {
         for class in CLASSES {
             for offset in 0..SLICE {
-                let quotient = (offset * u64::from(class.reciprocal)) >> 32;
-                assert_eq!(quotient, offset / u64::from(class.size));
+                let size = u64::from(class.size);
+                assert_eq!(class.block_at(offset), (offset % size == 0).then_some(offset / size));
             }
         }
     }
