@@ -1,7 +1,7 @@
 # What people and CI call. Each target installs what it misses (scripts/setup) and costs little when nothing is missing.
 #
 #   make demo [ENGINE=auto|process|bubblewrap|podman|docker|charliecloud] [QUICK=1]
-#   make test [SUITES="NAME…"] · bench · lint · fmt · clean · setup
+#   make test [SUITES="NAME…"] · bench [QUICK=1] · lint · fmt · clean · setup
 
 SHELL := /bin/bash
 ENGINE ?= auto
@@ -10,7 +10,9 @@ SUITES ?=
 # rustup's place, where a shell that was not opened anew does not look.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: demo test lint fmt clean setup
+export CARGO_TARGET_DIR ?= $(CURDIR)/build/target
+
+.PHONY: demo test bench lint fmt clean setup
 
 # A real coupled simulation, each task in a container of its own.
 demo:
@@ -20,6 +22,13 @@ demo:
 test:
 	@scripts/setup test
 	@scripts/test $(SUITES)
+
+# Measures floors, peers and crossdock in one run each (bench/README.md); fails only where something does not work.
+bench:
+	@scripts/setup bench
+	cargo run --release --quiet -p crossdock-bench --bin start
+	bench/containers/run $(if $(QUICK),--quick)
+	bench/heap/run $(if $(QUICK),--quick)
 
 lint:
 	@scripts/setup lint
