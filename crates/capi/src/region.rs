@@ -20,9 +20,60 @@ pub(crate) fn region(reference: u64) -> Result<&'static Region> {
     unsafe { REGIONS.peek(reference) }
 }
 
-/// A new reference to a region.
+/// A new reference to a region. One place in the table for each mapping, however often it is opened.
 pub(crate) fn refer(region: Region) -> Result<u64> {
-    REGIONS.insert(region)
+    let base = region.base() as usize;
+    if let Some(known) = bases::look_up(base) {
+        // The region was given to us: it is mapped, so what is mapped at its base is itself.
+        let same = REGIONS.hold(known).is_ok_and(|held| held.base() as usize == base);
+        if same && REGIONS.add(known).is_ok() {
+            return Ok(known);
+        }
+    }
+    let reference = REGIONS.insert(region)?;
+    bases::note(base, reference);
+    Ok(reference)
+}
+
+/// Runs `work` on the region that is mapped at a base.
+#[inline]
+fn at<R>(base: *const c_void, work: impl FnOnce(&Region) -> Result<R>) -> Result<R> {
+    if let Some(Ok(found)) = bases::look_up(base as usize).map(region) {
+        if std::ptr::eq(found.base().cast(), base) {
+            return work(found);
+        }
+    }
+    // Mapped by other means than this interface, or one of many regions: the client's own table knows.
+    Region::with_base(base.cast(), work).unwrap_or_else(|| Err(nothing_mapped(base)))
+}
+
+/// References by the base of their region: a hint that costs two loads, checked by whoever uses it.
+mod bases {
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+    struct Entry {
+        base: AtomicUsize,
+        reference: AtomicU64,
+    }
+
+    /// A base finds one entry, by the top bits of a product. Two regions that want the same one take turns to be slow.
+    static ENTRIES: [Entry; 256] = [const { Entry { base: AtomicUsize::new(0), reference: AtomicU64::new(0) } }; 256];
+
+    fn entry(base: usize) -> &'static Entry {
+        &ENTRIES[(base as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 56]
+    }
+
+    #[inline]
+    pub(super) fn look_up(base: usize) -> Option<u64> {
+        let entry = entry(base);
+        (entry.base.load(Ordering::Acquire) == base).then(|| entry.reference.load(Ordering::Acquire))
+    }
+
+    pub(super) fn note(base: usize, reference: u64) {
+        let entry = entry(base);
+        entry.reference.store(reference, Ordering::Release);
+        entry.base.store(base, Ordering::Release);
+    }
 }
 
 /// A mode of the header's.
@@ -237,8 +288,7 @@ unsafe extern "C" fn crossdock_allocate_at(
 ) -> i32 {
     call(|| {
         let address = out(address, "address")?;
-        let allocate = |region: &Region| region.allocate(size, align).map(|offset| address_of(region, offset));
-        let found = Region::with_base(base.cast(), allocate).ok_or_else(|| nothing_mapped(base))??;
+        let found = at(base, |region| region.allocate(size, align).map(|offset| address_of(region, offset)))?;
         // SAFETY: the header asks for a writable place.
         unsafe { address.set(found) };
         Ok(())
@@ -251,8 +301,7 @@ extern "C" fn crossdock_deallocate_at(base: *const c_void, address: *mut c_void)
         if address.is_null() {
             return Ok(());
         }
-        let deallocate = |region: &Region| region.deallocate(offset_of(region, address, 1)?);
-        Region::with_base(base.cast(), deallocate).ok_or_else(|| nothing_mapped(base))?
+        at(base, |region| region.deallocate(offset_of(region, address, 1)?))
     })
 }
 

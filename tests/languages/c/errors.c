@@ -59,6 +59,11 @@ static void c1(const char *role, const char *argument)
     crossdock_object o;
     uint64_t id;
     OK(crossdock_region_unref(stale));
+    /* Opening it again gives the same reference, counted twice. */
+    CHECK(stale == r);
+    OK(crossdock_region_id(r, &id));
+    stale = region_named("b", CROSSDOCK_CREATE_ONLY, MIB);
+    OK(crossdock_region_unref(stale));
     crossdock_region *const bad[] = {NULL, stale, (crossdock_region *)session(), (crossdock_region *)&id,
                                      (crossdock_region *)(uintptr_t)0x1234567890};
     for (int i = 0; i < 5; i++) {
