@@ -24,6 +24,10 @@ impl Surroundings for Window {
         member.0 != 0
     }
 
+    fn deaths(&self) -> u32 {
+        0
+    }
+
     fn reserve(&self, _: u64) -> crossdock_core::Result<()> {
         Ok(())
     }

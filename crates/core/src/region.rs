@@ -4,7 +4,7 @@
 //! blocks. Everything read from the mapping is wild: numbers become offsets only through [`Memory`], which checks them.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 pub trait Surroundings: Send + Sync {
     /// Is this member alive?
     fn is_alive(&self, member: MemberId) -> bool;
+    /// Counts up with each death of a member; whoever takes the region's lock next then heals.
+    fn deaths(&self) -> u32;
     /// Count `total` bytes of this segment against the quota. `NO_SPACE` if that is too much.
     fn reserve(&self, total: u64) -> Result<()>;
     /// Who that is, for errors.
@@ -60,6 +62,8 @@ pub struct Region {
     /// Of the process that attached; a forked child has another.
     token: u32,
     pub(crate) locals: Locals,
+    /// `Surroundings::deaths` when this process last healed.
+    pub(crate) deaths_seen: AtomicU32,
     /// Objects that this process is constructing: (offset, entry).
     pub(crate) claims: Mutex<Vec<(u64, u32)>>,
 }
@@ -98,6 +102,7 @@ impl Region {
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             token: fork::token(),
             locals: Locals::default(),
+            deaths_seen: AtomicU32::new(0),
             claims: Mutex::default(),
         });
         region.make_ready()?;

@@ -24,6 +24,10 @@ impl Surroundings for Asking {
         self.session.liveness().is_alive(member)
     }
 
+    fn deaths(&self) -> u32 {
+        self.session.liveness().epoch()
+    }
+
     fn reserve(&self, total: u64) -> crossdock_core::Result<()> {
         let answer = self.session.reserve(self.segment, total);
         answer.map_err(|e| crossdock_core::Error::new(e.status, e.message))

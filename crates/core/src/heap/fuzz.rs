@@ -24,6 +24,10 @@ impl Surroundings for Nobody {
         member == one() || member == two()
     }
 
+    fn deaths(&self) -> u32 {
+        0
+    }
+
     fn reserve(&self, _: u64) -> Result<()> {
         Ok(())
     }

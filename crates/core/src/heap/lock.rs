@@ -29,7 +29,8 @@ impl Region {
         if took_over || dirty || header.directory_version.load(Ordering::Relaxed) & 1 != 0 {
             self.rebuild(&guard);
         }
-        if took_over {
+        let deaths = self.surroundings.deaths();
+        if self.deaths_seen.swap(deaths, Ordering::Relaxed) != deaths || took_over {
             self.heal_locked(&guard);
         }
         Ok(guard)

@@ -25,6 +25,8 @@ mod ends;
 mod fuzz;
 mod heal;
 mod latch;
+#[cfg(all(test, loom))]
+mod model;
 mod parcel;
 mod produce;
 mod reclaim;

@@ -308,9 +308,9 @@ impl Ring {
 impl Ring {
     /// Model: a fresh port on loom's atomics.
     pub fn model(shape: Shape) -> Self {
-        let header = Box::new(super::model::header());
-        let slots: Box<[EndSlot]> = (0..END_SLOTS).map(|_| super::model::slot()).collect();
-        let cells: Box<[Cell]> = (0..shape.capacity).map(|_| super::model::cell()).collect();
+        let header = Box::<PortHeader>::default();
+        let slots: Box<[EndSlot]> = (0..END_SLOTS).map(|_| EndSlot::default()).collect();
+        let cells: Box<[Cell]> = (0..shape.capacity).map(|_| Cell::default()).collect();
         Self {
             header: NonNull::from(&*header),
             slots: NonNull::new(slots.as_ptr().cast_mut()).expect("a box has an address"),

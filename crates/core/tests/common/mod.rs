@@ -117,6 +117,10 @@ impl Surroundings for Window {
         self.world.liveness().is_alive(member)
     }
 
+    fn deaths(&self) -> u32 {
+        self.world.liveness().epoch()
+    }
+
     fn reserve(&self, total: u64) -> Result<()> {
         let quota = self.world.quota().load(Ordering::Relaxed);
         if total <= quota {
