@@ -213,3 +213,76 @@ fn memory_and_processors_are_limited() {
         place.assert_nothing_left(engine);
     }
 }
+
+/// A root with nothing of its own but links and a note; the host's `/usr` is mounted into it.
+fn small_root(place: &Place) {
+    let root = place.path().join("root");
+    for folder in ["usr", "etc", "own"] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    for (link, target) in [("bin", "usr/bin"), ("lib", "usr/lib"), ("lib64", "usr/lib64"), ("sbin", "usr/sbin")] {
+        std::os::unix::fs::symlink(target, root.join(link)).unwrap();
+    }
+    fs::write(root.join("own/note"), "of the root\n").unwrap();
+    fs::write(root.join("etc/passwd"), "someone:x:0:0::/:/bin/sh\n").unwrap();
+}
+
+const SMALL: &str = "command: 'cat /own/note; ls /; touch /own/x; echo x > /etc/hosts; touch /made; mkdir /run/mine && echo run ok'\n    \
+    mounts: [{host: /usr, task: /usr}, {host: ., task: /new/deep/place}]\n    process: {command: 'echo of the root; echo new; echo run ok'}\n";
+
+#[test]
+fn a_root_folder_is_the_tasks_file_system_and_stays_untouched() {
+    for engine in engines() {
+        let place = Place::new(&format!("workflow: w\ntasks:\n  a:\n    root: root\n    {SMALL}"));
+        small_root(&place);
+        let listing = || {
+            let output = std::process::Command::new("find").arg(place.path().join("root")).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let before = listing();
+        let run = place.run(engine, &[]);
+        let log = place.log("a");
+        assert_eq!(run.code, 0, "{engine}\n{}\n{log}", run.err);
+        assert!(log.contains("of the root") && log.contains("\nnew\n") && log.contains("run ok"), "{engine}: {log}");
+        assert!(!log.contains("opt\n"), "{engine}: nothing of the host's root: {log}");
+        // charliecloud cannot bind read-only: a root without all mount points may be written by a task of its user.
+        if engine != "charliecloud" {
+            assert_eq!(listing(), before, "{engine}");
+        }
+        place.assert_nothing_left(engine);
+    }
+}
+
+#[test]
+fn an_image_is_the_tasks_file_system_and_a_missing_one_is_told() {
+    for engine in engines().into_iter().filter(|e| matches!(*e, "podman" | "docker")) {
+        let place = Place::new("workflow: w\ntasks:\n  a: {command: 'true', image: 'crossdock-no-such-image:1'}\n");
+        let run = place.run(engine, &[]);
+        assert_eq!(run.code, 69, "{engine}\n{}", run.err);
+        assert!(
+            run.err.contains("has no image `crossdock-no-such-image:1`") && run.err.contains(&format!("{engine} pull")),
+            "{}",
+            run.err
+        );
+
+        let image = format!("crossdock-test-{}:1", place.mark);
+        fs::write(
+            place.path().join("workflow.yaml"),
+            format!("workflow: w\ntasks:\n  a:\n    image: {image}\n    {SMALL}"),
+        )
+        .unwrap();
+        small_root(&place);
+        let shell = |script: &str| {
+            std::process::Command::new("sh").args(["-c", script]).current_dir(place.path()).output().unwrap()
+        };
+        let made = shell(&format!("tar -C root -cf image.tar . && {engine} import image.tar {image}"));
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let run = place.run(engine, &[]);
+        let gone = shell(&format!("{engine} rmi {image}"));
+        let log = place.log("a");
+        assert_eq!(run.code, 0, "{engine}\n{}\n{log}", run.err);
+        assert!(log.contains("of the root") && log.contains("\nnew\n") && log.contains("run ok"), "{engine}: {log}");
+        assert!(gone.status.success(), "{}", String::from_utf8_lossy(&gone.stderr));
+        place.assert_nothing_left(engine);
+    }
+}

@@ -40,6 +40,21 @@ impl Engine for Charliecloud {
     }
 
     fn prepare(&self, run: &RunContext, task: &Task) -> Result<Prepared, Unavailable> {
+        let place = own_run(run, task).join("crossdock");
+        std::fs::create_dir_all(&place).map_err(|e| {
+            Unavailable::new(
+                format!("cannot make the folder {}: {e}", place.display()),
+                "check space and permissions there",
+            )
+        })?;
+        if let Files::Root(root) = &task.files {
+            // ch-run mounts its image read-only, but not what it binds: a root that has all mount points is used as it is.
+            let points = task.mounts.iter().map(|m| m.task.as_str()).chain([ENDPOINT_FOLDER]);
+            if points.into_iter().all(|p| root.join(&p[1..]).exists()) {
+                let skeleton = Skeleton { folder: root.clone(), ..Skeleton::default() };
+                return Ok(Prepared { skeleton: Some(skeleton), image: None });
+            }
+        }
         let folder = run.folder.join("roots").join(&task.name);
         Ok(Prepared { skeleton: Some(Skeleton::make(task, &folder, false)?), image: None })
     }
@@ -55,6 +70,8 @@ impl Engine for Charliecloud {
                 bind(&from.to_string_lossy(), to);
             }
         }
+        // `/run` of its own: ch-run has no tmpfs for it, so a folder of the run does it, shared by the task's ranks.
+        bind(&own_run(r.run, r.task).to_string_lossy(), "/run");
         bind(&r.endpoint.to_string_lossy(), ENDPOINT_FOLDER);
         let mut mounts: Vec<_> = r.task.mounts.iter().collect();
         mounts.sort_by_key(|m| m.task.len());
@@ -76,4 +93,8 @@ impl Engine for Charliecloud {
         "let users make namespaces (`sysctl kernel.unprivileged_userns_clone=1`), and see that `ch-run` works by itself"
             .into()
     }
+}
+
+fn own_run(run: &RunContext, task: &Task) -> std::path::PathBuf {
+    run.folder.join("run").join(&task.name)
 }
