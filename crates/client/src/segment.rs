@@ -36,12 +36,9 @@ pub(crate) struct OpenedSegment {
     pub name: String,
     /// Sealed against shrinking, growing and further seals. Read-only if the grant has no WRITE.
     pub descriptor: OwnedFd,
+    /// How much of it is reserved is the daemon's to know; more by `Session::reserve`.
     pub size: u64,
-    /// Bytes from the start that are reserved; more by `Session::reserve`.
-    pub reserved: u64,
     pub attribute: u64,
-    /// Made by this very request.
-    pub created: bool,
     pub writable: bool,
     /// Keep it for as long as the segment is mapped: when it goes, the daemon hears that the memory is not used here
     /// any more. Clones count as one.

@@ -257,7 +257,7 @@ impl Session {
     }
 
     fn opened(&self, (answer, descriptor): Answered) -> Result<OpenedSegment> {
-        let (Answer::Segment { segment, size, reserved, attribute, kind, created, writable, name }, Some(descriptor)) =
+        let (Answer::Segment { segment, size, attribute, kind, writable, name, .. }, Some(descriptor)) =
             (answer, descriptor)
         else {
             return Err(unexpected());
@@ -267,7 +267,7 @@ impl Session {
         crossdock_os::memfd::check(&descriptor, size).map_err(|error| {
             Error::new(Status::Corrupt, format!("{} '{name}' cannot be used: {error}", kind.word()))
         })?;
-        Ok(OpenedSegment { id: segment, kind, name, descriptor, size, reserved, attribute, created, writable, lease })
+        Ok(OpenedSegment { id: segment, kind, name, descriptor, size, attribute, writable, lease })
     }
 
     /// Asks for the bytes up to `upto` of the segment to count as reserved; `NO_SPACE` if quota or node is full.

@@ -311,8 +311,15 @@ impl Broker {
                 Some(found) if found.removed.is_none() => self.give(asker, segment, true, true),
                 _ => self.fail(asker, Status::NotFound, format!("{segment} was removed again by somebody else")),
             },
-            (Outcome::Done(value), _) => self.answer(asker, &Answer::Done { value }),
-            (Outcome::Made(_), _) => self.expel(asker.connection, "it used a request number for two requests"),
+            (
+                Outcome::Done(value),
+                Request::Remove { .. }
+                | Request::MakeWorkflow { .. }
+                | Request::MakeEndpoint { .. }
+                | Request::AddGrants { .. }
+                | Request::EndWorkflow { .. },
+            ) => self.answer(asker, &Answer::Done { value }),
+            _ => self.expel(asker.connection, "it used a request number for two requests"),
         }
     }
 

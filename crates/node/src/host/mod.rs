@@ -104,11 +104,7 @@ impl Host<'_> {
                     LISTENER => self.accept(id),
                     LINK => self.read(id),
                     PROCESS => self.process_died(id),
-                    SIGNALS => {
-                        if next_signal(signals).is_some() {
-                            return Ok(TOLD);
-                        }
-                    }
+                    SIGNALS if next_signal(signals).is_some() => return Ok(TOLD),
                     _ => {}
                 }
             }

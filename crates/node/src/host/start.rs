@@ -31,7 +31,7 @@ pub(super) fn start<'a>(
     }
     let signals = signalfd(&[SIGTERM]).map_err(text)?;
     let began = Instant::now();
-    let Held { listeners, segments, journal, table, words, incarnation } = held;
+    let Held { listeners, segments, journal, table, words, incarnation, served } = held;
     let (journal, lasting) = Journal::recover(journal, &place.journal).map_err(|e| format!("the journal: {e}"))?;
     let limits = limits(options, incarnation);
     let kept: BTreeSet<_> = segments.keys().map(|id| SegmentId(*id)).collect();
@@ -63,7 +63,7 @@ pub(super) fn start<'a>(
     host.epoll.add(&signals, SIGNALS, false).map_err(text)?;
     host.look_at_journal();
     host.perform(effects, Vec::new());
-    host.watch_survivors();
+    host.watch_survivors(served);
     let living = &host.broker.lasting().members;
     crate::table::bury_all_but(&host.words, |member| living.contains_key(&member));
     host.post.ready().map_err(text)?;
@@ -87,11 +87,13 @@ fn limits(options: &ServeOptions, incarnation: u64) -> Limits {
 
 impl Host<'_> {
     /// Members that the journal knows: those that died meanwhile are dead now, the others are watched again.
-    fn watch_survivors(&mut self) {
+    fn watch_survivors(&mut self, served: bool) {
         let members: Vec<_> = self.broker.lasting().members.iter().map(|(id, m)| (*id, m.peer)).collect();
         for (member, peer) in members {
-            // A new keeper has a new table; in an old one, whoever is not in it was found dead before.
-            match survivor(peer) {
+            // A new keeper has a new table; in an old one, whoever is not in it was found dead, or had not been told
+            // yet that it lives, when the former broker was killed.
+            let buried = served && !crate::table::is_alive(&self.words, member);
+            match if buried { Survivor::Dead } else { survivor(peer) } {
                 Survivor::Dead => self.feed(Event::ProcessDied { member }),
                 Survivor::Watched(pidfd) => {
                     crate::table::set_alive(&self.words, member);

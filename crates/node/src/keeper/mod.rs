@@ -32,6 +32,8 @@ pub(crate) struct Held {
     pub words: Mapping,
     /// Changes whenever a keeper starts: the descriptors of the former one are lost.
     pub incarnation: u64,
+    /// A broker has served: the table says of each member whether it lives.
+    pub served: bool,
 }
 
 /// A broker that dies by its own fault so soon after its start, so many times in a row, cannot be helped.
@@ -64,7 +66,7 @@ pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>)
             }
         });
         let broker = broker.map_err(why)?;
-        theirs = None;
+        drop(theirs.take());
         let (Some(ours), Some(held)) = (ours.take(), held.as_mut()) else { continue };
         let ended = watch(held, ours, &signals, broker, &mut ready).map_err(why)?;
         match ended {
@@ -97,7 +99,7 @@ fn prepare(place: &Place) -> Result<Held, ServeError> {
     let journal = crate::journal::Journal::open(&place.journal)
         .map_err(|error| ServeError(format!("the journal {} cannot be opened: {error}", place.journal.display())))?;
     let incarnation = crate::id_base();
-    Ok(Held { listeners, segments: BTreeMap::new(), journal, table, words, incarnation })
+    Ok(Held { listeners, segments: BTreeMap::new(), journal, table, words, incarnation, served: false })
 }
 
 enum End {
@@ -149,6 +151,7 @@ fn take_in(held: &mut Held, post: &OwnedFd, ready: &mut Option<OwnedFd>) -> OsRe
             Letter::NoSegment(id) => drop(held.segments.remove(&id)),
             Letter::NoListener(id) => drop(held.listeners.remove(&id)),
             Letter::Ready => {
+                held.served = true;
                 if let Some(ready) = ready.take() {
                     std::io::Write::write_all(&mut File::from(ready), b"\n").ok();
                 }
