@@ -68,7 +68,7 @@ fn consume(world: &World, end: &End) {
 struct Seen {
     tags: Vec<u64>,
     /// When a wait ended because a peer had died.
-    deaths: Option<Instant>,
+    death: Option<Instant>,
 }
 
 /// Receives until the stream ends in order, whoever dies on the way.
@@ -84,7 +84,7 @@ fn watch(end: &End) -> Seen {
             }
             Err(error) if error.status == Status::PeerDied => {
                 // The successor may have come and gone before we look again, so `wait_peer` is not the thing here.
-                assert!(seen.deaths.get_or_insert_with(Instant::now).elapsed() < LONG, "no successor: {error}");
+                assert!(seen.death.get_or_insert_with(Instant::now).elapsed() < LONG, "no successor: {error}");
                 std::thread::sleep(Duration::from_micros(200));
             }
             Err(error) => {
@@ -98,19 +98,19 @@ fn watch(end: &End) -> Seen {
 /// Sends the rest, whoever dies on the way; returns when waits ended because a peer had died.
 fn feed(end: &End, from: u64) -> Option<Instant> {
     end.set_waiting(Waiting::Block);
-    let mut deaths = None;
+    let mut death = None;
     let mut tag = from;
     while tag < MESSAGES {
         match end.send(&parcel(tag), 0, LONG) {
             Ok(_) => tag += 1,
             Err(error) if error.status == Status::PeerDied => {
-                assert!(deaths.get_or_insert_with(Instant::now).elapsed() < LONG, "no successor: {error}");
+                assert!(death.get_or_insert_with(Instant::now).elapsed() < LONG, "no successor: {error}");
                 std::thread::sleep(Duration::from_micros(200));
             }
             Err(error) => panic!("{error}"),
         }
     }
-    deaths
+    death
 }
 
 fn open_soon(world: &World, side: Side) -> End {
@@ -152,7 +152,7 @@ fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
         tags.dedup();
         assert_eq!(tags, (0..MESSAGES).collect::<Vec<_>>(), "{context}: {:?}", seen.tags);
         assert!(doubled - tags.len() <= 1, "{context}: {:?}", seen.tags);
-        for death in seen.deaths {
+        if let Some(death) = seen.death {
             assert!(death.saturating_duration_since(buried) < SOON, "{context}: late by {:?}", death - buried);
         }
         killed
@@ -186,7 +186,7 @@ fn consumer_dies(pattern: Pattern, fault: &str, producer_first: bool) -> bool {
         let noted = |tag: u64| world.board()[TAGS + tag as usize].load(SeqCst);
         let successor = open_soon(world, Side::Consumer);
         let seen = watch(&successor);
-        for death in feeder.join().unwrap() {
+        if let Some(death) = feeder.join().unwrap() {
             assert!(death.saturating_duration_since(buried) < SOON, "{context}: late by {:?}", death - buried);
         }
         if let Some(steady) = steady {

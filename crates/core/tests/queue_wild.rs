@@ -29,7 +29,7 @@ impl Dice {
             1 => self.roll() % 8,
             2 => u64::MAX - self.roll() % 8,
             3 => 1 << (self.roll() % 64),
-            _ => (self.roll() % 4) << 12 | (self.roll() % 40) << 4 | self.roll() % 16,
+            _ => ((self.roll() % 4) << 12) | ((self.roll() % 40) << 4) | (self.roll() % 16),
         }
     }
 

@@ -48,6 +48,7 @@ pub mod departure {
 }
 
 /// Bytes of one cache line, so that words of different writers never share one.
+#[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C, align(64)))]
 pub struct Line<T>(pub T);
 
@@ -59,6 +60,7 @@ impl<T> std::ops::Deref for Line<T> {
 }
 
 /// Written once, before `init` says ready; then only read.
+#[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Identity {
     /// [`PORT_MAGIC`].
@@ -77,6 +79,7 @@ pub struct Identity {
 }
 
 /// Where producers are.
+#[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Sending {
     /// No position below it is free any more. A single producer stores it after publishing, many advance it by
@@ -87,6 +90,7 @@ pub struct Sending {
 }
 
 /// Where the consumers are that share the messages (fan-in, work queue).
+#[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Taking {
     /// Each position below it was taken at least once. Advanced by compare-and-swap, only past a cell seen taken.
@@ -101,6 +105,7 @@ pub struct Taking {
 ///
 /// A sleeper sets the bit, looks once more, then sleeps while the word is unchanged. Whoever changes something sleepers
 /// wait for looks at the bit *after* the change (a full fence between); if it is set it clears it, counts up and wakes.
+#[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Signal {
     /// The futex word.
@@ -108,6 +113,7 @@ pub struct Signal {
 }
 
 /// Who is and was at one side.
+#[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Company {
     /// How many ever came, complete; wraps. Whoever joins counts it up.
@@ -123,6 +129,7 @@ pub struct Company {
 }
 
 /// Rare counters, and the audience of a fan-out.
+#[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Ledger {
     /// Fan-out: a bit for each consumer that messages are for. Consumers set it when they have come, clear it when they
@@ -136,6 +143,7 @@ pub struct Ledger {
 }
 
 /// The header of a port's segment.
+#[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C, align(1024)))]
 pub struct PortHeader {
     /// What this is.
@@ -155,6 +163,7 @@ pub struct PortHeader {
 }
 
 /// Who holds an end. Read by others only when they wait, join, heal or inspect.
+#[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Tenure {
     /// 0 free; a member id; or [`HEALING`] with the healer's id. Changes by compare-and-swap only, save for the owner's
@@ -170,6 +179,7 @@ pub struct Tenure {
 }
 
 /// What an end did. Written by its owner alone, with plain stores; sums survive the owner.
+#[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Account {
     /// The next position of this end, for inspection and for counting what a successor gets again.
@@ -195,6 +205,7 @@ pub struct Account {
 }
 
 /// One end of a port.
+#[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct EndSlot {
     /// Who holds it.
@@ -204,6 +215,7 @@ pub struct EndSlot {
 }
 
 /// One message: one cache line, so that a hand-over moves one line.
+#[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C, align(64)))]
 pub struct Cell {
     /// Lap, end and phase: see [`state`]. Everything else in the cell belongs to whom it says.

@@ -10,11 +10,12 @@ use std::time::Duration;
 use super::{End, Hooks, Parcel, Pattern, Ring, Shape, Side};
 use crossdock_layout::queue::{PORT_READY, PortHeader};
 
-struct Alone(Box<LivenessTable>);
+struct Alone(Mapping);
 
 impl Hooks for Alone {
     fn liveness(&self) -> &LivenessTable {
-        &self.0
+        // SAFETY: the mapping has the table's size and a page's alignment, and all of it is atomics and bytes.
+        unsafe { self.0.start().cast().as_ref() }
     }
 }
 
@@ -26,14 +27,17 @@ pub fn fuzz_entry(data: &[u8]) {
         pattern: Pattern::from_number(u32::from(first & 3)).expect("four patterns"),
         capacity: 1 << (second & 3),
     };
-    // SAFETY: all fields are atomics and bytes, for which zero is a value.
-    let table = unsafe { Box::<LivenessTable>::new_zeroed().assume_init() };
-    table.format();
+    let fresh = |size: usize| {
+        let fd = memfd::create("crossdock-fuzz", size as u64).expect("a memfd");
+        Mapping::new(&fd, size, Access::ReadWrite).expect("a mapping")
+    };
+    let alone = Alone(fresh(size_of::<LivenessTable>()));
+    alone.liveness().format();
     let members = [MemberId::new(1, 1), MemberId::new(2, 2)];
     for member in members {
-        table.set_alive(member);
+        alone.liveness().set_alive(member);
     }
-    let hooks: Arc<dyn Hooks> = Arc::new(Alone(table));
+    let hooks: Arc<dyn Hooks> = Arc::new(alone);
 
     let size = shape.size();
     let fd = memfd::create("crossdock-fuzz", size).expect("a memfd");

@@ -115,6 +115,22 @@ enum Memory {
     Boxed(Box<PortHeader>, Box<[EndSlot]>, Box<[Cell]>),
 }
 
+impl Memory {
+    #[cfg(not(loom))]
+    fn into_mapping(self) -> Mapping {
+        let Self::Mapped(mapping) = self;
+        mapping
+    }
+
+    #[cfg(loom)]
+    fn into_mapping(self) -> Mapping {
+        match self {
+            Self::Mapped(mapping) => mapping,
+            Self::Boxed(..) => unreachable!("models do not inspect"),
+        }
+    }
+}
+
 /// A port's segment, open in this process, checked.
 pub struct Ring {
     header: NonNull<PortHeader>,
@@ -168,12 +184,7 @@ impl Ring {
             return Err(Error::new(Status::NotYet, "nobody has formatted it yet"));
         }
         let found = ring.read_identity()?;
-        let mapping = match ring.memory {
-            Memory::Mapped(mapping) => mapping,
-            #[cfg(loom)]
-            Memory::Boxed(..) => unreachable!("made from a mapping above"),
-        };
-        Self::over(mapping, found)
+        Self::over(ring.memory.into_mapping(), found)
     }
 
     fn over(memory: Mapping, shape: Shape) -> Result<Self, Error> {

@@ -92,7 +92,7 @@ impl End {
                 return Ok(done);
             }
             let healed = self.look_after();
-            if needs_peer && let Some(over) = self.over() {
+            if let Some(over) = needs_peer.then(|| self.over()).flatten() {
                 // What the last peer did before it went is there to be seen now, if anything is.
                 return attempt()?.ok_or(over);
             }
