@@ -148,8 +148,11 @@ void expect(int peer, const char *line)
 void ends_well(int peer)
 {
     int status = peer_end(peer);
-    if (status != 0)
-        fail("the peer ended with %d", status);
+    if (status != 0) {
+        /* Its last words, if it had any. */
+        peer_expect(peer, "");
+        fail("the peer ended with %d: %s", status, peer_last());
+    }
 }
 
 void handle_to_text(crossdock_handle handle, char text[33])

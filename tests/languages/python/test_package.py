@@ -2,8 +2,10 @@
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import crossdock
@@ -53,5 +55,35 @@ def test_the_library_is_in_the_wheel():
 def test_a_private_daemon_starts_from_the_wheel_alone(tmp_path):
     environment = {"PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
     program = "import crossdock; s = crossdock.connect(); r = s.region('r', size='1 MiB'); print(r.vector('v', 'f8', 3).array)"
-    found = run("-c", program, env=environment)
-    assert (found.stdout, found.returncode) == ("[0. 0. 0.]\n", 0), found.stderr
+    try:
+        found = run("-c", program, env=environment)
+        assert (found.stdout, found.returncode) == ("[0. 0. 0.]\n", 0), found.stderr
+        assert daemons(tmp_path), "it ends by itself only when it was idle for a while"
+    finally:
+        end_daemons(tmp_path)
+
+
+def end_daemons(folder):
+    """Both of its processes: the first one takes the other along."""
+    deadline = time.monotonic() + 5
+    while (left := daemons(folder)) and time.monotonic() < deadline:
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGTERM)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.02)
+    assert not daemons(folder)
+
+
+def daemons(folder):
+    """Processes that were started with a socket in this folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            continue
+        if b"serve" in words and any(word.startswith(os.fsencode(folder)) for word in words):
+            found.append(int(entry.name))
+    return found
