@@ -10,6 +10,10 @@ use super::reader::{Notes, clip, list};
 use super::suggest::nearest;
 use super::workflow::{Files, Port, Processors, Task, Workflow};
 
+/// Ends that a port has place for (crates/client/src/port/types.rs).
+const PRODUCERS_MAX: u32 = 32;
+const CONSUMERS_MAX: u32 = 31;
+
 /// Adds what is wrong; completes `workflow.ports` with the ports that only tasks name.
 pub fn check(w: &mut Workflow, notes: &Notes) {
     complete_ports(w);
@@ -159,6 +163,13 @@ fn ports(w: &Workflow, notes: &Notes) {
         if matches!(port.pattern, "one-to-one" | "fan-in") && crowd(&consumers) {
             let what = format!("the port is {} but has several consumers: {}", port.pattern, who(&consumers));
             notes.add(position, &key, what, "set `pattern: fan-out` (each sees every message) or `work-queue` (each message goes to one) under `ports:`");
+        }
+        for (tasks, end, most) in [(&producers, "producers", PRODUCERS_MAX), (&consumers, "consumers", CONSUMERS_MAX)] {
+            let count: u32 = tasks.iter().map(|t| t.ranks).sum();
+            if count > most {
+                let what = format!("{count} {end} (ranks count) are more than the {most} that a port takes");
+                notes.add(position, &key, what, "use fewer ranks, or several ports");
+            }
         }
         for consumer in &consumers {
             for producer in &producers {

@@ -7,6 +7,7 @@ mod reader;
 mod schema;
 mod sections;
 mod suggest;
+mod task;
 mod tree;
 pub mod units;
 mod workflow;

@@ -1,15 +1,13 @@
-//! The sections of the file: what each key becomes.
+//! The top of the file, its ports and regions: what each key becomes.
 
 use std::path::{Path, PathBuf};
 
 use crossdock_layout::name;
 
-use super::keys::{ENGINES, MOUNT, NETWORKS, PATTERNS, PORT, PORT_RIGHTS, PROCESS, REGION, REGION_RIGHTS, TASK, TOP};
-use super::reader::{Item, Section, clip, list};
-use super::workflow::{Files, Mount, Port, PortRight, Process, Processors, Region, RegionRight, Task, User, Workflow};
-
-/// Most processors whose numbers are taken seriously.
-const PROCESSORS_MAX: u32 = 4096;
+use super::keys::{ENGINES, PATTERNS, PORT, REGION, TOP};
+use super::reader::{Item, clip};
+use super::task::task;
+use super::workflow::{Port, Region, Workflow};
 
 /// The whole file. `None` only when not even the outline could be read.
 pub fn workflow(top: &Item<'_>, file: &Path) -> Option<Workflow> {
@@ -50,7 +48,8 @@ fn checked_name(item: &Item<'_>) -> Option<String> {
     good_name(item, &text).then_some(text)
 }
 
-fn good_name(item: &Item<'_>, text: &str) -> bool {
+/// Is it a name? If not, that is a problem.
+pub(super) fn good_name(item: &Item<'_>, text: &str) -> bool {
     match name::check(text) {
         Ok(()) => true,
         Err(e) => {
@@ -60,267 +59,11 @@ fn good_name(item: &Item<'_>, text: &str) -> bool {
     }
 }
 
-fn task(name: String, item: &Item<'_>, folder: &Path) -> Option<Task> {
-    let mut good = good_name(item, &name);
-    if name.contains('/') {
-        item.wrong(format!("the task's name `{}` holds a slash", clip(&name)), "tasks have names of one part");
-        good = false;
-    }
-    let s = item.section(TASK)?;
-    let command = s.get("command").and_then(|i| command(&i)).unwrap_or_default();
-    let task = Task {
-        position: item.position(),
-        folder: folder.to_owned(),
-        files: files(&s, folder),
-        command,
-        mounts: s.get("mounts").map(|i| mounts(&i, folder)).unwrap_or_default(),
-        workdir: s.get("workdir").and_then(|i| absolute(&i)),
-        environment: s.get("environment").map(|i| environment(&i)).unwrap_or_default(),
-        ranks: s.get("ranks").and_then(|i| i.count(1, 1024)).unwrap_or(1),
-        processors: s.get("processors").and_then(|i| processors(&i)).unwrap_or(Processors::Any),
-        memory: s.get("memory").and_then(|i| i.size()),
-        user: s.get("user").and_then(|i| user(&i)).unwrap_or(User::Me),
-        host_network: s.get("network").and_then(|i| i.word(NETWORKS)) == Some("host"),
-        after: s.get("after").map(|i| names(&i)).unwrap_or_default(),
-        regions: s.get("regions").map(|i| region_rights(&i)).unwrap_or_default(),
-        ports: s.get("ports").map(|i| port_rights(&i)).unwrap_or_default(),
-        process: s.get("process").map(|i| process(&i, folder)).unwrap_or_default(),
-        name,
-    };
-    good.then_some(task)
-}
-
-fn files(s: &Section<'_>, folder: &Path) -> Files {
-    let image = s.get("image").and_then(|i| Some((i.text()?, i)));
-    let root = s.get("root").and_then(|i| Some((i.text()?, i)));
-    if let (Some((_, item)), Some(_)) = (&image, &root) {
-        item.wrong("the task has an image and a root", "keep one of the two");
-    }
-    if let Some((text, item)) = root {
-        let path = folder.join(&text);
-        if !path.is_dir() {
-            let what = if path.exists() { "is not a folder" } else { "is not there" };
-            item.wrong(
-                format!("the root folder {} {what}", path.display()),
-                "build it first, or correct the path (relative paths count from the workflow file's folder)",
-            );
-        }
-        // The engines get it as it is after links, so that what is mounted is what was looked at.
-        return Files::Root(path.canonicalize().unwrap_or(path));
-    }
-    if let Some((text, item)) = image {
-        let odd = |c: char| c.is_whitespace() || c.is_control();
-        if text.is_empty() || text.starts_with('-') || text.contains(odd) {
-            item.wrong(
-                format!("`{}` is not an image's name", clip(&text)),
-                "write `name:tag`, as `docker images` shows it",
-            );
-        }
-        return Files::Image(text);
-    }
-    Files::Host
-}
-
-fn command(item: &Item<'_>) -> Option<Vec<String>> {
-    if !item.is_list() {
-        let text = item.text()?;
-        if text.trim().is_empty() {
-            item.wrong("the command is empty", "write the program and its arguments: `[program, argument]`");
-            return None;
-        }
-        return Some(vec!["/bin/sh".into(), "-c".into(), text]);
-    }
-    let items = item.list();
-    let words: Vec<String> = items.iter().filter_map(|i| i.text()).collect();
-    match words.first() {
-        Some(program) if !program.is_empty() => {}
-        _ if items.is_empty() || words.len() == items.len() => {
-            item.wrong("the command is empty", "write the program and its arguments: `[program, argument]`");
-            return None;
-        }
-        _ => return None,
-    }
-    (words.len() == items.len()).then_some(words)
-}
-
-fn absolute(item: &Item<'_>) -> Option<String> {
-    let text = item.text()?;
-    if !text.starts_with('/') || text.split('/').any(|p| p == "..") {
-        item.wrong(
-            format!("`{}` is not an absolute path without `..`", clip(&text)),
-            "begin with `/`: it is a place in the task's file system",
-        );
-        return None;
-    }
-    Some(text)
-}
-
-fn mounts(item: &Item<'_>, folder: &Path) -> Vec<Mount> {
-    let mut mounts: Vec<Mount> = Vec::new();
-    for item in item.list() {
-        let Some(s) = item.section(MOUNT) else { continue };
-        let write = s.get("write").and_then(|i| i.flag()).unwrap_or(false);
-        let host = s.get("host").and_then(|i| {
-            let path = folder.join(i.text()?);
-            if !path.exists() {
-                i.wrong(
-                    format!("{} is not there", path.display()),
-                    "make it first, or correct the path (relative paths count from the workflow file's folder)",
-                );
-            }
-            Some(path.canonicalize().unwrap_or(path))
-        });
-        let task = s.get("task").and_then(|i| {
-            let text = absolute(&i)?.trim_end_matches('/').to_owned();
-            if ["", "/proc", "/sys", "/dev", "/run", "/run/crossdock"].contains(&text.as_str()) {
-                i.wrong(
-                    format!("the task cannot have something else at `{text}/`"),
-                    "choose another place, such as `/data`",
-                );
-                return None;
-            }
-            if mounts.iter().any(|m| m.task == text) {
-                i.wrong(format!("two mounts at `{text}`"), "give each its own place");
-            }
-            Some(text)
-        });
-        if let (Some(host), Some(task)) = (host, task) {
-            mounts.push(Mount { host, task, write });
-        }
-    }
-    mounts
-}
-
-fn environment(item: &Item<'_>) -> Vec<(String, String)> {
-    let mut list = Vec::new();
-    for (name, item) in item.entries() {
-        if name.is_empty() || name.contains(['=', '\0']) {
-            item.wrong(format!("`{}` is not a variable's name", clip(&name)), "use letters, digits and `_`");
-        } else if name.starts_with("CROSSDOCK_") {
-            item.wrong(
-                format!("`{}` is the launcher's to set", clip(&name)),
-                "remove it; CROSSDOCK_… variables tell the task who it is",
-            );
-        } else if let Some(text) = item.text() {
-            list.push((name, text));
-        }
-    }
-    list
-}
-
-fn processors(item: &Item<'_>) -> Option<Processors> {
-    if !item.is_list() {
-        return item.count(1, PROCESSORS_MAX).map(Processors::Count);
-    }
-    let items = item.list();
-    let numbers: Vec<u32> = items.iter().filter_map(|i| i.count(0, PROCESSORS_MAX - 1)).collect();
-    if items.is_empty() {
-        item.wrong("the list is empty", "name processors, as in `[0, 1]`, or leave the key out");
-        return None;
-    }
-    Some(Processors::List(numbers))
-}
-
-fn user(item: &Item<'_>) -> Option<User> {
-    let text = item.text()?;
-    let ids = match text.split_once(':') {
-        Some((uid, gid)) => uid.parse().ok().zip(gid.parse().ok()),
-        None => text.parse().ok().map(|uid: u32| (uid, uid)),
-    };
-    match (text.as_str(), ids) {
-        ("me", _) => Some(User::Me),
-        ("root", _) => Some(User::Ids(0, 0)),
-        (_, Some((uid, gid))) => Some(User::Ids(uid, gid)),
-        _ => {
-            item.wrong(
-                format!("`{}` is not a user", clip(&text)),
-                "write `me`, `root`, `uid` or `uid:gid` with numbers",
-            );
-            None
-        }
-    }
-}
-
-fn names(item: &Item<'_>) -> Vec<String> {
-    if item.is_list() {
-        item.list().iter().filter_map(|i| i.text()).collect()
-    } else {
-        item.text().into_iter().collect()
-    }
-}
-
-/// One word or a list of them.
-fn words(item: &Item<'_>, known: &'static [&'static str]) -> Vec<&'static str> {
-    if !item.is_list() {
-        return item.word(known).into_iter().collect();
-    }
-    let items = item.list();
-    if items.is_empty() {
-        item.wrong("the list is empty", format!("one or more of: {}", list(known.iter().copied())));
-    }
-    items.iter().filter_map(|i| i.word(known)).collect()
-}
-
-fn region_rights(item: &Item<'_>) -> Vec<RegionRight> {
-    let mut rights = Vec::new();
-    for (name, item) in item.entries() {
-        let exact = name.strip_suffix('*').unwrap_or(&name);
-        // `frames/*` is a beginning of names, and `*` alone is all of them.
-        if !exact.is_empty() && !good_name(&item, exact.trim_end_matches('/')) {
-            continue;
-        }
-        let words = words(&item, REGION_RIGHTS);
-        if !words.is_empty() {
-            let create = words.contains(&"create");
-            rights.push(RegionRight {
-                name,
-                create,
-                write: create || words.contains(&"write"),
-                position: item.position(),
-            });
-        }
-    }
-    rights
-}
-
-fn port_rights(item: &Item<'_>) -> Vec<PortRight> {
-    let mut rights = Vec::new();
-    for (name, item) in item.entries() {
-        if !good_name(&item, &name) {
-            continue;
-        }
-        let words = words(&item, PORT_RIGHTS);
-        if !words.is_empty() {
-            let (produce, consume) = (words.contains(&"produce"), words.contains(&"consume"));
-            rights.push(PortRight { name, produce, consume, position: item.position() });
-        }
-    }
-    rights
-}
-
-fn process(item: &Item<'_>, folder: &Path) -> Process {
-    let Some(s) = item.section(PROCESS) else { return Process::default() };
-    Process {
-        command: s.get("command").and_then(|i| command(&i)),
-        workdir: s.get("workdir").and_then(|i| {
-            let path = folder.join(i.text()?);
-            if !path.is_dir() {
-                i.wrong(format!("the folder {} is not there", path.display()), "make it first, or correct the path");
-            }
-            Some(path)
-        }),
-        environment: s.get("environment").map(|i| environment(&i)).unwrap_or_default(),
-    }
-}
-
 fn port(name: String, item: &Item<'_>) -> Option<Port> {
     if !good_name(item, &name) {
         return None;
     }
     let declared = Some(item.position());
-    if item.node.is_null() {
-        return Some(Port { name, pattern: PATTERNS[0], capacity: 8, declared });
-    }
     let s = item.section(PORT)?;
     let pattern = s.get("pattern").and_then(|i| i.word(PATTERNS)).unwrap_or(PATTERNS[0]);
     let capacity = s.get("capacity").and_then(|i| {

@@ -48,7 +48,7 @@ impl End {
     pub fn words(&self, in_container: bool) -> String {
         match self {
             Self::Exit(0) => "ended well".into(),
-            Self::Exit(125) if in_container => "could not be started by the engine (exit code 125)".into(),
+            Self::Exit(125) if in_container => "was not started by the engine, or lost by it (exit code 125)".into(),
             Self::Exit(126) => "has a program that may not be executed (exit code 126)".into(),
             Self::Exit(127) => "has a program that was not found in its file system (exit code 127)".into(),
             Self::Exit(code) if *code > 128 && *code < 128 + 65 => {

@@ -1,0 +1,117 @@
+//! Stopping tasks, and what is left to do when the last one has ended.
+
+use std::time::{Duration, Instant};
+
+use super::{Run, Stop};
+use crate::run::daemon::Hosted;
+use crate::run::rank::End;
+use crate::run::summary::{Summary, TaskLine};
+use crate::run::{Show, code, folder, processes};
+
+/// After SIGKILL a process is gone at once; an engine needs a moment to say so.
+const AFTER_KILL: Duration = Duration::from_secs(15);
+
+impl Run {
+    pub(super) fn begin_stop(&mut self, stop: Stop) {
+        if self.stop.is_some() {
+            return;
+        }
+        let others = self.still_running();
+        let first = stop.reason.lines().next().unwrap_or_default().trim_end_matches("; its last lines:").to_owned();
+        self.stop = Some(stop);
+        self.kill_at = Some(Instant::now() + Duration::from_secs(u64::from(self.workflow.grace_s)));
+        if !others.is_empty() {
+            self.view.note(&format!("{first}; stopping {others}"));
+        }
+        for rank in &mut self.ranks {
+            match &rank.running {
+                Some(running) => self.helpers.extend(running.ask(&self.engine)),
+                None => {
+                    rank.end.get_or_insert(End::Skipped);
+                }
+            }
+        }
+    }
+
+    pub(super) fn kill_when_due(&mut self) {
+        let Some(at) = self.kill_at else { return };
+        if self.killed || Instant::now() < at {
+            if self.killed && Instant::now() > at + AFTER_KILL {
+                // The engine lost sight of it. What is left is killed with the run's last descendants.
+                for rank in self.ranks.iter_mut().filter(|r| r.running.is_some()) {
+                    rank.running = None;
+                    rank.end = Some(End::Signal(9));
+                }
+            }
+            return;
+        }
+        self.killed = true;
+        for running in self.ranks.iter().filter_map(|r| r.running.as_ref()) {
+            self.helpers.extend(running.kill(&self.engine));
+        }
+    }
+
+    /// Reports, takes everything down, and says how it went.
+    pub(super) fn finish(mut self) -> u8 {
+        self.view.finish();
+        let seconds = self.begin.elapsed().as_secs_f64();
+        let keep: Vec<i32> = self.hosted.as_ref().and_then(Hosted::pid).into_iter().collect();
+        for helper in self.helpers.drain(..) {
+            let _ = helper.join();
+        }
+        // Orphans of tasks, before the report: nobody changes the counters any more.
+        processes::kill_descendants(&keep, Duration::from_secs(5));
+        let mut summary = self.summary(seconds);
+        if let Some(hosted) = self.hosted.take() {
+            match hosted.report(&self.workflow) {
+                Ok((ports, regions)) => (summary.ports, summary.regions) = (ports, regions),
+                Err(e) => self.view.alarm(&format!("crossdock: no figures of ports and regions: {e}")),
+            }
+            if let Err(e) = hosted.end() {
+                self.view.alarm(&format!("crossdock: the workflow did not end in order: {e}"));
+            }
+        }
+        folder::clean(&self.folder.id, &self.folder.path);
+        if self.options.json {
+            say(&summary.json());
+        } else if summary.reason.is_some() || self.options.show != Show::Quiet {
+            say(summary.text().trim_end());
+        }
+        summary.code
+    }
+
+    fn summary(&self, seconds: f64) -> Summary {
+        let in_container = self.engine.name() != "process";
+        let tasks = self.ranks.iter().map(|r| {
+            let end = r.end.clone().unwrap_or(End::Skipped);
+            TaskLine {
+                task: self.workflow.tasks[r.task].name.clone(),
+                rank: r.rank,
+                ended: end.words(in_container),
+                code: end.code(),
+                seconds: r.wall.as_secs_f64(),
+                log: r.log.path.clone(),
+            }
+        });
+        Summary {
+            workflow: self.workflow.name.clone(),
+            run: self.folder.id.clone(),
+            engine: self.engine.name().to_owned(),
+            engine_version: self.version.clone(),
+            shared_with_host: self.engine.isolation().shared(),
+            result: self.stop.as_ref().map_or("ok", |s| s.result).to_owned(),
+            code: self.stop.as_ref().map_or(code::OK, |s| s.code),
+            reason: self.stop.as_ref().map(|s| s.reason.clone()),
+            seconds,
+            tasks: tasks.collect(),
+            logs: self.logs.clone(),
+            ..Summary::default()
+        }
+    }
+}
+
+/// A closed pipe must not end the clean-up.
+fn say(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stdout(), "{text}");
+}

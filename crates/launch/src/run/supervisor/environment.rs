@@ -1,0 +1,31 @@
+//! What a task finds in its environment.
+
+use super::Rank;
+use crate::engine;
+use crate::file::Workflow;
+use crate::run::processes;
+
+/// Everything that the task finds in its environment.
+pub(super) fn of(workflow: &Workflow, rank: &Rank, hosted: bool, engine: &str, run: &str) -> Vec<(String, String)> {
+    let task = &workflow.tasks[rank.task];
+    let mut all: Vec<(String, String)> = Vec::new();
+    if engine != "process" {
+        all.extend([("PATH", engine::PATH), ("HOME", "/tmp")].map(|(n, v)| (n.to_owned(), v.to_owned())));
+        if let Ok(lang) = std::env::var("LANG") {
+            all.push(("LANG".into(), lang));
+        }
+    }
+    for (name, value) in &task.environment {
+        all.retain(|(n, _)| n != name);
+        all.push((name.clone(), value.clone()));
+    }
+    if hosted {
+        all.push(("CROSSDOCK_SOCKET".into(), format!("{}/endpoint.sock", engine::ENDPOINT_FOLDER)));
+    }
+    all.push((processes::MARK.into(), run.to_owned()));
+    all.push(("CROSSDOCK_WORKFLOW".into(), workflow.name.clone()));
+    all.push(("CROSSDOCK_TASK".into(), task.name.clone()));
+    all.push(("CROSSDOCK_RANK".into(), rank.rank.to_string()));
+    all.push(("CROSSDOCK_RANKS".into(), task.ranks.to_string()));
+    all
+}

@@ -1,0 +1,304 @@
+//! Starts the tasks, watches them, ends them, tells about them.
+
+mod ending;
+mod environment;
+mod prepare;
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, set_child_subreaper};
+
+use super::daemon::{self, Hosted};
+use super::folder::{self, RunFolder};
+use super::log::Log;
+use super::place::Placement;
+use super::rank::{self, End, Running};
+use super::view::View;
+use super::{Order, RunOptions, code, processes};
+use crate::engine::{self, Engine, Prepared, Request, RunContext};
+use crate::file::Workflow;
+
+/// Why a run is being stopped.
+#[derive(Clone, Debug)]
+struct Stop {
+    result: &'static str,
+    code: u8,
+    reason: String,
+}
+
+impl Stop {
+    fn failed(code: u8, reason: impl Into<String>) -> Self {
+        Self { result: "failed", code, reason: reason.into() }
+    }
+}
+
+struct Rank {
+    task: usize,
+    rank: u32,
+    name: String,
+    running: Option<Running>,
+    end: Option<End>,
+    log: Log,
+    wall: Duration,
+}
+
+/// The other half of a run; its standard input is the front's pipe. Gives the exit code.
+pub fn supervisor() -> u8 {
+    // A session of its own: no signal of the terminal, no hang-up, only what the front says.
+    let _ = rustix::process::setsid();
+    let _ = set_child_subreaper(Pid::from_raw(1));
+    let order: Order = match serde_json::from_slice(&first_line()) {
+        Ok(order) => order,
+        Err(e) => {
+            eprintln!("crossdock: the front's order cannot be read: {e}; this command is not for people");
+            return code::USAGE;
+        }
+    };
+    let folder = match RunFolder::join(&order.id) {
+        Ok(folder) => folder,
+        Err(e) => {
+            eprintln!("crossdock: {e}");
+            return code::SYSTEM;
+        }
+    };
+    let path = folder.path.clone();
+    let code = match Run::prepare(&order.options, folder) {
+        Ok(run) => run.go(),
+        Err(stop) => {
+            eprintln!("crossdock: {}", stop.reason);
+            folder::clean(&order.id, &path);
+            stop.code
+        }
+    };
+    processes::kill_descendants(&[], Duration::from_secs(5));
+    code
+}
+
+struct Run {
+    options: RunOptions,
+    workflow: Workflow,
+    folder: RunFolder,
+    engine: Arc<dyn Engine>,
+    version: String,
+    context: RunContext,
+    prepared: Vec<Prepared>,
+    logs: PathBuf,
+    _logs_lock: File,
+    ranks: Vec<Rank>,
+    placement: Placement,
+    hosted: Option<Hosted>,
+    view: View,
+    begin: Instant,
+    stop: Option<Stop>,
+    /// From the front, not yet a whole line.
+    heard: Vec<u8>,
+    kill_at: Option<Instant>,
+    killed: bool,
+    helpers: Vec<JoinHandle<()>>,
+}
+
+impl Run {
+    fn go(mut self) -> u8 {
+        let stdin = std::io::stdin();
+        let mut front = Some(stdin.as_fd());
+        while self.ranks.iter().any(|r| r.end.is_none()) {
+            self.start_ready();
+            self.wait(&mut front);
+            self.look();
+            if let (Some(seconds), None) = (self.options.deadline_s, &self.stop) {
+                if self.begin.elapsed() > Duration::from_secs(seconds) {
+                    let reason =
+                        format!("the deadline of {seconds} s has passed; still running: {}", self.still_running());
+                    self.begin_stop(Stop { result: "deadline", code: code::DEADLINE, reason });
+                }
+            }
+            self.kill_when_due();
+        }
+        self.finish()
+    }
+
+    fn still_running(&self) -> String {
+        let names: Vec<&str> = self.ranks.iter().filter(|r| r.running.is_some()).map(|r| r.name.as_str()).collect();
+        names.join(", ")
+    }
+
+    /// Starts every rank whose predecessors have ended well.
+    fn start_ready(&mut self) {
+        for index in 0..self.ranks.len() {
+            let rank = &self.ranks[index];
+            if rank.running.is_some() || rank.end.is_some() || self.stop.is_some() {
+                continue;
+            }
+            let task = &self.workflow.tasks[rank.task];
+            let ended = |name: &String| {
+                let mut of_task = self.ranks.iter().filter(|r| self.workflow.tasks[r.task].name == *name);
+                of_task.all(|r| r.end.as_ref().is_some_and(End::good))
+            };
+            if task.after.iter().all(ended) {
+                self.start(index);
+            }
+        }
+    }
+
+    fn start(&mut self, index: usize) {
+        let rank = &self.ranks[index];
+        let task = &self.workflow.tasks[rank.task];
+        let endpoint = daemon::endpoint(&self.folder, rank.task);
+        let processors = self.placement.take(task).unwrap_or(None);
+        let request = Request {
+            run: &self.context,
+            task,
+            rank: rank.rank,
+            endpoint: &endpoint,
+            processors: processors.as_deref(),
+            prepared: &self.prepared[rank.task],
+            environment: environment::of(
+                &self.workflow,
+                rank,
+                self.hosted.is_some(),
+                self.engine.name(),
+                &self.folder.id,
+            ),
+        };
+        let line = self.engine.command(&request);
+        match rank::start(self.engine.as_ref(), line, processors.as_deref(), task.memory) {
+            Ok(running) => {
+                let on = processors.map(|p| format!(", processors {}", engine::processor_list(&p))).unwrap_or_default();
+                self.view.begun(index, &rank.name, &format!("started, process {}{on}", running.pid()));
+                self.ranks[index].running = Some(running);
+            }
+            Err(end) => self.ended(index, end),
+        }
+    }
+
+    /// Waits for output, an end, the front, or time.
+    fn wait(&mut self, front: &mut Option<BorrowedFd<'_>>) {
+        let mut fds: Vec<PollFd<'_>> = Vec::new();
+        for running in self.ranks.iter().filter_map(|r| r.running.as_ref()) {
+            fds.push(PollFd::new(&running.pidfd, PollFlags::IN));
+            if let Some(output) = &running.output {
+                fds.push(PollFd::new(output, PollFlags::IN));
+            }
+        }
+        if let Some(front) = front {
+            fds.push(PollFd::from_borrowed_fd(*front, PollFlags::IN));
+        }
+        let patience = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        let ready = poll(&mut fds, Some(&patience));
+        let from_front =
+            front.is_some() && matches!(ready, Ok(1..)) && fds.last().is_some_and(|f| !f.revents().is_empty());
+        drop(fds);
+        if from_front {
+            self.hear(front);
+        }
+    }
+
+    /// What the front says: `signal N`, or, by end of file, that it is dead.
+    fn hear(&mut self, front: &mut Option<BorrowedFd<'_>>) {
+        let Some(fd) = *front else { return };
+        let mut buffer = [0u8; 256];
+        let n = rustix::io::read(fd, &mut buffer).unwrap_or(0);
+        if n == 0 {
+            *front = None;
+            if self.stop.is_some() {
+                // Nobody is left who could ask for more haste.
+                self.kill_at = Some(Instant::now());
+                return;
+            }
+            let reason = "the launcher was killed".to_owned();
+            self.begin_stop(Stop { result: "interrupted", code: 137, reason });
+            return;
+        }
+        self.heard.extend_from_slice(&buffer[..n]);
+        // A pipe may give half a line: only whole ones are taken.
+        while let Some(end) = self.heard.iter().position(|b| *b == b'\n') {
+            let line: Vec<u8> = self.heard.drain(..=end).collect();
+            let word = String::from_utf8_lossy(&line);
+            let Some(signal) = word.strip_prefix("signal ").and_then(|n| n.trim().parse::<i32>().ok()) else {
+                continue;
+            };
+            if self.stop.is_some() {
+                // Asked twice: no more grace.
+                self.kill_at = Some(Instant::now());
+                continue;
+            }
+            let reason = format!("stopped by {}", rank::signal_name(signal));
+            self.begin_stop(Stop { result: "interrupted", code: 128 + signal as u8, reason });
+        }
+    }
+
+    /// Reads outputs and notices ends.
+    fn look(&mut self) {
+        for index in 0..self.ranks.len() {
+            let rank = &mut self.ranks[index];
+            let Some(running) = &mut rank.running else { continue };
+            // The end is asked for first: what was written before it is then read after it.
+            let end = running.ended();
+            let view = &self.view;
+            let mut more = running.read(&mut rank.log, |line| view.line(index, &rank.name, line));
+            if let Some(end) = end {
+                for _ in 0..64 {
+                    // Not longer: whoever still holds the pipe is none of the task's own any more.
+                    if !more || !readable(running) {
+                        break;
+                    }
+                    more = running.read(&mut rank.log, |line| view.line(index, &rank.name, line));
+                }
+                if let Some(line) = rank.log.finish() {
+                    view.line(index, &rank.name, &line);
+                }
+                rank.wall = running.since.elapsed();
+                rank.running = None;
+                self.ended(index, end);
+            }
+        }
+    }
+
+    fn ended(&mut self, index: usize, end: End) {
+        let rank = &mut self.ranks[index];
+        let in_container = self.engine.name() != "process";
+        let words = end.words(in_container);
+        self.view.ended(index, &rank.name, &words);
+        rank.end = Some(end.clone());
+        if end.good() || end == End::Skipped || self.stop.is_some() {
+            return;
+        }
+        let mut reason = format!("task `{}` {words}", rank.name);
+        let last: Vec<&str> = rank.log.last().collect();
+        if !last.is_empty() {
+            reason += &format!("; its last lines:\n    {}", last.join("\n    "));
+        }
+        if in_container && end == End::Exit(125) {
+            reason += &format!("\n    mend: {}", self.engine.mend(&last.join("\n")));
+        }
+        self.begin_stop(Stop::failed(end.code().max(1), reason));
+    }
+}
+
+/// The front's first line, byte by byte: what comes after it must stay in the pipe for `hear`.
+fn first_line() -> Vec<u8> {
+    let stdin = std::io::stdin();
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while line.len() < 1 << 20 {
+        match rustix::io::read(stdin.as_fd(), &mut byte) {
+            Ok(1) if byte[0] != b'\n' => line.push(byte[0]),
+            Err(rustix::io::Errno::INTR) => {}
+            _ => break,
+        }
+    }
+    line
+}
+
+fn readable(running: &Running) -> bool {
+    let Some(output) = &running.output else { return false };
+    let mut fds = [PollFd::new(output, PollFlags::IN)];
+    let brief = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    matches!(poll(&mut fds, Some(&brief)), Ok(1..))
+}

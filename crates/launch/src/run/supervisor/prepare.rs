@@ -1,0 +1,146 @@
+//! Everything that is made ready before the first task starts; a mistake found here has started nothing.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::{Rank, Run, Stop};
+use crate::engine::{self, Engine, RunContext, Trial};
+use crate::file::{self, Workflow};
+use crate::run::daemon::{self, Hosted};
+use crate::run::folder::RunFolder;
+use crate::run::log::Log;
+use crate::run::place::Placement;
+use crate::run::view::View;
+use crate::run::{RunOptions, code};
+
+impl Run {
+    pub(super) fn prepare(options: &RunOptions, folder: RunFolder) -> Result<Self, Stop> {
+        let workflow = file::read(&options.file).map_err(|e| Stop::failed(code::FILE, e.to_string()))?;
+        let wanted = options.engine.as_deref().or(workflow.engine).unwrap_or("auto");
+        let system = |e: String| Stop::failed(code::SYSTEM, e);
+        let (logs, lock) = logs_folder(options, &workflow, &folder.id).map_err(system)?;
+        let limit = if options.log_limit == 0 { 64 << 20 } else { options.log_limit };
+        let mut ranks = Vec::new();
+        for (index, task) in workflow.tasks.iter().enumerate() {
+            for rank in 0..task.ranks {
+                let name = task.rank_name(rank);
+                let path = logs.join(format!("{name}.log"));
+                let log = Log::make(&path, limit)
+                    .map_err(|e| system(format!("cannot make the log {}: {e}", path.display())))?;
+                ranks.push(Rank { task: index, rank, name, running: None, end: None, log, wall: Duration::ZERO });
+            }
+        }
+        let names: Vec<String> = ranks.iter().map(|r| r.name.clone()).collect();
+        let view = View::new(options.show, &names);
+        let (engine, version) = pick(wanted, &workflow, &folder, &view)?;
+        if let Some(shared) = engine.isolation().shared() {
+            view.note(&format!("note: with the engine {} tasks share the host's {shared}", engine.name()));
+        }
+        let context = RunContext {
+            id: folder.id.clone(),
+            folder: folder.path.clone(),
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        };
+        // Processors first: a mistake there costs nothing yet.
+        let mut trial = Placement::new();
+        for rank in &ranks {
+            trial.take(&workflow.tasks[rank.task]).map_err(|e| Stop::failed(code::FILE, e))?;
+        }
+        daemon::make_folders(&folder, workflow.tasks.len()).map_err(system)?;
+        let mut prepared = Vec::new();
+        for task in &workflow.tasks {
+            prepared.push(engine.prepare(&context, task).map_err(|e| {
+                Stop::failed(code::UNAVAILABLE, format!("task `{}`: {}\n       mend: {}", task.name, e.why, e.mend))
+            })?);
+        }
+        let hosted = match daemon::needed(&workflow) {
+            true => {
+                let hosted = Hosted::make(&workflow, &folder, options.daemon.as_deref());
+                Some(hosted.map_err(|e| Stop::failed(code::UNAVAILABLE, e))?)
+            }
+            false => None,
+        };
+        if let Some(hosted) = &hosted {
+            view.note(&format!("workflow {} in {}", workflow.name, hosted.how));
+        }
+        Ok(Self {
+            options: options.clone(),
+            workflow,
+            folder,
+            engine,
+            version,
+            context,
+            prepared,
+            logs,
+            _logs_lock: lock,
+            ranks,
+            placement: Placement::new(),
+            hosted,
+            view,
+            begin: Instant::now(),
+            stop: None,
+            heard: Vec::new(),
+            kill_at: None,
+            killed: false,
+            helpers: Vec::new(),
+        })
+    }
+}
+
+/// The engine, and a word on why it and not another.
+fn pick(wanted: &str, workflow: &Workflow, folder: &RunFolder, view: &View) -> Result<(Arc<dyn Engine>, String), Stop> {
+    let refusals = |trials: &[Trial]| {
+        let lines = trials.iter().filter_map(|t| {
+            t.result.as_ref().err().map(|e| format!("{}: {}\n       mend: {}", t.engine, e.why, e.mend))
+        });
+        lines.collect::<Vec<_>>().join("\n  ")
+    };
+    match engine::choose(wanted, workflow, (&folder.id, &folder.path), &|name| folder.note_engine(name)) {
+        Ok((engine, trials)) => {
+            let version = trials.last().and_then(|t| t.result.clone().ok()).unwrap_or_default();
+            if wanted == "auto" {
+                let others = refusals(&trials);
+                let why = if others.is_empty() {
+                    "the first that is tried".to_owned()
+                } else {
+                    format!("the first that works; not\n  {others}")
+                };
+                view.note(&format!("engine {} {version} ({why})", engine.name()));
+            }
+            Ok((Arc::from(engine), version))
+        }
+        Err(trials) => {
+            Err(Stop::failed(code::UNAVAILABLE, format!("no engine can run this workflow:\n  {}", refusals(&trials))))
+        }
+    }
+}
+
+/// The folder for logs, locked: a second run of the same workflow at the same time takes one of its own.
+fn logs_folder(options: &RunOptions, workflow: &Workflow, id: &str) -> Result<(PathBuf, File), String> {
+    let wanted = match &options.logs {
+        Some(folder) => folder.clone(),
+        None => Path::new("build").join("logs").join(workflow.name.replace('/', "-")),
+    };
+    let open = |folder: &Path| -> Result<File, String> {
+        let trouble = |e: std::io::Error| {
+            format!("cannot write logs to {}: {e}; choose another folder with --logs", folder.display())
+        };
+        fs::create_dir_all(folder).map_err(trouble)?;
+        File::open(folder).map_err(trouble)
+    };
+    let lock = open(&wanted)?;
+    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        return Ok((wanted, lock));
+    }
+    let mut other = wanted.into_os_string();
+    other.push(format!("-{id}"));
+    let other = PathBuf::from(other);
+    let lock = open(&other)?;
+    let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
+    Ok((other, lock))
+}
