@@ -26,7 +26,7 @@ mod fuzz;
 mod heal;
 mod latch;
 #[cfg(all(test, loom))]
-mod model;
+mod loom_model;
 mod parcel;
 mod produce;
 mod reclaim;

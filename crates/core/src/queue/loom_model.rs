@@ -1,6 +1,5 @@
 //! Models: the very code of this module under loom, which runs every interleaving (up to three preemptions) of a few
-//! threads, and every value that a load may see. `RUSTFLAGS="--cfg loom" cargo test --release -p crossdock-core --lib
-//! queue::model`
+//! threads, and every value that a load may see. `scripts/models` runs it.
 
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::{AtomicU32, Signal};
