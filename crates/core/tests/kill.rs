@@ -5,8 +5,8 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use common::World;
@@ -16,7 +16,7 @@ use crossdock_core::fault;
 use crossdock_core::heap::POINTS;
 use crossdock_core::region::Region;
 
-const SIZE: u64 = 8 << 20;
+const SIZE: u64 = 6 << 20;
 const SIGKILL: i32 = -9;
 /// In `World::word`: which block is just being freed; then the blocks that were handed out.
 const FREEING: usize = 0;
@@ -150,7 +150,7 @@ fn die_at(world: &Arc<World>, point: &str, nth: u32) -> i32 {
 }
 
 /// The peer goes on at once, heals, frees all that was handed out, and finds nothing left.
-fn check_whole(world: &Arc<World>, peer: Arc<Region>, what: &str) {
+fn check_whole(world: &Arc<World>, peer: &Arc<Region>, what: &str) {
     let start = Instant::now();
     let block = peer.allocate(64, 16).unwrap();
     let large = peer.allocate(100_000, 64).unwrap();
@@ -175,21 +175,52 @@ fn check_whole(world: &Arc<World>, peer: Arc<Region>, what: &str) {
         let again = peer.claim(name, &vector(), ObjectMode::CreateOnly, Some(Duration::ZERO));
         peer.abandon(again.unwrap_or_else(|e| panic!("{what}: {e}")).offset).unwrap();
     }
-    drop(peer);
-    let other = world.attach(9);
-    let large = other.allocate(4 << 20, 64).unwrap_or_else(|e| panic!("{what}: slices are lost: {e}"));
-    other.deallocate(large).unwrap();
-    drop(other);
+}
+
+/// With everybody gone, all slices can be had again.
+fn check_slices(world: &Arc<World>, what: &str) {
     let last = world.attach(10);
     last.heal().unwrap();
     assert_eq!(last.statistics().slices, 0, "{what}: {:?}", last.statistics());
+    static ALL: OnceLock<usize> = OnceLock::new();
+    let all = *ALL.get_or_init(|| fill(&World::new(SIZE).attach(1)));
+    assert_eq!(fill(&last), all, "{what}: slices are lost");
+}
+
+/// Every entry can be used, found by name and by offset, and removed.
+fn check_directory(region: &Arc<Region>, what: &str) {
+    const ENTRIES: usize = 256;
+    let number = TypeRef::new("i64").unwrap();
+    let names: Vec<String> = (0..ENTRIES).map(|i| format!("o{i}")).collect();
+    for name in &names {
+        let claim = region.claim(name, &number, ObjectMode::CreateOnly, None);
+        region.commit(claim.unwrap_or_else(|e| panic!("{what}: {e}")).offset).unwrap();
+    }
+    for name in &names {
+        let info = region.find(name).unwrap_or_else(|e| panic!("{what}: {e}"));
+        region.load(region.save(info.offset).unwrap(), Some(&number)).unwrap();
+    }
+    for name in &names {
+        region.remove(name).unwrap_or_else(|e| panic!("{what}: {e}"));
+    }
+}
+
+/// How many blocks of a slice fit into the region.
+fn fill(region: &Arc<Region>) -> usize {
+    let mut count = 0;
+    while region.allocate(65536, 16).is_ok() {
+        count += 1;
+    }
+    count
 }
 
 #[test]
 fn the_work_leaves_nothing_when_nobody_dies() {
     let (world, peer) = setup();
     assert_eq!(die_at(&world, "no such point", 1), 0);
-    check_whole(&world, peer, "no death");
+    check_whole(&world, &peer, "no death");
+    drop(peer);
+    check_slices(&world, "no death");
 }
 
 #[test]
@@ -199,7 +230,11 @@ fn a_death_at_every_point_is_healed() {
             let (world, peer) = setup();
             let end = die_at(&world, point, nth);
             assert!(end == SIGKILL || (nth > 1 && end == 0), "{point} was not reached: ended with {end}");
-            check_whole(&world, peer, &format!("{point}, {nth}. time"));
+            let what = format!("{point}, {nth}. time");
+            check_whole(&world, &peer, &what);
+            check_directory(&peer, &what);
+            drop(peer);
+            check_slices(&world, &what);
         }
     }
 }
@@ -230,7 +265,10 @@ fn a_death_of_the_healer_is_healed() {
                 }
                 end => assert_eq!(end, 0, "{first}, then {second}"),
             }
-            check_whole(&world, peer, &format!("{first}, then {second}"));
+            let what = format!("{first}, then {second}");
+            check_whole(&world, &peer, &what);
+            drop(peer);
+            check_slices(&world, &what);
         }
     }
     let missed: Vec<_> = seconds.iter().filter(|p| p.starts_with("heal.") && !reached.contains(*p)).collect();
