@@ -119,6 +119,14 @@ pub(crate) fn command(line: &CommandLine) -> Command {
     command
 }
 
+/// An engine that was taken.
+pub struct Choice {
+    /// It.
+    pub engine: Box<dyn Engine>,
+    /// All that were tried, it last.
+    pub trials: Vec<Trial>,
+}
+
 /// The engine for a workflow: the one that was asked for, or the first that works and takes all tasks.
 ///
 /// Gives the engine, and for `auto` why each one before it was not taken. An engine that was asked for by name only has
@@ -129,7 +137,7 @@ pub fn choose(
     workflow: &Workflow,
     (id, folder): (&str, &Path),
     note: &dyn Fn(&str) -> Result<(), String>,
-) -> Result<(Box<dyn Engine>, Vec<Trial>), Vec<Trial>> {
+) -> Result<Choice, Vec<Trial>> {
     let mut refused = Vec::new();
     let candidates = if wanted == "auto" { all() } else { by_name(wanted).into_iter().collect() };
     for engine in candidates {
@@ -151,7 +159,7 @@ pub fn choose(
         let works = trial.result.is_ok();
         refused.push(trial);
         if works {
-            return Ok((engine, refused));
+            return Ok(Choice { engine, trials: refused });
         }
     }
     Err(refused)

@@ -57,11 +57,6 @@ impl Log {
         self.last.iter().map(String::as_str)
     }
 
-    /// The very last line.
-    pub fn latest(&self) -> &str {
-        self.last.back().map_or("", String::as_str)
-    }
-
     fn keep(&mut self, bytes: &[u8]) {
         let room = (4 * LINE_MAX).saturating_sub(self.partial.len());
         self.partial.extend_from_slice(&bytes[..bytes.len().min(room)]);
@@ -113,7 +108,7 @@ mod tests {
         assert_eq!(log.finish(), None);
         log.add(b"end");
         assert_eq!(log.finish().as_deref(), Some("end"));
-        assert_eq!(log.latest(), "end");
+        assert_eq!(log.last().last(), Some("end"));
     }
 
     #[test]

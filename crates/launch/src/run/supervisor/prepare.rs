@@ -101,7 +101,7 @@ fn pick(wanted: &str, workflow: &Workflow, folder: &RunFolder, view: &View) -> R
         lines.collect::<Vec<_>>().join("\n  ")
     };
     match engine::choose(wanted, workflow, (&folder.id, &folder.path), &|name| folder.note_engine(name)) {
-        Ok((engine, trials)) => {
+        Ok(engine::Choice { engine, trials }) => {
             let version = trials.last().and_then(|t| t.result.clone().ok()).unwrap_or_default();
             if wanted == "auto" {
                 let others = refusals(&trials);
