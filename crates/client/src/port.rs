@@ -98,7 +98,8 @@ impl Port {
     /// # Errors
     /// `TIMED_OUT` (names the producers), `CLOSED` (all producers left in order), `PEER_DIED`, `INVALID`, `CORRUPT`.
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Message> {
-        let (position, parcel) = self.named(self.shared.end.receive(timeout.unwrap_or(DEFAULT_WAIT)))?;
+        let mut parcel = queue::Parcel::default();
+        let position = self.named(self.shared.end.receive_into(&mut parcel, timeout.unwrap_or(DEFAULT_WAIT)))?;
         Ok(Message::from_parcel(position, &parcel))
     }
 
@@ -169,6 +170,11 @@ impl Port {
     /// that still waits at this end gets `CLOSED`.
     pub fn close(self) {
         drop(self);
+    }
+
+    /// As [`Port::close`], for those who share the port: later calls at this end give `CLOSED`.
+    pub fn leave(&self) {
+        self.shared.end.close();
     }
 
     fn bell(&self) -> Result<&Bell> {
