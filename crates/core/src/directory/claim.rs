@@ -4,21 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crossdock_layout::region::{ENTRY_CONSTRUCTING, ENTRY_FREE, ENTRY_READY, Entry, PAGE, STATE_NAMED};
+use crossdock_layout::region::ENTRY_READY;
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Deadline, futex};
 
-use super::index::{hash, write_field};
 use super::{Claim, ObjectMode, TypeRef};
-use crate::heap::{Guard, LocalSlot};
+use crate::heap::LocalSlot;
 use crate::region::Region;
-use crate::{Error, Result, fault_point};
+use crate::{Error, Result};
 
 /// How long to wait for a constructor when nothing is said.
 const DEFAULT_WAIT: Duration = Duration::from_secs(60);
-/// In `Entry::slot` while CONSTRUCTING: the block is zeroed, so what it holds may be walked.
-pub(super) const ZEROED: u32 = 1 << 31;
-
 /// What a look at the directory said.
 enum Found {
     Claim(Claim),
@@ -121,132 +117,5 @@ impl Region {
     fn constructing(&self, name: &str, owner: MemberId) -> Error {
         let who = self.surroundings.describe(owner);
         self.error(Status::NotYet, format!("object '{name}' is still being constructed by {who}"))
-    }
-
-    /// A fresh entry in state CONSTRUCTING.
-    fn make_entry(&self, guard: &Guard<'_>, local: &LocalSlot, name: &str, ty: &TypeRef) -> Result<u64> {
-        let index = self.unused_entry(guard)?;
-        let Some(entry) = self.memory.entry(index) else { return Err(self.corrupt("its directory's free list")) };
-        self.change_directory(guard, || {
-            entry.slot.store(local.index().into(), Ordering::Relaxed);
-            entry.owner.store(self.member.0, Ordering::Relaxed);
-            entry.offset.store(0, Ordering::Relaxed);
-            entry.retiring.store(0, Ordering::Relaxed);
-            entry.size.store(ty.size, Ordering::Relaxed);
-            entry.align.store(ty.align, Ordering::Relaxed);
-            entry.hash.store(hash(name), Ordering::Relaxed);
-            write_field(&entry.name, name);
-            write_field(&entry.type_name, &ty.name);
-            self.memory.header().free_entry.store(entry.next_by_name.load(Ordering::Relaxed), Ordering::Relaxed);
-            fault_point!("directory.claim.written");
-            entry.state.store(ENTRY_CONSTRUCTING, Ordering::Release);
-            fault_point!("directory.claim.constructing");
-            self.link_name(index, entry);
-        });
-        fault_point!("directory.claim.linked");
-        Ok(index)
-    }
-
-    /// An entry to use; the first of the list of free ones.
-    fn unused_entry(&self, guard: &Guard<'_>) -> Result<u64> {
-        let (header, g) = (self.memory.header(), self.memory.geometry());
-        for _ in 0..2 {
-            let listed = header.free_entry.load(Ordering::Relaxed);
-            let Some(index) = listed.checked_sub(1).map(u64::from) else { break };
-            let free = |entry: &Entry| entry.state.load(Ordering::Relaxed) == ENTRY_FREE;
-            if index < self.memory.entries() && self.memory.entry(index).is_some_and(free) {
-                return Ok(index);
-            }
-            self.rebuild_directory(guard); // the list was scribbled over
-        }
-        let used = self.memory.entries();
-        if used >= g.entries {
-            let text = format!("its directory is full: {} named objects; remove some, or make it larger", g.entries);
-            return Err(self.error(Status::NoSpace, text));
-        }
-        let entry = size_of::<Entry>() as u64;
-        if used >= u64::from(header.entries_reserved.load(Ordering::Relaxed)) {
-            let (from, to) = (used * entry / PAGE, ((used + 1) * entry).div_ceil(PAGE));
-            let shared = u64::from(used > 0 && used * entry % PAGE != 0);
-            self.charge((to - from - shared) * PAGE)?;
-            self.reserve_range(g.entries_at + used * entry, entry)?;
-            header.entries_reserved.store((to * PAGE / entry) as u32, Ordering::Relaxed);
-        }
-        // Not listed yet, and so to be the only one on the list when it is taken off it.
-        if let Some(fresh) = self.memory.entry(used) {
-            fresh.next_by_name.store(0, Ordering::Relaxed);
-        }
-        header.entries.store(used as u32 + 1, Ordering::Release);
-        Ok(used)
-    }
-
-    /// Gives a fresh entry its block, zeroed.
-    fn construct(self: &Arc<Self>, index: u64, ty: &TypeRef) -> Result<Claim> {
-        let Some(entry) = self.memory.entry(index) else { return Err(self.corrupt("its directory's free list")) };
-        let align = if ty.size >= 64 { ty.align.max(64) } else { ty.align.max(16) };
-        self.with_local(|local| {
-            let taken = self
-                .want(ty.size, align.into())
-                .and_then(|want| self.take_into(local, want, &entry.offset, STATE_NAMED));
-            fault_point!("directory.claim.taken");
-            let Some(bytes) = taken.as_ref().ok().and_then(|&offset| self.memory.data(offset, ty.size)) else {
-                entry.offset.store(0, Ordering::Release);
-                self.drop_entry(index, entry, local.shared(), local.index(), None)?;
-                return Err(taken.err().unwrap_or_else(|| self.corrupt("its heap gave a block outside")));
-            };
-            // SAFETY: `data` checked that the bytes lie in the mapping; the block was taken by this call, so no honest
-            // task uses it.
-            unsafe { bytes.write_bytes(0, ty.size as usize) };
-            fault_point!("directory.claim.zeroed");
-            entry.slot.store(u32::from(local.index()) | ZEROED, Ordering::Release);
-            let offset = entry.offset.load(Ordering::Relaxed);
-            self.claims.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((offset, index as u32));
-            Ok(Claim { offset, created: true })
-        })
-    }
-
-    /// Makes a claimed object visible.
-    pub fn commit(self: &Arc<Self>, offset: u64) -> Result<()> {
-        self.check_use()?;
-        let (index, entry) = self.claimed(offset)?;
-        let guard = self.lock()?;
-        fault_point!("directory.commit.begun");
-        self.change_directory(&guard, || {
-            self.link_offset(index, entry);
-            entry.state.store(ENTRY_READY, Ordering::Release);
-            fault_point!("directory.commit.ready");
-        });
-        drop(guard);
-        self.forget_claim(offset);
-        self.wake_directory();
-        Ok(())
-    }
-
-    /// The entry that this process is constructing at `offset`.
-    pub(super) fn claimed(&self, offset: u64) -> Result<(u64, &Entry)> {
-        let claims = self.claims.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let index = claims.iter().find(|c| c.0 == offset).map(|c| u64::from(c.1));
-        let found = index.and_then(|i| Some((i, self.memory.entry(i)?))).filter(|(_, e)| {
-            e.state.load(Ordering::Acquire) == ENTRY_CONSTRUCTING
-                && e.owner.load(Ordering::Acquire) == self.member.0
-                && e.offset.load(Ordering::Acquire) == offset
-        });
-        found.ok_or_else(|| {
-            self.error(Status::BadHandle, format!("no object at {offset:#x} is being constructed by this process"))
-        })
-    }
-
-    pub(super) fn forget_claim(&self, offset: u64) {
-        self.claims.lock().unwrap_or_else(std::sync::PoisonError::into_inner).retain(|c| c.0 != offset);
-    }
-
-    /// Wakes those who wait for objects.
-    pub(super) fn wake_directory(&self) {
-        let header = self.memory.header();
-        header.directory_gate.fetch_add(1, Ordering::SeqCst);
-        if header.directory_waiting.load(Ordering::SeqCst) != 0 {
-            header.directory_waiting.store(0, Ordering::SeqCst);
-            futex::wake_all(&header.directory_gate);
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crossdock_layout::MemberId;
 use crossdock_layout::region::{ENTRY_CONSTRUCTING, ENTRY_REMOVING};
 
-use super::claim::ZEROED;
+use super::make::ZEROED;
 use crate::fault_point;
 use crate::heap::Guard;
 use crate::region::Region;

@@ -10,6 +10,7 @@ mod claim;
 mod find;
 mod heal;
 mod index;
+mod make;
 mod remove;
 mod types;
 mod walk;

@@ -7,7 +7,7 @@ use crossdock_layout::region::{ENTRY_READY, ENTRY_REMOVING, Entry, PHASE_BEGUN, 
 use crossdock_layout::{MemberId, Status};
 
 use super::Removed;
-use super::claim::ZEROED;
+use super::make::ZEROED;
 use crate::heap::Guard;
 use crate::region::Region;
 use crate::{Result, fault_point};

@@ -1,122 +1,16 @@
-//! What a thread knows about its heap slot, and the two fast paths.
-//!
-//! All of it is a hint that can be thrown away: the state bytes in shared memory are the truth. Only this slot takes
-//! blocks of its slices out of FREE, so a block whose byte reads FREE can be taken with a plain store; and a hint that is
-//! out of date, because the block was handed out by way of another hint, is seen by its byte.
+//! A heap slot as its holder sees it, and freeing: the fast path for blocks of own slices, and the way to others' owners.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossdock_layout::Status;
 use crossdock_layout::region::{
     Available, CLASSES, SLICE, STATE_DYING, STATE_FREE, STATE_NAMED, STATE_USED, SliceWord, Slot,
 };
 
+use super::known::LocalClass;
 use super::memory::Place;
 use crate::region::Region;
 use crate::{Error, Result, fault_point};
-
-/// No slice, or no group.
-pub(super) const NONE: u32 = u32::MAX;
-
-/// Blocks that a thread remembers having freed, of each class.
-const RECENT: usize = 64;
-
-/// A block that was freed by this thread, in an own slice.
-#[derive(Clone, Copy)]
-struct Recent {
-    offset: u64,
-    state: *const AtomicU8,
-}
-
-/// What a slot's holder knows of one size class.
-#[repr(align(64))]
-pub(super) struct LocalClass {
-    /// How many of `recent` count.
-    count: usize,
-    /// Blocks of the current group that were free when looked at, as bits.
-    pub mask: u64,
-    /// Offset of the current group's first block.
-    pub first: u64,
-    /// State byte of the current group's first block; null without a current slice.
-    pub states: *const AtomicU8,
-    /// The current slice, or [`NONE`].
-    pub slice: u32,
-    /// The current group of 64 blocks in it, or [`NONE`] before the first.
-    pub group: u32,
-    /// Other slices of this slot that have, or had, free blocks. All are `Available::Active`.
-    pub partial: Vec<u32>,
-    /// The blocks freed last: used again first, while they are warm.
-    recent: [Recent; RECENT],
-}
-
-impl LocalClass {
-    fn new() -> Self {
-        let none = std::ptr::null();
-        Self {
-            count: 0,
-            mask: 0,
-            first: 0,
-            states: none,
-            slice: NONE,
-            group: NONE,
-            partial: Vec::new(),
-            recent: [Recent { offset: 0, state: none }; RECENT],
-        }
-    }
-
-    /// No current slice.
-    pub(super) fn clear(&mut self) {
-        self.mask = 0;
-        self.states = std::ptr::null();
-        self.slice = NONE;
-    }
-
-    /// Forgets all hints to blocks. Needed before a slice is given away: a hint into it would read somebody else's state.
-    pub(super) fn forget(&mut self) {
-        self.clear();
-        self.count = 0;
-    }
-
-    /// A block that is known to be free. Its offset stands in `cell` before it is taken, so that a death in between, or
-    /// before the caller has made something of it, can be put right. `state` is USED or NAMED.
-    #[inline(always)]
-    pub(super) fn take(&mut self, class: usize, cell: &AtomicU64, state: u8) -> Option<u64> {
-        while self.count > 0 {
-            self.count -= 1;
-            let recent = self.recent[self.count % RECENT];
-            // SAFETY: a state byte in the mapping, of a slice that was this slot's when it was noted, and still is.
-            if take_block(recent.offset, unsafe { &*recent.state }, cell, state) {
-                return Some(recent.offset);
-            }
-        }
-        while self.mask != 0 {
-            let bit = self.mask.trailing_zeros();
-            self.mask &= self.mask - 1;
-            let offset = self.first + u64::from(bit) * u64::from(CLASSES[class].size);
-            // SAFETY: `refill` set `states` to the current group's bytes in the mapping, and the mask has bits only for
-            // blocks that the class has in it, fewer than 64 from there.
-            if take_block(offset, unsafe { &*self.states.add(bit as usize) }, cell, state) {
-                return Some(offset);
-            }
-        }
-        None
-    }
-}
-
-/// Takes a block of an own slice, if it is free.
-#[inline(always)]
-fn take_block(offset: u64, byte: &AtomicU8, cell: &AtomicU64, state: u8) -> bool {
-    if byte.load(Ordering::Relaxed) != STATE_FREE {
-        return false;
-    }
-    // Stores become visible to whoever learns of our death in program order, and that is what healing relies on; Release
-    // keeps the compiler to it.
-    cell.store(offset, Ordering::Release);
-    fault_point!("heap.allocate.noted");
-    byte.store(state, Ordering::Release);
-    fault_point!("heap.allocate.taken");
-    true
-}
 
 /// A heap slot as its holder sees it.
 pub(crate) struct LocalSlot {
@@ -182,10 +76,7 @@ impl Region {
         state.store(STATE_FREE, Ordering::Release);
         fault_point!("heap.free.local");
         let known = &mut local.classes[class];
-        if known.count < RECENT {
-            known.recent[known.count] = Recent { offset, state };
-            known.count += 1;
-        }
+        known.remember(offset, state);
         if word.available() == Available::Full {
             self.readmit(local, slice, class);
         }

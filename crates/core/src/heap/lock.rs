@@ -29,9 +29,11 @@ impl Region {
         if took_over || dirty || header.directory_version.load(Ordering::Relaxed) & 1 != 0 {
             self.rebuild(&guard);
         }
+        // Noted when it is done: other threads of this process go by it.
         let deaths = self.surroundings.deaths();
-        if self.deaths_seen.swap(deaths, Ordering::Relaxed) != deaths || took_over {
+        if self.deaths_seen.load(Ordering::Relaxed) != deaths || took_over {
             self.heal_locked(&guard);
+            self.deaths_seen.store(deaths, Ordering::Release);
         }
         Ok(guard)
     }

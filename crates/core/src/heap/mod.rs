@@ -2,7 +2,7 @@
 //! any instruction.
 //!
 //! - `memory` turns numbers into addresses, checked; `states` looks at many state bytes at once.
-//! - `local` is a thread's fast path; `refill`, `rescan` find it free blocks; `threads`, `slots` give it its slot.
+//! - `known` and `local` are a thread's fast paths; `refill`, `rescan` find it free blocks; `threads`, `slots` give it its slot.
 //! - `pool`, `grow` have the slices, under `lock`.
 //! - `operation`, `retire` are changes that a death leaves done or undone; `heal` sees to it.
 //!
@@ -11,6 +11,7 @@
 mod fuzz;
 mod grow;
 mod heal;
+mod known;
 mod local;
 mod lock;
 mod memory;

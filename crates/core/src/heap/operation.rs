@@ -21,6 +21,7 @@ impl Region {
     /// A block that is given back if this member dies before it is handed to `replace`, or kept. Ordinary if this
     /// thread has as many already as a slot has records for.
     pub fn prepare(self: &Arc<Self>, size: u64, align: u64) -> Result<u64> {
+        self.check_succession()?;
         let want = self.want(size, align)?;
         self.with_local(|local| {
             // The last record is for `replace` of what was not prepared.
@@ -55,6 +56,7 @@ impl Region {
     /// Writes `words` at `header` and frees `old_block` (0 = none); all or nothing, whoever dies.
     /// `new_block` (0 = none) is what the words point to.
     pub fn replace(self: &Arc<Self>, header: u64, words: &[u64], new_block: u64, old_block: u64) -> Result<()> {
+        self.check_succession()?;
         self.check_replace(header, words, new_block, old_block)?;
         self.with_local(|local| {
             let slot = local.shared();

@@ -5,7 +5,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use crossdock_layout::region::{Available, CLASSES, SliceWord};
 
-use super::local::{LocalSlot, NONE};
+use super::known::NONE;
+use super::local::LocalSlot;
 use crate::region::Region;
 use crate::{Result, fault_point};
 

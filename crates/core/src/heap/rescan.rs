@@ -72,7 +72,7 @@ impl Region {
         let mut released = 0;
         for class in 0..CLASSES.len() {
             let known = &mut local.classes[class];
-            if known.slice != super::local::NONE {
+            if known.slice != super::known::NONE {
                 // The current slice is Active like those in `partial`.
                 known.partial.push(known.slice);
             }

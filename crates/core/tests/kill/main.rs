@@ -2,7 +2,9 @@
 //! be used again, also when the healer is killed too.
 #![cfg(feature = "fault-points")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod work;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -10,11 +12,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use common::World;
-use crossdock_core::containers::Order;
 use crossdock_core::directory::{ObjectMode, TypeRef};
 use crossdock_core::fault;
 use crossdock_core::heap::POINTS;
 use crossdock_core::region::Region;
+use work::{Ledger, vector, work};
 
 const SIZE: u64 = 6 << 20;
 const SIGKILL: i32 = -9;
@@ -22,110 +24,6 @@ const SIGKILL: i32 = -9;
 const FREEING: usize = 0;
 /// Blocks of the peer, noted first.
 const PEERS: usize = 1100;
-
-/// Blocks that the library has handed out, in memory that outlives their owner.
-struct Ledger<'a> {
-    world: &'a World,
-    next: usize,
-}
-
-impl Ledger<'_> {
-    fn allocate(&mut self, region: &Arc<Region>, size: u64) -> usize {
-        let block = region.allocate(size, 16).unwrap();
-        self.world.word(self.next).store(block, Ordering::SeqCst);
-        self.next += 1;
-        self.next - 1
-    }
-
-    fn free(&self, region: &Arc<Region>, index: usize) {
-        let word = self.world.word(index);
-        self.world.word(FREEING).store(index as u64, Ordering::SeqCst);
-        region.deallocate(word.load(Ordering::SeqCst)).unwrap();
-        word.store(0, Ordering::SeqCst);
-        self.world.word(FREEING).store(0, Ordering::SeqCst);
-    }
-}
-
-fn vector() -> TypeRef {
-    TypeRef::new("vector<f64>").unwrap()
-}
-
-fn claim(region: &Arc<Region>, name: &str, ty: &TypeRef) -> u64 {
-    let claim = region.claim(name, ty, ObjectMode::CreateOnly, None).unwrap();
-    assert!(claim.created);
-    claim.offset
-}
-
-/// Everything that a member can do to a region, in an order that passes every point.
-fn work(world: &World, region: Arc<Region>) {
-    let helper = world.again().attach(3);
-    let mut ledger = Ledger { world, next: PEERS + 1 };
-    // Small and large blocks, growth.
-    let mixed: Vec<usize> = (0..40).map(|i| ledger.allocate(&region, 20 + 37 * i)).collect();
-    let large: Vec<usize> = [200_000, 1 << 20, 70_000].map(|size| ledger.allocate(&region, size)).into();
-    // Blocks of a slice that its owner found full.
-    ledger.free(&region, 1);
-    ledger.free(&region, 2);
-    // An own slice runs full; another member frees in it; it is found again.
-    let many: Vec<usize> = (0..1030).map(|_| ledger.allocate(&region, 64)).collect();
-    ledger.free(&helper, many[3]);
-    ledger.free(&helper, many[4]);
-    let more: Vec<usize> = (0..1100).map(|_| ledger.allocate(&region, 64)).collect();
-    for index in many.iter().skip(5).chain(&more).chain(&mixed).chain(&large) {
-        ledger.free(&region, *index);
-    }
-    // Now slices are empty, and the next ones that are looked at go back to the pool.
-    let again: Vec<usize> = (0..1200).map(|_| ledger.allocate(&region, 64)).collect();
-    for index in again {
-        ledger.free(&region, index);
-    }
-    // Objects: kept, abandoned, removed.
-    claim(&region, "plain", &TypeRef::new("f64[100]").unwrap());
-    let plain = region_claims(&region, "plain-2");
-    region.commit(plain).unwrap();
-    let gone = claim(&region, "gone", &vector());
-    region.vector_resize(gone, 8, 50).unwrap();
-    region.abandon(gone).unwrap();
-    // A vector that grows from a small block to large ones.
-    let grown = claim(&region, "grown", &vector());
-    region.commit(grown).unwrap();
-    for n in [10u64, 100, 9_000, 20_000] {
-        region.vector_resize(grown, 8, n).unwrap();
-    }
-    let array = claim(&region, "array", &TypeRef::new("ndarray<f32>").unwrap());
-    region.commit(array).unwrap();
-    region.ndarray_reshape(array, 4, Order::C, &[10, 20]).unwrap();
-    region.ndarray_reshape(array, 4, Order::Fortran, &[20, 10]).unwrap();
-    // Prepared blocks: replaced, kept.
-    let nested = claim(&region, "nested", &TypeRef::new("{i64,vector<vector<f64>>}").unwrap());
-    region.commit(nested).unwrap();
-    region.vector_resize(nested + 8, 32, 3).unwrap();
-    let inner = element_of(&region, nested + 8);
-    region.vector_resize(inner, 8, 30).unwrap();
-    region.vector_resize(inner + 64, 8, 30).unwrap();
-    let block = region.prepare(500, 64).unwrap();
-    let field = inner + 32 + 8;
-    region.replace(field, &[block.wrapping_sub(field), 5, 62], block, 0).unwrap();
-    region.remove("grown").unwrap();
-    region.remove("nested").unwrap();
-    region.remove("plain-2").unwrap();
-    // A prepared block that a death takes back, and objects under construction.
-    region.prepare(100, 16).unwrap();
-    region.prepare(100_000, 16).unwrap();
-    drop(helper);
-    drop(region);
-}
-
-fn region_claims(region: &Arc<Region>, name: &str) -> u64 {
-    claim(region, name, &TypeRef::new("f64[10000]").unwrap())
-}
-
-/// The first element of the vector at `header`.
-fn element_of(region: &Region, header: u64) -> u64 {
-    // SAFETY: the data word of a header in this test's own region.
-    let data = unsafe { region.base().add(header as usize + 8).cast::<u64>().read_volatile() };
-    (header + 8).wrapping_add(data)
-}
 
 /// A world with a peer that has a full slice.
 fn setup() -> (Arc<World>, Arc<Region>) {

@@ -1,0 +1,102 @@
+//! Vectors and ndarrays: growth, zeroing, shapes, and removal with all that they own.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::World;
+use crossdock_core::containers::Order;
+use crossdock_core::directory::{ObjectMode, TypeRef};
+use crossdock_core::region::Region;
+use crossdock_layout::Status;
+
+fn make(region: &Arc<Region>, name: &str, of: &str) -> u64 {
+    let ty = TypeRef::new(of).unwrap();
+    let claim = region.claim(name, &ty, ObjectMode::CreateOnly, Some(Duration::ZERO)).unwrap();
+    region.commit(claim.offset).unwrap();
+    claim.offset
+}
+
+fn address(region: &Region, header: u64) -> u64 {
+    // SAFETY: the data word of a header in this test's own region.
+    (header + 8).wrapping_add(unsafe { region.base().add(header as usize + 8).cast::<u64>().read() })
+}
+
+fn words<const N: usize>(region: &Region, header: u64) -> [u64; N] {
+    // SAFETY: a header of so many words in this test's own region.
+    unsafe { region.base().add(header as usize).cast::<[u64; N]>().read() }
+}
+
+#[test]
+fn a_vector_keeps_its_elements_when_it_grows_and_new_ones_are_zero() {
+    let world = World::new(16 << 20);
+    let region = world.attach(1);
+    let header = make(&region, "v", "vector<u64>");
+    let mut size = 0;
+    for n in [3, 10, 9, 400, 100, 100_000, 5, 200_000, 0, 7] {
+        region.vector_resize(header, 8, n).unwrap();
+        let [own, _, length, capacity] = words(&region, header);
+        assert_eq!((own, length), (header.wrapping_neg(), n));
+        assert!(capacity >= n);
+        let data = address(&region, header);
+        assert_eq!(data % 64, 0);
+        for i in 0..n {
+            // SAFETY: an element of the vector.
+            let element = unsafe { &mut *region.base().add((data + 8 * i) as usize).cast::<u64>() };
+            assert_eq!(*element, if i < size { i + 1 } else { 0 }, "{i} of {n}");
+            *element = i + 1;
+        }
+        size = n;
+    }
+    region.vector_reserve(header, 8, 1000).unwrap();
+    assert_eq!(words::<4>(&region, header)[2], 7);
+    region.remove("v").unwrap();
+    assert_eq!(region.statistics().used, 0);
+}
+
+#[test]
+fn an_ndarray_takes_a_shape_and_keeps_its_bytes() {
+    let world = World::new(16 << 20);
+    let region = world.attach(1);
+    let header = make(&region, "a", "ndarray<f32>");
+    region.ndarray_reshape(header, 4, Order::Fortran, &[10, 20, 3]).unwrap();
+    let [own, _, bytes, rank_and_order, a, b, c, d, ..] = words::<16>(&region, header);
+    assert_eq!((own, a, b, c, d), (header.wrapping_neg(), 10, 20, 3, 0));
+    assert_eq!((rank_and_order & 0xffff_ffff, rank_and_order >> 32), (3, 1));
+    assert!(bytes >= 2400);
+    let data = address(&region, header);
+    // SAFETY: the array's own bytes.
+    unsafe { region.base().add(data as usize).write_bytes(7, 2400) };
+    region.ndarray_reshape(header, 4, Order::C, &[100, 100]).unwrap();
+    let data = address(&region, header);
+    // SAFETY: the array's own bytes.
+    let all = unsafe { std::slice::from_raw_parts(region.base().add(data as usize), 40_000) };
+    assert!(all[..2400].iter().all(|b| *b == 7) && all[2400..].iter().all(|b| *b == 0));
+    let status = |shape: &[u64]| region.ndarray_reshape(header, 4, Order::C, shape).unwrap_err().status;
+    assert_eq!(status(&[1; 9]), Status::Invalid);
+    assert_eq!(status(&[u64::MAX, 3]), Status::Invalid);
+    assert_eq!(status(&[1 << 40]), Status::NoSpace);
+    region.remove("a").unwrap();
+    assert_eq!(region.statistics().used, 0);
+}
+
+#[test]
+fn removal_frees_what_nested_containers_own() {
+    let world = World::new(16 << 20);
+    let region = world.attach(1);
+    let header = make(&region, "tree", "{i32,vector<{vector<f64>,string}>[2]}");
+    for outer in 0..2 {
+        let list = header + 8 + 32 * outer;
+        region.vector_resize(list, 64, 5).unwrap();
+        let data = address(&region, list);
+        for element in 0..5 {
+            region.vector_resize(data + 64 * element, 8, 10 + 3000 * element).unwrap();
+            region.vector_resize(data + 64 * element + 32, 1, 5).unwrap();
+        }
+    }
+    assert_eq!(region.statistics().blocks, 1 + 2 + 20);
+    let removed = region.remove("tree").unwrap();
+    assert_eq!(removed.blocks, 23);
+    assert_eq!(region.statistics().used, 0);
+}
