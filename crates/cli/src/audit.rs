@@ -232,7 +232,8 @@ fn text(report: &Report) -> String {
         parts.push("no process that can be looked into touches any segment".into());
     }
     if report.hidden > 0 {
-        parts.push(format!("{} processes could not be looked into (other users' need root)", report.hidden));
+        let noun = if report.hidden == 1 { "process" } else { "processes" };
+        parts.push(format!("{} {noun} could not be looked into (other users' need root)", report.hidden));
     }
     parts.join("\n\n")
 }

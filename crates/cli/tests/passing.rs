@@ -190,3 +190,64 @@ fn a_run_meets_a_daemon_that_is_there_and_leaves_it_as_it_was() {
     assert_eq!(finish(daemon).code, 0);
     place.assert_nothing_left("process");
 }
+
+/// The processes of the run's own daemon: keeper first, then broker.
+fn daemon(place: &Place, front: u32) -> (u32, u32) {
+    let children = |pid: u32| -> Vec<u32> {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        text.split_whitespace().map(|p| p.parse().unwrap()).collect()
+    };
+    let serves = |pid: &u32| {
+        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|c| c.split(|b| *b == 0).nth(1) == Some(b"serve"))
+    };
+    let supervisor = children(front)[0];
+    let keeper = children(supervisor).into_iter().find(serves).expect("a run has its daemon");
+    let broker = children(keeper).into_iter().find(serves).expect("a keeper has its broker");
+    assert!(place.processes().contains(&keeper));
+    (keeper, broker)
+}
+
+const HOLDERS: &str = "make: hold, 0 | regions: {blocks: create} | ports: {numbers: produce}\n\
+                       take: hold, 1 | regions: {blocks: read} | ports: {numbers: consume}";
+
+#[test]
+fn a_killed_broker_is_started_again_and_the_run_does_not_notice() {
+    let place = place(HOLDERS);
+    let child = place.start("process", &["--json"]);
+    place.await_log("make", "holds");
+    place.await_log("take", "holds");
+    let (_, broker) = daemon(&place, child.id());
+    signal(broker, Signal::KILL);
+    common::await_that("another broker", || {
+        let list = finish(place.command(&["ls", "--json"]).spawn().unwrap());
+        list.code == 0 && list.out.contains("\"name\": \"numbers\"")
+    });
+    signal(child.id(), Signal::INT);
+    let run = finish(child);
+    assert_eq!(run.code, 130, "{}", run.err);
+    let summary: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(
+        (&summary["ports"][0]["port"], &summary["regions"][0]["region"]),
+        (&"numbers".into(), &"blocks".into()),
+        "{}",
+        run.err
+    );
+    place.assert_nothing_left("process");
+}
+
+#[test]
+fn a_daemon_that_is_killed_whole_leaves_nothing_either() {
+    let place = place(HOLDERS);
+    let child = place.start("process", &[]);
+    place.await_log("make", "holds");
+    place.await_log("take", "holds");
+    let (keeper, broker) = daemon(&place, child.id());
+    signal(keeper, Signal::KILL);
+    signal(broker, Signal::KILL);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    signal(child.id(), Signal::INT);
+    let run = finish(child);
+    assert_eq!(run.code, 130, "{}", run.err);
+    assert!(run.took.as_secs() < 30, "{:?}", run.took);
+    place.assert_nothing_left("process");
+}

@@ -125,3 +125,44 @@ fn hostile_texts_end_quickly() {
     }
     assert!(file::parse(Path::new("x"), &long_chain).is_ok());
 }
+
+#[test]
+fn mutated_files_end_with_a_workflow_or_with_problems() {
+    let texts: Vec<Vec<u8>> = ["good", "bad"].iter().flat_map(|f| files(f)).map(|f| fs::read(f).unwrap()).collect();
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below.max(1)
+    };
+    let spice: [&[u8]; 12] = [
+        b"&a",
+        b"*a",
+        b"[",
+        b"}",
+        b": ",
+        b"\n  - ",
+        b"\t",
+        b"|",
+        b"---\n",
+        b"\xc3\xa9",
+        b"99999999999999999999",
+        b"\0",
+    ];
+    for _ in 0..4000 {
+        let mut text = texts[random(texts.len())].clone();
+        for _ in 0..1 + random(4) {
+            let at = random(text.len() + 1);
+            match random(4) {
+                0 => drop(text.splice(at..at, spice[random(spice.len())].iter().copied())),
+                1 => text.truncate(at),
+                2 if at < text.len() => text[at] = random(256) as u8,
+                _ => {
+                    let other = &texts[random(texts.len())];
+                    let from = random(other.len());
+                    text.splice(at..at, other[from..(from + 40).min(other.len())].iter().copied());
+                }
+            }
+        }
+        crossdock_launch::fuzz_workflow(&text);
+    }
+}

@@ -190,6 +190,11 @@ impl Hosted {
         Ok(Self { own: own.take(), workflow: name.clone(), control, inside, _regions: regions, how })
     }
 
+    /// Has the run's own daemon died? Then nothing can be asked any more, and nothing is worth waiting for.
+    pub fn dead(&mut self) -> bool {
+        self.own.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
+    }
+
     /// What ports and regions tell at this moment.
     pub fn report(&self, workflow: &Workflow) -> Result<(Vec<PortLine>, Vec<RegionLine>), String> {
         let listing = self.control.workflow_report(&self.workflow).map_err(|e| e.message)?;
@@ -217,7 +222,12 @@ impl Hosted {
     }
 
     /// Ends the workflow, and the daemon if it is the run's own.
-    pub fn end(self) -> Result<(), String> {
+    pub fn end(mut self) -> Result<(), String> {
+        if self.dead() {
+            // Its segments went with it. Sessions that cannot say goodbye are not waited for either.
+            std::mem::forget(self);
+            return Ok(());
+        }
         let Self { own, workflow, control, inside, _regions, .. } = self;
         drop(_regions);
         let _ = inside.close();

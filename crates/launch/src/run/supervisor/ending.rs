@@ -62,8 +62,12 @@ impl Run {
         // Orphans of tasks, before the report: nobody changes the counters any more.
         processes::kill_descendants(&keep, Duration::from_secs(5));
         let mut summary = self.summary(seconds);
-        if let Some(hosted) = self.hosted.take() {
-            match hosted.report(&self.workflow) {
+        if let Some(mut hosted) = self.hosted.take() {
+            let figures = match hosted.dead() {
+                true => Err("the run's daemon has died".to_owned()),
+                false => hosted.report(&self.workflow),
+            };
+            match figures {
                 Ok((ports, regions)) => (summary.ports, summary.regions) = (ports, regions),
                 Err(e) => self.view.alarm(&format!("crossdock: no figures of ports and regions: {e}")),
             }
