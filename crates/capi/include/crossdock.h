@@ -469,8 +469,8 @@ crossdock_status crossdock_port_ref(crossdock_port *port);
 crossdock_status crossdock_port_unref(crossdock_port *port);
 
 /* Leave in good order: a consumer at the other end still gets what was sent, then CLOSED; a producer gets CLOSED.
- * Messages that a closing consumer has not released are delivered again to its successor. Later calls on this port give
- * CLOSED; a call of another thread that waits ends with CLOSED by its deadline. The reference is still to be given up. */
+ * Messages that a closing consumer has not released are delivered again to its successor. Later sends and receives at
+ * this end give CLOSED, and so do, at once, those of other threads that wait. The reference is still to be given up. */
 crossdock_status crossdock_port_close(crossdock_port *port);
 
 /* Remove the name. Members that have the port open keep it. NOT_FOUND, DENIED. */

@@ -13,6 +13,14 @@ use crate::session::session;
 
 static PORTS: Table<Port> = Table::new(3, "port", Status::Closed);
 
+/// The port of a reference. For use within one call.
+#[inline]
+fn port(reference: u64) -> Result<&'static Port> {
+    // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
+    // what it gets beyond its call. A closed port stays in the table until its last reference is given up.
+    unsafe { PORTS.peek(reference) }
+}
+
 fn end(number: u32) -> Result<End> {
     match number {
         0 => Ok(End::Producer),
@@ -100,7 +108,10 @@ extern "C" fn crossdock_port_unref(port: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_port_close(port: u64) -> i32 {
-    call(|| PORTS.close(port))
+    call(|| {
+        self::port(port)?.leave();
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -111,7 +122,7 @@ unsafe extern "C" fn crossdock_port_remove(session: u64, name: *const c_char) ->
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_port_wait_peer(port: u64, timeout_ms: i64) -> i32 {
-    call(|| PORTS.hold(port)?.wait_peer(Some(wait(timeout_ms)?)))
+    call(|| self::port(port)?.wait_peer(Some(wait(timeout_ms)?)))
 }
 
 #[unsafe(no_mangle)]
@@ -124,7 +135,7 @@ unsafe extern "C" fn crossdock_port_send(
     call(|| {
         // SAFETY: the header asks for a readable message.
         let message = unsafe { message_in(message)? };
-        PORTS.hold(port)?.send_sized(&message, bytes, Some(wait(timeout_ms)?))
+        self::port(port)?.send_sized(&message, bytes, Some(wait(timeout_ms)?))
     })
 }
 
@@ -132,7 +143,7 @@ unsafe extern "C" fn crossdock_port_send(
 unsafe extern "C" fn crossdock_port_reclaim(port: u64, timeout_ms: i64, handle: *mut Handle) -> i32 {
     call(|| {
         let handle = out(handle, "handle")?;
-        let credit = PORTS.hold(port)?.reclaim(Some(wait(timeout_ms)?))?;
+        let credit = self::port(port)?.reclaim(Some(wait(timeout_ms)?))?;
         // SAFETY: the header asks for a writable place.
         unsafe { handle.set(credit.unwrap_or(Handle::NONE)) };
         Ok(())
@@ -143,7 +154,7 @@ unsafe extern "C" fn crossdock_port_reclaim(port: u64, timeout_ms: i64, handle: 
 unsafe extern "C" fn crossdock_port_receive(port: u64, timeout_ms: i64, message: *mut plain::Message) -> i32 {
     call(|| {
         let message = out(message, "message")?;
-        let received = PORTS.hold(port)?.receive(Some(wait(timeout_ms)?))?;
+        let received = self::port(port)?.receive(Some(wait(timeout_ms)?))?;
         // SAFETY: the header asks for a writable place.
         unsafe { message.set(message_out(&received)) };
         Ok(())
@@ -153,14 +164,14 @@ unsafe extern "C" fn crossdock_port_receive(port: u64, timeout_ms: i64, message:
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_port_release(port: u64, message: *const plain::Message) -> i32 {
     // SAFETY: the header asks for a readable message.
-    call(|| PORTS.hold(port)?.release(&unsafe { message_in(message)? }))
+    call(|| self::port(port)?.release(&unsafe { message_in(message)? }))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_port_descriptor(port: u64, descriptor: *mut c_int) -> i32 {
     call(|| {
         let descriptor = out(descriptor, "descriptor")?;
-        let number = PORTS.hold(port)?.descriptor()?.as_raw_fd();
+        let number = self::port(port)?.descriptor()?.as_raw_fd();
         // SAFETY: the header asks for a writable place.
         unsafe { descriptor.set(number) };
         Ok(())
@@ -171,7 +182,7 @@ unsafe extern "C" fn crossdock_port_descriptor(port: u64, descriptor: *mut c_int
 unsafe extern "C" fn crossdock_port_arm(port: u64, ready: *mut c_int) -> i32 {
     call(|| {
         let ready = out(ready, "answer")?;
-        let now = PORTS.hold(port)?.arm()?;
+        let now = self::port(port)?.arm()?;
         // SAFETY: the header asks for a writable place.
         unsafe { ready.set(c_int::from(now)) };
         Ok(())
@@ -181,7 +192,7 @@ unsafe extern "C" fn crossdock_port_arm(port: u64, ready: *mut c_int) -> i32 {
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_port_disarm(port: u64) -> i32 {
     call(|| {
-        PORTS.hold(port)?.disarm();
+        self::port(port)?.disarm();
         Ok(())
     })
 }
@@ -190,7 +201,7 @@ extern "C" fn crossdock_port_disarm(port: u64) -> i32 {
 unsafe extern "C" fn crossdock_port_statistics_get(port: u64, statistics: *mut plain::PortStatistics) -> i32 {
     call(|| {
         let statistics = out(statistics, "statistics")?;
-        let s = PORTS.hold(port)?.statistics();
+        let s = self::port(port)?.statistics();
         let copy = plain::PortStatistics {
             messages: s.messages,
             received: s.received,
@@ -220,7 +231,7 @@ extern "C" fn crossdock_port_set_waiting(port: u64, waiting: u32) -> i32 {
             2 => Waiting::Block,
             n => return Err(invalid(format!("{n} is no way to wait; see crossdock_waiting"))),
         };
-        PORTS.hold(port)?.set_waiting(waiting);
+        self::port(port)?.set_waiting(waiting);
         Ok(())
     })
 }
@@ -228,7 +239,7 @@ extern "C" fn crossdock_port_set_waiting(port: u64, waiting: u32) -> i32 {
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_port_note_copied(port: u64, bytes: u64) -> i32 {
     call(|| {
-        PORTS.hold(port)?.note_copied(bytes);
+        self::port(port)?.note_copied(bytes);
         Ok(())
     })
 }

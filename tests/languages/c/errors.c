@@ -1,4 +1,5 @@
 /* Rows E1 to E3 of ../conformance.md, and what is C's own: NULL, wild and stale references. */
+#define _GNU_SOURCE
 #include "suite.h"
 
 #include <pthread.h>
@@ -187,7 +188,9 @@ static void c5(const char *role, const char *argument)
     port_open(CROSSDOCK_CONSUMER, CROSSDOCK_ONE_TO_ONE, 8);
     OK(crossdock_port_open(one, name_of(""), CROSSDOCK_PRODUCER, NULL, 0, &p));
     OK(crossdock_port_close(p));
-    WANT(CROSSDOCK_CLOSED, crossdock_port_disarm(p));
+    crossdock_message message = CROSSDOCK_MESSAGE_INIT;
+    WANT(CROSSDOCK_CLOSED, crossdock_port_send(p, &message, 0, 0));
+    OK(crossdock_port_close(p));
     OK(crossdock_port_unref(p));
     WANT(CROSSDOCK_INVALID, crossdock_port_disarm(p));
     OK(crossdock_session_close(one));
@@ -374,6 +377,33 @@ static void c8(const char *role, const char *argument)
     EQUAL(after.blocks, before.blocks);
 }
 
+static void *wait_for_message(void *port)
+{
+    crossdock_message message;
+    WANT(CROSSDOCK_CLOSED, crossdock_port_receive(port, 10000, &message));
+    return NULL;
+}
+
+static void c9(const char *role, const char *argument)
+{
+    (void)role, (void)argument;
+    crossdock_port *in = port_open(CROSSDOCK_CONSUMER, CROSSDOCK_ONE_TO_ONE, 8);
+    crossdock_port *out = port_open(CROSSDOCK_PRODUCER, CROSSDOCK_ONE_TO_ONE, 8);
+    crossdock_message message = CROSSDOCK_MESSAGE_INIT;
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, wait_for_message, in) == 0);
+    usleep(100000);
+    long long begin = peer_now_ms();
+    OK(crossdock_port_close(in));
+    pthread_join(thread, NULL);
+    CHECK(peer_now_ms() - begin < 2000);
+    for (int i = 0; i < 8; i++) /* the ring may still have room */
+        if (crossdock_port_send(out, &message, 0, 0) != CROSSDOCK_OK)
+            break;
+    WANT(CROSSDOCK_CLOSED, crossdock_port_send(out, &message, 0, 1000));
+    OK(crossdock_port_unref(in));
+}
+
 const row error_rows[] = {
     {"E1", "bad names", e1},
     {"E2", "bad sizes and types", e2},
@@ -386,5 +416,6 @@ const row error_rows[] = {
     {"C6", "a child of fork() is refused, and connects for itself", c6},
     {"C7", "NULL wherever a pointer is asked for", c7},
     {"C8", "threads share references", c8},
+    {"C9", "closing a port ends the wait of another thread", c9},
     {0},
 };
