@@ -36,7 +36,7 @@ impl Region {
     }
 
     fn vector_change(self: &Arc<Self>, header: u64, elem_size: u64, n: u64, resize: bool) -> Result<()> {
-        self.check_use()?;
+        self.check_succession()?;
         self.check_within_block(header, size_of::<VectorHeader>() as u64)?;
         let data = self.container_data(header, "vector")?;
         let (size, capacity) = (self.get(header + 16), self.get(header + 24));
@@ -74,7 +74,7 @@ impl Region {
 
     /// Gives the ndarray at `header` this shape. Its bytes stay as they are; what is beyond them is zero.
     pub fn ndarray_reshape(self: &Arc<Self>, header: u64, elem_size: u64, order: Order, shape: &[u64]) -> Result<()> {
-        self.check_use()?;
+        self.check_succession()?;
         self.check_within_block(header, size_of::<NdarrayHeader>() as u64)?;
         let count = shape.iter().try_fold(1u64, |all, n| all.checked_mul(*n));
         let Some(bytes) = count.and_then(|n| n.checked_mul(elem_size)) else {

@@ -223,6 +223,16 @@ impl Region {
         Ok(())
     }
 
+    /// `check_use` for whoever is about to change a container: after a death, what the dead member left half done is
+    /// finished first. Done later, it would write its words over what the successor has made of the container.
+    pub(crate) fn check_succession(&self) -> Result<()> {
+        self.check_use()?;
+        if self.deaths_seen.load(Ordering::Acquire) != self.surroundings.deaths() {
+            drop(self.lock()?);
+        }
+        Ok(())
+    }
+
     /// Did this process open the region itself, rather than inherit it by fork?
     pub(crate) fn is_own(&self) -> bool {
         fork::token() == self.token
