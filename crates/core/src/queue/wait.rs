@@ -19,6 +19,10 @@ use super::signal;
 use super::spin::spin_while;
 use super::trouble::{Error, Try};
 
+/// How long a wait sleeps at a stretch. Whatever happens wakes it earlier; this is for a daemon that was killed whole
+/// and came back with another liveness table, and it lets others see that who waits is not dead.
+const STRETCH: Duration = Duration::from_secs(1);
+
 impl End {
     /// Waits until `attempt` succeeds; it was tried once already. `what` is waited for, in words.
     #[cold]
@@ -101,7 +105,8 @@ impl End {
             }
             if !healed {
                 self.account().sleeps.fetch_add(1, Relaxed);
-                self.ring.sleep(self.side, expected, (&alive.epoch, epoch), deadline);
+                self.ring.sleep(self.side, expected, (&alive.epoch, epoch), deadline.at_most(STRETCH));
+                self.account().last_seen.store(clock::coarse_ns(), Relaxed);
                 if let Some(done) = attempt()? {
                     return Ok(done);
                 }
