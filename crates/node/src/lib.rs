@@ -49,6 +49,9 @@ fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
     let mut theirs = Some(theirs);
     child::fork(|| {
         child::leave_session();
+        // What it complains of at its start may be heard; later on nobody listens.
+        child::leave_stream(0);
+        child::leave_stream(1);
         match run(options, path, theirs.take()) {
             Ok(()) => 0,
             Err(error) => {

@@ -70,6 +70,16 @@ pub fn leave_session() {
     let _ = rustix::process::setsid();
 }
 
+/// Lets go of a standard stream (0, 1, 2): whoever waits for its end must not wait for a daemon's. Nothing is read from
+/// it, and what is written to it is lost.
+pub fn leave_stream(number: i32) {
+    if let Ok(nothing) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
+        use std::os::fd::AsRawFd;
+        // SAFETY: replaces one of the three standard descriptors, which nobody owns, by a copy of an open one.
+        unsafe { libc::dup2(nothing.as_raw_fd(), number.clamp(0, 2)) };
+    }
+}
+
 /// This process's parent.
 pub fn parent() -> i32 {
     rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get())

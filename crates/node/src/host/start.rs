@@ -31,7 +31,7 @@ pub(super) fn start<'a>(
     }
     let signals = signalfd(&[SIGTERM]).map_err(text)?;
     let began = Instant::now();
-    let Held { listeners, segments, journal, table, words, incarnation, served } = held;
+    let Held { listeners, segments, journal, table, words, incarnation, detached, served } = held;
     let (journal, lasting) = Journal::recover(journal, &place.journal).map_err(|e| format!("the journal: {e}"))?;
     let limits = limits(options, incarnation);
     let kept: BTreeSet<_> = segments.keys().map(|id| SegmentId(*id)).collect();
@@ -67,6 +67,9 @@ pub(super) fn start<'a>(
     let living = &host.broker.lasting().members;
     crate::table::bury_all_but(&host.words, |member| living.contains_key(&member));
     host.post.ready().map_err(text)?;
+    if detached {
+        child::leave_stream(2);
+    }
     Ok((host, signals))
 }
 

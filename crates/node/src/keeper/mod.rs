@@ -32,6 +32,8 @@ pub(crate) struct Held {
     pub words: Mapping,
     /// Changes whenever a keeper starts: the descriptors of the former one are lost.
     pub incarnation: u64,
+    /// It runs in the background.
+    pub detached: bool,
     /// A broker has served: the table says of each member whether it lives.
     pub served: bool,
 }
@@ -48,7 +50,7 @@ const SIGCHLD: i32 = 17;
 /// Runs until told to end, or until a private daemon's broker found itself idle.
 pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>) -> Result<(), ServeError> {
     let signals = signalfd(&[SIGTERM, SIGINT, SIGHUP, SIGCHLD]).map_err(why)?;
-    let mut held = Some(prepare(place)?);
+    let mut held = Some(prepare(place, options.detach)?);
     let mut ready = ready;
     let mut failures = 0;
     loop {
@@ -92,14 +94,14 @@ pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>)
     }
 }
 
-fn prepare(place: &Place) -> Result<Held, ServeError> {
+fn prepare(place: &Place, detached: bool) -> Result<Held, ServeError> {
     let (table, words) = table::create().map_err(why)?;
     let mut listeners = BTreeMap::new();
     listeners.insert(crate::broker::MAIN_ENDPOINT, place.listen().map_err(why)?);
     let journal = crate::journal::Journal::open(&place.journal)
         .map_err(|error| ServeError(format!("the journal {} cannot be opened: {error}", place.journal.display())))?;
     let incarnation = crate::id_base();
-    Ok(Held { listeners, segments: BTreeMap::new(), journal, table, words, incarnation, served: false })
+    Ok(Held { listeners, segments: BTreeMap::new(), journal, table, words, incarnation, detached, served: false })
 }
 
 enum End {
@@ -152,6 +154,9 @@ fn take_in(held: &mut Held, post: &OwnedFd, ready: &mut Option<OwnedFd>) -> OsRe
             Letter::NoListener(id) => drop(held.listeners.remove(&id)),
             Letter::Ready => {
                 held.served = true;
+                if held.detached {
+                    child::leave_stream(2);
+                }
                 if let Some(ready) = ready.take() {
                     std::io::Write::write_all(&mut File::from(ready), b"\n").ok();
                 }
