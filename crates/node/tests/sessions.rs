@@ -1,0 +1,94 @@
+//! One session, many threads; and one process too many. (A program of its own: forking takes a single thread.)
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crossdock_client::{ConnectOptions, End, PortOptions, Session, Status};
+use crossdock_os::child::{self, Ended, Signal};
+
+fn main() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("endpoint.sock");
+    let mut daemon = Command::new(env!("CARGO_BIN_EXE_crossdock-node"));
+    let started = daemon.args(["--detach", "--socket"]).arg(&socket).stderr(Stdio::null()).status().unwrap();
+    assert!(started.success());
+    let keeper: i32 =
+        std::fs::read_to_string(folder.path().join("endpoint.sock.lock")).unwrap().trim().parse().unwrap();
+    let ends = Ends(keeper);
+    let options = ConnectOptions { socket: Some(socket.clone()), ..ConnectOptions::default() };
+
+    a_forked_child_is_told_to_connect_anew_and_does_not_end_its_parents_session(&options);
+    threads_share_a_session_and_get_each_its_own_answers(&options);
+    a_stopped_daemon_is_an_error_at_the_deadline_and_no_hang(&options, keeper);
+
+    drop(ends);
+    let began = Instant::now();
+    while std::fs::read_dir(folder.path()).unwrap().count() > 0 {
+        assert!(began.elapsed() < Duration::from_secs(5), "the daemon left something");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    println!("sessions: 3 passed");
+}
+
+/// Ends the daemon, also when a test fails.
+struct Ends(i32);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        child::signal(self.0, Signal::TERM).unwrap();
+    }
+}
+
+fn a_forked_child_is_told_to_connect_anew_and_does_not_end_its_parents_session(options: &ConnectOptions) {
+    let mut session = Some(Session::connect(options).unwrap());
+    let mut port = session.as_ref().map(|s| s.port("parents", End::Producer, &PortOptions::default(), None).unwrap());
+    let forked = child::fork(|| {
+        let (Some(session), port) = (session.take(), port.take()) else { return 2 };
+        let refused =
+            session.list().is_err_and(|e| e.status == Status::Disconnected && e.message.contains("connect anew"));
+        let own = Session::connect(options).is_ok_and(|own| own.member() != session.member() && own.list().is_ok());
+        // What a child's end does to the parent's objects: nothing.
+        drop((port, session));
+        i32::from(!refused) + 2 * i32::from(!own)
+    });
+    assert_eq!(child::ended(forked.unwrap(), true).unwrap(), Some(Ended::Code(0)));
+    let session = session.unwrap();
+    assert_eq!(session.list().unwrap().members.len(), 1, "the child's own session ended with it, the parent's did not");
+    drop(port);
+    session.close().unwrap();
+}
+
+fn threads_share_a_session_and_get_each_its_own_answers(options: &ConnectOptions) {
+    let session = Session::connect(options).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let session = session.clone();
+            scope.spawn(move || {
+                for round in 0..50 {
+                    let name = format!("t{thread}/{round}");
+                    let port = session.port(&name, End::Producer, &PortOptions::default(), None).unwrap();
+                    assert_eq!(port.name(), name);
+                    session.remove_port(&name).unwrap();
+                    assert_eq!(session.remove_port(&name).unwrap_err().status, Status::NotFound);
+                }
+            });
+        }
+    });
+    assert!(session.list().unwrap().segments.iter().all(|s| s.removed || s.name == "parents"), "all ports are gone");
+    session.close().unwrap();
+}
+
+fn a_stopped_daemon_is_an_error_at_the_deadline_and_no_hang(options: &ConnectOptions, keeper: i32) {
+    let options = ConnectOptions { timeout: Duration::from_millis(200), ..options.clone() };
+    let session = Session::connect(&options).unwrap();
+    let children = std::fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).unwrap();
+    let broker: i32 = children.trim().parse().unwrap();
+    child::signal(broker, Signal::STOP).unwrap();
+    let began = Instant::now();
+    assert_eq!(session.list().unwrap_err().status, Status::TimedOut);
+    assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
+    assert_eq!(Session::connect(&options).unwrap_err().status, Status::TimedOut);
+    child::signal(broker, Signal::CONT).unwrap();
+    session.list().unwrap();
+    session.close().unwrap();
+}
