@@ -107,6 +107,10 @@ impl Region {
         });
         region.make_ready()?;
         region.check_header()?;
+        if region.writable {
+            // It may follow one that died in the middle of something. If somebody stuck has the lock, later calls do it.
+            let _ = region.check_succession();
+        }
         Ok(region)
     }
 

@@ -37,6 +37,10 @@ impl Region {
         timeout: Option<Duration>,
     ) -> Result<Claim> {
         self.check_name(name)?;
+        if self.writable {
+            // Who opens it may be the successor of one that died changing it.
+            self.check_succession()?;
+        }
         ty.check().map_err(|e| self.error(Status::Invalid, format!("object '{name}': {e}")))?;
         if mode != ObjectMode::CreateOnly {
             if let Ok(info) = self.find(name) {

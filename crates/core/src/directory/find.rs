@@ -66,6 +66,10 @@ impl Region {
             let text = format!("{handle} is of another segment (this one is {})", self.segment.0);
             return Err(self.error(Status::BadHandle, text));
         }
+        if self.writable {
+            // What it names may have been left half changed. Readers who may not write cannot mend it.
+            self.check_succession()?;
+        }
         let offset = handle.offset;
         let place = self.memory.place(offset).filter(|&place| self.is_used(place));
         let Some(place) = place else { return Err(self.not_a_block(offset)) };

@@ -152,9 +152,9 @@ fn a_death_of_the_healer_is_healed() {
         for (_, second) in seconds.iter().enumerate().filter(|(j, p)| p.starts_with("heal.") || (i + j) % 3 == 0) {
             let (world, peer) = setup();
             assert_eq!(die_at(&world, first, 1), SIGKILL, "{first}");
-            let pid = world.spawn(4, |region| {
+            let pid = world.spawn_bare(4, || {
                 fault::arm(second, 1);
-                region.heal().unwrap();
+                world.attach(4).heal().unwrap();
                 0
             });
             match world.wait(4, pid) {
@@ -187,5 +187,39 @@ fn a_dead_formatter_is_taken_over() {
         let block = region.allocate(100, 16).unwrap();
         region.deallocate(block).unwrap();
         assert_eq!(region.statistics().used, 0);
+    }
+}
+
+#[test]
+fn who_opens_a_container_after_a_death_finds_the_change_finished() {
+    for point in ["replace.noted", "replace.begun", "replace.writing", "replace.written", "retire.marked"] {
+        for opens in [true, false] {
+            let world = World::new(SIZE);
+            let peer = world.attach(1);
+            let claim = peer.claim("v", &vector(), ObjectMode::CreateOnly, None).unwrap();
+            peer.vector_resize(claim.offset, 8, 10).unwrap();
+            peer.commit(claim.offset).unwrap();
+            let pid = world.spawn(2, |region| {
+                fault::arm(point, 1);
+                region.vector_resize(claim.offset, 8, 1000).unwrap();
+                0
+            });
+            assert_eq!(world.wait(2, pid), SIGKILL, "{point}");
+            if opens {
+                peer.claim("v", &vector(), ObjectMode::OpenOnly, None).unwrap();
+            } else {
+                peer.load(peer.save(claim.offset).unwrap(), None).unwrap();
+            }
+            let header = || {
+                // SAFETY: the vector's header in this test's own region.
+                unsafe { peer.base().add(claim.offset as usize).cast::<[u64; 4]>().read_volatile() }
+            };
+            let seen = header();
+            assert!(seen[2] == if point == "replace.noted" { 10 } else { 1000 }, "{point}: {seen:?}");
+            peer.heal().unwrap();
+            assert_eq!(header(), seen, "{point}: healing changed it behind the successor's back");
+            peer.remove("v").unwrap();
+            assert_eq!(peer.statistics().used, 0);
+        }
     }
 }
