@@ -130,14 +130,14 @@ class vector {
     if (n > capacity()) block_.reallocate(n);
   }
   void shrink_to_fit() {
-    if (capacity() > size()) block_.reallocate(size());
+    if (capacity() > std::max<size_type>(size(), 1)) block_.reallocate(size());
   }
   void clear() noexcept { truncate(0); }
 
   /// New elements are value-initialised: numbers are 0.
   void resize(size_type n) {
-    if (n < size()) return truncate(n);
     make_room(n);
+    if (n < size()) return truncate(n);
     for (T* place = end(); size() < n && !std::is_trivially_default_constructible_v<T>; ++place) {
       construct(place);
       block_.set_size(size() + 1);
@@ -148,10 +148,10 @@ class vector {
     }
   }
   void resize(size_type n, const T& value) {
-    if (n < size()) return truncate(n);
-    if (n == size()) return;
+    if (n <= size()) return truncate(n);
     T copy(value);  // it may be one of ours, and about to move
     make_room(n);
+    if (n < size()) return truncate(n);
     while (size() < n) append_one(copy);
   }
 
@@ -254,16 +254,16 @@ class vector {
   }
   template <class... Args>
   [[gnu::noinline]] T& emplace_back_growing(Args&&... args) {
-    const size_type n = size();
     if constexpr (std::is_trivially_copyable_v<T>) {
       T value(std::forward<Args>(args)...);  // before the block that it may come from goes
-      block_.reallocate(block_.grown(n + 1));
-      construct(data() + n, value);
+      while (size() == capacity()) block_.reallocate(block_.grown(size() + 1));
+      append_one(value);
+      return back();
     } else {
-      block_.reallocate_with(block_.grown(n + 1), [&](T* place) { construct(place, std::forward<Args>(args)...); });
+      block_.reallocate_with(block_.grown(size() + 1), [&](T* place) { construct(place, std::forward<Args>(args)...); });
+      block_.set_size(size() + 1);
+      return back();
     }
-    block_.set_size(n + 1);
-    return data()[n];
   }
   void make_room(size_type n) {
     if (n > capacity()) block_.reallocate(size() == 0 ? n : block_.grown(n));

@@ -119,6 +119,30 @@ TEST_F(Process, AKillInTheMiddleOfGrowthLeavesTheOldOrTheNewAndNoLeak) {
   // That nothing leaked is what TearDown sees.
 }
 
+TEST_F(Process, WhatASuccessorMakesOfAVectorIsNotOverwrittenWhenTheDeadIsHealed) {
+  const std::string name = region_name();
+  auto& numbers = region.container<vector<std::uint64_t>>("numbers");
+  for (int round = 0; round < 15; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::execl("/proc/self/exe", "containers", "--grow", name.c_str(), nullptr);
+      ::_exit(127);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(15'000 + 337 * round));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    std::this_thread::sleep_for(120ms);
+    (void)region.container<vector<std::uint64_t>>("numbers");  // the successor opens it
+    numbers.clear();
+    numbers.shrink_to_fit();
+    for (std::uint64_t i = 0; i < 300; ++i) numbers.push_back(i);
+    region.heal();
+    ASSERT_EQ(numbers.size(), 300U) << "round " << round;
+    for (std::uint64_t i = 0; i < 300; ++i) ASSERT_EQ(numbers[i], i) << "round " << round;
+    ASSERT_TRUE(region.try_open<vector<std::uint64_t>>("numbers"));
+  }
+}
+
 TEST_F(Process, AVectorWithANonsenseHeaderIsRefused) {
   auto& v = region.container<vector<double>>("v");
   v.resize(100);

@@ -72,9 +72,8 @@ class block {
         return;
       }
     }
-    T* const old = data();
-    const std::size_t count = size();
-    T* const fresh = n == 0 ? nullptr : prepare(in, n);
+    // First of all, because it finishes what a dead member left half done, to this vector too.
+    T* const fresh = prepare(in, std::max<std::size_t>(n, 1));
     struct guard {
       const mapped& in;
       T* memory;
@@ -84,6 +83,12 @@ class block {
         (void)crossdock_deallocate(in.get(), memory);
       }
     } unless_taken{in, fresh};
+    T* const old = data();
+    const std::size_t count = size();
+    const bool makes = !std::is_same_v<std::remove_cvref_t<Make>, nothing>;
+    if (count + makes > n && count > 0) return reallocate_with(count + makes, make);  // it has become larger by that
+    n = std::max<std::size_t>(n, 1);
+    if (n < capacity()) capacity_ = static_cast<count_word>(n);  // never more than the block has, whichever is there after a kill
     make(fresh + count);
     if constexpr (relocatable<T>()) {
       relocate_n(old, count, fresh);
