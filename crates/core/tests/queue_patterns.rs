@@ -3,9 +3,12 @@
 mod queue_world;
 
 use crossdock_core::queue::{End, Pattern, Ring, Shape, Side};
+use crossdock_layout::queue::state::State;
+use crossdock_layout::queue::{AtomicU64, CELLS_AT};
 use crossdock_layout::{Handle, Status};
 use crossdock_os::{Deadline, Mapping};
 use queue_world::{LONG, POLL, World, assert_whole, parcel};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 fn send(end: &End, tags: impl IntoIterator<Item = u64>) {
@@ -390,4 +393,42 @@ fn a_mapping_too_small_is_refused() {
     let small: Mapping = world.mapping();
     let error = Ring::open(small, shape, world.member(), liveness(&world), Deadline::after(LONG)).unwrap_err();
     assert_eq!(error.status, Status::Invalid);
+}
+
+#[test]
+fn a_producer_stopped_in_the_middle_of_a_message_holds_nobody_up() {
+    for pattern in [Pattern::FanIn, Pattern::WorkQueue] {
+        let world = World::new(pattern, 4);
+        let (_stopped, other) = (world.open(Side::Producer), world.open(Side::Producer));
+        let consumer = world.open(Side::Consumer);
+        // As if the first one had claimed cell 0 and got no further: state claimed(0, end 0), head 1.
+        let raw = world.mapping();
+        let word = |offset| {
+            let address = raw.at(offset, 8).unwrap();
+            // SAFETY: in bounds of `raw`, aligned; everybody uses atomics there.
+            unsafe { AtomicU64::from_ptr(address.as_ptr().cast()) }
+        };
+        word(CELLS_AT as u64).store(State::claimed(0, 0).0, SeqCst);
+        word(64).store(1, SeqCst);
+        send(&other, [1, 2, 3]);
+        assert_eq!(drain(&consumer), [1, 2, 3], "{pattern:?}");
+        assert_eq!(status(other.send(&parcel(4), 0, POLL)), Status::NotYet, "{pattern:?}: its cell is due again");
+        word(CELLS_AT as u64).store(State::ready(0).0, SeqCst);
+        assert_eq!(consumer.receive(POLL).unwrap().0, 0, "{pattern:?}: it went on");
+        consumer.release(0).unwrap();
+        send(&other, [4, 5]);
+        assert_eq!(drain(&consumer), [4, 5], "{pattern:?}");
+    }
+}
+
+#[test]
+fn a_timeout_without_end_is_no_overflow() {
+    let world = World::new(Pattern::OneToOne, 2);
+    let (producer, consumer) = (world.open(Side::Producer), world.open(Side::Consumer));
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| consumer.receive(Duration::MAX).map(|(_, got)| got.tag));
+        std::thread::sleep(Duration::from_millis(20));
+        send(&producer, [7]);
+        assert_eq!(waiter.join().unwrap().unwrap(), 7);
+    });
 }

@@ -54,6 +54,8 @@ impl End {
         if timeout.is_zero() {
             return self.poll(attempt, needs_peer);
         }
+        // Beyond a year is for ever, and sums of times must not overflow.
+        let timeout = timeout.min(Duration::from_secs(365 * 86_400));
         let started = Instant::now();
         let account = self.account();
         account.waiting.store(1, Relaxed);
