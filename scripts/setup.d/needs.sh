@@ -16,6 +16,7 @@ test            cmd:mpicc.openmpi                  libopenmpi-dev      handles o
 test            cmd:mpirun.openmpi                 openmpi-bin         handles over Open MPI
 test            cmd:mpicc.mpich                    libmpich-dev        handles over MPICH
 test            cmd:mpirun.mpich                   mpich               handles over MPICH
+test            file:/usr/include/gtest/gtest.h    libgtest-dev        the C++ containers' tests
 test            cmd:setpriv                        util-linux          runs tests as an ordinary user
 test            cmd:git                            git                 looks at what the checkout holds
 bench           cmd:mpicc.mpich                    libmpich-dev        the MPI data path to compare with
