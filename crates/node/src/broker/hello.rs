@@ -57,12 +57,13 @@ impl Broker {
             Err((status, text)) => return self.refuse(asker, status, text),
         };
         let alike = self.lasting.members.values().filter(|m| m.endpoint == endpoint).count();
-        let slot = self.lasting.free_slot().filter(|_| alike < self.limits.members);
+        // A task in a container must not be able to take all of the node's slots.
+        let most = if endpoint == MAIN_ENDPOINT { self.limits.members } else { self.limits.members / 3 };
+        let slot = self.lasting.free_slot().filter(|_| alike < most);
         let Some(slot) = slot else {
             let text = format!(
-                "task '{task}' has {alike} members and the node {} (at most {} and {MAX_MEMBERS}); let some leave first",
-                self.lasting.members.len(),
-                self.limits.members
+                "task '{task}' has {alike} members and the node {} (at most {most} and {MAX_MEMBERS}); let some leave first",
+                self.lasting.members.len()
             );
             return self.refuse(asker, Status::NoSpace, text);
         };

@@ -108,7 +108,7 @@ impl Host<'_> {
                     _ => {}
                 }
             }
-            self.compact_if_long();
+            self.compact_if_wanted();
             if self.is_idle() {
                 return Ok(0);
             }
@@ -176,8 +176,8 @@ impl Host<'_> {
         self.journal_retry = Instant::now() + Duration::from_millis(100);
     }
 
-    fn compact_if_long(&mut self) {
-        if !self.journal.is_long() {
+    pub(super) fn compact_if_wanted(&mut self) {
+        if !self.journal.wants_compacting() {
             return;
         }
         match self.journal.compact(self.broker.lasting()) {

@@ -61,11 +61,13 @@ pub(super) fn start<'a>(
         host.epoll.add(fd, LISTENER | id, false).map_err(text)?;
     }
     host.epoll.add(&signals, SIGNALS, false).map_err(text)?;
+    host.journal.check_name();
     host.look_at_journal();
     host.perform(effects, Vec::new());
     host.watch_survivors(served);
     let living = &host.broker.lasting().members;
     crate::table::bury_all_but(&host.words, |member| living.contains_key(&member));
+    host.compact_if_wanted();
     host.post.ready().map_err(text)?;
     if detached {
         child::leave_stream(2);

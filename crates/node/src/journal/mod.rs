@@ -108,9 +108,19 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether most of the journal is history.
-    pub fn is_long(&self) -> bool {
+    /// Whether most of the journal is history, or its name another file's: then a broker was killed between the two
+    /// steps of taking a new one, and whoever goes by the name would find an old state.
+    pub fn wants_compacting(&self) -> bool {
         self.end >= self.compact_at
+    }
+
+    /// Looks whether the journal has its name; if not, the next compacting gives it one.
+    pub fn check_name(&mut self) {
+        use std::os::unix::fs::MetadataExt;
+        let inode = |found: std::io::Result<std::fs::Metadata>| found.map(|m| (m.dev(), m.ino())).ok();
+        if inode(self.file.metadata()) != inode(std::fs::metadata(&self.path)) {
+            self.compact_at = 0;
+        }
     }
 
     /// Writes the state as a new journal and takes it instead; gives its descriptor for the keeper. The old journal

@@ -79,3 +79,22 @@ fn a_file_that_is_no_journal_is_refused_and_left_alone() {
     assert!(Journal::recover(Journal::open(&path).unwrap(), &path).is_err());
     assert_eq!(std::fs::read(&path).unwrap(), b"somebody's letter to the editor");
 }
+
+#[test]
+fn a_journal_whose_name_another_file_has_gets_it_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut journal, mut lasting, path) = fresh(&folder);
+    journal.append(&workflow(1)).unwrap();
+    lasting.apply(&workflow(1));
+    journal.check_name();
+    assert!(!journal.wants_compacting());
+    // As if a broker had been killed after it renamed a new journal and before the keeper had its descriptor.
+    std::fs::rename(&path, folder.path().join("elsewhere")).unwrap();
+    std::fs::write(&path, header()).unwrap();
+    journal.check_name();
+    assert!(journal.wants_compacting());
+    journal.compact(&lasting).unwrap();
+    assert_eq!(reopened(&path).1, lasting);
+    journal.check_name();
+    assert!(!journal.wants_compacting());
+}
