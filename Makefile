@@ -26,7 +26,9 @@ test:
 # Measures floors, peers and crossdock in one run each (bench/README.md); fails only where something does not work.
 bench:
 	@scripts/setup bench
-	cargo run --release --quiet -p crossdock-bench --bin start
+	cargo build --release --quiet --locked -p crossdock-cli -p crossdock-bench
+	$(CARGO_TARGET_DIR)/release/start $(CARGO_TARGET_DIR)/release/crossdock
+	QUICK=$(QUICK) bench/ports/run --peer
 	bench/containers/run $(if $(QUICK),--quick)
 	bench/heap/run $(if $(QUICK),--quick)
 
