@@ -140,14 +140,29 @@ fn add_mapping(line: &str, access: &mut BTreeMap<(String, String), Access>) {
 }
 
 fn add_descriptor(folder: &Path, entry: &fs::DirEntry, access: &mut BTreeMap<(String, String), Access>) {
-    let Ok(target) = fs::read_link(entry.path()) else { return };
-    let Some(name) = target.to_str().and_then(segment) else { return };
-    let info = fs::read_to_string(folder.join("fdinfo").join(entry.file_name())).unwrap_or_default();
+    let Some((name, info)) = settled_descriptor(folder, entry) else { return };
     let flags = info.lines().find_map(|l| l.strip_prefix("flags:")).and_then(|f| u32::from_str_radix(f.trim(), 8).ok());
     // Unknown counts as everything: an audit errs on that side.
     let mode = flags.map_or(2, |f| f & 3);
     let entry = access.entry(name).or_default();
     union(&mut entry.descriptor, mode != 1, mode != 0);
+}
+
+/// The segment behind a descriptor, and the kernel's account of the same one. The process goes on meanwhile: a number that
+/// was closed is none any more, and one that was given to another file between the two looks is looked at again.
+fn settled_descriptor(folder: &Path, entry: &fs::DirEntry) -> Option<((String, String), String)> {
+    for _ in 0..16 {
+        let target = fs::read_link(entry.path()).ok()?;
+        let name = target.to_str().and_then(segment)?;
+        let info = match fs::read_to_string(folder.join("fdinfo").join(entry.file_name())) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+            info => info.unwrap_or_default(),
+        };
+        if fs::read_link(entry.path()).is_ok_and(|again| again == target) {
+            return Some((name, info));
+        }
+    }
+    None
 }
 
 fn process(pid: u32, folder: &Path, members: &[MemberInfo], access: Vec<Access>) -> Process {
