@@ -54,21 +54,22 @@ impl Context {
         self.session.region(&self.name(""), crossdock_client::Mode::OpenOrCreate, REGION, None).map_err(text)
     }
 
-    /// Starts another process of this row.
-    pub fn start(&self, role: &str, arguments: &[&str]) -> Peer {
+    fn spawn(&self, role: &str, arguments: &[&str], output: Stdio) -> Child {
         let program = std::env::current_exe().expect("a running program has a path");
         let mut command = Command::new(program);
-        command.arg(&self.row).arg(role).arg(&self.prefix).args(arguments).stdout(Stdio::null());
-        Peer(Some(command.spawn().expect("this program starts again")))
+        command.arg(&self.row).arg(role).arg(&self.prefix).args(arguments).stdout(output);
+        command.spawn().expect("this program starts again")
+    }
+
+    /// Starts another process of this row.
+    pub fn start(&self, role: &str, arguments: &[&str]) -> Peer {
+        Peer(Some(self.spawn(role, arguments, Stdio::null())))
     }
 
     /// Starts another process of this row and waits until it says that it is ready.
     pub fn start_ready(&self, role: &str, arguments: &[&str]) -> Result<Peer, String> {
         use std::io::BufRead;
-        let program = std::env::current_exe().expect("a running program has a path");
-        let mut command = Command::new(program);
-        command.arg(&self.row).arg(role).arg(&self.prefix).args(arguments).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("this program starts again");
+        let mut child = self.spawn(role, arguments, Stdio::piped());
         let output = child.stdout.take().expect("its output is a pipe");
         let peer = Peer(Some(child));
         let mut line = String::new();
