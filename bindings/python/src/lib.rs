@@ -5,6 +5,7 @@
 //! of it and counts them; `dtypes` and `sizes` translate; `headers` reads what lies in shared memory; `wait`, `fork` and
 //! `errors` are what every call needs.
 
+mod checkpoints;
 mod containers;
 mod dtypes;
 mod errors;
@@ -54,6 +55,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<messages::Message>()?;
     module.add_class::<handles::Handle>()?;
     module.add_function(wrap_pyfunction!(session::connect, module)?)?;
+    module.add_class::<checkpoints::Checkpoint>()?;
+    module.add_function(wrap_pyfunction!(checkpoints::restart, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoints::ranked, module)?)?;
     module.add_function(wrap_pyfunction!(type_name, module)?)?;
     module.add_function(wrap_pyfunction!(dtype_of, module)?)?;
     module.add_function(wrap_pyfunction!(fork::_after_fork, module)?)?;

@@ -540,6 +540,59 @@ crossdock_status crossdock_port_set_waiting(crossdock_port *port, crossdock_wait
 /* Say that `bytes` had to be copied at this end, e.g. out of a buffer that is not in a region. */
 crossdock_status crossdock_port_note_copied(crossdock_port *port, uint64_t bytes);
 
+/* -------------------------------------------------------------- checkpoints */
+
+/* What `crossdock checkpoint` wrote, read back; no daemon is needed. One file holds one version of one series, or of those
+ * of all ranks. `series` may be NULL where a file has only one. Nothing is given that its checksum does not vouch for. */
+typedef struct crossdock_checkpoint crossdock_checkpoint; /* a counted reference, as sessions are */
+
+/* The newest good checkpoint of a folder. `name` is what the files' names begin with (`field`); NULL: whatever there is, if
+ * there is only one. Damaged ones are passed over (crossdock_checkpoint_skipped says which). Reads all of it once.
+ * Errors: NOT_FOUND (there is none: a first start), CORRUPT (there are some, and none is good), INVALID (several names),
+ * DENIED, SYSTEM. */
+crossdock_status crossdock_checkpoint_restart(const char *folder, const char *name, crossdock_checkpoint **checkpoint);
+/* A file by its path. Errors: NOT_FOUND, CORRUPT, DENIED, SYSTEM. */
+crossdock_status crossdock_checkpoint_open(const char *path, crossdock_checkpoint **checkpoint);
+crossdock_status crossdock_checkpoint_ref(crossdock_checkpoint *checkpoint);
+crossdock_status crossdock_checkpoint_unref(crossdock_checkpoint *checkpoint);
+
+/* The file. NO_SPACE if the buffer is too small. */
+crossdock_status crossdock_checkpoint_path(crossdock_checkpoint *checkpoint, char *buffer, size_t buffer_size);
+/* How many newer ones were damaged, and into `buffer` (may be NULL) one line for each, as much of them as fits. */
+crossdock_status crossdock_checkpoint_skipped(crossdock_checkpoint *checkpoint, uint32_t *count, char *buffer,
+                                              size_t buffer_size);
+
+/* The version's number, and what its publisher said of it. Errors: NOT_FOUND (names those that there are), WRONG_TYPE,
+ * NO_SPACE (the buffer). `real` takes whole numbers, too; `text` takes all. */
+crossdock_status crossdock_checkpoint_sequence(crossdock_checkpoint *checkpoint, const char *series, uint64_t *sequence);
+crossdock_status crossdock_checkpoint_integer(crossdock_checkpoint *checkpoint, const char *series, const char *name,
+                                              int64_t *value);
+crossdock_status crossdock_checkpoint_real(crossdock_checkpoint *checkpoint, const char *series, const char *name,
+                                           double *value);
+crossdock_status crossdock_checkpoint_text(crossdock_checkpoint *checkpoint, const char *series, const char *name,
+                                           char *buffer, size_t buffer_size);
+
+typedef struct crossdock_checkpoint_variable {
+    char type_name[192];
+    uint64_t bytes;    /* of all elements */
+    uint64_t shape[8]; /* C order */
+    uint32_t rank;
+    uint32_t reserved; /* 0 */
+} crossdock_checkpoint_variable;
+
+/* Errors: NOT_FOUND (names those that there are). */
+crossdock_status crossdock_checkpoint_variable_info(crossdock_checkpoint *checkpoint, const char *series,
+                                                    const char *name, crossdock_checkpoint_variable *info);
+/* All elements into memory of just `bytes` bytes, a publisher's in-place array for one. Errors: WRONG_TYPE (another size),
+ * NOT_FOUND, CORRUPT (then what lies in the memory is not to be used), SYSTEM. */
+crossdock_status crossdock_checkpoint_read(crossdock_checkpoint *checkpoint, const char *series, const char *name,
+                                           void *into, size_t bytes);
+
+/* `field` -> `field/3`: names of the series of parallel programs. `rank`: an MPI rank, or -1 for what the launcher said
+ * (OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, MV2_COMM_WORLD_RANK, SLURM_PROCID, CROSSDOCK_RANK; 0 without any).
+ * Errors: INVALID, NO_SPACE (the buffer; CROSSDOCK_NAME_MAX + 1 bytes always do). */
+crossdock_status crossdock_ranked_name(const char *name, int64_t rank, char *buffer, size_t buffer_size);
+
 #ifdef __cplusplus
 }
 #endif

@@ -7,6 +7,7 @@
 compile_error!("crossdock's references and offsets are 64 bits wide");
 
 mod arguments;
+mod checkpoint;
 mod container;
 mod error;
 mod object;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <crossdock/allocator.hpp>
+#include <crossdock/checkpoint.hpp>
 #include <crossdock/containers.hpp>
 #include <crossdock/error.hpp>
 #include <crossdock/handle.hpp>

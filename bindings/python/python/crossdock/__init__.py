@@ -39,6 +39,7 @@ from ._errors import (
     WrongTypeError,
 )
 from ._native import (
+    Checkpoint,
     Handle,
     Message,
     Messages,
@@ -53,6 +54,8 @@ from ._native import (
     __version__,
     connect,
     dtype_of,
+    ranked,
+    restart,
     type_name,
 )
 from ._records import Listing, MemberInfo, ObjectInfo, SegmentInfo, WorkflowInfo
@@ -60,6 +63,7 @@ from ._records import Listing, MemberInfo, ObjectInfo, SegmentInfo, WorkflowInfo
 __all__ = [
     "BadHandleError",
     "BusyError",
+    "Checkpoint",
     "ClosedError",
     "CorruptError",
     "DeniedError",
@@ -94,6 +98,8 @@ __all__ = [
     "__version__",
     "connect",
     "dtype_of",
+    "ranked",
+    "restart",
     "type_name",
 ]
 

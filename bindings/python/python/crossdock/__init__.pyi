@@ -1,6 +1,7 @@
 """Shared memory for workflows whose tasks live in containers of their own. Docstrings: the module's own."""
 
 import os
+import pathlib
 from types import TracebackType
 from typing import Any, Coroutine, Literal, NamedTuple, Optional, Sequence, Tuple, Type, Union, final
 
@@ -11,6 +12,7 @@ from typing_extensions import Self
 __all__ = [
     "BadHandleError",
     "BusyError",
+    "Checkpoint",
     "ClosedError",
     "CorruptError",
     "DeniedError",
@@ -45,6 +47,8 @@ __all__ = [
     "__version__",
     "connect",
     "dtype_of",
+    "ranked",
+    "restart",
     "type_name",
 ]
 
@@ -66,6 +70,23 @@ def connect(
 ) -> Session: ...
 def type_name(dtype: npt.DTypeLike) -> str: ...
 def dtype_of(type_name: str) -> np.dtype[Any]: ...
+def ranked(name: str, rank: Optional[int] = None) -> str: ...
+def restart(folder: Union[str, os.PathLike[str]], name: Optional[str] = None) -> Checkpoint: ...
+@final
+class Checkpoint:
+    def __new__(cls, path: Union[str, os.PathLike[str]]) -> Self: ...
+    @property
+    def path(self) -> pathlib.Path: ...
+    @property
+    def skipped(self) -> list[Tuple[pathlib.Path, str]]: ...
+    @property
+    def series(self) -> list[str]: ...
+    def sequence(self, series: str = "") -> int: ...
+    def attributes(self, series: str = "") -> dict[str, Union[int, float, str]]: ...
+    def variables(self, series: str = "") -> list[str]: ...
+    def constants(self, name: str, series: str = "") -> dict[str, Union[int, float, str]]: ...
+    def read(self, name: str, series: str = "", into: Optional[_Array] = None) -> _Array: ...
+
 @final
 class Session:
     @property

@@ -1,0 +1,98 @@
+// What `crossdock checkpoint` wrote, read back; and names by rank. No daemon is needed for it.
+//
+//     if (auto saved = crossdock::restart("checkpoints")) {
+//       saved->read("u", std::span(u), crossdock::ranked("field"));
+//       step = saved->integer("step", crossdock::ranked("field"));
+//     }
+#pragma once
+
+#include <crossdock/detail/counted.hpp>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace crossdock {
+
+/// `field` -> `field/3`. Without a rank: what the launcher (Open MPI, MPICH, Slurm, crossdock) said. Errors: invalid.
+inline std::string ranked(const std::string& name, std::optional<std::uint32_t> rank = {}) {
+  std::array<char, CROSSDOCK_NAME_MAX + 1> buffer{};
+  detail::check(crossdock_ranked_name(name.c_str(), rank ? std::int64_t{*rank} : -1, buffer.data(), buffer.size()));
+  return buffer.data();
+}
+
+/// One checkpoint, open for reading. `series` may be left out where a file has only one. Copies are the same file.
+class checkpoint {
+ public:
+  /// A file by its path; all of it is read and checked once. Errors: not_found, corrupt, denied, system.
+  explicit checkpoint(const std::string& path) {
+    crossdock_checkpoint* given = nullptr;
+    detail::check(crossdock_checkpoint_open(path.c_str(), &given));
+    ref_ = reference(given);
+  }
+  /// Takes over a reference that the C functions gave out.
+  explicit checkpoint(crossdock_checkpoint* taken) noexcept : ref_(taken) {}
+
+  std::string path() const {
+    std::vector<char> buffer(4097);
+    detail::check(crossdock_checkpoint_path(ref_.get(), buffer.data(), buffer.size()));
+    return buffer.data();
+  }
+  /// Newer ones that were damaged and passed over, a line each; empty if there were none.
+  std::string skipped() const {
+    std::vector<char> buffer(16384);
+    std::uint32_t count = 0;
+    detail::check(crossdock_checkpoint_skipped(ref_.get(), &count, buffer.data(), buffer.size()));
+    return buffer.data();
+  }
+  std::uint64_t sequence(const std::string& series = {}) const {
+    std::uint64_t value = 0;
+    detail::check(crossdock_checkpoint_sequence(ref_.get(), text(series), &value));
+    return value;
+  }
+  /// Errors: not_found (names those that there are), wrong_type.
+  std::int64_t integer(const std::string& attribute, const std::string& series = {}) const {
+    std::int64_t value = 0;
+    detail::check(crossdock_checkpoint_integer(ref_.get(), text(series), attribute.c_str(), &value));
+    return value;
+  }
+  double real(const std::string& attribute, const std::string& series = {}) const {
+    double value = 0;
+    detail::check(crossdock_checkpoint_real(ref_.get(), text(series), attribute.c_str(), &value));
+    return value;
+  }
+  /// Type, shape and size of a variable. Errors: not_found.
+  crossdock_checkpoint_variable variable(const std::string& name, const std::string& series = {}) const {
+    crossdock_checkpoint_variable info{};
+    detail::check(crossdock_checkpoint_variable_info(ref_.get(), text(series), name.c_str(), &info));
+    return info;
+  }
+  /// Fills memory of just the variable's size. Errors: wrong_type (another size), not_found, corrupt, system.
+  template <class T, std::size_t N>
+  void read(const std::string& name, std::span<T, N> into, const std::string& series = {}) const {
+    static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>, "bytes are written into the elements");
+    detail::check(crossdock_checkpoint_read(ref_.get(), text(series), name.c_str(), into.data(), into.size_bytes()));
+  }
+
+ private:
+  using reference = detail::counted<crossdock_checkpoint, crossdock_checkpoint_ref, crossdock_checkpoint_unref>;
+  static const char* text(const std::string& series) noexcept { return series.empty() ? nullptr : series.c_str(); }
+
+  reference ref_;
+};
+
+/// The newest good checkpoint of a folder; none at a first start. `name`: what the files' names begin with, if there are
+/// several. Errors: corrupt (there are some, and none is good), invalid (several names), denied, system.
+inline std::optional<checkpoint> restart(const std::string& folder, const std::string& name = {}) {
+  crossdock_checkpoint* given = nullptr;
+  const auto status = crossdock_checkpoint_restart(folder.c_str(), name.empty() ? nullptr : name.c_str(), &given);
+  if (status == CROSSDOCK_NOT_FOUND) return std::nullopt;
+  detail::check(status);
+  return checkpoint(given);
+}
+
+}  // namespace crossdock

@@ -1,0 +1,302 @@
+! What `crossdock checkpoint` wrote, read back; and names by rank. No daemon is needed for it.
+!
+!   use crossdock_checkpoints
+!   type(crossdock_checkpoint) :: saved
+!   call saved%restart('checkpoints', stat)
+!   if (stat == CROSSDOCK_OK) then                        ! CROSSDOCK_NOT_FOUND: there is none, a first start
+!     call saved%read('u', u, stat, series=crossdock_ranked('field'))
+!     call saved%integer('step', step, stat, series=crossdock_ranked('field'))
+!     call saved%free
+!   end if
+!
+! `series` may be left out where a file has only one. Arrays of real32, real64, int32, int64 and rank 1 to 4.
+! SPDX-License-Identifier: Apache-2.0
+module crossdock_checkpoints
+  use, intrinsic :: iso_c_binding
+  use, intrinsic :: iso_fortran_env, only: int32, int64, real32, real64
+  use crossdock_c
+  use crossdock, only: crossdock_error_message
+  implicit none
+  private
+  public :: crossdock_checkpoint, crossdock_ranked, crossdock_error_message
+  public :: CROSSDOCK_OK, CROSSDOCK_NOT_FOUND, CROSSDOCK_CORRUPT, CROSSDOCK_WRONG_TYPE, CROSSDOCK_INVALID
+
+  !> A checkpoint that is open for reading. `free` closes it.
+  type :: crossdock_checkpoint
+    type(c_ptr) :: reference = c_null_ptr
+  contains
+    procedure :: restart => checkpoint_restart
+    procedure :: path => checkpoint_path
+    procedure :: skipped => checkpoint_skipped
+    procedure :: sequence => checkpoint_sequence
+    generic :: integer => integer_32, integer_64
+    procedure, private :: integer_32 => checkpoint_integer_32, integer_64 => checkpoint_integer_64
+    procedure :: real => checkpoint_real
+    generic :: read => r32_1, r32_2, r32_3, r32_4, r64_1, r64_2, r64_3, r64_4, &
+                       i32_1, i32_2, i32_3, i32_4, i64_1, i64_2, i64_3, i64_4
+    procedure, private :: r32_1, r32_2, r32_3, r32_4, r64_1, r64_2, r64_3, r64_4
+    procedure, private :: i32_1, i32_2, i32_3, i32_4, i64_1, i64_2, i64_3, i64_4
+    procedure :: free => checkpoint_free
+  end type
+
+  interface
+    integer(c_int) function c_restart(folder, name, checkpoint) bind(c, name='crossdock_checkpoint_restart')
+      import :: c_int, c_ptr, c_char
+      character(kind=c_char), intent(in) :: folder(*)
+      type(c_ptr), value :: name
+      type(c_ptr), intent(out) :: checkpoint
+    end function
+    integer(c_int) function c_unref(checkpoint) bind(c, name='crossdock_checkpoint_unref')
+      import :: c_int, c_ptr
+      type(c_ptr), value :: checkpoint
+    end function
+    integer(c_int) function c_path(checkpoint, buffer, size) bind(c, name='crossdock_checkpoint_path')
+      import :: c_int, c_ptr, c_char, c_size_t
+      type(c_ptr), value :: checkpoint
+      character(kind=c_char), intent(out) :: buffer(*)
+      integer(c_size_t), value :: size
+    end function
+    integer(c_int) function c_skipped(checkpoint, count, buffer, size) bind(c, name='crossdock_checkpoint_skipped')
+      import :: c_int, c_ptr, c_char, c_size_t, c_int32_t
+      type(c_ptr), value :: checkpoint
+      integer(c_int32_t), intent(out) :: count
+      character(kind=c_char), intent(out) :: buffer(*)
+      integer(c_size_t), value :: size
+    end function
+    integer(c_int) function c_sequence(checkpoint, series, value) bind(c, name='crossdock_checkpoint_sequence')
+      import :: c_int, c_ptr, c_int64_t
+      type(c_ptr), value :: checkpoint, series
+      integer(c_int64_t), intent(out) :: value
+    end function
+    integer(c_int) function c_integer(checkpoint, series, name, value) bind(c, name='crossdock_checkpoint_integer')
+      import :: c_int, c_ptr, c_char, c_int64_t
+      type(c_ptr), value :: checkpoint, series
+      character(kind=c_char), intent(in) :: name(*)
+      integer(c_int64_t), intent(out) :: value
+    end function
+    integer(c_int) function c_real(checkpoint, series, name, value) bind(c, name='crossdock_checkpoint_real')
+      import :: c_int, c_ptr, c_char, c_double
+      type(c_ptr), value :: checkpoint, series
+      character(kind=c_char), intent(in) :: name(*)
+      real(c_double), intent(out) :: value
+    end function
+    integer(c_int) function c_read(checkpoint, series, name, into, bytes) bind(c, name='crossdock_checkpoint_read')
+      import :: c_int, c_ptr, c_char, c_size_t
+      type(c_ptr), value :: checkpoint, series, into
+      character(kind=c_char), intent(in) :: name(*)
+      integer(c_size_t), value :: bytes
+    end function
+    integer(c_int) function c_ranked_name(name, rank, buffer, size) bind(c, name='crossdock_ranked_name')
+      import :: c_int, c_char, c_size_t, c_int64_t
+      character(kind=c_char), intent(in) :: name(*)
+      integer(c_int64_t), value :: rank
+      character(kind=c_char), intent(out) :: buffer(*)
+      integer(c_size_t), value :: size
+    end function
+  end interface
+
+contains
+
+  !> `field` -> `field/3`: with an MPI rank, or without one by what the launcher said. '' for a name that is none.
+  function crossdock_ranked(name, rank) result(ranked)
+    character(*), intent(in) :: name
+    integer, intent(in), optional :: rank
+    character(:), allocatable :: ranked
+    character(kind=c_char) :: buffer(CROSSDOCK_NAME_MAX + 1)
+    integer(int64) :: its_rank
+    its_rank = -1
+    if (present(rank)) its_rank = rank
+    buffer = c_null_char
+    if (c_ranked_name(name // c_null_char, its_rank, buffer, size(buffer, kind=c_size_t)) /= CROSSDOCK_OK) buffer = c_null_char
+    ranked = text_in(buffer)
+  end function
+
+  !> The newest good checkpoint of a folder. NOT_FOUND: there is none. CORRUPT: there are some, and none is good.
+  subroutine checkpoint_restart(checkpoint, folder, stat, name)
+    class(crossdock_checkpoint), intent(inout) :: checkpoint
+    character(*), intent(in) :: folder
+    integer, intent(out) :: stat
+    character(*), intent(in), optional :: name
+    character(:), allocatable, target :: its_name
+    type(c_ptr) :: reference, named
+    named = c_null_ptr
+    if (present(name)) then
+      its_name = name // c_null_char
+      named = c_loc(its_name)
+    end if
+    stat = c_restart(folder // c_null_char, named, reference)
+    if (stat /= CROSSDOCK_OK) return
+    call checkpoint%free
+    checkpoint%reference = reference
+  end subroutine
+
+  function checkpoint_path(checkpoint) result(path)
+    class(crossdock_checkpoint), intent(in) :: checkpoint
+    character(:), allocatable :: path
+    character(kind=c_char) :: buffer(4097)
+    buffer = c_null_char
+    if (c_path(checkpoint%reference, buffer, size(buffer, kind=c_size_t)) /= CROSSDOCK_OK) buffer = c_null_char
+    path = text_in(buffer)
+  end function
+
+  !> Newer ones that were damaged and passed over, a line each; '' if there were none.
+  function checkpoint_skipped(checkpoint) result(lines)
+    class(crossdock_checkpoint), intent(in) :: checkpoint
+    character(:), allocatable :: lines
+    character(kind=c_char) :: buffer(4096)
+    integer(c_int32_t) :: count
+    buffer = c_null_char
+    if (c_skipped(checkpoint%reference, count, buffer, size(buffer, kind=c_size_t)) /= CROSSDOCK_OK) buffer = c_null_char
+    lines = text_in(buffer)
+  end function
+
+  subroutine checkpoint_sequence(checkpoint, sequence, stat, series)
+    class(crossdock_checkpoint), intent(in) :: checkpoint
+    integer(int64), intent(out) :: sequence
+    integer, intent(out) :: stat
+    character(*), intent(in), optional :: series
+    character(:), allocatable, target :: text
+    stat = c_sequence(checkpoint%reference, given(series, text), sequence)
+  end subroutine
+
+  subroutine checkpoint_integer_64(checkpoint, name, value, stat, series)
+    class(crossdock_checkpoint), intent(in) :: checkpoint
+    character(*), intent(in) :: name
+    integer(int64), intent(out) :: value
+    integer, intent(out) :: stat
+    character(*), intent(in), optional :: series
+    character(:), allocatable, target :: text
+    stat = c_integer(checkpoint%reference, given(series, text), name // c_null_char, value)
+  end subroutine
+
+  subroutine checkpoint_integer_32(checkpoint, name, value, stat, series)
+    class(crossdock_checkpoint), intent(in) :: checkpoint
+    character(*), intent(in) :: name
+    integer(int32), intent(out) :: value
+    integer, intent(out) :: stat
+    character(*), intent(in), optional :: series
+    integer(int64) :: whole
+    whole = 0
+    call checkpoint_integer_64(checkpoint, name, whole, stat, series)
+    value = int(whole, int32)
+  end subroutine
+
+  subroutine checkpoint_real(checkpoint, name, value, stat, series)
+    class(crossdock_checkpoint), intent(in) :: checkpoint
+    character(*), intent(in) :: name
+    real(real64), intent(out) :: value
+    integer, intent(out) :: stat
+    character(*), intent(in), optional :: series
+    character(:), allocatable, target :: text
+    stat = c_real(checkpoint%reference, given(series, text), name // c_null_char, value)
+  end subroutine
+
+  !> Fills an array of just the variable's size. WRONG_TYPE for another size; CORRUPT: what was read is not to be used.
+#define NAME r32_1
+#define VALUE real(real32)
+#define SHAPE :
+#include "read.inc"
+#define NAME r32_2
+#define VALUE real(real32)
+#define SHAPE :, :
+#include "read.inc"
+#define NAME r32_3
+#define VALUE real(real32)
+#define SHAPE :, :, :
+#include "read.inc"
+#define NAME r32_4
+#define VALUE real(real32)
+#define SHAPE :, :, :, :
+#include "read.inc"
+#define NAME r64_1
+#define VALUE real(real64)
+#define SHAPE :
+#include "read.inc"
+#define NAME r64_2
+#define VALUE real(real64)
+#define SHAPE :, :
+#include "read.inc"
+#define NAME r64_3
+#define VALUE real(real64)
+#define SHAPE :, :, :
+#include "read.inc"
+#define NAME r64_4
+#define VALUE real(real64)
+#define SHAPE :, :, :, :
+#include "read.inc"
+#define NAME i32_1
+#define VALUE integer(int32)
+#define SHAPE :
+#include "read.inc"
+#define NAME i32_2
+#define VALUE integer(int32)
+#define SHAPE :, :
+#include "read.inc"
+#define NAME i32_3
+#define VALUE integer(int32)
+#define SHAPE :, :, :
+#include "read.inc"
+#define NAME i32_4
+#define VALUE integer(int32)
+#define SHAPE :, :, :, :
+#include "read.inc"
+#define NAME i64_1
+#define VALUE integer(int64)
+#define SHAPE :
+#include "read.inc"
+#define NAME i64_2
+#define VALUE integer(int64)
+#define SHAPE :, :
+#include "read.inc"
+#define NAME i64_3
+#define VALUE integer(int64)
+#define SHAPE :, :, :
+#include "read.inc"
+#define NAME i64_4
+#define VALUE integer(int64)
+#define SHAPE :, :, :, :
+#include "read.inc"
+
+  subroutine read_all(checkpoint, name, into, bytes, stat, series)
+    class(crossdock_checkpoint), intent(in) :: checkpoint
+    character(*), intent(in) :: name
+    type(c_ptr), intent(in) :: into
+    integer(c_size_t), intent(in) :: bytes
+    integer, intent(out) :: stat
+    character(*), intent(in), optional :: series
+    character(:), allocatable, target :: text
+    stat = c_read(checkpoint%reference, given(series, text), name // c_null_char, into, bytes)
+  end subroutine
+
+  subroutine checkpoint_free(checkpoint)
+    class(crossdock_checkpoint), intent(inout) :: checkpoint
+    integer :: ignored
+    ignored = c_unref(checkpoint%reference)
+    checkpoint%reference = c_null_ptr
+  end subroutine
+
+  function given(series, text) result(address)
+    character(*), intent(in), optional :: series
+    character(:), allocatable, target, intent(inout) :: text
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (.not. present(series)) return
+    text = series // c_null_char
+    address = c_loc(text)
+  end function
+
+  function text_in(buffer) result(text)
+    character(kind=c_char), intent(in) :: buffer(:)
+    character(:), allocatable :: text
+    integer :: length, i
+    length = 0
+    do while (length < size(buffer))
+      if (buffer(length + 1) == c_null_char) exit
+      length = length + 1
+    end do
+    allocate (character(length) :: text)
+    do i = 1, length
+      text(i:i) = buffer(i)
+    end do
+  end function
+end module

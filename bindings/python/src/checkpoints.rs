@@ -1,0 +1,164 @@
+//! What `crossdock checkpoint` wrote, read back into NumPy arrays; and names by rank. No daemon is needed for it.
+
+use std::path::PathBuf;
+
+use crossdock_checkpoint::{self as file, Restart, Value};
+use crossdock_client::{Error, Status};
+use numpy::{PyArray1, PyArrayDescr, PyArrayMethods};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::dtypes;
+use crate::errors::{OrRaise, error, raise};
+
+/// A checkpoint that is open for reading: `restart(folder)` or `Checkpoint(path)`. All of it was checked when it was opened.
+///
+/// `series` may be left out where a file has only one, as it has for programs of one rank.
+#[pyclass(frozen, module = "crossdock")]
+pub struct Checkpoint {
+    found: Restart,
+}
+
+/// The newest good checkpoint of a folder. `name`: what the files' names begin with, if there are several.
+///
+/// NotFoundError: there is none, a first start. CorruptError: there are some, and none is good. Newer ones that were
+/// damaged are in `.skipped`.
+#[pyfunction]
+#[pyo3(signature = (folder, name=None))]
+pub fn restart(py: Python<'_>, folder: PathBuf, name: Option<&str>) -> PyResult<Checkpoint> {
+    let found = py.detach(|| file::restart(&folder, name.unwrap_or("")));
+    Ok(Checkpoint { found: found.map_err(|e| ours(py, e))? })
+}
+
+/// `ranked('field')` is 'field/3' for rank 3: of an MPI communicator if given, else as the launcher said it.
+#[pyfunction]
+#[pyo3(signature = (name, rank=None))]
+pub fn ranked(py: Python<'_>, name: &str, rank: Option<u32>) -> PyResult<String> {
+    crossdock_client::ranked(name, rank).or_raise(py)
+}
+
+fn ours(py: Python<'_>, e: file::Error) -> PyErr {
+    raise(py, &Error::new(e.status, e.message))
+}
+
+#[pymethods]
+impl Checkpoint {
+    /// Opens a file and checks all of it. NotFoundError, CorruptError, DeniedError.
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let opened = py.detach(|| file::Checkpoint::open(&path).and_then(|c| c.verify().map(|()| c)));
+        Ok(Self { found: Restart { checkpoint: opened.map_err(|e| ours(py, e))?, skipped: Vec::new() } })
+    }
+
+    /// The file.
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.found.checkpoint.path().to_owned()
+    }
+
+    /// Newer checkpoints that were damaged and passed over: (path, why).
+    #[getter]
+    fn skipped(&self) -> Vec<(PathBuf, String)> {
+        self.found.skipped.iter().map(|(path, why)| (path.clone(), why.to_string())).collect()
+    }
+
+    /// Names of the series in it, ranks in order.
+    #[getter]
+    fn series(&self) -> Vec<String> {
+        self.found.checkpoint.series().map(str::to_owned).collect()
+    }
+
+    /// The version's number.
+    #[pyo3(signature = (series=""))]
+    fn sequence(&self, py: Python<'_>, series: &str) -> PyResult<u64> {
+        self.found.checkpoint.sequence(series).map_err(|e| ours(py, e))
+    }
+
+    /// What the publisher said of the version, as a dict.
+    #[pyo3(signature = (series=""))]
+    fn attributes<'py>(&self, py: Python<'py>, series: &str) -> PyResult<Bound<'py, PyDict>> {
+        dict(py, &self.found.checkpoint.series_attributes(series).map_err(|e| ours(py, e))?)
+    }
+
+    /// Names of the variables.
+    #[pyo3(signature = (series=""))]
+    fn variables(&self, py: Python<'_>, series: &str) -> PyResult<Vec<String>> {
+        let variables = self.found.checkpoint.variables(series).map_err(|e| ours(py, e))?;
+        Ok(variables.iter().map(|v| v.name.clone()).collect())
+    }
+
+    /// Constants of a variable, as a dict.
+    #[pyo3(signature = (name, series=""))]
+    fn constants<'py>(&self, py: Python<'py>, name: &str, series: &str) -> PyResult<Bound<'py, PyDict>> {
+        dict(py, &self.found.checkpoint.variable(series, name).map_err(|e| ours(py, e))?.constants)
+    }
+
+    /// The elements of a variable as a new array, or in `into`: a C-contiguous array of the same dtype and shape that may be
+    /// written, a publisher's in-place array for one.
+    #[pyo3(signature = (name, series="", into=None))]
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        series: &str,
+        into: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let stored = self.found.checkpoint.variable(series, name).map_err(|e| ours(py, e))?;
+        let dtype = dtypes::from_type(py, &dtypes::parse(py, &stored.type_name)?, &stored.type_name)?;
+        let shape = PyTuple::new(py, &stored.shape)?;
+        let array = match into {
+            Some(array) => {
+                self.fits(py, name, &array, &dtype, &shape)?;
+                array
+            }
+            None => py.import("numpy")?.call_method1("empty", (shape, dtype))?,
+        };
+        let bytes = array.call_method1("reshape", (-1,))?.call_method1("view", ("u1",))?;
+        let bytes = bytes.cast::<PyArray1<u8>>()?;
+        let mut bytes = bytes.try_readwrite()?;
+        let into = bytes.as_slice_mut()?;
+        py.detach(|| self.found.checkpoint.read(series, name, into)).map_err(|e| ours(py, e))?;
+        Ok(array)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<crossdock.Checkpoint {}>", self.found.checkpoint.path().display())
+    }
+}
+
+impl Checkpoint {
+    fn fits(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        array: &Bound<'_, PyAny>,
+        dtype: &Bound<'_, PyArrayDescr>,
+        shape: &Bound<'_, PyTuple>,
+    ) -> PyResult<()> {
+        let (its_dtype, its_shape) = (array.getattr("dtype")?, array.getattr("shape")?);
+        if !its_dtype.eq(dtype)? || !its_shape.eq(shape)? {
+            let why = format!("{name} has dtype {dtype} and shape {shape}; the array has {its_dtype} and {its_shape}");
+            return Err(error(py, Status::WrongType, why));
+        }
+        let flags = array.getattr("flags")?;
+        for (flag, why) in [("c_contiguous", "is not C-contiguous"), ("writeable", "cannot be written")] {
+            if !flags.getattr(flag)?.extract::<bool>()? {
+                return Err(error(py, Status::Invalid, format!("the array to read {name} into {why}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn dict<'py>(py: Python<'py>, values: &[(String, Value)]) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, value) in values {
+        match value {
+            Value::I64(n) => dict.set_item(name, n)?,
+            Value::U64(n) => dict.set_item(name, n)?,
+            Value::F64(x) => dict.set_item(name, x)?,
+            Value::Text(text) => dict.set_item(name, text)?,
+        }
+    }
+    Ok(dict)
+}

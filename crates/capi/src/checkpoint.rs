@@ -1,0 +1,249 @@
+//! Checkpoints, and names by rank.
+
+use std::ffi::{c_char, c_void};
+use std::path::Path;
+
+use crossdock_checkpoint::{Checkpoint, Restart, Value, restart};
+use crossdock_client::{Error, Result, Status};
+
+use crate::arguments::{copy_text, optional_text, out, text};
+use crate::error::{call, invalid};
+use crate::references::{Held, Table};
+
+static CHECKPOINTS: Table<Restart> = Table::new(20, "checkpoint", Status::Closed);
+
+fn checkpoint(reference: u64) -> Result<Held<'static, Restart>> {
+    CHECKPOINTS.hold(reference)
+}
+
+fn ours(e: crossdock_checkpoint::Error) -> Error {
+    Error::new(e.status, e.message)
+}
+
+/// `crossdock_checkpoint_variable`
+#[repr(C)]
+struct VariableInfo {
+    type_name: [u8; 192],
+    bytes: u64,
+    shape: [u64; 8],
+    rank: u32,
+    reserved: u32,
+}
+
+const _: () = assert!(size_of::<VariableInfo>() == 272);
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_checkpoint_restart(folder: *const c_char, name: *const c_char, place: *mut u64) -> i32 {
+    call(|| {
+        let place = out(place, "checkpoint")?;
+        // SAFETY: the header asks for zero-terminated texts, and NULL for no name.
+        let (folder, name) = unsafe { (text(folder, "folder")?, optional_text(name, "name")?) };
+        let found = restart(Path::new(folder), name.unwrap_or("")).map_err(ours)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { place.set(CHECKPOINTS.insert(found)?) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_checkpoint_open(path: *const c_char, place: *mut u64) -> i32 {
+    call(|| {
+        let place = out(place, "checkpoint")?;
+        // SAFETY: the header asks for a zero-terminated text.
+        let path = unsafe { text(path, "path")? };
+        let checkpoint = Checkpoint::open(Path::new(path)).map_err(ours)?;
+        checkpoint.verify().map_err(ours)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { place.set(CHECKPOINTS.insert(Restart { checkpoint, skipped: Vec::new() })?) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_checkpoint_ref(reference: u64) -> i32 {
+    call(|| CHECKPOINTS.add(reference))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_checkpoint_unref(reference: u64) -> i32 {
+    call(|| if reference == 0 { Ok(()) } else { CHECKPOINTS.remove(reference) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_checkpoint_path(reference: u64, buffer: *mut c_char, size: usize) -> i32 {
+    // SAFETY: the header asks for a buffer of that size.
+    call(|| unsafe { copy_text(&checkpoint(reference)?.checkpoint.path().to_string_lossy(), buffer, size) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_checkpoint_skipped(
+    reference: u64,
+    count: *mut u32,
+    buffer: *mut c_char,
+    size: usize,
+) -> i32 {
+    call(|| {
+        let count = out(count, "count")?;
+        let found = checkpoint(reference)?;
+        if !buffer.is_null() {
+            let mut lines: String = found.skipped.iter().map(|(_, why)| format!("{why}\n")).collect();
+            // As many whole characters as fit: this is for people.
+            while !lines.is_empty() && lines.len() >= size {
+                lines.pop();
+            }
+            // SAFETY: the header asks for a buffer of that size.
+            unsafe { copy_text(lines.trim_end(), buffer, size)? };
+        }
+        // SAFETY: the header asks for a writable place.
+        unsafe { count.set(found.skipped.len() as u32) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_checkpoint_sequence(reference: u64, series: *const c_char, sequence: *mut u64) -> i32 {
+    call(|| {
+        let sequence = out(sequence, "sequence")?;
+        // SAFETY: the header asks for a zero-terminated text or NULL.
+        let series = unsafe { optional_text(series, "series")? }.unwrap_or("");
+        let value = checkpoint(reference)?.checkpoint.sequence(series).map_err(ours)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { sequence.set(value) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// Both are zero-terminated; `series` may be NULL.
+unsafe fn attribute(reference: u64, series: *const c_char, name: *const c_char) -> Result<(Value, String)> {
+    // SAFETY: the caller's promise.
+    let (series, name) = unsafe { (optional_text(series, "series")?.unwrap_or(""), text(name, "attribute")?) };
+    Ok((checkpoint(reference)?.checkpoint.attribute(series, name).map_err(ours)?, name.to_owned()))
+}
+
+fn wrong(name: &str, value: &Value, wanted: &str) -> Error {
+    Error::new(Status::WrongType, format!("attribute {name} is {value:?}, not {wanted}"))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_checkpoint_integer(
+    reference: u64,
+    series: *const c_char,
+    name: *const c_char,
+    value: *mut i64,
+) -> i32 {
+    call(|| {
+        let place = out(value, "value")?;
+        // SAFETY: the header asks for zero-terminated texts.
+        let (value, name) = unsafe { attribute(reference, series, name)? };
+        let number = match value {
+            Value::I64(n) => Some(n),
+            Value::U64(n) => i64::try_from(n).ok(),
+            Value::F64(_) | Value::Text(_) => None,
+        };
+        // SAFETY: the header asks for a writable place.
+        unsafe { place.set(number.ok_or_else(|| wrong(&name, &value, "a whole number of 64 bits"))?) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_checkpoint_real(
+    reference: u64,
+    series: *const c_char,
+    name: *const c_char,
+    value: *mut f64,
+) -> i32 {
+    call(|| {
+        let place = out(value, "value")?;
+        // SAFETY: the header asks for zero-terminated texts.
+        let (value, name) = unsafe { attribute(reference, series, name)? };
+        let number = match value {
+            Value::F64(x) => x,
+            Value::I64(n) => n as f64,
+            Value::U64(n) => n as f64,
+            Value::Text(_) => return Err(wrong(&name, &value, "a number")),
+        };
+        // SAFETY: the header asks for a writable place.
+        unsafe { place.set(number) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_checkpoint_text(
+    reference: u64,
+    series: *const c_char,
+    name: *const c_char,
+    buffer: *mut c_char,
+    size: usize,
+) -> i32 {
+    call(|| {
+        // SAFETY: the header asks for zero-terminated texts.
+        let (value, _) = unsafe { attribute(reference, series, name)? };
+        // SAFETY: the header asks for a buffer of that size.
+        unsafe { copy_text(&value.to_string(), buffer, size) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_checkpoint_variable_info(
+    reference: u64,
+    series: *const c_char,
+    name: *const c_char,
+    info: *mut c_void,
+) -> i32 {
+    call(|| {
+        let place = out(info.cast::<VariableInfo>(), "variable")?;
+        // SAFETY: the header asks for zero-terminated texts, and NULL for the only series.
+        let (series, name) = unsafe { (optional_text(series, "series")?.unwrap_or(""), text(name, "variable")?) };
+        let found = checkpoint(reference)?;
+        let stored = found.checkpoint.variable(series, name).map_err(ours)?;
+        let mut info = VariableInfo { type_name: [0; 192], bytes: stored.bytes, shape: [0; 8], rank: 0, reserved: 0 };
+        let (text, rank) = (stored.type_name.as_bytes(), stored.shape.len());
+        if text.len() > 191 || rank > 8 {
+            return Err(invalid(format!("{name} has {rank} dimensions; 8 is the most here")));
+        }
+        info.type_name[..text.len()].copy_from_slice(text);
+        info.shape[..rank].copy_from_slice(&stored.shape);
+        info.rank = rank as u32;
+        // SAFETY: the header asks for a writable struct.
+        unsafe { place.set(info) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_checkpoint_read(
+    reference: u64,
+    series: *const c_char,
+    name: *const c_char,
+    into: *mut c_void,
+    bytes: usize,
+) -> i32 {
+    call(|| {
+        // SAFETY: the header asks for zero-terminated texts, and NULL for the only series.
+        let (series, name) = unsafe { (optional_text(series, "series")?.unwrap_or(""), text(name, "variable")?) };
+        if into.is_null() && bytes > 0 {
+            return Err(invalid("the memory to read into is NULL"));
+        }
+        let into = if bytes == 0 { std::ptr::NonNull::<u8>::dangling().as_ptr() } else { into.cast() };
+        // SAFETY: the header asks for memory of so many bytes that nobody else uses during the call.
+        let into = unsafe { std::slice::from_raw_parts_mut(into, bytes) };
+        checkpoint(reference)?.checkpoint.read(series, name, into).map_err(ours)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_ranked_name(base: *const c_char, rank: i64, buffer: *mut c_char, size: usize) -> i32 {
+    call(|| {
+        // SAFETY: the header asks for a zero-terminated text.
+        let base = unsafe { text(base, "name")? };
+        let rank = match rank {
+            -1 => None,
+            n => Some(u32::try_from(n).map_err(|_| invalid(format!("rank is {n}; it is -1 or 0 to 2^32 - 1")))?),
+        };
+        // SAFETY: the header asks for a buffer of that size.
+        unsafe { copy_text(&crossdock_client::ranked(base, rank)?, buffer, size) }
+    })
+}

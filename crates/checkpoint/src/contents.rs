@@ -1,0 +1,88 @@
+//! What goes into a file: one version of one or several series, with the bytes where they lie.
+
+/// An attribute's or a constant's value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// A signed number.
+    I64(i64),
+    /// An unsigned number.
+    U64(u64),
+    /// A floating-point number.
+    F64(f64),
+    /// A text.
+    Text(String),
+}
+
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::I64(n) => write!(f, "{n}"),
+            Self::U64(n) => write!(f, "{n}"),
+            Self::F64(x) => write!(f, "{x}"),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<i64> for Value {
+    fn from(n: i64) -> Self {
+        Self::I64(n)
+    }
+}
+
+impl From<u64> for Value {
+    fn from(n: u64) -> Self {
+        Self::U64(n)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(x: f64) -> Self {
+        Self::F64(x)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+/// A variable of one version.
+#[derive(Clone, Debug)]
+pub struct Variable<'a> {
+    /// `u`
+    pub name: String,
+    /// The elements' type by its crossdock name: `f64`, `f32[3]`, `{i32,f64}`.
+    pub type_name: String,
+    /// Extents in C order.
+    pub shape: Vec<u64>,
+    /// What holds for all versions; attributes of the dataset.
+    pub constants: Vec<(String, Value)>,
+    /// The elements.
+    pub bytes: &'a [u8],
+}
+
+/// One version of one series.
+#[derive(Clone, Debug)]
+pub struct Series<'a> {
+    /// `field/3`
+    pub name: String,
+    /// The version's number.
+    pub sequence: u64,
+    /// When it was published, nanoseconds since 1970.
+    pub time_ns: u64,
+    /// What the publisher said of this version: step, time, ….
+    pub attributes: Vec<(String, Value)>,
+    /// Its variables.
+    pub variables: Vec<Variable<'a>>,
+}
+
+/// A whole file.
+#[derive(Clone, Debug, Default)]
+pub struct Contents<'a> {
+    /// Said of the whole file: attributes of the root group.
+    pub attributes: Vec<(String, Value)>,
+    /// One, or one for each rank.
+    pub series: Vec<Series<'a>>,
+}

@@ -1,0 +1,76 @@
+//! The first 512 bytes, which HDF5 leaves to its users (the *user block*): a text that says how long the file is, and the
+//! checksum of what describes the data. The data's own checksums are in what is described, so that one number here vouches
+//! for all. Written last: a file without it is none.
+
+use std::fmt::Write;
+
+/// Bytes of the cover; the HDF5 part begins behind it.
+pub const COVER: u64 = 512;
+
+/// What the cover says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cover {
+    /// Bytes of the whole file.
+    pub length: u64,
+    /// Bytes of superblock and object headers, right behind the cover.
+    pub described: u64,
+    /// Their CRC-32 (zlib's).
+    pub crc32: u32,
+}
+
+impl Cover {
+    /// As it stands in the file.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut text = String::from("crossdock checkpoint 1\n");
+        let _ = write!(
+            text,
+            "length {}\nheaders 512 {} crc32 {:08x}\ndata crc32 in the attribute crossdock.crc32 of each dataset\nHDF5 from byte 512: h5dump and h5py read it as it is\n",
+            self.length, self.described, self.crc32
+        );
+        let mut bytes = text.into_bytes();
+        bytes.resize(COVER as usize, 0);
+        bytes
+    }
+
+    /// Reads a cover. Every byte is as it would be written, or it is none.
+    pub fn read(bytes: &[u8]) -> Result<Self, &'static str> {
+        let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+        let text = std::str::from_utf8(&bytes[..end]).map_err(|_| "its first bytes are no text")?;
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        if words.get(..2) != Some(&["crossdock", "checkpoint"]) {
+            return Err("it does not begin as a checkpoint of crossdock does");
+        }
+        if words.get(2) != Some(&"1") {
+            return Err("it is of another version of the format");
+        }
+        let number = |i: usize| words.get(i).and_then(|w| w.parse::<u64>().ok());
+        let crc32 = words.get(9).and_then(|w| u32::from_str_radix(w, 16).ok());
+        let (Some(length), Some(described), Some(crc32)) = (number(4), number(7), crc32) else {
+            return Err("its first lines are not what is written there");
+        };
+        let cover = Self { length, described, crc32 };
+        if cover.bytes() == bytes { Ok(cover) } else { Err("its first lines are not what is written there") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cover_is_read_as_it_was_written() {
+        let cover = Cover { length: 123_456, described: 789, crc32: 0x0012_abcd };
+        assert_eq!(Cover::read(&cover.bytes()), Ok(cover));
+    }
+
+    #[test]
+    fn every_changed_byte_of_it_is_noticed() {
+        let cover = Cover { length: 123_456, described: 789, crc32: 0x0012_abcd };
+        let good = cover.bytes();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            assert_ne!(Cover::read(&bad), Ok(cover), "byte {at}");
+        }
+    }
+}

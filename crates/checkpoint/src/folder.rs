@@ -1,0 +1,173 @@
+//! A folder of numbered checkpoints: `NAME-00000012.h5`. One writer at a time for each name.
+//!
+//! A file is written as `.NAME-00000012.h5.new`, synced, and renamed; then the folder is synced. Whoever dies in between
+//! leaves a file that nobody takes for a checkpoint, and that the next writer removes.
+
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crossdock_layout::Status;
+use rustix::fs::{FlockOperation, flock};
+
+use crate::contents::Contents;
+use crate::error::{Error, Result};
+use crate::read::Checkpoint;
+use crate::write;
+
+/// A folder that one writer fills.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    name: String,
+    next: u64,
+    /// Holds the lock.
+    _lock: File,
+}
+
+/// A checkpoint in its place.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    /// Where.
+    pub path: PathBuf,
+    /// Bytes of the file.
+    pub length: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Folder {
+    /// Opens a folder, making it if need be, and clears away what a writer that died has left half written. A damaged
+    /// newest checkpoint is set aside as `….damaged`, so that it is neither counted nor used; `said` is told.
+    ///
+    /// # Errors
+    /// `BUSY` if another writer is at work on this name, `DENIED`, `NO_SPACE`, `SYSTEM`, `INVALID` (the name).
+    pub fn open(path: &Path, name: &str, said: &mut dyn FnMut(String)) -> Result<Self> {
+        if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) || name.len() > 200 {
+            return Err(Error::new(Status::Invalid, format!("{name:?} cannot begin a file's name")));
+        }
+        fs::create_dir_all(path).map_err(|e| Error::system(path, "cannot make folder", &e))?;
+        let lock = take_lock(path, name)?;
+        let mut folder = Self { path: path.into(), name: name.into(), next: 1, _lock: lock };
+        folder.sweep(said)?;
+        let mut mine = folder.mine()?;
+        folder.next = mine.last().map_or(1, |(number, _)| number + 1);
+        while let Some((_, newest)) = mine.pop() {
+            match Checkpoint::open(&newest).and_then(|c| c.verify()) {
+                Ok(()) => break,
+                Err(e) if e.status == Status::Corrupt => folder.set_aside(&newest, &e, said)?,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(folder)
+    }
+
+    fn sweep(&self, said: &mut dyn FnMut(String)) -> Result<()> {
+        let begins = format!(".{}-", self.name);
+        for name in names(&self.path)? {
+            if name.starts_with(&begins) && name.ends_with(".h5.new") {
+                let path = self.path.join(&name);
+                fs::remove_file(&path).map_err(|e| Error::system(&path, "cannot remove", &e))?;
+                said(format!("removed {}, which a writer that died had begun", path.display()));
+            }
+        }
+        Ok(())
+    }
+
+    fn set_aside(&self, path: &Path, why: &Error, said: &mut dyn FnMut(String)) -> Result<()> {
+        let aside = path.with_extension("h5.damaged");
+        fs::rename(path, &aside).map_err(|e| Error::system(path, "cannot rename", &e))?;
+        said(format!("{why}; set aside as {}", aside.display()));
+        Ok(())
+    }
+
+    /// The newest checkpoint, opened.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn newest(&self) -> Result<Option<Checkpoint>> {
+        self.mine()?.pop().map(|(_, path)| Checkpoint::open(&path)).transpose()
+    }
+
+    /// Writes the next checkpoint. When it returns, the file is in its place and on the disk, or nothing has changed.
+    ///
+    /// # Errors
+    /// `NO_SPACE`, `DENIED`, `NOT_FOUND` (the folder is gone), `SYSTEM`, `INVALID` (what HDF5 cannot hold).
+    pub fn save(&mut self, contents: &Contents) -> Result<Saved> {
+        let begun = Instant::now();
+        let name = format!("{}-{:08}.h5", self.name, self.next);
+        let (path, new) = (self.path.join(&name), self.path.join(format!(".{name}.new")));
+        let written = Self::write_new(&new, contents).and_then(|written| {
+            fs::rename(&new, &path).map_err(|e| Error::system(&path, "cannot put in place", &e))?;
+            Ok(written)
+        });
+        let written = written.inspect_err(|_| {
+            let _ = fs::remove_file(&new);
+        })?;
+        self.next += 1;
+        let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
+        synced.map_err(|e| Error::system(&self.path, "cannot sync", &e))?;
+        Ok(Saved { path, length: written.length, took: begun.elapsed() })
+    }
+
+    fn write_new(new: &Path, contents: &Contents) -> Result<write::Written> {
+        let refused = |e: std::io::Error| Error::system(new, "cannot create", &e);
+        let file = OpenOptions::new().write(true).create_new(true).open(new).map_err(refused)?;
+        write::write(&file, new, contents)
+    }
+
+    /// Removes all but the newest `keep` checkpoints; gives how many went.
+    ///
+    /// # Errors
+    /// `DENIED`, `SYSTEM`.
+    pub fn prune(&self, keep: usize) -> Result<usize> {
+        let mine = self.mine()?;
+        let many = mine.len().saturating_sub(keep.max(1));
+        for (_, path) in &mine[..many] {
+            fs::remove_file(path).map_err(|e| Error::system(path, "cannot remove", &e))?;
+        }
+        Ok(many)
+    }
+
+    fn mine(&self) -> Result<Vec<(u64, PathBuf)>> {
+        let all = numbered(&self.path)?;
+        Ok(all.into_iter().filter(|(name, _, _)| *name == self.name).map(|(_, number, path)| (number, path)).collect())
+    }
+}
+
+fn take_lock(path: &Path, name: &str) -> Result<File> {
+    let place = path.join(format!(".{name}.lock"));
+    let refused = |e: &std::io::Error| Error::system(&place, "cannot create", e);
+    let lock = OpenOptions::new().create(true).append(true).open(&place).map_err(|e| refused(&e))?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::AGAIN) => Err(Error::new(
+            Status::Busy,
+            format!(
+                "somebody else writes checkpoints `{name}` into {}; give one of them another --name",
+                path.display()
+            ),
+        )),
+        Err(e) => Err(Error::system(&place, "cannot lock", &e.into())),
+    }
+}
+
+fn names(folder: &Path) -> Result<Vec<String>> {
+    let refused = |e: std::io::Error| Error::system(folder, "cannot look into", &e);
+    let entries = fs::read_dir(folder).map_err(refused)?;
+    Ok(entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect())
+}
+
+/// Every checkpoint of a folder as (name, number, path), in this order.
+pub(crate) fn numbered(folder: &Path) -> Result<Vec<(String, u64, PathBuf)>> {
+    let mut found = Vec::new();
+    for file in names(folder)? {
+        let Some((name, number)) = file.strip_suffix(".h5").and_then(|f| f.rsplit_once('-')) else { continue };
+        let plain = number.len() >= 8 && number.bytes().all(|b| b.is_ascii_digit()) && !name.starts_with('.');
+        if let (true, Ok(number)) = (plain, number.parse()) {
+            found.push((name.to_owned(), number, folder.join(&file)));
+        }
+    }
+    found.sort();
+    Ok(found)
+}

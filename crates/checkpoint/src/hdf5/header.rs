@@ -1,0 +1,66 @@
+//! Object headers: what a group or a dataset says of itself.
+
+use super::message::{self, kind};
+use super::{datatype, lookup3};
+use crate::contents::Value;
+use crossdock_layout::type_name::Type;
+
+/// An object header under construction.
+#[derive(Default)]
+pub struct Header {
+    messages: Vec<u8>,
+}
+
+impl Header {
+    /// A group with links to other headers.
+    pub fn group(links: &[(&str, u64)], attributes: &[(String, Value)]) -> Self {
+        let mut header = Self::default();
+        header.put(kind::LINK_INFO, &message::link_info());
+        header.put(kind::GROUP_INFO, &[0, 0]);
+        for (name, address) in links {
+            header.put(kind::LINK, &message::link(name, *address));
+        }
+        header.attributes(attributes);
+        header
+    }
+
+    /// A dataset whose bytes lie at an address.
+    pub fn dataset(ty: &Type, item: u64, shape: &[u64], place: (u64, u64), attributes: &[(String, Value)]) -> Self {
+        let (datatype, more) = datatype::of(ty, item);
+        let shape: Vec<u64> = shape.iter().copied().chain(more).collect();
+        let mut header = Self::default();
+        header.put(kind::DATASPACE, &message::dataspace(&shape));
+        header.put(kind::DATATYPE, &datatype);
+        header.put(kind::FILL_VALUE, &message::fill_value());
+        header.put(kind::LAYOUT, &message::layout(place.0, place.1));
+        header.attributes(attributes);
+        header
+    }
+
+    fn attributes(&mut self, attributes: &[(String, Value)]) {
+        if !attributes.is_empty() {
+            self.put(kind::ATTRIBUTE_INFO, &message::attribute_info());
+        }
+        for (name, value) in attributes {
+            self.put(kind::ATTRIBUTE, &message::attribute(name, value));
+        }
+    }
+
+    fn put(&mut self, kind: u8, body: &[u8]) {
+        self.messages.push(kind);
+        self.messages.extend((body.len() as u16).to_le_bytes());
+        self.messages.push(u8::from(kind == kind::DATATYPE)); // bit 0: does not change any more
+        self.messages.extend(body);
+    }
+
+    /// As it stands in the file.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut out = b"OHDR".to_vec();
+        out.extend([2, 2]); // version; four bytes say how long the messages are
+        out.extend((self.messages.len() as u32).to_le_bytes());
+        out.extend(&self.messages);
+        let sum = lookup3::sum(&out);
+        out.extend(sum.to_le_bytes());
+        out
+    }
+}

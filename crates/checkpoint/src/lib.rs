@@ -1,0 +1,25 @@
+//! Checkpoints: HDF5 files written atomically, checked, and read back; and `.npz`.
+//!
+//! [`write`](fn@write) makes a file of [`Contents`]; [`Checkpoint`] reads one back and gives no byte that its checksums do not
+//! vouch for. [`Folder`] numbers files, puts each in place by one rename, and keeps the newest K; [`restart`](fn@restart) finds the
+//! newest good one and says which newer ones were damaged. Nothing here prints or exits.
+
+#![warn(missing_docs)]
+
+mod contents;
+mod cover;
+mod error;
+mod folder;
+mod hdf5;
+mod npz;
+mod read;
+mod restart;
+mod write;
+
+pub use contents::{Contents, Series, Value, Variable};
+pub use error::{Error, Result};
+pub use folder::{Folder, Saved};
+pub use npz::write_npz;
+pub use read::{Checkpoint, Stored};
+pub use restart::{Restart, restart};
+pub use write::{Written, write};

@@ -1,0 +1,276 @@
+//! A file read back. Its headers are checked when it is opened, a variable's bytes when they are read.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crossdock_layout::Status;
+
+use crate::contents::Value;
+use crate::cover::{COVER, Cover};
+use crate::error::{Error, Result};
+use crate::hdf5::decode;
+use crate::write::MOST_HEADERS;
+
+/// A checkpoint, opened for reading.
+#[derive(Debug)]
+pub struct Checkpoint {
+    file: File,
+    path: PathBuf,
+    length: u64,
+    attributes: Vec<(String, Value)>,
+    series: Vec<StoredSeries>,
+}
+
+/// What a checkpoint holds of one series.
+#[derive(Debug)]
+struct StoredSeries {
+    name: String,
+    attributes: Vec<(String, Value)>,
+    variables: Vec<Stored>,
+}
+
+/// A variable in a checkpoint.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// Its name.
+    pub name: String,
+    /// The elements' type by its crossdock name.
+    pub type_name: String,
+    /// Extents in C order.
+    pub shape: Vec<u64>,
+    /// Its constants.
+    pub constants: Vec<(String, Value)>,
+    /// Bytes of all its elements.
+    pub bytes: u64,
+    at: u64,
+    crc32: u32,
+}
+
+const OURS: &str = "crossdock.";
+
+impl Checkpoint {
+    /// Opens a checkpoint and checks what describes its data; [`Checkpoint::verify`] checks the data, too.
+    ///
+    /// # Errors
+    /// `CORRUPT` for a damaged file, `NOT_FOUND`, `DENIED`, `SYSTEM`.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|e| Error::system(path, "cannot open", &e))?;
+        let length = file.metadata().map_err(|e| Error::system(path, "cannot look at", &e))?.len();
+        let cover =
+            read_at(&file, path, 0, COVER).and_then(|b| Cover::read(&b).map_err(|why| Error::damaged(path, why)))?;
+        if cover.length != length {
+            return Err(Error::damaged(path, format!("it has {length} bytes and should have {}", cover.length)));
+        }
+        if cover.described > MOST_HEADERS {
+            return Err(Error::damaged(path, "its headers are larger than any"));
+        }
+        let headers = read_at(&file, path, COVER, cover.described)?;
+        if crc32fast::hash(&headers) != cover.crc32 {
+            return Err(Error::damaged(path, "the checksum of its headers is wrong"));
+        }
+        let mut checkpoint = Self { file, path: path.into(), length, attributes: Vec::new(), series: Vec::new() };
+        let objects = decode::objects(&headers).map_err(|why| Error::damaged(path, why))?;
+        checkpoint.sort(objects).map_err(|why| Error::damaged(path, why))?;
+        Ok(checkpoint)
+    }
+
+    fn sort(&mut self, objects: Vec<decode::Object>) -> std::result::Result<(), &'static str> {
+        let (datasets, groups): (Vec<_>, Vec<_>) = objects.into_iter().partition(|o| o.data.is_some());
+        for group in groups {
+            if group.path.is_empty() {
+                self.attributes = group.attributes;
+            } else if let Some(name) = text(&group.attributes, "crossdock.series") {
+                self.series.push(StoredSeries { name, attributes: group.attributes, variables: Vec::new() });
+            }
+        }
+        self.series.sort_by_key(|s| natural(&s.name));
+        for dataset in datasets {
+            let stored = self.dataset(&dataset).ok_or("a dataset lacks what crossdock says of each")?;
+            let of = text(&dataset.attributes, "crossdock.series");
+            let series = self.series.iter_mut().find(|s| Some(&s.name) == of.as_ref());
+            series.ok_or("a dataset belongs to no series")?.variables.push(stored);
+        }
+        self.series.iter_mut().for_each(|s| s.variables.sort_by(|a, b| a.name.cmp(&b.name)));
+        Ok(())
+    }
+
+    fn dataset(&self, dataset: &decode::Object) -> Option<Stored> {
+        let (at, bytes) = dataset.data?;
+        let at = if bytes == 0 { COVER } else { at.checked_add(COVER)? };
+        if at.checked_add(bytes)? > self.length {
+            return None;
+        }
+        let rank = usize::try_from(number(&dataset.attributes, "crossdock.rank")?).ok()?;
+        Some(Stored {
+            name: text(&dataset.attributes, "crossdock.variable")?,
+            type_name: text(&dataset.attributes, "crossdock.type")?,
+            shape: dataset.shape.get(..rank)?.to_vec(),
+            constants: dataset.attributes.iter().filter(|(name, _)| !name.starts_with(OURS)).cloned().collect(),
+            bytes,
+            at,
+            crc32: u32::try_from(number(&dataset.attributes, "crossdock.crc32")?).ok()?,
+        })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is said of the whole file.
+    pub fn attributes(&self) -> impl Iterator<Item = &(String, Value)> {
+        self.attributes.iter().filter(|(name, _)| !name.starts_with(OURS))
+    }
+
+    /// The series in it, ranks in order of their numbers.
+    pub fn series(&self) -> impl Iterator<Item = &str> {
+        self.series.iter().map(|s| s.name.as_str())
+    }
+
+    fn one(&self, series: &str) -> Result<&StoredSeries> {
+        let found = self.series.iter().find(|s| s.name == series || (series.is_empty() && self.series.len() == 1));
+        found.ok_or_else(|| {
+            let known: Vec<&str> = self.series().collect();
+            let message = format!("{} holds no series {series:?}; it holds {}", self.path.display(), known.join(", "));
+            Error::new(Status::NotFound, message)
+        })
+    }
+
+    /// The number of the version. An empty name means the only series.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`.
+    pub fn sequence(&self, series: &str) -> Result<u64> {
+        Ok(number(&self.one(series)?.attributes, "crossdock.sequence").unwrap_or(0))
+    }
+
+    /// When it was published, nanoseconds since 1970.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`.
+    pub fn time_ns(&self, series: &str) -> Result<u64> {
+        Ok(number(&self.one(series)?.attributes, "crossdock.time_ns").unwrap_or(0))
+    }
+
+    /// What the publisher said of the version.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`.
+    pub fn series_attributes(&self, series: &str) -> Result<Vec<(String, Value)>> {
+        Ok(self.one(series)?.attributes.iter().filter(|(name, _)| !name.starts_with(OURS)).cloned().collect())
+    }
+
+    /// One attribute of the version.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, naming those that there are.
+    pub fn attribute(&self, series: &str, name: &str) -> Result<Value> {
+        let attributes = self.series_attributes(series)?;
+        let found = attributes.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
+        found.ok_or_else(|| self.missing("attribute", name, attributes.iter().map(|(n, _)| n.as_str())))
+    }
+
+    /// The variables of a series.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`.
+    pub fn variables(&self, series: &str) -> Result<&[Stored]> {
+        Ok(&self.one(series)?.variables)
+    }
+
+    /// One variable of a series.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, naming those that there are.
+    pub fn variable(&self, series: &str, name: &str) -> Result<&Stored> {
+        let variables = self.variables(series)?;
+        let found = variables.iter().find(|v| v.name == name);
+        found.ok_or_else(|| self.missing("variable", name, variables.iter().map(|v| v.name.as_str())))
+    }
+
+    fn missing<'a>(&self, what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Error {
+        let known: Vec<&str> = known.collect();
+        let message = format!("{} has no {what} {name:?}; it has {}", self.path.display(), known.join(", "));
+        Error::new(Status::NotFound, message)
+    }
+
+    /// Reads a variable's bytes into memory of just its size, and checks them there.
+    ///
+    /// # Errors
+    /// `WRONG_TYPE` for another size, `CORRUPT` (then what was read is not to be used), `NOT_FOUND`, `SYSTEM`.
+    pub fn read(&self, series: &str, name: &str, into: &mut [u8]) -> Result<()> {
+        let stored = self.variable(series, name)?;
+        if into.len() as u64 != stored.bytes {
+            let message = format!(
+                "{}: {name} has {} bytes ({} {:?}), and memory for {} was given",
+                self.path.display(),
+                stored.bytes,
+                stored.type_name,
+                stored.shape,
+                into.len()
+            );
+            return Err(Error::new(Status::WrongType, message));
+        }
+        self.file.read_exact_at(into, stored.at).map_err(|e| Error::system(&self.path, "cannot read", &e))?;
+        self.judge(stored, crc32fast::hash(into))
+    }
+
+    /// Reads all data once and checks it.
+    ///
+    /// # Errors
+    /// `CORRUPT`, naming the variable; `SYSTEM`.
+    pub fn verify(&self) -> Result<()> {
+        let mut buffer = vec![0; 1 << 20];
+        for stored in self.series.iter().flat_map(|s| &s.variables) {
+            let (mut sum, mut done) = (crc32fast::Hasher::new(), 0);
+            while done < stored.bytes {
+                let slice = &mut buffer[..(stored.bytes - done).min(1 << 20) as usize];
+                let read = self.file.read_exact_at(slice, stored.at + done);
+                read.map_err(|e| Error::system(&self.path, "cannot read", &e))?;
+                sum.update(slice);
+                done += slice.len() as u64;
+            }
+            self.judge(stored, sum.finalize())?;
+        }
+        Ok(())
+    }
+
+    fn judge(&self, stored: &Stored, sum: u32) -> Result<()> {
+        if sum == stored.crc32 {
+            return Ok(());
+        }
+        let why = format!("the checksum of {} is {sum:08x} and should be {:08x}", stored.name, stored.crc32);
+        Err(Error::damaged(&self.path, why))
+    }
+}
+
+fn read_at(file: &File, path: &Path, at: u64, bytes: u64) -> Result<Vec<u8>> {
+    let mut buffer = vec![0; bytes as usize];
+    file.read_exact_at(&mut buffer, at).map_err(|e| match e.kind() {
+        std::io::ErrorKind::UnexpectedEof => Error::damaged(path, "it ends before its headers do"),
+        _ => Error::system(path, "cannot read", &e),
+    })?;
+    Ok(buffer)
+}
+
+fn text(attributes: &[(String, Value)], name: &str) -> Option<String> {
+    attributes.iter().find(|(n, _)| n == name).and_then(|(_, value)| match value {
+        Value::Text(text) => Some(text.clone()),
+        _ => None,
+    })
+}
+
+fn number(attributes: &[(String, Value)], name: &str) -> Option<u64> {
+    attributes.iter().find(|(n, _)| n == name).and_then(|(_, value)| match value {
+        Value::U64(n) => Some(*n),
+        _ => None,
+    })
+}
+
+/// `field/10` behind `field/9`.
+fn natural(name: &str) -> (String, u64) {
+    let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    (name[..digits].to_owned(), name[digits..].parse().unwrap_or(0))
+}

@@ -1,0 +1,53 @@
+//! The newest good checkpoint of a folder, and which newer ones are damaged.
+
+use std::path::{Path, PathBuf};
+
+use crossdock_layout::Status;
+
+use crate::error::{Error, Result};
+use crate::folder::numbered;
+use crate::read::Checkpoint;
+
+/// A checkpoint to restart from.
+#[derive(Debug)]
+pub struct Restart {
+    /// The newest whose checksums hold, all of them.
+    pub checkpoint: Checkpoint,
+    /// Newer ones that were passed over, and why.
+    pub skipped: Vec<(PathBuf, Error)>,
+}
+
+/// Finds the newest good checkpoint. `name` is the part of the file names before the number (`field`); empty takes
+/// whatever there is, if there is only one such name.
+///
+/// Programs of several ranks get the same answer in each, as one file holds all ranks.
+///
+/// # Errors
+/// `NOT_FOUND` if there is no checkpoint at all (a first start), `CORRUPT` if there are some and none is good,
+/// `INVALID` if several names would fit, `DENIED`, `SYSTEM`.
+pub fn restart(folder: &Path, name: &str) -> Result<Restart> {
+    let mut found = numbered(folder)?;
+    found.retain(|(n, _, _)| name.is_empty() || n == name);
+    let mut names: Vec<&str> = found.iter().map(|(n, _, _)| n.as_str()).collect();
+    names.dedup();
+    if names.len() > 1 {
+        let message = format!("{} holds checkpoints of {}; say of which", folder.display(), names.join(", "));
+        return Err(Error::new(Status::Invalid, message));
+    }
+    let mut skipped = Vec::new();
+    for (_, _, path) in found.iter().rev() {
+        match Checkpoint::open(path).and_then(|c| c.verify().map(|()| c)) {
+            Ok(checkpoint) => return Ok(Restart { checkpoint, skipped }),
+            // Removed meanwhile by whoever keeps only the newest.
+            Err(e) if e.status == Status::NotFound => {}
+            Err(e) => skipped.push((path.clone(), e)),
+        }
+    }
+    match skipped.first() {
+        None => Err(Error::new(Status::NotFound, format!("{} holds no checkpoint", folder.display()))),
+        Some((_, first)) => Err(Error::new(
+            Status::Corrupt,
+            format!("none of the {} checkpoints in {} is good; the newest: {first}", skipped.len(), folder.display()),
+        )),
+    }
+}

@@ -1,0 +1,258 @@
+//! Writes a file: data first, headers behind (their sizes are known before), the cover last.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crossdock_layout::Status;
+use crossdock_layout::type_name::Type;
+
+use crate::contents::{Contents, Series, Value, Variable};
+use crate::cover::{COVER, Cover};
+use crate::error::{Error, Result};
+use crate::hdf5::{self, header::Header};
+
+/// Data begins at a page, so that it can be mapped.
+const PAGE: u64 = 4096;
+/// Bytes that are summed and written at a time, while they are in the processor's cache.
+const SLICE: usize = 256 << 10;
+/// Headers have to fit into this: a bound for readers, not one that programs meet.
+pub(crate) const MOST_HEADERS: u64 = 64 << 20;
+
+/// What a file came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes of the file.
+    pub length: u64,
+    /// Bytes of variables in it.
+    pub data: u64,
+}
+
+/// Writes a checkpoint into an empty file and asks the disk to keep it. `path` is for errors only.
+///
+/// # Errors
+/// `INVALID` for names and types that HDF5 cannot hold, `NO_SPACE`, `DENIED`, `SYSTEM`.
+pub fn write(file: &File, path: &Path, contents: &Contents) -> Result<Written> {
+    let mut plan = Plan::new(contents)?;
+    plan.place();
+    let refused = |e: &std::io::Error| Error::system(path, "cannot write", e);
+    for at in 0..plan.datasets.len() {
+        let (place, bytes) = (plan.datasets[at].place, plan.datasets[at].variable.bytes);
+        let mut sum = crc32fast::Hasher::new();
+        for (i, slice) in bytes.chunks(SLICE).enumerate() {
+            sum.update(slice);
+            file.write_all_at(slice, place + (i * SLICE) as u64).map_err(|e| refused(&e))?;
+        }
+        plan.datasets[at].crc32 = sum.finalize();
+    }
+    let headers = plan.headers();
+    let cover = Cover { length: plan.length, described: headers.len() as u64, crc32: crc32fast::hash(&headers) };
+    file.set_len(plan.length).map_err(|e| refused(&e))?;
+    file.write_all_at(&headers, COVER).map_err(|e| refused(&e))?;
+    file.write_all_at(&cover.bytes(), 0).map_err(|e| refused(&e))?;
+    file.sync_all().map_err(|e| refused(&e))?;
+    Ok(Written { length: plan.length, data: plan.datasets.iter().map(|d| d.variable.bytes.len() as u64).sum() })
+}
+
+/// Where everything goes. Places count from the file's first byte.
+struct Plan<'a> {
+    root: Group,
+    root_place: u64,
+    datasets: Vec<Dataset<'a>>,
+    length: u64,
+}
+
+#[derive(Default)]
+struct Group {
+    attributes: Vec<(String, Value)>,
+    groups: BTreeMap<String, (Group, u64)>,
+    /// Name → number of the dataset.
+    datasets: BTreeMap<String, usize>,
+}
+
+struct Dataset<'a> {
+    series: String,
+    variable: &'a Variable<'a>,
+    ty: Type,
+    item: u64,
+    header: u64,
+    place: u64,
+    crc32: u32,
+}
+
+impl<'a> Plan<'a> {
+    fn new(contents: &'a Contents) -> Result<Self> {
+        let mut plan = Self { root: Group::default(), root_place: 0, datasets: Vec::new(), length: 0 };
+        plan.root.attributes.clone_from(&contents.attributes);
+        plan.root.attributes.push(("crossdock.checkpoint".into(), Value::I64(1)));
+        check_attributes(&plan.root.attributes)?;
+        for series in &contents.series {
+            let group = plan.root.descend(&series.name)?;
+            if !group.attributes.is_empty() {
+                return Err(invalid(&series.name, "stands twice among the series"));
+            }
+            group.attributes = attributes_of(series);
+            check_attributes(&group.attributes)?;
+        }
+        for series in &contents.series {
+            for variable in &series.variables {
+                check_attributes(&variable.constants)?;
+                let dataset = Dataset::new(&series.name, variable)?;
+                let group = plan.root.descend(&series.name)?;
+                let (folder, name) = variable.name.rsplit_once('/').unwrap_or(("", &variable.name));
+                let group = if folder.is_empty() { group } else { group.descend(folder)? };
+                check_name(name)?;
+                if group.groups.contains_key(name) || group.datasets.contains_key(name) {
+                    return Err(invalid(&variable.name, &format!("is taken twice below {}", series.name)));
+                }
+                group.datasets.insert(name.into(), plan.datasets.len());
+                plan.datasets.push(dataset);
+            }
+        }
+        plan.root.no_clash()?;
+        Ok(plan)
+    }
+
+    /// Gives every header and every dataset's bytes their places.
+    fn place(&mut self) {
+        let mut next = COVER + hdf5::SUPERBLOCK;
+        let mut take = |bytes: usize| {
+            let place = next;
+            next += bytes as u64;
+            place
+        };
+        self.root_place = take(self.root.header().len());
+        self.root.place(&mut take);
+        for dataset in &mut self.datasets {
+            dataset.header = take(dataset.bytes().len());
+        }
+        let mut end = next;
+        for dataset in &mut self.datasets {
+            dataset.place = end.next_multiple_of(PAGE);
+            end = dataset.place + dataset.variable.bytes.len() as u64;
+        }
+        self.length = end;
+    }
+
+    /// Superblock and headers, as they stand behind the cover.
+    fn headers(&self) -> Vec<u8> {
+        let mut out = hdf5::superblock(COVER, self.length, self.root_place - COVER);
+        out.extend(self.root.header_with(&self.datasets));
+        self.root.put(&self.datasets, &mut out);
+        for dataset in &self.datasets {
+            out.extend(dataset.bytes());
+        }
+        out
+    }
+}
+
+impl Group {
+    fn descend(&mut self, path: &str) -> Result<&mut Group> {
+        let mut group = self;
+        for name in path.split('/') {
+            check_name(name)?;
+            group = &mut group.groups.entry(name.into()).or_default().0;
+        }
+        Ok(group)
+    }
+
+    /// A series `a/b` and a variable `b` of a series `a` would be the same object.
+    fn no_clash(&self) -> Result<()> {
+        match self.datasets.keys().find(|name| self.groups.contains_key(*name)) {
+            Some(name) => Err(invalid(name, "is both a variable and the beginning of a series' name")),
+            None => self.groups.values().try_for_each(|g| g.0.no_clash()),
+        }
+    }
+
+    fn header(&self) -> Vec<u8> {
+        self.header_with(&[])
+    }
+
+    fn header_with(&self, datasets: &[Dataset]) -> Vec<u8> {
+        let place = |n: &usize| datasets.get(*n).map_or(COVER, |d| d.header);
+        let groups = self.groups.iter().map(|(name, g)| (name.as_str(), g.1.max(COVER) - COVER));
+        let links = self.datasets.iter().map(|(name, n)| (name.as_str(), place(n) - COVER));
+        Header::group(&groups.chain(links).collect::<Vec<_>>(), &self.attributes).bytes()
+    }
+
+    fn place(&mut self, take: &mut impl FnMut(usize) -> u64) {
+        for (group, place) in self.groups.values_mut() {
+            *place = take(group.header().len());
+            group.place(take);
+        }
+    }
+
+    /// In the order of `place`.
+    fn put(&self, datasets: &[Dataset], out: &mut Vec<u8>) {
+        for (group, _) in self.groups.values() {
+            out.extend(group.header_with(datasets));
+            group.put(datasets, out);
+        }
+    }
+}
+
+impl<'a> Dataset<'a> {
+    fn new(series: &str, variable: &'a Variable<'a>) -> Result<Self> {
+        let bad =
+            |why: String| Error::new(Status::Invalid, format!("variable {} of series {series}: {why}", variable.name));
+        let ty = Type::parse(&variable.type_name).map_err(|e| bad(e.to_string()))?;
+        let count = variable.shape.iter().try_fold(1u64, |n, extent| n.checked_mul(*extent));
+        let bytes = variable.bytes.len() as u64;
+        let known = ty.size_and_align().map(|s| s.0);
+        let item = known.or_else(|| bytes.checked_div(count?)).unwrap_or(1);
+        if count.and_then(|n| n.checked_mul(item)) != Some(bytes) || u32::try_from(item).is_err() {
+            return Err(bad(format!("{bytes} bytes are not {:?} elements of {}", variable.shape, variable.type_name)));
+        }
+        if variable.shape.len() > 24 {
+            return Err(bad("more than 24 dimensions".into()));
+        }
+        Ok(Self { series: series.into(), variable, ty, item, header: 0, place: 0, crc32: 0 })
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut attributes = self.variable.constants.clone();
+        attributes.push(("crossdock.variable".into(), Value::Text(self.variable.name.clone())));
+        attributes.push(("crossdock.series".into(), Value::Text(self.series.clone())));
+        attributes.push(("crossdock.type".into(), Value::Text(self.variable.type_name.clone())));
+        attributes.push(("crossdock.rank".into(), Value::U64(self.variable.shape.len() as u64)));
+        attributes.push(("crossdock.crc32".into(), Value::U64(self.crc32.into())));
+        let place = (self.place.max(COVER) - COVER, self.variable.bytes.len() as u64);
+        Header::dataset(&self.ty, self.item, &self.variable.shape, place, &attributes).bytes()
+    }
+}
+
+fn attributes_of(series: &Series) -> Vec<(String, Value)> {
+    let mut attributes = series.attributes.clone();
+    attributes.push(("crossdock.series".into(), Value::Text(series.name.clone())));
+    attributes.push(("crossdock.sequence".into(), Value::U64(series.sequence)));
+    attributes.push(("crossdock.time_ns".into(), Value::U64(series.time_ns)));
+    attributes
+}
+
+fn check_attributes(attributes: &[(String, Value)]) -> Result<()> {
+    for (i, (name, value)) in attributes.iter().enumerate() {
+        check_name(name)?;
+        if attributes[..i].iter().any(|(other, _)| other == name) {
+            return Err(invalid(name, "stands twice among the attributes"));
+        }
+        if matches!(value, Value::Text(text) if text.len() > 32 << 10) {
+            return Err(invalid(name, "has a text longer than 32 KiB"));
+        }
+    }
+    Ok(())
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let why = match name {
+        "" | "." | ".." => "is no name that HDF5 can hold",
+        _ if name.len() > 255 => "is longer than 255 bytes",
+        _ if name.contains('\0') => "holds a zero byte",
+        _ => return Ok(()),
+    };
+    Err(invalid(name, why))
+}
+
+fn invalid(name: &str, why: &str) -> Error {
+    Error::new(Status::Invalid, format!("{name:?} {why}"))
+}

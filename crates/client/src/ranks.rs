@@ -1,0 +1,76 @@
+//! Names by rank: `field` of the third process of a parallel program is `field/3`.
+
+use std::env;
+
+use crossdock_layout::{Status, name};
+
+use crate::{Error, Result};
+
+/// Where launchers tell a process its rank, in the order in which they are asked: who started the process itself comes
+/// before who started its container.
+const VARIABLES: [&str; 6] =
+    ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID", "CROSSDOCK_RANK"];
+
+/// This process's rank, as Open MPI, MPICH, MVAPICH, Slurm or `crossdock run` say it; 0 for a process that nobody numbered.
+///
+/// # Errors
+/// `INVALID` if a variable holds no number.
+pub fn rank_of_environment() -> Result<u32> {
+    rank_in(|variable| env::var(variable).ok())
+}
+
+fn rank_in(variable: impl Fn(&str) -> Option<String>) -> Result<u32> {
+    for name in VARIABLES {
+        if let Some(text) = variable(name).filter(|text| !text.is_empty()) {
+            return text
+                .trim()
+                .parse()
+                .map_err(|_| Error::new(Status::Invalid, format!("{name} is '{text}'; it has to be a number from 0")));
+        }
+    }
+    Ok(0)
+}
+
+/// `field` → `field/3` for rank 3. With no rank given, this process's own ([`rank_of_environment`]); programs that have an
+/// MPI communicator give its rank.
+///
+/// # Errors
+/// `INVALID` for a name that is none, or becomes too long.
+pub fn ranked(base: &str, rank: Option<u32>) -> Result<String> {
+    let rank = rank.map_or_else(rank_of_environment, Ok)?;
+    let whole = format!("{base}/{rank}");
+    name::check(&whole).map_err(|why| Error::new(Status::Invalid, format!("'{whole}' is no name: {why}")))?;
+    Ok(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_started_the_process_itself_numbers_it() {
+        let mpich = |v: &str| match v {
+            "PMI_RANK" => Some("3".to_owned()),
+            "CROSSDOCK_RANK" => Some("0".to_owned()),
+            _ => None,
+        };
+        assert_eq!(rank_in(mpich).unwrap(), 3);
+        assert_eq!(rank_in(|v| (v == "CROSSDOCK_RANK").then(|| "2".into())).unwrap(), 2);
+        assert_eq!(rank_in(|_| None).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_rank_that_is_no_number_is_told() {
+        let error = rank_in(|v| (v == "SLURM_PROCID").then(|| "three".into())).unwrap_err();
+        assert!(error.message.contains("SLURM_PROCID is 'three'"), "{error}");
+    }
+
+    #[test]
+    fn ranked_names_are_names() {
+        assert_eq!(ranked("field", Some(3)).unwrap(), "field/3");
+        assert_eq!(ranked("a/b", Some(0)).unwrap(), "a/b/0");
+        for bad in ["", "a b", "..", "/x"] {
+            assert_eq!(ranked(bad, Some(1)).unwrap_err().status, Status::Invalid, "{bad}");
+        }
+    }
+}
