@@ -1,4 +1,4 @@
-//! Behaviour over the layout: heap, directory, queue. No sockets, no threads of its own.
+//! Behaviour over the layout: heap, directory, queue, version table. No sockets, no threads of its own.
 
 pub mod view;
 
@@ -10,5 +10,6 @@ pub mod heap;
 pub mod liveness;
 pub mod queue;
 pub mod region;
+pub mod series;
 
 pub use error::{Error, Result};

@@ -10,6 +10,7 @@ pub mod name;
 pub mod queue;
 pub mod region;
 pub mod rights;
+pub mod series;
 pub mod status;
 pub mod type_name;
 pub mod wild;

@@ -12,6 +12,11 @@ pub fn coarse_ns() -> u64 {
     read(ClockId::MonotonicCoarse)
 }
 
+/// Nanoseconds since 1970, as the node's clock on the wall has it: for people and files, it may jump.
+pub fn since_1970_ns() -> u64 {
+    read(ClockId::Realtime)
+}
+
 fn read(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

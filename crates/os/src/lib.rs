@@ -5,6 +5,7 @@
 
 pub mod child;
 pub mod clock;
+pub mod copy;
 pub mod deadline;
 pub mod error;
 pub mod event;
@@ -15,9 +16,11 @@ pub mod lease;
 pub mod mapping;
 pub mod memfd;
 pub mod pagemap;
+pub mod place;
 pub mod process;
 pub mod socket;
 pub mod tmpfs;
+pub mod userfault;
 
 pub use deadline::Deadline;
 pub use error::{OsError, OsResult};

@@ -96,6 +96,17 @@ impl Mapping {
         Ok(())
     }
 
+    /// Takes the range into this process's page tables, for reading or for writing, so that touching it is no fault.
+    /// The memory must have been reserved. Only advice: `false` where the kernel (< 5.14) does not know it.
+    pub fn populate(&self, offset: u64, size: u64, access: Access) -> bool {
+        const MADV_POPULATE_READ: i32 = 22;
+        const MADV_POPULATE_WRITE: i32 = 23;
+        let Some(start) = self.at(offset, size) else { return false };
+        let advice = if access == Access::Read { MADV_POPULATE_READ } else { MADV_POPULATE_WRITE };
+        // SAFETY: the range lies within this mapping; populating changes no contents.
+        unsafe { libc::madvise(start.as_ptr().cast(), size as usize, advice) == 0 }
+    }
+
     /// Asks for huge pages under a range, now; `false` where the kernel has none to give. The range is shrunk to whole
     /// huge pages. Works on memfds even where transparent huge pages are off for shared memory (kernel ≥ 6.1).
     pub fn collapse(&self, offset: u64, size: u64) -> bool {

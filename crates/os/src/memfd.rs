@@ -22,10 +22,15 @@ pub fn create(name: &str, size: u64) -> OsResult<OwnedFd> {
 /// Makes memory that this process has mapped already for good, and that nobody can ever map or write otherwise: its
 /// own writable mapping (and its children's) goes on, whoever else gets the descriptor can only read. Root included.
 pub fn create_for_own_writing(name: &str, size: u64) -> OsResult<(OwnedFd, crate::Mapping)> {
+    create_published(name, size, size)
+}
+
+/// The same with only the first `reserved` bytes' memory taken so far; the rest is virtual until [`reserve`] takes it.
+pub fn create_published(name: &str, size: u64, reserved: u64) -> OsResult<(OwnedFd, crate::Mapping)> {
     let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .context("memfd_create", || name.into())?;
     rustix::fs::ftruncate(&fd, size).context("ftruncate", || format!("{name} to {size} bytes"))?;
-    reserve(&fd, 0, size)?;
+    reserve(&fd, 0, reserved)?;
     let mapping = crate::Mapping::new(&fd, size as usize, crate::Access::ReadWrite)?;
     rustix::fs::fcntl_add_seals(&fd, SEGMENT_SEALS | SealFlags::FUTURE_WRITE).context("F_ADD_SEALS", || name.into())?;
     Ok((fd, mapping))

@@ -1,0 +1,156 @@
+//! What things cost here, measured: the ground for choosing how to find changes.
+
+use std::time::Instant;
+
+use crossdock_os::copy::Way;
+use crossdock_os::memfd;
+use crossdock_os::place::Place;
+use crossdock_os::userfault::WriteNotes;
+
+const PAGE: usize = 4096;
+/// Pages of a trial.
+const TRIAL: usize = 32;
+/// Copies of fewer bytes stay in the caches, where observers find them.
+const LARGE: usize = 4 << 20;
+
+/// Measured costs. Where nothing was measured yet: what a machine of this kind usually takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// Copying one byte, nanoseconds.
+    pub copy_byte: f64,
+    /// Looking at one page for a private copy.
+    pub scan_private: f64,
+    /// Looking at one page for a noted write, and protecting it again.
+    pub scan_protect: f64,
+    /// The program's first write to a page that is the pool's.
+    pub fault_private: f64,
+    /// The program's first write to a protected page.
+    pub fault_protect: f64,
+    /// Mapping one run of chunks anew.
+    pub map_run: f64,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Self {
+            copy_byte: 0.09,
+            scan_private: 20.0,
+            scan_protect: 16.0,
+            fault_private: 1900.0,
+            fault_protect: 750.0,
+            map_run: 2500.0,
+        }
+    }
+}
+
+impl Costs {
+    /// Takes the first-write costs from a short trial: well under a millisecond.
+    pub fn try_faults(&mut self, notes: Option<&WriteNotes>) {
+        let least = |trial: &dyn Fn() -> Option<f64>| (0..3).filter_map(|_| trial()).min_by(f64::total_cmp);
+        if let Some(cost) = least(&try_private) {
+            self.fault_private = cost;
+        }
+        if let Some(cost) = notes.and_then(|notes| least(&|| try_protect(notes))) {
+            self.fault_protect = cost;
+        }
+    }
+}
+
+/// A moving average that forgets by halves.
+pub(super) fn learn(average: &mut f64, seen: f64) {
+    if seen.is_finite() && seen > 0.0 {
+        *average = (*average + seen) / 2.0;
+    }
+}
+
+fn touch(place: &Place) -> f64 {
+    let started = Instant::now();
+    for page in 0..TRIAL {
+        // SAFETY: within the place, where the callers have put memory of their own.
+        unsafe { place.start().as_ptr().add(page * PAGE).write_volatile(1) };
+    }
+    started.elapsed().as_nanos() as f64 / TRIAL as f64
+}
+
+fn try_private() -> Option<f64> {
+    let length = TRIAL * PAGE;
+    let fd = memfd::create("crossdock-trial", length as u64).ok()?;
+    memfd::reserve(&fd, 0, length as u64).ok()?;
+    let place = Place::reserve(length).ok()?;
+    place.put_private(0, length, &fd, 0).ok()?;
+    Some(touch(&place))
+}
+
+fn try_protect(notes: &WriteNotes) -> Option<f64> {
+    let length = TRIAL * PAGE;
+    let place = Place::reserve(length).ok()?;
+    place.put_memory(0, length).ok()?;
+    touch(&place);
+    let start = place.start().as_ptr() as usize;
+    notes.watch(start, length).ok()?;
+    notes.begin(start, length).ok()?;
+    Some(touch(&place))
+}
+
+/// Which way of copying is faster here, learned from the copies that are made anyway.
+#[derive(Debug, Default)]
+pub(super) struct Ways {
+    /// Nanoseconds a byte: cached, streaming. 0 = not known yet.
+    seen: [f64; 2],
+    turn: u32,
+}
+
+impl Ways {
+    /// The way for a copy of so many bytes in all.
+    pub fn choose(&mut self, bytes: usize) -> Way {
+        if bytes < LARGE || !crossdock_os::copy::can_stream() {
+            return Way::Cached;
+        }
+        self.turn += 1;
+        let [cached, streaming] = self.seen;
+        // Each is tried twice at the beginning, the slower one again now and then.
+        let probe = self.turn <= 4 || self.turn % 64 == 0;
+        match (probe, streaming < cached) {
+            (true, _) if self.turn <= 4 => [Way::Streaming, Way::Cached][self.turn as usize % 2],
+            (true, true) | (false, false) => Way::Cached,
+            _ => Way::Streaming,
+        }
+    }
+
+    /// What a copy took.
+    pub fn learn(&mut self, way: Way, bytes: usize, nanoseconds: f64) {
+        if bytes >= LARGE {
+            let seen = &mut self.seen[usize::from(way == Way::Streaming)];
+            let cost = nanoseconds / bytes as f64;
+            *seen = if *seen == 0.0 { cost } else { seen.min(cost) * 0.75 + cost * 0.25 };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_faster_way_is_found_and_kept() {
+        if !crossdock_os::copy::can_stream() {
+            return;
+        }
+        let mut ways = Ways::default();
+        let mut streamed = 0;
+        for turn in 0..60 {
+            let way = ways.choose(LARGE);
+            streamed += u32::from(turn >= 4 && way == Way::Streaming);
+            ways.learn(way, LARGE, if way == Way::Streaming { 1e6 } else { 2e6 });
+        }
+        assert_eq!(streamed, 56);
+        assert_eq!(ways.choose(1000), Way::Cached);
+    }
+
+    #[test]
+    fn first_writes_are_measured() {
+        let mut costs = Costs { fault_private: 0.0, ..Costs::default() };
+        costs.try_faults(WriteNotes::open().ok().as_ref());
+        assert!(costs.fault_private > 0.0 && costs.fault_protect > 0.0);
+    }
+}

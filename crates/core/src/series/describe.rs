@@ -1,0 +1,170 @@
+//! A series' self-description: written by the publisher before anybody sees the pool, read by observers, who check it.
+
+use crossdock_layout::series::{KIND_F64, KIND_I64, KIND_TEXT, KIND_U64};
+use crossdock_layout::{LAYOUT_VERSION, MemberId, Status, region, series};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::plan::{Plan, Span};
+use super::pool::{Pool, load_bytes, load_value, store_text, store_value};
+use super::spec::{AttributeSpec, Extents, Kind, Spec, Value, Variable};
+use crate::containers::Order;
+use crate::{Error, Result};
+
+/// What a series says of itself.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Description {
+    /// Its variables. `shape` is the largest one here: a version has its own.
+    pub variables: Vec<Variable>,
+    /// Attributes that versions carry; more may come with later versions.
+    pub attributes: Vec<AttributeSpec>,
+    /// Constants of the series itself.
+    pub constants: Vec<(String, Value)>,
+    /// Bytes of a chunk: the grain of sharing and of `diff`.
+    pub chunk: u32,
+    /// Who publishes, or did.
+    pub publisher: MemberId,
+    /// When the series was made, nanoseconds since 1970.
+    pub created: u64,
+}
+
+const OF_SERIES: u32 = u32::MAX;
+
+/// Writes header and description into fresh memory.
+pub(super) fn write(pool: &Pool, spec: &Spec, plan: &Plan) {
+    let (identity, counts) = (&pool.header().identity, &plan.geometry.counts);
+    identity.magic.store(series::SERIES_MAGIC, Relaxed);
+    identity.version.store(LAYOUT_VERSION, Relaxed);
+    identity.fingerprint.store(series::SERIES_FINGERPRINT, Relaxed);
+    identity.size.store(plan.geometry.size, Relaxed);
+    identity.publisher.store(spec.member.0, Relaxed);
+    identity.created.store(crossdock_os::clock::since_1970_ns(), Relaxed);
+    identity.chunk.store(counts.chunk, Relaxed);
+    identity.variables.store(counts.variables, Relaxed);
+    identity.attributes.store(counts.attributes, Relaxed);
+    identity.constants.store(counts.constants, Relaxed);
+    identity.records.store(counts.records, Relaxed);
+    identity.chunks.store(counts.chunks, Relaxed);
+    identity.slots.store(counts.slots, Relaxed);
+    identity.observers.store(counts.observers, Relaxed);
+    for ((index, variable), span) in (0..).zip(&spec.variables).zip(&plan.spans) {
+        write_variable(pool, index, variable, span);
+    }
+    for (index, attribute) in (0..).zip(&spec.attributes) {
+        write_attribute(pool, index, attribute);
+    }
+    let own = spec.constants.iter().map(|constant| (OF_SERIES, constant));
+    let theirs = (0..).zip(&spec.variables).flat_map(|(v, variable)| variable.constants.iter().map(move |c| (v, c)));
+    for (index, (variable, (name, value))) in (0..).zip(own.chain(theirs)) {
+        let entry = pool.constant(index);
+        store_text(&entry.name, name);
+        store_value(&entry.value, value);
+        entry.variable.store(variable, Relaxed);
+    }
+    pool.header().report.attributes.store(spec.attributes.len() as u32, Relaxed);
+    pool.header().news.state.store(series::STATE_LIVE, Relaxed);
+    identity.init.store(series::SERIES_READY, Release);
+}
+
+fn write_variable(pool: &Pool, index: u32, variable: &Variable, span: &Span) {
+    let entry = pool.variable(index);
+    store_text(&entry.name, &variable.name);
+    store_text(&entry.ty, &variable.ty);
+    let most = if variable.max_shape.is_empty() { &variable.shape } else { &variable.max_shape };
+    entry.rank.store(most.len() as u32, Relaxed);
+    let order = if variable.order == Order::Fortran { region::ORDER_FORTRAN } else { region::ORDER_C };
+    entry.order.store(order, Relaxed);
+    entry.element.store(span.extents.element, Relaxed);
+    entry.max_shape.iter().zip(most).for_each(|(word, length)| word.store(*length, Relaxed));
+    entry.first.store(span.first, Relaxed);
+    entry.chunks.store(span.chunks, Relaxed);
+}
+
+/// Writes an attribute's name and kind; it counts once the number of attributes says so.
+pub(super) fn write_attribute(pool: &Pool, index: u32, attribute: &AttributeSpec) {
+    let entry = pool.attribute(index);
+    store_text(&entry.name, &attribute.name);
+    let kind = match attribute.ty {
+        Kind::I64 => KIND_I64,
+        Kind::U64 => KIND_U64,
+        Kind::F64 => KIND_F64,
+        Kind::Text => KIND_TEXT,
+    };
+    entry.kind.store(kind, Relaxed);
+}
+
+/// Reads the attributes named so far, at most `limit`; one that is none is called by its number.
+pub(super) fn read_attributes(pool: &Pool, limit: u32) -> Vec<AttributeSpec> {
+    let known = pool.header().report.attributes.load(Acquire).min(pool.geometry().counts.attributes).min(limit);
+    let read = |index: u32| {
+        let entry = pool.attribute(index);
+        let ty = match entry.kind.load(Relaxed) {
+            KIND_U64 => Kind::U64,
+            KIND_F64 => Kind::F64,
+            KIND_TEXT => Kind::Text,
+            _ => Kind::I64,
+        };
+        AttributeSpec { name: read_name(&entry.name).unwrap_or_else(|| format!("attribute-{index}")), ty }
+    };
+    (0..known).map(read).collect()
+}
+
+fn read_name(words: &[series::AtomicU64]) -> Option<String> {
+    let text = String::from_utf8(load_bytes(words)).ok()?;
+    crossdock_layout::name::check(&text).is_ok().then_some(text)
+}
+
+/// Reads and checks a description. Spans come back with it: where each variable's chunks are, certain to be in bounds.
+pub(super) fn read(pool: &Pool) -> Result<(Description, Vec<Span>)> {
+    let (identity, counts) = (&pool.header().identity, pool.geometry().counts);
+    let corrupt = |what: String| Error::new(Status::Corrupt, what);
+    let mut variables = Vec::new();
+    let mut spans = Vec::new();
+    for index in 0..counts.variables {
+        let (variable, span) = read_variable(pool, index)
+            .ok_or_else(|| corrupt(format!("the description of its variable number {index} is none")))?;
+        variables.push(variable);
+        spans.push(span);
+    }
+    let mut constants = Vec::new();
+    for index in 0..counts.constants {
+        let entry = pool.constant(index);
+        let (Some(name), Some(value)) = (read_name(&entry.name), load_value(&entry.value)) else {
+            return Err(corrupt(format!("its constant number {index} is none")));
+        };
+        match entry.variable.load(Relaxed) {
+            OF_SERIES => constants.push((name, value)),
+            variable => match variables.get_mut(variable as usize) {
+                Some(variable) => variable.constants.push((name, value)),
+                None => return Err(corrupt(format!("its constant '{name}' belongs to variable {variable}"))),
+            },
+        }
+    }
+    let description = Description {
+        variables,
+        attributes: read_attributes(pool, u32::MAX),
+        constants,
+        chunk: counts.chunk,
+        publisher: MemberId(identity.publisher.load(Relaxed)),
+        created: identity.created.load(Relaxed),
+    };
+    Ok((description, spans))
+}
+
+fn read_variable(pool: &Pool, index: u32) -> Option<(Variable, Span)> {
+    let entry = pool.variable(index);
+    let rank = entry.rank.load(Relaxed) as usize;
+    let most: Vec<u64> = entry.max_shape.get(..rank)?.iter().map(|length| length.load(Relaxed)).collect();
+    let variable = Variable {
+        name: read_name(&entry.name)?,
+        ty: String::from_utf8(load_bytes(&entry.ty)).ok()?,
+        shape: most.clone(),
+        max_shape: most,
+        order: if entry.order.load(Relaxed) == region::ORDER_FORTRAN { Order::Fortran } else { Order::C },
+        constants: Vec::new(),
+    };
+    let extents = Extents::of("", &variable).ok()?;
+    let (first, chunks) = (entry.first.load(Relaxed), entry.chunks.load(Relaxed));
+    let sound = u64::from(first) + u64::from(chunks) <= u64::from(pool.geometry().counts.chunks)
+        && u64::from(chunks) == extents.most.div_ceil(u64::from(pool.geometry().counts.chunk));
+    sound.then_some((variable, Span { first, chunks, extents }))
+}

@@ -1,0 +1,150 @@
+//! A variable in the publisher's own memory: addresses that stay, and what lies there.
+//!
+//! | backing | what lies at the addresses | after a publish |
+//! |---|---|---|
+//! | memory | ordinary memory of this process | nothing to do |
+//! | pool | a private mapping of the newest version's slots | chunks that got fresh slots are mapped anew |
+//!
+//! With the pool behind it, a page that was never written *is* the version's page: the data are in memory once. A chunk
+//! whose slot is replaced must be mapped anew at once, since the old slot may be written to as soon as it is free.
+
+use crossdock_layout::series::NO_SLOT;
+use crossdock_os::OsResult;
+use crossdock_os::place::Place;
+use std::os::fd::AsFd;
+
+use super::plan::Span;
+use super::pool::Pool;
+use super::slots::Run;
+
+/// Where the next version's chunks are while it is written straight into the pool.
+pub(super) enum Begun {
+    /// In slots that follow each other: the pool's own mapping will do.
+    Contiguous(u32),
+    /// In several runs, mapped once more in the right order.
+    Assembled(Place),
+}
+
+pub(super) struct Field {
+    pub name: String,
+    pub span: Span,
+    pub shape: Vec<u64>,
+    pub max_shape: Vec<u64>,
+    /// Bytes now.
+    pub bytes: u64,
+    /// Chunks now.
+    pub chunks: u32,
+    /// The addresses: room for the largest shape.
+    pub place: Place,
+    pub begun: Option<Begun>,
+}
+
+impl Field {
+    /// Its chunks in slot tables, now.
+    pub fn table(&self) -> std::ops::Range<u32> {
+        self.span.first..self.span.first + self.chunks
+    }
+
+    /// Its chunks in slot tables, at its largest.
+    pub fn whole_table(&self) -> std::ops::Range<u32> {
+        self.span.first..self.span.first + self.span.chunks
+    }
+
+    /// The addresses of its present chunks.
+    pub fn addresses(&self, chunk: usize) -> std::ops::Range<usize> {
+        let start = self.place.start().as_ptr() as usize;
+        start..start + self.chunks as usize * chunk
+    }
+
+    /// Where a chunk lies in place.
+    pub fn address(&self, index: u32, chunk: usize) -> *mut u8 {
+        assert!(index < self.span.chunks);
+        // SAFETY: the place has room for all chunks.
+        unsafe { self.place.start().as_ptr().add(index as usize * chunk) }
+    }
+
+    /// Where the program writes now.
+    pub fn memory(&self, pool: &Pool) -> *mut u8 {
+        match &self.begun {
+            None => self.place.start().as_ptr(),
+            Some(Begun::Contiguous(slot)) => pool.slot(*slot),
+            Some(Begun::Assembled(place)) => place.start().as_ptr(),
+        }
+    }
+
+    /// Ordinary zeroed memory for these chunks.
+    pub fn put_memory(&self, chunks: std::ops::Range<u32>, chunk: usize) -> OsResult<()> {
+        if chunks.is_empty() {
+            return Ok(());
+        }
+        self.place.put_memory(chunks.start as usize * chunk, chunks.len() * chunk)
+    }
+
+    /// The newest version's slots, privately, for the chunks in `chunks` that have one. `table`: the whole slot table.
+    pub fn put_slots(
+        &self,
+        chunks: std::ops::Range<u32>,
+        table: &[u32],
+        pool: &Pool,
+        descriptor: impl AsFd,
+    ) -> OsResult<u32> {
+        let chunk = pool.chunk();
+        let mut mapped = 0;
+        for (first, run) in slot_runs(chunks, |index| table[(self.span.first + index) as usize]) {
+            let from = pool.geometry().slot(run.first);
+            self.place.put_private(first as usize * chunk, run.count as usize * chunk, &descriptor, from)?;
+            mapped += 1;
+        }
+        Ok(mapped)
+    }
+
+    /// Makes its backing ordinary memory, with the same contents at the same addresses.
+    pub fn turn_into_memory(&self, chunk: usize) -> OsResult<()> {
+        let length = self.chunks as usize * chunk;
+        if length == 0 {
+            return Ok(());
+        }
+        let other = Place::reserve(length)?;
+        other.put_memory(0, length)?;
+        // SAFETY: both ranges are mapped for `length` bytes, the target is this function's own.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.place.start().as_ptr().cast_const(), other.start().as_ptr(), length);
+        }
+        self.place.take_from(&other, length)
+    }
+}
+
+/// Runs of chunks whose slots follow each other: the first chunk, and the slots.
+pub(super) fn slot_runs(
+    chunks: std::ops::Range<u32>,
+    slot_of: impl Fn(u32) -> u32,
+) -> impl Iterator<Item = (u32, Run)> {
+    let mut at = chunks.start;
+    std::iter::from_fn(move || {
+        while at < chunks.end && slot_of(at) == NO_SLOT {
+            at += 1;
+        }
+        if at >= chunks.end {
+            return None;
+        }
+        let (first, slot) = (at, slot_of(at));
+        at += 1;
+        while at < chunks.end && slot_of(at) != NO_SLOT && slot_of(at) == slot + (at - first) {
+            at += 1;
+        }
+        Some((first, Run { first: slot, count: at - first }))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_that_follow_each_other_are_one_run() {
+        let table = [5, 6, 7, NO_SLOT, 9, 3, 4, NO_SLOT];
+        let runs: Vec<_> = slot_runs(0..8, |n| table[n as usize]).map(|(c, r)| (c, r.first, r.count)).collect();
+        assert_eq!(runs, [(0, 5, 3), (4, 9, 1), (5, 3, 2)]);
+        assert_eq!(slot_runs(3..4, |n| table[n as usize]).count(), 0);
+    }
+}

@@ -1,0 +1,273 @@
+//! Finding what changed since the last version: what this place allows, what it costs, and which way pays best.
+//!
+//! Copying everything always works. It also tells how much really changes, by comparing a few chunks with the version
+//! before; the ways that track changes know it exactly. From these fractions and the measured costs each way's cost of a
+//! step is estimated, first writes included though they happen in the program's own time. A way that is better by a good
+//! measure for several steps in a row takes over.
+
+use std::ops::Range;
+
+use crossdock_os::pagemap::{Looking, PageMap};
+use crossdock_os::userfault::WriteNotes;
+use crossdock_os::{OsError, OsResult};
+
+use super::costs::{Costs, learn};
+use super::spec::{Detect, Method};
+
+/// Below this many bytes copying everything is cheaper than the calls that would avoid it.
+const SMALL: u64 = 256 << 10;
+const PAGE: f64 = 4096.0;
+/// The private way needs the data in memory once, the others twice; it may cost this much more for that.
+const WORTH_OF_MEMORY: f64 = 2.0;
+
+/// How much of the data changes in a step, as fractions.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Changing {
+    /// Of the chunks.
+    pub chunks: f64,
+    /// Of the pages.
+    pub pages: f64,
+}
+
+pub(super) struct Finder {
+    detect: Detect,
+    map: Option<PageMap>,
+    notes: Option<WriteNotes>,
+    /// What this place does not have, and why.
+    unavailable: Vec<(Method, String)>,
+    pub method: Method,
+    pub costs: Costs,
+    pub changing: Option<Changing>,
+    /// For how many steps in a row another way would have been better.
+    better: u32,
+    tried: bool,
+    pub switches: u64,
+}
+
+impl Finder {
+    pub fn new(detect: Detect) -> Self {
+        let mut unavailable = Vec::new();
+        let wants_map = matches!(detect, Detect::Auto | Detect::PrivateCopies | Detect::WriteProtect);
+        let map = wants_map.then(open_map).and_then(|opened| match opened {
+            Ok(map) => Some(map),
+            Err(why) => {
+                unavailable.push((Method::PrivateCopies, why.clone()));
+                unavailable.push((Method::WriteProtect, why));
+                None
+            }
+        });
+        let wants_notes = map.is_some() && matches!(detect, Detect::Auto | Detect::WriteProtect);
+        let notes = wants_notes.then(WriteNotes::open).and_then(|opened| match opened {
+            Ok(notes) => Some(notes),
+            Err(error) => {
+                unavailable.push((Method::WriteProtect, error.to_string()));
+                None
+            }
+        });
+        let method = match detect {
+            Detect::Hints => Method::Hints,
+            _ => Method::CopyAll,
+        };
+        Self {
+            detect,
+            map,
+            notes,
+            unavailable,
+            method,
+            costs: Costs::default(),
+            changing: None,
+            better: 0,
+            tried: false,
+            switches: 0,
+        }
+    }
+
+    /// Can it be used here?
+    pub fn has(&self, method: Method) -> bool {
+        match method {
+            Method::PrivateCopies => self.map.is_some(),
+            Method::WriteProtect => self.map.is_some() && self.notes.is_some(),
+            _ => true,
+        }
+    }
+
+    pub fn unavailable(&self) -> &[(Method, String)] {
+        &self.unavailable
+    }
+
+    /// Do the program's hints count for a step that has some?
+    pub fn detect_allows_hints(&self) -> bool {
+        matches!(self.detect, Detect::Auto | Detect::Hints)
+    }
+
+    /// Does anybody want to know how much changes while everything is copied?
+    pub fn wants_samples(&self) -> bool {
+        self.detect == Detect::Auto && (self.has(Method::PrivateCopies) || self.has(Method::WriteProtect))
+    }
+
+    /// It failed in use: it is not offered again.
+    pub fn give_up(&mut self, method: Method, why: impl Into<String>) {
+        if self.has(method) {
+            match method {
+                Method::PrivateCopies => self.map = None,
+                Method::WriteProtect => self.notes = None,
+                _ => return,
+            }
+            self.unavailable.push((method, why.into()));
+        }
+    }
+
+    pub fn notes(&self) -> Option<&WriteNotes> {
+        self.notes.as_ref()
+    }
+
+    /// Pages of the range that changed, by address; learns what looking costs.
+    pub fn scan(&mut self, addresses: Range<usize>, method: Method, found: &mut Vec<Range<usize>>) -> OsResult<()> {
+        let Some(map) = &self.map else { return Err(OsError::last("PAGEMAP_SCAN", "a series")) };
+        let pages = addresses.len() as f64 / PAGE;
+        let started = std::time::Instant::now();
+        let (looking, cost) = match method {
+            Method::WriteProtect => (Looking::WrittenAndProtectAgain, &mut self.costs.scan_protect),
+            _ => (Looking::PrivateCopies, &mut self.costs.scan_private),
+        };
+        map.scan(addresses, looking, found)?;
+        if pages >= 256.0 {
+            learn(cost, started.elapsed().as_nanos() as f64 / pages);
+        }
+        Ok(())
+    }
+
+    /// How much changed in the step that was just published, as far as it is known.
+    pub fn note(&mut self, seen: Changing) {
+        let average = self.changing.get_or_insert(seen);
+        average.chunks = (average.chunks + seen.chunks) / 2.0;
+        average.pages = (average.pages + seen.pages) / 2.0;
+    }
+
+    /// The way for the steps to come, asked after each publish; `None`: as before. `chunks` and `bytes`: of a version.
+    pub fn choose(&mut self, chunks: u32, bytes: u64) -> Option<Method> {
+        let wanted = match self.detect {
+            Detect::Auto => self.choose_by_cost(chunks, bytes)?,
+            Detect::Hints => Method::Hints,
+            Detect::CopyAll => Method::CopyAll,
+            Detect::PrivateCopies if self.has(Method::PrivateCopies) => Method::PrivateCopies,
+            Detect::WriteProtect if self.has(Method::WriteProtect) => Method::WriteProtect,
+            Detect::PrivateCopies | Detect::WriteProtect => Method::CopyAll,
+        };
+        (wanted != self.method).then_some(wanted)
+    }
+
+    fn choose_by_cost(&mut self, chunks: u32, bytes: u64) -> Option<Method> {
+        let changing = self.changing?;
+        if bytes < SMALL || (!self.has(Method::PrivateCopies) && !self.has(Method::WriteProtect)) {
+            return Some(Method::CopyAll);
+        }
+        if !self.tried {
+            self.tried = true;
+            self.costs.try_faults(self.notes.as_ref());
+        }
+        let cost = |method| self.estimate(method, changing, chunks, bytes);
+        let (all, private, protect) = (cost(Method::CopyAll), cost(Method::PrivateCopies), cost(Method::WriteProtect));
+        let mut best = (Method::CopyAll, all);
+        if self.has(Method::WriteProtect) && protect < best.1 {
+            best = (Method::WriteProtect, protect);
+        }
+        if self.has(Method::PrivateCopies) && private < all && private <= best.1 * WORTH_OF_MEMORY {
+            best = (Method::PrivateCopies, private);
+        }
+        let now = cost(self.method);
+        let gains = match (self.method, best.0) {
+            (was, is) if was == is => false,
+            // Memory is gained, not time: not worth a change.
+            (Method::WriteProtect, Method::PrivateCopies) => false,
+            _ => best.1 < 0.8 * now,
+        };
+        self.better = if gains { self.better + 1 } else { 0 };
+        // Leaving copies of everything is cheap, coming back costs a copy and fresh memory.
+        let patience = if self.method == Method::CopyAll { 1 } else { 3 };
+        (self.better > patience).then(|| {
+            self.better = 0;
+            best.0
+        })
+    }
+
+    /// Nanoseconds of one step: publishing, and the first writes that the way makes dearer.
+    pub fn estimate(&self, method: Method, changing: Changing, chunks: u32, bytes: u64) -> f64 {
+        let (bytes, chunks, c) = (bytes as f64, f64::from(chunks), &self.costs);
+        let pages = bytes / PAGE;
+        let copied = changing.chunks * bytes * c.copy_byte;
+        match method {
+            Method::PrivateCopies => {
+                pages * c.scan_private
+                    + changing.pages * pages * c.fault_private
+                    + copied
+                    + changing.chunks * chunks * c.map_run
+            }
+            Method::WriteProtect => pages * c.scan_protect + changing.pages * pages * c.fault_protect + copied,
+            Method::Hints => copied,
+            Method::CopyAll => bytes * c.copy_byte,
+            Method::InPlace => 0.0,
+        }
+    }
+}
+
+/// The page map, if the kernel has the call: it is tried on this function's own page.
+fn open_map() -> Result<PageMap, String> {
+    let map = PageMap::open().map_err(|e| e.to_string())?;
+    let here = (&raw const map) as usize / 4096 * 4096;
+    map.scan(here..here + 4096, Looking::PrivateCopies, &mut Vec::new()).map_err(|e| e.to_string())?;
+    Ok(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    /// What is chosen for a program that changes so much in each step, in the end, and whether it stays.
+    fn settled(changing: Changing, from: Method) -> Method {
+        let mut finder = Finder::new(Detect::Auto);
+        finder.tried = true;
+        finder.method = from;
+        let mut changes = 0;
+        for _ in 0..40 {
+            finder.note(changing);
+            if let Some(method) = finder.choose(16384, GIB) {
+                finder.method = method;
+                changes += 1;
+            }
+        }
+        assert!(changes <= 2, "{changing:?}: {changes} changes");
+        finder.method
+    }
+
+    #[test]
+    fn the_way_follows_how_much_changes() {
+        let finder = Finder::new(Detect::Auto);
+        if !finder.has(Method::WriteProtect) {
+            return;
+        }
+        for from in [Method::CopyAll, Method::PrivateCopies, Method::WriteProtect] {
+            assert_eq!(settled(Changing { chunks: 1.0, pages: 1.0 }, from), Method::CopyAll, "{from:?}");
+        }
+        assert_eq!(settled(Changing { chunks: 0.01, pages: 0.01 }, Method::CopyAll), Method::PrivateCopies);
+        assert_eq!(settled(Changing { chunks: 0.25, pages: 0.2 }, Method::CopyAll), Method::WriteProtect);
+        assert_eq!(settled(Changing { chunks: 0.25, pages: 0.2 }, Method::PrivateCopies), Method::WriteProtect);
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_chosen() {
+        let mut finder = Finder::new(Detect::Auto);
+        finder.give_up(Method::WriteProtect, "forbidden");
+        finder.give_up(Method::PrivateCopies, "too old");
+        finder.method = Method::CopyAll;
+        for _ in 0..10 {
+            finder.note(Changing { chunks: 0.0, pages: 0.0 });
+            assert_eq!(finder.choose(16384, GIB), None);
+        }
+        let mut forced = Finder::new(Detect::WriteProtect);
+        forced.give_up(Method::WriteProtect, "forbidden");
+        assert_eq!(forced.choose(16384, GIB), None, "it stays with copying everything");
+    }
+}

@@ -1,0 +1,337 @@
+//! The observing side: attaching, asking for versions, waiting for the next one.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crossdock_layout::series::state::{Latest, Phase, State};
+use crossdock_layout::series::{AtomicU64, PAGE, PINS, PinPage, STATE_ENDED};
+use crossdock_layout::{MemberId, Status};
+use crossdock_os::{Access, Deadline, Mapping, fork, futex, memfd};
+
+use super::describe::{self, Description};
+use super::plan::Span;
+use super::pool::Pool;
+use super::protocol::{self, Pinned};
+use super::publisher::{Surroundings, failed};
+use super::version::Version;
+use crate::{Error, Result, fault_point};
+
+/// How long a wait sleeps at a stretch: for a daemon that was killed whole and came back with another liveness table.
+const STRETCH: Duration = Duration::from_secs(1);
+/// How often a version that is just being looked at by the publisher is asked for again before that is an answer.
+const PATIENCE: u32 = 1000;
+
+/// What an observer is made of.
+pub struct AttachParts {
+    /// The series' name, for errors.
+    pub name: String,
+    /// The pool, for reading.
+    pub pool: OwnedFd,
+    /// Its size, as the daemon says.
+    pub size: u64,
+    /// A pin page that is this observer's alone, zeroed.
+    pub pin_page: OwnedFd,
+    /// Who publishes, as the daemon says.
+    pub publisher: MemberId,
+    /// Whom to ask.
+    pub surroundings: Arc<dyn Surroundings>,
+}
+
+/// How a series' publisher is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PublisherState {
+    /// It publishes.
+    Live,
+    /// It ended in order: no version will follow.
+    Ended,
+    /// It died: no version of this one will follow. A restarted one makes a series of its own under the same name.
+    Died,
+}
+
+/// What all versions of an observer share.
+pub(super) struct Attached {
+    pub name: String,
+    pub pool: Pool,
+    pub descriptor: OwnedFd,
+    pub spans: Vec<Span>,
+    pub publisher: MemberId,
+    pins: Mapping,
+    /// Which pins are in use, a bit each.
+    in_use: Mutex<u32>,
+    surroundings: Arc<dyn Surroundings>,
+    token: u32,
+}
+
+/// An observer of a series. Its versions live on their own and may be held, several at a time, beyond it.
+pub struct Observer {
+    attached: Arc<Attached>,
+    description: Description,
+    /// The newest sequence that was given out.
+    given: u64,
+}
+
+impl Observer {
+    /// Maps a series' pool for reading, and checks what it says of itself.
+    ///
+    /// # Errors
+    /// `CORRUPT`, `INCOMPATIBLE`: its memory is none of a series of this build. `SYSTEM`.
+    pub fn attach(parts: AttachParts) -> Result<Self> {
+        let system = |e: crossdock_os::OsError| failed(&parts.name, &e);
+        memfd::check(&parts.pool, parts.size).map_err(system)?;
+        memfd::check(&parts.pin_page, PAGE).map_err(system)?;
+        let mapping = Mapping::new(&parts.pool, parts.size as usize, Access::Read).map_err(system)?;
+        let pins = Mapping::new(&parts.pin_page, PAGE as usize, Access::ReadWrite).map_err(system)?;
+        let named = |e: Error| Error::new(e.status, format!("series '{}': {}", parts.name, e.message));
+        let pool = Pool::open(mapping, parts.size).map_err(named)?;
+        let (description, spans) = describe::read(&pool).map_err(named)?;
+        let attached = Attached {
+            name: parts.name,
+            pool,
+            descriptor: parts.pool,
+            spans,
+            publisher: parts.publisher,
+            pins,
+            in_use: Mutex::new(0),
+            surroundings: parts.surroundings,
+            token: fork::token(),
+        };
+        Ok(Self { attached: Arc::new(attached), description, given: 0 })
+    }
+
+    /// The name, as given when it was attached.
+    pub fn name(&self) -> &str {
+        &self.attached.name
+    }
+
+    /// Variables, attributes, constants.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// How the publisher is doing.
+    pub fn state(&self) -> PublisherState {
+        self.attached.state()
+    }
+
+    /// The newest version's sequence; 0 before the first.
+    pub fn newest(&self) -> u64 {
+        self.attached.newest().sequence()
+    }
+
+    /// The newest version, also after the publisher's end or death.
+    ///
+    /// # Errors
+    /// `NOT_YET`: nothing was published so far. `BUSY`: this observer holds 16 versions. `CORRUPT`. Before the first
+    /// version of a publisher that is gone: `CLOSED`, `PEER_DIED`.
+    pub fn latest(&mut self) -> Result<Version> {
+        for _ in 0..PATIENCE {
+            let newest = self.attached.newest();
+            if newest.sequence() == 0 {
+                return Err(self.attached.over().unwrap_or_else(|| {
+                    self.attached.error(Status::NotYet, "nothing was published so far; wait for the next version")
+                }));
+            }
+            // By the time it is pinned another may be the newest, and this one gone.
+            if let Some(version) = self.take(newest)? {
+                return Ok(version);
+            }
+        }
+        Err(self.attached.corrupt("its newest version cannot be taken"))
+    }
+
+    /// The newest version, if it is newer than every one given so far; waits for it otherwise. Versions in between are
+    /// passed over: `at` gets those that are still there.
+    ///
+    /// # Errors
+    /// `TIMED_OUT`, or `NOT_YET` if the timeout is zero. `CLOSED`: the publisher ended, and all was given. `PEER_DIED`:
+    /// it died. As [`Self::latest`].
+    pub fn next(&mut self, timeout: Duration) -> Result<Version> {
+        let deadline = Deadline::after(timeout);
+        let given = self.given;
+        loop {
+            let attached = self.attached.clone();
+            let news = &attached.pool.header().news;
+            // The order matters: the words first, then everything that could have changed them.
+            let epoch = attached.surroundings.liveness().epoch();
+            let expected = news.published.load(Acquire);
+            let over = attached.over();
+            if attached.newest().sequence() > given {
+                return self.latest();
+            }
+            if let Some(over) = over {
+                return Err(over);
+            }
+            if deadline.passed() {
+                let status = if timeout.is_zero() { Status::NotYet } else { Status::TimedOut };
+                let who = attached.surroundings.describe(attached.publisher);
+                let waited = timeout.as_secs_f64();
+                let text = format!("waited {waited:.3} s for a version after {given} from {who}, which lives");
+                return Err(attached.error(status, text));
+            }
+            let deaths = &attached.surroundings.liveness().epoch;
+            futex::wait_either((&news.published, expected), (deaths, epoch), deadline.at_most(STRETCH));
+        }
+    }
+
+    /// The version of this sequence.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`: it was recycled; the text says which there are. `NOT_YET`: it is still to come. `BUSY`, `CORRUPT`.
+    pub fn at(&mut self, sequence: u64) -> Result<Version> {
+        let attached = self.attached.clone();
+        if sequence > attached.newest().sequence() {
+            let text = format!("version {sequence} was not published so far; the newest is {}", self.newest());
+            return Err(attached.over().unwrap_or_else(|| attached.error(Status::NotYet, text)));
+        }
+        let records = attached.pool.geometry().counts.records;
+        let holds = |record: &u32| {
+            let state = State(attached.pool.record(*record).state.load(Acquire));
+            state.sequence() == sequence && matches!(state.phase(), Phase::Live | Phase::Retiring)
+        };
+        let version = match (0..records).find(holds) {
+            Some(record) if sequence > 0 => self.take(Latest::new(sequence, record as u16))?,
+            _ => None,
+        };
+        version.ok_or_else(|| {
+            let there = super::report::versions(&attached.pool);
+            let there = match (there.first(), there.last()) {
+                (Some(first), Some(last)) => format!("{} are there, from {} to {}", there.len(), first.0, last.0),
+                _ => "none is there".to_owned(),
+            };
+            attached.error(
+                Status::NotFound,
+                format!("version {sequence} was recycled; {there}. Let the publisher keep more"),
+            )
+        })
+    }
+
+    /// Pins a version and reads its record; `None`: it is gone.
+    fn take(&mut self, which: Latest) -> Result<Option<Version>> {
+        let version = Version::take(&self.attached, which)?;
+        if let Some(version) = &version {
+            self.given = self.given.max(version.sequence());
+        }
+        Ok(version)
+    }
+}
+
+impl Attached {
+    pub fn newest(&self) -> Latest {
+        Latest(self.pool.header().news.latest.load(Acquire))
+    }
+
+    pub fn state(&self) -> PublisherState {
+        if self.pool.header().news.state.load(Acquire) == STATE_ENDED {
+            return PublisherState::Ended;
+        }
+        let lives = self.surroundings.liveness().is_alive(self.publisher);
+        if lives { PublisherState::Live } else { PublisherState::Died }
+    }
+
+    /// Why no version will follow, if none will.
+    fn over(&self) -> Option<Error> {
+        match self.state() {
+            PublisherState::Live => None,
+            PublisherState::Ended => {
+                let text = format!("its publisher ended in order after version {}", self.newest().sequence());
+                Some(self.error(Status::Closed, text))
+            }
+            PublisherState::Died => {
+                let who = self.surroundings.describe(self.publisher);
+                let text = format!("its publisher, {who}, died after version {}", self.newest().sequence());
+                Some(self.error(Status::PeerDied, format!("{text}; attach again to its successor's")))
+            }
+        }
+    }
+
+    /// The state word of a record, for a version that was pinned.
+    pub fn state_of(&self, record: u32) -> &AtomicU64 {
+        &self.pool.record(record).state
+    }
+
+    /// The pin of this number.
+    pub fn pin_word(&self, pin: usize) -> &AtomicU64 {
+        // SAFETY: a mapping of a page, which lives as long as `self`; a pin page is made of atomics and padding.
+        let page = unsafe { self.pins.start().cast::<PinPage>().as_ref() };
+        &page.pins[pin]
+    }
+
+    /// Pins a version. The number of the pin; `None` if the version is gone.
+    pub fn pin(&self, which: Latest) -> Result<Option<usize>> {
+        if fork::token() != self.token {
+            let text = "this process was forked from the one that observes; attach anew in the child";
+            return Err(self.error(Status::Disconnected, text));
+        }
+        let record = u32::from(which.record());
+        if record >= self.pool.geometry().counts.records {
+            return Err(self.corrupt("its newest version lies outside its table"));
+        }
+        let pin = {
+            let mut in_use = self.in_use.lock().expect("no holder panics");
+            let free = in_use.trailing_ones() as usize;
+            if free >= PINS {
+                let text = format!("this observer holds {PINS} versions; release one first");
+                return Err(self.error(Status::Busy, text));
+            }
+            *in_use |= 1 << free;
+            free
+        };
+        for _ in 0..PATIENCE {
+            let dead = self.state() == PublisherState::Died;
+            match protocol::pin(self.pin_word(pin), self.state_of(record), which.sequence(), dead) {
+                Pinned::Held => {
+                    fault_point!("series.pin.held");
+                    return Ok(Some(pin));
+                }
+                Pinned::AskAgain => std::thread::yield_now(),
+                Pinned::Gone => break,
+            }
+        }
+        self.give_back(pin);
+        Ok(None)
+    }
+
+    /// Unpins. In a forked child the pins are the parent's.
+    pub fn unpin(&self, pin: usize) {
+        if fork::token() == self.token {
+            protocol::unpin(self.pin_word(pin));
+            self.give_back(pin);
+        }
+    }
+
+    fn give_back(&self, pin: usize) {
+        *self.in_use.lock().expect("no holder panics") &= !(1 << pin);
+    }
+
+    /// An error about this series.
+    #[cold]
+    pub fn error(&self, status: Status, text: impl std::fmt::Display) -> Error {
+        Error::new(status, format!("series '{}': {text}", self.name))
+    }
+
+    /// Its memory holds what no honest publisher writes.
+    #[cold]
+    pub fn corrupt(&self, what: impl std::fmt::Display) -> Error {
+        self.error(Status::Corrupt, format!("{what}: its publisher wrote over its own table; end it and start it anew"))
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // Versions hold this, so every pin was cleared; one more time costs nothing and needs no trust in that.
+        if fork::token() == self.token {
+            (0..PINS).for_each(|pin| self.pin_word(pin).store(0, Relaxed));
+        }
+    }
+}
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Observer")
+            .field("name", &self.attached.name)
+            .field("given", &self.given)
+            .finish_non_exhaustive()
+    }
+}

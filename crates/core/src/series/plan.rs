@@ -1,0 +1,132 @@
+//! From what is declared to what lies where: the chunk, the table's positions, the pool's size.
+
+use crossdock_layout::Status;
+use crossdock_layout::series::{Counts, Geometry, MAX_CHUNK, MAX_CHUNKS, MAX_RECORDS, MAX_SLOTS, MIN_CHUNK, PAGE};
+
+use super::spec::{Extents, Spec, invalid};
+use crate::{Error, Result};
+
+/// Room for attributes that nobody declared beforehand.
+const SPARE_ATTRIBUTES: u32 = 16;
+/// How many chunks a version has at most where the chunk can be chosen: each may become a mapping of its own, and a
+/// process has 65530 of those.
+const MANY_CHUNKS: u64 = 16384;
+
+/// A variable's place in slot tables.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub first: u32,
+    pub chunks: u32,
+    pub extents: Extents,
+}
+
+pub(super) struct Plan {
+    pub geometry: Geometry,
+    pub spans: Vec<Span>,
+}
+
+/// Plans a series; the spec was checked.
+pub(super) fn plan(spec: &Spec) -> Result<Plan> {
+    let extents = spec.variables.iter().map(|v| Extents::of(&spec.name, v)).collect::<Result<Vec<_>>>()?;
+    let most: u64 = extents.iter().map(|e| e.most).sum();
+    let chunk = match spec.chunk {
+        Some(chunk) if chunk.is_power_of_two() && (MIN_CHUNK..=MAX_CHUNK).contains(&chunk) => chunk,
+        Some(chunk) => {
+            let range = "a power of two from 4096 to 2097152";
+            return Err(invalid(&spec.name, format!("a chunk of {chunk} bytes; it must be {range}")));
+        }
+        None => choose_chunk(most),
+    };
+    let mut spans = Vec::new();
+    let mut first = 0u64;
+    for extents in extents {
+        let chunks = extents.most.div_ceil(u64::from(chunk));
+        spans.push(Span { first: first as u32, chunks: chunks as u32, extents });
+        first += chunks;
+        if first > u64::from(MAX_CHUNKS) {
+            let text = format!("more than {MAX_CHUNKS} chunks of {chunk} bytes; give it larger chunks");
+            return Err(invalid(&spec.name, text));
+        }
+    }
+    let chunks = first.max(1);
+    let slots = match spec.capacity {
+        None => (4 * chunks).min(u64::from(MAX_SLOTS)),
+        Some(capacity) => (capacity / u64::from(chunk)).min(u64::from(MAX_SLOTS)),
+    };
+    if slots < chunks {
+        let least = chunks * u64::from(chunk);
+        let text = format!("a capacity of {} bytes does not hold one version of {least}", spec.capacity.unwrap_or(0));
+        return Err(Error::new(Status::Invalid, format!("series '{}': {text}; give it twice that or more", spec.name)));
+    }
+    let records = spec.keep.saturating_add(spec.max_observers).saturating_add(3).min(MAX_RECORDS);
+    let counts = Counts {
+        chunk,
+        variables: spec.variables.len() as u32,
+        attributes: (spec.attributes.len() as u32).max(SPARE_ATTRIBUTES),
+        constants: (spec.constants.len() + spec.variables.iter().map(|v| v.constants.len()).sum::<usize>()) as u32,
+        records,
+        chunks: chunks as u32,
+        slots: slots as u32,
+        observers: spec.max_observers,
+    };
+    let geometry = Geometry::of(counts)
+        .ok_or_else(|| invalid(&spec.name, format!("{} observers; 1 to 1024 are allowed", spec.max_observers)))?;
+    Ok(Plan { geometry, spans })
+}
+
+/// Small data in small chunks, large data in as many as mappings allow.
+fn choose_chunk(most: u64) -> u32 {
+    match most {
+        0..=0x1_0000 => MIN_CHUNK,
+        0x1_0001..=0x10_0000 => 16384,
+        _ => most.div_ceil(MANY_CHUNKS).next_power_of_two().clamp(65536, u64::from(MAX_CHUNK)) as u32,
+    }
+}
+
+/// Bytes of the pool that are reserved before there are any slots.
+pub(super) fn metadata_bytes(geometry: &Geometry) -> u64 {
+    geometry.record(geometry.counts.records).next_multiple_of(PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spec::Variable;
+    use super::*;
+    use crossdock_layout::MemberId;
+
+    fn planned(bytes: u64) -> Plan {
+        plan(&Spec::new("s", MemberId::new(1, 1), vec![Variable::new("u", "u8", &[bytes])])).unwrap()
+    }
+
+    #[test]
+    fn chunks_grow_with_the_data_and_stay_few_enough_to_be_mapped() {
+        for (bytes, chunk) in
+            [(1, 4096), (1 << 16, 4096), (1 << 20, 16384), (1 << 26, 65536), (1 << 30, 65536), (1 << 34, 1 << 20)]
+        {
+            let counts = planned(bytes).geometry.counts;
+            assert_eq!(counts.chunk, chunk, "{bytes}");
+            assert!(counts.chunks <= 16384 && counts.slots == 4 * counts.chunks);
+        }
+    }
+
+    #[test]
+    fn variables_begin_at_chunks_of_their_own() {
+        let spec = Spec::new(
+            "s",
+            MemberId::new(1, 1),
+            vec![Variable::new("a", "f64", &[1000]), Variable::new("e", "f64", &[0]), Variable::new("b", "i8", &[3])],
+        );
+        let spans = plan(&spec).unwrap().spans;
+        assert_eq!([spans[0].first, spans[1].first, spans[2].first], [0, 2, 2]);
+        assert_eq!([spans[0].chunks, spans[1].chunks, spans[2].chunks], [2, 0, 1]);
+    }
+
+    #[test]
+    fn a_capacity_below_one_version_is_refused() {
+        let mut spec = Spec::new("s", MemberId::new(1, 1), vec![Variable::new("a", "f64", &[1000])]);
+        spec.capacity = Some(4096);
+        assert_eq!(plan(&spec).err().unwrap().status, Status::Invalid);
+        spec.capacity = Some(8192);
+        assert_eq!(plan(&spec).unwrap().geometry.counts.slots, 2);
+    }
+}

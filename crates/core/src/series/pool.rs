@@ -1,0 +1,186 @@
+//! A pool as one process sees it: the mapping, and where everything lies in it.
+//!
+//! The publisher stores through it, observers (whose mapping is read-only) only load. What an observer loads is wild.
+
+use crossdock_layout::series::{
+    AtomicU64, AttributeEntry, ConstantEntry, Counts, Extent, Geometry, Measured, RecordHead, SERIES_FINGERPRINT,
+    SERIES_MAGIC, SERIES_READY, SeriesHeader, ValueField, VariableEntry,
+};
+use crossdock_layout::{LAYOUT_VERSION, Status};
+use crossdock_os::Mapping;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::spec::Value;
+use crate::{Error, Result};
+
+pub(super) struct Pool {
+    mapping: Mapping,
+    geometry: Geometry,
+}
+
+impl Pool {
+    /// Publisher: memory that it has made for this geometry.
+    pub fn new(mapping: Mapping, geometry: Geometry) -> Self {
+        assert!(mapping.length() as u64 >= geometry.size, "the mapping is made for the geometry");
+        Self { mapping, geometry }
+    }
+
+    /// Observer: checks what it was given.
+    pub fn open(mapping: Mapping, size: u64) -> Result<Self> {
+        let bad = |status, what: &str| Err(Error::new(status, what.to_owned()));
+        if mapping.length() < size_of::<SeriesHeader>() || mapping.length() as u64 != size {
+            return bad(Status::Corrupt, "its pool is too small for a header");
+        }
+        // SAFETY: at least a header long, page-aligned, mapped for as long as `mapping`; all fields are atomics.
+        let identity = unsafe { &mapping.start().cast::<SeriesHeader>().as_ref().identity };
+        if identity.init.load(Acquire) != SERIES_READY || identity.magic.load(Relaxed) != SERIES_MAGIC {
+            return bad(Status::Corrupt, "its pool has no series header");
+        }
+        let (version, print) = (identity.version.load(Relaxed), identity.fingerprint.load(Relaxed));
+        if (version, print) != (LAYOUT_VERSION, SERIES_FINGERPRINT) {
+            let text = format!(
+                "published by a build with memory layout {version} ({print:08x}), this one has {LAYOUT_VERSION} \
+                 ({SERIES_FINGERPRINT:08x}); use one version of crossdock in all tasks"
+            );
+            return bad(Status::Incompatible, &text);
+        }
+        let counts = Counts {
+            chunk: identity.chunk.load(Relaxed),
+            variables: identity.variables.load(Relaxed),
+            attributes: identity.attributes.load(Relaxed),
+            constants: identity.constants.load(Relaxed),
+            records: identity.records.load(Relaxed),
+            chunks: identity.chunks.load(Relaxed),
+            slots: identity.slots.load(Relaxed),
+            observers: identity.observers.load(Relaxed),
+        };
+        match Geometry::of(counts).filter(|g| g.size <= size) {
+            Some(geometry) => Ok(Self { mapping, geometry }),
+            None => bad(Status::Corrupt, "its header describes a pool that does not fit into its memory"),
+        }
+    }
+
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Bytes of a chunk.
+    pub fn chunk(&self) -> usize {
+        self.geometry.counts.chunk as usize
+    }
+
+    fn part<T>(&self, offset: u64) -> &T {
+        let address = self.mapping.at(offset, size_of::<T>() as u64).expect("the geometry lies within the mapping");
+        let address = address.cast::<T>();
+        assert!(address.is_aligned());
+        // SAFETY: in bounds for as long as the mapping, aligned, and T (private callers below) is made of atomics only.
+        unsafe { address.as_ref() }
+    }
+
+    pub fn header(&self) -> &SeriesHeader {
+        self.part(0)
+    }
+
+    pub fn variable(&self, index: u32) -> &VariableEntry {
+        debug_assert!(index < self.geometry.counts.variables);
+        self.part(self.geometry.variables_at + u64::from(index) * Measured::VARIABLE)
+    }
+
+    pub fn attribute(&self, index: u32) -> &AttributeEntry {
+        debug_assert!(index < self.geometry.counts.attributes);
+        self.part(self.geometry.attributes_at + u64::from(index) * Measured::ATTRIBUTE)
+    }
+
+    pub fn constant(&self, index: u32) -> &ConstantEntry {
+        debug_assert!(index < self.geometry.counts.constants);
+        self.part(self.geometry.constants_at + u64::from(index) * Measured::CONSTANT)
+    }
+
+    pub fn record(&self, index: u32) -> &RecordHead {
+        assert!(index < self.geometry.counts.records);
+        self.part(self.geometry.record(index))
+    }
+
+    pub fn value(&self, record: u32, index: u32) -> &ValueField {
+        debug_assert!(record < self.geometry.counts.records && index < self.geometry.counts.attributes);
+        let at = self.geometry.record(record) + size_of::<RecordHead>() as u64;
+        self.part(at + u64::from(index) * Measured::VALUE)
+    }
+
+    pub fn extent(&self, record: u32, variable: u32) -> &Extent {
+        debug_assert!(record < self.geometry.counts.records && variable < self.geometry.counts.variables);
+        self.part(self.geometry.record(record) + self.geometry.extents_at + u64::from(variable) * Measured::EXTENT)
+    }
+
+    /// Publisher: writes a record's slot table, which nobody reads yet.
+    pub fn write_table(&self, record: u32, table: &[u32]) {
+        let at = self.geometry.record(record) + self.geometry.table_at;
+        crate::view::copy_in(&self.mapping, at, table).expect("the geometry lies within the mapping");
+    }
+
+    /// Copies a record's slot table out. Wild.
+    pub fn read_table(&self, record: u32, table: &mut [u32]) {
+        assert!(table.len() <= self.geometry.counts.chunks as usize);
+        let at = self.geometry.record(record) + self.geometry.table_at;
+        crate::view::copy_out(&self.mapping, at, table).expect("the geometry lies within the mapping");
+    }
+
+    /// Where a slot lies in this process.
+    pub fn slot(&self, slot: u32) -> *mut u8 {
+        assert!(slot < self.geometry.counts.slots);
+        let chunk = u64::from(self.geometry.counts.chunk);
+        let at = self.mapping.at(self.geometry.slot(slot), chunk).expect("the geometry lies within the mapping");
+        at.as_ptr()
+    }
+}
+
+/// Stores a text, cut to what fits with a zero behind it.
+pub(super) fn store_text(words: &[AtomicU64], text: &str) {
+    for (n, word) in words.iter().enumerate() {
+        let mut bytes = [0; 8];
+        let from = text.as_bytes().get(8 * n..).unwrap_or_default();
+        let length = from.len().min(8);
+        bytes[..length].copy_from_slice(&from[..length]);
+        word.store(u64::from_le_bytes(bytes), Relaxed);
+    }
+}
+
+/// The bytes of a text field up to its first zero. Wild.
+pub(super) fn load_bytes(words: &[AtomicU64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).take_while(|byte| *byte != 0).collect()
+}
+
+pub(super) fn store_value(field: &ValueField, value: &Value) {
+    use crossdock_layout::series::{KIND_F64, KIND_I64, KIND_TEXT, KIND_U64};
+    let (kind, length) = match value {
+        Value::I64(_) => (KIND_I64, 8),
+        Value::U64(_) => (KIND_U64, 8),
+        Value::F64(_) => (KIND_F64, 8),
+        Value::Text(text) => (KIND_TEXT, text.len() as u32),
+    };
+    match value {
+        Value::I64(n) => field.words[0].store(*n as u64, Relaxed),
+        Value::U64(n) => field.words[0].store(*n, Relaxed),
+        Value::F64(n) => field.words[0].store(n.to_bits(), Relaxed),
+        Value::Text(text) => store_text(&field.words, text),
+    }
+    field.length.store(length, Relaxed);
+    field.kind.store(kind, Release);
+}
+
+/// A value; `None` where there is none, or nothing that an honest publisher writes.
+pub(super) fn load_value(field: &ValueField) -> Option<Value> {
+    use crossdock_layout::series::{KIND_F64, KIND_I64, KIND_TEXT, KIND_U64};
+    let word = field.words[0].load(Relaxed);
+    match field.kind.load(Acquire) {
+        KIND_I64 => Some(Value::I64(word as i64)),
+        KIND_U64 => Some(Value::U64(word)),
+        KIND_F64 => Some(Value::F64(f64::from_bits(word))),
+        KIND_TEXT => String::from_utf8(load_bytes(&field.words)).ok().map(Value::Text),
+        _ => None,
+    }
+}

@@ -1,0 +1,99 @@
+//! A series as seen from outside: for `inspect` and `watch`. Reads the pool, pins nothing, holds nobody up.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
+
+use crossdock_layout::series::STATE_ENDED;
+use crossdock_layout::series::state::{Phase, State};
+use crossdock_os::{Access, Mapping, memfd};
+
+use super::describe::{self, Description};
+use super::pool::Pool;
+use super::publisher::failed;
+use super::spec::Method;
+use crate::{Error, Result};
+
+/// What a pool's header says at one moment. Numbers for people: wild, and each as of its own moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Variables, attributes, constants.
+    pub description: Description,
+    /// The newest version's sequence; 0 before the first.
+    pub newest: u64,
+    /// Did the publisher end in order?
+    pub ended: bool,
+    /// Versions that exist: sequence, and nanoseconds since 1970.
+    pub versions: Vec<(u64, u64)>,
+    /// How changes are found now.
+    pub method: Option<Method>,
+    /// Ways that the publisher's place does not have.
+    pub unavailable: Vec<Method>,
+    /// How often the way was changed.
+    pub switches: u64,
+    /// Chunks copied for versions so far.
+    pub copied: u64,
+    /// Chunks that versions took over from the one before.
+    pub shared: u64,
+    /// The last publish.
+    pub last: Duration,
+    /// The longest publish.
+    pub longest: Duration,
+    /// Slots: those that fit, those with memory, those in use.
+    pub slots: (u32, u32, u32),
+    /// Bytes of memory reserved.
+    pub reserved: u64,
+    /// Publishes that found no room.
+    pub no_space: u64,
+    /// Versions that were taken back from observers.
+    pub refused: u64,
+}
+
+impl Report {
+    /// Looks into a pool.
+    ///
+    /// # Errors
+    /// `CORRUPT`, `INCOMPATIBLE`, `SYSTEM`.
+    pub fn read(name: &str, pool: impl AsFd, size: u64) -> Result<Self> {
+        let system = |e: crossdock_os::OsError| failed(name, &e);
+        let named = |e: Error| Error::new(e.status, format!("series '{name}': {}", e.message));
+        memfd::check(&pool, size).map_err(system)?;
+        let mapping = Mapping::new(&pool, size as usize, Access::Read).map_err(system)?;
+        let pool = Pool::open(mapping, size).map_err(named)?;
+        let (description, _) = describe::read(&pool).map_err(named)?;
+        let (news, report) = (&pool.header().news, &pool.header().report);
+        let unavailable = report.unavailable.load(Relaxed);
+        let named = |number: u32| Method::from_number(number).filter(|_| unavailable & 1 << number != 0);
+        Ok(Self {
+            description,
+            newest: crossdock_layout::series::state::Latest(news.latest.load(Acquire)).sequence(),
+            ended: news.state.load(Acquire) == STATE_ENDED,
+            versions: versions(&pool),
+            method: Method::from_number(report.method.load(Relaxed)),
+            unavailable: (0..5).filter_map(named).collect(),
+            switches: report.switches.load(Relaxed),
+            copied: report.copied.load(Relaxed),
+            shared: report.shared.load(Relaxed),
+            last: Duration::from_nanos(report.last_ns.load(Relaxed)),
+            longest: Duration::from_nanos(report.longest_ns.load(Relaxed)),
+            slots: (pool.geometry().counts.slots, report.committed.load(Relaxed), report.used.load(Relaxed)),
+            reserved: report.reserved.load(Relaxed),
+            no_space: report.no_space.load(Relaxed),
+            refused: report.refused.load(Relaxed),
+        })
+    }
+}
+
+/// The versions that exist, by sequence: with the time of each.
+pub(super) fn versions(pool: &Pool) -> Vec<(u64, u64)> {
+    let mut found: Vec<(u64, u64)> = (0..pool.geometry().counts.records)
+        .filter_map(|record| {
+            let head = pool.record(record);
+            let state = State(head.state.load(Acquire));
+            let there = matches!(state.phase(), Phase::Live | Phase::Retiring);
+            there.then(|| (state.sequence(), head.time.load(Relaxed)))
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}

@@ -1,0 +1,224 @@
+//! Room for the next version: what is free, what can be retired, what can be grown, and the policy when none of it helps.
+//!
+//! The order: retire what nobody holds and nobody asked to keep; grow, to capacity and quota; drop versions that were kept
+//! but are not held; then the policy. Nobody is waited for.
+
+use crossdock_layout::Status;
+use crossdock_layout::series::{HUGE, PAGE, PINS, PinPage};
+use crossdock_os::{Access, Mapping, memfd};
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::protocol;
+use super::publisher::Publisher;
+use super::spec::FullPolicy;
+use crate::{Error, Result, fault_point};
+
+/// Room for at most so many slots more than needed is made at a time, as a part of what there is.
+const SPARE: u32 = 64;
+
+impl Publisher {
+    /// Sees to it that so many slots are free.
+    pub(super) fn make_room(&mut self, needed: u32) -> Result<()> {
+        if let Some(broken) = &self.broken {
+            return Err(broken.clone());
+        }
+        if self.slots.free_count() >= needed {
+            return Ok(());
+        }
+        self.retire(self.keep);
+        let Some(lacking) = self.lacking(needed) else { return Ok(()) };
+        let grown = self.grow(lacking);
+        if grown.is_ok() {
+            return Ok(());
+        }
+        self.retire(0);
+        while self.lacking(needed).is_some() {
+            if self.full == FullPolicy::Report || !self.take_back_oldest() {
+                return Err(self.no_room(needed, grown.expect_err("or there would be room")));
+            }
+        }
+        Ok(())
+    }
+
+    fn lacking(&self, needed: u32) -> Option<u32> {
+        let free = self.slots.free_count();
+        (free < needed).then(|| needed - free)
+    }
+
+    /// A record for the next version.
+    pub(super) fn free_record(&mut self) -> Result<u32> {
+        for attempt in 0..3 {
+            if let Some(free) = self.records.iter().position(|sequence| *sequence == 0) {
+                return Ok(free as u32);
+            }
+            match attempt {
+                0 => self.retire(self.keep),
+                _ => self.retire(0),
+            }
+        }
+        while self.full == FullPolicy::Refuse && self.take_back_oldest() {
+            if let Some(free) = self.records.iter().position(|sequence| *sequence == 0) {
+                return Ok(free as u32);
+            }
+        }
+        let full = self.error(Status::NoSpace, format!("its table holds {} versions", self.records.len()));
+        Err(self.no_room(0, full))
+    }
+
+    /// Takes memory for so many more slots, within the capacity and the quota.
+    pub(super) fn grow(&mut self, more: u32) -> Result<()> {
+        let geometry = *self.pool.geometry();
+        let (committed, chunk) = (self.slots.committed(), u64::from(geometry.counts.chunk));
+        let left = geometry.counts.slots - committed;
+        if more > left {
+            let text = format!("its capacity of {} bytes is used up", u64::from(geometry.counts.slots) * chunk);
+            return Err(self.error(Status::NoSpace, text));
+        }
+        // A little more than asked for, in whole huge pages, if the quota has it.
+        let generous = (more + committed / SPARE).next_multiple_of(self.slots.per_huge()).min(left);
+        let charge = |slots: u32| {
+            let total = self.counts.reserved + u64::from(slots) * chunk;
+            self.surroundings.reserve(total).map(|()| (slots, total))
+        };
+        let (more, total) = if self.slots.per_huge() > 1 && u64::from(generous) * chunk >= HUGE {
+            charge(generous).or_else(|_| charge(more))?
+        } else {
+            charge(more)?
+        };
+        let (at, length) = (geometry.slot(committed), u64::from(more) * chunk);
+        let mapping = self.pool.mapping();
+        if length >= HUGE {
+            put_huge_pages(mapping, &self.descriptor, at, length);
+        }
+        memfd::reserve(&self.descriptor, at, length).map_err(|e| {
+            self.error(Status::NoSpace, format!("the node has no memory left ({e}); end other tasks or remove objects"))
+        })?;
+        fault_point!("series.grow.reserved");
+        mapping.populate(at, length, Access::ReadWrite);
+        self.slots.commit(more);
+        self.counts.reserved = total;
+        Ok(())
+    }
+
+    /// Retires versions that nobody holds, but for the newest and the `keep` before it.
+    pub(super) fn retire(&mut self, keep: u32) {
+        if self.broken.is_some() {
+            return;
+        }
+        let mut old: Vec<(u64, u32)> = (0..)
+            .zip(&self.records)
+            .filter(|(_, sequence)| **sequence != 0 && **sequence != self.sequence)
+            .map(|(record, sequence)| (*sequence, record))
+            .collect();
+        if old.len() <= keep as usize {
+            return;
+        }
+        old.sort_unstable();
+        old.truncate(old.len() - keep as usize);
+        // Those that are held already are left alone: an observer that asks for one meanwhile need not ask again.
+        let pins = self.held();
+        old.retain(|(sequence, _)| pins.binary_search(sequence).is_err());
+        if old.is_empty() {
+            return;
+        }
+        for (sequence, record) in &old {
+            protocol::mark(&self.pool.record(*record).state, *sequence);
+        }
+        fault_point!("series.retire.marked");
+        protocol::retire_fence();
+        let pins = self.held();
+        for (sequence, record) in old {
+            let held = pins.binary_search(&sequence).is_ok();
+            protocol::settle(&self.pool.record(record).state, sequence, held);
+            if !held {
+                self.recycle(record);
+            }
+        }
+        fault_point!("series.retire.freed");
+        protocol::retire_fence();
+    }
+
+    /// A record is free: so are its slots, where no other version has them. What it says is what this process wrote.
+    fn recycle(&mut self, record: u32) {
+        let mut table = std::mem::take(&mut self.scratch);
+        self.pool.read_table(record, &mut table);
+        let committed = self.slots.committed();
+        for slot in table.iter().filter(|slot| **slot < committed) {
+            self.slots.let_go(*slot);
+        }
+        self.scratch = table;
+        self.records[record as usize] = 0;
+    }
+
+    /// Policy `Refuse`: takes the oldest version but the newest back, whoever holds it. Their views say so.
+    fn take_back_oldest(&mut self) -> bool {
+        let oldest = (0..).zip(&self.records).filter(|(_, sequence)| **sequence != 0 && **sequence != self.sequence);
+        let Some((record, sequence)) = oldest.min_by_key(|(_, sequence)| **sequence).map(|(r, s)| (r, *s)) else {
+            return false;
+        };
+        protocol::settle(&self.pool.record(record).state, sequence, false);
+        protocol::retire_fence();
+        fault_point!("series.retire.refused");
+        self.recycle(record);
+        self.counts.refused += 1;
+        true
+    }
+
+    /// The sequences that some observer pins, sorted. Wild, but only ever compared.
+    fn held(&self) -> Vec<u64> {
+        let mut held = Vec::new();
+        for page in &self.pins {
+            held.extend(pins_of(page).pins.iter().map(|pin| pin.load(Relaxed)).filter(|pin| *pin != 0));
+        }
+        held.sort_unstable();
+        held
+    }
+
+    #[cold]
+    fn no_room(&self, needed: u32, why: Error) -> Error {
+        let newest = self.sequence;
+        let mut held: Vec<String> = Vec::new();
+        for (index, page) in self.pins.iter().enumerate() {
+            let of_page = pins_of(page).pins.iter().map(|pin| pin.load(Relaxed));
+            let mut own: Vec<u64> =
+                of_page.filter(|pin| *pin != newest && self.records.contains(pin) && *pin != 0).collect();
+            own.sort_unstable();
+            if let Some(oldest) = own.first() {
+                held.push(format!("observer {index} holds {} old version(s), the oldest is {oldest}", own.len()));
+            }
+        }
+        let who = match held.len() {
+            0 => "no observer holds an old version".to_owned(),
+            1..=3 => held.join("; "),
+            more => format!("{}; and {} more", held[..3].join("; "), more - 3),
+        };
+        let bytes = u64::from(needed) * self.pool.chunk() as u64;
+        let mend = "give it more capacity or quota, let observers release versions, or choose the policy 'refuse'";
+        let why = why.message.trim_start_matches(&format!("series '{}': ", self.name)).to_owned();
+        self.error(Status::NoSpace, format!("no room for {bytes} changed bytes: {why}; {who}; {mend}"))
+    }
+}
+
+fn pins_of(page: &Mapping) -> &PinPage {
+    debug_assert!(page.length() >= size_of::<PinPage>() && PINS > 0);
+    // SAFETY: a mapping of a page, which stays as long as `page`; a pin page is made of atomics and padding. Its memory
+    // is reserved, sealed against shrinking, and an observer that punches a hole into it leaves zeros.
+    unsafe { page.start().cast::<PinPage>().as_ref() }
+}
+
+/// Huge pages where whole ones fit: the kernel fills one at once where a first small page is there. Where it has none to
+/// give nothing changes.
+fn put_huge_pages(mapping: &Mapping, descriptor: &std::os::fd::OwnedFd, at: u64, length: u64) {
+    let (first, end) = (at.next_multiple_of(HUGE), (at + length) / HUGE * HUGE);
+    let mut block = first;
+    while block < end {
+        if memfd::reserve(descriptor, block, PAGE).is_err() {
+            return;
+        }
+        block += HUGE;
+    }
+    if first < end {
+        mapping.populate(first, 1, Access::ReadWrite);
+        mapping.collapse(first, end - first);
+    }
+}

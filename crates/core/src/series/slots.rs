@@ -1,0 +1,195 @@
+//! The pool's slots as the publisher keeps book of them: which are free, and how many versions hold each.
+//!
+//! The book is the publisher's own memory. Nobody else needs it, and when the publisher dies nothing is recycled any more.
+
+/// Free slots as bits, holders as counts.
+pub(super) struct Slots {
+    /// A bit a committed slot: 1 = free.
+    free: Vec<u64>,
+    /// How many versions hold each committed slot.
+    holders: Vec<u32>,
+    free_count: u32,
+    /// Where the next small search begins.
+    cursor: u32,
+    /// Slots of a huge page; 1 where a slot is as large.
+    per_huge: u32,
+}
+
+/// Slots that follow each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Run {
+    pub first: u32,
+    pub count: u32,
+}
+
+impl Slots {
+    pub fn new(chunk: u32) -> Self {
+        let per_huge = (crossdock_layout::series::HUGE as u32 / chunk).max(1);
+        Self { free: Vec::new(), holders: Vec::new(), free_count: 0, cursor: 0, per_huge }
+    }
+
+    pub fn committed(&self) -> u32 {
+        self.holders.len() as u32
+    }
+
+    pub fn free_count(&self) -> u32 {
+        self.free_count
+    }
+
+    pub fn used(&self) -> u32 {
+        self.committed() - self.free_count
+    }
+
+    pub fn per_huge(&self) -> u32 {
+        self.per_huge
+    }
+
+    /// `more` slots behind the last one have memory now.
+    pub fn commit(&mut self, more: u32) {
+        let from = self.committed();
+        self.holders.resize((from + more) as usize, 0);
+        self.free.resize(self.holders.len().div_ceil(64), 0);
+        (from..from + more).for_each(|slot| self.set_free(slot));
+    }
+
+    fn set_free(&mut self, slot: u32) {
+        self.free[slot as usize / 64] |= 1 << (slot % 64);
+        self.free_count += 1;
+    }
+
+    /// Takes up to `want` slots that follow each other, for chunks from `chunk` on. `None` when none is free.
+    ///
+    /// Large requests get slots at the same distance from a huge page's beginning as their chunks, where there are any,
+    /// so that observers can map them with huge pages.
+    pub fn take(&mut self, want: u32, chunk: u32) -> Option<Run> {
+        let run = if want < self.per_huge { self.next_run(want) } else { self.large_run(want, chunk) }?;
+        (run.first..run.first + run.count).for_each(|slot| self.free[slot as usize / 64] &= !(1 << (slot % 64)));
+        self.free_count -= run.count;
+        Some(run)
+    }
+
+    fn next_run(&mut self, want: u32) -> Option<Run> {
+        let found = self.run_from(self.cursor).or_else(|| self.run_from(0))?;
+        let run = Run { first: found.first, count: found.count.min(want) };
+        self.cursor = run.first + run.count;
+        Some(run)
+    }
+
+    fn large_run(&self, want: u32, chunk: u32) -> Option<Run> {
+        let colour = chunk % self.per_huge;
+        let (mut fits, mut longest): (Option<Run>, Option<Run>) = (None, None);
+        let mut at = 0;
+        while let Some(run) = self.run_from(at) {
+            at = run.first + run.count;
+            let ahead = (colour + self.per_huge - run.first % self.per_huge) % self.per_huge;
+            if u64::from(ahead) + u64::from(want) <= u64::from(run.count) {
+                return Some(Run { first: run.first + ahead, count: want });
+            }
+            if fits.is_none() && run.count >= want {
+                fits = Some(Run { first: run.first, count: want });
+            }
+            if longest.is_none_or(|longest| run.count > longest.count) {
+                longest = Some(run);
+            }
+        }
+        fits.or(longest)
+    }
+
+    /// The first run of free slots at or behind `from`.
+    fn run_from(&self, from: u32) -> Option<Run> {
+        let first = self.find(from, true)?;
+        let end = self.find(first, false).unwrap_or(self.committed());
+        Some(Run { first, count: end - first })
+    }
+
+    /// The first slot at or behind `from` that is free, or that is not.
+    fn find(&self, from: u32, free: bool) -> Option<u32> {
+        let flip = if free { 0 } else { u64::MAX };
+        let mut word = from as usize / 64;
+        let mut bits = (self.free.get(word)? ^ flip) & (u64::MAX << (from % 64));
+        while bits == 0 {
+            word += 1;
+            bits = self.free.get(word)? ^ flip;
+        }
+        let slot = word as u32 * 64 + bits.trailing_zeros();
+        (slot < self.committed()).then_some(slot)
+    }
+
+    /// A version holds the slot.
+    pub fn hold(&mut self, slot: u32) {
+        self.holders[slot as usize] += 1;
+    }
+
+    /// A version holds it no more; nobody does: it is free.
+    pub fn let_go(&mut self, slot: u32) {
+        let holders = &mut self.holders[slot as usize];
+        debug_assert!(*holders > 0, "slot {slot} is let go more often than it was held");
+        *holders = holders.saturating_sub(1);
+        if *holders == 0 {
+            self.set_free(slot);
+        }
+    }
+
+    /// Slots that were taken and are held by no version after all.
+    pub fn put_back(&mut self, run: Run) {
+        (run.first..run.first + run.count).for_each(|slot| self.set_free(slot));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_taken_once_and_come_back_with_their_last_holder() {
+        let mut slots = Slots::new(65536);
+        assert_eq!(slots.take(1, 0), None);
+        slots.commit(100);
+        let run = slots.take(40, 0).unwrap();
+        assert_eq!(run, Run { first: 0, count: 40 });
+        assert_eq!(slots.free_count(), 60);
+        (0..40).for_each(|slot| slots.hold(slot));
+        slots.hold(7);
+        (0..40).for_each(|slot| slots.let_go(slot));
+        assert_eq!((slots.free_count(), slots.used()), (99, 1));
+        slots.let_go(7);
+        assert_eq!(slots.free_count(), 100);
+    }
+
+    #[test]
+    fn large_runs_keep_their_distance_from_a_huge_pages_beginning() {
+        let mut slots = Slots::new(65536);
+        slots.commit(320);
+        slots.take(5, 0).unwrap();
+        assert_eq!(slots.take(64, 40).unwrap(), Run { first: 8, count: 64 });
+        assert_eq!(slots.take(100, 0).unwrap(), Run { first: 96, count: 100 });
+    }
+
+    #[test]
+    fn a_request_that_fits_nowhere_gets_the_longest_run_there_is() {
+        let mut slots = Slots::new(65536);
+        slots.commit(130);
+        let all = slots.take(130, 0).unwrap();
+        assert_eq!(all.count, 130);
+        slots.put_back(Run { first: 3, count: 10 });
+        slots.put_back(Run { first: 50, count: 70 });
+        assert_eq!(slots.take(100, 0), Some(Run { first: 50, count: 70 }));
+        assert_eq!(slots.take(100, 0), Some(Run { first: 3, count: 10 }));
+        assert_eq!(slots.take(1, 0), None);
+    }
+
+    #[test]
+    fn no_slot_is_given_twice_whatever_is_asked() {
+        let mut slots = Slots::new(4096);
+        slots.commit(1000);
+        let mut taken = vec![false; 1000];
+        let mut number = 1u32;
+        while let Some(run) = slots.take(number % 700 + 1, number) {
+            number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            for slot in run.first..run.first + run.count {
+                assert!(!std::mem::replace(&mut taken[slot as usize], true), "slot {slot}");
+            }
+        }
+        assert!(taken.iter().all(|t| *t) && slots.free_count() == 0);
+    }
+}

@@ -1,0 +1,360 @@
+//! What a publisher declares, and the limits that it is held to.
+
+use crossdock_layout::series::{MAX_ATTRIBUTES, MAX_CONSTANTS, MAX_TEXT, MAX_VARIABLES};
+use crossdock_layout::type_name::Type;
+use crossdock_layout::{MemberId, Status};
+
+use crate::containers::Order;
+use crate::{Error, Result};
+
+/// A value of an attribute or a constant.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Value {
+    /// A signed number.
+    I64(i64),
+    /// An unsigned number.
+    U64(u64),
+    /// A floating-point number.
+    F64(f64),
+    /// Text of at most 63 bytes.
+    Text(String),
+}
+
+impl Value {
+    /// What kind it is, as [`AttributeSpec::ty`] names it.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::I64(_) => Kind::I64,
+            Self::U64(_) => Kind::U64,
+            Self::F64(_) => Kind::F64,
+            Self::Text(_) => Kind::Text,
+        }
+    }
+}
+
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::I64(n) => n.fmt(f),
+            Self::U64(n) => n.fmt(f),
+            Self::F64(n) => n.fmt(f),
+            Self::Text(text) => text.fmt(f),
+        }
+    }
+}
+
+/// Kinds of [`Value`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// `i64`
+    I64,
+    /// `u64`
+    U64,
+    /// `f64`
+    F64,
+    /// `string`
+    Text,
+}
+
+impl Kind {
+    /// Its name: `i64`, `u64`, `f64`, `string`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::I64 => "i64",
+            Self::U64 => "u64",
+            Self::F64 => "f64",
+            Self::Text => "string",
+        }
+    }
+
+    /// The kind of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::I64, Self::U64, Self::F64, Self::Text].into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// A variable: an array that lives in place in the publisher's memory.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Variable {
+    /// Its name, unique in the series.
+    pub name: String,
+    /// The type of its elements, by the one grammar of type names: `f64`, `{f64,i32}`, `f32[3]`.
+    pub ty: String,
+    /// Its present lengths, at most 8 of them; none for a single value.
+    pub shape: Vec<u64>,
+    /// Lengths that it can grow to; empty: `shape` is final.
+    pub max_shape: Vec<u64>,
+    /// Which index runs fastest. Only told to observers; crossdock itself sees bytes.
+    pub order: Order,
+    /// What an observer must know and what never changes: spacing, units, origin.
+    pub constants: Vec<(String, Value)>,
+}
+
+impl Variable {
+    /// A variable of fixed shape in C order, without constants.
+    pub fn new(name: impl Into<String>, ty: impl Into<String>, shape: &[u64]) -> Self {
+        Self {
+            name: name.into(),
+            ty: ty.into(),
+            shape: shape.to_vec(),
+            max_shape: Vec::new(),
+            order: Order::C,
+            constants: Vec::new(),
+        }
+    }
+}
+
+/// An attribute that each version carries. Attributes may also be declared by the first publish that has them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AttributeSpec {
+    /// Its name, unique among the attributes.
+    pub name: String,
+    /// What its values are.
+    pub ty: Kind,
+}
+
+/// What happens when the pool is full, cannot grow, and observers hold all the old versions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FullPolicy {
+    /// `publish` says `NO_SPACE`; nothing is lost, the next publish carries the changes too.
+    #[default]
+    Report,
+    /// The oldest versions are taken back from the observers that hold them; their views say so.
+    Refuse,
+}
+
+/// How changes are to be found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Detect {
+    /// Whatever is cheapest by measurement, chosen anew while the program runs.
+    #[default]
+    Auto,
+    /// Only what [`super::Publisher::touched`] named.
+    Hints,
+    /// Private copies of pages: the unchanged ones are the pool's own, so memory is needed once.
+    PrivateCopies,
+    /// Asynchronous write protection.
+    WriteProtect,
+    /// Everything is copied each time.
+    CopyAll,
+}
+
+/// How changes are found at present.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u32)]
+pub enum Method {
+    /// Everything is copied each time.
+    #[default]
+    CopyAll = 0,
+    /// The program said what it touched.
+    Hints = 1,
+    /// Private copies of pages, found by `PAGEMAP_SCAN`.
+    PrivateCopies = 2,
+    /// userfaultfd's asynchronous write protection, read off by `PAGEMAP_SCAN`.
+    WriteProtect = 3,
+    /// Written straight into the pool between `begin` and `publish`.
+    InPlace = 4,
+}
+
+impl Method {
+    /// Its name, for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CopyAll => "copy all",
+            Self::Hints => "hints",
+            Self::PrivateCopies => "private copies",
+            Self::WriteProtect => "write protection",
+            Self::InPlace => "written in place",
+        }
+    }
+
+    /// The method of this number.
+    pub fn from_number(number: u32) -> Option<Self> {
+        [Self::CopyAll, Self::Hints, Self::PrivateCopies, Self::WriteProtect, Self::InPlace]
+            .into_iter()
+            .find(|method| *method as u32 == number)
+    }
+}
+
+/// Everything that a publisher declares.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Spec {
+    /// The series' name, for errors and `/proc/PID/maps`.
+    pub name: String,
+    /// Who publishes.
+    pub member: MemberId,
+    /// At least one.
+    pub variables: Vec<Variable>,
+    /// Those known beforehand.
+    pub attributes: Vec<AttributeSpec>,
+    /// Constants of the series itself.
+    pub constants: Vec<(String, Value)>,
+    /// Bytes of the pool at most; `None`: room for four times the data at its largest.
+    pub capacity: Option<u64>,
+    /// Bytes of a chunk, a power of two from 4 KiB to 2 MiB; `None`: by the size of the data.
+    pub chunk: Option<u32>,
+    /// Versions that are kept besides the newest, though nobody holds them.
+    pub keep: u32,
+    /// Observers at a time.
+    pub max_observers: u32,
+    /// What happens when the pool is full.
+    pub full: FullPolicy,
+    /// How changes are to be found.
+    pub detect: Detect,
+}
+
+impl Spec {
+    /// A series of these variables, everything else by default.
+    pub fn new(name: impl Into<String>, member: MemberId, variables: Vec<Variable>) -> Self {
+        Self {
+            name: name.into(),
+            member,
+            variables,
+            attributes: Vec::new(),
+            constants: Vec::new(),
+            capacity: None,
+            chunk: None,
+            keep: 0,
+            max_observers: 64,
+            full: FullPolicy::Report,
+            detect: Detect::Auto,
+        }
+    }
+
+    /// Checks all that needs no memory.
+    pub(super) fn check(&self) -> Result<()> {
+        let bad = |what: String| Err(invalid(&self.name, what));
+        if self.variables.is_empty() || self.variables.len() > MAX_VARIABLES as usize {
+            return bad(format!("{} variables; 1 to {MAX_VARIABLES} are allowed", self.variables.len()));
+        }
+        if self.attributes.len() > MAX_ATTRIBUTES as usize {
+            return bad(format!("{} attributes; at most {MAX_ATTRIBUTES} are allowed", self.attributes.len()));
+        }
+        let constants = self.constants.len() + self.variables.iter().map(|v| v.constants.len()).sum::<usize>();
+        if constants > MAX_CONSTANTS as usize {
+            return bad(format!("{constants} constants; at most {MAX_CONSTANTS} are allowed"));
+        }
+        unique(&self.name, "variable", self.variables.iter().map(|v| v.name.as_str()))?;
+        unique(&self.name, "attribute", self.attributes.iter().map(|a| a.name.as_str()))?;
+        unique(&self.name, "constant", self.constants.iter().map(|c| c.0.as_str()))?;
+        self.constants.iter().try_for_each(|(name, value)| check_value(&self.name, name, value))?;
+        for variable in &self.variables {
+            unique(&self.name, "constant", variable.constants.iter().map(|c| c.0.as_str()))?;
+            variable.constants.iter().try_for_each(|(name, value)| check_value(&self.name, name, value))?;
+            Extents::of(&self.name, variable)?;
+        }
+        Ok(())
+    }
+}
+
+/// A variable's sizes in bytes, computed once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Extents {
+    /// Of an element.
+    pub element: u64,
+    /// Of all elements now.
+    pub bytes: u64,
+    /// Of all elements at the largest.
+    pub most: u64,
+}
+
+impl Extents {
+    pub fn of(series: &str, variable: &Variable) -> Result<Self> {
+        let bad = |what: String| invalid(series, format!("variable '{}': {what}", variable.name));
+        let ty = Type::parse(&variable.ty).map_err(|e| bad(e.to_string()))?;
+        let Some((element, _)) = ty.size_and_align().filter(|_| is_plain(&ty)) else {
+            return Err(bad(format!(
+                "elements of type {} are no plain data; use numbers and structs of them",
+                variable.ty
+            )));
+        };
+        let most = if variable.max_shape.is_empty() { &variable.shape } else { &variable.max_shape };
+        if variable.shape.len() > 8 || most.len() != variable.shape.len() {
+            let (rank, largest) = (variable.shape.len(), most.len());
+            return Err(bad(format!(
+                "{rank} dimensions with a largest shape of {largest}; at most 8, and as many of each"
+            )));
+        }
+        if variable.shape.iter().zip(most).any(|(now, most)| now > most) {
+            return Err(bad(format!("shape {:?} is beyond the largest, {most:?}", variable.shape)));
+        }
+        let (Some(bytes), Some(most_bytes)) = (bytes(element, &variable.shape), bytes(element, most)) else {
+            return Err(bad(format!("shape {most:?} of {} takes more bytes than there are addresses", variable.ty)));
+        };
+        Ok(Self { element, bytes, most: most_bytes })
+    }
+}
+
+fn is_plain(ty: &Type) -> bool {
+    match ty {
+        Type::Scalar(..) => true,
+        Type::Array(of, _) => is_plain(of),
+        Type::Struct(fields) => fields.iter().all(is_plain),
+        _ => false,
+    }
+}
+
+/// Bytes of an array; `None` if it does not fit into an address space.
+pub(super) fn bytes(element: u64, shape: &[u64]) -> Option<u64> {
+    let bytes = shape.iter().try_fold(element, |bytes, length| bytes.checked_mul(*length))?;
+    (bytes < 1 << 46).then_some(bytes)
+}
+
+fn unique<'a>(series: &str, what: &str, names: impl Iterator<Item = &'a str>) -> Result<()> {
+    let mut seen = std::collections::BTreeSet::new();
+    for name in names {
+        crossdock_layout::name::check(name).map_err(|e| invalid(series, format!("{what} '{name}': {e}")))?;
+        if !seen.insert(name) {
+            return Err(invalid(series, format!("two {what}s are called '{name}'")));
+        }
+    }
+    Ok(())
+}
+
+/// A value must fit into its field.
+pub(super) fn check_value(series: &str, name: &str, value: &Value) -> Result<()> {
+    match value {
+        Value::Text(text) if text.len() > MAX_TEXT => {
+            Err(invalid(series, format!("'{name}' has {} bytes of text; at most {MAX_TEXT} are allowed", text.len())))
+        }
+        Value::Text(text) if text.contains('\0') => Err(invalid(series, format!("'{name}' holds a zero byte"))),
+        _ => Ok(()),
+    }
+}
+
+#[cold]
+pub(super) fn invalid(series: &str, what: impl std::fmt::Display) -> Error {
+    Error::new(Status::Invalid, format!("series '{series}': {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(variables: Vec<Variable>) -> Spec {
+        Spec::new("field", MemberId::new(1, 1), variables)
+    }
+
+    #[test]
+    fn what_cannot_be_published_is_refused_with_its_name() {
+        let u = || Variable::new("u", "f64", &[10, 10]);
+        for (wrong, word) in [
+            (spec(vec![]), "0 variables"),
+            (spec(vec![u(), u()]), "'u'"),
+            (spec(vec![Variable::new("a b", "f64", &[1])]), "' '"),
+            (spec(vec![Variable::new("u", "vector<f64>", &[1])]), "no plain data"),
+            (spec(vec![Variable::new("u", "{f64,string}", &[1])]), "no plain data"),
+            (spec(vec![Variable::new("u", "f65", &[1])]), "not a type name"),
+            (spec(vec![Variable::new("u", "f64", &[1; 9])]), "dimensions"),
+            (spec(vec![Variable::new("u", "f64", &[1 << 40, 1 << 40])]), "more bytes"),
+            (spec(vec![Variable { max_shape: vec![9, 10], ..u() }]), "beyond"),
+            (spec(vec![Variable { max_shape: vec![10], ..u() }]), "as many of each"),
+            (spec(vec![Variable { constants: vec![("c".into(), Value::Text("x".repeat(64)))], ..u() }]), "64 bytes"),
+        ] {
+            let error = wrong.check().unwrap_err();
+            assert_eq!(error.status, Status::Invalid);
+            assert!(error.message.contains(word), "{error}");
+        }
+        spec(vec![u(), Variable::new("t", "f64", &[])]).check().unwrap();
+    }
+}

@@ -1,0 +1,336 @@
+//! A version as an observer holds it: pinned, its record copied out and checked, its variables mapped when asked for.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
+
+use crossdock_layout::Status;
+use crossdock_layout::series::NO_SLOT;
+use crossdock_layout::series::state::Latest;
+
+use super::describe::read_attributes;
+use super::observer::{Attached, PublisherState};
+use super::plan::Span;
+use super::pool::load_value;
+use super::protocol::{self, Pinned};
+use super::spec::{Method, Value, bytes};
+use super::view::View;
+use crate::{Result, fault_point};
+
+/// What a record said when it was pinned, checked.
+#[derive(Clone)]
+struct Record {
+    sequence: u64,
+    index: u32,
+    time: u64,
+    copied: u32,
+    method: u32,
+    attributes: Vec<(String, Value)>,
+    /// For each variable its shape and its bytes.
+    extents: Vec<(Vec<u64>, u64)>,
+    /// All variables' slots; those of present chunks are below the number of slots.
+    table: Vec<u32>,
+}
+
+/// A version of a series. It never changes, and stays for as long as this lives, unless the publisher's policy is to take
+/// versions back from laggards when its pool is full: then it says so, see [`Version::is_valid`].
+pub struct Version {
+    attached: Arc<Attached>,
+    pin: usize,
+    record: Record,
+    views: Vec<OnceLock<View>>,
+}
+
+impl Version {
+    /// Pins a version and reads its record; `None`: it is gone.
+    pub(super) fn take(attached: &Arc<Attached>, which: Latest) -> Result<Option<Self>> {
+        let Some(pin) = attached.pin(which)? else { return Ok(None) };
+        let record = read(attached, which);
+        let still = attached.look(which);
+        match record {
+            Ok(record) if still => {
+                let views = attached.spans.iter().map(|_| OnceLock::new()).collect();
+                Ok(Some(Self { attached: attached.clone(), pin, record, views }))
+            }
+            record => {
+                attached.unpin(pin);
+                // Taken back while it was read: what was read is nothing.
+                if still { record.map(|_| None) } else { Ok(None) }
+            }
+        }
+    }
+
+    /// Its number: 1 for the series' first version, one more for each.
+    pub fn sequence(&self) -> u64 {
+        self.record.sequence
+    }
+
+    /// When it was published, nanoseconds since 1970.
+    pub fn time(&self) -> u64 {
+        self.record.time
+    }
+
+    /// How its changes were found.
+    pub fn method(&self) -> Option<Method> {
+        Method::from_number(self.record.method)
+    }
+
+    /// How many of its chunks are its own, rather than shared with the version before.
+    pub fn copied(&self) -> u32 {
+        self.record.copied
+    }
+
+    /// Its attributes, those it has.
+    pub fn attributes(&self) -> &[(String, Value)] {
+        &self.record.attributes
+    }
+
+    /// An attribute; `None` if this version has none of that name.
+    pub fn attribute(&self, name: &str) -> Option<&Value> {
+        self.record.attributes.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
+    /// Lengths of a variable in this version.
+    pub fn shape(&self, variable: usize) -> &[u64] {
+        &self.record.extents[variable].0
+    }
+
+    /// How many variables it has.
+    pub fn variables(&self) -> usize {
+        self.record.extents.len()
+    }
+
+    /// Is it still there? Only a publisher with the policy `refuse` ever takes a version back.
+    pub fn is_valid(&self) -> bool {
+        protocol::reads_end();
+        self.attached.look(Latest::new(self.record.sequence, self.record.index as u16))
+    }
+
+    fn check_valid(&self) -> Result<()> {
+        if self.is_valid() {
+            return Ok(());
+        }
+        let sequence = self.record.sequence;
+        let text =
+            format!("version {sequence} was taken back: the pool was full and its policy is 'refuse'; refresh it");
+        Err(self.attached.error(Status::NotFound, text))
+    }
+
+    /// A variable's elements, contiguous, not to be written: the version's own pages, mapped at the first call. The
+    /// address stays, also over [`Version::refresh`].
+    ///
+    /// If the publisher's policy takes versions back, the bytes may turn into a later version's while they are looked at:
+    /// ask [`Version::is_valid`] afterwards, or use [`Version::copy_out`].
+    ///
+    /// # Errors
+    /// `NOT_FOUND`: it was taken back. `SYSTEM`: no more mappings.
+    pub fn bytes(&self, variable: usize) -> Result<&[u8]> {
+        self.check_valid()?;
+        let length = self.record.extents[variable].1 as usize;
+        if length == 0 {
+            return Ok(&[]);
+        }
+        let view = self.view(variable)?;
+        // SAFETY: the view maps at least so many bytes, for reading, for as long as `self`, and `refresh` needs `self`
+        // mutably. The pages are those of a pinned version, which the publisher does not write.
+        Ok(unsafe { std::slice::from_raw_parts(view.start(), length) })
+    }
+
+    fn view(&self, variable: usize) -> Result<&View> {
+        if let Some(view) = self.views[variable].get() {
+            return Ok(view);
+        }
+        let slots = self.record.slots(&self.attached.spans[variable], variable, self.attached.pool.chunk());
+        let attached = &self.attached;
+        let view = View::new(attached.spans[variable].chunks, slots, &attached.pool, &attached.descriptor)
+            .map_err(|e| attached.error(Status::System, e))?;
+        // Another thread may have been faster: then its view is used, and this one dropped.
+        Ok(self.views[variable].get_or_init(|| view))
+    }
+
+    /// Copies bytes of a variable out, from `offset` on, and makes sure afterwards that they were this version's.
+    ///
+    /// # Errors
+    /// `INVALID` beyond the variable's end, `NOT_FOUND`: it was taken back meanwhile.
+    pub fn copy_out(&self, variable: usize, offset: u64, to: &mut [u8]) -> Result<()> {
+        let (_, bytes) = &self.record.extents[variable];
+        if offset.checked_add(to.len() as u64).is_none_or(|end| end > *bytes) {
+            let text = format!("{} bytes at {offset} of a variable of {bytes}", to.len());
+            return Err(self.attached.error(Status::Invalid, text));
+        }
+        let chunk = self.attached.pool.chunk();
+        let slots = self.record.slots(&self.attached.spans[variable], variable, chunk);
+        let (mut at, mut done) = (offset as usize, 0);
+        while done < to.len() {
+            let within = at % chunk;
+            let length = (chunk - within).min(to.len() - done);
+            let from = self.attached.pool.slot(slots[at / chunk]);
+            // SAFETY: within a slot of the mapped pool; `to` is this process's own.
+            unsafe { std::ptr::copy_nonoverlapping(from.add(within), to[done..].as_mut_ptr(), length) };
+            at += length;
+            done += length;
+        }
+        self.check_valid()
+    }
+
+    /// Turns this into the newest version, and gives the number of chunks that had to be mapped anew: where both versions
+    /// have a chunk in common, nothing is done. Zero if it is the newest already. Addresses stay.
+    ///
+    /// # Errors
+    /// `BUSY`: this observer holds 16 versions. `SYSTEM`: the variables' views are dropped then, and made anew when asked for.
+    pub fn refresh(&mut self) -> Result<u64> {
+        for _ in 0..1000 {
+            let newest = self.attached.newest();
+            if newest.sequence() == self.record.sequence && self.is_valid() {
+                return Ok(0);
+            }
+            if let Some(newer) = Self::take(&self.attached, newest)? {
+                fault_point!("series.refresh.pinned");
+                return self.replace_by(newer);
+            }
+        }
+        Err(self.attached.corrupt("its newest version cannot be taken"))
+    }
+
+    /// Turns this into `other`, a version of the same observer, with the same effect on addresses as [`Self::refresh`].
+    ///
+    /// # Errors
+    /// `INVALID`: it is another observer's. `SYSTEM` as above.
+    pub fn replace_by(&mut self, mut other: Version) -> Result<u64> {
+        if !Arc::ptr_eq(&self.attached, &other.attached) {
+            return Err(self.attached.error(Status::Invalid, "the other version is not of the same observer"));
+        }
+        let mut mapped = 0;
+        let mut failed = None;
+        for (variable, cell) in self.views.iter_mut().enumerate() {
+            let Some(mut view) = cell.take() else { continue };
+            let attached = &self.attached;
+            let slots = other.record.slots(&attached.spans[variable], variable, attached.pool.chunk());
+            match view.show(slots, &attached.pool, &attached.descriptor) {
+                Ok(count) => {
+                    mapped += count;
+                    let _ = cell.set(view);
+                }
+                Err(error) => failed = Some(error),
+            }
+            fault_point!("series.refresh.half");
+        }
+        // The old pin goes with `other`.
+        std::mem::swap(&mut self.pin, &mut other.pin);
+        std::mem::swap(&mut self.record, &mut other.record);
+        match failed {
+            None => Ok(mapped),
+            Some(error) => Err(self.attached.error(Status::System, error)),
+        }
+    }
+
+    /// How the publisher is doing.
+    pub fn publisher(&self) -> PublisherState {
+        self.attached.state()
+    }
+}
+
+impl Record {
+    /// The slots of a variable's present chunks.
+    fn slots(&self, span: &Span, variable: usize, chunk: usize) -> &[u32] {
+        let chunks = (self.extents[variable].1 as usize).div_ceil(chunk);
+        &self.table[span.first as usize..span.first as usize + chunks]
+    }
+}
+
+impl Attached {
+    /// Is a pinned version still there?
+    fn look(&self, which: Latest) -> bool {
+        protocol::look(self.state_of(u32::from(which.record())), which.sequence()) != Pinned::Gone
+    }
+}
+
+/// Copies a record out and checks it. All of it is wild.
+fn read(attached: &Attached, which: Latest) -> Result<Record> {
+    let (pool, index) = (&attached.pool, u32::from(which.record()));
+    let counts = pool.geometry().counts;
+    let head = pool.record(index);
+    let mut table = vec![NO_SLOT; counts.chunks as usize];
+    pool.read_table(index, &mut table);
+    let mut extents = Vec::with_capacity(attached.spans.len());
+    for (variable, span) in (0..).zip(&attached.spans) {
+        let extent = pool.extent(index, variable);
+        let rank = pool.variable(variable).rank.load(Relaxed).min(8) as usize;
+        let shape: Vec<u64> = extent.shape[..rank].iter().map(|length| length.load(Relaxed)).collect();
+        let size = extent.bytes.load(Relaxed);
+        let sound = bytes(span.extents.element, &shape) == Some(size) && size <= span.extents.most;
+        if !sound {
+            return Err(
+                attached.corrupt(format!("its version {} has a variable of impossible shape", which.sequence()))
+            );
+        }
+        let chunks = size.div_ceil(u64::from(counts.chunk)) as u32;
+        let slots = &table[span.first as usize..(span.first + chunks) as usize];
+        if slots.iter().any(|slot| *slot >= counts.slots) {
+            return Err(attached.corrupt(format!("its version {} has a chunk outside the pool", which.sequence())));
+        }
+        extents.push((shape, size));
+    }
+    let known = read_attributes(pool, head.attributes.load(Relaxed));
+    let values = (0..)
+        .zip(known)
+        .filter_map(|(column, attribute)| load_value(pool.value(index, column)).map(|value| (attribute.name, value)));
+    Ok(Record {
+        sequence: which.sequence(),
+        index,
+        time: head.time.load(Relaxed),
+        copied: head.copied.load(Relaxed),
+        method: head.method.load(Relaxed),
+        attributes: values.collect(),
+        extents,
+        table,
+    })
+}
+
+/// Where two versions of one series may differ: variables with byte ranges, in order, adjacent ones joined. Exact to the
+/// chunk: what is not named is the same in both, for the two share its memory.
+///
+/// # Errors
+/// `INVALID`: they are not of the same observer. `NOT_FOUND`: one was taken back.
+pub fn diff(a: &Version, b: &Version) -> Result<Vec<(usize, Range<u64>)>> {
+    if !Arc::ptr_eq(&a.attached, &b.attached) {
+        return Err(a.attached.error(Status::Invalid, "the two versions are not of the same observer"));
+    }
+    let chunk = a.attached.pool.chunk();
+    let mut found: Vec<(usize, Range<u64>)> = Vec::new();
+    for (variable, span) in a.attached.spans.iter().enumerate() {
+        let (one, other) = (a.record.slots(span, variable, chunk), b.record.slots(span, variable, chunk));
+        let end = a.record.extents[variable].1.max(b.record.extents[variable].1);
+        for index in 0..one.len().max(other.len()) {
+            if one.get(index) == other.get(index) {
+                continue;
+            }
+            let range = (index * chunk) as u64..(((index + 1) * chunk) as u64).min(end);
+            match found.last_mut() {
+                Some((last, joined)) if *last == variable && joined.end == range.start => joined.end = range.end,
+                _ => found.push((variable, range)),
+            }
+        }
+        // A shape that grew or shrank within its last chunk, which may be shared.
+        let (one, other) = (a.record.extents[variable].1, b.record.extents[variable].1);
+        if one != other && found.last().is_none_or(|(last, range)| *last != variable || range.end < end) {
+            found.push((variable, one.min(other)..end));
+        }
+    }
+    a.check_valid()?;
+    b.check_valid()?;
+    Ok(found)
+}
+
+impl Drop for Version {
+    fn drop(&mut self) {
+        self.views.clear();
+        self.attached.unpin(self.pin);
+    }
+}
+
+impl std::fmt::Debug for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Version").field("sequence", &self.record.sequence).finish_non_exhaustive()
+    }
+}

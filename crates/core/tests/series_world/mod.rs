@@ -1,0 +1,150 @@
+//! A series without a daemon: the test itself keeps the liveness table, the quota, the descriptors and the pin pages.
+#![allow(dead_code)] // each test binary uses a part
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossdock_core::series::{AttachParts, Observer, Offer, Publisher, Spec, Surroundings, Variable};
+use crossdock_core::{Error, Result};
+use crossdock_layout::liveness::LivenessTable;
+use crossdock_layout::{MemberId, Status};
+use crossdock_os::{Access, Mapping, file, memfd};
+
+pub const LONG: Duration = Duration::from_secs(30);
+pub const PUBLISHER: MemberId = MemberId::new(1, 1);
+
+/// Shared memory for the test's processes: liveness table, quota, and words of the test's own.
+pub struct World {
+    memory: Mapping,
+}
+
+impl World {
+    pub fn new() -> Arc<Self> {
+        let length = size_of::<LivenessTable>() + 65536;
+        let fd = memfd::create("crossdock-test-liveness", length as u64).unwrap();
+        let world = Arc::new(Self { memory: Mapping::new(&fd, length, Access::ReadWrite).unwrap() });
+        world.liveness().format();
+        world.liveness().set_alive(PUBLISHER);
+        world.word(0).store(u64::MAX, Ordering::Relaxed);
+        world
+    }
+
+    /// A word that the test's processes share; number 0 is the quota.
+    pub fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < 8000);
+        // SAFETY: within the memory behind the table.
+        unsafe { self.memory.start().add(size_of::<LivenessTable>() + 8 * index).cast().as_ref() }
+    }
+
+    pub fn set_quota(&self, bytes: u64) {
+        self.word(0).store(bytes, Ordering::Relaxed);
+    }
+
+    pub fn publisher(self: &Arc<Self>, spec: Spec) -> (Publisher, Series) {
+        let (publisher, offer) = self.try_publisher(spec).unwrap();
+        (publisher, Series { world: self.clone(), offer })
+    }
+
+    pub fn try_publisher(self: &Arc<Self>, spec: Spec) -> Result<(Publisher, Offer)> {
+        Publisher::create(spec, self.clone())
+    }
+
+    /// Forks; the child runs `work` and ends with its code.
+    pub fn fork(&self, work: impl FnOnce() -> i32) -> i32 {
+        // SAFETY: the child runs only the closure and leaves by _exit.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0);
+        if pid == 0 {
+            let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(code.unwrap_or(101)) }
+        }
+        pid
+    }
+
+    /// Waits for a child. Gives its exit code, or minus the signal.
+    pub fn wait(&self, pid: i32) -> i32 {
+        let mut status = 0;
+        // SAFETY: waits for a child of this process.
+        assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+        if libc::WIFSIGNALED(status) { -libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
+    }
+}
+
+impl Surroundings for World {
+    fn liveness(&self) -> &LivenessTable {
+        // SAFETY: zeroed shared memory of that size, all atomics.
+        unsafe { self.memory.start().cast().as_ref() }
+    }
+
+    fn reserve(&self, total: u64) -> Result<()> {
+        let quota = self.word(0).load(Ordering::Relaxed);
+        if total <= quota {
+            return Ok(());
+        }
+        Err(Error::new(Status::NoSpace, format!("{total} bytes are more than the quota of {quota}")))
+    }
+
+    fn describe(&self, member: MemberId) -> String {
+        member.to_string()
+    }
+}
+
+/// What the daemon has of a series.
+pub struct Series {
+    pub world: Arc<World>,
+    pub offer: Offer,
+}
+
+impl Series {
+    pub fn parts(&self, index: usize) -> AttachParts {
+        AttachParts {
+            name: "field".into(),
+            pool: file::reopen_read_only(&self.offer.pool).unwrap(),
+            size: self.offer.size,
+            pin_page: self.pin_page(index),
+            publisher: PUBLISHER,
+            surroundings: self.world.clone(),
+        }
+    }
+
+    pub fn pin_page(&self, index: usize) -> OwnedFd {
+        self.offer.pins[index].as_fd().try_clone_to_owned().unwrap()
+    }
+
+    /// The observer with this pin page.
+    pub fn observe(&self, index: usize) -> Observer {
+        Observer::attach(self.parts(index)).unwrap()
+    }
+
+    /// As the daemon does when an observer is gone.
+    pub fn clear_pins(&self, index: usize) {
+        assert_eq!(rustix::io::pwrite(&self.offer.pins[index], &[0; 4096], 0).unwrap(), 4096);
+    }
+
+    /// Bytes of memory that the pool holds.
+    pub fn resident(&self) -> u64 {
+        memfd::resident(&self.offer.pool).unwrap()
+    }
+}
+
+/// A series of one variable of `count` u64.
+pub fn spec(count: u64) -> Spec {
+    Spec::new("field", PUBLISHER, vec![Variable::new("u", "u64", &[count])])
+}
+
+/// The variable's memory as numbers.
+pub fn numbers(publisher: &mut Publisher, variable: usize) -> &mut [u64] {
+    let (start, bytes) = (publisher.memory(variable), publisher.bytes(variable));
+    // SAFETY: the variable's own memory, which nobody else writes; the borrow keeps the publisher from changing it.
+    unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes as usize / 8) }
+}
+
+/// Bytes as numbers.
+pub fn as_numbers(bytes: &[u8]) -> &[u64] {
+    assert_eq!(bytes.len() % 8, 0);
+    // SAFETY: every bit pattern is a number, and views begin at a page.
+    unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / 8) }
+}

@@ -1,0 +1,99 @@
+//! The self-description of a series, and what a version says of itself. Names and texts are zero-filled fields.
+
+use super::{AtomicU32, AtomicU64};
+
+/// A value's `kind`: there is none.
+pub const KIND_NONE: u32 = 0;
+/// A signed number.
+pub const KIND_I64: u32 = 1;
+/// An unsigned number.
+pub const KIND_U64: u32 = 2;
+/// A floating-point number.
+pub const KIND_F64: u32 = 3;
+/// Text of at most [`MAX_TEXT`] bytes.
+pub const KIND_TEXT: u32 = 4;
+/// The longest text of a value, in bytes.
+pub const MAX_TEXT: usize = 63;
+
+/// A value of an attribute or a constant.
+#[repr(C)]
+pub struct ValueField {
+    /// `KIND_…`
+    pub kind: AtomicU32,
+    /// Bytes of a text.
+    pub length: AtomicU32,
+    /// The number in the first word, or the text.
+    pub words: [AtomicU64; 8],
+}
+
+/// A variable, as declared. Written before `init` says ready.
+#[repr(C)]
+pub struct VariableEntry {
+    /// Its name.
+    pub name: [AtomicU64; 16],
+    /// The name of its elements' type (`type_name`).
+    pub ty: [AtomicU64; 24],
+    /// Dimensions.
+    pub rank: AtomicU32,
+    /// Which index runs fastest: `region::ORDER_C` or `region::ORDER_FORTRAN`.
+    pub order: AtomicU32,
+    /// Bytes of an element.
+    pub element: AtomicU64,
+    /// Lengths that are never exceeded; 0 beyond the rank.
+    pub max_shape: [AtomicU64; 8],
+    /// Where its chunks begin in slot tables.
+    pub first: AtomicU32,
+    /// How many chunks it has at its largest.
+    pub chunks: AtomicU32,
+    /// Zero.
+    pub reserved: [AtomicU64; 13],
+}
+
+/// An attribute's name and kind.
+#[repr(C)]
+pub struct AttributeEntry {
+    /// Its name.
+    pub name: [AtomicU64; 16],
+    /// `KIND_…`
+    pub kind: AtomicU32,
+    /// Zero.
+    pub reserved: AtomicU32,
+}
+
+/// A constant of the series or of a variable.
+#[repr(C)]
+pub struct ConstantEntry {
+    /// Its name.
+    pub name: [AtomicU64; 16],
+    /// Its value.
+    pub value: ValueField,
+    /// The variable it belongs to; `u32::MAX`: to the series.
+    pub variable: AtomicU32,
+    /// Zero.
+    pub reserved: AtomicU32,
+}
+
+/// How large a variable is in one version.
+#[repr(C)]
+pub struct Extent {
+    /// Lengths; 0 beyond the rank.
+    pub shape: [AtomicU64; 8],
+    /// Bytes: their product times the element.
+    pub bytes: AtomicU64,
+}
+
+/// Sizes of the above, for the geometry.
+pub struct Measured;
+
+impl Measured {
+    /// Bytes of a [`VariableEntry`].
+    pub const VARIABLE: u64 = size_of::<VariableEntry>() as u64;
+    /// Bytes of an [`AttributeEntry`].
+    pub const ATTRIBUTE: u64 = size_of::<AttributeEntry>() as u64;
+    /// Bytes of a [`ConstantEntry`].
+    pub const CONSTANT: u64 = size_of::<ConstantEntry>() as u64;
+    /// Bytes of a [`ValueField`].
+    pub const VALUE: u64 = size_of::<ValueField>() as u64;
+    /// Bytes of an [`Extent`].
+    pub const EXTENT: u64 = size_of::<Extent>() as u64;
+}

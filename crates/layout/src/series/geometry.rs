@@ -1,0 +1,172 @@
+//! Where everything lies in a pool. It follows from a few counts, each checked against its bound, so nobody has to trust
+//! an offset that lies in shared memory.
+
+use super::{
+    MAX_ATTRIBUTES, MAX_CHUNK, MAX_CHUNKS, MAX_CONSTANTS, MAX_OBSERVERS, MAX_RECORDS, MAX_SLOTS, MAX_VARIABLES,
+    MIN_CHUNK, Measured, RecordHead, SeriesHeader,
+};
+
+/// A page.
+pub const PAGE: u64 = 4096;
+/// A huge page.
+pub const HUGE: u64 = 2 << 20;
+
+/// What the geometry follows from; as in the pool's identity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counts {
+    /// Bytes of a chunk: a power of two.
+    pub chunk: u32,
+    /// Variables.
+    pub variables: u32,
+    /// Room for attributes in each version.
+    pub attributes: u32,
+    /// Constants.
+    pub constants: u32,
+    /// Records in the version table.
+    pub records: u32,
+    /// Entries of a slot table.
+    pub chunks: u32,
+    /// Slots.
+    pub slots: u32,
+    /// Pin pages.
+    pub observers: u32,
+}
+
+/// Offsets of the areas of a pool, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// What it follows from.
+    pub counts: Counts,
+    /// `VariableEntry`s.
+    pub variables_at: u64,
+    /// `AttributeEntry`s.
+    pub attributes_at: u64,
+    /// `ConstantEntry`s.
+    pub constants_at: u64,
+    /// Records.
+    pub records_at: u64,
+    /// Bytes of a record.
+    pub record_size: u64,
+    /// Within a record: `Extent`s of the variables.
+    pub extents_at: u64,
+    /// Within a record: the slot table.
+    pub table_at: u64,
+    /// The slots; a multiple of a huge page where the pool is larger than a few, of a page otherwise.
+    pub pool_at: u64,
+    /// The whole, a multiple of a page.
+    pub size: u64,
+}
+
+impl Geometry {
+    /// The geometry, if every count is within its bound.
+    pub fn of(counts: Counts) -> Option<Self> {
+        let Counts { chunk, variables, attributes, constants, records, chunks, slots, observers } = counts;
+        let sound = chunk.is_power_of_two()
+            && (MIN_CHUNK..=MAX_CHUNK).contains(&chunk)
+            && (1..=MAX_VARIABLES).contains(&variables)
+            && attributes <= MAX_ATTRIBUTES
+            && constants <= MAX_CONSTANTS
+            && (2..=MAX_RECORDS).contains(&records)
+            && (1..=MAX_CHUNKS).contains(&chunks)
+            && (1..=MAX_SLOTS).contains(&slots)
+            && (1..=MAX_OBSERVERS).contains(&observers);
+        if !sound {
+            return None;
+        }
+        let variables_at = size_of::<SeriesHeader>() as u64;
+        let attributes_at = variables_at + u64::from(variables) * Measured::VARIABLE;
+        let constants_at = attributes_at + u64::from(attributes) * Measured::ATTRIBUTE;
+        let records_at = (constants_at + u64::from(constants) * Measured::CONSTANT).next_multiple_of(PAGE);
+        let extents_at = size_of::<RecordHead>() as u64 + u64::from(attributes) * Measured::VALUE;
+        let table_at = extents_at + u64::from(variables) * Measured::EXTENT;
+        let record_size = (table_at + 4 * u64::from(chunks)).next_multiple_of(64);
+        let data = u64::from(slots) * u64::from(chunk);
+        let alignment = if data >= 2 * HUGE { HUGE } else { PAGE.max(u64::from(chunk)) };
+        let pool_at = (records_at + u64::from(records) * record_size).next_multiple_of(alignment);
+        let size = pool_at + data;
+        Some(Self {
+            counts,
+            variables_at,
+            attributes_at,
+            constants_at,
+            records_at,
+            record_size,
+            extents_at,
+            table_at,
+            pool_at,
+            size,
+        })
+    }
+
+    /// Where a record begins.
+    pub fn record(&self, index: u32) -> u64 {
+        self.records_at + u64::from(index) * self.record_size
+    }
+
+    /// Where a slot begins.
+    pub fn slot(&self, index: u32) -> u64 {
+        self.pool_at + u64::from(index) * u64::from(self.counts.chunk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COUNTS: Counts = Counts {
+        chunk: 65536,
+        variables: 2,
+        attributes: 16,
+        constants: 3,
+        records: 72,
+        chunks: 100,
+        slots: 400,
+        observers: 64,
+    };
+
+    #[test]
+    fn areas_follow_each_other() {
+        let g = Geometry::of(COUNTS).unwrap();
+        assert_eq!(g.variables_at, 4096);
+        assert!(g.attributes_at >= g.variables_at + 2 * Measured::VARIABLE);
+        assert!(g.constants_at >= g.attributes_at + 16 * Measured::ATTRIBUTE);
+        assert!(g.records_at >= g.constants_at + 3 * Measured::CONSTANT);
+        assert!(g.record_size >= g.table_at + 400 && g.record_size % 64 == 0);
+        assert!(g.pool_at >= g.record(72) && g.pool_at % HUGE == 0);
+        assert_eq!(g.size, g.slot(400));
+    }
+
+    #[test]
+    fn counts_beyond_their_bounds_have_no_geometry() {
+        for wrong in [
+            Counts { chunk: 0, ..COUNTS },
+            Counts { chunk: 12288, ..COUNTS },
+            Counts { chunk: 4 << 20, ..COUNTS },
+            Counts { variables: 0, ..COUNTS },
+            Counts { variables: 65, ..COUNTS },
+            Counts { attributes: 65, ..COUNTS },
+            Counts { constants: 257, ..COUNTS },
+            Counts { records: 1, ..COUNTS },
+            Counts { chunks: u32::MAX, ..COUNTS },
+            Counts { slots: u32::MAX, ..COUNTS },
+            Counts { observers: 0, ..COUNTS },
+        ] {
+            assert_eq!(Geometry::of(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn the_largest_counts_do_not_overflow() {
+        let most = Counts {
+            chunk: MAX_CHUNK,
+            variables: MAX_VARIABLES,
+            attributes: MAX_ATTRIBUTES,
+            constants: MAX_CONSTANTS,
+            records: MAX_RECORDS,
+            chunks: MAX_CHUNKS,
+            slots: MAX_SLOTS,
+            observers: MAX_OBSERVERS,
+        };
+        assert!(Geometry::of(most).unwrap().size < 1 << 46);
+    }
+}

@@ -1,0 +1,98 @@
+//! The words of the protocol: a record's state, and the newest version.
+//!
+//! ```text
+//! record state   63                                            2 1   0
+//!               +------------------------------------------------+-----+
+//!               |                   sequence                     |phase|      0 free · 1 filling · 2 live · 3 retiring
+//!               +------------------------------------------------+-----+
+//! latest         63                              16 15               0
+//!               +----------------------------------+------------------+
+//!               |            sequence              |      record      |
+//!               +----------------------------------+------------------+
+//! ```
+//!
+//! Sequences count from 1 and are never used twice, so a state never comes back once it is gone: no ABA.
+
+/// The highest sequence.
+pub const MAX_SEQUENCE: u64 = (1 << 48) - 1;
+
+/// What a record is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Holds nothing.
+    Free,
+    /// The publisher writes it.
+    Filling,
+    /// A version that may be pinned.
+    Live,
+    /// The publisher looks whether anybody pins it; it becomes live again, or free.
+    Retiring,
+}
+
+/// A decoded look at a record's state word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct State(pub u64);
+
+impl State {
+    /// The word for this version in this phase.
+    pub const fn new(sequence: u64, phase: Phase) -> Self {
+        Self(sequence << 2 | phase as u64)
+    }
+
+    /// The version's sequence.
+    pub const fn sequence(self) -> u64 {
+        self.0 >> 2
+    }
+
+    /// The phase.
+    pub const fn phase(self) -> Phase {
+        match self.0 & 3 {
+            0 => Phase::Free,
+            1 => Phase::Filling,
+            2 => Phase::Live,
+            _ => Phase::Retiring,
+        }
+    }
+}
+
+/// A decoded look at `latest`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Latest(pub u64);
+
+impl Latest {
+    /// The word for this version in this record.
+    pub const fn new(sequence: u64, record: u16) -> Self {
+        Self(sequence << 16 | record as u64)
+    }
+
+    /// The sequence; 0 before the first version.
+    pub const fn sequence(self) -> u64 {
+        self.0 >> 16
+    }
+
+    /// The record, to be checked against their number.
+    pub const fn record(self) -> u16 {
+        self.0 as u16
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_keeps_its_sequence_and_phase() {
+        for phase in [Phase::Free, Phase::Filling, Phase::Live, Phase::Retiring] {
+            let state = State::new(MAX_SEQUENCE, phase);
+            assert_eq!((state.sequence(), state.phase()), (MAX_SEQUENCE, phase));
+        }
+        assert_eq!(State(0).phase(), Phase::Free);
+    }
+
+    #[test]
+    fn the_newest_version_is_found_by_one_word() {
+        let latest = Latest::new(MAX_SEQUENCE, 4095);
+        assert_eq!((latest.sequence(), latest.record()), (MAX_SEQUENCE, 4095));
+        assert_eq!(Latest(0).sequence(), 0);
+    }
+}

@@ -1,0 +1,234 @@
+//! Addresses taken for good, in which mappings come and go: whoever was given an address keeps it, whatever lies there.
+
+use std::ptr::NonNull;
+
+use rustix::fd::AsFd;
+use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+
+use crate::error::{Context, OsResult};
+use crate::{Mapping, OsError};
+
+/// A huge page; places begin at a multiple of it, so that huge pages fit into them.
+pub const HUGE: usize = 2 << 20;
+
+/// A range of addresses of this process that nothing else can take. Untouched, it holds nothing and costs nothing.
+#[derive(Debug)]
+pub struct Place {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the place is an address range that stays until drop; it has no thread of its own. What is done through the
+// addresses is their users' business and unsafe there.
+unsafe impl Send for Place {}
+// SAFETY: as for Send; the methods change only what the kernel maps there, which the kernel does in one step each.
+unsafe impl Sync for Place {}
+
+impl Place {
+    /// Takes `length` addresses, rounded up to whole pages. Touching them before something is mapped is a fault.
+    pub fn reserve(length: usize) -> OsResult<Self> {
+        let length = length.max(1).next_multiple_of(4096);
+        let taken = length + HUGE;
+        let named = || format!("{length} addresses");
+        // SAFETY: a new mapping at an address the kernel chooses; no existing memory is touched.
+        let first = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                taken,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }
+        .context("mmap", named)? as usize;
+        let start = first.next_multiple_of(HUGE);
+        for (from, to) in [(first, start), (start + length, first + taken)] {
+            if from < to {
+                // SAFETY: parts of the mapping made above that nobody knows of.
+                unsafe { rustix::mm::munmap(from as *mut _, to - from) }.context("munmap", named)?;
+            }
+        }
+        let start = NonNull::new(start as *mut u8).expect("mmap never returns address 0");
+        Ok(Self { start, length })
+    }
+
+    /// Where it begins: a multiple of [`HUGE`].
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// How many addresses it has.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    fn range(&self, offset: usize, length: usize, call: &'static str) -> OsResult<*mut std::ffi::c_void> {
+        let end = offset.checked_add(length).filter(|end| *end <= self.length);
+        if end.is_none() || length == 0 || offset % 4096 != 0 || length % 4096 != 0 {
+            let what = format!("{length} bytes at {offset} of a place of {}", self.length);
+            return Err(OsError::new(call, what, rustix::io::Errno::INVAL));
+        }
+        // SAFETY: within the range that this place owns.
+        Ok(unsafe { self.start.as_ptr().add(offset) }.cast())
+    }
+
+    /// Puts fresh zeroed memory of this process alone there, in place of what was; with huge pages where they fit.
+    pub fn put_memory(&self, offset: usize, length: usize) -> OsResult<()> {
+        let at = self.range(offset, length, "mmap")?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        // SAFETY: replaces a range that this place owns; references into it are its users' business.
+        unsafe { rustix::mm::mmap_anonymous(at, length, protection, flags) }
+            .context("mmap", || format!("{length} bytes of memory"))?;
+        if length >= HUGE {
+            // SAFETY: advice about the mapping made just now; where there are no huge pages it changes nothing.
+            unsafe { libc::madvise(at, length, libc::MADV_HUGEPAGE) };
+        }
+        Ok(())
+    }
+
+    /// Puts `length` bytes of a file from `from` there, to be read only: what others write to the file is seen.
+    pub fn put_readable(&self, offset: usize, length: usize, fd: impl AsFd, from: u64) -> OsResult<()> {
+        self.put_file(offset, length, fd, from, ProtFlags::READ, MapFlags::SHARED)
+    }
+
+    /// Puts `length` bytes of a file from `from` there; a page that is written becomes this process's own copy.
+    pub fn put_private(&self, offset: usize, length: usize, fd: impl AsFd, from: u64) -> OsResult<()> {
+        self.put_file(offset, length, fd, from, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+    }
+
+    fn put_file(
+        &self,
+        offset: usize,
+        length: usize,
+        fd: impl AsFd,
+        from: u64,
+        protection: ProtFlags,
+        flags: MapFlags,
+    ) -> OsResult<()> {
+        let at = self.range(offset, length, "mmap")?;
+        let flags = flags | MapFlags::FIXED | MapFlags::NORESERVE;
+        // SAFETY: replaces a range that this place owns; references into it are its users' business.
+        unsafe { rustix::mm::mmap(at, length, protection, flags, fd, from) }
+            .context("mmap", || format!("{length} bytes at {from} of a segment"))?;
+        Ok(())
+    }
+
+    /// Puts the first `length` bytes that `other` holds there, without copying; `other` holds nothing there afterwards.
+    pub fn take_from(&self, other: &Place, length: usize) -> OsResult<()> {
+        let to = self.range(0, length, "mremap")?;
+        let from = other.range(0, length, "mremap")?;
+        let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
+        // SAFETY: both ranges belong to places, and the caller has both; what lay at `to` is unmapped by the call, and
+        // the other range stays mapped, empty, so that nobody else gets its addresses.
+        unsafe { rustix::mm::mremap_fixed(from, length, length, flags, to) }
+            .context("mremap", || format!("{length} bytes"))?;
+        Ok(())
+    }
+
+    /// Puts the memory of a shared writable mapping there once more, for the same use. Unlike a new mapping it needs no
+    /// descriptor, so it works on memory that is sealed against further writers.
+    pub fn put_again(&self, offset: usize, length: usize, mapping: &Mapping, from: u64) -> OsResult<()> {
+        let at = self.range(offset, length, "mremap")?;
+        let Some(source) = mapping.at(from, length as u64) else {
+            let what = format!("{length} bytes at {from} of a mapping of {}", mapping.length());
+            return Err(OsError::new("mremap", what, rustix::io::Errno::INVAL));
+        };
+        // SAFETY: an old size of 0 leaves the source as it is and maps its pages a second time; the target is a range
+        // that this place owns.
+        unsafe {
+            rustix::mm::mremap_fixed(source.as_ptr().cast(), 0, length, MremapFlags::MAYMOVE, at)
+                .context("mremap", || format!("{length} bytes a second time"))?;
+        }
+        Ok(())
+    }
+
+    /// Takes away what lies there; touching it is a fault again.
+    pub fn clear(&self, offset: usize, length: usize) -> OsResult<()> {
+        let at = self.range(offset, length, "mmap")?;
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        // SAFETY: replaces a range that this place owns; references into it are its users' business.
+        unsafe { rustix::mm::mmap_anonymous(at, length, ProtFlags::empty(), flags) }
+            .context("mmap", || format!("{length} addresses"))?;
+        Ok(())
+    }
+
+    /// Forbids writing there, or allows it again.
+    pub fn set_writable(&self, offset: usize, length: usize, writable: bool) -> OsResult<()> {
+        let at = self.range(offset, length, "mprotect")?;
+        let flags = if writable { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::READ };
+        // SAFETY: a range that this place owns.
+        unsafe { rustix::mm::mprotect(at, length, flags) }.context("mprotect", || format!("{length} bytes"))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that `reserve` took; nobody holds a reference into it beyond this owner's life.
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
+        debug_assert!(unmapped.is_ok(), "munmap of an own range cannot fail");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memfd;
+
+    fn byte(place: &Place, offset: usize) -> *mut u8 {
+        assert!(offset < place.length());
+        // SAFETY: within the place.
+        unsafe { place.start().as_ptr().add(offset) }
+    }
+
+    #[test]
+    fn a_private_page_is_the_files_until_it_is_written() {
+        let fd = memfd::create("crossdock-test", 3 * 4096).unwrap();
+        let file = Mapping::new(&fd, 3 * 4096, crate::Access::ReadWrite).unwrap();
+        let place = Place::reserve(8192).unwrap();
+        assert_eq!(place.start().as_ptr() as usize % HUGE, 0);
+        place.put_private(0, 8192, &fd, 4096).unwrap();
+        // SAFETY: live mappings of this test alone.
+        unsafe {
+            file.start().as_ptr().add(4096).write_volatile(3);
+            assert_eq!(byte(&place, 0).read_volatile(), 3);
+            byte(&place, 0).write_volatile(4);
+            assert_eq!(file.start().as_ptr().add(4096).read_volatile(), 3);
+            assert_eq!(byte(&place, 0).read_volatile(), 4);
+        }
+    }
+
+    #[test]
+    fn memory_moves_to_another_place_with_its_contents() {
+        let (place, other) = (Place::reserve(16384).unwrap(), Place::reserve(16384).unwrap());
+        place.put_memory(0, 16384).unwrap();
+        other.put_memory(0, 16384).unwrap();
+        // SAFETY: memory of this test alone.
+        unsafe {
+            byte(&other, 5000).write_volatile(9);
+            place.take_from(&other, 16384).unwrap();
+            assert_eq!(byte(&place, 5000).read_volatile(), 9);
+        }
+    }
+
+    #[test]
+    fn memory_sealed_against_writers_can_be_mapped_again_by_its_own() {
+        let (fd, mapping) = memfd::create_for_own_writing("crossdock-test", 4 * 4096).unwrap();
+        let place = Place::reserve(8192).unwrap();
+        place.put_again(4096, 4096, &mapping, 2 * 4096).unwrap();
+        // SAFETY: live mappings of this test alone.
+        unsafe {
+            byte(&place, 4096).write_volatile(7);
+            assert_eq!(mapping.start().as_ptr().add(2 * 4096).read_volatile(), 7);
+        }
+        assert!(Mapping::new(&fd, 4096, crate::Access::ReadWrite).is_err());
+    }
+
+    #[test]
+    fn what_does_not_lie_within_is_refused() {
+        let place = Place::reserve(8192).unwrap();
+        assert!(place.put_memory(4096, 8192).is_err());
+        assert!(place.put_memory(1, 4096).is_err());
+        assert!(place.put_memory(usize::MAX - 4095, 4096).is_err());
+        assert!(place.clear(0, 0).is_err());
+    }
+}

@@ -1,0 +1,148 @@
+//! Asynchronous write protection: the kernel notes which pages of a range are written to, and nobody has to answer for
+//! it (`UFFD_FEATURE_WP_ASYNC`, kernel ≥ 6.7). [`crate::pagemap`] reads the notes.
+//!
+//! Default seccomp filters of docker and podman forbid the call; whoever uses this must have another way.
+
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::error::{OsError, OsResult};
+
+/// Ranges of this process whose writes are noted, for as long as this lives.
+#[derive(Debug)]
+pub struct WriteNotes {
+    fd: OwnedFd,
+}
+
+const UFFD_USER_MODE_ONLY: i32 = 1;
+const UFFD_API: u64 = 0xaa;
+const UFFD_FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
+const UFFD_FEATURE_WP_ASYNC: u64 = 1 << 15;
+const UFFDIO_REGISTER_MODE_WP: u64 = 2;
+const UFFDIO_WRITEPROTECT_MODE_WP: u64 = 1;
+/// `_IOWR(0xaa, 0x3f, struct uffdio_api)`
+const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+/// `_IOWR(0xaa, 0x00, struct uffdio_register)`
+const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+/// `_IOR(0xaa, 0x01, struct uffdio_range)`
+const UFFDIO_UNREGISTER: libc::c_ulong = 0x8010_aa01;
+/// `_IOWR(0xaa, 0x06, struct uffdio_writeprotect)`
+const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
+
+#[repr(C)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Range {
+    start: u64,
+    len: u64,
+}
+
+#[repr(C)]
+struct Register {
+    range: Range,
+    mode: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct WriteProtect {
+    range: Range,
+    mode: u64,
+}
+
+impl WriteNotes {
+    /// Asks the kernel. `PERM` where a filter or a setting forbids it, `NOSYS` or `INVAL` where the kernel is too old.
+    pub fn open() -> OsResult<Self> {
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | UFFD_USER_MODE_ONLY;
+        // SAFETY: makes a descriptor and touches no memory.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+        if fd < 0 {
+            return Err(OsError::last("userfaultfd", "USER_MODE_ONLY"));
+        }
+        // SAFETY: a descriptor that the kernel made for us just now.
+        let notes = Self { fd: unsafe { OwnedFd::from_raw_fd(fd as i32) } };
+        let features = UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED;
+        let mut api = Api { api: UFFD_API, features, ioctls: 0 };
+        notes.control(UFFDIO_API, &raw mut api, "UFFDIO_API", "asynchronous write protection")?;
+        Ok(notes)
+    }
+
+    /// Notes writes to this range of private memory from the next [`Self::begin`] on. Page-aligned.
+    pub fn watch(&self, start: usize, length: usize) -> OsResult<()> {
+        let range = Range { start: start as u64, len: length as u64 };
+        let mut register = Register { range, mode: UFFDIO_REGISTER_MODE_WP, ioctls: 0 };
+        self.control(UFFDIO_REGISTER, &raw mut register, "UFFDIO_REGISTER", format!("{length} bytes"))
+    }
+
+    /// Forgets all writes noted so far: every page of the range counts as unwritten.
+    pub fn begin(&self, start: usize, length: usize) -> OsResult<()> {
+        let range = Range { start: start as u64, len: length as u64 };
+        let mut protect = WriteProtect { range, mode: UFFDIO_WRITEPROTECT_MODE_WP };
+        self.control(UFFDIO_WRITEPROTECT, &raw mut protect, "UFFDIO_WRITEPROTECT", format!("{length} bytes"))
+    }
+
+    /// Notes writes to this range no longer. A range that something else was mapped over needs no such call.
+    pub fn leave(&self, start: usize, length: usize) -> OsResult<()> {
+        let mut range = Range { start: start as u64, len: length as u64 };
+        self.control(UFFDIO_UNREGISTER, &raw mut range, "UFFDIO_UNREGISTER", format!("{length} bytes"))
+    }
+
+    fn control<T>(
+        &self,
+        request: libc::c_ulong,
+        argument: *mut T,
+        name: &'static str,
+        what: impl Into<String>,
+    ) -> OsResult<()> {
+        // SAFETY: the argument is the struct that the request takes; the kernel writes to nothing else. Protecting
+        // pages changes no contents, only that their next write takes a fault that the kernel resolves by itself.
+        let answer = unsafe { libc::ioctl(self.fd.as_raw_fd(), request, argument) };
+        if answer < 0 { Err(OsError::last(name, what)) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pagemap::{Looking, PageMap};
+    use crate::place::Place;
+
+    /// Where the kernel or a filter does not give it, its users do without: nothing to test.
+    fn notes() -> Option<WriteNotes> {
+        WriteNotes::open().ok()
+    }
+
+    #[test]
+    fn written_pages_are_noted_until_they_are_read_off() {
+        let (Some(notes), Ok(map)) = (notes(), PageMap::open()) else { return };
+        for pages in [64, 2048] {
+            let place = Place::reserve(pages * 4096).unwrap();
+            place.put_memory(0, pages * 4096).unwrap();
+            let page = |n: usize| place.start().as_ptr() as usize + n * 4096;
+            let write = |n: usize, value: u8| {
+                // SAFETY: memory of this test alone.
+                unsafe { (page(n) as *mut u8).add(100).write_volatile(value) };
+            };
+            (0..pages / 2).for_each(|n| write(n, 1));
+            notes.watch(page(0), pages * 4096).unwrap();
+            notes.begin(page(0), pages * 4096).unwrap();
+            let mut found = Vec::new();
+            let mut scan = || {
+                map.scan(page(0)..page(pages), Looking::WrittenAndProtectAgain, &mut found).unwrap();
+                found.clone()
+            };
+            assert_eq!(scan(), []);
+            [3, 4, 20, pages - 1].map(|n| write(n, 2));
+            assert_eq!(scan(), [page(3)..page(5), page(20)..page(21), page(pages - 1)..page(pages)], "{pages} pages");
+            write(4, 3);
+            assert_eq!(scan(), [page(4)..page(5)]);
+            assert_eq!(scan(), []);
+            notes.leave(page(0), pages * 4096).unwrap();
+        }
+    }
+}
