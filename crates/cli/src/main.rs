@@ -8,6 +8,7 @@ mod inspect;
 mod ls;
 mod run;
 mod serve;
+mod synth;
 mod table;
 
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Command::Inspect(options) => inspect::inspect(&options),
         Command::Audit(options) => audit::audit(&options),
         Command::Doctor(options) => doctor::doctor(&options),
+        Command::Synth(options) => synth::synth(&options),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "crossdock", &mut script);

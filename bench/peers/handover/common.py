@@ -1,0 +1,110 @@
+"""What the peers' programs of P3 have in common: the same play for each of them.
+
+Two processes. In each round the consumer waits first; the producer fills its buffer, lets a millisecond pass, notes the time
+and hands the buffer over; the consumer notes the time when it has it, then reads all of it. Both clocks are the kernel's
+monotonic one. A program prints a line a size: `HANDOVER {"size", "ns": [...], "right"}`.
+"""
+import json
+import multiprocessing
+import sys
+import time
+
+import numpy
+
+STEP = 0x9E3779B97F4A7C15
+MASK = (1 << 64) - 1
+WARM_UP = 2
+_base = {}
+
+
+def now():
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+def fill(array, seed):
+    """Writes every element."""
+    if array.size not in _base:
+        _base.clear()
+        _base[array.size] = numpy.arange(array.size, dtype=numpy.uint64) * numpy.uint64(STEP)
+    numpy.add(_base[array.size], numpy.uint64(seed), out=array)
+
+
+def right(array, seed):
+    """Reads every element; is it what was written?"""
+    n = array.size
+    expected = (n * seed + STEP * (n * (n - 1) // 2)) & MASK
+    with numpy.errstate(over="ignore"):
+        return int(array.sum(dtype=numpy.uint64)) == expected and int(array[-1]) == ((n - 1) * STEP + seed) & MASK
+
+
+def pause():
+    """Lets the consumer come to wait, without giving up the processor."""
+    until = now() + 1_000_000
+    while now() < until:
+        pass
+
+
+def sizes(arguments):
+    """`65536:40` is 40 rounds with 64 KiB."""
+    return [tuple(int(word) for word in argument.split(":")) for argument in arguments if not argument.startswith("-")]
+
+
+def tell(size, times, all_right):
+    print("HANDOVER " + json.dumps({"size": size, "ns": times[WARM_UP:], "right": all_right}), flush=True)
+
+
+def consume(make, control, data):
+    """The consumer's process."""
+    consumer = make(data)
+    while (order := control.recv()) is not None:
+        size, rounds = order
+        consumer.open(size, rounds + WARM_UP)
+        control.send("open")
+        for seed in range(rounds + WARM_UP):
+            control.send("waiting")
+            array = consumer.receive()
+            at = now()
+            control.send((at, right(array, seed)))
+            del array
+            consumer.done()
+        consumer.close()
+    control.send("ended")
+
+
+def play(make_producer, make_consumer):
+    """The producer's process: runs all sizes of the command line. `make_…` gets the end of a pipe for what the peer's way has to
+    tell the other side (a name, an id), and gives an object with open, buffer and send, or receive; done; close."""
+    context = multiprocessing.get_context("spawn")
+    control, its_control = context.Pipe()
+    data, its_data = context.Pipe()
+    child = context.Process(target=consume, args=(make_consumer, its_control, its_data), daemon=True)
+    child.start()
+    producer = make_producer(data)
+    for size, rounds in sizes(sys.argv[1:]):
+        control.send((size, rounds))
+        producer.open(size, rounds + WARM_UP)
+        _heard(control, child)
+        times, all_right = [], True
+        for seed in range(rounds + WARM_UP):
+            _heard(control, child)
+            fill(producer.buffer(), seed)
+            pause()
+            begun = now()
+            producer.send()
+            at, ok = _heard(control, child)
+            times.append(at - begun)
+            all_right &= ok
+            producer.done()
+        producer.close()
+        tell(size, times, all_right)
+    control.send(None)
+    _heard(control, child)
+    child.join(5)
+
+
+def _heard(control, child):
+    """What the consumer says; its death is an error, not a wait without end."""
+    while not control.poll(1):
+        if not child.is_alive():
+            sys.exit("the consumer's process died")
+    return control.recv()

@@ -1,0 +1,39 @@
+"""Ray: `ray.put(array)` in the driver, the reference to an actor, `ray.get` there, which gives a view of the store's memory;
+as its documentation shows. The actor is a process of its own and waits between calls."""
+import sys
+
+import common
+import numpy
+import ray
+
+
+@ray.remote(num_cpus=1)
+class Consumer:
+    def take(self, references, seed):
+        array = ray.get(references[0])
+        at = common.now()
+        return at, common.right(array, seed)
+
+
+def main():
+    sizes = common.sizes(sys.argv[1:])
+    store = 3 * max(size for size, _ in sizes) + (256 << 20)
+    ray.init(num_cpus=2, object_store_memory=store, include_dashboard=False, configure_logging=False, log_to_driver=False, _temp_dir=None)
+    consumer = Consumer.remote()
+    for size, rounds in sizes:
+        array = numpy.empty(size // 8, dtype=numpy.uint64)
+        times, all_right = [], True
+        for seed in range(rounds + common.WARM_UP):
+            common.fill(array, seed)
+            common.pause()
+            begun = common.now()
+            # In a list, so that the actor is called at once and gets the data by itself.
+            at, ok = ray.get(consumer.take.remote([ray.put(array)], seed))
+            times.append(at - begun)
+            all_right &= ok
+        common.tell(size, times, all_right)
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+//! iceoryx2 in P3: a slice lent by the publisher, filled where it lies, sent; the subscriber has it and reads all of it.
+//! The play is that of `../handover/common.py`: the consumer waits first, then the producer fills, lets a millisecond pass,
+//! notes the time, and sends; so that no figure depends on who was late.
+//!
+//! `peer-iceoryx2-handover spin|block SIZE:ROUNDS…` prints a line a size: `HANDOVER {"size", "ns": […], "right"}`.
+
+use core::time::Duration;
+use iceoryx2::prelude::*;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+type Error = Box<dyn std::error::Error>;
+
+const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+const WARM_UP: u64 = 2;
+
+fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` lives through the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn sizes() -> Vec<(usize, u64)> {
+    let word = |w: String| {
+        let (size, rounds) = w.split_once(':')?;
+        Some((size.parse().ok()?, rounds.parse().ok()?))
+    };
+    std::env::args().skip(2).filter_map(word).collect()
+}
+
+struct Names {
+    data: ServiceName,
+    bell: ServiceName,
+}
+
+impl Names {
+    fn new(run: &str, size: usize) -> Result<Self, Error> {
+        let name = |what: &str| format!("{run}/{what}/{size}").as_str().try_into();
+        Ok(Self { data: name("data")?, bell: name("bell")? })
+    }
+}
+
+fn produce(run: &str, spin: bool) -> Result<(), Error> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(std::env::args().skip(1))
+        .env("PEER_CHILD", run)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut heard = BufReader::new(child.stdout.take().ok_or("no pipe")?);
+    let mut hear = || -> Result<Vec<u64>, Error> {
+        let mut line = String::new();
+        if heard.read_line(&mut line)? == 0 {
+            return Err("the consumer's process ended".into());
+        }
+        Ok(line.split_whitespace().filter_map(|w| w.parse().ok()).collect())
+    };
+    let node = NodeBuilder::new().create::<ipc::Service>()?;
+    for (size, rounds) in sizes() {
+        let names = Names::new(run, size)?;
+        let topic = node.service_builder(&names.data).publish_subscribe::<[u64]>().max_publishers(1).max_subscribers(1).open_or_create()?;
+        let publisher = topic.publisher_builder().initial_max_slice_len(size / 8).create()?;
+        let bell = node.service_builder(&names.bell).event().open_or_create()?;
+        let notifier = bell.notifier_builder().create()?;
+        hear()?; // the subscriber is there
+        publisher.update_connections()?;
+        let (mut times, mut right) = (Vec::new(), true);
+        for seed in 0..rounds + WARM_UP {
+            hear()?; // it waits
+            let sample = publisher.loan_slice_uninit(size / 8)?;
+            let sample = sample.write_from_fn(|i| seed.wrapping_add((i as u64).wrapping_mul(STEP)));
+            let ready = now_ns() + 1_000_000;
+            while now_ns() < ready {}
+            let begun = now_ns();
+            sample.send()?;
+            if !spin {
+                notifier.notify()?;
+            }
+            let said = hear()?;
+            times.push(said[0] - begun);
+            right &= said[1] == 1;
+        }
+        let times: Vec<String> = times[WARM_UP as usize..].iter().map(u64::to_string).collect();
+        println!("HANDOVER {{\"size\": {size}, \"ns\": [{}], \"right\": {right}}}", times.join(", "));
+    }
+    drop(child.stdin.take());
+    child.wait()?;
+    Ok(())
+}
+
+fn consume(run: &str, spin: bool) -> Result<(), Error> {
+    let say = |text: String| -> Result<(), Error> {
+        println!("{text}");
+        std::io::stdout().flush()?;
+        Ok(())
+    };
+    let node = NodeBuilder::new().create::<ipc::Service>()?;
+    for (size, rounds) in sizes() {
+        let names = Names::new(run, size)?;
+        let topic = node.service_builder(&names.data).publish_subscribe::<[u64]>().max_publishers(1).max_subscribers(1).open_or_create()?;
+        let subscriber = topic.subscriber_builder().create()?;
+        let bell = node.service_builder(&names.bell).event().open_or_create()?;
+        let listener = bell.listener_builder().create()?;
+        say("here".into())?;
+        for seed in 0..rounds + WARM_UP {
+            say("waiting".into())?;
+            let sample = loop {
+                if !spin {
+                    listener.timed_wait_one(Duration::from_secs(20))?;
+                }
+                if let Some(sample) = subscriber.receive()? {
+                    break sample;
+                }
+                std::hint::spin_loop();
+            };
+            let at = now_ns();
+            let sum = sample.payload().iter().fold(0u64, |sum, v| sum.wrapping_add(*v));
+            let n = (size / 8) as u64;
+            let right = sum == n.wrapping_mul(seed).wrapping_add(STEP.wrapping_mul(n * (n - 1) / 2));
+            say(format!("{at} {}", u8::from(right)))?;
+        }
+    }
+    Ok(())
+}
+
+fn main() -> Result<(), Error> {
+    set_log_level(LogLevel::Error);
+    let spin = std::env::args().nth(1).is_some_and(|w| w == "spin");
+    match std::env::var("PEER_CHILD") {
+        Ok(run) => consume(&run, spin),
+        Err(_) => produce(&format!("crossdock-bench-{}", std::process::id()), spin),
+    }
+}

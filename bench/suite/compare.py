@@ -1,0 +1,67 @@
+"""What got slower, or faster, between two results, beyond the noise of both."""
+import json
+import statistics
+import sys
+
+from .table import number
+
+# Units of which more is better.
+MORE = ("MB/s", "iterations/s", "GB/s", "/s")
+
+
+def main(a, b):
+    before, after = _read(a), _read(b)
+    slower = faster = same = 0
+    lines = []
+    for key in sorted(before.keys() & after.keys()):
+        change, noise = change_of(before[key], after[key])
+        if change is None:
+            continue
+        word = "slower" if change > noise else "faster" if change < -noise else ""
+        slower, faster, same = slower + (word == "slower"), faster + (word == "faster"), same + (not word)
+        turned = before[key]["met"] != after[key]["met"]
+        if word or turned:
+            verdicts = f"  {_met(before[key])} -> {_met(after[key])}" if turned else ""
+            lines.append(f"{key[0]:5}{key[1][:60]:61}{number(before[key]['value']):>10} -> {number(after[key]['value']):>9} {before[key]['unit']:13}"
+                         f"{change:+7.1%} (noise {noise:.1%})  {word}{verdicts}")
+    print(f"{a} -> {b}: change of time, + is slower; what is within the noise of both is not shown")
+    print("\n".join(lines) if lines else "nothing beyond the noise")
+    for name, only in ((a, before.keys() - after.keys()), (b, after.keys() - before.keys())):
+        if only:
+            print(f"only in {name}: " + "; ".join(f"{i} {c}" for i, c in sorted(only))[:2000])
+    print(f"{slower} slower, {faster} faster, {same} the same")
+    return 1 if slower else 0
+
+
+def _read(file):
+    try:
+        with open(file) as text:
+            found = json.load(text)
+    except (OSError, ValueError) as error:
+        sys.exit(f"bench/run --compare: {file}: {error}")
+    return {(r["id"], r["case"]): r for r in found if r.get("value") is not None and r.get("runs")}
+
+
+def _met(record):
+    return "met" if record["met"] else "missed"
+
+
+def change_of(before, after):
+    """Relative change of time, and how much of one is noise: the sum of both spreads (interquartile, over the median), at
+    least 5 %, because two runs on one machine differ by that much with nothing changed."""
+    if not before["value"] or not after["value"] or before["unit"] != after["unit"]:
+        return None, None
+    change = after["value"] / before["value"] - 1
+    if before["unit"].endswith(MORE):
+        change = before["value"] / after["value"] - 1
+    return change, max(0.05, _spread(before) + _spread(after))
+
+
+def _spread(record):
+    runs = record["runs"]
+    if len(runs) < 2:
+        return 0.05
+    if len(runs) < 4:
+        return (max(runs) - min(runs)) / abs(record["value"])
+    low, _, high = statistics.quantiles(runs, n=4)
+    return (high - low) / abs(record["value"])

@@ -1,0 +1,74 @@
+"""P3: one object from one task to another, from when it is ready until the other one has it. Both ends then read all of it;
+that is not part of the figure, but a figure whose data was wrong does not count."""
+import statistics
+
+from . import peers
+from .records import problem, record
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+AIM = "flat within 10 %; at least 30 times faster than Vineyard, Ray, ADIOS2 SST and MPI at 64 MB"
+RIVALS = ("Vineyard", "Ray", "ADIOS2 SST", "MPICH", "Open MPI")
+
+
+def sizes(quick):
+    return [KIB, MIB, 64 * MIB] if quick else [KIB, 16 * KIB, 256 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB]
+
+
+def rounds(size):
+    return 40 if size <= MIB else 12 if size <= 64 * MIB else 5
+
+
+def size_text(size):
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if size >= unit:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def measure(run):
+    """All of P3. `run` has the synth runner, quick, and a place for problems."""
+    ours = {waiting: {size: _synth(run, size, waiting=waiting, engine="bubblewrap") for size in sizes(run.quick)} for waiting in ("block", "spin")}
+    if all(times is None for times in ours["block"].values()):
+        run.report("P3", "containers", f"no container engine: {run.synth.why()}; measured between plain processes")
+        ours = {waiting: {size: _synth(run, size, waiting=waiting) for size in sizes(run.quick)} for waiting in ("block", "spin")}
+    others = {}
+    for name, options in {"MPICH": {"method": "mpi", "mpi": "mpich"}, "Open MPI": {"method": "mpi", "mpi": "openmpi"}, "Unix socket": {"method": "unix"},
+                          "TCP": {"method": "tcp"}, "Boost.Interprocess": {"method": "boost"}}.items():
+        others[name] = {size: _synth(run, size, **options) for size in sizes(run.quick)}
+    for name, times in peers.measure_all(run, sizes(run.quick), rounds).items():
+        others[name] = times
+    found = list(_records(run, ours, others))
+    for size in sizes(run.quick):
+        for series, times in {"crossdock, blocking": ours["block"], "crossdock, spinning": ours["spin"], **others}.items():
+            if times.get(size):
+                found.append(record("P3", f"{series}, {size_text(size)}", "us", times[size], figure="hand-over", x=size, series=series))
+    return found
+
+
+def _synth(run, size, **options):
+    options = {"method": "crossdock", "engine": "process", **options}
+    if options["engine"] == "process":
+        options.pop("engine")
+    done = run.synth.run("simple", tasks=2, size=size, latency=True, depth=1, trials=1, seconds=0, iterations=rounds(size), warmup=2, limit=60,
+                         no_inline=True, **options)
+    return [ns / 1000 for ns in done["hand_over_ns"]] if done else None
+
+
+def _records(run, ours, others):
+    big = 64 * MIB
+    middle = {waiting: {size: statistics.median(t) for size, t in times.items() if t} for waiting, times in ours.items()}
+    for waiting, word in (("block", "blocking"), ("spin", "spinning")):
+        if big not in middle[waiting]:
+            yield problem("P3", f"64 MiB between two containers, {word}", run.synth.why())
+            continue
+        found = {name: statistics.median(times[big]) for name, times in others.items() if times.get(big)}
+        rivals = [found[name] for name in RIVALS if name in found]
+        best = min(rivals, default=None)
+        ratio = middle[waiting][big] * 30 / best if best else None
+        missing = [name for name in RIVALS if name not in found]
+        case = f"64 MiB between two containers, {word}" + (f" (without {', '.join(missing)})" if missing else "")
+        yield record("P3", case, "us", ours[waiting][big], AIM, ratio, found)
+        all_sizes = list(middle[waiting].values())
+        ratio = max(all_sizes) / min(all_sizes)
+        text = f"most / least over {', '.join(size_text(s) for s in middle[waiting])}, {word}"
+        yield record("P3", text, "x", [ratio], AIM, ratio / 1.1, {}, None)

@@ -1,0 +1,137 @@
+"""Runs one program with a limit, so that nothing of it is left however it ends.
+
+As root it gets PID, mount and IPC namespaces of its own: its end is the end of every process that it started, and its
+/dev/shm is a file system that goes with it. Otherwise whatever it leaves becomes a child of ours and is killed. Its
+temporary folder is removed either way.
+"""
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass
+class Ended:
+    """How a program ended; `problem` is empty if it ended well."""
+
+    out: str
+    err: str
+    problem: str
+    seconds: float
+
+
+def adopt_orphans():
+    """Processes whose parents end become ours, so that they can be found."""
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _die_with_parent():
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _namespaces():
+    """The words before a command that give it namespaces, or none."""
+    if os.geteuid() != 0 or not shutil.which("unshare"):
+        return []
+    words = ["unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
+             'mount -t tmpfs -o size=80% tmpfs /dev/shm && exec "$@"', "sh"]
+    tried = subprocess.run([*words, "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return words if tried.returncode == 0 else []
+
+
+_words = None
+
+
+def namespaces():
+    global _words
+    if _words is None:
+        _words = _namespaces()
+    return _words
+
+
+def run(command, limit, environment=None, folder=None):
+    """Runs the command (a list) for at most `limit` seconds."""
+    scratch = tempfile.mkdtemp(prefix="cdbench.")
+    shared = set(os.listdir("/dev/shm")) if not namespaces() else set()
+    given = {**os.environ, "TMPDIR": scratch, "CROSSDOCK_RUNS": f"{scratch}/runs", **(environment or {})}
+    given.pop("CROSSDOCK_SOCKET", None)
+    begun, problem, out, err = time.monotonic(), "", "", ""
+    process = None
+    try:
+        process = subprocess.Popen([*namespaces(), *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, errors="replace", env=given, cwd=folder, start_new_session=True, preexec_fn=_die_with_parent)
+        try:
+            out, err = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            problem = f"not done after {limit:.0f} s"
+            process.kill()
+            _kill_descendants()
+            out, err = _last_words(process)
+        if not problem and process.returncode != 0:
+            problem = f"ended with {process.returncode}: {last_lines(err or out, 3)}"
+    except OSError as error:
+        problem = f"cannot be started: {error}"
+    finally:
+        if process is not None and process.poll() is None:
+            process.kill()
+        _kill_descendants()
+        if process is not None:
+            process.wait()
+        shutil.rmtree(scratch, ignore_errors=True)
+        _remove_shared(shared)
+    return Ended(out, err, problem, time.monotonic() - begun)
+
+
+def _last_words(process):
+    try:
+        return process.communicate(timeout=5)
+    except subprocess.TimeoutExpired:
+        return "", ""
+
+
+def last_lines(text, count):
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    return " / ".join(lines[-count:])[:400]
+
+
+def _kill_descendants():
+    """All children of this process, again and again: the children of those that were killed come to us."""
+    for _ in range(200):
+        children = _children(os.getpid())
+        if not children:
+            return
+        for pid in children:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, os.WNOHANG)
+            except (ProcessLookupError, ChildProcessError):
+                pass
+        time.sleep(0.01)
+
+
+def _children(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:
+        return []
+
+
+def _remove_shared(before):
+    """Without a namespace: entries of ours that came while the program ran and that nobody has mapped any more."""
+    if namespaces():
+        return
+    for name in set(os.listdir("/dev/shm")) - before:
+        path = f"/dev/shm/{name}"
+        try:
+            if os.stat(path).st_uid == os.geteuid() and subprocess.run(["fuser", "-s", path], check=False).returncode == 1:
+                os.unlink(path) if not os.path.isdir(path) else shutil.rmtree(path)
+        except OSError:
+            pass

@@ -1,0 +1,169 @@
+"""`make bench`: runs what bench/programs lists and writes build/bench/results.json and report.html.
+
+  bench/run [--quick] [--only P1,P4] [--build-only] [--out FOLDER]
+  bench/run --compare A.json B.json
+  bench/run --docs [RESULTS.json]
+
+Exit status: 0 when everything that could be measured was, whether or not the aims are met; 1 when a program of ours failed.
+"""
+import argparse
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+from . import compare, docs, figures, handover, isolate, machine, peers, report, table, workflows
+from .records import checked, problem
+from .synth import Synth
+
+TOP = pathlib.Path(__file__).resolve().parent.parent.parent
+PARTS = {"handover": handover.measure, "workflows": workflows.measure, "figures": figures.measure}
+QUICK_SECONDS = 330
+
+
+class Run:
+    """One run of the suite: settings, and where problems go."""
+
+    def __init__(self, options):
+        self.top, self.quick = TOP, options.quick
+        self.target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", TOP / "build/target"))
+        self.synth = Synth(TOP, self.target, self.quick)
+        self.synth.progress = self.progress
+        self.problems, self.begun = [], time.monotonic()
+
+    def report(self, row, case, what):
+        self.problems.append(problem(row, case, what or "no reason was given"))
+        self.progress(f"{row} {case}: {what}")
+
+    def progress(self, text):
+        print(f"[{time.monotonic() - self.begun:5.0f} s] {text}", file=sys.stderr, flush=True)
+
+    def out_of_time(self):
+        return self.quick and time.monotonic() - self.begun > QUICK_SECONDS
+
+
+def main():
+    options = arguments()
+    if options.compare:
+        return compare.main(*options.compare)
+    if options.docs is not None:
+        return docs.main(TOP, pathlib.Path(options.docs or TOP / "build/bench/results.json"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    isolate.adopt_orphans()
+    os.chdir(TOP)
+    run = Run(options)
+    chosen = choose(programs(), options.only)
+    failed = build(run, chosen)
+    if options.build_only:
+        return 1 if failed else 0
+    run.begun = time.monotonic()
+    records, interrupted = [], False
+    about = {"machine": machine.machine(), "kernel": machine.kernel(), "versions": {**machine.versions(TOP), "peers": peers.versions(TOP)},
+             "taken": machine.now(), "quick": run.quick, "only": options.only, "isolated": bool(isolate.namespaces())}
+    print(table.head(about), flush=True)
+    try:
+        for name, rows, limit, command in chosen:
+            found, ok = one(run, name, rows, limit, command)
+            failed |= not ok
+            records += found
+    except KeyboardInterrupt:
+        interrupted = True
+    about["seconds"] = round(time.monotonic() - run.begun, 1)
+    everything = [r for r in records + run.problems if wanted(r["id"], options.only)]
+    write(options.out, everything, about)
+    print(table.text(everything))
+    print(f"\n{about['seconds']:.0f} s; {options.out / 'results.json'}, {options.out / 'report.html'}")
+    return 130 if interrupted else 1 if failed else 0
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="bench/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", type=lambda text: [w.strip().upper() for w in text.split(",") if w.strip()], default=[])
+    parser.add_argument("--build-only", action="store_true")
+    parser.add_argument("--out", type=pathlib.Path, default=TOP / "build/bench")
+    parser.add_argument("--compare", nargs=2, metavar=("A", "B"))
+    parser.add_argument("--docs", nargs="?", const="", metavar="RESULTS")
+    options = parser.parse_args()
+    options.out = options.out.absolute()
+    return options
+
+
+def programs():
+    """Lines of bench/programs: name, rows, seconds quick and full, command."""
+    for line in (TOP / "bench/programs").read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, rows, quick, full, command = (part.strip() for part in line.split("|", 4))
+            yield name, rows.split(), (int(quick), int(full)), command
+
+
+def choose(lines, only):
+    return [line for line in lines if not only or any(row in only for row in line[1])]
+
+
+def wanted(row, only):
+    return not only or row in only
+
+
+def build(run, chosen):
+    """Everything that is compiled, so that no figure has a compiler beside it."""
+    run.progress("building")
+    jobs = [("crossdock", ["cargo", "build", "--release", "--quiet", "--locked", "-p", "crossdock-cli", "-p", "crossdock-capi", "-p", "crossdock-bench"])]
+    jobs += [(name, ["bash", "-c", command]) for name, _, _, command in chosen if not command.startswith("suite:")]
+    failed = False
+    environment = {**os.environ, "BENCH_BUILD": "1", "QUICK": "1", "CARGO_TARGET_DIR": str(run.target)}
+    for name, command in jobs:
+        done = subprocess.run(command, cwd=TOP, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode != 0:
+            failed = True
+            run.report("build", name, isolate.last_lines(done.stderr, 4))
+    suite = {command for _, _, _, command in chosen if command.startswith("suite:")}
+    if "suite:handover" in suite:
+        subprocess.run([str(TOP / "bench/peers/setup")], cwd=TOP, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+    if suite:
+        warm_up(run)
+    return failed
+
+
+def warm_up(run):
+    """Has `crossdock synth` compile its programs."""
+    for method in (["crossdock"], ["boost"], ["mpi", "--mpi", "mpich"], ["mpi", "--mpi", "openmpi"]):
+        words = [str(run.synth.command), "synth", "simple", "--size", "8", "--method", *method, "--emit", str(run.target / "bench-synth"), "--build", "build/synth"]
+        done = subprocess.run(words, cwd=TOP, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode != 0:
+            run.report("build", f"synth, {' '.join(method)}", isolate.last_lines(done.stderr, 4))
+
+
+def one(run, name, rows, limit, command):
+    """The records of one line of bench/programs, and whether it worked."""
+    run.progress(f"{name} ({', '.join(rows)})")
+    if command.startswith("suite:"):
+        return PARTS[command.removeprefix("suite:")](run), True
+    environment = {"QUICK": "1" if run.quick else "", "CARGO_TARGET_DIR": str(run.target)}
+    ended = isolate.run(["bash", "-c", command], limit[0] if run.quick else limit[1], environment, TOP)
+    if ended.problem:
+        run.report(rows[0], name, ended.problem)
+        return [], False
+    try:
+        return checked(json.loads(ended.out), name), True
+    except ValueError as error:
+        run.report(rows[0], name, str(error))
+        return [], False
+
+
+def write(folder, records, about):
+    folder.mkdir(parents=True, exist_ok=True)
+    everything = [*records, {"id": "machine", **about}]
+    for name, text in (("results.json", json.dumps(everything, indent=1) + "\n"), ("report.html", report.page(records, about))):
+        new = folder / f".{name}.new"
+        new.write_text(text)
+        new.rename(folder / name)
+
+
+def read(file):
+    """Records and about of a results.json."""
+    found = json.loads(pathlib.Path(file).read_text())
+    return [r for r in found if r["id"] != "machine"], next(r for r in found if r["id"] == "machine")

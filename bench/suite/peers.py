@@ -1,0 +1,76 @@
+"""The peers that live in Python, each in an environment of its own, made by bench/peers/setup from pinned requirements.
+A peer that cannot be installed or run is reported with its reason."""
+import json
+import os
+
+from . import isolate
+
+# name in the result: folder of bench/peers
+PYTHON = {"Vineyard": "vineyard", "Vineyard, blob in place": "vineyard", "Ray": "ray", "ADIOS2 SST": "adios2", "gRPC": "grpc",
+          "multiprocessing.shared_memory": "multiprocessing"}
+ARGUMENTS = {"Vineyard, blob in place": ["--in-place"]}
+RUST = {"iceoryx2": "block", "iceoryx2, spinning": "spin"}
+# Beyond this a peer's own limit is in the way, or a copy of a copy of a copy does not fit.
+MOST = {"gRPC": 256 << 20}
+
+
+def environment(top, folder):
+    return top / "build/env" / f"peer-{folder}"
+
+
+def versions(top):
+    """What each environment holds, as its set-up wrote it down; and why others are not there."""
+    found = {}
+    for folder in sorted(set(PYTHON.values())):
+        for name in ("versions", "problem"):
+            file = environment(top, folder) / name
+            if file.is_file():
+                found[folder if name == "versions" else f"{folder} (not installed)"] = file.read_text().strip().replace("\n", ", ")
+    return found
+
+
+def why_not(top, folder):
+    problem = environment(top, folder) / "problem"
+    if problem.is_file():
+        return f"cannot be installed: {isolate.last_lines(problem.read_text(), 2)}"
+    if not (environment(top, folder) / "bin/python3").exists():
+        return "not installed; bench/peers/setup does that"
+    return ""
+
+
+def measure_all(run, sizes, rounds):
+    """name → size → microseconds of each hand-over."""
+    found = {}
+    for name, folder in PYTHON.items():
+        if why := why_not(run.top, folder):
+            run.report("P3", name, why)
+            continue
+        python = environment(run.top, folder) / "bin/python3"
+        program = run.top / "bench/peers/handover" / f"{folder}_peer.py"
+        wanted = [f"{size}:{rounds(size)}" for size in sizes if size <= MOST.get(name, 1 << 62)]
+        found[name] = _collect(run, name, [str(python), str(program), *ARGUMENTS.get(name, []), *wanted], len(sizes))
+    for name, waiting in RUST.items():
+        program = run.target / "peers/release/peer-iceoryx2-handover"
+        if not program.exists():
+            run.report("P3", name, "not built; bench/peers/setup does that")
+            continue
+        found[name] = _collect(run, name, [str(program), waiting, *[f"{size}:{rounds(size)}" for size in sizes]], len(sizes))
+    return found
+
+
+def _collect(run, name, command, sizes):
+    """Each line is one size; those that came before a peer failed still count."""
+    limit = (12 if run.quick else 60) + 4 * sizes
+    run.progress(f"{name}: hand-over")
+    ended = isolate.run(command, limit, {"PYTHONUNBUFFERED": "1", "RAY_DEDUP_LOGS": "0", "OMP_NUM_THREADS": "1"}, os.getcwd())
+    times = {}
+    for line in ended.out.splitlines():
+        if line.startswith("HANDOVER "):
+            one = json.loads(line.removeprefix("HANDOVER "))
+            if one["right"]:
+                times[one["size"]] = [ns / 1000 for ns in one["ns"]]
+            else:
+                run.report("P3", f"{name}, {one['size']} bytes", "the data that came was not the data that was sent")
+    if ended.problem:
+        run.report("P3", name, ended.problem)
+    return times

@@ -1,0 +1,117 @@
+"""Plots as SVG text: lines over numbers (logarithmic), bars over names. Colours are the page's, so they follow dark and light.
+Every point has its spread, and its numbers as a title."""
+import html
+import math
+
+from .records import spread
+from .table import number
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 330, 62, 12, 12, 40
+
+
+class Axis:
+    """From values to places on the paper."""
+
+    def __init__(self, values, low, high, log):
+        values = [v for v in values if v is not None and (v > 0 or not log)]
+        self.log, self.low, self.high = log, low, high
+        least, most = (min(values), max(values)) if values else (1, 10)
+        if log:
+            self.a, self.b = math.log10(least), math.log10(most)
+            pad = max(0.04 * (self.b - self.a), 0.05)
+            self.a, self.b = self.a - pad, self.b + pad
+        else:
+            self.a, self.b = 0, most * 1.08 or 1
+
+    def __call__(self, value):
+        value = math.log10(max(value, 1e-300)) if self.log else value
+        return round(self.low + (value - self.a) / (self.b - self.a or 1) * (self.high - self.low), 1)
+
+    def ticks(self):
+        if not self.log:
+            step = 10 ** math.floor(math.log10(self.b / 3))
+            step *= next(m for m in (1, 2, 5, 10) if self.b / (step * m) <= 6)
+            return [i * step for i in range(int(self.b / step) + 1)]
+        decades = range(math.ceil(self.a), math.floor(self.b) + 1)
+        if len(decades) >= 2:
+            return [10.0**d for d in decades]
+        return [m * 10.0**d for d in range(math.floor(self.a), math.ceil(self.b) + 1) for m in (1, 2, 5) if self.a <= math.log10(m * 10.0**d) <= self.b]
+
+
+def colours(names):
+    """crossdock's own first, so that it always has the same colour."""
+    ordered = sorted(names, key=lambda n: (not n.startswith("crossdock"), n))
+    return {name: f"var(--c{i % 12})" for i, name in enumerate(ordered)}
+
+
+def lines(series, x_label, y_label, x_text):
+    """`series`: name → list of (x, runs)."""
+    colour = colours(series)
+    xs = [x for points in series.values() for x, _ in points]
+    ys = [v for points in series.values() for _, runs in points for v in spread(runs)]
+    across, up = Axis(xs, LEFT, WIDTH - RIGHT, max(xs) / min(xs) > 20), Axis(ys, HEIGHT - BOTTOM, TOP, max(ys) / max(min(ys), 1e-9) > 8)
+    if not across.log:
+        across.a = min(xs) - 0.05 * (max(xs) - min(xs) or 1)
+    parts = [*_frame(up, y_label), *_below([(across(x), x_text(x)) for x in sorted(set(xs))], x_label)]
+    for name, points in sorted(series.items()):
+        points = sorted(points)
+        places = [(across(x), [up(v) for v in spread(runs)], x, runs) for x, runs in points]
+        parts.append(f'<polyline fill="none" stroke="{colour[name]}" stroke-width="{2.6 if name.startswith("crossdock") else 1.6}" '
+                     f'points="{" ".join(f"{x},{y[1]}" for x, y, _, _ in places)}"/>')
+        for x, y, at, runs in places:
+            parts.append(f'<line x1="{x}" x2="{x}" y1="{y[0]}" y2="{y[2]}" stroke="{colour[name]}" stroke-width="1.2"/>')
+            parts.append(f'<circle cx="{x}" cy="{y[1]}" r="3.2" fill="{colour[name]}"><title>{_title(name, x_text(at), runs, y_label)}</title></circle>')
+    return _svg(parts) + _key(colour)
+
+
+def bars(series, groups, y_label):
+    """`series`: name → {group: runs}."""
+    colour = colours(series)
+    names = sorted(series, key=lambda n: (not n.startswith("crossdock"), n))
+    up = Axis([v for of in series.values() for runs in of.values() for v in spread(runs)], HEIGHT - BOTTOM, TOP, False)
+    slot = (WIDTH - LEFT - RIGHT) / len(groups)
+    width = slot * 0.86 / len(names)
+    parts = [*_frame(up, y_label), *_below([(LEFT + slot * (g + 0.5), group) for g, group in enumerate(groups)], "")]
+    for n, name in enumerate(names):
+        for g, group in enumerate(groups):
+            runs = series[name].get(group)
+            if not runs:
+                continue
+            low, middle, high = spread(runs)
+            x = LEFT + slot * (g + 0.07) + n * width
+            parts.append(f'<rect x="{x:.1f}" y="{up(middle)}" width="{width * 0.9:.1f}" height="{up(0) - up(middle):.1f}" fill="{colour[name]}">'
+                         f"<title>{_title(name, group, runs, y_label)}</title></rect>")
+            parts.append(f'<line x1="{x + width * 0.45:.1f}" x2="{x + width * 0.45:.1f}" y1="{up(low)}" y2="{up(high)}" stroke="var(--text)" stroke-width="1"/>')
+    return _svg(parts) + _key(colour)
+
+
+def _title(name, x, runs, unit):
+    low, middle, high = spread(runs)
+    return html.escape(f"{name}, {x}: {number(middle)} {unit} ({number(low)} - {number(high)}, {len(runs)} runs)")
+
+
+def _frame(up, label):
+    parts = [f'<text class="soft" x="4" y="{TOP + 4}" font-size="12">{html.escape(label)}</text>']
+    for tick in up.ticks():
+        y = up(tick)
+        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" stroke="var(--line)" stroke-width="1"/>')
+        if y > TOP + 10:
+            parts.append(f'<text class="soft" x="{LEFT - 5}" y="{y + 4}" font-size="12" text-anchor="end">{number(tick)}</text>')
+    return parts
+
+
+def _below(ticks, label):
+    parts, last = [], -100
+    for x, text in ticks:
+        if x - last >= 7 * len(text) + 6:
+            parts.append(f'<text class="soft" x="{x:.1f}" y="{HEIGHT - BOTTOM + 17}" font-size="12" text-anchor="middle">{html.escape(text)}</text>')
+            last = x
+    return [*parts, f'<text class="soft" x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - 6}" font-size="12" text-anchor="middle">{html.escape(label)}</text>']
+
+
+def _svg(parts):
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(parts)}</svg>'
+
+
+def _key(colour):
+    return '<div class="key">' + "".join(f'<span><i style="background:{c}"></i>{html.escape(n)}</span>' for n, c in colour.items()) + "</div>"

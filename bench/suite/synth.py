@@ -1,0 +1,62 @@
+"""Calls `crossdock synth`; the same case is run once and remembered, because several rows and figures share cases."""
+import json
+import os
+
+from . import isolate, machine
+
+MB = 1_000_000
+
+
+class Synth:
+    def __init__(self, top, target, quick):
+        self.top, self.target, self.quick = top, target, quick
+        self.known, self.problems, self.last, self.progress = {}, {}, "", lambda text: None
+
+    @property
+    def command(self):
+        return self.target / "release" / "crossdock"
+
+    def run(self, shape, tasks=9, size=10 * MB, method="crossdock", mpi="mpich", limit=60, **options):
+        """What it measured, or None; then `problems` says why, by the same key."""
+        options = {"seconds": 0.25 if self.quick else 0.6, "trials": 3 if self.quick else 7, "iterations": 10**7, **options}
+        key = (shape, tasks, size, method, mpi if method in ("mpi", "hybrid") else "", tuple(sorted(options.items())))
+        if key in self.known:
+            return self.known[key]
+        if key in self.problems:
+            self.last = self.problems[key]
+            return None
+        if why := self._too_much(shape, tasks, size, method, options):
+            return self._failed(key, why)
+        words = [str(self.command), "synth", shape, "--tasks", str(tasks), "--size", str(size), "--method", method, "--mpi", mpi,
+                 "--build", str(self.top / "build/synth"), "--deadline", str(int(limit)), "--json"]
+        for name, value in options.items():
+            words += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
+        environment = {}
+        if method in ("mpi", "hybrid") and tasks > len(os.sched_getaffinity(0)):
+            # What MPICH's documentation has for more ranks than processors; Open MPI sees to it by itself.
+            environment["MPIR_CVAR_POLLS_BEFORE_YIELD"] = "1"
+        self.progress(" ".join(words[2:12]))
+        ended = isolate.run(words, limit + 10, environment, self.top)
+        if ended.problem:
+            return self._failed(key, ended.problem)
+        try:
+            self.known[key] = json.loads(ended.out)
+        except ValueError:
+            return self._failed(key, f"printed no JSON: {isolate.last_lines(ended.out, 2)}")
+        return self.known[key]
+
+    def _failed(self, key, why):
+        self.problems[key] = self.last = why
+
+    def _too_much(self, shape, tasks, size, method, options):
+        """Cases that this machine's memory does not hold, by half; they are reported, not tried."""
+        senders = {"simple": 1, "pipeline": tasks - 1, "scatter-gather": tasks - 1}[shape]
+        receivers = {"simple": 1, "pipeline": tasks - 1, "scatter-gather": 2 * (tasks - 2)}[shape]
+        depth = options.get("depth", 2)
+        need = senders * depth * size + (receivers * depth * size if method not in ("crossdock", "hybrid", "threads", "boost") else 0)
+        have = machine.available_bytes()
+        return f"needs {need / 2**30:.1f} GiB, {have / 2**30:.1f} GiB are there" if need > have * 0.6 else ""
+
+    def why(self):
+        """Why the last case gave nothing."""
+        return self.last

@@ -1,0 +1,41 @@
+"""P4 and P5: the paper's three workflows against threads and both MPIs, with 10 MB and with tiny messages."""
+import statistics
+
+from .records import problem, record
+
+MB = 1_000_000
+SHAPES = ("simple", "pipeline", "scatter-gather")
+TINY = 8
+OTHERS = {"threads": {"method": "threads"}, "MPICH": {"method": "mpi", "mpi": "mpich"}, "Open MPI": {"method": "mpi", "mpi": "openmpi"}}
+
+
+def tasks_of(shape):
+    return 2 if shape == "simple" else 9
+
+
+def measure(run):
+    return [*_rows(run, "P4", 10 * MB, "megabytes_per_second", "MB/s"), *_rows(run, "P5", TINY, "iterations_per_second", "iterations/s")]
+
+
+def _rows(run, row, size, key, unit):
+    for shape in SHAPES:
+        case = f"{shape}, {tasks_of(shape)} tasks, {'10 MB' if size > TINY else f'{size} B'}"
+        depth = {} if size > TINY else {"depth": 8}
+        ours = run.synth.run(shape, tasks_of(shape), size, **depth)
+        if not ours:
+            yield problem(row, case, run.synth.why())
+            continue
+        found = {}
+        for name, options in OTHERS.items():
+            done = run.synth.run(shape, tasks_of(shape), size, **depth, **options)
+            if done:
+                found[name] = statistics.median(done[key])
+            else:
+                run.report(row, f"{name}: {case}", run.synth.why())
+        value = statistics.median(ours[key])
+        mpi = max((found[name] for name in ("MPICH", "Open MPI") if name in found), default=0.0)
+        if row == "P4":
+            aim, ratio = "at least 1.0 times threads; at least 2 times the better MPI", max(found.get("threads", 0.0), 2 * mpi) / value
+        else:
+            aim, ratio = "beats the better MPI", mpi / value
+        yield record(row, case, unit, ours[key], aim, ratio, found, shares={name: round(value / v, 2) for name, v in found.items()})

@@ -1,0 +1,109 @@
+//! The command line of `synth`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::graph::{Method, Mpi, Waiting};
+
+pub const HELP: &str = "\
+The graph is one of the paper's shapes, or the file of a description:
+  simple           one task produces, one consumes
+  pipeline         a chain of --tasks tasks
+  scatter-gather   one task sends the same data to --tasks - 2 others, which send theirs to one
+  FILE             lines like these; what they leave out comes from the options:
+                     workflow iterations=1024 region=1GiB depth=2 method=crossdock
+                     task simulate size=10MB period=10ms
+                     task analyse size=1MB
+                     port simulate -> analyse method=copyfrom
+
+Every task reads all that comes in and writes all that goes out; checksums at the end tell whether all of it was right.
+
+Methods, for the whole workflow or port by port:
+  crossdock        the data lies in a region, its handle goes through a port
+  copyinto         the producer copies its own data into the region first
+  copyfrom         the consumer copies the data out of the region first
+  copy             both
+  mpi              the data in MPI messages                  (tasks are ranks of one MPI job)
+  hybrid           the data in a region, its handle in an MPI message
+  unix, tcp        through a stream socket
+  threads          tasks are threads of one process; mutex and condition variables   (whole workflow only)
+  boost            Boost.Interprocess: managed_shared_memory and message_queue       (whole workflow only)
+
+Throughput is the size of all data that goes between tasks, divided by the time from when all have begun until the last
+one ends; memory was touched before. A C++20 compiler is needed, and for mpi and hybrid an MPI.
+
+Examples:
+  crossdock synth simple --size 10MB
+  crossdock synth pipeline --tasks 9 --size 10MB --method mpi --mpi openmpi
+  crossdock synth scatter-gather --tasks 9 --size 8 --seconds 0.5 --trials 5 --json
+  crossdock synth workflow.txt --engine bubblewrap
+  crossdock synth simple --size 10MB --emit /tmp/simple      write everything, run nothing";
+
+/// `synth`
+#[derive(Args, Debug)]
+pub struct Synth {
+    /// simple, pipeline, scatter-gather, or a description's file
+    pub graph: String,
+    /// How many tasks a pipeline or scatter-gather has
+    #[arg(long, default_value_t = 9)]
+    pub tasks: usize,
+    /// Bytes that a task sends each time
+    #[arg(long, default_value = "10MB", value_parser = size)]
+    pub size: u64,
+    /// Time between two sends of a task: `1s`, `10ms` [default: as fast as it can]
+    #[arg(long, default_value = "0s", value_parser = super::describe::duration)]
+    pub period: u64,
+    /// What carries the data
+    #[arg(short, long, value_enum, default_value_t = Method::Crossdock)]
+    pub method: Method,
+    /// Whose MPI
+    #[arg(long, value_enum, default_value_t = Mpi::Mpich)]
+    pub mpi: Mpi,
+    /// Iterations of a trial; with --seconds, at most so many
+    #[arg(long, default_value_t = 1024)]
+    pub iterations: u64,
+    /// Make each trial about so long, instead of a fixed number of iterations
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
+    pub seconds: f64,
+    /// How often to measure
+    #[arg(long, default_value_t = 1)]
+    pub trials: u64,
+    /// Iterations before the first trial [default: depth + 2]
+    #[arg(long)]
+    pub warmup: Option<u64>,
+    /// Messages under way on a port, and buffers of a task; a power of two
+    #[arg(long, default_value_t = 2)]
+    pub depth: u32,
+    /// Size of the region [default: what the buffers need]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub region: Option<u64>,
+    /// Measure each hand-over by itself, from when the data is ready until the other task has it (simple only)
+    #[arg(long)]
+    pub latency: bool,
+    /// How crossdock's ports wait
+    #[arg(long, value_enum, default_value_t = Waiting::Adaptive)]
+    pub waiting: Waiting,
+    /// Small data, too, goes through the region instead of inside the message
+    #[arg(long)]
+    pub no_inline: bool,
+    /// The container engine; `process` for plain processes
+    #[arg(short, long, default_value = "process")]
+    pub engine: String,
+    /// Stop after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    pub deadline: u64,
+    /// Where compiled programs are kept
+    #[arg(long, value_name = "FOLDER", default_value = "build/synth")]
+    pub build: PathBuf,
+    /// Write workflow file, graph and program into this folder, and run nothing
+    #[arg(long, value_name = "FOLDER")]
+    pub emit: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    crossdock_launch::file::units::size(text).map_err(|(what, mend)| format!("{what}; {mend}"))
+}

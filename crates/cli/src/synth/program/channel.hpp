@@ -1,0 +1,61 @@
+// What one end of a port has to do, whatever carries the data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include <crossdock.h>
+
+#include "graph.hpp"
+
+namespace synth {
+
+/// The buffers that a task sends from, used in turn: while one is read, the next is filled.
+struct Slots {
+  std::size_t elements = 0;
+  std::vector<std::uint64_t*> place;
+  std::vector<crossdock_handle> handle;  // where they lie in the region
+};
+
+struct Out {
+  virtual ~Out() = default;
+  /// Waits until nobody reads this slot any more.
+  virtual void ready(unsigned slot) = 0;
+  virtual void send(unsigned slot) = 0;
+  virtual void finish() {}
+};
+
+struct In {
+  virtual ~In() = default;
+  virtual const std::uint64_t* receive() = 0;
+  virtual void release() = 0;
+  virtual void finish() {}
+};
+
+/// All tasks of the workflow, for the start of a trial and for agreeing on its length. Not on the way of the data.
+struct Group {
+  virtual ~Group() = default;
+  virtual void barrier() = 0;
+  /// What task 0 says.
+  virtual std::uint64_t agree(unsigned task, std::uint64_t value) = 0;
+};
+
+/// Memory of one process, on pages of its own.
+inline std::uint64_t* private_memory(std::size_t elements) {
+  const std::size_t bytes = (elements * 8 + 4095) / 4096 * 4096;
+  void* memory = std::aligned_alloc(4096, bytes);
+  if (!memory) fail("no memory for a buffer");
+  return static_cast<std::uint64_t*>(memory);
+}
+
+inline Slots private_slots(std::size_t elements, unsigned count) {
+  Slots s;
+  s.elements = elements;
+  for (unsigned i = 0; i < count; ++i) s.place.push_back(private_memory(elements));
+  return s;
+}
+
+}  // namespace synth

@@ -1,0 +1,136 @@
+// The loop of one task: take one buffer from each port that comes in, read all of it; fill one buffer and send it to each
+// port that goes out. What is written follows from what was read, so that the last checksums vouch for all the data.
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include "channel.hpp"
+#include "work.hpp"
+
+namespace synth {
+
+inline std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+
+/// What a task needs to run; who makes it knows where the memory lies and what carries the data.
+struct Ends {
+  Slots own;     // what is filled and, except for those below, sent
+  Slots staged;  // where a task that keeps its data to itself copies it to, once for all that read it there
+  std::vector<std::unique_ptr<In>> in;
+  std::vector<std::unique_ptr<Out>> out;
+  std::vector<std::unique_ptr<Out>> out_staged;
+};
+
+class Runner {
+ public:
+  Runner(const Graph& graph, unsigned task, Group& group, Ends& ends) : graph_(graph), task_(task), group_(group), ends_(ends) {}
+
+  void run() {
+    const std::uint64_t warm = trial(graph_.warmup);
+    const std::uint64_t each = std::max<std::uint64_t>(1, warm / std::max<std::uint64_t>(1, graph_.warmup));
+    std::uint64_t iterations = graph_.iterations;
+    if (graph_.trial_ns != 0) {
+      // As many as fit into the time, by a second look: the first one has paid for the memory.
+      const std::uint64_t again = group_.agree(task_, std::clamp<std::uint64_t>(graph_.trial_ns / 8 / each, 1, graph_.iterations));
+      const std::uint64_t took = std::max<std::uint64_t>(1, trial(again) / again);
+      iterations = group_.agree(task_, std::clamp<std::uint64_t>(graph_.trial_ns / took, 2, graph_.iterations));
+    }
+    lines_.clear();
+    for (std::uint64_t t = 0; t < graph_.trials; ++t) trial(iterations);
+    group_.barrier();
+    for (auto* ports : {&ends_.out, &ends_.out_staged}) {
+      for (auto& out : *ports) out->finish();
+    }
+    for (auto& in : ends_.in) in->finish();
+    std::string all;
+    for (const std::string& line : lines_) all += (all.empty() ? "" : ",") + line;
+    std::printf("SYNTH {\"task\":%u,\"trials\":[%s]}\n", task_, all.c_str());
+    std::fflush(stdout);
+  }
+
+ private:
+  /// All tasks begin together; the trial's time is from the first beginning to the last end, which ../measure.rs looks up.
+  std::uint64_t trial(std::uint64_t iterations) {
+    group_.barrier();
+    const std::uint64_t begin = now_ns();
+    auto next = std::chrono::steady_clock::now();
+    std::uint64_t all = 0;
+    at_.clear();
+    read_.clear();
+    for (std::uint64_t i = 0; i < iterations; ++i) {
+      if (graph_.latency) group_.barrier();
+      const std::int64_t period = graph_.tasks[task_].period_ns;
+      if (period > 0) {
+        next += std::chrono::nanoseconds(period);
+        std::this_thread::sleep_until(next);
+      }
+      all = mix(all, step_once(i));
+    }
+    const std::uint64_t end = now_ns();
+    const std::string latency = graph_.latency ? ",\"at\":[" + joined(at_) + "],\"read\":[" + joined(read_) + "]" : "";
+    lines_.push_back("{\"begin\":" + std::to_string(begin) + ",\"end\":" + std::to_string(end) + ",\"iterations\":" + std::to_string(iterations) +
+                     ",\"checksum\":\"" + std::to_string(all) + "\"" + latency + "}");
+    return end - begin;
+  }
+
+  std::uint64_t step_once(std::uint64_t i) {
+    std::uint64_t seed = mix(task_ + 1, i);
+    for (auto& in : ends_.in) {
+      const unsigned from = from_[&in - ends_.in.data()];
+      const std::uint64_t* data = in->receive();
+      if (graph_.latency) at_.push_back(now_ns());
+      seed = mix(seed, checksum(data, graph_.tasks[from].elements));
+      if (graph_.latency) read_.push_back(now_ns());
+      in->release();
+    }
+    const std::size_t own = ends_.own.place.size(), staged = ends_.staged.place.size();
+    if (own != 0) {
+      const unsigned slot = static_cast<unsigned>(turn_ % own);
+      for (auto& out : ends_.out) out->ready(slot);
+      fill(ends_.own.place[slot], ends_.own.elements, seed);
+      if (graph_.latency) pause_before_sending();
+      for (auto& out : ends_.out) out->send(slot);
+      if (staged != 0) {
+        const unsigned copy = static_cast<unsigned>(turn_ % staged);
+        for (auto& out : ends_.out_staged) out->ready(copy);
+        std::memcpy(ends_.staged.place[copy], ends_.own.place[slot], ends_.own.elements * 8);
+        for (auto& out : ends_.out_staged) out->send(copy);
+      }
+      ++turn_;
+    }
+    return seed;
+  }
+
+  /// Lets the other side come to wait, without giving up the processor; then notes the time.
+  void pause_before_sending() {
+    const std::uint64_t until = now_ns() + 1000000;
+    while (now_ns() < until) {
+    }
+    at_.push_back(now_ns());
+  }
+
+  static std::string joined(const std::vector<std::uint64_t>& numbers) {
+    std::string all;
+    for (std::uint64_t n : numbers) all += (all.empty() ? "" : ",") + std::to_string(n);
+    return all;
+  }
+
+  const Graph& graph_;
+  unsigned task_;
+  Group& group_;
+  Ends& ends_;
+  std::vector<unsigned> from_ = [this] {
+    std::vector<unsigned> all;
+    for (const Port& p : graph_.into(task_)) all.push_back(p.from);
+    return all;
+  }();
+  std::uint64_t turn_ = 0;
+  std::vector<std::string> lines_;
+  std::vector<std::uint64_t> at_, read_;  // with latency: when each was sent or received, and when it had been read
+};
+
+}  // namespace synth

@@ -1,0 +1,132 @@
+//! Runs the workflow by `crossdock run`, which sees to deadline and cleaning up, and collects what the tasks said.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+
+use super::graph::{Graph, Method};
+
+/// One trial of one task, by the monotonic clock that all tasks of a node share.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Trial {
+    pub begin: u64,
+    pub end: u64,
+    pub iterations: u64,
+    /// A number in quotes: JSON's own have no 64 bits.
+    pub checksum: String,
+    /// With `--latency`: when each buffer was sent, or received.
+    #[serde(default)]
+    pub at: Vec<u64>,
+    /// With `--latency`: when each had been read.
+    #[serde(default)]
+    pub read: Vec<u64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Said {
+    pub task: usize,
+    pub trials: Vec<Trial>,
+}
+
+/// The folder of one run; it goes with this value.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    /// In the build folder; those of runs that were killed go first.
+    pub fn make(build: &Path) -> Result<Self, String> {
+        if let Ok(entries) = std::fs::read_dir(build) {
+            for entry in entries.flatten() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let dead = |pid: &str| !Path::new("/proc").join(pid).exists();
+                if name.strip_prefix("run-").is_some_and(dead) {
+                    let _ = std::fs::remove_dir_all(entry.path());
+                }
+            }
+        }
+        let folder = build.join(format!("run-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        std::path::absolute(&folder).map(Self).map_err(|e| format!("{}: {e}", folder.display()))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Puts everything that the run needs into the folder.
+pub fn fill(folder: &Path, program: &Path, graph: &str, workflow: &str) -> Result<(), String> {
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.join(name), text).map_err(|e| format!("{}: {e}", folder.join(name).display()))
+    };
+    write("graph.txt", graph)?;
+    write("workflow.yaml", workflow)?;
+    for name in ["program", super::program::LIBRARY] {
+        std::fs::copy(program.join(name), folder.join(name)).map_err(|e| format!("{name}: {e}"))?;
+    }
+    Ok(())
+}
+
+/// Runs it and gives what each task said, in the order of the tasks, and the launcher's summary.
+pub fn run(
+    folder: &Path,
+    engine: &str,
+    deadline: u64,
+    graph: &Graph,
+) -> Result<(Vec<Said>, serde_json::Value), String> {
+    let me = std::env::current_exe().map_err(|e| format!("cannot find this program in the file system: {e}"))?;
+    let mut command = Command::new(me);
+    command.arg("run").arg(folder.join("workflow.yaml")).args(["--engine", engine, "--show", "quiet", "--json"]);
+    command.args(["--daemon", "own", "--deadline", &deadline.to_string()]).arg("--logs").arg(folder.join("logs"));
+    let output = command.stdin(Stdio::null()).stderr(Stdio::piped()).output();
+    let output = output.map_err(|e| format!("cannot start `crossdock run`: {e}"))?;
+    remove_names(graph, folder);
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("the workflow failed ({}):\n{}\n{}", output.status, said.trim_end(), ends_of_logs(folder)));
+    }
+    let summary = serde_json::from_slice(&output.stdout).map_err(|e| format!("the summary of the run: {e}"))?;
+    let mut said = Vec::new();
+    for text in logs(folder) {
+        for line in text.lines().filter_map(|line| line.strip_prefix("SYNTH ")) {
+            let one: Said = serde_json::from_str(line).map_err(|e| format!("a task said `{line}`: {e}"))?;
+            said.push(one);
+        }
+    }
+    said.sort_by_key(|s| s.task);
+    let tasks: Vec<usize> = said.iter().map(|s| s.task).collect();
+    if tasks != (0..graph.tasks.len()).collect::<Vec<_>>() {
+        return Err(format!("of {} tasks these told their figures: {tasks:?}", graph.tasks.len()));
+    }
+    Ok((said, summary))
+}
+
+/// Boost.Interprocess' names outlive processes that were killed.
+fn remove_names(graph: &Graph, folder: &Path) {
+    if !graph.uses(Method::Boost) {
+        return;
+    }
+    let prefix = format!("crossdock-synth-{}-", id(folder));
+    for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// What names of this run's own begin with.
+pub fn id(folder: &Path) -> String {
+    folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn logs(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder.join("logs")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| std::fs::read_to_string(entry.path()).ok()).collect()
+}
+
+fn ends_of_logs(folder: &Path) -> String {
+    let last = |text: String| text.lines().rev().take(8).map(str::to_owned).collect::<Vec<_>>();
+    logs(folder).into_iter().flat_map(|text| last(text).into_iter().rev()).collect::<Vec<_>>().join("\n")
+}
