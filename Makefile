@@ -1,18 +1,22 @@
 # What people and CI call. Each target installs what it misses (scripts/setup) and costs little when nothing is missing.
 #
 #   make demo [ENGINE=auto|process|bubblewrap|podman|docker|charliecloud] [QUICK=1]
-#   make test [SUITES="NAME…"] · bench [QUICK=1] · lint · fmt · clean · setup
+#   make test [SUITES="NAME…"] · lint · fmt · clean · setup
+#   make bench [QUICK=1] [ONLY=P1,P4] · bench-docs · bench-compare A=old.json B=new.json
 
 SHELL := /bin/bash
 ENGINE ?= auto
 QUICK ?=
 SUITES ?=
+ONLY ?=
+A ?=
+B ?= build/bench/results.json
 # rustup's place, where a shell that was not opened anew does not look.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/build/target
 
-.PHONY: demo test bench lint fmt clean setup
+.PHONY: demo test bench bench-docs bench-compare lint fmt clean setup
 
 # A real coupled simulation, each task in a container of its own.
 demo:
@@ -23,14 +27,19 @@ test:
 	@scripts/setup test
 	@scripts/test $(SUITES)
 
-# Measures floors, peers and crossdock in one run each (bench/README.md); fails only where something does not work.
+# Measures floors, peers and crossdock in one run each (bench/README.md) into build/bench/results.json and report.html;
+# fails only where something does not work, never because a machine is slow.
 bench:
 	@scripts/setup bench
-	cargo build --release --quiet --locked -p crossdock-cli -p crossdock-bench
-	$(CARGO_TARGET_DIR)/release/start $(CARGO_TARGET_DIR)/release/crossdock
-	QUICK=$(QUICK) bench/ports/run --peer
-	bench/containers/run $(if $(QUICK),--quick)
-	bench/heap/run $(if $(QUICK),--quick)
+	@bench/run $(if $(filter-out 0,$(QUICK)),--quick) $(if $(ONLY),--only $(ONLY))
+
+# The tables of docs/benchmarks.md, from the last result.
+bench-docs:
+	@bench/run --docs
+
+# What got slower, beyond the noise of both.
+bench-compare:
+	@bench/run --compare $(A) $(B)
 
 lint:
 	@scripts/setup lint

@@ -1,13 +1,14 @@
 """Runs one program with a limit, so that nothing of it is left however it ends.
 
 As root it gets PID, mount and IPC namespaces of its own: its end is the end of every process that it started, and its
-/dev/shm is a file system that goes with it. Otherwise whatever it leaves becomes a child of ours and is killed. Its
+/dev/shm, and the folder that iceoryx2 insists on, are file systems that go with it. Otherwise whatever it leaves becomes a child of ours and is killed. Its
 temporary folder is removed either way.
 """
 import ctypes
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -41,7 +42,7 @@ def _namespaces():
     if os.geteuid() != 0 or not shutil.which("unshare"):
         return []
     words = ["unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
-             'mount -t tmpfs -o size=80% tmpfs /dev/shm && exec "$@"', "sh"]
+             'mount -t tmpfs -o size=80% tmpfs /dev/shm && mkdir -p /tmp/iceoryx2 && mount -t tmpfs tmpfs /tmp/iceoryx2 && { [ -z "$BENCH_HOSTS" ] || mount --bind "$BENCH_HOSTS" /etc/hosts; } && exec "$@"', "sh"]
     tried = subprocess.run([*words, "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
     return words if tried.returncode == 0 else []
 
@@ -62,6 +63,7 @@ def run(command, limit, environment=None, folder=None):
     shared = set(os.listdir("/dev/shm")) if not namespaces() else set()
     given = {**os.environ, "TMPDIR": scratch, "CROSSDOCK_RUNS": f"{scratch}/runs", **(environment or {})}
     given.pop("CROSSDOCK_SOCKET", None)
+    given["BENCH_HOSTS"] = _hosts(scratch)
     begun, problem, out, err = time.monotonic(), "", "", ""
     process = None
     try:
@@ -87,6 +89,17 @@ def run(command, limit, environment=None, folder=None):
         shutil.rmtree(scratch, ignore_errors=True)
         _remove_shared(shared)
     return Ended(out, err, problem, time.monotonic() - begun)
+
+
+def _hosts(scratch):
+    """Some machines have no name for themselves, which a peer may need: then a file that has one, else nothing."""
+    try:
+        socket.gethostbyname("localhost")
+        return ""
+    except OSError:
+        with open(f"{scratch}/hosts", "w") as file:
+            file.write(f"127.0.0.1 localhost {socket.gethostname()}\n")
+        return f"{scratch}/hosts"
 
 
 def _last_words(process):

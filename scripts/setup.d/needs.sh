@@ -19,7 +19,12 @@ test            cmd:mpirun.mpich                   mpich               handles o
 test            file:/usr/include/gtest/gtest.h    libgtest-dev        the C++ containers' tests
 test            cmd:setpriv                        util-linux          runs tests as an ordinary user
 test            cmd:git                            git                 looks at what the checkout holds
-bench           cmd:mpicc.mpich                    libmpich-dev        the MPI data path to compare with
+bench           cmd:mpicc.mpich                    libmpich-dev        MPICH, to compare with
+bench           cmd:mpirun.mpich                   mpich               MPICH, to compare with
+bench           cmd:mpicc.openmpi                  libopenmpi-dev      Open MPI, to compare with
+bench           cmd:mpirun.openmpi                 openmpi-bin         Open MPI, to compare with
+bench           cmd:unshare                        util-linux          namespaces for each peer, so that nothing of it is left
+bench           cmd:git                            git                 says which commit was measured
 bubblewrap      cmd:bwrap                          bubblewrap          container engine for everybody, no daemon
 podman          cmd:podman                         podman              container engine, with and without root
 podman          cmd:runc                           runc                the runtime that podman uses here (crun refuses hybrid cgroups)
@@ -36,7 +41,7 @@ parts_of() {
     case $1 in
         demo) echo demo; any_engine || echo bubblewrap ;;
         test) echo demo test bubblewrap podman docker charliecloud ;;
-        bench) echo demo bench ;;
+        bench) echo demo bench bubblewrap ;;
         lint) echo demo ;;
         *) echo demo "$1" ;;
     esac

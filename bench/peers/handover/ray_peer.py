@@ -1,6 +1,7 @@
 """Ray: `ray.put(array)` in the driver, the reference to an actor, `ray.get` there, which gives a view of the store's memory;
 as its documentation shows. The actor is a process of its own and waits between calls."""
 import sys
+import tempfile
 
 import common
 import numpy
@@ -18,7 +19,8 @@ class Consumer:
 def main():
     sizes = common.sizes(sys.argv[1:])
     store = 3 * max(size for size, _ in sizes) + (256 << 20)
-    ray.init(num_cpus=2, object_store_memory=store, include_dashboard=False, configure_logging=False, log_to_driver=False, _temp_dir=None)
+    ray.init(num_cpus=2, object_store_memory=store, include_dashboard=False, configure_logging=False, log_to_driver=False,
+             _temp_dir=f"{tempfile.gettempdir()}/ray")
     consumer = Consumer.remote()
     for size, rounds in sizes:
         array = numpy.empty(size // 8, dtype=numpy.uint64)
