@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crossdock_client::{ConnectOptions, End, Mode, PortOptions, SegmentKind, Session as Inner, Status};
+use crossdock_client::{ConnectOptions, End, Mode, PortOptions, Session as Inner, Status};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyType};
 
@@ -195,7 +195,7 @@ impl Session {
             lists[1].append(member.call1((m.id.0, m.workflow, m.task, m.rank, m.pid, m.uid, m.connected))?)?;
         }
         for s in listing.segments {
-            let kind = if s.kind == SegmentKind::Port { "port" } else { "region" };
+            let kind = s.kind.word();
             lists[2].append(segment.call1((s.id.0, kind, s.workflow, s.name, s.size, s.reserved, s.creator.0))?)?;
         }
         let [workflows, members, segments] = lists;

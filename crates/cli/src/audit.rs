@@ -20,7 +20,7 @@ const MARK: &str = "/memfd:crossdock:";
 #[derive(Clone, Debug, Default, Serialize)]
 struct Access {
     segment: String,
-    /// `region`, `port`, or `table` for the daemon's own.
+    /// `region`, `port`, `series`, `pin` for an observer's page, or `table` for the daemon's own.
     kind: String,
     /// `rw`, `r`, `w` or nothing: what is mapped now.
     mapped: String,
@@ -135,7 +135,9 @@ fn add_mapping(line: &str, access: &mut BTreeMap<(String, String), Access>) {
         .split_once('-')
         .and_then(|(a, b)| Some(u64::from_str_radix(b, 16).ok()? - u64::from_str_radix(a, 16).ok()?));
     let entry = access.entry(name).or_default();
-    union(&mut entry.mapped, mode.starts_with('r'), mode[1..].starts_with('w'));
+    // What is written through a private mapping stays with the writer.
+    let shared = mode.ends_with('s');
+    union(&mut entry.mapped, mode.starts_with('r'), shared && mode[1..].starts_with('w'));
     entry.mapped_bytes += bytes.unwrap_or(0);
 }
 
@@ -144,8 +146,16 @@ fn add_descriptor(folder: &Path, entry: &fs::DirEntry, access: &mut BTreeMap<(St
     let flags = info.lines().find_map(|l| l.strip_prefix("flags:")).and_then(|f| u32::from_str_radix(f.trim(), 8).ok());
     // Unknown counts as everything: an audit errs on that side.
     let mode = flags.map_or(2, |f| f & 3);
+    let writable = mode != 0 && !(name.1 == "series" && is_sealed(&entry.path()));
     let entry = access.entry(name).or_default();
-    union(&mut entry.descriptor, mode != 1, mode != 0);
+    union(&mut entry.descriptor, mode != 1, writable);
+}
+
+/// Can nobody write it through a descriptor, whatever that was opened for? Asked of the kernel, not of the name.
+fn is_sealed(descriptor: &Path) -> bool {
+    use rustix::fs::SealFlags;
+    let Ok(file) = fs::File::open(descriptor) else { return false };
+    rustix::fs::fcntl_get_seals(&file).is_ok_and(|s| s.intersects(SealFlags::FUTURE_WRITE | SealFlags::WRITE))
 }
 
 /// The segment behind a descriptor, and the kernel's account of the same one. The process goes on meanwhile: a number that

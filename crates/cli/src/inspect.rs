@@ -51,11 +51,11 @@ fn look(options: &Inspect) -> Result<Vec<(String, Value)>, String> {
     let name = &options.name;
     let short = known.iter().filter_map(|k| Some(k.split_once('/')?.1));
     Err(match nearest(name, known.iter().map(String::as_str).chain(short)) {
-        Some(near) => format!("there is no region or port `{name}`; did you mean `{near}`?"),
+        Some(near) => format!("there is no region, port or series `{name}`; did you mean `{near}`?"),
         None if known.is_empty() => {
-            format!("there is no region or port `{name}`, nor any other; `crossdock ls` shows what there is")
+            format!("there is no region, port or series `{name}`, nor any other; `crossdock ls` shows what there is")
         }
-        None => format!("there is no region or port `{name}`; there are: {}", known.join(", ")),
+        None => format!("there is no region, port or series `{name}`; there are: {}", known.join(", ")),
     })
 }
 
@@ -77,6 +77,7 @@ fn one(daemon: &Found, segment: &SegmentInfo, socket: Option<&std::path::Path>) 
     let (text, more) = match segment.kind {
         SegmentKind::Region => region(&inside, &segment.name)?,
         SegmentKind::Port => port(&inside.port_report(segment.id).map_err(|e| e.message)?),
+        SegmentKind::Series => series(segment),
     };
     if let (Value::Object(all), Value::Object(more)) = (&mut value, more) {
         all.extend(more);
@@ -104,6 +105,10 @@ fn region(inside: &Session, name: &str) -> Result<(String, Value), String> {
     let list: Vec<Value> = objects.iter().map(|o| json!({ "name": o.name, "type": o.ty.name, "bytes": o.ty.size, "align": o.ty.align, "offset": o.offset })).collect();
     let value = json!({ "used": s.used, "blocks": s.blocks, "slots": s.slots, "largest_free": s.largest_free, "objects": list });
     Ok((text, value))
+}
+
+fn series(segment: &SegmentInfo) -> (String, Value) {
+    (format!("  {} members have it open", segment.members), json!({ "members": segment.members }))
 }
 
 fn port(r: &PortReport) -> (String, Value) {

@@ -38,12 +38,9 @@ pub fn ls(options: &Look) -> u8 {
     code::OK
 }
 
-/// `region` or `port`.
+/// `region`, `port` or `series`.
 pub fn kind(kind: SegmentKind) -> &'static str {
-    match kind {
-        SegmentKind::Region => "region",
-        SegmentKind::Port => "port",
-    }
+    kind.word()
 }
 
 fn as_json(place: &str, l: &Listing) -> Value {

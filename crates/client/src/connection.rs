@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossdock_core::liveness::Liveness;
-use crossdock_layout::wire::{Answer, MAX_MESSAGE, Request, SegmentKind};
+use crossdock_layout::wire::{Answer, MAX_DESCRIPTORS, MAX_MESSAGE, Request, SegmentKind};
 use crossdock_layout::{SegmentId, Status};
 use crossdock_os::socket::{self, Received};
 use crossdock_os::{Deadline, event, fork};
@@ -30,14 +30,17 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// An answer, and the descriptor that came with it.
 pub(crate) type Answered = (Answer, Option<OwnedFd>);
 
+/// An answer, and all descriptors that came with it.
+pub(crate) type AnsweredWith = (Answer, Vec<OwnedFd>);
+
 struct Pending {
     request: Request,
-    descriptor: Option<Arc<OwnedFd>>,
+    descriptors: Vec<Arc<OwnedFd>>,
     /// When what it waits for is given up; what is left goes into the message each time it is sent.
     wait: Option<Deadline>,
     /// The connection that it was sent on; 0 = none yet.
     sent_on: u64,
-    answer: Option<Answered>,
+    answer: Option<AnsweredWith>,
 }
 
 /// A segment that is open here.
@@ -48,6 +51,12 @@ struct Leased {
     descriptor: Option<OwnedFd>,
 }
 
+/// The memory of a series that this process publishes.
+pub(crate) struct Offered {
+    pub pool: Arc<OwnedFd>,
+    pub pins: Vec<Arc<OwnedFd>>,
+}
+
 struct State {
     socket: Option<Arc<OwnedFd>>,
     /// Which connection of this session that is.
@@ -55,6 +64,8 @@ struct State {
     next: u64,
     pending: BTreeMap<u64, Pending>,
     leases: BTreeMap<SegmentId, Leased>,
+    /// Series that this session publishes.
+    offered: BTreeMap<SegmentId, Arc<Offered>>,
     /// Endpoints that this session made, with copies of their listening sockets.
     endpoints: Vec<(Request, Arc<OwnedFd>)>,
     reading: bool,
@@ -92,6 +103,7 @@ impl Connection {
             next: 2,
             pending: BTreeMap::new(),
             leases: BTreeMap::new(),
+            offered: BTreeMap::new(),
             endpoints: Vec::new(),
             reading: false,
             leaving: false,
@@ -134,11 +146,23 @@ impl Connection {
         wait: Option<Duration>,
         deadline: Deadline,
     ) -> Result<Answered> {
+        let (answer, descriptors) = self.ask_with(request, descriptor.into_iter().collect(), wait, deadline)?;
+        Ok((answer, descriptors.into_iter().next()))
+    }
+
+    /// As `ask`, with any number of descriptors both ways.
+    pub(crate) fn ask_with(
+        &self,
+        request: Request,
+        descriptors: Vec<Arc<OwnedFd>>,
+        wait: Option<Duration>,
+        deadline: Deadline,
+    ) -> Result<AnsweredWith> {
         self.check_process()?;
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
-        let pending = Pending { request, descriptor, wait: wait.map(Deadline::after), sent_on: 0, answer: None };
+        let pending = Pending { request, descriptors, wait: wait.map(Deadline::after), sent_on: 0, answer: None };
         state.pending.insert(number, pending);
         loop {
             if let Some(error) = state.over.clone() {
@@ -189,12 +213,14 @@ impl Connection {
             if pending.sent_on == generation || pending.answer.is_some() {
                 continue;
             }
-            if let (Some(until), Request::Open { wait_ms, .. }) = (pending.wait, &mut pending.request) {
+            if let (Some(until), Request::Open { wait_ms, .. } | Request::Observe { wait_ms, .. }) =
+                (pending.wait, &mut pending.request)
+            {
                 *wait_ms = until.left_ms().unsigned_abs().into();
             }
             let message = pending.request.encode(*number, settled);
-            let descriptor: Option<BorrowedFd<'_>> = pending.descriptor.as_ref().map(|fd| fd.as_fd());
-            match socket::send(&*socket, &message, descriptor.as_slice()) {
+            let descriptors: Vec<BorrowedFd<'_>> = pending.descriptors.iter().map(|fd| fd.as_fd()).collect();
+            match socket::send(&*socket, &message, &descriptors) {
                 Ok(true) => pending.sent_on = generation,
                 // The daemon is behind; it is tried again after the next answer, or in a moment.
                 Ok(false) => return,
@@ -228,8 +254,8 @@ impl Connection {
         let mut state = self.lock();
         match received {
             Ok(None) => {}
-            Ok(Some(Received::Message(length, mut fds))) => match Answer::decode(&buffer[..length], fds.len()) {
-                Ok((number, answer)) => self.hand_out(&mut state, number, answer, fds.pop()),
+            Ok(Some(Received::Message(length, fds))) => match Answer::decode(&buffer[..length], fds.len()) {
+                Ok((number, answer)) => self.hand_out(&mut state, number, answer, fds),
                 Err(_) if state.generation == generation => state.socket = None,
                 Err(_) => {}
             },
@@ -239,22 +265,29 @@ impl Connection {
         }
     }
 
-    fn hand_out(&self, state: &mut State, number: u64, answer: Answer, descriptor: Option<OwnedFd>) {
+    fn hand_out(&self, state: &mut State, number: u64, answer: Answer, descriptors: Vec<OwnedFd>) {
         if let Answer::Segment { segment, kind, writable, .. } = answer {
             let leased = state.leases.entry(segment).or_insert(Leased { count: 0, kind, descriptor: None });
             leased.count += 1;
             if leased.descriptor.is_none() && writable {
-                leased.descriptor = descriptor.as_ref().and_then(|fd| fd.try_clone().ok());
+                leased.descriptor = descriptors.first().and_then(|fd| fd.try_clone().ok());
             }
         }
+        if let Answer::Series(entry) = &answer {
+            state.lease(entry.segment, SegmentKind::Series);
+            state.lease(entry.pin, SegmentKind::Series);
+        }
         match state.pending.get_mut(&number) {
-            Some(pending) if pending.answer.is_none() => pending.answer = Some((answer, descriptor)),
+            Some(pending) if pending.answer.is_none() => pending.answer = Some((answer, descriptors)),
             // Whoever asked has gone; a segment that came too late is given back.
-            _ => {
-                if let Answer::Segment { segment, .. } = answer {
-                    self.release_locked(state, segment);
+            _ => match answer {
+                Answer::Segment { segment, .. } => self.release_locked(state, segment),
+                Answer::Series(entry) => {
+                    self.release_locked(state, entry.pin);
+                    self.release_locked(state, entry.segment);
                 }
-            }
+                _ => {}
+            },
         }
         self.changed.notify_all();
     }
@@ -281,6 +314,24 @@ impl Connection {
     /// Remembers an endpoint, for a daemon that forgets it.
     pub(crate) fn keep_endpoint(&self, request: Request, listener: Arc<OwnedFd>) {
         self.lock().endpoints.push((request, listener));
+    }
+
+    /// Remembers a series that this session publishes, for a daemon that forgets it, and that its pool is open here.
+    pub(crate) fn keep_series(&self, segment: SegmentId, series: Arc<Offered>) {
+        let mut state = self.lock();
+        state.lease(segment, SegmentKind::Series);
+        state.offered.insert(segment, series);
+    }
+
+    /// This session publishes it no longer, and has its pool closed.
+    pub(crate) fn forget_series(&self, segment: SegmentId) {
+        if self.process != fork::token() {
+            return;
+        }
+        let mut state = self.lock();
+        if state.offered.remove(&segment).is_some() {
+            self.release_locked(&mut state, segment);
+        }
     }
 
     /// Forgets the endpoints of a workflow that ended: their sockets must not stay open.
@@ -391,6 +442,11 @@ impl Connection {
 }
 
 impl State {
+    /// One more opening of a segment.
+    fn lease(&mut self, segment: SegmentId, kind: SegmentKind) {
+        self.leases.entry(segment).or_insert(Leased { count: 0, kind, descriptor: None }).count += 1;
+    }
+
     /// All requests below this number have been answered or given up.
     fn settled(&self) -> u64 {
         self.pending.first_key_value().map_or(self.next, |(number, _)| *number)
@@ -400,13 +456,27 @@ impl State {
 /// A daemon that lost its descriptors with its keeper gets those that this process has. Nobody waits for the answers:
 /// another member may have been first.
 fn give_back(state: &mut State, socket: &OwnedFd) {
-    let State { leases, endpoints, next, .. } = state;
+    let State { leases, offered, endpoints, next, .. } = state;
     let segments = leases.iter().filter_map(|(id, leased)| Some((*id, leased.descriptor.as_ref()?)));
     let segments = segments.map(|(segment, fd)| (Request::Offer { segment }, fd.as_fd()));
     let endpoints = endpoints.iter().map(|(request, fd)| (request.clone(), fd.as_fd()));
-    for (request, fd) in endpoints.chain(segments) {
-        let _ = socket::send(socket, &request.encode(*next, 0), &[fd]);
+    let pools = offered.iter().map(|(id, series)| (Request::Offer { segment: *id }, series.pool.as_fd()));
+    let single = endpoints.chain(segments).chain(pools).map(|(request, fd)| (request, vec![fd]));
+    let pages = offered.iter().flat_map(|(id, series)| {
+        series.pins.chunks(MAX_DESCRIPTORS).zip(0..).map(|(part, number)| {
+            let (from, count) = (number * MAX_DESCRIPTORS as u32, part.len() as u32);
+            (Request::Pins { segment: *id, from, count }, part.iter().map(|fd| fd.as_fd()).collect())
+        })
+    });
+    for (request, fds) in single.chain(pages) {
+        let message = request.encode(*next, 0);
         *next += 1;
+        // The daemon may be behind; it is given a moment for each.
+        while let Ok(false) = socket::send(socket, &message, &fds) {
+            if !event::wait_writable(socket.as_fd(), Deadline::after(RESTART_AFTER)).unwrap_or(false) {
+                break;
+            }
+        }
     }
 }
 
@@ -426,9 +496,9 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-fn failures((answer, descriptor): Answered) -> Result<Answered> {
+fn failures((answer, descriptors): AnsweredWith) -> Result<AnsweredWith> {
     match answer {
         Answer::Failed { status, text } => Err(Error::new(status, text)),
-        answer => Ok((answer, descriptor)),
+        answer => Ok((answer, descriptors)),
     }
 }

@@ -243,10 +243,7 @@ impl Session {
             wait_ms: request.timeout.map_or(0, |t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX)),
             name: request.name.to_owned(),
         };
-        let deadline = match request.timeout {
-            Some(wait) if wait > self.shared.timeout => Deadline::after(wait.saturating_add(LATE)),
-            _ => self.deadline(),
-        };
+        let deadline = self.late(request.timeout);
         self.opened(self.shared.connection.ask(message, None, request.timeout, deadline)?)
     }
 
@@ -309,7 +306,19 @@ impl Session {
         self.shared.connection.ask(request, None, None, self.deadline())
     }
 
-    fn deadline(&self) -> Deadline {
+    pub(crate) fn connection(&self) -> &Arc<Connection> {
+        &self.shared.connection
+    }
+
+    /// When an answer has to be there for which the daemon itself may wait so long.
+    pub(crate) fn late(&self, wait: Option<Duration>) -> Deadline {
+        match wait {
+            Some(wait) if wait > self.shared.timeout => Deadline::after(wait.saturating_add(LATE)),
+            _ => self.deadline(),
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Deadline {
         Deadline::after(self.shared.timeout)
     }
 }
@@ -318,6 +327,6 @@ fn check_name(what: &str, given: &str) -> Result<()> {
     name::check(given).map_err(|bad| Error::new(Status::Invalid, format!("'{given}' is no name for a {what}: {bad}")))
 }
 
-fn unexpected() -> Error {
+pub(crate) fn unexpected() -> Error {
     Error::new(Status::Incompatible, "the daemon answered something else than was asked for")
 }

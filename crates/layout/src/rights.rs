@@ -14,14 +14,18 @@ impl Rights {
     pub const WRITE: Self = Self(2);
     /// Create a region.
     pub const CREATE: Self = Self(4);
-    /// Remove a region or a port.
+    /// Remove a region, a port or a series.
     pub const REMOVE: Self = Self(8);
     /// Act as a producer of a port.
     pub const PRODUCE: Self = Self(16);
     /// Act as a consumer of a port.
     pub const CONSUME: Self = Self(32);
+    /// Publish a series.
+    pub const PUBLISH: Self = Self(64);
+    /// Observe a series; who may publish one may observe it, too.
+    pub const OBSERVE: Self = Self(128);
     /// All of them.
-    pub const ALL: Self = Self(63);
+    pub const ALL: Self = Self(255);
 
     /// Are all rights of `other` in this set?
     pub const fn contains(self, other: Self) -> bool {
@@ -36,13 +40,15 @@ impl Rights {
 
     /// The words of the set, for messages: `read, write`.
     pub fn words(self) -> String {
-        const NAMES: [(Rights, &str); 6] = [
+        const NAMES: [(Rights, &str); 8] = [
             (Rights::READ, "read"),
             (Rights::WRITE, "write"),
             (Rights::CREATE, "create"),
             (Rights::REMOVE, "remove"),
             (Rights::PRODUCE, "produce"),
             (Rights::CONSUME, "consume"),
+            (Rights::PUBLISH, "publish"),
+            (Rights::OBSERVE, "observe"),
         ];
         let words: Vec<_> = NAMES.iter().filter(|(right, _)| self.contains(*right)).map(|(_, word)| *word).collect();
         if words.is_empty() { "nothing".into() } else { words.join(", ") }

@@ -43,6 +43,27 @@ pub fn sealed_size(fd: impl AsFd) -> Option<u64> {
     seals.contains(SEGMENT_SEALS).then(|| u64::try_from(stat.st_size).unwrap_or(0))
 }
 
+/// The size of what this descriptor stands for, if that is memory that carries [`SEGMENT_SEALS`] and that nobody can
+/// write but through a mapping that was there before: not root, not its maker.
+pub fn pool_size(fd: impl AsFd) -> Option<u64> {
+    let seals = rustix::fs::fcntl_get_seals(&fd).ok()?;
+    seals.contains(SealFlags::FUTURE_WRITE).then(|| sealed_size(fd)).flatten()
+}
+
+/// Fills the first `size` bytes with zeros through the descriptor, whoever has them mapped.
+pub fn clear(fd: impl AsFd, size: u64) -> OsResult<()> {
+    let zeros = vec![0; usize::try_from(size).unwrap_or(0)];
+    let mut done = 0;
+    while done < zeros.len() {
+        match rustix::io::pwrite(&fd, &zeros[done..], done as u64) {
+            Ok(written) => done += written,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(OsError::new("pwrite", format!("{size} bytes of a segment"), errno)),
+        }
+    }
+    Ok(())
+}
+
 /// Checks a descriptor that came from elsewhere: is it a memfd of exactly this size that carries [`SEGMENT_SEALS`]?
 pub fn check(fd: impl AsFd, size: u64) -> OsResult<()> {
     let seals = rustix::fs::fcntl_get_seals(&fd).context("F_GET_SEALS", || "a received segment".into())?;
@@ -97,12 +118,23 @@ mod tests {
     #[test]
     fn memory_for_own_writing_can_only_be_read_by_others() {
         let (fd, mapping) = create_for_own_writing("crossdock-test", 4096).unwrap();
+        assert_eq!(pool_size(&fd), Some(4096));
+        assert_eq!(pool_size(create("crossdock-test", 4096).unwrap()), None);
         assert!(crate::Mapping::new(&fd, 4096, crate::Access::ReadWrite).is_err());
         assert!(rustix::io::write(&fd, b"x").is_err());
         let reader = crate::Mapping::new(&fd, 4096, crate::Access::Read).unwrap();
         mapping.word64(8).unwrap().store(7, std::sync::atomic::Ordering::Release);
         assert_eq!(reader.word64(8).unwrap().load(std::sync::atomic::Ordering::Acquire), 7);
         assert!(mapping.word64(4092).is_none() && mapping.word64(4).is_none() && mapping.word32(2).is_none());
+    }
+
+    #[test]
+    fn clearing_is_seen_through_every_mapping() {
+        let fd = create("crossdock-test", 4096).unwrap();
+        let mapping = crate::Mapping::new(&fd, 4096, crate::Access::ReadWrite).unwrap();
+        mapping.word64(4088).unwrap().store(7, std::sync::atomic::Ordering::Release);
+        clear(&fd, 4096).unwrap();
+        assert_eq!(mapping.word64(4088).unwrap().load(std::sync::atomic::Ordering::Acquire), 0);
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub fn check(w: &mut Workflow, notes: &Notes) {
     after(w, notes);
     ports(w, notes);
     regions(w, notes);
+    super::series::check(w, notes);
     for task in &w.tasks {
         processors(task, notes);
         image_engine(w, task, notes);

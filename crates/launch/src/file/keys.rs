@@ -61,6 +61,8 @@ pub const ENGINES: &[&str] = &["auto", "process", "bubblewrap", "podman", "docke
 pub const REGION_RIGHTS: &[&str] = &["create", "write", "read"];
 /// What a task does with a port.
 pub const PORT_RIGHTS: &[&str] = &["produce", "consume"];
+/// What a task does with a series.
+pub const SERIES_RIGHTS: &[&str] = &["publish", "observe"];
 /// How a port shares its messages out.
 pub const PATTERNS: &[&str] = &["one-to-one", "fan-out", "fan-in", "work-queue"];
 /// Which network a task sees.
@@ -125,6 +127,7 @@ pub const TASK: &[Key] = &[
         "What the task may do with which regions: create, write or read. A name may end in `*`.",
     ),
     key("ports", Kind::Words(PORT_RIGHTS), "Which ports the task produces or consumes."),
+    key("series", Kind::Words(SERIES_RIGHTS), "Which series the task publishes or observes. A name may end in `*`."),
     key("process", Kind::Section(PROCESS), "What is different when the engine is `process` (no container)."),
 ];
 

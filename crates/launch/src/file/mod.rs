@@ -6,6 +6,7 @@ mod problem;
 mod reader;
 mod schema;
 mod sections;
+mod series;
 mod suggest;
 mod task;
 mod tree;

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::keys::{MOUNT, NETWORKS, PORT_RIGHTS, PROCESS, REGION_RIGHTS, TASK};
 use super::reader::{Item, Section, clip, list};
 use super::sections::good_name;
+use super::series::series_rights;
 use super::workflow::{Files, Mount, PortRight, Process, Processors, RegionRight, Task, User};
 
 /// Most processors whose numbers are taken seriously.
@@ -35,6 +36,7 @@ pub(super) fn task(name: String, item: &Item<'_>, folder: &Path) -> Option<Task>
         after: s.get("after").map(|i| names(&i)).unwrap_or_default(),
         regions: s.get("regions").map(|i| region_rights(&i)).unwrap_or_default(),
         ports: s.get("ports").map(|i| port_rights(&i)).unwrap_or_default(),
+        series: s.get("series").map(|i| series_rights(&i)).unwrap_or_default(),
         process: s.get("process").map(|i| process(&i, folder)).unwrap_or_default(),
         name,
     };
@@ -201,7 +203,7 @@ fn names(item: &Item<'_>) -> Vec<String> {
 }
 
 /// One word or a list of them.
-fn words(item: &Item<'_>, known: &'static [&'static str]) -> Vec<&'static str> {
+pub(super) fn words(item: &Item<'_>, known: &'static [&'static str]) -> Vec<&'static str> {
     if !item.is_list() {
         return item.word(known).into_iter().collect();
     }

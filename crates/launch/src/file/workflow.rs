@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::problem::Position;
+pub use super::series::SeriesRight;
 
 /// A checked workflow.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +61,8 @@ pub struct Task {
     pub regions: Vec<RegionRight>,
     /// Ends of ports.
     pub ports: Vec<PortRight>,
+    /// Rights on series.
+    pub series: Vec<SeriesRight>,
     /// What is different without a container.
     pub process: Process,
 }
@@ -187,6 +190,7 @@ impl Task {
             after: Vec::new(),
             regions: Vec::new(),
             ports: Vec::new(),
+            series: Vec::new(),
             process: Process::default(),
         }
     }

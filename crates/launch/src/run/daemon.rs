@@ -73,7 +73,14 @@ fn grants(task: &Task) -> Vec<Grant> {
         let consume = if p.consume { Rights::CONSUME } else { Rights::NONE };
         Grant { pattern: p.name.clone(), kind: SegmentKind::Port, rights: produce.with(consume) }
     });
-    regions.chain(ports).collect()
+    let series = task.series.iter().map(|s| {
+        let mut rights = if s.observe { Rights::OBSERVE } else { Rights::NONE };
+        if s.publish {
+            rights = rights.with(Rights::PUBLISH).with(Rights::OBSERVE).with(Rights::REMOVE);
+        }
+        Grant { pattern: s.name.clone(), kind: SegmentKind::Series, rights }
+    });
+    regions.chain(ports).chain(series).collect()
 }
 
 fn listener(path: &Path) -> Result<OwnedFd, String> {
@@ -182,7 +189,7 @@ impl Hosted {
         // The launcher's own endpoint lies in the run's folder, which no task sees.
         let path = endpoint(folder, workflow.tasks.len()).join("endpoint.sock");
         let all = |kind| Grant { pattern: "*".into(), kind, rights: Rights::ALL };
-        let everything = [all(SegmentKind::Region), all(SegmentKind::Port)];
+        let everything = [all(SegmentKind::Region), all(SegmentKind::Port), all(SegmentKind::Series)];
         let task = free_name(workflow);
         control.make_endpoint(name, &task, listener(&path)?, &everything).map_err(|e| e.message)?;
         let inside = connect(Some(path), Some(&task), Some(name))?;
@@ -213,7 +220,10 @@ impl Hosted {
                         consumer_wait_seconds: s.consumer_wait_ns as f64 * 1e-9,
                     });
                 }
-                _ => regions.push(RegionLine { region: segment.name, size: segment.size, reserved: segment.reserved }),
+                SegmentKind::Region => {
+                    regions.push(RegionLine { region: segment.name, size: segment.size, reserved: segment.reserved });
+                }
+                SegmentKind::Series => {}
             }
         }
         let place = |name: &str| workflow.ports.iter().position(|p| p.name == name).unwrap_or(usize::MAX);

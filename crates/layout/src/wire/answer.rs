@@ -3,6 +3,7 @@
 use super::cursor::{Malformed, Reader, Writer};
 use super::entry::{MemberEntry, SegmentEntry, WorkflowEntry};
 use super::header::{ANSWER, HEADER, Header, finish};
+use super::series::SeriesEntry;
 use super::{MAX_MESSAGE, SegmentKind};
 use crate::{MemberId, SegmentId, Status};
 
@@ -47,7 +48,8 @@ pub enum Answer {
     },
     /// To requests that only succeed; a number for some of them.
     Done {
-        /// The endpoint's number after `MakeEndpoint`, the bytes reserved after `Reserve`, else 0.
+        /// The endpoint's number after `MakeEndpoint`, the bytes reserved after `Reserve`, the pool's id after `Publish`,
+        /// how many pin pages there are after `Pins`, else 0.
         value: u64,
     },
     /// To `List`, of workflows.
@@ -58,6 +60,8 @@ pub enum Answer {
     Segments(Page<SegmentEntry>),
     /// To `Describe`.
     Member(MemberEntry),
+    /// To `Observe`; pool and pin page come with it.
+    Series(SeriesEntry),
     /// It did not happen.
     Failed {
         /// Why, for programs.
@@ -83,7 +87,11 @@ impl Answer {
     /// How many descriptors come with it.
     #[must_use]
     pub const fn descriptors(&self) -> u16 {
-        matches!(self, Self::Welcome { .. } | Self::Segment { .. }) as u16
+        match self {
+            Self::Welcome { .. } | Self::Segment { .. } => 1,
+            Self::Series(_) => 2,
+            _ => 0,
+        }
     }
 
     /// The whole message, as the answer to the request with this opcode and number.
@@ -113,6 +121,7 @@ impl Answer {
             Self::Members(page) => write_page(w, 2, page, MemberEntry::write),
             Self::Segments(page) => write_page(w, 3, page, SegmentEntry::write),
             Self::Member(entry) => entry.write(w),
+            Self::Series(entry) => entry.write(w),
             Self::Failed { text, .. } => {
                 let mut end = text.len().min(MAX_TEXT);
                 while !text.is_char_boundary(end) {
@@ -154,7 +163,7 @@ impl Answer {
                 let name = r.name()?;
                 Self::Segment { segment, size, reserved, attribute, kind, created, writable, name }
             }
-            4 | 7..=11 | 14 | 15 => Self::Done { value: r.u64()? },
+            4 | 7..=11 | 14 | 15 | 40 | 41 | 43 => Self::Done { value: r.u64()? },
             12 => match r.u32()? {
                 1 => Self::Workflows(read_page(&mut r, WorkflowEntry::SIZE, WorkflowEntry::read)?),
                 2 => Self::Members(read_page(&mut r, MemberEntry::SIZE, MemberEntry::read)?),
@@ -162,6 +171,7 @@ impl Answer {
                 _ => return Err(Malformed::Value("of")),
             },
             13 => Self::Member(MemberEntry::read(&mut r)?),
+            42 => Self::Series(SeriesEntry::read(&mut r)?),
             other => return Err(Malformed::Opcode(other)),
         };
         r.end()?;

@@ -8,6 +8,8 @@ pub enum SegmentKind {
     Region = 1,
     /// A bounded channel.
     Port = 2,
+    /// A data set that one member publishes version by version. Its memory is its publisher's own making.
+    Series = 3,
 }
 
 impl SegmentKind {
@@ -17,6 +19,7 @@ impl SegmentKind {
         match value {
             1 => Some(Self::Region),
             2 => Some(Self::Port),
+            3 => Some(Self::Series),
             _ => None,
         }
     }
@@ -27,6 +30,7 @@ impl SegmentKind {
         match self {
             Self::Region => "region",
             Self::Port => "port",
+            Self::Series => "series",
         }
     }
 }

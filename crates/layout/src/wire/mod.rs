@@ -13,6 +13,7 @@ mod grant;
 mod header;
 mod kinds;
 mod request;
+mod series;
 #[cfg(test)]
 mod tests;
 
@@ -25,9 +26,10 @@ pub use grant::{Grant, is_pattern};
 pub use header::{ANSWER, HEADER, Header};
 pub use kinds::{OpenMode, SegmentKind};
 pub use request::{GRANTS_PER_MESSAGE, ListOf, Request};
+pub use series::{MAX_PINS, PIN_PAGE, SeriesEntry};
 
 /// Version of the messages. A daemon and a client of different versions refuse each other, naming both.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// The longest message, header and all.
 pub const MAX_MESSAGE: usize = 4096;

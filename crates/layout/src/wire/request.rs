@@ -3,6 +3,7 @@
 use super::cursor::{Malformed, Reader, Writer};
 use super::grant::{Grant, rights};
 use super::header::{Header, finish};
+use super::series::count;
 use super::{OpenMode, SegmentKind};
 use crate::{MemberId, Rights, SegmentId};
 
@@ -143,6 +144,40 @@ pub enum Request {
     },
     /// Leave in order; the connection ends after the answer.
     Bye,
+    /// Begin a series whose pool comes with this; observers see it once all of its pin pages are there.
+    Publish {
+        /// Bytes of the pool.
+        size: u64,
+        /// Bytes of it that are to count against the quota.
+        reserved: u64,
+        /// Kept with the series, means nothing here.
+        attribute: u64,
+        /// How many pin pages follow.
+        pins: u32,
+        /// The name.
+        name: String,
+    },
+    /// Some pin pages of a series, which come with this.
+    Pins {
+        /// The pool.
+        segment: SegmentId,
+        /// Index of the first one.
+        from: u32,
+        /// How many.
+        count: u32,
+    },
+    /// Observe a series by name.
+    Observe {
+        /// How long to wait for it; 0 = not at all.
+        wait_ms: u64,
+        /// The name.
+        name: String,
+    },
+    /// This member publishes a series no longer; what it published stays.
+    Unpublish {
+        /// The pool.
+        segment: SegmentId,
+    },
 }
 
 const MAX_GRANTS: usize = 24;
@@ -170,13 +205,21 @@ impl Request {
             Self::Describe { .. } => 13,
             Self::Offer { .. } => 14,
             Self::Bye => 15,
+            Self::Publish { .. } => 40,
+            Self::Pins { .. } => 41,
+            Self::Observe { .. } => 42,
+            Self::Unpublish { .. } => 43,
         }
     }
 
     /// How many descriptors come with it.
     #[must_use]
     pub const fn descriptors(&self) -> u16 {
-        matches!(self, Self::MakeEndpoint { .. } | Self::Offer { .. }) as u16
+        match self {
+            Self::MakeEndpoint { .. } | Self::Offer { .. } | Self::Publish { .. } => 1,
+            Self::Pins { count, .. } => *count as u16,
+            _ => 0,
+        }
     }
 
     /// Whether it is answered.
@@ -240,6 +283,18 @@ impl Request {
                 w.u64(segment.0);
             }
             Self::Bye => {}
+            Self::Publish { size, reserved, attribute, pins, name } => {
+                w.u64(*size).u64(*reserved).u64(*attribute).u32(*pins).u32(0).name(name);
+            }
+            Self::Pins { segment, from, count } => {
+                w.u64(segment.0).u32(*from).u32(*count);
+            }
+            Self::Observe { wait_ms, name } => {
+                w.u64(*wait_ms).name(name);
+            }
+            Self::Unpublish { segment } => {
+                w.u64(segment.0);
+            }
         }
     }
 
@@ -305,6 +360,14 @@ impl Request {
             13 => Self::Describe { member: MemberId(r.u64()?) },
             14 => Self::Offer { segment: SegmentId(r.u64()?) },
             15 => Self::Bye,
+            40 => {
+                let (size, reserved, attribute, pins) = (r.u64()?, r.u64()?, r.u64()?, r.u32()?);
+                r.reserved()?;
+                Self::Publish { size, reserved, attribute, pins, name: r.name()? }
+            }
+            41 => Self::Pins { segment: SegmentId(r.u64()?), from: r.u32()?, count: count(r)? },
+            42 => Self::Observe { wait_ms: r.u64()?, name: r.name()? },
+            43 => Self::Unpublish { segment: SegmentId(r.u64()?) },
             other => return Err(Malformed::Opcode(other)),
         };
         r.end()?;

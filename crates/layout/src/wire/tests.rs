@@ -40,6 +40,10 @@ fn requests() -> Vec<Request> {
         Request::Describe { member: MemberId::new(3, 4) },
         Request::Offer { segment: SegmentId(5) },
         Request::Bye,
+        Request::Publish { size: 1 << 20, reserved: 8192, attribute: 3, pins: 64, name: name() },
+        Request::Pins { segment: SegmentId(5), from: 8, count: 4 },
+        Request::Observe { wait_ms: 100, name: name() },
+        Request::Unpublish { segment: SegmentId(5) },
     ]
 }
 
@@ -98,6 +102,18 @@ fn answers() -> Vec<(u16, Answer)> {
         (12, Answer::Workflows(Page { entries: vec![workflow; WorkflowEntry::PER_PAGE], more: true })),
         (12, Answer::Members(Page { entries: vec![member.clone(); MemberEntry::PER_PAGE], more: false })),
         (12, Answer::Segments(Page { entries: vec![segment; SegmentEntry::PER_PAGE], more: false })),
+        (
+            42,
+            Answer::Series(SeriesEntry {
+                segment: SegmentId(5),
+                size: 1 << 20,
+                reserved: 8192,
+                attribute: 3,
+                publisher: MemberId::new(3, 4),
+                pin: SegmentId(9),
+                name: name(),
+            }),
+        ),
         (13, Answer::Member(member)),
         (2, Answer::Failed { status: Status::NotFound, text: "region 'x' is not there".into() }),
     ]
@@ -158,7 +174,7 @@ fn wrong_opcodes_names_rights_reserved_words_and_descriptors_are_each_named() {
     assert_eq!(with(8, &0u64.to_le_bytes()), Malformed::Value("request"));
     assert_eq!(with(HEADER, &9u32.to_le_bytes()), Malformed::Value("kind"));
     assert_eq!(with(HEADER + 4, &9u32.to_le_bytes()), Malformed::Value("mode"));
-    assert_eq!(with(HEADER + 8, &64u32.to_le_bytes()), Malformed::Value("rights"));
+    assert_eq!(with(HEADER + 8, &(1u32 << 31).to_le_bytes()), Malformed::Value("rights"));
     assert_eq!(with(HEADER + 12, &1u32.to_le_bytes()), Malformed::Reserved);
     assert_eq!(with(HEADER + 48, b"../"), Malformed::Name);
     assert_eq!(Request::decode(&message, 1).unwrap_err(), Malformed::Descriptors);

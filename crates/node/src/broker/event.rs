@@ -14,6 +14,8 @@ pub enum Descriptor {
     Listener,
     /// Sealed kernel memory of so many bytes.
     Memory(u64),
+    /// The same, sealed against all writing but through mappings that there were before: a series' pool.
+    Pool(u64),
     /// Anything else.
     Other,
 }
@@ -78,7 +80,7 @@ pub enum Effect {
         /// What `/proc/PID/maps` is to show.
         label: String,
     },
-    /// Keep the descriptor that came with the message as this segment.
+    /// Keep the next descriptor that came with the message as this segment.
     Adopt {
         /// Its id.
         segment: SegmentId,
@@ -97,6 +99,11 @@ pub enum Effect {
     Forget {
         /// Its id.
         segment: SegmentId,
+    },
+    /// Fill a pin page with zeros: nothing is pinned by it any more.
+    ClearPin {
+        /// Its id.
+        pin: SegmentId,
     },
     /// A member lives: into the liveness table, and watch its process.
     Alive {
@@ -118,7 +125,7 @@ pub enum Effect {
         connection: Connection,
         /// The message.
         message: Vec<u8>,
-        /// And the descriptor that goes with it.
+        /// And the descriptors that go with it.
         with: Attachment,
     },
     /// Close a connection, after what was sent to it.
@@ -130,7 +137,7 @@ pub enum Effect {
     },
 }
 
-/// What descriptor goes with a message.
+/// What descriptors go with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attachment {
     /// None.
@@ -144,4 +151,23 @@ pub enum Attachment {
         /// With the right to write.
         writable: bool,
     },
+    /// A series: its pool, read-only, and a pin page.
+    Series {
+        /// The pool's id.
+        pool: SegmentId,
+        /// The page's id.
+        pin: SegmentId,
+    },
+}
+
+impl Attachment {
+    /// How many descriptors that are.
+    #[must_use]
+    pub const fn count(self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Liveness | Self::Segment { .. } => 1,
+            Self::Series { .. } => 2,
+        }
+    }
 }

@@ -89,7 +89,10 @@ impl World {
                 }
                 let descriptors: &[Descriptor] = match some_request(argument) {
                     Request::MakeEndpoint { .. } => &[Descriptor::Listener],
+                    Request::Offer { .. } if argument & 128 != 0 => &[Descriptor::Pool(65_536)],
                     Request::Offer { .. } => &[Descriptor::Memory(4096)],
+                    Request::Publish { .. } => &[Descriptor::Pool(65_536)],
+                    Request::Pins { .. } => &[Descriptor::Memory(4096); 2],
                     _ => &[],
                 };
                 self.say(connection, &message, descriptors);
@@ -139,14 +142,19 @@ impl World {
                 Effect::Forget { segment } => drop(self.held.remove(&segment)),
                 Effect::Listen { endpoint } => drop(self.listening.insert(endpoint)),
                 Effect::Unlisten { endpoint } => drop(self.listening.remove(&endpoint)),
+                Effect::ClearPin { pin } => assert!(self.held.contains(&pin), "{pin} is cleared but not held"),
                 Effect::Alive { .. } | Effect::Dead { .. } => {}
                 Effect::Send { connection, message, with } => {
                     assert!(self.open.contains(&connection), "an answer to nobody");
-                    if let Attachment::Segment { segment, .. } = with {
+                    let (segment, pin) = match with {
+                        Attachment::Segment { segment, .. } => (Some(segment), None),
+                        Attachment::Series { pool, pin } => (Some(pool), Some(pin)),
+                        Attachment::Nothing | Attachment::Liveness => (None, None),
+                    };
+                    for segment in segment.into_iter().chain(pin) {
                         assert!(self.held.contains(&segment), "{segment} is given out but not held");
                     }
-                    let descriptors = usize::from(with != Attachment::Nothing);
-                    Answer::decode(&message, descriptors).expect("the broker's own words");
+                    Answer::decode(&message, with.count()).expect("the broker's own words");
                 }
                 Effect::Close { connection, .. } => drop(self.open.remove(&connection)),
             }
@@ -207,6 +215,17 @@ fn some_request(which: u8) -> Request {
         wait_ms,
         name: name.clone(),
     };
+    if which % 32 >= 24 {
+        // Series: the same few names, two pin pages each.
+        return match which % 8 {
+            0 | 1 => Request::Publish { size: 65_536, reserved: 4096, attribute: 0, pins: 2, name },
+            2 | 3 => Request::Pins { segment, from: 0, count: 2 },
+            4 => Request::Observe { wait_ms: 0, name },
+            5 => Request::Observe { wait_ms: 100, name },
+            6 => Request::Unpublish { segment },
+            _ => Request::Remove { kind: SegmentKind::Series, name },
+        };
+    }
     match which % 16 {
         0 | 8 => open(OpenMode::CreateOnly, 0),
         1 | 9 => open(OpenMode::OpenOnly, 100),

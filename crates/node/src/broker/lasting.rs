@@ -10,6 +10,7 @@ use crossdock_layout::wire::{Grant, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId};
 
 use super::record::{Cause, Peer, Record};
+use super::series::Series;
 
 /// How many done requests of a member are remembered; more than a client ever has unanswered at once.
 const OUTCOMES: usize = 256;
@@ -27,7 +28,7 @@ pub struct Workflow {
     pub owner: MemberId,
     /// Bytes that its segments have reserved together.
     pub reserved: u64,
-    /// How many segments it has.
+    /// How many segments it has, pin pages too.
     pub segments: u64,
 }
 
@@ -70,6 +71,8 @@ pub struct Segment {
     pub creator: MemberId,
     /// Its name is gone; these members held it then.
     pub removed: Option<Vec<(MemberId, u32)>>,
+    /// What a series has besides.
+    pub series: Option<Series>,
 }
 
 /// Everything that lasts.
@@ -162,6 +165,7 @@ impl Lasting {
                     attribute: *attribute,
                     creator: cause.member,
                     removed: None,
+                    series: None,
                 };
                 self.segments.insert(*segment, fresh);
                 self.remember(*cause, Outcome::Made(*segment));
@@ -186,6 +190,11 @@ impl Lasting {
                 self.remember(*cause, Outcome::Done(0));
             }
             Record::Released { segment } => self.forget_segment(*segment),
+            Record::Series { .. }
+            | Record::Pins { .. }
+            | Record::PinTaken { .. }
+            | Record::PinFreed { .. }
+            | Record::Unpublished { .. } => self.apply_series(record),
             Record::Outcome { cause, made, value } => {
                 let outcome = if *made { Outcome::Made(SegmentId(*value)) } else { Outcome::Done(*value) };
                 self.remember(*cause, outcome);
@@ -193,7 +202,7 @@ impl Lasting {
         }
     }
 
-    fn remember(&mut self, cause: Cause, outcome: Outcome) {
+    pub(super) fn remember(&mut self, cause: Cause, outcome: Outcome) {
         if let Some(member) = self.members.get_mut(&cause.member) {
             member.outcomes.insert(cause.request, outcome);
             while member.outcomes.len() > OUTCOMES {
@@ -214,7 +223,7 @@ impl Lasting {
         self.reserved = self.reserved.saturating_sub(gone.reserved);
         if let Some(workflow) = self.workflows.get_mut(&gone.workflow) {
             workflow.reserved = workflow.reserved.saturating_sub(gone.reserved);
-            workflow.segments = workflow.segments.saturating_sub(1);
+            workflow.segments = workflow.segments.saturating_sub(gone.descriptors());
         }
         let key = (gone.workflow, gone.kind, gone.name);
         if self.names.get(&key) == Some(&segment) {
@@ -286,16 +295,19 @@ impl Lasting {
             cause: Cause::NONE,
         }));
         for (id, s) in &self.segments {
-            records.push(Record::Segment {
-                segment: *id,
-                workflow: s.workflow,
-                kind: s.kind,
-                name: s.name.clone(),
-                size: s.size,
-                reserved: s.reserved,
-                attribute: s.attribute,
-                cause: Cause { member: s.creator, request: 0 },
-            });
+            match &s.series {
+                Some(series) => series.snapshot(*id, s, &mut records),
+                None => records.push(Record::Segment {
+                    segment: *id,
+                    workflow: s.workflow,
+                    kind: s.kind,
+                    name: s.name.clone(),
+                    size: s.size,
+                    reserved: s.reserved,
+                    attribute: s.attribute,
+                    cause: Cause { member: s.creator, request: 0 },
+                }),
+            }
             if let Some(holders) = &s.removed {
                 let holders = holders.clone();
                 records.push(Record::Removed { segment: *id, holders, cause: Cause::NONE });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crossdock_layout::wire::{Answer, MemberEntry, MemberState};
+use crossdock_layout::wire::{Answer, MemberEntry, MemberState, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, Status};
 
 use super::{Asker, Broker, Cause, Connection, DEFAULT_WORKFLOW, Due, Effect, Hold, MAIN_ENDPOINT, REMEMBERED, Record};
@@ -23,7 +23,7 @@ impl Broker {
         }
         // What the keeper holds without a record was made by a request that was never answered.
         for segment in held {
-            if self.lasting.segments.get(segment).is_none_or(|s| s.removed.is_some()) {
+            if self.lasting.of(*segment).is_none_or(|(_, s)| s.removed.is_some()) {
                 self.effects.push(Effect::Forget { segment: *segment });
             }
         }
@@ -48,6 +48,7 @@ impl Broker {
                 None => {}
             }
         }
+        self.recover_series(held);
         if !self.lost.is_empty() {
             self.due.insert((self.now + self.limits.grace_ms, Due::Lost));
         }
@@ -149,6 +150,7 @@ impl Broker {
             }
             self.release_if_unused(segment);
         }
+        self.leave_series(member);
         let owned: Vec<_> = self.lasting.workflows.iter().filter(|(_, w)| w.owner == member).map(|(n, _)| *n).collect();
         for workflow in owned {
             self.finish_workflow(workflow, Cause::NONE);
@@ -183,7 +185,8 @@ impl Broker {
             kind.word(),
             parked.waited_ms
         );
-        let asker = Asker { connection, member: MemberId::NOBODY, number, opcode: 2 };
+        let opcode = if *kind == SegmentKind::Series { 42 } else { 2 };
+        let asker = Asker { connection, member: MemberId::NOBODY, number, opcode };
         self.fail(asker, Status::TimedOut, text);
     }
 

@@ -11,9 +11,12 @@ mod hello;
 mod lasting;
 mod listing;
 mod members;
+mod observing;
 mod open;
+mod publishing;
 mod record;
 mod segments;
+mod series;
 mod text;
 mod workflows;
 
@@ -26,6 +29,7 @@ pub use event::{Attachment, Connection, Descriptor, Effect, Event};
 pub use fuzz::fuzz;
 pub use lasting::{DEFAULT_WORKFLOW, Endpoint, Lasting, MAIN_ENDPOINT, Member, Outcome, Segment, Workflow};
 pub use record::{Cause, Peer, Record};
+pub use series::{Pin, Series};
 
 use open::Making;
 
@@ -119,8 +123,10 @@ pub struct Broker {
     /// When members that cannot be watched are given up.
     grace: BTreeMap<MemberId, u64>,
     holds: BTreeMap<SegmentId, BTreeMap<MemberId, Hold>>,
-    /// Segments whose descriptor was lost with the keeper, waiting to be offered again.
+    /// Segments, and pin pages, whose descriptor was lost with the keeper, waiting to be offered again.
     lost: BTreeSet<SegmentId>,
+    /// Pin pages whose observers have not said since a restart whether they still have them.
+    unsure: BTreeSet<SegmentId>,
     /// Endpoints whose listening socket was lost with the keeper, waiting to be made again.
     deaf: BTreeSet<u64>,
     parked: BTreeMap<(Connection, u64), Parked>,
@@ -156,6 +162,7 @@ impl Broker {
             grace: BTreeMap::new(),
             holds: BTreeMap::new(),
             lost: BTreeSet::new(),
+            unsure: BTreeSet::new(),
             deaf: BTreeSet::new(),
             parked: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -276,7 +283,8 @@ impl Broker {
         let opcode = request.opcode();
         let asker = Asker { connection, member, number, opcode };
         // Asked again after a restart: the same answer, and nothing happens twice.
-        if let Some(outcome) = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&number)).copied() {
+        let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&number)).copied();
+        if let Some(outcome) = outcome.filter(|o| !self.forgotten(asker, &request, *o)) {
             return self.repeat(asker, &request, outcome);
         }
         match request {
@@ -297,6 +305,10 @@ impl Broker {
             Request::Describe { member: whom } => self.describe(asker, whom),
             Request::Offer { segment } => self.offer(asker, segment, descriptors),
             Request::Bye => self.bye(asker),
+            request @ Request::Publish { .. } => self.publish(asker, request, descriptors),
+            Request::Pins { segment, from, count } => self.pins(asker, segment, from, count, descriptors),
+            Request::Observe { wait_ms, name } => self.observe(asker, wait_ms, name),
+            Request::Unpublish { segment } => self.unpublish(asker, segment),
         }
     }
 
@@ -311,13 +323,17 @@ impl Broker {
                 Some(found) if found.removed.is_none() => self.give(asker, segment, true, true),
                 _ => self.fail(asker, Status::NotFound, format!("{segment} was removed again by somebody else")),
             },
+            (Outcome::Made(pin), Request::Observe { .. }) => self.give_pin(asker, pin),
+            (Outcome::Made(segment), Request::Publish { .. }) => self.published_again(asker, segment),
             (
                 Outcome::Done(value),
                 Request::Remove { .. }
                 | Request::MakeWorkflow { .. }
                 | Request::MakeEndpoint { .. }
                 | Request::AddGrants { .. }
-                | Request::EndWorkflow { .. },
+                | Request::EndWorkflow { .. }
+                | Request::Pins { .. }
+                | Request::Unpublish { .. },
             ) => self.answer(asker, &Answer::Done { value }),
             _ => self.expel(asker.connection, "it used a request number for two requests"),
         }

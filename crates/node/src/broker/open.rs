@@ -17,12 +17,16 @@ pub(super) struct Making {
 
 const PAGE: u64 = 4096;
 /// More than any machine's address space for one mapping.
-const MAX_SIZE: u64 = 1 << 46;
+pub(super) const MAX_SIZE: u64 = 1 << 46;
 
 impl Broker {
     pub(super) fn open(&mut self, asker: Asker, request: Request) {
         let Request::Open { kind, mode, access, size, reserve, attribute, wait_ms, name } = request else { return };
         let Some((endpoint, workflow)) = self.place(asker) else { return };
+        if kind == SegmentKind::Series {
+            let text = format!("series '{name}' cannot be opened like a region; publish or observe it");
+            return self.fail(asker, Status::Invalid, text);
+        }
         let rights = self.lasting.rights(endpoint, kind, &name);
         if let Err((status, text)) = may_open(rights, kind, access, &name) {
             return self.fail(asker, status, text);
@@ -49,7 +53,7 @@ impl Broker {
             (instead, _) => {
                 let needed = match kind {
                     SegmentKind::Region => Rights::CREATE,
-                    SegmentKind::Port => Rights::NONE,
+                    SegmentKind::Port | SegmentKind::Series => Rights::NONE,
                 };
                 let needed = if instead.is_some() { needed.with(Rights::REMOVE) } else { needed };
                 if !rights.contains(needed) {
@@ -88,7 +92,7 @@ impl Broker {
         let (size, reserved) = (size.next_multiple_of(PAGE), reserve.next_multiple_of(PAGE));
         let what = format!("{} '{name}'", kind.word());
         let checked = self.fits(workflow, size, &what).and_then(|()| self.room(workflow, reserved, &what));
-        if let Err(text) = checked.and_then(|()| self.one_more(workflow, &what)) {
+        if let Err(text) = checked.and_then(|()| self.descriptors(workflow, 1, &what)) {
             return self.fail(asker, Status::NoSpace, text);
         }
         let segment = SegmentId(self.lasting.next_segment);
@@ -152,14 +156,14 @@ impl Broker {
         if let Err((status, text)) = may_open(rights, kind, access, &name) {
             return self.fail(asker, status, text);
         }
-        if self.lost.contains(&segment) {
+        if self.is_lost(segment) {
             let text = format!("{} '{name}' waits to be offered again after the daemon's end", kind.word());
             return self.fail(asker, Status::Busy, text);
         }
         self.give(asker, segment, false, can_write(rights, access, kind));
     }
 
-    fn park(&mut self, asker: Asker, key: (u64, SegmentKind, String), access: Rights, wait_ms: u64) {
+    pub(super) fn park(&mut self, asker: Asker, key: (u64, SegmentKind, String), access: Rights, wait_ms: u64) {
         let Some(link) = self.links.get_mut(&asker.connection) else { return };
         let waits = (asker.connection, asker.number);
         if link.parked >= PARKED || self.parked.contains_key(&waits) {
@@ -199,6 +203,10 @@ impl Broker {
             let Some(link) = self.links.get(&waits.0) else { continue };
             let (endpoint, Some(member)) = (link.endpoint, link.member) else { continue };
             let rights = self.lasting.rights(endpoint, key.1, &key.2);
+            if key.1 == SegmentKind::Series {
+                self.admit(Asker { connection: waits.0, member, number: waits.1, opcode: 42 }, segment);
+                continue;
+            }
             let asker = Asker { connection: waits.0, member, number: waits.1, opcode: 2 };
             self.give(asker, segment, false, can_write(rights, parked.access, key.1));
         }
@@ -217,6 +225,7 @@ fn as_granted(rights: Rights, kind: SegmentKind) -> Rights {
         SegmentKind::Region => (Rights::READ, Rights::WRITE),
         SegmentKind::Port if rights.contains(Rights::PRODUCE) => (Rights::PRODUCE, Rights::CONSUME),
         SegmentKind::Port => return Rights::CONSUME,
+        SegmentKind::Series => return Rights::OBSERVE,
     };
     if rights.contains(more) { least.with(more) } else { least }
 }
@@ -230,13 +239,17 @@ fn may_open(rights: Rights, kind: SegmentKind, access: Rights, name: &str) -> Re
     let (possible, lesser) = match kind {
         SegmentKind::Region => (Rights::READ.with(Rights::WRITE), Rights::READ),
         SegmentKind::Port => (Rights::PRODUCE.with(Rights::CONSUME), Rights::NONE),
+        SegmentKind::Series => (Rights::OBSERVE, Rights::NONE),
     };
     if access == Rights::NONE || !possible.contains(access) {
         let text = format!("'{}' is no way to open {} '{name}'", access.words(), kind.word());
         return Err((Status::Invalid, text));
     }
-    // Who may write may read.
-    let has = if rights.contains(Rights::WRITE) { rights.with(Rights::READ) } else { rights };
+    // Who may write may read, and who may publish may observe.
+    let mut has = if rights.contains(Rights::WRITE) { rights.with(Rights::READ) } else { rights };
+    if rights.contains(Rights::PUBLISH) {
+        has = has.with(Rights::OBSERVE);
+    }
     let needed = if access == possible && lesser != Rights::NONE { lesser } else { access };
     if has.contains(needed) {
         return Ok(());

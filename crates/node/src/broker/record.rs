@@ -144,6 +144,59 @@ pub enum Record {
         /// Which.
         segment: SegmentId,
     },
+    /// A series began; its pool is with the keeper. Its pin pages get the ids that follow the pool's.
+    Series {
+        /// The pool's id.
+        segment: SegmentId,
+        /// The workflow's number.
+        workflow: u64,
+        /// Its name.
+        name: String,
+        /// Bytes of the pool.
+        size: u64,
+        /// Bytes of it that are reserved.
+        reserved: u64,
+        /// What its publisher gave.
+        attribute: u64,
+        /// How many pin pages it has.
+        pins: u32,
+        /// Who publishes, and its request.
+        cause: Cause,
+    },
+    /// Pin pages of a series are with the keeper.
+    Pins {
+        /// The pool's id.
+        segment: SegmentId,
+        /// All those below this index.
+        upto: u32,
+        /// Who asked.
+        cause: Cause,
+    },
+    /// An observer has a pin page.
+    PinTaken {
+        /// The pool's id.
+        segment: SegmentId,
+        /// The page's index.
+        pin: u32,
+        /// The endpoint that the observer came by.
+        endpoint: u64,
+        /// Who observes, and its request.
+        cause: Cause,
+    },
+    /// A pin page was cleared and is nobody's.
+    PinFreed {
+        /// The pool's id.
+        segment: SegmentId,
+        /// The page's index.
+        pin: u32,
+    },
+    /// A series' publisher publishes it no longer.
+    Unpublished {
+        /// The pool's id.
+        segment: SegmentId,
+        /// Who asked.
+        cause: Cause,
+    },
     /// A request that is done and changed nothing else (in snapshots).
     Outcome {
         /// Which request.

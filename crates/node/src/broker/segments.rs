@@ -57,12 +57,12 @@ impl Broker {
         Ok(())
     }
 
-    /// Is there a descriptor for one more segment? No workflow but the default one takes more than half of them.
-    pub(super) fn one_more(&self, workflow: u64, what: &str) -> Result<(), String> {
+    /// Are there descriptors for so many more segments? No workflow but the default one takes more than half of them.
+    pub(super) fn descriptors(&self, workflow: u64, more: u64, what: &str) -> Result<(), String> {
         let Some(found) = self.lasting.workflows.get(&workflow) else { return Ok(()) };
         let share = if found.name == DEFAULT_WORKFLOW { self.limits.segments } else { self.limits.segments / 2 };
-        let all = self.lasting.segments.len() as u64;
-        if found.segments >= share || all >= self.limits.segments {
+        let all: u64 = self.lasting.workflows.values().map(|w| w.segments).sum();
+        if found.segments + more > share || all + more > self.limits.segments {
             return Err(format!(
                 "no room for {what}: workflow '{}' has {} segments and the node {all}, of at most {share} and {}; \
                  remove some, or raise the daemon's descriptor limit (ulimit -n)",
@@ -86,7 +86,8 @@ impl Broker {
         let (workflow, more, has) = (found.workflow, upto.saturating_sub(found.reserved), found.reserved);
         let writes = self.place(asker).map(|(endpoint, _)| self.lasting.rights(endpoint, found.kind, &found.name));
         let writing = Rights::WRITE.with(Rights::PRODUCE).with(Rights::CONSUME).with(Rights::CREATE);
-        if writes.is_none_or(|rights| rights.0 & writing.0 == 0) {
+        let publishes = found.series.as_ref().map(|s| s.publisher == asker.member && !s.ended);
+        if !publishes.unwrap_or_else(|| writes.is_some_and(|rights| rights.0 & writing.0 != 0)) {
             return self.fail(asker, Status::Denied, format!("this task may only read {what}"));
         }
         if more == 0 {
@@ -114,6 +115,10 @@ impl Broker {
             let text = format!("there is no {} '{name}' to remove", kind.word());
             return self.fail(asker, Status::NotFound, text);
         };
+        if let Some(publisher) = self.living_publisher(segment) {
+            let text = format!("series '{name}' is being published by {}; it has to end first", self.who(publisher));
+            return self.fail(asker, Status::Busy, text);
+        }
         if !self.journal_works(asker) {
             return;
         }
@@ -134,9 +139,13 @@ impl Broker {
             holders.entry(member).or_insert(Hold { count: 1, assumed: true });
         }
         let holders = holders.iter().map(|(member, hold)| (*member, hold.count)).collect();
-        self.lost.remove(&segment);
+        let all = self.lasting.descriptors_of(segment);
         self.commit(Record::Removed { segment, holders, cause });
-        self.effects.push(Effect::Forget { segment });
+        for segment in all {
+            self.lost.remove(&segment);
+            self.unsure.remove(&segment);
+            self.effects.push(Effect::Forget { segment });
+        }
         self.release_if_unused(segment);
     }
 
@@ -152,6 +161,9 @@ impl Broker {
     }
 
     pub(super) fn detach(&mut self, member: MemberId, segment: SegmentId, count: u32) {
+        if let Some((series, pin)) = self.lasting.pin_of(segment) {
+            return self.let_go(member, series, pin);
+        }
         let Some(holders) = self.holds.get_mut(&segment) else { return };
         let Some(hold) = holders.get_mut(&member) else { return };
         hold.count = hold.count.saturating_sub(count);
@@ -163,7 +175,11 @@ impl Broker {
 
     /// A member that came back says what it has open; segment 0 says that this was all.
     pub(super) fn hold(&mut self, member: MemberId, segment: SegmentId, count: u32) {
+        if let Some((series, pin)) = self.lasting.pin_of(segment) {
+            return self.keep_pin(member, series, pin);
+        }
         if segment.0 == 0 {
+            self.free_unsure(member);
             let assumed = self.holds.iter().filter(|(_, h)| h.get(&member).is_some_and(|hold| hold.assumed));
             for segment in assumed.map(|(id, _)| *id).collect::<Vec<_>>() {
                 if let Some(holders) = self.holds.get_mut(&segment) {
@@ -205,19 +221,30 @@ impl Broker {
             // Somebody else offered it first.
             return self.answer(asker, &Answer::Done { value: 0 });
         }
-        if descriptors != [Descriptor::Memory(found.size)] {
+        let (wanted, series) = match &found.series {
+            None => (Descriptor::Memory(found.size), None),
+            Some(series) => (Descriptor::Pool(found.size), Some(series.publisher)),
+        };
+        if series.is_some_and(|publisher| publisher != asker.member) {
+            let text = format!("{segment} is a series, which only its publisher can offer again");
+            return self.fail(asker, Status::Denied, text);
+        }
+        if descriptors != [wanted] {
             let text = format!("what was offered as {segment} is not sealed memory of {}", text::bytes(found.size));
             return self.fail(asker, Status::Invalid, text);
         }
         self.lost.remove(&segment);
         self.effects.push(Effect::Adopt { segment });
         self.answer(asker, &Answer::Done { value: 1 });
-        self.wake_waiting(segment);
+        if !self.is_lost(segment) {
+            self.wake_waiting(segment);
+        }
     }
 
     /// Nobody offered them in time: their names are free again.
     pub(super) fn drop_lost(&mut self) {
-        for segment in std::mem::take(&mut self.lost) {
+        while let Some(lost) = self.lost.pop_first() {
+            let segment = self.lasting.pin_of(lost).map_or(lost, |(series, _)| series);
             self.take_name(segment, Cause::NONE);
         }
     }

@@ -106,6 +106,7 @@ impl Broker {
     /// Everything of a workflow goes: one record, then its descriptors, members and connections.
     pub(super) fn finish_workflow(&mut self, number: u64, cause: Cause) {
         let segments = self.lasting.segments_of(number);
+        let descriptors: Vec<_> = segments.iter().flat_map(|s| self.lasting.descriptors_of(*s)).collect();
         let members = self.lasting.members_of(number);
         let endpoints = self.lasting.endpoints.iter().filter(|(_, e)| e.workflow == number);
         let endpoints: Vec<_> = endpoints.map(|(n, _)| *n).collect();
@@ -122,7 +123,10 @@ impl Broker {
         self.commit(Record::WorkflowEnd { number, cause });
         for segment in segments {
             self.holds.remove(&segment);
+        }
+        for segment in descriptors {
             self.lost.remove(&segment);
+            self.unsure.remove(&segment);
             self.effects.push(Effect::Forget { segment });
         }
         for endpoint in &endpoints {

@@ -11,6 +11,9 @@ pub(super) fn kind(fd: BorrowedFd<'_>) -> Descriptor {
     if socket::is_listener(fd) {
         return Descriptor::Listener;
     }
+    if let Some(size) = memfd::pool_size(fd) {
+        return Descriptor::Pool(size);
+    }
     match memfd::sealed_size(fd) {
         Some(size) => Descriptor::Memory(size),
         None => Descriptor::Other,

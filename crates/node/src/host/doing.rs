@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crossdock_layout::wire::{ANSWER, Answer};
+use crossdock_layout::wire::{ANSWER, Answer, PIN_PAGE};
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{file, memfd, socket};
 
@@ -50,6 +50,7 @@ impl Host<'_> {
                     self.segments.remove(&segment.0);
                     self.told(self.post.drop_segment(segment.0));
                 }
+                Effect::ClearPin { pin } => self.clear(pin.0),
                 Effect::Alive { member, connection, peer } => self.alive(member, connection, peer),
                 Effect::Dead { member } => {
                     table::set_dead(&self.words, member);
@@ -100,6 +101,14 @@ impl Host<'_> {
         self.segments.insert(id, fd);
     }
 
+    /// Nothing is pinned by this page any more.
+    fn clear(&self, pin: u64) {
+        let Some(fd) = self.segments.get(&pin) else { return };
+        if let Err(error) = memfd::clear(fd, PIN_PAGE) {
+            eprintln!("crossdock broker: a pin page could not be cleared, what it pins stays: {error}");
+        }
+    }
+
     fn listen(&mut self, endpoint: u64, fd: OwnedFd) {
         self.told(self.post.hold_listener(endpoint, fd.as_fd()));
         let watched = socket::set_nonblocking(&fd).and_then(|()| self.epoll.add(&fd, LISTENER | endpoint, false));
@@ -117,6 +126,7 @@ impl Host<'_> {
     fn send(&mut self, connection: u64, message: &[u8], with: Attachment) {
         let Some(link) = self.links.get(&connection) else { return };
         let read_only;
+        let mut page = None;
         let fd: Option<BorrowedFd<'_>> = match with {
             Attachment::Nothing => None,
             Attachment::Liveness => Some(self.table.as_fd()),
@@ -131,13 +141,25 @@ impl Host<'_> {
                 },
                 None => return self.send_failure(connection, message, "the daemon has lost its descriptor"),
             },
+            Attachment::Series { pool, pin } => match (self.segments.get(&pool.0), self.segments.get(&pin.0)) {
+                (Some(pool), Some(pin)) => match file::reopen_read_only(pool) {
+                    Ok(fd) => {
+                        page = Some(pin.as_fd());
+                        read_only = fd;
+                        Some(read_only.as_fd())
+                    }
+                    Err(error) => return self.send_failure(connection, message, &error.to_string()),
+                },
+                _ => return self.send_failure(connection, message, "the daemon has lost its descriptor"),
+            },
         };
-        match socket::send(&link.socket, message, fd.as_slice()) {
+        let fds: Vec<_> = fd.into_iter().chain(page).collect();
+        match socket::send(&link.socket, message, &fds) {
             Ok(true) => {}
             // A client that lets its answers pile up until the kernel holds no more is not waited for.
             Ok(false) => self.hang_up(connection),
             // Too many descriptors are in flight to clients that do not take them.
-            Err(error) if fd.is_some() && error.is_too_many_in_flight() => {
+            Err(error) if !fds.is_empty() && error.is_too_many_in_flight() => {
                 self.send_failure(connection, message, "too many descriptors are on their way to programs; try again");
             }
             // Its end comes as an event of its own.

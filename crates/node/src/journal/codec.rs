@@ -77,6 +77,22 @@ pub fn encode(record: &Record) -> Vec<u8> {
         Record::Released { segment } => {
             out.u32(11).u64(segment.0);
         }
+        Record::Series { segment, workflow, name, size, reserved, attribute, pins, cause } => {
+            out.u32(13).u64(segment.0).u64(*workflow).text(name).u64(*size).u64(*reserved).u64(*attribute);
+            out.u32(*pins).cause(*cause);
+        }
+        Record::Pins { segment, upto, cause } => {
+            out.u32(14).u64(segment.0).u32(*upto).cause(*cause);
+        }
+        Record::PinTaken { segment, pin, endpoint, cause } => {
+            out.u32(15).u64(segment.0).u32(*pin).u64(*endpoint).cause(*cause);
+        }
+        Record::PinFreed { segment, pin } => {
+            out.u32(16).u64(segment.0).u32(*pin);
+        }
+        Record::Unpublished { segment, cause } => {
+            out.u32(17).u64(segment.0).cause(*cause);
+        }
         Record::Outcome { cause, made, value } => {
             out.u32(12).cause(*cause).u32(u32::from(*made)).u64(*value);
         }
@@ -176,6 +192,20 @@ pub fn decode(bytes: &[u8]) -> Option<Record> {
         }
         11 => Record::Released { segment: r.segment()? },
         12 => Record::Outcome { cause: r.cause()?, made: r.u32()? == 1, value: r.u64()? },
+        13 => Record::Series {
+            segment: r.segment()?,
+            workflow: r.u64()?,
+            name: r.text()?,
+            size: r.u64()?,
+            reserved: r.u64()?,
+            attribute: r.u64()?,
+            pins: r.u32()?,
+            cause: r.cause()?,
+        },
+        14 => Record::Pins { segment: r.segment()?, upto: r.u32()?, cause: r.cause()? },
+        15 => Record::PinTaken { segment: r.segment()?, pin: r.u32()?, endpoint: r.u64()?, cause: r.cause()? },
+        16 => Record::PinFreed { segment: r.segment()?, pin: r.u32()? },
+        17 => Record::Unpublished { segment: r.segment()?, cause: r.cause()? },
         _ => return None,
     };
     r.0.is_empty().then_some(record)
@@ -210,7 +240,7 @@ mod tests {
                 segment: SegmentId(1),
                 workflow: 2,
                 kind: SegmentKind::Region,
-                name,
+                name: name.clone(),
                 size: 3,
                 reserved: 4,
                 attribute: 5,
@@ -220,6 +250,20 @@ mod tests {
             Record::Removed { segment: SegmentId(1), holders: vec![(MemberId(2), 3)], cause },
             Record::Released { segment: SegmentId(1) },
             Record::Outcome { cause, made: true, value: 3 },
+            Record::Series {
+                segment: SegmentId(1),
+                workflow: 2,
+                name,
+                size: 3,
+                reserved: 4,
+                attribute: 5,
+                pins: 6,
+                cause,
+            },
+            Record::Pins { segment: SegmentId(1), upto: 2, cause },
+            Record::PinTaken { segment: SegmentId(1), pin: 2, endpoint: 3, cause },
+            Record::PinFreed { segment: SegmentId(1), pin: 2 },
+            Record::Unpublished { segment: SegmentId(1), cause },
         ];
         for record in records {
             let bytes = encode(&record);

@@ -86,6 +86,11 @@ impl Model {
                 self.sizes.insert(*segment, *size);
                 self.done.insert((cause.member, cause.request), *segment);
             }
+            Record::Series { segment, size, pins, .. } => {
+                assert!(segment.0 > self.last_segment, "{segment} after {}", self.last_segment);
+                self.last_segment = segment.0 + u64::from(*pins);
+                self.sizes.insert(*segment, *size);
+            }
             Record::Member { member, .. } => {
                 assert!(member.counter() > self.last_member, "{member} after {}", self.last_member);
                 self.last_member = member.counter();
@@ -121,6 +126,10 @@ impl Model {
             Request::Remove { kind, name } | Request::Open { kind, name, mode: OpenMode::Recreate, .. } => {
                 self.promises.retain(|_, p| !(p.workflow == client.workflow && p.kind == *kind && p.name == *name));
             }
+            Request::Publish { name, .. } => {
+                let kind = SegmentKind::Series;
+                self.promises.retain(|_, p| !(p.workflow == client.workflow && p.kind == kind && p.name == *name));
+            }
             Request::EndWorkflow { name } => {
                 let ending: Vec<_> = self.workflows.iter().filter(|(_, w)| w.name == *name).map(|(n, _)| *n).collect();
                 ending.into_iter().for_each(|number| self.ending(number));
@@ -155,16 +164,31 @@ impl Model {
         self.told_members.insert(member);
     }
 
+    /// A series is complete: it stays, whatever is killed, until it is taken away or published anew.
+    pub fn promise_series(&mut self, client: &Client, segment: SegmentId, name: &str) {
+        self.told_segments.insert(segment);
+        let taken = self.removed.contains(&segment) || self.may_end.contains(&client.workflow);
+        if !taken && !self.may_be_lost(segment) {
+            let (workflow, name) = (client.workflow, name.to_owned());
+            self.promises.insert(segment, Promise { workflow, kind: SegmentKind::Series, name, reserved: 0 });
+        }
+    }
+
+    /// Was it lost with a keeper, so that it may come back or not?
+    pub fn may_be_lost(&self, segment: SegmentId) -> bool {
+        segment.0 <= self.lost_segments
+    }
+
     /// Only whoever really ended is told so.
     pub fn refused(&self, client: &Client) {
         assert!(self.may_be_dead(client), "{} is alive and was not let back in", client.member);
     }
 
-    fn may_be_dead(&self, client: &Client) -> bool {
+    pub fn may_be_dead(&self, client: &Client) -> bool {
         !client.can_act() || self.may_end.contains(&client.workflow) || client.peer.started == 0
     }
 
-    fn rights(&self, client: &Client, kind: SegmentKind, name: &str) -> Rights {
+    pub fn rights(&self, client: &Client, kind: SegmentKind, name: &str) -> Rights {
         if client.endpoint == 0 {
             return Rights::ALL;
         }
@@ -187,8 +211,10 @@ impl Model {
                 let any = match kind {
                     SegmentKind::Region => Rights::READ.with(Rights::WRITE).with(Rights::CREATE),
                     SegmentKind::Port => Rights::PRODUCE.with(Rights::CONSUME),
+                    SegmentKind::Series => Rights::PUBLISH.with(Rights::OBSERVE),
                 };
                 assert!(rights.0 & any.0 != 0, "{kind:?} {name} without a grant");
+                assert!(*kind != SegmentKind::Series || !writable, "the pool of series {name} can be written");
                 if *kind == SegmentKind::Region && writable && !created {
                     assert!(rights.contains(Rights::WRITE), "{name} for writing with {}", rights.words());
                 }
@@ -277,11 +303,12 @@ impl World {
         for (id, segment) in &lasting.segments {
             assert!(lasting.workflows.contains_key(&segment.workflow), "{id} outlives its workflow");
             assert!(segment.reserved <= segment.size, "{id} has reserved more than it has");
-            let kept = self.kept.contains(id);
+            let kept = lasting.descriptors_of(*id).iter().all(|id| self.kept.contains(id));
             assert!(kept || segment.removed.is_some() || id.0 <= model.lost_segments, "{id} is not kept");
         }
         for id in &self.kept {
-            assert!(lasting.segments.get(id).is_some_and(|s| s.removed.is_none()), "{id} is kept without a name");
+            let of = lasting.pin_of(*id).map_or(*id, |(series, _)| series);
+            assert!(lasting.segments.get(&of).is_some_and(|s| s.removed.is_none()), "{id} is kept without a name");
         }
         for endpoint in self.listening.iter().filter(|e| **e != MAIN_ENDPOINT) {
             assert!(lasting.endpoints.contains_key(endpoint), "endpoint {endpoint} is open after its workflow");
@@ -289,6 +316,13 @@ impl World {
         for (number, endpoint) in &lasting.endpoints {
             assert!(lasting.workflows.contains_key(&endpoint.workflow));
             assert!(self.listening.contains(number) || *number <= model.lost_endpoints);
+        }
+
+        // Pin pages are the living's.
+        for (id, segment) in lasting.segments.iter().filter(|(_, s)| s.removed.is_none()) {
+            for pin in segment.series.iter().flat_map(|s| &s.pins).filter(|p| p.holder != MemberId::NOBODY) {
+                assert!(lasting.members.contains_key(&pin.holder), "{} of {id} is gone and has a pin", pin.holder);
+            }
         }
 
         // The table says who lives.
@@ -343,7 +377,10 @@ impl World {
         assert!(self.table.is_empty());
         assert_eq!(broker.connections(), 0, "connections are left");
         assert!(lasting.segments.values().all(|s| s.removed.is_none()), "removed segments are left");
-        let named: BTreeSet<_> = lasting.segments.keys().copied().collect();
+        let pinned = lasting.segments.values().filter_map(|s| s.series.as_ref()).any(|s| s.observers() > 0);
+        assert!(!pinned, "pin pages are left to the dead");
+        assert!(self.pages.is_empty(), "pin pages of the dead are not cleared: {:?}", self.pages);
+        let named: BTreeSet<_> = lasting.segments.keys().flat_map(|id| lasting.descriptors_of(*id)).collect();
         assert_eq!(self.kept, named, "the keeper holds something else than the default workflow's segments");
     }
 }

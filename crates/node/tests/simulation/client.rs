@@ -15,6 +15,16 @@ pub struct Asked {
     pub due: Option<u64>,
 }
 
+/// A series that a client was told it publishes.
+#[derive(Clone, Debug)]
+pub struct Publishing {
+    pub name: String,
+    pub size: u64,
+    pub pins: u32,
+    /// How many of the pin pages it knows to be there.
+    pub there: u32,
+}
+
 #[derive(Clone, Debug)]
 pub struct Client {
     pub peer: Peer,
@@ -35,6 +45,10 @@ pub struct Client {
     pub asked: BTreeMap<u64, Asked>,
     pub answered: BTreeSet<u64>,
     pub open: BTreeMap<SegmentId, u32>,
+    /// Pin pages that it has, with their series.
+    pub pins: BTreeMap<SegmentId, SegmentId>,
+    pub series: BTreeMap<SegmentId, Publishing>,
+    pub incarnation: u64,
 }
 
 impl Client {
@@ -59,6 +73,9 @@ impl Client {
             asked: BTreeMap::new(),
             answered: BTreeSet::new(),
             open: BTreeMap::new(),
+            pins: BTreeMap::new(),
+            series: BTreeMap::new(),
+            incarnation: 0,
         }
     }
 

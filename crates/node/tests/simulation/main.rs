@@ -7,6 +7,7 @@
 mod checks;
 mod client;
 mod random;
+mod series;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -43,10 +43,18 @@ pub enum Sabotage {
     QuotaTwice,
     /// Requests that were done before a restart are done again.
     ForgetOutcomes,
+    /// Pin pages are not cleared.
+    KeepPins,
+    /// Records of pin pages given to observers are not written down.
+    ForgetPins,
+    /// A pin page that is cleared is taken for one that nobody ever had.
+    ForgetEndpoints,
+    /// Pools can be written by those who observe.
+    WritablePools,
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::ForgetSegments,
         Self::ForgetReserves,
         Self::ForgetEnds,
@@ -61,6 +69,10 @@ impl Sabotage {
         Self::GrantTooMuch,
         Self::QuotaTwice,
         Self::ForgetOutcomes,
+        Self::KeepPins,
+        Self::ForgetPins,
+        Self::ForgetEndpoints,
+        Self::WritablePools,
     ];
 }
 
@@ -84,6 +96,10 @@ pub struct World {
     pub pipes: BTreeMap<u64, Pipe>,
     pub clients: Vec<Client>,
     pub model: Model,
+    /// Who may have written what is in a pin page now.
+    pub pages: BTreeMap<SegmentId, MemberId>,
+    /// By which endpoint came whoever ever had a pin page.
+    pub page_endpoints: BTreeMap<SegmentId, u64>,
     pub incarnation: u64,
     /// Kill the broker after so many more effects.
     pub fuse: Option<usize>,
@@ -108,6 +124,8 @@ impl World {
             pipes: BTreeMap::new(),
             clients: Vec::new(),
             model: Model::default(),
+            pages: BTreeMap::new(),
+            page_endpoints: BTreeMap::new(),
             incarnation: 1,
             fuse: None,
             next_pipe: 1,
@@ -131,10 +149,11 @@ impl World {
         let quota = if self.sabotage == Sabotage::QuotaTwice { quota * 2 } else { quota };
         self.ask(0, Request::MakeWorkflow { quota, name: name.clone() }, vec![]);
         self.settle();
-        let reading = Rights::READ.with(Rights::CONSUME);
+        let reading = Rights::READ.with(Rights::CONSUME).with(Rights::OBSERVE);
         for rights in [Rights::ALL, reading, reading.with(Rights::WRITE)] {
             let grant = |kind| Grant { pattern: "*".into(), kind, rights };
-            let mut grants = vec![grant(SegmentKind::Region), grant(SegmentKind::Port)];
+            let kinds = [SegmentKind::Region, SegmentKind::Port, SegmentKind::Series];
+            let mut grants: Vec<_> = kinds.map(grant).into();
             if self.sabotage == Sabotage::GrantTooMuch {
                 grants.push(Grant { rights: Rights::ALL, ..grants[0].clone() });
             }
@@ -158,6 +177,7 @@ impl World {
             172 if self.random.one_in(8) => self.crash_daemon(),
             173 if self.random.one_in(3) => self.lie(),
             174..=177 => self.release_something(),
+            182..=183 => self.end_observing(),
             178..=179 => self.shift_limits(),
             180..=181 => self.settle(),
             _ => self.connect_somebody(),
@@ -254,6 +274,7 @@ impl World {
         if self.sabotage == Sabotage::AnswerFirst {
             effects.sort_by_key(|effect| !matches!(effect, Effect::Send { .. }));
         }
+        let mut came = descriptors.iter();
         for effect in effects {
             if let Some(left) = self.fuse {
                 if left == 0 {
@@ -277,7 +298,8 @@ impl World {
                     self.event(Event::Made { outcome });
                 }
                 Effect::Adopt { segment } => {
-                    assert!(matches!(descriptors, [Descriptor::Memory(_)]), "only offered memory is adopted");
+                    let memory = matches!(came.next(), Some(Descriptor::Memory(_) | Descriptor::Pool(_)));
+                    assert!(memory, "only offered memory is adopted");
                     self.kept.insert(segment);
                 }
                 Effect::Listen { endpoint } => {
@@ -292,8 +314,10 @@ impl World {
                 Effect::Forget { segment } => {
                     if self.sabotage != Sabotage::KeepRemoved {
                         self.kept.remove(&segment);
+                        self.pages.remove(&segment);
                     }
                 }
+                Effect::ClearPin { pin } => self.clear_pin(pin),
                 Effect::Alive { member, .. } => {
                     self.table.insert(member);
                 }
@@ -320,6 +344,7 @@ impl World {
             Record::Segment { .. } => self.sabotage == Sabotage::ForgetSegments,
             Record::Reserved { .. } => self.sabotage == Sabotage::ForgetReserves,
             Record::WorkflowEnd { .. } => self.sabotage == Sabotage::ForgetEnds,
+            Record::PinTaken { .. } => self.sabotage == Sabotage::ForgetPins,
             _ => false,
         };
         if !forgotten {
@@ -330,6 +355,9 @@ impl World {
     fn send(&mut self, connection: u64, message: Vec<u8>, with: Attachment) {
         if let Attachment::Segment { segment, .. } = with {
             assert!(self.kept.contains(&segment), "{segment} is given out but not kept");
+        }
+        if let Attachment::Series { pool, pin } = with {
+            self.hand_page(connection, pool, pin);
         }
         let twice = self.sabotage == Sabotage::AnswerTwice && self.random.one_in(5);
         if self.sabotage == Sabotage::LoseAnswers && self.random.one_in(10) {
@@ -417,10 +445,13 @@ impl World {
     fn some_request(&mut self, number: usize) -> (Request, Vec<Descriptor>) {
         let r = &mut self.random;
         let name = r.pick(&NAMES).to_owned();
+        if r.one_in(4) {
+            return self.some_series_request(number);
+        }
         let kind = if r.one_in(3) { SegmentKind::Port } else { SegmentKind::Region };
         let access = match kind {
             SegmentKind::Region => r.pick(&[Rights::READ, Rights::WRITE, Rights::READ.with(Rights::WRITE)]),
-            SegmentKind::Port => r.pick(&[Rights::PRODUCE, Rights::CONSUME]),
+            SegmentKind::Port | SegmentKind::Series => r.pick(&[Rights::PRODUCE, Rights::CONSUME]),
         };
         let known = self.model.living_workflows();
         let workflow = if known.is_empty() || r.one_in(4) {
@@ -453,12 +484,18 @@ impl World {
                 Request::MakeWorkflow { quota: r.pick(&[0, 1 << 20, 1 << 22]), name }
             }
             15..=16 => {
-                let rights =
-                    [Rights::ALL, Rights::ALL, Rights::READ, Rights::WRITE.with(Rights::CREATE), Rights::CONSUME];
+                let rights = [
+                    Rights::ALL,
+                    Rights::ALL,
+                    Rights::READ,
+                    Rights::WRITE.with(Rights::CREATE),
+                    Rights::CONSUME,
+                    Rights::OBSERVE,
+                ];
                 let patterns = ["*", "*", "a", "out/*"];
                 let grants = (0..1 + r.below(3)).map(|_| Grant {
                     pattern: r.pick(&patterns).to_owned(),
-                    kind: if r.one_in(2) { SegmentKind::Port } else { SegmentKind::Region },
+                    kind: r.pick(&[SegmentKind::Port, SegmentKind::Region, SegmentKind::Series]),
                     rights: r.pick(&rights),
                 });
                 let mut grants: Vec<_> = grants.collect();
@@ -523,7 +560,10 @@ impl World {
     fn note_delivery(&mut self, client: usize, message: &[u8]) {
         let number = u64::from_le_bytes(message[8..16].try_into().expect("a header"));
         if let Some(asked) = self.clients[client].asked.get_mut(&number) {
-            let wait = if let Request::Open { wait_ms, .. } = asked.request { wait_ms } else { 0 };
+            let wait = match asked.request {
+                Request::Open { wait_ms, .. } | Request::Observe { wait_ms, .. } => wait_ms,
+                _ => 0,
+            };
             asked.due = Some(self.now + wait);
             let request = asked.request.clone();
             self.model.delivered(&self.clients[client], &request);
@@ -564,8 +604,7 @@ impl World {
     }
 
     fn receive(&mut self, number: usize, id: u64, message: &[u8], with: Attachment) {
-        let descriptors = usize::from(with != Attachment::Nothing);
-        let (request, answer) = Answer::decode(message, descriptors).expect("the broker's own words");
+        let (request, answer) = Answer::decode(message, with.count()).expect("the broker's own words");
         if request == 1 {
             return self.greeted(number, id, &answer);
         }
@@ -574,9 +613,13 @@ impl World {
         let asked = client.asked.remove(&request).expect("only what was asked is answered");
         let writable = matches!(with, Attachment::Segment { writable: true, .. });
         let writable = writable || self.sabotage == Sabotage::WritableForAll;
+        let writable = writable
+            || self.sabotage == Sabotage::WritablePools
+                && !matches!(answer, Answer::Segment { kind: SegmentKind::Region, .. });
         if let Answer::Segment { segment, .. } = answer {
             *client.open.entry(segment).or_insert(0) += 1;
         }
+        self.series_answered(number, &asked.request, &answer);
         self.model.answered(&self.clients[number], &asked.request, &answer, writable, request);
         if let (Request::MakeEndpoint { workflow, .. }, Answer::Done { .. }) = (&asked.request, &answer) {
             assert!(asked.descriptors == [Descriptor::Listener], "endpoint of {workflow} without a listening socket");
@@ -586,11 +629,20 @@ impl World {
     fn greeted(&mut self, number: usize, id: u64, answer: &Answer) {
         let client = &mut self.clients[number];
         match answer {
-            Answer::Welcome { member, resumed, workflow, .. } => {
+            Answer::Welcome { member, resumed, incarnation, workflow, .. } => {
                 self.model.welcomed(client, *member, *resumed, workflow);
                 client.member = *member;
                 client.welcome = true;
+                if client.incarnation != *incarnation {
+                    client.incarnation = *incarnation;
+                    self.offer_series(number);
+                }
+                let client = &mut self.clients[number];
                 let Some(pipe) = self.pipes.get_mut(&id) else { return };
+                for pin in client.pins.keys() {
+                    let hold = Request::Hold { segment: *pin, count: 1 };
+                    pipe.to_broker.push_back((hold.encode(0, 0), vec![]));
+                }
                 for (segment, count) in &client.open {
                     let hold = Request::Hold { segment: *segment, count: *count };
                     pipe.to_broker.push_back((hold.encode(0, 0), vec![]));

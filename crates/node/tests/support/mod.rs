@@ -151,6 +151,12 @@ impl Raw {
         }
     }
 
+    /// Numbers its requests from here on: a member that comes back uses none twice.
+    pub fn number_from(mut self, next: u64) -> Self {
+        self.next = next;
+        self
+    }
+
     /// Says hello and takes the welcome.
     pub fn join(path: &Path) -> (Self, MemberId) {
         let mut raw = Self::connect(path);

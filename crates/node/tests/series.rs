@@ -1,0 +1,364 @@
+//! Series at the daemon: what it takes as a pool and as pin pages, who may publish, and who gets which page.
+
+mod support;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crossdock_layout::wire::{Answer, Grant, ListOf, PIN_PAGE, Request, SegmentKind, SeriesEntry};
+use crossdock_layout::{MemberId, Rights, SegmentId, Status};
+use crossdock_os::{Access, Mapping, memfd, socket};
+use support::{Daemon, Raw, kill, spawn, until};
+
+const SIZE: u64 = 65_536;
+
+/// A publisher that speaks bytes, with the memory that it made.
+struct Publisher {
+    raw: Raw,
+    pool: (OwnedFd, Mapping),
+    pages: Vec<(OwnedFd, Mapping)>,
+    segment: SegmentId,
+}
+
+fn page() -> (OwnedFd, Mapping) {
+    let fd = memfd::create("crossdock-test", PIN_PAGE).unwrap();
+    let mapping = Mapping::new(&fd, PIN_PAGE as usize, Access::ReadWrite).unwrap();
+    (fd, mapping)
+}
+
+fn word(mapping: &Mapping) -> u64 {
+    mapping.word64(0).unwrap().load(Ordering::SeqCst)
+}
+
+fn publish(name: &str, pins: u32) -> Request {
+    Request::Publish { size: SIZE, reserved: 8192, attribute: 7, pins, name: name.to_owned() }
+}
+
+fn ask(raw: &mut Raw, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<u64, (Status, String)> {
+    match raw.ask_with(request, fds).expect("an answer").0 {
+        Answer::Done { value } => Ok(value),
+        Answer::Failed { status, text } => Err((status, text)),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn pages(raw: &mut Raw, segment: SegmentId, pages: &[(OwnedFd, Mapping)]) {
+    for (from, part) in pages.chunks(4).enumerate() {
+        let request = Request::Pins { segment, from: from as u32 * 4, count: part.len() as u32 };
+        let fds: Vec<_> = part.iter().map(|(fd, _)| fd.as_fd()).collect();
+        ask(raw, &request, &fds).unwrap();
+    }
+}
+
+fn observe(raw: &mut Raw, name: &str, wait_ms: u64) -> Result<(SeriesEntry, Vec<OwnedFd>), (Status, String)> {
+    let request = Request::Observe { wait_ms, name: name.to_owned() };
+    match raw.ask(&request).expect("an answer") {
+        (Answer::Series(entry), fds) => Ok((entry, fds)),
+        (Answer::Failed { status, text }, _) => Err((status, text)),
+        other => panic!("{other:?}"),
+    }
+}
+
+impl Publisher {
+    fn begin(mut raw: Raw, name: &str, pins: u32) -> Self {
+        let pool = memfd::create_for_own_writing("crossdock-test", SIZE).unwrap();
+        let segment = SegmentId(ask(&mut raw, &publish(name, pins), &[pool.0.as_fd()]).unwrap());
+        let pages = (0..pins).map(|_| page()).collect();
+        Self { raw, pool, pages, segment }
+    }
+
+    fn new(raw: Raw, name: &str, pins: u32) -> Self {
+        let mut publisher = Self::begin(raw, name, pins);
+        pages(&mut publisher.raw, publisher.segment, &publisher.pages);
+        publisher
+    }
+}
+
+fn join(daemon: &Daemon) -> Raw {
+    Raw::join(&daemon.socket()).0
+}
+
+fn segments(raw: &mut Raw) -> Vec<SegmentId> {
+    let Answer::Segments(page) = raw.ask(&Request::List { of: ListOf::Segments, after: 0, workflow: None }).unwrap().0
+    else {
+        panic!()
+    };
+    page.entries.into_iter().map(|e| e.segment).collect()
+}
+
+#[test]
+fn an_observer_gets_a_pool_that_it_cannot_write_and_a_page_of_its_own() {
+    let daemon = Daemon::start();
+    let publisher = Publisher::new(join(&daemon), "field", 3);
+    let (mut one, mut other) = (join(&daemon), join(&daemon));
+    let (entry, fds) = observe(&mut one, "field", 0).unwrap();
+    assert_eq!((entry.segment, entry.size, entry.reserved, entry.attribute), (publisher.segment, SIZE, 8192, 7));
+    publisher.pool.1.word64(0).unwrap().store(11, Ordering::Release);
+    assert_eq!(word(&Mapping::new(&fds[0], SIZE as usize, Access::Read).unwrap()), 11);
+    // Reopened through /proc, too, and whoever asks: the seal stands.
+    assert!(Mapping::new(&fds[0], SIZE as usize, Access::ReadWrite).is_err());
+    let again = std::fs::OpenOptions::new().read(true).write(true).open(proc_path(&fds[0])).unwrap();
+    assert!(Mapping::new(&again, SIZE as usize, Access::ReadWrite).is_err());
+    assert!(std::io::Write::write(&mut &again, b"x").is_err());
+    let (second, more) = observe(&mut other, "field", 0).unwrap();
+    assert_ne!(entry.pin, second.pin);
+    for (index, page) in [(entry.pin, &fds[1]), (second.pin, &more[1])] {
+        let mapping = Mapping::new(page, PIN_PAGE as usize, Access::ReadWrite).unwrap();
+        mapping.word64(0).unwrap().store(index.0, Ordering::SeqCst);
+        assert_eq!(word(&publisher.pages[(index.0 - publisher.segment.0 - 1) as usize].1), index.0);
+    }
+}
+
+fn proc_path(fd: &OwnedFd) -> String {
+    use std::os::fd::AsRawFd;
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+#[test]
+fn a_page_is_cleared_at_its_observers_end_and_at_its_death() {
+    let daemon = Daemon::start();
+    let publisher = Publisher::new(join(&daemon), "field", 2);
+    let pin = |raw: &mut Raw| {
+        let (entry, fds) = observe(raw, "field", 0).unwrap();
+        let mapping = Mapping::new(&fds[1], PIN_PAGE as usize, Access::ReadWrite).unwrap();
+        assert_eq!(word(&mapping), 0, "a page comes empty");
+        mapping.word64(0).unwrap().store(5, Ordering::SeqCst);
+        (entry, mapping)
+    };
+    let (mut leaving, mut dying) = (join(&daemon), join(&daemon));
+    let (entry, _kept) = pin(&mut leaving);
+    pin(&mut dying);
+    let both = || publisher.pages.iter().map(|(_, m)| word(m)).collect::<Vec<_>>();
+    assert_eq!(both(), [5, 5]);
+    let mut third = join(&daemon);
+    let full = observe(&mut third, "field", 0).unwrap_err();
+    assert!(full.0 == Status::NoSpace && full.1.contains("field") && full.1.contains('2'), "{full:?}");
+    leaving.send(&Request::Detach { segment: entry.pin, count: 1 }.encode(0, 0), &[]);
+    until("the page of the one that left is cleared", || both() == [0, 5]);
+    drop(dying);
+    until("the page of the dead is cleared", || both() == [0, 0]);
+    observe(&mut third, "field", 0).unwrap();
+}
+
+#[test]
+fn a_page_that_one_task_had_is_given_to_no_other() {
+    let daemon = Daemon::start();
+    let (mut admin, _) = Raw::join(&daemon.socket());
+    let workflow = || "w".to_owned();
+    ask(&mut admin, &Request::MakeWorkflow { quota: 0, name: workflow() }, &[]).unwrap();
+    let mut endpoints = Vec::new();
+    for task in ["publish", "one", "other"] {
+        let path = daemon.folder.path().join(format!("{task}.sock"));
+        let listener = socket::listen(&path).unwrap();
+        let rights = if task == "publish" { Rights::PUBLISH } else { Rights::OBSERVE };
+        let grants = vec![Grant { pattern: "field/*".into(), kind: SegmentKind::Series, rights }];
+        let request = Request::MakeEndpoint { workflow: workflow(), task: task.into(), grants };
+        ask(&mut admin, &request, &[listener.as_fd()]).unwrap();
+        endpoints.push(path);
+    }
+    let member = |path: &std::path::Path| Raw::join(path).0;
+    let _publisher = Publisher::new(member(&endpoints[0]), "field/0", 2);
+    let observed = |task: usize| {
+        let mut raw = member(&endpoints[task]);
+        let seen = observe(&mut raw, "field/0", 0);
+        let left = seen.as_ref().ok().map(|(entry, _)| entry.pin);
+        if let Some(pin) = left {
+            raw.send(&Request::Detach { segment: pin, count: 1 }.encode(0, 0), &[]);
+        }
+        left.ok_or_else(|| seen.unwrap_err().0)
+    };
+    let first = observed(1).unwrap();
+    assert_eq!(observed(1), Ok(first), "its own page again");
+    let second = observed(2).unwrap();
+    assert_ne!(first, second);
+    assert_eq!(observed(2), Ok(second));
+    // No right, no series; a right to publish is one to observe.
+    let mut stranger = member(&endpoints[1]);
+    let denied = ask(&mut stranger, &publish("field/1", 1), &[endpoint_pool().as_fd()]).unwrap_err();
+    assert!(denied.0 == Status::Denied && denied.1.contains("field/1"), "{denied:?}");
+    assert_eq!(observe(&mut stranger, "secret", 0).unwrap_err().0, Status::Denied);
+    for path in endpoints {
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+fn endpoint_pool() -> OwnedFd {
+    memfd::create_for_own_writing("crossdock-test", SIZE).unwrap().0
+}
+
+#[test]
+fn what_is_no_pool_and_what_is_no_page_is_refused() {
+    let daemon = Daemon::start();
+    let mut raw = join(&daemon);
+    let plain = memfd::create("crossdock-test", SIZE).unwrap();
+    let unsealed = tempfile::tempfile().unwrap();
+    unsealed.set_len(SIZE).unwrap();
+    let listener = UnixListener::bind(daemon.folder.path().join("x.sock")).unwrap();
+    for fd in [plain.as_fd(), unsealed.as_fd(), listener.as_fd()] {
+        let refused = ask(&mut raw, &publish("field", 1), &[fd]).unwrap_err();
+        assert!(refused.0 == Status::Invalid && refused.1.contains("field"), "{refused:?}");
+    }
+    std::fs::remove_file(daemon.folder.path().join("x.sock")).unwrap();
+    let pool = endpoint_pool();
+    let larger = Request::Publish { size: SIZE + 4096, reserved: 0, attribute: 0, pins: 1, name: "field".into() };
+    assert_eq!(ask(&mut raw, &larger, &[pool.as_fd()]).unwrap_err().0, Status::Invalid);
+    for pins in [0, 1025, u32::MAX] {
+        assert_eq!(ask(&mut raw, &publish("field", pins), &[pool.as_fd()]).unwrap_err().0, Status::Invalid);
+    }
+    let mut publisher = Publisher::begin(raw, "field", 5);
+    let segment = publisher.segment;
+    let small = memfd::create("crossdock-test", 8192).unwrap();
+    for fd in [small.as_fd(), pool.as_fd(), unsealed.as_fd()] {
+        let refused = ask(&mut publisher.raw, &Request::Pins { segment, from: 0, count: 1 }, &[fd]).unwrap_err();
+        assert_eq!(refused.0, Status::Invalid, "{}", refused.1);
+    }
+    let one = publisher.pages[0].0.as_fd();
+    for (from, count) in [(1, 1), (4, 2), (u32::MAX, 4)] {
+        let fds = vec![one; count as usize];
+        let refused = ask(&mut publisher.raw, &Request::Pins { segment, from, count }, &fds).unwrap_err();
+        assert_eq!(refused.0, Status::Invalid, "from {from}: {}", refused.1);
+    }
+    // Another member cannot add to it, end it, or reserve in it.
+    let mut other = join(&daemon);
+    assert_eq!(ask(&mut other, &Request::Pins { segment, from: 0, count: 1 }, &[one]).unwrap_err().0, Status::NotFound);
+    assert_eq!(ask(&mut other, &Request::Unpublish { segment }, &[]).unwrap_err().0, Status::NotFound);
+    // Unfinished, it is not there for observers, and it goes with its publisher.
+    assert_eq!(observe(&mut other, "field", 0).unwrap_err().0, Status::NotFound);
+    assert_eq!(segments(&mut other), [segment]);
+    drop(publisher);
+    until("the torso is gone", || segments(&mut other).is_empty());
+}
+
+#[test]
+fn an_observer_waits_for_the_last_page_and_not_beyond_its_deadline() {
+    let daemon = Daemon::start();
+    let mut late = join(&daemon);
+    let began = Instant::now();
+    let timed_out = observe(&mut late, "field", 100).unwrap_err();
+    assert!(timed_out.0 == Status::TimedOut && timed_out.1.contains("series 'field'"), "{timed_out:?}");
+    assert!(began.elapsed() >= Duration::from_millis(100) && began.elapsed() < Duration::from_secs(2));
+    let mut publisher = Publisher::begin(join(&daemon), "field", 2);
+    let waiting = std::thread::spawn(move || observe(&mut late, "field", 5000));
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!waiting.is_finished());
+    let Publisher { raw, pages: made, segment, .. } = &mut publisher;
+    pages(raw, *segment, made);
+    assert_eq!(waiting.join().unwrap().unwrap().0.segment, *segment);
+}
+
+#[test]
+fn there_is_one_publisher_until_it_ends_or_dies() {
+    let daemon = Daemon::start();
+    let mut first = Publisher::new(join(&daemon), "field", 1);
+    let mut next = join(&daemon);
+    let second = |raw: &mut Raw| ask(raw, &publish("field", 1), &[endpoint_pool().as_fd()]);
+    let taken = second(&mut next).unwrap_err();
+    let process = format!("process {}", std::process::id());
+    assert!(taken.0 == Status::Exists && taken.1.contains("field") && taken.1.contains(&process), "{taken:?}");
+    let remove = Request::Remove { kind: SegmentKind::Series, name: "field".into() };
+    assert_eq!(ask(&mut next, &remove, &[]).unwrap_err().0, Status::Busy);
+    let (mut observer, segment) = (join(&daemon), first.segment);
+    assert_eq!(observe(&mut observer, "field", 0).unwrap().0.segment, segment);
+    ask(&mut first.raw, &Request::Unpublish { segment }, &[]).unwrap();
+    // It ended and is there still, for those who come late.
+    let (mut late, _) = Raw::join(&daemon.socket());
+    let full = observe(&mut late, "field", 0).unwrap_err();
+    assert_eq!(full.0, Status::NoSpace, "{}", full.1);
+    let successor = Publisher::new(next, "field", 1);
+    assert!(successor.segment > segment);
+    assert_eq!(observe(&mut late, "field", 0).unwrap().0.segment, successor.segment);
+    drop(successor);
+    until("the dead publisher's name can be taken", || second(&mut join(&daemon)).is_ok());
+}
+
+#[test]
+fn who_has_which_page_outlives_the_broker() {
+    let daemon = Daemon::start();
+    let (token, hello) = (3u8, |member| match Raw::hello_message(3) {
+        Request::Hello { protocol, layout, fingerprint, token, rank, task, workflow, .. } => {
+            Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow }
+        }
+        other => other,
+    });
+    assert_eq!(token, 3);
+    let publisher = Publisher::new(join(&daemon), "field", 3);
+    let (mut staying, welcome) = Raw::greet(&daemon.socket(), &hello(MemberId::NOBODY));
+    let Answer::Welcome { member, .. } = welcome else { panic!("{welcome:?}") };
+    let pinned = |raw: &mut Raw, value| {
+        let (entry, fds) = observe(raw, "field", 0).unwrap();
+        let mapping = Mapping::new(&fds[1], PIN_PAGE as usize, Access::ReadWrite).unwrap();
+        mapping.word64(0).unwrap().store(value, Ordering::SeqCst);
+        entry.pin
+    };
+    let (kept, given_up) = (pinned(&mut staying, 1), pinned(&mut staying, 2));
+    assert_ne!(kept, given_up);
+    daemon.kill_broker();
+    // It comes back and names one of its two pages: the other is free, and cleared.
+    let (back, _) = Raw::greet(&daemon.socket(), &hello(member));
+    back.send(&Request::Hold { segment: kept, count: 1 }.encode(0, 0), &[]);
+    back.send(&Request::Hold { segment: SegmentId(0), count: 0 }.encode(0, 0), &[]);
+    let words = || publisher.pages.iter().map(|(_, m)| word(m)).collect::<Vec<_>>();
+    until("the page that it did not name is cleared", || words() == [1, 0, 0]);
+    let mut other = join(&daemon);
+    for _ in 0..2 {
+        assert_ne!(observe(&mut other, "field", 0).unwrap().0.pin, kept);
+    }
+    assert_eq!(observe(&mut other, "field", 0).unwrap_err().0, Status::NoSpace);
+    assert_eq!(words()[0], 1, "the one that it named is its own still");
+}
+
+#[test]
+fn a_publisher_gives_its_series_back_after_the_keepers_death() {
+    let mut daemon = Daemon::start_with(&["--grace-ms", "5000"]);
+    let hello = |member| match Raw::hello_message(4) {
+        Request::Hello { protocol, layout, fingerprint, token, rank, task, workflow, .. } => {
+            Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow }
+        }
+        other => other,
+    };
+    let (raw, welcome) = Raw::greet(&daemon.socket(), &hello(MemberId::NOBODY));
+    let Answer::Welcome { member, .. } = welcome else { panic!("{welcome:?}") };
+    let mut publisher = Publisher::new(raw, "field", 5);
+    publisher.pages[4].1.word64(0).unwrap().store(9, Ordering::SeqCst);
+    kill(daemon.keeper.id(), "KILL");
+    daemon.keeper.wait().unwrap();
+    daemon.keeper = spawn(&daemon.socket(), &["--grace-ms", "5000"]);
+    daemon.wait_until_up();
+    let (mut observer, _) = Raw::greet(&daemon.socket(), &Raw::hello_message(5));
+    let lost = observe(&mut observer, "field", 0).unwrap_err();
+    assert!(lost.0 == Status::Busy && lost.1.contains("field"), "{lost:?}");
+    let (segment, pool) = (publisher.segment, publisher.pool.0.as_fd());
+    // Nobody but its publisher is believed.
+    assert_eq!(ask(&mut observer, &Request::Offer { segment }, &[pool]).unwrap_err().0, Status::Denied);
+    publisher.raw = Raw::greet(&daemon.socket(), &hello(member)).0.number_from(100);
+    let other = memfd::create("crossdock-test", SIZE).unwrap();
+    let refused = ask(&mut publisher.raw, &Request::Offer { segment }, &[other.as_fd()]).unwrap_err();
+    assert_eq!(refused.0, Status::Invalid);
+    assert_eq!(ask(&mut publisher.raw, &Request::Offer { segment }, &[pool]), Ok(1));
+    pages(&mut publisher.raw, segment, &publisher.pages);
+    let (entry, fds) = observe(&mut observer, "field", 1000).unwrap();
+    assert_eq!((entry.segment, entry.size), (segment, SIZE));
+    publisher.pool.1.word64(64).unwrap().store(3, Ordering::Release);
+    let seen = Mapping::new(&fds[0], SIZE as usize, Access::Read).unwrap();
+    assert_eq!(seen.word64(64).unwrap().load(Ordering::Acquire), 3);
+    assert_eq!(word(&publisher.pages[4].1), 0, "a page that nobody has holds nothing");
+}
+
+#[test]
+fn reserving_counts_against_the_quota_and_is_the_publishers_alone() {
+    let daemon = Daemon::start_with(&["--memory", "65536"]);
+    let mut publisher = Publisher::new(join(&daemon), "field", 1);
+    let segment = publisher.segment;
+    let reserve = |upto| Request::Reserve { segment, upto };
+    assert_eq!(ask(&mut publisher.raw, &reserve(32_768), &[]), Ok(32_768));
+    let mut observer = join(&daemon);
+    observe(&mut observer, "field", 0).unwrap();
+    assert_eq!(ask(&mut observer, &reserve(36_864), &[]).unwrap_err().0, Status::Denied);
+    let beyond = Request::Publish { size: SIZE, reserved: 40_960, attribute: 0, pins: 1, name: "more".into() };
+    let full = ask(&mut observer, &beyond, &[endpoint_pool().as_fd()]).unwrap_err();
+    assert!(full.0 == Status::NoSpace && full.1.contains("more"), "{full:?}");
+    assert_eq!(ask(&mut publisher.raw, &reserve(SIZE + 4096), &[]).unwrap_err().0, Status::Invalid);
+    assert_eq!(ask(&mut publisher.raw, &reserve(SIZE), &[]), Ok(SIZE));
+}
