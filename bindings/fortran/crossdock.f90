@@ -35,7 +35,8 @@ module crossdock
   public :: CROSSDOCK_INCOMPATIBLE, CROSSDOCK_SYSTEM
   public :: CROSSDOCK_CREATE_ONLY, CROSSDOCK_OPEN_ONLY, CROSSDOCK_OPEN_OR_CREATE, CROSSDOCK_RECREATE
   public :: CROSSDOCK_ORDER_C, CROSSDOCK_ORDER_FORTRAN, CROSSDOCK_PRODUCER, CROSSDOCK_CONSUMER
-  public :: CROSSDOCK_ONE_TO_ONE, CROSSDOCK_FAN_OUT, CROSSDOCK_FAN_IN, CROSSDOCK_WORK_QUEUE
+  public :: CROSSDOCK_ONE_TO_ONE, CROSSDOCK_FAN_OUT, CROSSDOCK_FAN_IN, CROSSDOCK_WORK_QUEUE, &
+            CROSSDOCK_ANY_PATTERN
   public :: CROSSDOCK_NO_WAIT, CROSSDOCK_WAIT, CROSSDOCK_INLINE_MAX, CROSSDOCK_RANK_MAX
 
   !> One connection to the node daemon. `free` gives it up; a copy of the variable is the same reference.
@@ -179,7 +180,8 @@ contains
     if (stat == CROSSDOCK_OK) region%reference = reference
   end subroutine
 
-  !> Opens one end (CROSSDOCK_PRODUCER, CROSSDOCK_CONSUMER) of a port.
+  !> Opens one end (CROSSDOCK_PRODUCER, CROSSDOCK_CONSUMER) of a port. What is not said is as the port was made (by another
+  !> task, by the workflow file), else one-to-one and 8 messages.
   subroutine session_port(session, name, end, port, stat, pattern, capacity, timeout_ms)
     class(crossdock_session), intent(in) :: session
     character(*), intent(in) :: name

@@ -44,6 +44,7 @@ module crossdock_c
     enumerator :: CROSSDOCK_FAN_OUT = 1
     enumerator :: CROSSDOCK_FAN_IN = 2
     enumerator :: CROSSDOCK_WORK_QUEUE = 3
+    enumerator :: CROSSDOCK_ANY_PATTERN = 4
   end enum
 
   integer(c_int64_t), parameter :: CROSSDOCK_NO_WAIT = 0, CROSSDOCK_WAIT = -1
@@ -95,8 +96,8 @@ module crossdock_c
   end type
 
   type, bind(c) :: c_port_options
-    integer(c_int32_t) :: pattern = CROSSDOCK_ONE_TO_ONE
-    integer(c_int32_t) :: capacity = 8
+    integer(c_int32_t) :: pattern = CROSSDOCK_ANY_PATTERN
+    integer(c_int32_t) :: capacity = 0
   end type
 
   !> What travels through a port.

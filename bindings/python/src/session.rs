@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crossdock_client::{ConnectOptions, End, Mode, PortOptions, Session as Inner, Status};
+use crossdock_client::{ConnectOptions, End, Mode, Pattern, PortOptions, Session as Inner, Status};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyType};
 
@@ -126,17 +126,18 @@ impl Session {
     /// order.
     ///
     /// `pattern`: one-to-one, fan-out (each consumer sees each message), fan-in, work-queue (each message goes to one of
-    /// the consumers). `capacity`: messages under way, a power of two up to 4096. All ends must say the same.
+    /// the consumers). `capacity`: messages under way, a power of two up to 4096. None: as the port was made (by another
+    /// task, by the workflow file), else one-to-one and 8; who says something must say what the port has.
     /// `timeout`: seconds to wait for an end that another living member holds (None: not at all). BusyError,
     /// InvalidError, DeniedError, NoSpaceError.
-    #[pyo3(signature = (name, end, *, pattern="one-to-one", capacity=8, timeout=None))]
+    #[pyo3(signature = (name, end, *, pattern=None, capacity=None, timeout=None))]
     fn port(
         &self,
         py: Python<'_>,
         name: &str,
         end: &str,
-        pattern: &str,
-        #[pyo3(from_py_with = count)] capacity: u64,
+        pattern: Option<&str>,
+        capacity: Option<Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<Port> {
         let producer = match end {
@@ -145,8 +146,14 @@ impl Session {
             _ => return Err(error(py, Status::Invalid, format!("end '{end}' is neither 'producer' nor 'consumer'"))),
         };
         let side = if producer { End::Producer } else { End::Consumer };
-        let capacity = u32::try_from(capacity).unwrap_or(u32::MAX); // beyond 4096 it is refused in any case
-        let options = PortOptions { pattern: pattern_of(py, pattern)?, capacity };
+        let pattern = pattern.map_or(Ok(Pattern::Any), |name| pattern_of(py, name))?;
+        let capacity = match capacity.map(|given| count(&given)).transpose()? {
+            None => 0,
+            Some(0) => return Err(error(py, Status::Invalid, format!("port {name}: a capacity of 0 messages; it is 1 to 4096"))),
+            // Beyond 4096 it is refused in any case.
+            Some(given) => u32::try_from(given).unwrap_or(u32::MAX),
+        };
+        let options = PortOptions { pattern, capacity };
         let session = self.standing.get(py)?;
         let port = match timeout {
             Some(seconds) => {

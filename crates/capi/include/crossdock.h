@@ -434,15 +434,16 @@ typedef enum crossdock_pattern {
     CROSSDOCK_ONE_TO_ONE = 0, /* one producer, one consumer; order kept */
     CROSSDOCK_FAN_OUT = 1,    /* one producer; each consumer sees each message sent since it came (at most 31) */
     CROSSDOCK_FAN_IN = 2,     /* many producers, one consumer; each producer's order kept */
-    CROSSDOCK_WORK_QUEUE = 3  /* many producers, many consumers; each message goes to one of them */
+    CROSSDOCK_WORK_QUEUE = 3, /* many producers, many consumers; each message goes to one of them */
+    CROSSDOCK_ANY_PATTERN = 4 /* whichever the port was made with; one-to-one if it is made by this */
 } crossdock_pattern;
 
 typedef struct crossdock_port_options {
     crossdock_pattern pattern;
-    uint32_t capacity; /* messages under way; a power of two, 1 to 4096 */
+    uint32_t capacity; /* messages under way; a power of two, 1 to 4096; 0: what the port has, 8 if it is made by this */
 } crossdock_port_options;
 
-#define CROSSDOCK_PORT_OPTIONS_INIT {CROSSDOCK_ONE_TO_ONE, 8}
+#define CROSSDOCK_PORT_OPTIONS_INIT {CROSSDOCK_ANY_PATTERN, 0}
 
 /* What travels. 64 bytes. */
 typedef struct crossdock_message {
@@ -457,7 +458,7 @@ typedef struct crossdock_message {
 #define CROSSDOCK_MESSAGE_INIT {{0, 0}, 0, 0, 0, 0, {0}}
 
 /* Open one end of a port; whoever comes first creates it, so producer and consumer may start in any order. `options`
- * may be NULL: one-to-one, 8 messages. Does not wait for the other end (see crossdock_port_wait_peer).
+ * may be NULL: as the port was made (by another task, by the workflow file), else one-to-one, 8 messages. Does not wait for the other end (see crossdock_port_wait_peer).
  * Errors: INVALID (name, capacity, or options that differ from those the port has), BUSY (the end is taken by a living
  * member; waited for up to timeout_ms), DENIED, NO_SPACE. One reference for the caller. */
 crossdock_status crossdock_port_open(crossdock_session *session, const char *name, crossdock_end end,

@@ -42,6 +42,7 @@ unsafe fn port_options(options: *const plain::PortOptions) -> Result<PortOptions
         1 => Pattern::FanOut,
         2 => Pattern::FanIn,
         3 => Pattern::WorkQueue,
+        4 => Pattern::Any,
         n => return Err(invalid(format!("{n} is no pattern of a port; see crossdock_pattern"))),
     };
     Ok(PortOptions { pattern, capacity: given.capacity })

@@ -114,6 +114,7 @@ _Static_assert(CROSSDOCK_ONE_TO_ONE == 0, "CROSSDOCK_ONE_TO_ONE has changed");
 _Static_assert(CROSSDOCK_FAN_OUT == 1, "CROSSDOCK_FAN_OUT has changed");
 _Static_assert(CROSSDOCK_FAN_IN == 2, "CROSSDOCK_FAN_IN has changed");
 _Static_assert(CROSSDOCK_WORK_QUEUE == 3, "CROSSDOCK_WORK_QUEUE has changed");
+_Static_assert(CROSSDOCK_ANY_PATTERN == 4, "CROSSDOCK_ANY_PATTERN has changed");
 _Static_assert(CROSSDOCK_WAIT_ADAPTIVE == 0, "CROSSDOCK_WAIT_ADAPTIVE has changed");
 _Static_assert(CROSSDOCK_WAIT_SPIN == 1, "CROSSDOCK_WAIT_SPIN has changed");
 _Static_assert(CROSSDOCK_WAIT_BLOCK == 2, "CROSSDOCK_WAIT_BLOCK has changed");

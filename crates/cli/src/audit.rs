@@ -298,4 +298,46 @@ mod tests {
         assert_eq!(access[&port].descriptor, "rw");
         drop(fd);
     }
+
+    /// What a process has open only for reading must not be shown as writable because it was closed at the wrong moment.
+    #[test]
+    fn a_descriptor_that_is_opened_and_closed_all_the_time_is_never_taken_for_a_writable_one() {
+        use std::os::fd::AsRawFd;
+        use std::sync::atomic::{AtomicBool, Ordering};
+
+        let name = format!("crossdock:audit-churn:region:{}", std::process::id());
+        let memory = rustix::fs::memfd_create(name.as_str(), rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+        // A number that no other thread of the tests is given: far up, by fcntl.
+        let churned = 700;
+        let (over, mut seen, mut writable) = (AtomicBool::new(false), 0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Open for times of all lengths, so that it is closed at every step of a look.
+                for turn in 0.. {
+                    if over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let reader = fs::File::open(&path).unwrap();
+                    let high = rustix::io::fcntl_dupfd_cloexec(&reader, churned).unwrap();
+                    assert_eq!(high.as_raw_fd(), churned);
+                    std::thread::sleep(std::time::Duration::from_micros(turn % 8));
+                }
+            });
+            for _ in 0..20_000 {
+                let found = fs::read_dir("/proc/self/fd").unwrap().flatten();
+                let Some(entry) = found.into_iter().find(|e| e.file_name() == "700") else { continue };
+                let mut access = BTreeMap::new();
+                add_descriptor(Path::new("/proc/self"), &entry, &mut access);
+                seen += access.len();
+                writable += access.values().filter(|a| a.descriptor != "r").count();
+                if seen > 4000 {
+                    break;
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert!(seen > 0, "the descriptor was never seen");
+        assert_eq!(writable, 0, "of {seen} looks");
+    }
 }

@@ -57,6 +57,22 @@ fn a_thousand_blocks_pass_without_a_copy_and_the_summary_counts_them() {
 }
 
 #[test]
+fn the_files_settings_of_a_port_hold_for_tasks_that_say_nothing() {
+    let place = place(
+        "make: produce, 10 | regions: {blocks: create} | ports: {numbers: produce}\n\
+         take: consume, 10 | regions: {blocks: read} | ports: {numbers: consume}",
+    );
+    let file = place.path().join("workflow.yaml");
+    let text = fs::read_to_string(&file).unwrap() + "ports:\n  numbers: {pattern: work-queue, capacity: 2}\n";
+    fs::write(&file, text).unwrap();
+    let run = place.run("process", &[]);
+    assert_eq!(run.code, 0, "{}\n{}", run.err, run.out);
+    let log = place.log("make");
+    assert!(log.contains("sends through PortOptions { pattern: WorkQueue, capacity: 2 }"), "{log}");
+    place.assert_nothing_left("process");
+}
+
+#[test]
 fn a_task_gets_what_it_was_granted_and_nothing_else() {
     for engine in engines() {
         let place = place(

@@ -6,10 +6,11 @@
 
 mod bell;
 mod convert;
+mod kept;
 mod open;
 mod types;
 
-pub(crate) use open::close_ports;
+pub(crate) use open::{close_ports, keep_region};
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
@@ -19,6 +20,7 @@ use crossdock_core::queue;
 use crossdock_layout::{Handle, SegmentId};
 
 use bell::Bell;
+use kept::Kept;
 pub use types::{
     DEFAULT_WAIT, End, EndInfo, INLINE_MAX, Inline, Message, Pattern, PortOptions, PortReport, PortStatistics, Waiting,
 };
@@ -37,6 +39,15 @@ struct Shared {
     name: String,
     id: SegmentId,
     bell: OnceLock<Bell>,
+    kept: Kept,
+}
+
+impl Shared {
+    /// Leaves in order, and lets go of what was kept for the messages.
+    fn close(&self) {
+        self.end.close();
+        self.kept.end();
+    }
 }
 
 impl Port {
@@ -89,7 +100,11 @@ impl Port {
     /// # Errors
     /// As [`Port::send`].
     pub fn reclaim(&self, timeout: Option<Duration>) -> Result<Option<Handle>> {
-        self.named(self.shared.end.reclaim(timeout.unwrap_or(DEFAULT_WAIT)))
+        let credit = self.named(self.shared.end.reclaim(timeout.unwrap_or(DEFAULT_WAIT)))?;
+        if let Some(handle) = credit {
+            self.shared.kept.note(handle);
+        }
+        Ok(credit)
     }
 
     /// Receives; waits for a message, which stays this consumer's until it is released. `None` waits up to
@@ -100,7 +115,9 @@ impl Port {
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Message> {
         let mut parcel = queue::Parcel::default();
         let position = self.named(self.shared.end.receive_into(&mut parcel, timeout.unwrap_or(DEFAULT_WAIT)))?;
-        Ok(Message::from_parcel(position, &parcel))
+        let message = Message::from_parcel(position, &parcel);
+        self.shared.kept.note(message.handle);
+        Ok(message)
     }
 
     /// Gives a message's cell, and with it its data, back to the producer; any order, each message once. Never waits.
@@ -174,7 +191,7 @@ impl Port {
 
     /// As [`Port::close`], for those who share the port: later calls at this end give `CLOSED`.
     pub fn leave(&self) {
-        self.shared.end.close();
+        self.shared.close();
     }
 
     fn bell(&self) -> Result<&Bell> {
@@ -198,7 +215,7 @@ impl Port {
 impl Drop for Port {
     fn drop(&mut self) {
         // The watching thread, if there is one, holds the rest until it sees this.
-        self.shared.end.close();
+        self.shared.close();
         if let Some(bell) = self.shared.bell.get() {
             bell.dismiss();
         }

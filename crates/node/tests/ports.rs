@@ -2,7 +2,7 @@
 
 mod support;
 
-use crossdock_client::{End, Handle, Message, Pattern, Port, PortOptions, Session, Status};
+use crossdock_client::{End, Handle, Message, Mode, Pattern, Port, PortOptions, Session, Status};
 use crossdock_os::{Deadline, event};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -160,9 +160,66 @@ fn a_report_shows_who_is_there_and_what_went_through() {
     producer.send_sized(&Message::new(Handle::NONE, 1), 1000, POLL).unwrap();
     producer.note_copied(10);
     let report = session.port_report(consumer.id()).unwrap();
-    assert_eq!(report.options, PortOptions::default());
+    assert_eq!(report.options, PortOptions { pattern: Pattern::OneToOne, capacity: 8 });
     assert_eq!((report.statistics.messages, report.statistics.under_way), (1, 1));
     assert_eq!((report.statistics.bytes_handed_over, report.statistics.bytes_copied), (1000, 10));
     assert_eq!(report.ends.len(), 2);
     assert!(report.ends.iter().all(|end| end.alive && end.member == session.member()));
+}
+
+/// How often a segment's memory is mapped in this process.
+fn mappings(name: &str) -> usize {
+    std::fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|line| line.contains(name)).count()
+}
+
+#[test]
+fn a_port_keeps_the_region_of_its_messages_open_until_it_is_closed() {
+    let daemon = Daemon::start();
+    let sending = daemon.session();
+    let receiving = daemon.session();
+    let region = sending.region("kept-by-port", Mode::CreateOnly, 1 << 20, None).unwrap();
+    let handle = region.save(region.allocate(64, 8).unwrap()).unwrap();
+    let producer = sending.port("p", End::Producer, &PortOptions::default(), None).unwrap();
+    let consumer = receiving.port("p", End::Consumer, &PortOptions::default(), None).unwrap();
+    assert_eq!(mappings("kept-by-port"), 1, "the producer's own");
+    let mut bases = Vec::new();
+    for tag in 0..3 {
+        producer.send(&Message::new(handle, tag), LONG).unwrap();
+        let message = consumer.receive(LONG).unwrap();
+        bases.push(receiving.region_of(message.handle).unwrap().base() as usize);
+        consumer.release(&message).unwrap();
+        assert_eq!(mappings("kept-by-port"), 2, "after message {tag}");
+    }
+    assert!(bases.iter().all(|base| *base == bases[0]));
+    consumer.close();
+    assert_eq!(mappings("kept-by-port"), 1, "the port's goes with the port");
+    receiving.close().unwrap();
+}
+
+#[test]
+fn a_handle_that_came_by_no_port_keeps_nothing_open() {
+    let daemon = Daemon::start();
+    let (sending, looking) = (daemon.session(), daemon.session());
+    let region = sending.region("kept-by-nobody", Mode::CreateOnly, 1 << 20, None).unwrap();
+    let handle = region.save(region.allocate(64, 8).unwrap()).unwrap();
+    let _port = looking.port("p", End::Consumer, &PortOptions::default(), None).unwrap();
+    drop(looking.region_of(handle).unwrap());
+    assert_eq!(mappings("kept-by-nobody"), 1);
+}
+
+#[test]
+fn who_says_nothing_takes_the_port_as_it_was_made() {
+    let daemon = Daemon::start();
+    let session = daemon.session();
+    let made = PortOptions { pattern: Pattern::FanOut, capacity: 2 };
+    session.make_port("p", &made).unwrap();
+    assert_eq!(session.make_port("p", &made).unwrap_err().status, Status::Exists);
+    let producer = session.port("p", End::Producer, &PortOptions::default(), None).unwrap();
+    assert_eq!(producer.options(), made);
+    let half = PortOptions { capacity: 2, ..Default::default() };
+    assert_eq!(session.port("p", End::Consumer, &half, None).unwrap().options(), made);
+    let other = PortOptions { capacity: 4, ..Default::default() };
+    let error = session.port("p", End::Consumer, &other, None).unwrap_err();
+    assert_eq!(error.status, Status::Invalid);
+    assert!(error.message.contains("port p") && error.message.contains("workflow file"), "{error}");
 }

@@ -417,13 +417,21 @@ static void p14(const char *role, const char *argument)
 static void p15(const char *role, const char *argument)
 {
     (void)role, (void)argument;
-    port_open(CROSSDOCK_PRODUCER, CROSSDOCK_ONE_TO_ONE, 4);
+    crossdock_port *producer = port_open(CROSSDOCK_PRODUCER, CROSSDOCK_ONE_TO_ONE, 4);
     const crossdock_port_options other[] = {{CROSSDOCK_ONE_TO_ONE, 8}, {CROSSDOCK_FAN_OUT, 4}};
     for (int i = 0; i < 2; i++) {
         crossdock_port *port;
         WANT(CROSSDOCK_INVALID, crossdock_port_open(session(), name_of(""), CROSSDOCK_CONSUMER, &other[i], 0, &port));
         says(name_of(""));
     }
+    crossdock_port *as_made;
+    OK(crossdock_port_open(session(), name_of(""), CROSSDOCK_CONSUMER, NULL, 0, &as_made));
+    for (uint64_t i = 0; i < 4; i++)
+        send_tag(producer, i);
+    const crossdock_message fifth = CROSSDOCK_MESSAGE_INIT;
+    WANT(CROSSDOCK_NOT_YET, crossdock_port_send(producer, &fifth, 0, CROSSDOCK_NO_WAIT));
+    for (uint64_t i = 0; i < 4; i++)
+        CHECK(take(as_made) == i);
 }
 
 static void *send_thousand(void *port)

@@ -301,6 +301,10 @@ void options_agree(const part&) {
   auto first = port(producer, pattern::one_to_one, 4);
   FAILS(invalid, SAYS(name()), port(consumer, pattern::one_to_one, 8));
   FAILS(invalid, SAYS(name()), port(consumer, pattern::fan_out, 4));
+  auto as_made = port(consumer, pattern::any, 0);
+  for (std::uint64_t i = 0; i < 4; ++i) send_tag(first, i);
+  EQUAL(first.try_send(region().simple<int>("fifth")).status(), status::not_yet);
+  for (std::uint64_t i = 0; i < 4; ++i) EQUAL(take(as_made), i);
 }
 
 void threads(const part&) {

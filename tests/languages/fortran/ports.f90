@@ -480,7 +480,8 @@ contains
 
   subroutine p15()
     type(crossdock_port) :: port, other
-    integer :: stat
+    type(crossdock_message) :: fifth
+    integer :: stat, i
     call open_port(port, CROSSDOCK_PRODUCER, CROSSDOCK_ONE_TO_ONE, 4)
     call session%port(name_of(''), CROSSDOCK_CONSUMER, other, stat, capacity=8)
     call want(CROSSDOCK_INVALID, stat, 'another capacity')
@@ -488,6 +489,16 @@ contains
     call session%port(name_of(''), CROSSDOCK_CONSUMER, other, stat, pattern=CROSSDOCK_FAN_OUT, capacity=4)
     call want(CROSSDOCK_INVALID, stat, 'another pattern')
     call says(name_of(''))
+    call session%port(name_of(''), CROSSDOCK_CONSUMER, other, stat)
+    call want(CROSSDOCK_OK, stat, 'nothing said')
+    do i = 0, 3
+      call send_tag(port, i)
+    end do
+    call port%send(fifth, stat, timeout_ms=0)
+    call want(CROSSDOCK_NOT_YET, stat, 'a fifth message')
+    do i = 0, 3
+      call check(take(other) == i, 'as it was made')
+    end do
   end subroutine
 
   !> Fortran has no threads of its own: both ends in one.

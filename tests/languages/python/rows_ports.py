@@ -332,11 +332,17 @@ def P14_B(t):
 
 @row("options must agree")
 def P15(t):
-    t.port("producer", capacity=4)
+    producer = t.port("producer", capacity=4)
     with refused(InvalidError, t.name()):
         t.port("consumer", capacity=8)
     with refused(InvalidError, t.name()):
         t.port("consumer", capacity=4, pattern="fan-out")
+    consumer = t.port("consumer")
+    for tag in range(4):
+        producer.send(tag=tag, timeout=0)
+    with refused(NotYetError):
+        producer.send(tag=4, timeout=0)
+    assert drain(consumer, 4) == [0, 1, 2, 3]
 
 
 @row("threads")

@@ -431,13 +431,15 @@ class mpi_t {
   /// Errors: invalid (MPI is not running; another pattern; options that differ), busy (another rank has this end).
   std::unique_ptr<transport> open(const region& in, const std::string& name, port_end end, const port_options& options) const {
     if (!detail::by_mpi::is_running()) throw error(status::invalid, "port '" + name + "' over MPI: open it between MPI_Init and MPI_Finalize");
-    if (options.pattern != pattern::one_to_one) {
+    if (options.pattern != pattern::one_to_one && options.pattern != pattern::any) {
       throw error(status::invalid, "port '" + name + "' over MPI: only one-to-one ports travel by MPI; use low_level for the other patterns");
     }
-    if (options.capacity == 0 || options.capacity > 4096 || !std::has_single_bit(options.capacity)) {
-      throw error(status::invalid, "port '" + name + "' over MPI: a capacity of " + std::to_string(options.capacity) + " is none; it is a power of two, 1 to 4096");
+    port_options full = options;
+    if (full.capacity == 0) full.capacity = 8;
+    if (full.capacity > 4096 || !std::has_single_bit(full.capacity)) {
+      throw error(status::invalid, "port '" + name + "' over MPI: a capacity of " + std::to_string(full.capacity) + " is none; it is a power of two, 1 to 4096");
     }
-    return std::make_unique<detail::by_mpi::mpi_transport>(in, name, end, options, given_ ? comm_ : MPI_COMM_WORLD);
+    return std::make_unique<detail::by_mpi::mpi_transport>(in, name, end, full, given_ ? comm_ : MPI_COMM_WORLD);
   }
 
  private:

@@ -23,12 +23,13 @@ enum class pattern : int {
   fan_out = CROSSDOCK_FAN_OUT,        ///< one producer; each consumer sees each message
   fan_in = CROSSDOCK_FAN_IN,          ///< many producers, one consumer; each producer's order kept
   work_queue = CROSSDOCK_WORK_QUEUE,  ///< many producers, many consumers; each message goes to one of them
+  any = CROSSDOCK_ANY_PATTERN,        ///< whichever the port was made with; one_to_one if it is made by this
 };
 
-/// Both ends must say the same.
+/// Who opens a port says the same as who made it (a task, or the workflow file), or leaves it open.
 struct port_options {
-  crossdock::pattern pattern = crossdock::pattern::one_to_one;
-  std::uint32_t capacity = 8;  ///< messages under way; a power of two, 1 to 4096
+  crossdock::pattern pattern = crossdock::pattern::any;
+  std::uint32_t capacity = 0;  ///< messages under way; a power of two, 1 to 4096; 0: what the port has, 8 if made by this
 };
 
 /// send, reclaim and receive return ok, or not_yet if they were not to wait; all else is thrown as crossdock::error.

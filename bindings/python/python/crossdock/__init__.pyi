@@ -113,8 +113,8 @@ class Session:
         name: str,
         end: Literal["producer", "consumer"],
         *,
-        pattern: _Pattern = "one-to-one",
-        capacity: int = 8,
+        pattern: Optional[_Pattern] = None,
+        capacity: Optional[int] = None,
         timeout: Optional[float] = None,
     ) -> Port: ...
     def remove_port(self, name: str) -> None: ...

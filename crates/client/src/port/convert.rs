@@ -25,7 +25,7 @@ impl From<Side> for End {
 impl From<Pattern> for queue::Pattern {
     fn from(pattern: Pattern) -> Self {
         match pattern {
-            Pattern::OneToOne => Self::OneToOne,
+            Pattern::Any | Pattern::OneToOne => Self::OneToOne,
             Pattern::FanOut => Self::FanOut,
             Pattern::FanIn => Self::FanIn,
             Pattern::WorkQueue => Self::WorkQueue,
@@ -46,7 +46,9 @@ impl From<queue::Pattern> for Pattern {
 
 impl From<PortOptions> for Shape {
     fn from(options: PortOptions) -> Self {
-        Self { pattern: options.pattern.into(), capacity: options.capacity }
+        // What is left open, for a port that is made by this.
+        let capacity = if options.capacity == 0 { 8 } else { options.capacity };
+        Self { pattern: options.pattern.into(), capacity }
     }
 }
 

@@ -9,9 +9,10 @@ use crossdock_layout::wire::{OpenMode, SegmentKind};
 use crossdock_layout::{Rights, SegmentId, Status};
 use crossdock_os::{Access, Deadline, Mapping};
 
-use super::{End, Port, PortOptions, PortReport, Shared};
+use super::kept::Kept;
+use super::{End, Pattern, Port, PortOptions, PortReport, Shared};
 use crate::segment::{Lease, OpenRequest, OpenedSegment};
-use crate::{Error, Result, Session};
+use crate::{Error, Region, Result, Session};
 
 /// How long an open waits for whoever is formatting a fresh port; that takes microseconds, but a member may be stopped.
 const FORMAT_WAIT: Duration = Duration::from_secs(5);
@@ -29,6 +30,17 @@ impl queue::Hooks for SessionHooks {
 }
 
 impl Session {
+    /// Makes a port without taking an end of it, for tasks that leave its options open (the launcher).
+    ///
+    /// # Errors
+    /// `EXISTS`, `INVALID` (name, capacity), `DENIED`, `NO_SPACE`.
+    pub fn make_port(&self, name: &str, options: &PortOptions) -> Result<()> {
+        let shape = Shape::from(*options);
+        shape.check().map_err(|error| Error::new(error.status, format!("port {name}: {}", error.message)))?;
+        let access = Rights::PRODUCE.with(Rights::CONSUME);
+        self.open_segment(&request(name, OpenMode::CreateOnly, access, shape)).map(drop)
+    }
+
     /// Opens one end of a port; whoever comes first makes it, so producer and consumer may start in any order.
     /// Waits for nobody, but for a place at a taken end: up to `timeout` (`None` = do not wait).
     ///
@@ -43,18 +55,8 @@ impl Session {
             End::Producer => Rights::PRODUCE,
             End::Consumer => Rights::CONSUME,
         };
-        let attribute = u64::from(shape.capacity) << 8 | shape.pattern as u64;
-        let opened = self.open_segment(&OpenRequest {
-            kind: SegmentKind::Port,
-            name,
-            mode: OpenMode::OpenOrCreate,
-            access,
-            size: shape.size(),
-            reserve: shape.size(),
-            attribute,
-            timeout: None,
-        })?;
-        check_options(name, &opened, shape, attribute)?;
+        let opened = self.open_segment(&request(name, OpenMode::OpenOrCreate, access, shape))?;
+        let shape = agreed(name, &opened, options)?;
         let mapping = map(name, &opened, Access::ReadWrite)?;
         let alive = self.liveness();
         let deadline = Deadline::after(timeout.unwrap_or(FORMAT_WAIT).max(FORMAT_WAIT));
@@ -62,7 +64,7 @@ impl Session {
         let hooks = Arc::new(SessionHooks { session: self.clone(), _lease: opened.lease });
         let end = queue::End::open(ring, end.into(), self.member(), self.task(), hooks, timeout.unwrap_or_default())
             .map_err(named)?;
-        let shared = Arc::new(Shared { end, name: name.to_owned(), id: opened.id, bell: OnceLock::new() });
+        let shared = Arc::new(Shared { end, name: name.to_owned(), id: opened.id, bell: OnceLock::new(), kept: Kept::default() });
         remember(self.serial(), &shared);
         Ok(Port { shared })
     }
@@ -94,21 +96,39 @@ impl Session {
     }
 }
 
-/// The maker's options travel with the segment, so that they are compared even before anybody has formatted it.
-fn check_options(name: &str, opened: &OpenedSegment, wanted: Shape, attribute: u64) -> Result<()> {
-    if opened.attribute == attribute {
-        return Ok(());
+fn request(name: &str, mode: OpenMode, access: Rights, shape: Shape) -> OpenRequest<'_> {
+    OpenRequest {
+        kind: SegmentKind::Port,
+        name,
+        mode,
+        access,
+        size: shape.size(),
+        reserve: shape.size(),
+        // The maker's options travel with the segment, so that they are known even before anybody has formatted it.
+        attribute: u64::from(shape.capacity) << 8 | shape.pattern as u64,
+        timeout: None,
     }
+}
+
+/// What the port was made with, if that is what was asked for.
+fn agreed(name: &str, opened: &OpenedSegment, wanted: &PortOptions) -> Result<Shape> {
     let pattern = queue::Pattern::from_number((opened.attribute & 0xff) as u32);
     let capacity = u32::try_from(opened.attribute >> 8).unwrap_or(0);
-    let found = match pattern {
-        Some(pattern) => Shape { pattern, capacity }.to_string(),
-        None => "something that is no port of this version".into(),
+    let found = pattern.map(|pattern| Shape { pattern, capacity }).filter(|shape| shape.check().is_ok());
+    let Some(found) = found.filter(|shape| shape.size() <= opened.size) else {
+        let text = format!("port {name}: it is something that is no port of this version; remove it");
+        return Err(Error::new(Status::Incompatible, text));
     };
+    let pattern_agrees = wanted.pattern == Pattern::Any || queue::Pattern::from(wanted.pattern) == found.pattern;
+    if pattern_agrees && (wanted.capacity == 0 || wanted.capacity == found.capacity) {
+        return Ok(found);
+    }
+    let wanted = Shape::from(*wanted);
     Err(Error::new(
         Status::Invalid,
         format!(
-            "port {name}: it exists as {found}, and was opened here as {wanted}; make the options of its tasks agree"
+            "port {name}: it exists as {found}, and was opened here as {wanted}; make the options of its tasks (and of \
+             the workflow file) agree, or leave them open in all tasks but one"
         ),
     ))
 }
@@ -140,6 +160,16 @@ pub(crate) fn close_ports(serial: u64) {
     });
     drop(open);
     for shared in own {
-        shared.end.close();
+        shared.close();
+    }
+}
+
+/// A region was opened because a handle named it: the ports that such handles come by keep it open for the next one.
+pub(crate) fn keep_region(serial: u64, region: &Region) {
+    let open = OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let own: Vec<_> = open.iter().filter(|(of, _)| *of == serial).filter_map(|(_, port)| port.upgrade()).collect();
+    drop(open);
+    for shared in own {
+        shared.kept.keep(region);
     }
 }

@@ -25,8 +25,10 @@ pub enum End {
 /// Who may send, and who gets what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Pattern {
-    /// One producer, one consumer, in order.
+    /// Whichever the port was made with; one-to-one if it is made by this.
     #[default]
+    Any,
+    /// One producer, one consumer, in order.
     OneToOne,
     /// One producer; each consumer (at most 31) sees each message from when it came on.
     FanOut,
@@ -36,19 +38,14 @@ pub enum Pattern {
     WorkQueue,
 }
 
-/// What a port is made with. All who open it must agree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What a port is made with. Who opens it says the same, or leaves it open: the default takes the port as whoever came
+/// first made it (a task, or the launcher by the workflow file's word).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct PortOptions {
     /// Who may send, and who gets what.
     pub pattern: Pattern,
-    /// Messages under way at most: a power of two, 1 to 4096.
+    /// Messages under way at most: a power of two, 1 to 4096. 0: as many as the port has, 8 if it is made by this.
     pub capacity: u32,
-}
-
-impl Default for PortOptions {
-    fn default() -> Self {
-        Self { pattern: Pattern::OneToOne, capacity: 8 }
-    }
 }
 
 /// Up to [`INLINE_MAX`] bytes in the message itself. Derefs to the bytes that count.

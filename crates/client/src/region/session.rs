@@ -77,7 +77,8 @@ impl Session {
         self.remove_segment(SegmentKind::Region, name)
     }
 
-    /// The region that a handle points into, opened if need be.
+    /// The region that a handle points into, opened if need be. If handles into it come by a port, that port keeps it open
+    /// (up to four regions) until it is closed, so that the next message's region is at hand.
     ///
     /// # Errors
     /// `BAD_HANDLE` if it names no segment that is there, or one that is no region; `DENIED`.
@@ -97,7 +98,9 @@ impl Session {
             let text = format!("{handle} points into {} '{}', not into a region", opened.kind.word(), opened.name);
             return Err(Error::new(Status::BadHandle, text));
         }
-        self.enter(opened)
+        let region = self.enter(opened)?;
+        crate::port::keep_region(self.serial(), &region);
+        Ok(region)
     }
 
     fn enter(&self, opened: OpenedSegment) -> Result<Region> {

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crossdock_client::{ConnectOptions, Grant, Mode, Region, Rights, SegmentKind, Session};
+use crossdock_client::{
+    ConnectOptions, Grant, Mode, Pattern, PortOptions, Region, Rights, SegmentKind, Session, Status,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use rustix::process::Signal;
@@ -194,6 +196,7 @@ impl Hosted {
         control.make_endpoint(name, &task, listener(&path)?, &everything).map_err(|e| e.message)?;
         let inside = connect(Some(path), Some(&task), Some(name))?;
         let regions = make_regions(workflow, &inside)?;
+        make_ports(workflow, &inside)?;
         Ok(Self { own: own.take(), workflow: name.clone(), control, inside, _regions: regions, how })
     }
 
@@ -209,7 +212,12 @@ impl Hosted {
         for segment in listing.segments {
             match segment.kind {
                 SegmentKind::Port => {
-                    let s = self.inside.port_report(segment.id).map_err(|e| e.message)?.statistics;
+                    let s = match self.inside.port_report(segment.id) {
+                        Ok(report) => report.statistics,
+                        // Made by the file's word, and opened by nobody yet.
+                        Err(error) if error.status == Status::NotYet => continue,
+                        Err(error) => return Err(error.message),
+                    };
                     ports.push(PortLine {
                         port: segment.name,
                         messages: s.messages,
@@ -274,4 +282,20 @@ fn make_regions(workflow: &Workflow, inside: &Session) -> Result<Vec<Region>, St
         }
     }
     Ok(made)
+}
+
+/// Ports with settings are made before any task opens them: tasks that leave the options open get these, and one that asks
+/// for others is told.
+fn make_ports(workflow: &Workflow, inside: &Session) -> Result<(), String> {
+    for port in workflow.ports.iter().filter(|port| port.declared.is_some() && !port.name.ends_with('*')) {
+        let pattern = match port.pattern {
+            "fan-out" => Pattern::FanOut,
+            "fan-in" => Pattern::FanIn,
+            "work-queue" => Pattern::WorkQueue,
+            _ => Pattern::OneToOne,
+        };
+        let options = PortOptions { pattern, capacity: port.capacity };
+        inside.make_port(&port.name, &options).map_err(|e| e.message)?;
+    }
+    Ok(())
 }

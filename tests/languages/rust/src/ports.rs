@@ -351,12 +351,15 @@ fn p14_peer(context: &Context, role: &str, _: &[&str]) -> Outcome {
 }
 
 fn p15(context: &Context) -> Outcome {
-    let (name, _port) = (context.name(""), open(context, End::Producer, Pattern::OneToOne, 4)?);
+    let (name, producer) = (context.name(""), open(context, End::Producer, Pattern::OneToOne, 4)?);
     for other in [options(Pattern::OneToOne, 8), options(Pattern::FanOut, 4)] {
         let opened = context.session.port(&name, End::Consumer, &other, None);
         says(&fails(Status::Invalid, opened.map(drop))?, &name)?;
     }
-    Ok(())
+    let as_made = context.session.port(&name, End::Consumer, &PortOptions::default(), None).map_err(text)?;
+    send_tags(&producer, 0..4)?;
+    fails(Status::NotYet, producer.send(&tagged(4), POLL))?;
+    expect_tags(&as_made, 0..4)
 }
 
 fn p16(context: &Context) -> Outcome {
