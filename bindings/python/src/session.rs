@@ -149,7 +149,13 @@ impl Session {
         let pattern = pattern.map_or(Ok(Pattern::Any), |name| pattern_of(py, name))?;
         let capacity = match capacity.map(|given| count(&given)).transpose()? {
             None => 0,
-            Some(0) => return Err(error(py, Status::Invalid, format!("port {name}: a capacity of 0 messages; it is 1 to 4096"))),
+            Some(0) => {
+                return Err(error(
+                    py,
+                    Status::Invalid,
+                    format!("port {name}: a capacity of 0 messages; it is 1 to 4096"),
+                ));
+            }
             // Beyond 4096 it is refused in any case.
             Some(given) => u32::try_from(given).unwrap_or(u32::MAX),
         };

@@ -64,7 +64,13 @@ impl Session {
         let hooks = Arc::new(SessionHooks { session: self.clone(), _lease: opened.lease });
         let end = queue::End::open(ring, end.into(), self.member(), self.task(), hooks, timeout.unwrap_or_default())
             .map_err(named)?;
-        let shared = Arc::new(Shared { end, name: name.to_owned(), id: opened.id, bell: OnceLock::new(), kept: Kept::default() });
+        let shared = Arc::new(Shared {
+            end,
+            name: name.to_owned(),
+            id: opened.id,
+            bell: OnceLock::new(),
+            kept: Kept::default(),
+        });
         remember(self.serial(), &shared);
         Ok(Port { shared })
     }
