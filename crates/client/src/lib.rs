@@ -1,6 +1,6 @@
-//! The library: session, region, port.
+//! The library: session, region, port, series.
 //!
-//! A program connects once ([`Session::connect`]) and asks the session for regions and ports. Everything that waits
+//! A program connects once ([`Session::connect`]) and asks the session for regions, ports and series. Everything that waits
 //! takes a deadline; every error names object, place and mend. Nothing here prints or exits.
 
 #![warn(missing_docs)]
@@ -14,6 +14,7 @@ mod port;
 mod ranks;
 mod region;
 mod segment;
+mod series;
 mod session;
 mod typed;
 
@@ -24,5 +25,6 @@ pub use listing::{Listing, MemberInfo, SegmentInfo, WorkflowInfo};
 pub use port::*;
 pub use ranks::{rank_of_environment, ranked};
 pub use region::*;
+pub use series::*;
 pub use session::{ConnectOptions, Session};
 pub use typed::{NdArray, Plain, Raw, Simple, Text, Vector};

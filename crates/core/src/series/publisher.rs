@@ -153,13 +153,13 @@ impl Publisher {
         let system = |e: OsError| failed(&spec.name, &e);
         let metadata = metadata_bytes(&geometry);
         surroundings.reserve(metadata + u64::from(spec.max_observers) * PAGE)?;
-        let label = format!("crossdock-series-{}", spec.name);
+        let label = spec.label("series");
         let (descriptor, mapping) = memfd::create_published(&label, geometry.size, metadata).map_err(system)?;
         mapping.populate(0, metadata, Access::ReadWrite);
         let mut pins = Vec::new();
         let mut pin_pages = Vec::new();
         for _ in 0..spec.max_observers {
-            let page = memfd::create("crossdock-series-pins", PAGE).map_err(system)?;
+            let page = memfd::create(&spec.label("pin"), PAGE).map_err(system)?;
             memfd::reserve(&page, 0, PAGE).map_err(system)?;
             pin_pages.push(Mapping::new(&page, PAGE as usize, Access::Read).map_err(system)?);
             pins.push(page);

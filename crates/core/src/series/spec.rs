@@ -181,6 +181,8 @@ impl Method {
 pub struct Spec {
     /// The series' name, for errors and `/proc/PID/maps`.
     pub name: String,
+    /// The workflow that it belongs to, for `/proc/PID/maps`.
+    pub workflow: String,
     /// Who publishes.
     pub member: MemberId,
     /// At least one.
@@ -208,6 +210,7 @@ impl Spec {
     pub fn new(name: impl Into<String>, member: MemberId, variables: Vec<Variable>) -> Self {
         Self {
             name: name.into(),
+            workflow: "default".into(),
             member,
             variables,
             attributes: Vec::new(),
@@ -219,6 +222,13 @@ impl Spec {
             full: FullPolicy::Report,
             detect: Detect::Auto,
         }
+    }
+
+    /// What a segment of it is called in `/proc/PID/maps`, as all of crossdock's are. The kernel takes 249 bytes.
+    pub(super) fn label(&self, kind: &str) -> String {
+        let mut label = format!("crossdock:{}:{kind}:{}", self.workflow, self.name);
+        label.truncate(240);
+        label
     }
 
     /// Checks all that needs no memory.

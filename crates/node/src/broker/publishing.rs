@@ -19,7 +19,8 @@ impl Broker {
             );
             return self.fail(asker, Status::Denied, text);
         }
-        if descriptors != [Descriptor::Pool(size)] || size == 0 || size > MAX_SIZE || reserved > size {
+        let most = size.saturating_add(u64::from(pins) * PIN_PAGE);
+        if descriptors != [Descriptor::Pool(size)] || size == 0 || size > MAX_SIZE || reserved > most {
             let text = format!(
                 "what came as the memory of series '{name}' is not {} sealed against shrinking, growing, new writers \
                  and unsealing",

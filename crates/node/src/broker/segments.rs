@@ -1,6 +1,6 @@
 //! What segments take: quota, reserving, removing, and who has them open.
 
-use crossdock_layout::wire::{Answer, SegmentKind};
+use crossdock_layout::wire::{Answer, PIN_PAGE, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::{Asker, Broker, Cause, DEFAULT_WORKFLOW, Descriptor, Effect, Hold, Record, Segment, text};
@@ -78,8 +78,9 @@ impl Broker {
             return self.fail(asker, Status::NotFound, format!("this program does not have {segment} open"));
         };
         let what = format!("{} '{}'", found.kind.word(), found.name);
-        if upto > found.size {
-            let text = format!("{what} has {}, {} were to be reserved", text::bytes(found.size), text::bytes(upto));
+        let most = found.size + found.series.as_ref().map_or(0, |s| s.pins.len() as u64 * PIN_PAGE);
+        if upto > most {
+            let text = format!("{what} has {}, {} were to be reserved", text::bytes(most), text::bytes(upto));
             return self.fail(asker, Status::Invalid, text);
         }
         let upto = upto.next_multiple_of(4096);

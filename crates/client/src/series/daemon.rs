@@ -1,0 +1,127 @@
+//! What series ask of the daemon: a place for what this process made, or a place among the observers.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crossdock_layout::wire::{Answer, MAX_DESCRIPTORS, PIN_PAGE, Request, SegmentKind, SeriesEntry};
+use crossdock_layout::{SegmentId, Status, name};
+use crossdock_os::{Deadline, memfd};
+
+use crate::connection::{Connection, Offered};
+use crate::segment::Lease;
+use crate::{Error, Result, Session};
+
+/// How long a publisher that is dropped tries to say so; its member's end says it, too.
+const FAREWELL: Duration = Duration::from_millis(300);
+
+/// A series that this process publishes, as the daemon sees it.
+pub(super) struct Place {
+    connection: Arc<Connection>,
+    segment: SegmentId,
+    over: AtomicBool,
+}
+
+/// A series that this process observes: the pool, and a pin page of its own, until this goes.
+pub(super) struct Seat {
+    pub entry: SeriesEntry,
+    pub pool: OwnedFd,
+    pub page: OwnedFd,
+    /// In this order: the page is given back first.
+    pub leases: (Lease, Lease),
+}
+
+impl Place {
+    pub fn segment(&self) -> SegmentId {
+        self.segment
+    }
+
+    /// Somebody else may publish under the name from now on.
+    pub fn leave(&self, deadline: Deadline) -> Result<()> {
+        if self.over.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let said = self.connection.ask(Request::Unpublish { segment: self.segment }, None, None, deadline);
+        self.connection.forget_series(self.segment);
+        said.map(drop)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.leave(Deadline::after(FAREWELL));
+    }
+}
+
+/// The segment that core's publisher reserves in: known only when the daemon has taken it.
+pub(super) type Known = Arc<OnceLock<SegmentId>>;
+
+impl Session {
+    /// Hands a fresh series to the daemon. `reserved` counts against the quota from now on.
+    pub(super) fn place_series(
+        &self,
+        name: &str,
+        pool: OwnedFd,
+        size: u64,
+        reserved: u64,
+        pins: Vec<OwnedFd>,
+    ) -> Result<Place> {
+        check_name(name)?;
+        let series = Arc::new(Offered { pool: Arc::new(pool), pins: pins.into_iter().map(Arc::new).collect() });
+        // A daemon whose keeper died in between has lost what it was given: once more, then.
+        self.try_to_place(name, &series, size, reserved).or_else(|error| match error.status {
+            Status::NotFound => self.try_to_place(name, &series, size, reserved),
+            _ => Err(error),
+        })
+    }
+
+    fn try_to_place(&self, name: &str, series: &Arc<Offered>, size: u64, reserved: u64) -> Result<Place> {
+        let connection = self.connection();
+        let deadline = self.deadline();
+        let request =
+            Request::Publish { size, reserved, attribute: 0, pins: series.pins.len() as u32, name: name.to_owned() };
+        let (answer, _) = connection.ask(request, Some(series.pool.clone()), None, deadline)?;
+        let Answer::Done { value } = answer else { return Err(crate::session::unexpected()) };
+        let segment = SegmentId(value);
+        connection.keep_series(segment, series.clone());
+        let place = Place { connection: connection.clone(), segment, over: AtomicBool::new(false) };
+        for (part, number) in series.pins.chunks(MAX_DESCRIPTORS).zip(0..) {
+            let (from, count) = (number * MAX_DESCRIPTORS as u32, part.len() as u32);
+            let request = Request::Pins { segment, from, count };
+            connection.ask_with(request, part.to_vec(), None, deadline)?;
+        }
+        Ok(place)
+    }
+
+    /// Asks for a place among a series' observers; waits for the series up to `timeout`.
+    pub(super) fn seat_at_series(&self, name: &str, timeout: Option<Duration>) -> Result<Seat> {
+        check_name(name)?;
+        let wait_ms = timeout.map_or(0, |t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX));
+        let request = Request::Observe { wait_ms, name: name.to_owned() };
+        let connection = self.connection();
+        let (answer, descriptors) = connection.ask_with(request, Vec::new(), timeout, self.late(timeout))?;
+        let Answer::Series(entry) = answer else { return Err(crate::session::unexpected()) };
+        let leases = (Lease::new(connection.clone(), entry.pin), Lease::new(connection.clone(), entry.segment));
+        let mut descriptors = descriptors.into_iter();
+        let (Some(pool), Some(page)) = (descriptors.next(), descriptors.next()) else {
+            return Err(crate::session::unexpected());
+        };
+        // The daemon is trusted to be the daemon; whoever offered this memory to it is not.
+        let checked = memfd::check(&pool, entry.size).and_then(|()| memfd::check(&page, PIN_PAGE));
+        checked.map_err(|error| Error::new(Status::Corrupt, format!("series '{name}' cannot be used: {error}")))?;
+        Ok(Seat { entry, pool, page, leases })
+    }
+
+    /// Takes a series' name away; observers that have it open keep it.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, `DENIED`, `BUSY` while it is being published.
+    pub fn remove_series(&self, name: &str) -> Result<()> {
+        self.remove_segment(SegmentKind::Series, name)
+    }
+}
+
+fn check_name(given: &str) -> Result<()> {
+    name::check(given).map_err(|bad| Error::new(Status::Invalid, format!("'{given}' is no name for a series: {bad}")))
+}

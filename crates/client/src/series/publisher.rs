@@ -1,0 +1,241 @@
+//! The publishing side.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crossdock_core::series as core;
+use crossdock_layout::liveness::LivenessTable;
+use crossdock_layout::wire::Request;
+use crossdock_layout::{MemberId, SegmentId, Status};
+
+use super::daemon::{Known, Place};
+use super::{AttributeSpec, Detect, FullPolicy, Runner, SeriesStatistics, Value, Variable};
+use crate::{Error, Result, Session};
+
+/// How long a publish waits for the daemon when its pool has to grow.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What a publisher declares.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeriesOptions {
+    /// The arrays, at least one.
+    pub variables: Vec<Variable>,
+    /// Attributes that versions will carry. Others are declared by the first publish that has them.
+    pub attributes: Vec<AttributeSpec>,
+    /// Constants of the series itself.
+    pub constants: Vec<(String, Value)>,
+    /// Bytes of the pool at most; `None`: room for four times the data at its largest. Taken as it is used.
+    pub capacity: Option<u64>,
+    /// Bytes of a chunk, a power of two from 4 KiB to 2 MiB; `None`: by the size of the data.
+    pub chunk: Option<u32>,
+    /// Versions that are kept besides the newest, though nobody holds them.
+    pub keep: u32,
+    /// Observers at a time, at most 1024.
+    pub max_observers: u32,
+    /// What happens when the pool is full and observers hold all the old versions.
+    pub full: FullPolicy,
+    /// How changes are to be found.
+    pub detect: Detect,
+}
+
+impl Default for SeriesOptions {
+    fn default() -> Self {
+        Self {
+            variables: Vec::new(),
+            attributes: Vec::new(),
+            constants: Vec::new(),
+            capacity: None,
+            chunk: None,
+            keep: 0,
+            max_observers: 64,
+            full: FullPolicy::Report,
+            detect: Detect::Auto,
+        }
+    }
+}
+
+/// What core's publisher and observers ask of the session. It keeps the session.
+pub(super) struct Asking {
+    pub session: Session,
+    pub segment: Known,
+}
+
+impl core::Surroundings for Asking {
+    fn liveness(&self) -> &LivenessTable {
+        self.session.liveness()
+    }
+
+    fn reserve(&self, total: u64) -> crossdock_core::Result<()> {
+        // What is taken before the daemon knows the series is counted when it gets to know it.
+        let Some(segment) = self.segment.get() else { return Ok(()) };
+        let request = Request::Reserve { segment: *segment, upto: total };
+        // Publishing must not hang on a daemon that is away.
+        let deadline = self.session.deadline().at_most(PATIENCE);
+        let answer = self.session.connection().ask(request, None, None, deadline);
+        answer.map(drop).map_err(|e| crossdock_core::Error::new(e.status, e.message))
+    }
+
+    fn describe(&self, member: MemberId) -> String {
+        self.session.describe_member(member)
+    }
+}
+
+impl Session {
+    /// Begins to publish a series. A name whose former publisher ended or died is taken over; observers of the old series
+    /// keep what they have.
+    ///
+    /// # Errors
+    /// `EXISTS` (names the living publisher), `INVALID` (names, types, shapes, sizes), `DENIED`, `NO_SPACE`.
+    pub fn publisher(&self, name: &str, options: &SeriesOptions) -> Result<Publisher> {
+        let known: Known = Arc::new(OnceLock::new());
+        let asking = Arc::new(Asking { session: self.clone(), segment: known.clone() });
+        let mut spec = core::Spec::new(name, self.member(), options.variables.clone());
+        self.workflow().clone_into(&mut spec.workflow);
+        spec.attributes.clone_from(&options.attributes);
+        spec.constants.clone_from(&options.constants);
+        spec.capacity = options.capacity;
+        spec.chunk = options.chunk;
+        spec.keep = options.keep;
+        spec.max_observers = options.max_observers;
+        spec.full = options.full;
+        spec.detect = options.detect;
+        let (inner, offer) = core::Publisher::create(spec, asking)?;
+        let place = self.place_series(name, offer.pool, offer.size, offer.reserved, offer.pins)?;
+        let _ = known.set(place.segment());
+        Ok(Publisher { inner, place, session: self.clone() })
+    }
+}
+
+/// The publisher of a series. Dropping it ends the series in order. A forked child's is of no use.
+pub struct Publisher {
+    /// First to go: what observers look at says that it ended before the daemon lets a successor in.
+    inner: core::Publisher,
+    place: Place,
+    session: Session,
+}
+
+impl Publisher {
+    /// The series' name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    /// The segment's id.
+    #[must_use]
+    pub fn id(&self) -> SegmentId {
+        self.place.segment()
+    }
+
+    /// The newest version's number; 0 before the first.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.inner.sequence()
+    }
+
+    /// Where a variable's elements are: an array to be read and written in place. The address stays for the publisher's
+    /// life, over resizing, too, but for the time from `begin` to `publish` or `abandon`.
+    ///
+    /// `publish` reads this memory; no other thread may write it then.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`.
+    pub fn memory(&self, variable: &str) -> Result<*mut u8> {
+        Ok(self.inner.memory(self.index(variable)?))
+    }
+
+    /// Bytes of a variable now.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`.
+    pub fn bytes(&self, variable: &str) -> Result<u64> {
+        Ok(self.inner.bytes(self.index(variable)?))
+    }
+
+    /// Lengths of a variable now.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`.
+    pub fn shape(&self, variable: &str) -> Result<&[u64]> {
+        Ok(self.inner.shape(self.index(variable)?))
+    }
+
+    /// Gives a variable another shape, within its largest; new elements are zero.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, `INVALID`, `NO_SPACE`.
+    pub fn resize(&mut self, variable: &str, shape: &[u64]) -> Result<()> {
+        let index = self.index(variable)?;
+        Ok(self.inner.resize(index, shape)?)
+    }
+
+    /// A hint: these bytes of a variable were written since the last publish.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, `INVALID`.
+    pub fn touched(&mut self, variable: &str, bytes: Range<u64>) -> Result<()> {
+        let index = self.index(variable)?;
+        Ok(self.inner.touched(index, bytes)?)
+    }
+
+    /// Publishes what is in place, with these attributes; the version's number. Waits for nobody.
+    ///
+    /// # Errors
+    /// `NO_SPACE` by the policy: nothing was published, and nothing is lost. `WRONG_TYPE`, `INVALID` (attributes).
+    pub fn publish(&mut self, attributes: &[(&str, Value)]) -> Result<u64> {
+        Ok(self.inner.publish(attributes)?)
+    }
+
+    /// Turns the variables' memory into the next version itself: take `memory` anew, write all of it, then publish, which
+    /// copies nothing.
+    ///
+    /// # Errors
+    /// `INVALID`: begun already. `NO_SPACE`.
+    pub fn begin(&mut self) -> Result<()> {
+        Ok(self.inner.begin()?)
+    }
+
+    /// As if `begin` had not been.
+    ///
+    /// # Errors
+    /// `INVALID`: not begun.
+    pub fn abandon(&mut self) -> Result<()> {
+        Ok(self.inner.abandon()?)
+    }
+
+    /// Lets large copies be done by several threads.
+    pub fn copy_with(&mut self, runner: Arc<dyn Runner>) {
+        self.inner.copy_with(runner);
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn statistics(&self) -> SeriesStatistics {
+        self.inner.statistics()
+    }
+
+    /// Ends the series in order: the last version stays for observers, those who wait are told.
+    ///
+    /// # Errors
+    /// `DISCONNECTED`, `TIMED_OUT`: the daemon was not told; the name is this session's until it ends.
+    pub fn end(self) -> Result<()> {
+        let Self { inner, place, session } = self;
+        inner.end();
+        place.leave(session.deadline())
+    }
+
+    fn index(&self, variable: &str) -> Result<usize> {
+        self.inner.variable(variable).ok_or_else(|| {
+            let text = format!("series '{}' has no variable '{variable}'", self.inner.name());
+            Error::new(Status::NotFound, text)
+        })
+    }
+}
+
+impl std::fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut out = f.debug_struct("Publisher");
+        out.field("name", &self.name()).field("id", &self.id()).field("sequence", &self.sequence()).finish()
+    }
+}
