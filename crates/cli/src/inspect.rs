@@ -76,6 +76,7 @@ fn one(daemon: &Found, segment: &SegmentInfo, socket: Option<&std::path::Path>) 
     });
     let (text, more) = match segment.kind {
         SegmentKind::Region => region(&inside, &segment.name)?,
+        SegmentKind::Item => (String::new(), Value::Null),
         SegmentKind::Port => port(&inside.port_report(segment.id).map_err(|e| e.message)?),
         SegmentKind::Series => series(segment),
     };

@@ -38,7 +38,7 @@ pub fn ls(options: &Look) -> u8 {
     code::OK
 }
 
-/// `region`, `port` or `series`.
+/// `region`, `port`, `series` or `item`.
 pub fn kind(kind: SegmentKind) -> &'static str {
     kind.word()
 }

@@ -5,14 +5,16 @@
 //! restarted), the reader connects again with the session's token and sends again whatever has no answer yet: the
 //! daemon remembers what it has done already, so that nothing happens twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossdock_core::liveness::Liveness;
-use crossdock_layout::wire::{Answer, MAX_DESCRIPTORS, MAX_MESSAGE, Request, SegmentKind};
+use crossdock_layout::wire::{
+    Answer, ItemGiven, ItemLevel, ItemRequest, MAX_DESCRIPTORS, MAX_MESSAGE, Request, SegmentKind,
+};
 use crossdock_layout::{SegmentId, Status};
 use crossdock_os::socket::{self, Received};
 use crossdock_os::{Deadline, event, fork};
@@ -66,6 +68,8 @@ struct State {
     leases: BTreeMap<SegmentId, Leased>,
     /// Series that this session publishes.
     offered: BTreeMap<SegmentId, Arc<Offered>>,
+    /// Items that this member has as their owner.
+    items: BTreeSet<SegmentId>,
     /// Endpoints that this session made, with copies of their listening sockets.
     endpoints: Vec<(Request, Arc<OwnedFd>)>,
     reading: bool,
@@ -104,6 +108,7 @@ impl Connection {
             pending: BTreeMap::new(),
             leases: BTreeMap::new(),
             offered: BTreeMap::new(),
+            items: BTreeSet::new(),
             endpoints: Vec::new(),
             reading: false,
             leaving: false,
@@ -213,9 +218,7 @@ impl Connection {
             if pending.sent_on == generation || pending.answer.is_some() {
                 continue;
             }
-            if let (Some(until), Request::Open { wait_ms, .. } | Request::Observe { wait_ms, .. }) =
-                (pending.wait, &mut pending.request)
-            {
+            if let (Some(until), Some(wait_ms)) = (pending.wait, wait_of(&mut pending.request)) {
                 *wait_ms = until.left_ms().unsigned_abs().into();
             }
             let message = pending.request.encode(*number, settled);
@@ -277,6 +280,9 @@ impl Connection {
             state.lease(entry.segment, SegmentKind::Series);
             state.lease(entry.pin, SegmentKind::Series);
         }
+        if let Answer::Item(given) = &answer {
+            take_item(state, given, descriptors.first());
+        }
         match state.pending.get_mut(&number) {
             Some(pending) if pending.answer.is_none() => pending.answer = Some((answer, descriptors)),
             // Whoever asked has gone; a segment that came too late is given back.
@@ -286,6 +292,8 @@ impl Connection {
                     self.release_locked(state, entry.pin);
                     self.release_locked(state, entry.segment);
                 }
+                Answer::Item(given) if is_owned(&given) => self.release_item_locked(state, given.item),
+                Answer::Item(given) => self.release_locked(state, given.file),
                 _ => {}
             },
         }
@@ -309,6 +317,31 @@ impl Connection {
             }
         }
         self.tell_locked(state, &Request::Detach { segment, count: 1 });
+    }
+
+    /// An item is open here no longer; it stays this task's.
+    pub(crate) fn release_item(&self, item: SegmentId) {
+        if self.process != fork::token() {
+            return;
+        }
+        let mut state = self.lock();
+        self.release_item_locked(&mut state, item);
+    }
+
+    fn release_item_locked(&self, state: &mut State, item: SegmentId) {
+        if state.items.remove(&item) {
+            self.tell_locked(state, &Request::Item(ItemRequest::Release { item }));
+        }
+    }
+
+    /// An item is this task's no longer.
+    pub(crate) fn forget_item(&self, item: SegmentId) {
+        self.lock().items.remove(&item);
+    }
+
+    /// How many items this session has open as their owner.
+    pub(crate) fn items(&self) -> usize {
+        self.lock().items.len()
     }
 
     /// Remembers an endpoint, for a daemon that forgets it.
@@ -404,6 +437,10 @@ impl Connection {
             self.tell_locked(&mut state, &Request::Hold { segment, count });
         }
         self.tell_locked(&mut state, &Request::Hold { segment: SegmentId(0), count: 0 });
+        let items: Vec<_> = state.items.iter().copied().collect();
+        for item in items.into_iter().chain([SegmentId(0)]) {
+            self.tell_locked(&mut state, &Request::Item(ItemRequest::Hold { item }));
+        }
         self.send_unsent(&mut state);
     }
 
@@ -450,6 +487,36 @@ impl State {
     /// All requests below this number have been answered or given up.
     fn settled(&self) -> u64 {
         self.pending.first_key_value().map_or(self.next, |(number, _)| *number)
+    }
+}
+
+/// How long the daemon may wait before it answers this.
+fn wait_of(request: &mut Request) -> Option<&mut u64> {
+    match request {
+        Request::Open { wait_ms, .. }
+        | Request::Observe { wait_ms, .. }
+        | Request::Item(ItemRequest::Access { wait_ms, .. } | ItemRequest::Unshare { wait_ms, .. }) => Some(wait_ms),
+        _ => None,
+    }
+}
+
+/// Is this member its owner's, and the only one that has it?
+fn is_owned(given: &ItemGiven) -> bool {
+    given.writable && given.level != ItemLevel::Cooperative
+}
+
+/// Notes what the daemon counts: an item of one's own, or one opening of memory that others have open, too.
+fn take_item(state: &mut State, given: &ItemGiven, descriptor: Option<&OwnedFd>) {
+    if is_owned(given) {
+        state.items.insert(given.item);
+        return;
+    }
+    let leased = Leased { count: 0, kind: SegmentKind::Item, descriptor: None };
+    let leased = state.leases.entry(given.file).or_insert(leased);
+    leased.count += 1;
+    // To be given back to a daemon that lost its own.
+    if leased.descriptor.is_none() && given.writable {
+        leased.descriptor = descriptor.and_then(|fd| fd.try_clone().ok());
     }
 }
 

@@ -9,6 +9,7 @@ mod connection;
 mod discovery;
 mod error;
 mod handshake;
+mod item;
 mod listing;
 mod port;
 mod ranks;
@@ -21,6 +22,9 @@ mod typed;
 pub use crossdock_layout::wire::{Grant, SegmentKind};
 pub use crossdock_layout::{Handle, MemberId, Rights, SegmentId, Status};
 pub use error::{Error, Result};
+pub use item::{
+    Contents, Item, ItemInfo, ItemLevel, ItemOptions, ItemState, ItemView, OnDeath, Party, SharedItem, party,
+};
 pub use listing::{Listing, MemberInfo, SegmentInfo, WorkflowInfo};
 pub use port::*;
 pub use ranks::{rank_of_environment, ranked};

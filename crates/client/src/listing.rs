@@ -5,7 +5,7 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::Deadline;
 
 use crate::connection::Connection;
-use crate::{Error, Result};
+use crate::{Error, ItemInfo, Result};
 
 /// One segment as the daemon knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +71,8 @@ pub struct Listing {
     pub members: Vec<MemberInfo>,
     /// Segments, by id.
     pub segments: Vec<SegmentInfo>,
+    /// Items, by id.
+    pub items: Vec<ItemInfo>,
 }
 
 impl From<MemberEntry> for MemberInfo {
@@ -130,6 +132,14 @@ pub(crate) fn list(connection: &Connection, workflow: Option<&str>, deadline: De
                 removed: e.removed,
                 attribute: e.attribute,
             }));
+            Ok(last.filter(|_| more))
+        }
+        _ => Err(unexpected()),
+    })?;
+    pages(|after| match ask(ListOf::Items, after)? {
+        Answer::Items(Page { entries, more }) => {
+            let last = entries.last().map(|e| e.item.0);
+            listing.items.extend(entries.into_iter().map(ItemInfo::from));
             Ok(last.filter(|_| more))
         }
         _ => Err(unexpected()),

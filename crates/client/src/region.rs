@@ -205,6 +205,16 @@ impl Region {
         Ok(self.shared.region.heal()?)
     }
 
+    /// A region that lies in an item.
+    pub(crate) fn enter_item(region: Arc<core::Region>, session: Session) -> Self {
+        registry::enter(Arc::new(Shared { region, session }))
+    }
+
+    /// Does anything but this handle keep it mapped?
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.shared) > 1
+    }
+
     /// The region that is mapped at `base` in this process, if any.
     #[must_use]
     pub fn at_base(base: *const u8) -> Option<Region> {

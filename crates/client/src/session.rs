@@ -65,6 +65,7 @@ struct Shared {
     workflow: String,
     timeout: Duration,
     serial: u64,
+    items: crate::item::Local,
 }
 
 impl Drop for Shared {
@@ -105,7 +106,9 @@ impl Session {
         let (task, workflow) = (found.welcome.task.clone(), found.welcome.workflow.clone());
         let connection = Arc::new(Connection::new(found.path, found.private, who, found.welcome)?);
         let (timeout, serial) = (options.timeout, SERIAL.fetch_add(1, Ordering::Relaxed));
-        Ok(Self { shared: Arc::new(Shared { connection, member, admin, rank, task, workflow, timeout, serial }) })
+        let items = crate::item::Local::default();
+        let shared = Shared { connection, member, admin, rank, task, workflow, timeout, serial, items };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// This session's member id.
@@ -213,6 +216,11 @@ impl Session {
     pub fn close(self) -> Result<()> {
         self.shared.connection.check_process()?;
         crate::port::close_ports(self.serial());
+        if self.shared.connection.items() > 0 {
+            let (items, task) = (self.shared.connection.items(), self.task());
+            let text = format!("{items} items of task '{task}' are still open; drop or transfer them, then close");
+            return Err(Error::new(Status::Busy, text));
+        }
         match self.shared.connection.regions() {
             0 => {
                 self.shared.connection.end();
@@ -302,6 +310,11 @@ impl Session {
         )
     }
 
+    /// What this session knows of cooperative items.
+    pub(crate) fn items(&self) -> &crate::item::Local {
+        &self.shared.items
+    }
+
     fn ask(&self, request: Request) -> Result<Answered> {
         self.shared.connection.ask(request, None, None, self.deadline())
     }
@@ -323,7 +336,7 @@ impl Session {
     }
 }
 
-fn check_name(what: &str, given: &str) -> Result<()> {
+pub(crate) fn check_name(what: &str, given: &str) -> Result<()> {
     name::check(given).map_err(|bad| Error::new(Status::Invalid, format!("'{given}' is no name for a {what}: {bad}")))
 }
 

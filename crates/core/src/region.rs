@@ -48,10 +48,25 @@ pub struct Parts {
     pub surroundings: Arc<dyn Surroundings>,
 }
 
+/// What a region over mapped memory is besides that memory.
+pub struct Over {
+    /// For errors.
+    pub name: String,
+    /// What handles carry.
+    pub segment: SegmentId,
+    /// May this task write?
+    pub writable: bool,
+    /// Who we are.
+    pub member: MemberId,
+    /// Whom to ask.
+    pub surroundings: Arc<dyn Surroundings>,
+}
+
 /// A region, mapped. Threads share it; it leaves its heap slots in order when dropped.
 pub struct Region {
     pub(crate) memory: Memory,
-    pub(crate) descriptor: OwnedFd,
+    /// To take memory by; none for memory that is all there, as an item's.
+    pub(crate) descriptor: Option<OwnedFd>,
     pub(crate) name: String,
     pub(crate) segment: SegmentId,
     pub(crate) writable: bool,
@@ -76,29 +91,38 @@ impl Region {
     /// # Errors
     /// `INVALID` (too small), `INCOMPATIBLE`, `CORRUPT`, `SYSTEM`, `NO_SPACE`; `TIMED_OUT` while another formats.
     pub fn attach(parts: Parts) -> Result<Arc<Self>> {
-        let Some(geometry) = Geometry::of(parts.size) else {
-            return Err(Error::new(
-                Status::Invalid,
-                format!(
-                    "region '{}' of {} bytes: a region has at least {} bytes",
-                    parts.name,
-                    parts.size,
-                    crossdock_layout::region::MIN_CAPACITY
-                ),
-            ));
-        };
         let system = |e| Error::new(Status::System, format!("region '{}': {e}", parts.name));
         memfd::check(&parts.descriptor, parts.size).map_err(system)?;
         let access = if parts.writable { Access::ReadWrite } else { Access::Read };
         let mapping = Mapping::new(&parts.descriptor, parts.size as usize, access).map_err(system)?;
+        let Parts { name, segment, descriptor, writable, member, surroundings, .. } = parts;
+        Self::over(mapping, Some(descriptor), Over { name, segment, writable, member, surroundings })
+    }
+
+    /// A region in memory that is mapped and there already, such as an item's.
+    ///
+    /// # Errors
+    /// As for [`Region::attach`].
+    pub fn over(mapping: Mapping, descriptor: Option<OwnedFd>, over: Over) -> Result<Arc<Self>> {
+        let size = mapping.length() as u64;
+        let Some(geometry) = Geometry::of(size) else {
+            return Err(Error::new(
+                Status::Invalid,
+                format!(
+                    "region '{}' of {size} bytes: a region has at least {} bytes",
+                    over.name,
+                    crossdock_layout::region::MIN_CAPACITY
+                ),
+            ));
+        };
         let region = Arc::new(Self {
             memory: Memory::new(mapping, geometry),
-            descriptor: parts.descriptor,
-            name: parts.name,
-            segment: parts.segment,
-            writable: parts.writable,
-            member: parts.member,
-            surroundings: parts.surroundings,
+            descriptor,
+            name: over.name,
+            segment: over.segment,
+            writable: over.writable,
+            member: over.member,
+            surroundings: over.surroundings,
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             token: fork::token(),
             locals: Locals::default(),
@@ -210,7 +234,8 @@ impl Region {
         const PAGE: u64 = crossdock_layout::region::PAGE;
         let start = offset / PAGE * PAGE;
         let end = (offset + length).next_multiple_of(PAGE).min(self.capacity());
-        memfd::reserve(&self.descriptor, start, end - start).map_err(|e| {
+        let Some(descriptor) = &self.descriptor else { return Ok(()) };
+        memfd::reserve(descriptor, start, end - start).map_err(|e| {
             self.error(Status::NoSpace, format!("the node has no memory left ({e}); remove objects or end other tasks"))
         })
     }

@@ -5,6 +5,7 @@
 
 pub mod handle;
 pub mod id;
+pub mod item;
 pub mod liveness;
 pub mod name;
 pub mod queue;

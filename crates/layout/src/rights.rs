@@ -24,8 +24,10 @@ impl Rights {
     pub const PUBLISH: Self = Self(64);
     /// Observe a series; who may publish one may observe it, too.
     pub const OBSERVE: Self = Self(128);
+    /// Make items, own them, and hand them on.
+    pub const OWN: Self = Self(256);
     /// All of them.
-    pub const ALL: Self = Self(255);
+    pub const ALL: Self = Self(511);
 
     /// Are all rights of `other` in this set?
     pub const fn contains(self, other: Self) -> bool {
@@ -40,7 +42,7 @@ impl Rights {
 
     /// The words of the set, for messages: `read, write`.
     pub fn words(self) -> String {
-        const NAMES: [(Rights, &str); 8] = [
+        const NAMES: [(Rights, &str); 9] = [
             (Rights::READ, "read"),
             (Rights::WRITE, "write"),
             (Rights::CREATE, "create"),
@@ -49,6 +51,7 @@ impl Rights {
             (Rights::CONSUME, "consume"),
             (Rights::PUBLISH, "publish"),
             (Rights::OBSERVE, "observe"),
+            (Rights::OWN, "own"),
         ];
         let words: Vec<_> = NAMES.iter().filter(|(right, _)| self.contains(*right)).map(|(_, word)| *word).collect();
         if words.is_empty() { "nothing".into() } else { words.join(", ") }

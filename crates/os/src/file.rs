@@ -33,6 +33,36 @@ pub fn reopen_read_only(file: impl AsFd) -> OsResult<OwnedFd> {
     rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || path)
 }
 
+/// Copies bytes of one file to the same place of another, through `buffer` and at most as many; how many. 0 = the end.
+pub fn copy_part(from: impl AsFd, to: impl AsFd, offset: u64, buffer: &mut [u8]) -> OsResult<usize> {
+    let named = || format!("bytes at {offset} of a file that is copied");
+    let length = loop {
+        match rustix::io::pread(&from, &mut *buffer, offset) {
+            Err(Errno::INTR) => {}
+            other => break other.context("pread", named)?,
+        }
+    };
+    let mut done = 0;
+    while done < length {
+        match rustix::io::pwrite(&to, &buffer[done..length], offset + done as u64) {
+            Err(Errno::INTR) => {}
+            other => done += other.context("pwrite", named)?,
+        }
+    }
+    Ok(length)
+}
+
+/// Gives a file this size; what is beyond it is let go, and new bytes are zero.
+pub fn set_size(file: impl AsFd, size: u64) -> OsResult<()> {
+    rustix::fs::ftruncate(file, size).context("ftruncate", || format!("a file to {size} bytes"))
+}
+
+/// A file's size, and the bytes of memory or disk that it takes.
+pub fn sizes(file: impl AsFd) -> OsResult<(u64, u64)> {
+    let stat = rustix::fs::fstat(file).context("fstat", || "a file".into())?;
+    Ok((u64::try_from(stat.st_size).unwrap_or(0), u64::try_from(stat.st_blocks).unwrap_or(0) * 512))
+}
+
 /// A descriptor that stands for nothing: kept so that it can be given up when none is left.
 pub fn spare() -> OsResult<OwnedFd> {
     rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())

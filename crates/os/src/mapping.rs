@@ -42,6 +42,21 @@ impl Mapping {
         Ok(Self { start, length })
     }
 
+    /// A part of this mapping once more, at other addresses: the same memory, without its descriptor. `offset` and
+    /// `length` are whole pages.
+    pub fn again(&self, offset: u64, length: u64) -> OsResult<Self> {
+        let named = || format!("{length} bytes at {offset} of a mapping");
+        let from = self.at(offset, length).ok_or(rustix::io::Errno::INVAL).context("mremap", named)?;
+        // SAFETY: an old size of 0 leaves the shared mapping as it is and makes another one, at an address that the kernel
+        // chooses; the range lies within this mapping.
+        let start = unsafe {
+            rustix::mm::mremap(from.as_ptr().cast(), 0, length as usize, rustix::mm::MremapFlags::MAYMOVE)
+        }
+        .context("mremap", named)?;
+        let start = NonNull::new(start.cast()).expect("mremap never returns address 0");
+        Ok(Self { start, length: length as usize })
+    }
+
     /// Where it begins.
     pub fn start(&self) -> NonNull<u8> {
         self.start
@@ -145,6 +160,18 @@ mod tests {
             writer.start().as_ptr().write_volatile(7);
             assert_eq!(reader.start().as_ptr().read_volatile(), 7);
         }
+    }
+
+    #[test]
+    fn a_part_mapped_again_is_the_same_memory_and_outlives_the_first() {
+        let fd = crate::memfd::create("crossdock-test", 16384).unwrap();
+        let whole = Mapping::new(&fd, 16384, Access::ReadWrite).unwrap();
+        let part = whole.again(4096, 8192).unwrap();
+        whole.word64(4096).unwrap().store(7, std::sync::atomic::Ordering::Relaxed);
+        drop(whole);
+        assert_eq!(part.length(), 8192);
+        assert_eq!(part.word64(0).unwrap().load(std::sync::atomic::Ordering::Relaxed), 7);
+        assert!(part.again(4096, 8192).is_err());
     }
 
     #[test]

@@ -80,6 +80,28 @@ impl Folder {
             .context("openat", || format!("segment file {name} for reading"))
     }
 
+    /// A new open file description of a file, for reading and writing: what a new owner gets, and leases count.
+    pub fn open_writer(&self, name: &str) -> OsResult<OwnedFd> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::openat(&self.writable, name, flags, Mode::empty())
+            .context("openat", || format!("segment file {name} for writing"))
+    }
+
+    /// The names of all files; none where files have no names.
+    pub fn names(&self) -> OsResult<Vec<String>> {
+        if self.read_only.is_none() {
+            return Ok(Vec::new());
+        }
+        let named = || "the segment files' folder".to_string();
+        // A mount's descriptor can be passed through only; reading takes one of the folder itself.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::openat(&self.writable, ".", flags, Mode::empty()).context("openat", named)?;
+        let entries = rustix::fs::Dir::new(folder).context("readdir", named)?;
+        let names = entries.map(|entry| entry.context("readdir", named).map(|e| e.file_name().to_string_lossy().into()));
+        let names: OsResult<Vec<String>> = names.collect();
+        Ok(names?.into_iter().filter(|name| name != "." && name != "..").collect())
+    }
+
     /// Takes a file's name away; its memory goes with the last descriptor and mapping.
     pub fn remove(&self, name: &str) -> OsResult<()> {
         if self.read_only.is_none() {
@@ -238,8 +260,14 @@ mod tests {
         assert_eq!(open_anew(&reader, Access::ReadWrite).unwrap_err().errno, Errno::ROFS);
         assert!(Mapping::new(&reader, 4096, Access::ReadWrite).is_err());
 
+        let again = folder.open_writer("one").unwrap();
+        assert!(!crate::lease::prove(&file, crate::lease::Proof::Alone).unwrap(), "another description counts");
+        drop((again, seen, reader, mapping));
+        assert!(crate::lease::prove(&file, crate::lease::Proof::Alone).unwrap());
+        assert_eq!(folder.names().unwrap(), ["one"]);
         folder.remove("one").unwrap();
         assert!(folder.open_reader("one").is_err());
+        assert!(folder.names().unwrap().is_empty());
     }
 
     #[test]

@@ -191,7 +191,7 @@ impl Hosted {
         // The launcher's own endpoint lies in the run's folder, which no task sees.
         let path = endpoint(folder, workflow.tasks.len()).join("endpoint.sock");
         let all = |kind| Grant { pattern: "*".into(), kind, rights: Rights::ALL };
-        let everything = [all(SegmentKind::Region), all(SegmentKind::Port), all(SegmentKind::Series)];
+        let everything = [all(SegmentKind::Region), all(SegmentKind::Port), all(SegmentKind::Series), all(SegmentKind::Item)];
         let task = free_name(workflow);
         control.make_endpoint(name, &task, listener(&path)?, &everything).map_err(|e| e.message)?;
         let inside = connect(Some(path), Some(&task), Some(name))?;
@@ -231,7 +231,7 @@ impl Hosted {
                 SegmentKind::Region => {
                     regions.push(RegionLine { region: segment.name, size: segment.size, reserved: segment.reserved });
                 }
-                SegmentKind::Series => {}
+                SegmentKind::Series | SegmentKind::Item => {}
             }
         }
         let place = |name: &str| workflow.ports.iter().position(|p| p.name == name).unwrap_or(usize::MAX);

@@ -3,6 +3,7 @@
 use super::cursor::{Malformed, Reader, Writer};
 use super::entry::{MemberEntry, SegmentEntry, WorkflowEntry};
 use super::header::{ANSWER, HEADER, Header, finish};
+use super::item::{ItemEntry, ItemGiven};
 use super::series::SeriesEntry;
 use super::{MAX_MESSAGE, SegmentKind};
 use crate::{MemberId, SegmentId, Status};
@@ -58,6 +59,12 @@ pub enum Answer {
     Members(Page<MemberEntry>),
     /// To `List`, of segments.
     Segments(Page<SegmentEntry>),
+    /// To `List`, of items.
+    Items(Page<ItemEntry>),
+    /// To requests that give an item; its memory comes with it.
+    Item(ItemGiven),
+    /// To `Find`.
+    ItemInfo(ItemEntry),
     /// To `Describe`.
     Member(MemberEntry),
     /// To `Observe`; pool and pin page come with it.
@@ -88,7 +95,7 @@ impl Answer {
     #[must_use]
     pub const fn descriptors(&self) -> u16 {
         match self {
-            Self::Welcome { .. } | Self::Segment { .. } => 1,
+            Self::Welcome { .. } | Self::Segment { .. } | Self::Item(_) => 1,
             Self::Series(_) => 2,
             _ => 0,
         }
@@ -120,6 +127,9 @@ impl Answer {
             Self::Workflows(page) => write_page(w, 1, page, WorkflowEntry::write),
             Self::Members(page) => write_page(w, 2, page, MemberEntry::write),
             Self::Segments(page) => write_page(w, 3, page, SegmentEntry::write),
+            Self::Items(page) => write_page(w, 5, page, ItemEntry::write),
+            Self::Item(given) => given.write(w),
+            Self::ItemInfo(entry) => entry.write(w),
             Self::Member(entry) => entry.write(w),
             Self::Series(entry) => entry.write(w),
             Self::Failed { text, .. } => {
@@ -168,10 +178,14 @@ impl Answer {
                 1 => Self::Workflows(read_page(&mut r, WorkflowEntry::SIZE, WorkflowEntry::read)?),
                 2 => Self::Members(read_page(&mut r, MemberEntry::SIZE, MemberEntry::read)?),
                 3 => Self::Segments(read_page(&mut r, SegmentEntry::SIZE, SegmentEntry::read)?),
+                5 => Self::Items(read_page(&mut r, ItemEntry::SIZE, ItemEntry::read)?),
                 _ => return Err(Malformed::Value("of")),
             },
             13 => Self::Member(MemberEntry::read(&mut r)?),
             42 => Self::Series(SeriesEntry::read(&mut r)?),
+            50 | 52 | 57..=59 | 61 => Self::Item(ItemGiven::read(&mut r)?),
+            51 => Self::ItemInfo(ItemEntry::read(&mut r)?),
+            53 | 56 | 60 | 62 | 63 => Self::Done { value: r.u64()? },
             other => return Err(Malformed::Opcode(other)),
         };
         r.end()?;

@@ -10,6 +10,8 @@ pub enum SegmentKind {
     Port = 2,
     /// A data set that one member publishes version by version. Its memory is its publisher's own making.
     Series = 3,
+    /// The memory of an item.
+    Item = 4,
 }
 
 impl SegmentKind {
@@ -20,6 +22,7 @@ impl SegmentKind {
             1 => Some(Self::Region),
             2 => Some(Self::Port),
             3 => Some(Self::Series),
+            4 => Some(Self::Item),
             _ => None,
         }
     }
@@ -31,6 +34,7 @@ impl SegmentKind {
             Self::Region => "region",
             Self::Port => "port",
             Self::Series => "series",
+            Self::Item => "item",
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::cursor::{Malformed, Reader, Writer};
 use super::grant::{Grant, rights};
 use super::header::{Header, finish};
+use super::item::ItemRequest;
 use super::series::count;
 use super::{OpenMode, SegmentKind};
 use crate::{MemberId, Rights, SegmentId};
@@ -17,6 +18,8 @@ pub enum ListOf {
     Members = 2,
     /// Segments.
     Segments = 3,
+    /// Items.
+    Items = 5,
 }
 
 /// One request.
@@ -178,6 +181,8 @@ pub enum Request {
         /// The pool.
         segment: SegmentId,
     },
+    /// Something about items.
+    Item(ItemRequest),
 }
 
 const MAX_GRANTS: usize = 24;
@@ -209,6 +214,7 @@ impl Request {
             Self::Pins { .. } => 41,
             Self::Observe { .. } => 42,
             Self::Unpublish { .. } => 43,
+            Self::Item(request) => request.opcode(),
         }
     }
 
@@ -225,7 +231,11 @@ impl Request {
     /// Whether it is answered.
     #[must_use]
     pub const fn wants_answer(&self) -> bool {
-        !matches!(self, Self::Detach { .. } | Self::Hold { .. })
+        match self {
+            Self::Detach { .. } | Self::Hold { .. } => false,
+            Self::Item(request) => request.wants_answer(),
+            _ => true,
+        }
     }
 
     /// The whole message.
@@ -295,6 +305,7 @@ impl Request {
             Self::Unpublish { segment } => {
                 w.u64(segment.0);
             }
+            Self::Item(request) => request.write(w),
         }
     }
 
@@ -352,6 +363,7 @@ impl Request {
                     1 => ListOf::Workflows,
                     2 => ListOf::Members,
                     3 => ListOf::Segments,
+                    5 => ListOf::Items,
                     _ => return Err(Malformed::Value("of")),
                 };
                 r.reserved()?;
@@ -368,6 +380,7 @@ impl Request {
             41 => Self::Pins { segment: SegmentId(r.u64()?), from: r.u32()?, count: count(r)? },
             42 => Self::Observe { wait_ms: r.u64()?, name: r.name()? },
             43 => Self::Unpublish { segment: SegmentId(r.u64()?) },
+            50..=69 => Self::Item(ItemRequest::read(opcode, r)?),
             other => return Err(Malformed::Opcode(other)),
         };
         r.end()?;

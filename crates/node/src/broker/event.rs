@@ -2,6 +2,7 @@
 
 use crossdock_layout::{MemberId, SegmentId};
 
+use super::item::Verdict;
 use super::record::{Peer, Record};
 
 /// A connection, by the number that the host gave it; no number is used twice.
@@ -56,6 +57,24 @@ pub enum Event<'a> {
         /// Whether it worked, else why not.
         outcome: Result<(), String>,
     },
+    /// The answer to [`Effect::ProveItem`]; comes before any other event.
+    Proved {
+        /// Which item.
+        item: SegmentId,
+        /// The file that was looked at.
+        file: SegmentId,
+        /// What the kernel said.
+        verdict: Verdict,
+    },
+    /// The answer to [`Effect::CopyItem`], some time later.
+    Copied {
+        /// Which item.
+        item: SegmentId,
+        /// The fresh file.
+        to: SegmentId,
+        /// Whether it worked, else why not.
+        outcome: Result<(), String>,
+    },
     /// So many bytes of memory could be given out now.
     Free(u64),
     /// The journal takes records, or it does not and why.
@@ -79,6 +98,40 @@ pub enum Effect {
         reserve: u64,
         /// What `/proc/PID/maps` is to show.
         label: String,
+    },
+    /// Make an item's file, hand it to the keeper, and answer by [`Event::Made`]. Always the last effect of its event.
+    MakeItem {
+        /// Its id.
+        file: SegmentId,
+        /// Bytes.
+        size: u64,
+    },
+    /// Ask the kernel whether anybody has the item's file open or mapped, and answer by [`Event::Proved`]. Only effects
+    /// that write nothing down come behind it.
+    ProveItem {
+        /// Which item.
+        item: SegmentId,
+        /// Its file.
+        file: SegmentId,
+        /// Whoever had it is dead, and its last references may be on their way out.
+        dying: bool,
+    },
+    /// Make a fresh file, hand it to the keeper, copy the item's bytes there beside all other work, and answer by
+    /// [`Event::Copied`]. It may be forgotten meanwhile.
+    CopyItem {
+        /// Which item.
+        item: SegmentId,
+        /// Where its bytes are.
+        from: SegmentId,
+        /// The fresh file.
+        to: SegmentId,
+        /// Bytes of it.
+        size: u64,
+    },
+    /// Something that whoever runs the daemon wants to know.
+    Log {
+        /// In words.
+        line: String,
     },
     /// Keep the next descriptor that came with the message as this segment.
     Adopt {
@@ -151,6 +204,13 @@ pub enum Attachment {
         /// With the right to write.
         writable: bool,
     },
+    /// An item's file, opened anew.
+    Item {
+        /// Its id.
+        file: SegmentId,
+        /// With the right to write; else through the door that lets nobody write.
+        writable: bool,
+    },
     /// A series: its pool, read-only, and a pin page.
     Series {
         /// The pool's id.
@@ -166,7 +226,7 @@ impl Attachment {
     pub const fn count(self) -> usize {
         match self {
             Self::Nothing => 0,
-            Self::Liveness | Self::Segment { .. } => 1,
+            Self::Liveness | Self::Segment { .. } | Self::Item { .. } => 1,
             Self::Series { .. } => 2,
         }
     }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crossdock_layout::wire::{Answer, Grant, HEADER, OpenMode, PROTOCOL_VERSION, Request, SegmentKind};
+use crossdock_layout::wire::{
+    Answer, Grant, HEADER, ItemLevel, ItemRequest, OnDeath, OpenMode, PROTOCOL_VERSION, Party, Request, SegmentKind,
+};
 use crossdock_layout::{LAYOUT_VERSION, MemberId, Rights, SegmentId};
 
-use super::{Attachment, Broker, Descriptor, Effect, Event, Lasting, Limits, MAIN_ENDPOINT, Peer};
+use super::{Attachment, Broker, Descriptor, Effect, Event, Lasting, Limits, MAIN_ENDPOINT, Peer, Verdict};
 use crate::journal;
 
 /// Feeds a broker with what the bytes say and checks that it never panics, never answers a connection that it closed,
@@ -30,6 +32,10 @@ struct World {
     open: BTreeSet<u64>,
     next: u64,
     now: u64,
+    /// Copies under way.
+    copies: Vec<(SegmentId, SegmentId)>,
+    /// What the kernel says of files, one after the other.
+    verdicts: u8,
 }
 
 impl World {
@@ -42,6 +48,8 @@ impl World {
             open: BTreeSet::new(),
             next: 1,
             now: 0,
+            copies: Vec::new(),
+            verdicts: 0,
         };
         world.restart();
         world
@@ -56,6 +64,7 @@ impl World {
         let good = journal::replay(&self.journal, |record| lasting.apply(&record));
         assert_eq!(good, self.journal.len(), "what was written can be read");
         self.open.clear();
+        self.copies.clear();
         let (broker, effects) = Broker::new(Self::limits(), lasting, 1, &self.held, &self.listening, self.now);
         self.broker = broker;
         self.perform(effects);
@@ -64,7 +73,7 @@ impl World {
     fn step(&mut self, op: u8, rest: &mut &[u8]) {
         let argument = take(rest, 1).first().copied().unwrap_or(0);
         let connection = self.open.iter().copied().nth(usize::from(argument) % self.open.len().max(1)).unwrap_or(1);
-        match op % 10 {
+        match op % 12 {
             0 => {
                 let endpoint = self.listening.iter().copied().nth(usize::from(argument) % self.listening.len());
                 let peer = Peer { pid: argument.into(), started: u64::from(argument % 3), uid: 0 };
@@ -107,6 +116,11 @@ impl World {
                     self.event(Event::ProcessDied { member: *member });
                 }
             }
+            10 => self.end_copy(argument),
+            11 => {
+                let message = Request::Item(some_item_request(argument)).encode(u64::from(op / 12) + 2, 0);
+                self.say(connection, &message, &[]);
+            }
             8 => {
                 self.now += u64::from(argument) * 50;
                 self.event(Event::Tick);
@@ -138,6 +152,25 @@ impl World {
                     self.held.insert(segment);
                     self.event(Event::Made { outcome: Ok(()) });
                 }
+                Effect::MakeItem { file, .. } => {
+                    self.held.insert(file);
+                    self.event(Event::Made { outcome: Ok(()) });
+                }
+                Effect::ProveItem { item, file, .. } => {
+                    assert!(self.held.contains(&file), "a file is to be proved that is not held");
+                    self.verdicts = self.verdicts.wrapping_mul(5).wrapping_add(1);
+                    let verdict = match self.verdicts / 64 {
+                        0 => Verdict::Clinging,
+                        1 => Verdict::Unknown("lost".into()),
+                        _ => Verdict::Alone,
+                    };
+                    self.event(Event::Proved { item, file, verdict });
+                }
+                Effect::CopyItem { item, to, .. } => {
+                    self.held.insert(to);
+                    self.copies.push((item, to));
+                }
+                Effect::Log { .. } => {}
                 Effect::Adopt { segment } => drop(self.held.insert(segment)),
                 Effect::Forget { segment } => drop(self.held.remove(&segment)),
                 Effect::Listen { endpoint } => drop(self.listening.insert(endpoint)),
@@ -147,7 +180,9 @@ impl World {
                 Effect::Send { connection, message, with } => {
                     assert!(self.open.contains(&connection), "an answer to nobody");
                     let (segment, pin) = match with {
-                        Attachment::Segment { segment, .. } => (Some(segment), None),
+                        Attachment::Segment { segment, .. } | Attachment::Item { file: segment, .. } => {
+                            (Some(segment), None)
+                        }
                         Attachment::Series { pool, pin } => (Some(pool), Some(pin)),
                         Attachment::Nothing | Attachment::Liveness => (None, None),
                     };
@@ -158,6 +193,13 @@ impl World {
                 }
                 Effect::Close { connection, .. } => drop(self.open.remove(&connection)),
             }
+        }
+    }
+
+    fn end_copy(&mut self, argument: u8) {
+        if let Some((item, to)) = self.copies.pop() {
+            let outcome = if argument % 4 == 0 { Err("no memory".to_owned()) } else { Ok(()) };
+            self.event(Event::Copied { item, to, outcome });
         }
     }
 
@@ -242,6 +284,30 @@ fn some_request(which: u8) -> Request {
         13 => Request::Attach { segment, access: Rights::ALL },
         14 => Request::Offer { segment },
         _ => Request::Detach { segment, count: 1 },
+    }
+}
+
+fn some_item_request(which: u8) -> ItemRequest {
+    let key = ["a", "b"][usize::from(which / 16) % 2].to_owned();
+    let item = SegmentId(u64::from(which / 32) + 1);
+    let level = [ItemLevel::Verified, ItemLevel::Strict, ItemLevel::Cooperative][usize::from(which / 32) % 3];
+    let on_death = [OnDeath::Keep, OnDeath::Return, OnDeath::Destroy][usize::from(which / 64) % 3];
+    match which % 16 {
+        0 | 1 => ItemRequest::Create { size: 5000, level, on_death, key },
+        2 => ItemRequest::Access { read: false, wait_ms: 300, keys: vec![key, "b".into()] },
+        3 => ItemRequest::Access { read: true, wait_ms: 100, keys: vec![key] },
+        4 => ItemRequest::Transfer { item, to: Party::task("t") },
+        5 => ItemRequest::Transfer { item, to: Party::Number(1) },
+        6 => ItemRequest::Destroy { item },
+        7 => ItemRequest::Share { item },
+        8 => ItemRequest::Unshare { item, wait_ms: 100 },
+        9 => ItemRequest::Resize { item, size: u64::from(which) << 6 },
+        10 => ItemRequest::Policy { item, on_death },
+        11 => ItemRequest::Reopen { item },
+        12 => ItemRequest::Register { number: 1 },
+        13 => ItemRequest::Word { party: Party::task("t") },
+        14 => ItemRequest::Access { read: false, wait_ms: 0, keys: vec![key] },
+        _ => ItemRequest::Find { key },
     }
 }
 

@@ -9,6 +9,7 @@ use crossdock_layout::id::MAX_MEMBERS;
 use crossdock_layout::wire::{Grant, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId};
 
+use super::item::Items;
 use super::record::{Cause, Peer, Record};
 use super::series::Series;
 
@@ -92,6 +93,7 @@ pub struct Lasting {
     pub slots: BTreeSet<usize>,
     /// Bytes that all segments have reserved together.
     pub reserved: u64,
+    pub items: Items,
 }
 
 impl Lasting {
@@ -155,7 +157,10 @@ impl Lasting {
                 owner.reserved = owner.reserved.saturating_add(*reserved);
                 self.reserved = self.reserved.saturating_add(*reserved);
                 self.next_segment = self.next_segment.max(segment.0.saturating_add(1));
-                self.names.insert((*workflow, *kind, name.clone()), *segment);
+                // An item's memory is found by the item.
+                if *kind != SegmentKind::Item {
+                    self.names.insert((*workflow, *kind, name.clone()), *segment);
+                }
                 let fresh = Segment {
                     workflow: *workflow,
                     kind: *kind,
@@ -195,6 +200,7 @@ impl Lasting {
             | Record::PinTaken { .. }
             | Record::PinFreed { .. }
             | Record::Unpublished { .. } => self.apply_series(record),
+            Record::Item(record) => self.apply_item(record),
             Record::Outcome { cause, made, value } => {
                 let outcome = if *made { Outcome::Made(SegmentId(*value)) } else { Outcome::Done(*value) };
                 self.remember(*cause, outcome);
@@ -238,6 +244,7 @@ impl Lasting {
         for member in self.members_of(number) {
             self.forget_member(member);
         }
+        self.items.end_workflow(number);
         self.endpoints.retain(|_, e| e.workflow != number);
         if let Some(gone) = self.workflows.remove(&number) {
             self.workflow_names.remove(&gone.name);
@@ -261,6 +268,12 @@ impl Lasting {
         }
         let grants = self.endpoints.get(&endpoint).map_or(&[][..], |e| &e.grants);
         grants.iter().filter(|g| g.fits(kind, name)).fold(Rights::NONE, |sum, g| sum.with(g.rights))
+    }
+
+    /// May whoever came by this endpoint own any item at all?
+    pub fn may_have_items(&self, endpoint: u64) -> bool {
+        let own = |g: &Grant| g.kind == SegmentKind::Item && g.rights.contains(Rights::OWN);
+        endpoint == MAIN_ENDPOINT || self.endpoints.get(&endpoint).is_some_and(|e| e.grants.iter().any(own))
     }
 
     /// A slot of the liveness table that nobody has.
@@ -313,6 +326,7 @@ impl Lasting {
                 records.push(Record::Removed { segment: *id, holders, cause: Cause::NONE });
             }
         }
+        records.extend(self.items.snapshot().into_iter().map(Record::Item));
         // Members come last: their outcomes must not be mixed with those of the records above.
         for (id, m) in &self.members {
             records.push(Record::Member {

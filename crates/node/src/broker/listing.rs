@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use crossdock_layout::wire::{Answer, ListOf, MemberEntry, Page, SegmentEntry, WorkflowEntry};
+use crossdock_layout::wire::{Answer, ItemEntry, ListOf, MemberEntry, Page, SegmentEntry, WorkflowEntry};
 use crossdock_layout::{MemberId, SegmentId, Status};
 
 use super::{Asker, Broker};
@@ -26,6 +26,10 @@ impl Broker {
         let answer = match of {
             ListOf::Workflows => Answer::Workflows(page(self.workflow_entries(after, wanted), WorkflowEntry::PER_PAGE)),
             ListOf::Members => Answer::Members(page(self.member_entries(after, wanted), MemberEntry::PER_PAGE)),
+            ListOf::Items => {
+                let entries = self.item_entries(after, asker.member, wanted);
+                Answer::Items(page(entries, ItemEntry::PER_PAGE))
+            }
             ListOf::Segments => Answer::Segments(page(self.segment_entries(after, wanted), SegmentEntry::PER_PAGE)),
         };
         self.answer(asker, &answer);

@@ -33,6 +33,7 @@ impl Broker {
             }
         }
         self.deaf = self.lasting.endpoints.keys().filter(|number| !listening.contains(number)).copied().collect();
+        self.recover_items(held);
         let known: Vec<_> = self.lasting.segments.iter().map(|(id, s)| (*id, s.removed.clone())).collect();
         for (segment, removed) in known {
             match removed {
@@ -122,11 +123,14 @@ impl Broker {
         for key in parked {
             self.unpark(key);
         }
+        self.forget_item_waits(connection);
     }
 
     /// A member is gone, by death or in order.
     pub(super) fn gone(&mut self, member: MemberId, died: bool) {
         let Some(entry) = self.entry(member) else { return };
+        // What it owned first: if the broker is killed in between, the next one finds the member dead once more.
+        self.items_of_gone(member);
         if let Some(connection) = self.connected.remove(&member) {
             if let Some(link) = self.links.get_mut(&connection) {
                 link.member = None;
@@ -148,6 +152,7 @@ impl Broker {
             if let Some(holders) = self.holds.get_mut(&segment) {
                 holders.remove(&member);
             }
+            self.readers_left(segment);
             self.release_if_unused(segment);
         }
         self.leave_series(member);
@@ -172,6 +177,7 @@ impl Broker {
                 Due::Parked(connection, number) => self.give_up(connection, number),
                 Due::Grace(member) => self.gone(member, true),
                 Due::Lost => self.drop_lost(),
+                Due::Item(connection, number) => self.give_up_item(connection, number),
             }
         }
     }

@@ -8,6 +8,7 @@
 mod event;
 mod fuzz;
 mod hello;
+mod item;
 mod lasting;
 mod listing;
 mod members;
@@ -27,6 +28,7 @@ use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 pub use event::{Attachment, Connection, Descriptor, Effect, Event};
 pub use fuzz::fuzz;
+pub use item::{Item, ItemRecord, Verdict, memory_of};
 pub use lasting::{DEFAULT_WORKFLOW, Endpoint, Lasting, MAIN_ENDPOINT, Member, Outcome, Segment, Workflow};
 pub use record::{Cause, Peer, Record};
 pub use series::{Pin, Series};
@@ -99,6 +101,7 @@ enum Due {
     Parked(Connection, u64),
     Grace(MemberId),
     Lost,
+    Item(Connection, u64),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +136,7 @@ pub struct Broker {
     waiting: BTreeMap<(u64, SegmentKind, String), BTreeSet<(Connection, u64)>>,
     due: BTreeSet<(u64, Due)>,
     making: Option<Making>,
+    desk: item::Desk,
     dead: VecDeque<(u64, MemberEntry)>,
     effects: Vec<Effect>,
 }
@@ -168,10 +172,12 @@ impl Broker {
             waiting: BTreeMap::new(),
             due: BTreeSet::new(),
             making: None,
+            desk: item::Desk::default(),
             dead: VecDeque::new(),
             effects: Vec::new(),
         };
         broker.recover(base, held, listening);
+        broker.finish_items();
         let effects = std::mem::take(&mut broker.effects);
         (broker, effects)
     }
@@ -200,11 +206,14 @@ impl Broker {
             Event::Disconnected { connection } => self.disconnected(connection),
             Event::ProcessDied { member } => self.gone(member, true),
             Event::Made { outcome } => self.made(outcome),
+            Event::Proved { item, file, verdict } => self.proved(item, file, &verdict),
+            Event::Copied { item, to, outcome } => self.copied(item, to, outcome),
             Event::Free(bytes) => self.free = bytes,
             Event::Journal(state) => self.journal = state,
             Event::Tick => {}
         }
         self.run_due();
+        self.finish_items();
         std::mem::take(&mut self.effects)
     }
 
@@ -309,11 +318,15 @@ impl Broker {
             Request::Pins { segment, from, count } => self.pins(asker, segment, from, count, descriptors),
             Request::Observe { wait_ms, name } => self.observe(asker, wait_ms, name),
             Request::Unpublish { segment } => self.unpublish(asker, segment),
+            Request::Item(request) => self.serve_item(asker, request),
         }
     }
 
     /// The same request again: its answer was lost with the former broker.
     fn repeat(&mut self, asker: Asker, request: &Request, outcome: Outcome) {
+        if let Request::Item(request) = request {
+            return self.repeat_item(asker, request.clone(), outcome);
+        }
         match (outcome, request) {
             (Outcome::Made(segment), Request::Open { .. }) => match self.lasting.segments.get(&segment) {
                 Some(found) if found.removed.is_none() && self.lost.contains(&segment) => {

@@ -53,7 +53,7 @@ impl Broker {
             (instead, _) => {
                 let needed = match kind {
                     SegmentKind::Region => Rights::CREATE,
-                    SegmentKind::Port | SegmentKind::Series => Rights::NONE,
+                    SegmentKind::Port | SegmentKind::Series | SegmentKind::Item => Rights::NONE,
                 };
                 let needed = if instead.is_some() { needed.with(Rights::REMOVE) } else { needed };
                 if !rights.contains(needed) {
@@ -105,6 +105,9 @@ impl Broker {
     }
 
     pub(super) fn made(&mut self, outcome: Result<(), String>) {
+        if self.item_made(&outcome) {
+            return;
+        }
         let Some(Making { asker, segment, instead, record }) = self.making.take() else { return };
         if let Err(why) = outcome {
             return self.fail(asker, Status::NoSpace, why);
@@ -140,7 +143,7 @@ impl Broker {
 
     pub(super) fn attach(&mut self, asker: Asker, segment: SegmentId, access: Rights) {
         let Some((endpoint, workflow)) = self.place(asker) else { return };
-        let visible = |s: &&Segment| s.removed.is_none() && (s.workflow == workflow || self.is_admin(asker.connection));
+        let visible = |s: &&Segment| s.removed.is_none() && s.kind != SegmentKind::Item && (s.workflow == workflow || self.is_admin(asker.connection));
         let Some(found) = self.lasting.segments.get(&segment).filter(visible) else {
             let text = format!("{segment} is not there for this task: it was removed, or is another workflow's");
             return self.fail(asker, Status::NotFound, text);
@@ -226,6 +229,7 @@ fn as_granted(rights: Rights, kind: SegmentKind) -> Rights {
         SegmentKind::Port if rights.contains(Rights::PRODUCE) => (Rights::PRODUCE, Rights::CONSUME),
         SegmentKind::Port => return Rights::CONSUME,
         SegmentKind::Series => return Rights::OBSERVE,
+        SegmentKind::Item => return Rights::NONE,
     };
     if rights.contains(more) { least.with(more) } else { least }
 }
@@ -240,6 +244,8 @@ fn may_open(rights: Rights, kind: SegmentKind, access: Rights, name: &str) -> Re
         SegmentKind::Region => (Rights::READ.with(Rights::WRITE), Rights::READ),
         SegmentKind::Port => (Rights::PRODUCE.with(Rights::CONSUME), Rights::NONE),
         SegmentKind::Series => (Rights::OBSERVE, Rights::NONE),
+        // Items have requests of their own.
+        SegmentKind::Item => (Rights::NONE, Rights::NONE),
     };
     if access == Rights::NONE || !possible.contains(access) {
         let text = format!("'{}' is no way to open {} '{name}'", access.words(), kind.word());

@@ -3,6 +3,8 @@
 use crossdock_layout::wire::{Grant, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId};
 
+use super::item::ItemRecord;
+
 /// Which request made a change, so that the same request asked again gets the same answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cause {
@@ -197,6 +199,8 @@ pub enum Record {
         /// Who asked.
         cause: Cause,
     },
+    /// Something about items.
+    Item(ItemRecord),
     /// A request that is done and changed nothing else (in snapshots).
     Outcome {
         /// Which request.

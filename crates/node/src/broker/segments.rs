@@ -170,6 +170,7 @@ impl Broker {
         hold.count = hold.count.saturating_sub(count);
         if hold.count == 0 {
             holders.remove(&member);
+            self.readers_left(segment);
             self.release_if_unused(segment);
         }
     }
@@ -245,6 +246,10 @@ impl Broker {
     /// Nobody offered them in time: their names are free again.
     pub(super) fn drop_lost(&mut self) {
         while let Some(lost) = self.lost.pop_first() {
+            if self.lasting.items.files.contains_key(&lost) {
+                self.item_lost(lost);
+                continue;
+            }
             let segment = self.lasting.pin_of(lost).map_or(lost, |(series, _)| series);
             self.take_name(segment, Cause::NONE);
         }

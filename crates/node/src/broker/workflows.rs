@@ -108,6 +108,7 @@ impl Broker {
         let segments = self.lasting.segments_of(number);
         let descriptors: Vec<_> = segments.iter().flat_map(|s| self.lasting.descriptors_of(*s)).collect();
         let members = self.lasting.members_of(number);
+        self.forget_items_of(number);
         let endpoints = self.lasting.endpoints.iter().filter(|(_, e)| e.workflow == number);
         let endpoints: Vec<_> = endpoints.map(|(n, _)| *n).collect();
         // Workflows that these members made are inside this one and end with it.
@@ -139,6 +140,7 @@ impl Broker {
                 if let Some(holders) = self.holds.get_mut(&segment) {
                     holders.remove(&member);
                 }
+                self.readers_left(segment);
                 self.release_if_unused(segment);
             }
             self.connected.remove(&member);

@@ -29,6 +29,24 @@ impl Host<'_> {
                     let more = self.broker.handle(now, Event::Made { outcome });
                     self.perform(more, Vec::new());
                 }
+                Effect::MakeItem { file, size } => {
+                    let outcome = self.make_item(file.0, size);
+                    let now = self.now();
+                    let more = self.broker.handle(now, Event::Made { outcome });
+                    self.perform(more, Vec::new());
+                }
+                Effect::ProveItem { item, file, dying } => {
+                    let verdict = self.prove_item(file.0, dying);
+                    let now = self.now();
+                    let more = self.broker.handle(now, Event::Proved { item, file, verdict });
+                    self.perform(more, Vec::new());
+                }
+                Effect::CopyItem { item, from, to, size } => self.copy_item(item, from, to, size),
+                Effect::Log { line } => {
+                    if !self.options.private {
+                        eprintln!("crossdock broker: {line}");
+                    }
+                }
                 Effect::Adopt { segment } => {
                     if let Some(fd) = came.next() {
                         self.keep(segment.0, fd);
@@ -48,6 +66,7 @@ impl Host<'_> {
                 }
                 Effect::Forget { segment } => {
                     self.segments.remove(&segment.0);
+                    self.forget_file(segment.0);
                     self.told(self.post.drop_segment(segment.0));
                 }
                 Effect::ClearPin { pin } => self.clear(pin.0),
@@ -96,7 +115,7 @@ impl Host<'_> {
         Ok(())
     }
 
-    fn keep(&mut self, id: u64, fd: OwnedFd) {
+    pub(super) fn keep(&mut self, id: u64, fd: OwnedFd) {
         self.told(self.post.hold_segment(id, fd.as_fd()));
         self.segments.insert(id, fd);
     }
@@ -127,6 +146,7 @@ impl Host<'_> {
         let Some(link) = self.links.get(&connection) else { return };
         let read_only;
         let mut page = None;
+        let opened;
         let fd: Option<BorrowedFd<'_>> = match with {
             Attachment::Nothing => None,
             Attachment::Liveness => Some(self.table.as_fd()),
@@ -151,6 +171,14 @@ impl Host<'_> {
                     Err(error) => return self.send_failure(connection, message, &error.to_string()),
                 },
                 _ => return self.send_failure(connection, message, "the daemon has lost its descriptor"),
+            },
+            Attachment::Item { file, writable } => match self.open_item(file.0, writable) {
+                Ok(Some(fd)) => {
+                    opened = fd;
+                    Some(opened.as_fd())
+                }
+                Ok(None) => return self.send_failure(connection, message, "the daemon has lost its descriptor"),
+                Err(error) => return self.send_failure(connection, message, &error.to_string()),
             },
         };
         let fds: Vec<_> = fd.into_iter().chain(page).collect();

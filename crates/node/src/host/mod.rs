@@ -7,6 +7,7 @@
 mod descriptors;
 mod doing;
 mod intake;
+mod items;
 mod start;
 
 use std::collections::{BTreeMap, HashMap};
@@ -32,6 +33,7 @@ const LISTENER: u64 = 1 << 56;
 const LINK: u64 = 2 << 56;
 const PROCESS: u64 = 3 << 56;
 const SIGNALS: u64 = 4 << 56;
+const COPIES: u64 = 6 << 56;
 const KIND: u64 = 0xff << 56;
 
 /// Most events of a round. A connection has one message served in a round, so that a flood on one delays the others by
@@ -57,6 +59,7 @@ struct Host<'a> {
     broker: Broker,
     listeners: BTreeMap<u64, OwnedFd>,
     segments: HashMap<u64, OwnedFd>,
+    files: items::Files,
     links: HashMap<u64, Link>,
     /// Pidfds of members, by their slots.
     processes: HashMap<u64, (MemberId, OwnedFd)>,
@@ -104,6 +107,7 @@ impl Host<'_> {
                     LISTENER => self.accept(id),
                     LINK => self.read(id),
                     PROCESS => self.process_died(id),
+                    COPIES => self.copies_done(),
                     SIGNALS if next_signal(signals).is_some() => return Ok(TOLD),
                     _ => {}
                 }

@@ -31,7 +31,7 @@ pub(super) fn start<'a>(
     }
     let signals = signalfd(&[SIGTERM]).map_err(text)?;
     let began = Instant::now();
-    let Held { listeners, segments, journal, table, words, incarnation, detached, served } = held;
+    let Held { listeners, segments, journal, table, words, incarnation, detached, served, folder } = held;
     let (journal, lasting) = Journal::recover(journal, &place.journal).map_err(|e| format!("the journal: {e}"))?;
     let limits = limits(options, incarnation);
     let kept: BTreeSet<_> = segments.keys().map(|id| SegmentId(*id)).collect();
@@ -47,6 +47,7 @@ pub(super) fn start<'a>(
         broker,
         listeners,
         segments: segments.into_iter().collect(),
+        files: super::items::Files::new(folder).map_err(text)?,
         links: HashMap::new(),
         processes: HashMap::new(),
         next_link: 1,
@@ -61,6 +62,8 @@ pub(super) fn start<'a>(
         host.epoll.add(fd, LISTENER | id, false).map_err(text)?;
     }
     host.epoll.add(&signals, SIGNALS, false).map_err(text)?;
+    host.epoll.add(&host.files.done, super::COPIES, false).map_err(text)?;
+    host.drop_nameless_files();
     host.journal.check_name();
     host.look_at_journal();
     host.perform(effects, Vec::new());

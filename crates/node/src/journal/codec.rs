@@ -5,6 +5,8 @@ use crossdock_layout::{MemberId, Rights, SegmentId};
 
 use crate::broker::{Cause, Peer, Record};
 
+mod items;
+
 struct Out(Vec<u8>);
 
 impl Out {
@@ -93,6 +95,7 @@ pub fn encode(record: &Record) -> Vec<u8> {
         Record::Unpublished { segment, cause } => {
             out.u32(17).u64(segment.0).cause(*cause);
         }
+        Record::Item(record) => items::encode(record, &mut out),
         Record::Outcome { cause, made, value } => {
             out.u32(12).cause(*cause).u32(u32::from(*made)).u64(*value);
         }
@@ -206,7 +209,7 @@ pub fn decode(bytes: &[u8]) -> Option<Record> {
         15 => Record::PinTaken { segment: r.segment()?, pin: r.u32()?, endpoint: r.u64()?, cause: r.cause()? },
         16 => Record::PinFreed { segment: r.segment()?, pin: r.u32()? },
         17 => Record::Unpublished { segment: r.segment()?, cause: r.cause()? },
-        _ => return None,
+        number => Record::Item(items::decode(number, &mut r)?),
     };
     r.0.is_empty().then_some(record)
 }

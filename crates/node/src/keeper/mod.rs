@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_os::child::{self, Ended, Signal};
 use crossdock_os::event::{Epoll, next_signal, signalfd};
+use crossdock_os::tmpfs::Folder;
 use crossdock_os::{Deadline, Mapping, OsResult, process, socket};
 
 use crate::host;
@@ -34,6 +35,8 @@ pub(crate) struct Held {
     pub incarnation: u64,
     /// It runs in the background.
     pub detached: bool,
+    /// Where items' files are; mounted once, so that every broker has the same.
+    pub folder: Option<Folder>,
     /// A broker has served: the table says of each member whether it lives.
     pub served: bool,
 }
@@ -50,7 +53,7 @@ const SIGCHLD: i32 = 17;
 /// Runs until told to end, or until a private daemon's broker found itself idle.
 pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>) -> Result<(), ServeError> {
     let signals = signalfd(&[SIGTERM, SIGINT, SIGHUP, SIGCHLD]).map_err(why)?;
-    let mut held = Some(prepare(place, options.detach)?);
+    let mut held = Some(prepare(place, options)?);
     let mut ready = ready;
     let mut failures = 0;
     loop {
@@ -94,14 +97,18 @@ pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>)
     }
 }
 
-fn prepare(place: &Place, detached: bool) -> Result<Held, ServeError> {
+fn prepare(place: &Place, options: &ServeOptions) -> Result<Held, ServeError> {
+    let memory = process::total_memory();
+    let memory = if options.memory == 0 { memory } else { options.memory.min(memory) };
+    // Before the first fork, so that keeper and brokers have the same folder.
+    let folder = Folder::mount(memory).or_else(|_| Folder::shared_memory()).ok();
     let (table, words) = table::create().map_err(why)?;
     let mut listeners = BTreeMap::new();
     listeners.insert(crate::broker::MAIN_ENDPOINT, place.listen().map_err(why)?);
     let journal = crate::journal::Journal::open(&place.journal)
         .map_err(|error| ServeError(format!("the journal {} cannot be opened: {error}", place.journal.display())))?;
     let incarnation = crate::id_base();
-    Ok(Held { listeners, segments: BTreeMap::new(), journal, table, words, incarnation, detached, served: false })
+    Ok(Held { listeners, segments: BTreeMap::new(), journal, table, words, incarnation, detached: options.detach, folder, served: false })
 }
 
 enum End {

@@ -297,6 +297,7 @@ impl World {
                     }
                     self.event(Event::Made { outcome });
                 }
+                Effect::MakeItem { .. } | Effect::ProveItem { .. } | Effect::CopyItem { .. } | Effect::Log { .. } => {}
                 Effect::Adopt { segment } => {
                     let memory = matches!(came.next(), Some(Descriptor::Memory(_) | Descriptor::Pool(_)));
                     assert!(memory, "only offered memory is adopted");

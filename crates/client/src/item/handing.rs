@@ -1,0 +1,222 @@
+//! What an owner does with its item: hand it on, copy it, destroy it, resize it, share it.
+
+use std::time::Duration;
+
+use crossdock_core::item::{Backing, ItemMemory};
+use crossdock_layout::Status;
+use crossdock_layout::wire::{ItemLevel, ItemRequest, OnDeath};
+
+use super::{Item, ItemOptions, SharedItem, State, party};
+use crate::{Error, Result};
+
+impl Item {
+    /// Gives the item to another task: `detect` (any rank of it), `detect/3`, `#7` (whoever registers number 7). The task
+    /// need not exist yet. Whoever waits for the item has it when this returns.
+    ///
+    /// # Errors
+    /// As for [`Item::hand_over`]; the item is closed then and stays this task's.
+    pub fn transfer(mut self, to: &str) -> Result<()> {
+        self.hand_over(to)
+    }
+
+    /// [`Item::transfer`] for those who must keep the handle: spent afterwards; as it was (perhaps at another address) if
+    /// it fails.
+    ///
+    /// # Errors
+    /// `INVALID` (no addressee, or this task itself), `DENIED` (the addressee may not own it), `BUSY` while its heap is in
+    /// use, `CLOSED`.
+    pub fn hand_over(&mut self, to: &str) -> Result<()> {
+        let addressee = party(to)?;
+        self.memory()?;
+        self.close_region()?;
+        let gone = format!("item '{}' was transferred to {addressee}", self.key);
+        if let State::Cooperative(memory, _) = &self.state {
+            let word = self.session.word(&addressee)?;
+            let known = self.session.items().find(&self.key);
+            if known.is_some_and(|k| k.own.contains(&word)) {
+                let text = format!("item '{}' belongs to this task already ({addressee})", self.key);
+                return Err(Error::new(Status::Invalid, text));
+            }
+            memory.hand_over(word, self.session.member()).map_err(|e| self.named(e))?;
+            self.state = State::Spent(gone);
+            return Ok(());
+        }
+        self.give_up(ItemRequest::Transfer { item: self.id, to: addressee }, gone)
+    }
+
+    /// Takes the item away. Whoever waits for it is told.
+    ///
+    /// # Errors
+    /// As for [`Item::hand_over`].
+    pub fn destroy(mut self) -> Result<()> {
+        self.end()
+    }
+
+    /// [`Item::destroy`] for those who must keep the handle.
+    ///
+    /// # Errors
+    /// As for [`Item::hand_over`].
+    pub fn end(&mut self) -> Result<()> {
+        self.memory()?;
+        self.close_region()?;
+        let gone = format!("item '{}' was destroyed", self.key);
+        let request = ItemRequest::Destroy { item: self.id };
+        if let State::Cooperative(memory, _) = &self.state {
+            memory.end(self.session.member()).map_err(|e| self.named(e))?;
+            self.state = State::Spent(gone);
+            self.session.items().forget(&self.key, self.id);
+            return self.session.ask_item(request, None).map(drop);
+        }
+        self.give_up(request, gone)
+    }
+
+    /// Lets the memory go, then asks; if that is refused, opens it again.
+    fn give_up(&mut self, request: ItemRequest, gone: String) -> Result<()> {
+        self.state = State::Spent(gone);
+        match self.session.ask_item(request, None) {
+            Ok(_) => {
+                self.session.connection().forget_item(self.id);
+                Ok(())
+            }
+            Err(error) => {
+                self.open_again();
+                Err(error)
+            }
+        }
+    }
+
+    /// What was refused leaves the item as it was.
+    fn open_again(&mut self) {
+        let opened = self.session.ask_item(ItemRequest::Reopen { item: self.id }, None).and_then(super::session::taken);
+        let memory = opened.and_then(|(given, descriptor)| {
+            self.size = given.size;
+            ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|e| self.named(e))
+        });
+        self.state = match memory {
+            Ok(memory) => State::Own(memory),
+            Err(error) => {
+                self.session.connection().release_item(self.id);
+                State::Spent(format!("item '{}' could not be opened again: {}", self.key, error.message))
+            }
+        };
+    }
+
+    /// A new item with the same bytes and the same description, owned by this task too.
+    ///
+    /// # Errors
+    /// As for [`crate::Session::create_item`].
+    pub fn copy(&self, key: &str) -> Result<Item> {
+        let contents = self.contents()?;
+        // Until it is whole it goes with its maker.
+        let options = ItemOptions { size: self.size, level: self.level, on_death: OnDeath::Destroy, contents };
+        let mut copy = self.session.create_item(key, &options)?;
+        copy.bytes_mut().copy_from_slice(self.bytes());
+        if self.on_death != OnDeath::Destroy {
+            copy.set_on_death(self.on_death)?;
+        }
+        Ok(copy)
+    }
+
+    /// Changes what becomes of it when its owner is gone.
+    ///
+    /// # Errors
+    /// `CLOSED`, `NO_SPACE` if the daemon cannot write it down.
+    pub fn set_on_death(&mut self, on_death: OnDeath) -> Result<()> {
+        if let State::Cooperative(memory, _) = &self.state {
+            memory.set_on_death(on_death);
+        } else {
+            self.memory()?;
+        }
+        self.session.ask_item(ItemRequest::Policy { item: self.id, on_death }, None)?;
+        self.on_death = on_death;
+        Ok(())
+    }
+
+    /// Gives it another size. Its bytes stay as far as they fit, new ones are zero; its description becomes plain bytes if
+    /// it does not fit any more. Its data may lie at another address afterwards.
+    ///
+    /// # Errors
+    /// `INVALID` (size 0, a cooperative item), `NO_SPACE`, `BUSY` while its heap is in use, `CLOSED`. It is as it was then.
+    pub fn resize(&mut self, size: u64) -> Result<()> {
+        self.memory()?;
+        self.close_region()?;
+        if self.level == ItemLevel::Cooperative {
+            let text = format!("item '{}' is cooperative; its size stays as it is. Make another one", self.key);
+            return Err(Error::new(Status::Invalid, text));
+        }
+        let old = self.size;
+        // Shrinking under one's own mapping would be a fault at the next touch of what is gone, so it goes first.
+        if let State::Own(memory) = &mut self.state {
+            if size < old && size > 0 {
+                // A later growth has to find zeros.
+                let end = size.next_multiple_of(4096).min(old);
+                memory.bytes_mut()[size as usize..end as usize].fill(0);
+            }
+        }
+        self.state = State::Spent(format!("item '{}' is being resized", self.key));
+        let opened = self.session.ask_item(ItemRequest::Resize { item: self.id, size }, None);
+        let memory = opened.and_then(super::session::taken).and_then(|(given, descriptor)| {
+            let memory = ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|e| self.named(e))?;
+            Ok((given.size, memory))
+        });
+        match memory {
+            Ok((given, memory)) => {
+                self.size = given;
+                self.state = State::Own(memory);
+                if self.contents().is_err() {
+                    self.describe(&super::Contents::Bytes)?;
+                }
+                Ok(())
+            }
+            Err(error) if error.status == Status::NoSpace && self.shrink_back(old) => Err(error),
+            Err(error) => {
+                self.open_again();
+                Err(error)
+            }
+        }
+    }
+
+    /// The daemon counted more than the node had: it is to count what there is.
+    fn shrink_back(&mut self, old: u64) -> bool {
+        let again = self.session.ask_item(ItemRequest::Resize { item: self.id, size: old }, None);
+        let memory = again.and_then(super::session::taken).and_then(|(given, descriptor)| {
+            ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|e| self.named(e))
+        });
+        if let Ok(memory) = memory {
+            self.state = State::Own(memory);
+            return true;
+        }
+        false
+    }
+
+    /// Lets others read it. Nobody writes it, this task neither, until it is unshared.
+    ///
+    /// # Errors
+    /// `INVALID` for a cooperative item, `NO_SPACE` if a needed copy has no room, `BUSY`, `CLOSED`. The item is closed then
+    /// and stays this task's; [`Item::share_mut`] keeps it.
+    pub fn share(mut self) -> Result<SharedItem> {
+        self.share_mut()
+    }
+
+    /// [`Item::share`] for those who must keep the handle: spent afterwards, as it was if it fails.
+    ///
+    /// # Errors
+    /// As for [`Item::share`].
+    pub fn share_mut(&mut self) -> Result<SharedItem> {
+        self.memory()?;
+        self.close_region()?;
+        if self.level == ItemLevel::Cooperative {
+            let text = format!("item '{}' is cooperative: all its tasks can read it already", self.key);
+            return Err(Error::new(Status::Invalid, text));
+        }
+        self.state = State::Spent(format!("item '{}' is shared", self.key));
+        let shared = self.session.ask_item(ItemRequest::Share { item: self.id }, Some(Duration::ZERO));
+        match shared.and_then(|answer| self.session.opened_view(answer)) {
+            Ok(view) => Ok(SharedItem::new(view)),
+            Err(error) => {
+                self.open_again();
+                Err(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What a session knows of cooperative items without asking: memory that is mapped for good, and the numbers of parties.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crossdock_core::item::{ItemMemory, Words};
+use crossdock_layout::SegmentId;
+use crossdock_layout::wire::{ItemGiven, Party};
+
+use crate::segment::Lease;
+
+/// A cooperative item, mapped for as long as the session lives or until it is destroyed.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub memory: Arc<ItemMemory>,
+    pub given: ItemGiven,
+    /// The numbers of this rank and of any rank of this task.
+    pub own: Words,
+    pub _lease: Lease,
+}
+
+/// One session's.
+#[derive(Debug, Default)]
+pub(crate) struct Local(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    known: BTreeMap<String, Known>,
+    words: BTreeMap<Party, u32>,
+    /// Numbers that this session registered.
+    registered: BTreeSet<u64>,
+}
+
+impl Local {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn find(&self, key: &str) -> Option<Known> {
+        self.state().known.get(key).cloned()
+    }
+
+    pub(super) fn learn(&self, key: &str, known: Known) {
+        self.state().known.insert(key.to_owned(), known);
+    }
+
+    /// The item was destroyed: its memory may go.
+    pub(super) fn forget(&self, key: &str, item: SegmentId) {
+        let mut state = self.state();
+        if state.known.get(key).is_some_and(|k| k.given.item == item) {
+            state.known.remove(key);
+        }
+    }
+
+    pub(super) fn word(&self, party: &Party) -> Option<u32> {
+        self.state().words.get(party).copied()
+    }
+
+    pub(super) fn learn_word(&self, party: Party, word: u32) {
+        self.state().words.insert(party, word);
+    }
+
+    pub(super) fn register(&self, number: u64) {
+        self.state().registered.insert(number);
+    }
+
+    pub(super) fn registered(&self) -> Vec<u64> {
+        self.state().registered.iter().copied().collect()
+    }
+}

@@ -1,0 +1,130 @@
+//! How an item is made, who can own it, and what is known of one.
+
+use crossdock_layout::wire::{ItemEntry, ItemLevel, ItemState, OnDeath, Party};
+use crossdock_layout::{MemberId, SegmentId, Status, name};
+
+use super::Contents;
+use crate::{Error, Result};
+
+/// How an item is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemOptions {
+    /// Bytes of data.
+    pub size: u64,
+    /// How ownership is proved.
+    pub level: ItemLevel,
+    /// What becomes of it when its owner is gone.
+    pub on_death: OnDeath,
+    /// What it holds.
+    pub contents: Contents,
+}
+
+impl ItemOptions {
+    /// So many plain bytes; verified, and kept for a restarted owner.
+    #[must_use]
+    pub const fn bytes(size: u64) -> Self {
+        Self { size, level: ItemLevel::Verified, on_death: OnDeath::Keep, contents: Contents::Bytes }
+    }
+}
+
+/// What is known of an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemInfo {
+    /// Its key in the workflow.
+    pub key: String,
+    /// The workflow that it belongs to.
+    pub workflow: String,
+    /// Its number; no other item ever has it.
+    pub id: SegmentId,
+    /// The segment that holds it now; shows up as `crossdock-item-NUMBER` in `/proc/PID/maps`.
+    pub file: SegmentId,
+    /// Bytes of data.
+    pub size: u64,
+    /// Whose it is. A cooperative item's owner is in its memory; this is who made it.
+    pub owner: Party,
+    /// Who made it.
+    pub creator: Party,
+    /// The owner's member that has it open, or nobody.
+    pub holder: MemberId,
+    /// What is going on with it.
+    pub state: ItemState,
+    /// How ownership is proved.
+    pub level: ItemLevel,
+    /// What becomes of it when its owner is gone.
+    pub on_death: OnDeath,
+    /// Milliseconds since it became its owner's (or since the daemon was restarted).
+    pub since_ms: u64,
+    /// How often it changed its owner.
+    pub transfers: u64,
+    /// How often it was copied because a former user clung to it.
+    pub copies: u64,
+    /// How many requests wait for it.
+    pub waiting: u32,
+    /// How many members read it.
+    pub readers: u32,
+    /// It is the asker's.
+    pub mine: bool,
+}
+
+impl From<ItemEntry> for ItemInfo {
+    fn from(e: ItemEntry) -> Self {
+        Self {
+            key: e.key,
+            workflow: e.workflow,
+            id: e.item,
+            file: e.file,
+            size: e.size,
+            owner: e.owner,
+            creator: e.creator,
+            holder: e.holder,
+            state: e.state,
+            level: e.level,
+            on_death: e.on_death,
+            since_ms: e.since_ms,
+            transfers: e.transfers,
+            copies: e.copies,
+            waiting: e.waiting,
+            readers: e.readers,
+            mine: e.mine,
+        }
+    }
+}
+
+/// Reads an addressee: `detect` (any rank of that task), `detect/3` (that rank), `#7` (whoever registers number 7).
+///
+/// # Errors
+/// `INVALID`.
+pub fn party(text: &str) -> Result<Party> {
+    if let Some(number) = text.strip_prefix('#') {
+        let number = number.parse().map_err(|_| {
+            Error::new(Status::Invalid, format!("'{text}' is no addressee of an item: behind # comes a number"))
+        })?;
+        return Ok(Party::Number(number));
+    }
+    name::check(text).map_err(|bad| {
+        let text = format!("'{text}' is no addressee of an item: {bad}; write a task, a task/rank, or #number");
+        Error::new(Status::Invalid, text)
+    })?;
+    if let Some((task, rank)) = text.rsplit_once('/') {
+        if let Ok(rank) = rank.parse() {
+            return Ok(Party::rank(task, rank));
+        }
+    }
+    Ok(Party::task(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_addressee_is_a_task_a_rank_or_a_number() {
+        assert_eq!(party("detect").unwrap(), Party::task("detect"));
+        assert_eq!(party("detect/3").unwrap(), Party::rank("detect", 3));
+        assert_eq!(party("a/b").unwrap(), Party::task("a/b"));
+        assert_eq!(party("#12").unwrap(), Party::Number(12));
+        for bad in ["", "#", "#x", "a b", "a/", "#-1"] {
+            assert_eq!(party(bad).unwrap_err().status, Status::Invalid, "{bad}");
+        }
+    }
+}

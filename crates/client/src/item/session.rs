@@ -1,0 +1,242 @@
+//! The session's calls for items: make, find, access, read, register.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossdock_core::item::{Backing, Claim, ItemMemory, Words};
+use crossdock_core::region::{self as core, Over};
+use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, ItemRequest, KEYS_PER_MESSAGE, Party, Request};
+use crossdock_layout::{MemberId, SegmentId, Status};
+use crossdock_os::{Deadline, Mapping};
+
+use super::local::Known;
+use super::{Contents, Item, ItemInfo, ItemOptions, ItemView, State};
+use crate::connection::Answered;
+use crate::segment::Lease;
+use crate::{Error, Region, Result, Session};
+
+/// How long a free item may take to be made ready for somebody who does not wait for its owner.
+const READY: Duration = Duration::from_secs(60);
+
+impl Session {
+    /// Makes an item and owns it. Its bytes are zero.
+    ///
+    /// # Errors
+    /// `EXISTS` (names who has it), `INVALID` (key, size 0, contents that do not fit), `NO_SPACE` (quota, memory),
+    /// `DENIED` without a grant to own it.
+    pub fn create_item(&self, key: &str, options: &ItemOptions) -> Result<Item> {
+        crate::session::check_name("item", key)?;
+        options.contents.check(options.size.max(1))?;
+        let (size, level, on_death) = (options.size, options.level, options.on_death);
+        let request = ItemRequest::Create { size, level, on_death, key: key.to_owned() };
+        let mut item = self.opened_item(self.ask_item(request, None)?, None)?;
+        if options.contents != Contents::Bytes {
+            item.describe(&options.contents)?;
+        }
+        Ok(item)
+    }
+
+    /// What is known of an item.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`: none of this key that this task may see.
+    pub fn find_item(&self, key: &str) -> Result<ItemInfo> {
+        crate::session::check_name("item", key)?;
+        match self.ask_item(ItemRequest::Find { key: key.to_owned() }, None)?.0 {
+            Answer::ItemInfo(entry) => Ok(entry.into()),
+            _ => Err(crate::session::unexpected()),
+        }
+    }
+
+    /// Opens an item that is this task's, or waits until it is: for an item that is not made yet, too. `None` does not
+    /// wait for its owner.
+    ///
+    /// # Errors
+    /// `TIMED_OUT` (says whose it is and since when), `NOT_YET` and `NOT_FOUND` without a timeout, `NOT_FOUND` when it is
+    /// destroyed meanwhile, `BUSY` if this session has it open, `DENIED`, `NO_SPACE` if a needed copy has no room.
+    pub fn access_item(&self, key: &str, timeout: Option<Duration>) -> Result<Item> {
+        crate::session::check_name("item", key)?;
+        match self.items().find(key) {
+            Some(known) => self.take_known(key, known, timeout),
+            None => self.access_any_item(&[key], timeout),
+        }
+    }
+
+    /// Opens the first of these items that is or becomes this task's (at most 24). Not for cooperative ones but the first.
+    ///
+    /// # Errors
+    /// As for [`Session::access_item`].
+    pub fn access_any_item(&self, keys: &[&str], timeout: Option<Duration>) -> Result<Item> {
+        let deadline = Deadline::after(timeout.unwrap_or_default());
+        let keys = check_keys(keys)?;
+        let wait_ms = milliseconds(timeout);
+        let answer = self.ask_item(ItemRequest::Access { read: false, wait_ms, keys }, Some(timeout.unwrap_or_default()))?;
+        self.opened_item(answer, Some((timeout, deadline)))
+    }
+
+    /// Opens an item that is shared, for reading; waits until it is. `None` does not wait.
+    ///
+    /// # Errors
+    /// `TIMED_OUT`, `NOT_YET`, `NOT_FOUND`, `DENIED` as for [`Session::access_item`]; `CORRUPT` if less was shared than
+    /// was promised.
+    pub fn read_item(&self, key: &str, timeout: Option<Duration>) -> Result<ItemView> {
+        let (keys, wait_ms) = (check_keys(&[key])?, milliseconds(timeout));
+        let answer = self.ask_item(ItemRequest::Access { read: true, wait_ms, keys }, Some(timeout.unwrap_or_default()))?;
+        self.opened_view(answer)
+    }
+
+    /// Lets this task (this rank of it) be reached by a number, too: items can be transferred to `#number`, also before
+    /// anybody has registered it. It stays this rank's for as long as the workflow lives.
+    ///
+    /// # Errors
+    /// `EXISTS`: another task has it.
+    pub fn register_number(&self, number: u64) -> Result<()> {
+        self.ask_item(ItemRequest::Register { number }, None)?;
+        self.items().register(number);
+        Ok(())
+    }
+
+    /// Asks something about items; the daemon may wait for `wait`.
+    pub(super) fn ask_item(&self, request: ItemRequest, wait: Option<Duration>) -> Result<Answered> {
+        let patient = if wait.is_some() { READY } else { Duration::ZERO };
+        let deadline = self.late(wait.map(|w| w.max(patient)));
+        let wait = wait.filter(|w| !w.is_zero());
+        self.connection().ask(Request::Item(request), None, wait, deadline)
+    }
+
+    /// An item that the daemon gave to this member to own; cooperative ones may have to be waited for still.
+    fn opened_item(&self, answer: Answered, wait: Option<(Option<Duration>, Deadline)>) -> Result<Item> {
+        let (given, descriptor) = taken(answer)?;
+        if given.level != ItemLevel::Cooperative {
+            let connection = self.connection();
+            let memory = ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|error| {
+                connection.release_item(given.item);
+                Error::new(error.status, format!("item '{}': {}", given.key, error.message))
+            })?;
+            return Ok(Item::new(self, given, State::Own(memory)));
+        }
+        let lease = Lease::new(self.connection().clone(), given.file);
+        let memory = ItemMemory::open(&descriptor, given.size, Backing::Cooperative)
+            .map_err(|error| Error::new(error.status, format!("item '{}': {}", given.key, error.message)))?;
+        let own: Words = given.words.iter().filter_map(|w| u32::try_from(*w).ok()).collect();
+        let known = Known { memory: Arc::new(memory), given: given.clone(), own, _lease: lease };
+        self.items().learn(&given.key, known.clone());
+        if given.created {
+            let held = known.memory.begin(known.own[0], self.member(), given.on_death);
+            return Ok(Item::new(self, given, State::Cooperative(known.memory, held)));
+        }
+        let (timeout, deadline) = wait.unwrap_or((None, Deadline::after(Duration::ZERO)));
+        let left = timeout.map(|_| deadline.left());
+        let key = given.key;
+        self.take_known(&key, known, left)
+    }
+
+    /// Waits in shared memory for a cooperative item.
+    pub(super) fn take_known(&self, key: &str, known: Known, timeout: Option<Duration>) -> Result<Item> {
+        self.connection().check_process()?;
+        let mut own = known.own.clone();
+        for number in self.items().registered() {
+            own.push(self.word(&Party::Number(number))?);
+        }
+        let deadline = Deadline::after(timeout.unwrap_or_default());
+        match known.memory.take(&own, self.member(), self.liveness(), deadline) {
+            Claim::Taken(held) => Ok(Item::new(self, known.given, State::Cooperative(known.memory, held))),
+            Claim::Gone => {
+                self.items().forget(key, known.given.item);
+                // Nobody told the daemon yet if its owner died.
+                let _ = self.ask_item(ItemRequest::Destroy { item: known.given.item }, None);
+                let text = format!("item '{key}' is gone: it was destroyed, or its owner died");
+                Err(Error::new(Status::NotFound, text))
+            }
+            Claim::TimedOut { holder, .. } if holder == self.member() => {
+                let text = format!("item '{key}' is open in this session already; one at a time may use it");
+                Err(Error::new(Status::Busy, text))
+            }
+            Claim::TimedOut { holder, .. } => {
+                let (status, within) = match timeout {
+                    Some(timeout) => (Status::TimedOut, format!(" within {} ms", timeout.as_millis())),
+                    None => (Status::NotYet, String::new()),
+                };
+                let who = if holder == MemberId::NOBODY {
+                    "it belongs to a task that has not opened it".to_owned()
+                } else {
+                    format!("it is held by {}", self.describe_member(holder))
+                };
+                Err(Error::new(status, format!("item '{key}' was not given to task '{}'{within}: {who}", self.task())))
+            }
+        }
+    }
+
+    /// The number of a party in owner words; asked for once.
+    pub(super) fn word(&self, party: &Party) -> Result<u32> {
+        if let Some(word) = self.items().word(party) {
+            return Ok(word);
+        }
+        let (Answer::Done { value }, _) = self.ask_item(ItemRequest::Word { party: party.clone() }, None)? else {
+            return Err(crate::session::unexpected());
+        };
+        let word = u32::try_from(value).map_err(|_| crate::session::unexpected())?;
+        self.items().learn_word(party.clone(), word);
+        Ok(word)
+    }
+
+    /// A shared item that the daemon gave for reading.
+    pub(super) fn opened_view(&self, answer: Answered) -> Result<ItemView> {
+        let (given, descriptor) = taken(answer)?;
+        let lease = Lease::new(self.connection().clone(), given.file);
+        let memory = ItemMemory::open(&descriptor, given.size, Backing::Shared)
+            .map_err(|error| Error::new(error.status, format!("item '{}': {}", given.key, error.message)))?;
+        Ok(ItemView::new(self.clone(), given, memory, lease))
+    }
+
+    /// A region that lies in an item's data.
+    pub(super) fn region_in_item(&self, key: &str, id: SegmentId, mapping: Mapping, writable: bool) -> Result<Region> {
+        let surroundings = Arc::new(Alone { session: self.clone() });
+        let over = Over { name: key.to_owned(), segment: id, writable, member: self.member(), surroundings };
+        let region = core::Region::over(mapping, None, over)?;
+        Ok(Region::enter_item(region, self.clone()))
+    }
+}
+
+/// What a region in an item asks: its memory is all there and counted.
+struct Alone {
+    session: Session,
+}
+
+impl core::Surroundings for Alone {
+    fn is_alive(&self, member: MemberId) -> bool {
+        self.session.liveness().is_alive(member)
+    }
+
+    fn deaths(&self) -> u32 {
+        self.session.liveness().epoch()
+    }
+
+    fn reserve(&self, _total: u64) -> crossdock_core::Result<()> {
+        Ok(())
+    }
+
+    fn describe(&self, member: MemberId) -> String {
+        self.session.describe_member(member)
+    }
+}
+
+pub(super) fn taken(answer: Answered) -> Result<(ItemGiven, std::os::fd::OwnedFd)> {
+    match answer {
+        (Answer::Item(given), Some(descriptor)) => Ok((given, descriptor)),
+        _ => Err(crate::session::unexpected()),
+    }
+}
+
+fn check_keys(keys: &[&str]) -> Result<Vec<String>> {
+    if keys.is_empty() || keys.len() > KEYS_PER_MESSAGE {
+        let text = format!("one can wait for 1 to {KEYS_PER_MESSAGE} items at once, not for {}", keys.len());
+        return Err(Error::new(Status::Invalid, text));
+    }
+    let checked = keys.iter().map(|key| crate::session::check_name("item", key).map(|()| (*key).to_owned()));
+    checked.collect()
+}
+
+pub(super) fn milliseconds(timeout: Option<Duration>) -> u64 {
+    timeout.map_or(0, |t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX))
+}

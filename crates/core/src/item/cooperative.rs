@@ -1,0 +1,311 @@
+//! Cooperative items: ownership is a word in the item's first page, and handing over is three stores and a wake.
+//!
+//! `owner` names the party that owns the item, `holder` the one member of it that has it. The holder alone changes
+//! `owner`, and clears `holder` behind that, so that nobody of the former party can slip in between. Whoever is of the
+//! owning party takes the item by exchanging `holder` from nobody to itself. `turn` counts changes; waiters sleep on it
+//! and on the daemon's count of deaths.
+//!
+//! What if somebody dies here? A holder that dies, at whatever store, leaves `holder` set: a waiter that finds it dead
+//! takes its place and does by `on_death` what is to be done, which the next one repeats if that healer dies too. A sleeper
+//! that dies leaves `sleepers` one too high: wakes that wake nobody, nothing else.
+//!
+//! Everything here is written by tasks that trust each other; numbers are compared, never used as addresses.
+
+use std::sync::atomic::{Ordering, fence};
+
+use crossdock_layout::item::{ITEM_MAGIC, ItemHeader, OWNER_GONE};
+use crossdock_layout::liveness::LivenessTable;
+use crossdock_layout::wire::OnDeath;
+use crossdock_layout::{LAYOUT_VERSION, MemberId, Status};
+use crossdock_os::Deadline;
+use crossdock_os::futex::{self, wait_either};
+
+use super::ItemMemory;
+use crate::{Error, Result, fault_point};
+
+/// The numbers by which owner words name somebody.
+pub type Words = Vec<u32>;
+
+/// Having an item: there is one of it at a time, since `holder` is taken by exchange. Gone when it is handed over.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Where the memory lies that is held.
+    of: usize,
+}
+
+/// How a wait for an item ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// This member has it now.
+    Taken(Held),
+    /// The deadline passed; it belongs to the party with this number, and this member has it (or nobody).
+    TimedOut {
+        /// The owner's number.
+        owner: u32,
+        /// Whoever has it.
+        holder: MemberId,
+    },
+    /// It is destroyed.
+    Gone,
+}
+
+impl ItemMemory {
+    /// Makes the maker its owner and holder.
+    pub fn begin(&self, owner: u32, me: MemberId, on_death: OnDeath) -> Held {
+        let header = self.header();
+        header.owner.store(owner, Ordering::Relaxed);
+        header.creator.store(owner, Ordering::Relaxed);
+        header.on_death.store(on_death as u32, Ordering::Relaxed);
+        header.holder.store(me.0, Ordering::Relaxed);
+        header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
+        fault_point!("item.begin");
+        header.magic.store(ITEM_MAGIC, Ordering::Release);
+        self.held()
+    }
+
+    fn held(&self) -> Held {
+        Held { of: self.base() as usize }
+    }
+
+    /// The data, to be changed by whoever has the item. Empty if `held` is another item's.
+    #[must_use]
+    pub fn bytes_held<'a>(&'a self, held: &'a mut Held) -> &'a mut [u8] {
+        if held.of != self.base() as usize || !self.writable() {
+            return &mut [];
+        }
+        // SAFETY: in bounds of the mapping, which lives as long as self. This process has one `Held` of it at a time, which
+        // is borrowed mutably here, and the other tasks have agreed that only who has the item touches it.
+        unsafe { std::slice::from_raw_parts_mut(self.base(), self.size() as usize) }
+    }
+
+    /// Changes what becomes of it when its holder is dead.
+    pub fn set_on_death(&self, on_death: OnDeath) {
+        self.header().on_death.store(on_death as u32, Ordering::Release);
+    }
+
+    /// Does this member have it?
+    #[must_use]
+    pub fn is_held_by(&self, me: MemberId) -> bool {
+        self.header().holder.load(Ordering::Acquire) == me.0
+    }
+
+    /// How often it changed its owner.
+    #[must_use]
+    pub fn transfers(&self) -> u64 {
+        self.header().transfers.load(Ordering::Relaxed)
+    }
+
+    /// Waits until it belongs to one of `own` and nobody else of them has it.
+    pub fn take(&self, own: &[u32], me: MemberId, alive: &LivenessTable, deadline: Deadline) -> Claim {
+        let header = self.header();
+        loop {
+            let turn = header.turn.load(Ordering::Acquire);
+            let deaths = alive.epoch();
+            if let Some(claim) = self.try_take(own, me, alive) {
+                return claim;
+            }
+            if deadline.passed() {
+                let holder = MemberId(header.holder.load(Ordering::Acquire));
+                return Claim::TimedOut { owner: header.owner.load(Ordering::Acquire), holder };
+            }
+            header.sleepers.fetch_add(1, Ordering::SeqCst);
+            fault_point!("item.sleep");
+            // Whoever changed something before it saw the sleeper has changed `turn`, too.
+            wait_either((&header.turn, turn), (&alive.epoch, deaths), deadline);
+            header.sleepers.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn try_take(&self, own: &[u32], me: MemberId, alive: &LivenessTable) -> Option<Claim> {
+        let header = self.header();
+        let owner = header.owner.load(Ordering::Acquire);
+        if owner == OWNER_GONE {
+            return Some(Claim::Gone);
+        }
+        let holder = MemberId(header.holder.load(Ordering::Acquire));
+        if holder == MemberId::NOBODY {
+            if !own.contains(&owner) {
+                return None;
+            }
+            header.holder.compare_exchange(0, me.0, Ordering::AcqRel, Ordering::Acquire).ok()?;
+            fault_point!("item.taken");
+            // Between the two looks somebody of the same party may have taken it and handed it on.
+            if own.contains(&header.owner.load(Ordering::Acquire)) {
+                return Some(Claim::Taken(self.held()));
+            }
+            self.give_back(header);
+            return None;
+        }
+        if holder != me && !alive.is_alive(holder) {
+            self.heal(header, holder, me);
+            return self.try_take(own, me, alive);
+        }
+        None
+    }
+
+    /// The holder is dead: its place is taken, what it left is settled, and everybody looks again.
+    #[cold]
+    fn heal(&self, header: &ItemHeader, dead: MemberId, me: MemberId) {
+        if header.holder.compare_exchange(dead.0, me.0, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            return;
+        }
+        fault_point!("item.heal");
+        match OnDeath::from_u32(header.on_death.load(Ordering::Acquire)) {
+            Some(OnDeath::Return) => header.owner.store(header.creator.load(Ordering::Relaxed), Ordering::Release),
+            Some(OnDeath::Destroy) => header.owner.store(OWNER_GONE, Ordering::Release),
+            _ => {}
+        }
+        self.give_back(header);
+    }
+
+    fn give_back(&self, header: &ItemHeader) {
+        header.holder.store(0, Ordering::Release);
+        fault_point!("item.given-back");
+        header.turn.fetch_add(1, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+        if header.sleepers.load(Ordering::SeqCst) > 0 {
+            futex::wake_all(&header.turn);
+        }
+    }
+
+    /// Hands it to the party with this number.
+    ///
+    /// # Errors
+    /// `DENIED`: this member does not have it.
+    pub fn hand_over(&self, to: u32, me: MemberId) -> Result<()> {
+        let header = self.header();
+        self.check_holder(me)?;
+        header.transfers.fetch_add(1, Ordering::Relaxed);
+        header.owner.store(to, Ordering::Release);
+        fault_point!("item.handed-over");
+        self.give_back(header);
+        Ok(())
+    }
+
+    /// Lets others of the owning party have it.
+    ///
+    /// # Errors
+    /// `DENIED`: this member does not have it.
+    pub fn let_go(&self, me: MemberId) -> Result<()> {
+        self.check_holder(me)?;
+        self.give_back(self.header());
+        Ok(())
+    }
+
+    /// Nobody is to have it ever again.
+    ///
+    /// # Errors
+    /// `DENIED`: this member does not have it.
+    pub fn end(&self, me: MemberId) -> Result<()> {
+        self.hand_over(OWNER_GONE, me)
+    }
+
+    fn check_holder(&self, me: MemberId) -> Result<()> {
+        if self.is_held_by(me) {
+            return Ok(());
+        }
+        let holder = MemberId(self.header().holder.load(Ordering::Acquire));
+        Err(Error::new(Status::Denied, format!("this member does not own the cooperative item; {holder} has it")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Backing;
+    use super::*;
+    use crossdock_os::memfd;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    const A: MemberId = MemberId::new(1, 1);
+    const B: MemberId = MemberId::new(2, 2);
+    const C: MemberId = MemberId::new(3, 3);
+
+    fn soon() -> Deadline {
+        Deadline::after(Duration::from_millis(20))
+    }
+
+    fn table() -> Box<LivenessTable> {
+        // SAFETY: the table consists of atomics and padding, for which zeros are values.
+        let table: Box<LivenessTable> = unsafe { Box::new_zeroed().assume_init() };
+        table.format();
+        [A, B, C].iter().for_each(|m| table.set_alive(*m));
+        table
+    }
+
+    fn item(on_death: OnDeath) -> ItemMemory {
+        let fd = memfd::create("crossdock-test", 8192).unwrap();
+        let memory = ItemMemory::open(&fd, 4096, Backing::Cooperative).unwrap();
+        memory.begin(1, A, on_death);
+        memory
+    }
+
+    #[test]
+    fn only_the_holder_hands_it_over_and_only_the_owner_takes_it() {
+        let (item, table) = (item(OnDeath::Keep), table());
+        assert_eq!(item.take(&[2], B, &table, soon()), Claim::TimedOut { owner: 1, holder: A });
+        assert_eq!(item.hand_over(2, B).unwrap_err().status, Status::Denied);
+        item.hand_over(2, A).unwrap();
+        assert_eq!(item.hand_over(2, A).unwrap_err().status, Status::Denied);
+        assert_eq!(item.take(&[1], A, &table, soon()), Claim::TimedOut { owner: 2, holder: MemberId::NOBODY });
+        assert_eq!(item.take(&[5, 2], B, &table, soon()), Claim::Taken(item.held()));
+        assert_eq!(item.take(&[5, 2], C, &table, soon()), Claim::TimedOut { owner: 2, holder: B });
+        item.let_go(B).unwrap();
+        assert_eq!(item.take(&[5, 2], C, &table, soon()), Claim::Taken(item.held()));
+        item.end(C).unwrap();
+        assert_eq!(item.take(&[1], A, &table, soon()), Claim::Gone);
+    }
+
+    #[test]
+    fn the_holders_death_does_what_the_policy_says() {
+        for (on_death, expected) in [(OnDeath::Keep, [2, 3]), (OnDeath::Return, [1, 1]), (OnDeath::Destroy, [0, 0])] {
+            let (item, table) = (item(on_death), table());
+            item.hand_over(2, A).unwrap();
+            assert_eq!(item.take(&[2], B, &table, soon()), Claim::Taken(item.held()));
+            table.set_dead(B);
+            for (party, member) in [(1, A), (2, C)] {
+                let claim = item.take(&[party], member, &table, soon());
+                match claim {
+                    Claim::Taken(_) => assert!(expected.contains(&party), "{on_death:?}"),
+                    Claim::Gone => assert_eq!(expected, [0, 0]),
+                    Claim::TimedOut { .. } => assert!(!expected.contains(&party) || party == 3, "{on_death:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_death_wakes_whoever_waits() {
+        let (item, table) = (Arc::new(item(OnDeath::Return)), Arc::new(table()));
+        item.hand_over(2, A).unwrap();
+        assert_eq!(item.take(&[2], B, &table, soon()), Claim::Taken(item.held()));
+        let waiter = std::thread::spawn({
+            let (item, table) = (item.clone(), table.clone());
+            move || item.take(&[1], A, &table, Deadline::after(Duration::from_secs(10)))
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        table.set_dead(B);
+        futex::wake_all(&table.epoch);
+        assert_eq!(waiter.join().unwrap(), Claim::Taken(item.held()));
+    }
+
+    #[test]
+    fn a_hundred_thousand_hand_overs_between_three_lose_nothing() {
+        let (item, table) = (Arc::new(item(OnDeath::Keep)), Arc::new(table()));
+        let turns = 30_000u64;
+        let threads = [(A, 1u32), (B, 2), (C, 3)].map(|(me, word)| {
+            let (item, table) = (item.clone(), table.clone());
+            std::thread::spawn(move || {
+                for turn in 0..turns {
+                    if !(turn == 0 && me == A) {
+                        let claim = item.take(&[word], me, &table, Deadline::after(Duration::from_secs(20)));
+                        assert!(matches!(claim, Claim::Taken(_)));
+                    }
+                    item.hand_over(word % 3 + 1, me).unwrap();
+                }
+            })
+        });
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(item.transfers(), 3 * turns);
+    }
+}

@@ -1,0 +1,230 @@
+//! What an item holds, as its owner described it in the item's first page.
+
+use std::sync::atomic::Ordering;
+
+use crossdock_layout::item::{
+    CONTENTS_ARRAY, CONTENTS_BYTES, CONTENTS_HEAP, ITEM_MAGIC, ITEM_RANK, ITEM_TYPE, ItemHeader,
+};
+use crossdock_layout::type_name::{MAX_TYPE_NAME, Type};
+use crossdock_layout::{LAYOUT_VERSION, Status};
+
+use super::ItemMemory;
+use crate::containers::Order;
+use crate::{Error, Result};
+
+/// Most extents of an array.
+pub const MAX_RANK: usize = ITEM_RANK;
+
+/// What an item holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Contents {
+    /// Plain bytes.
+    #[default]
+    Bytes,
+    /// An array without gaps, from the first byte on.
+    Array {
+        /// The elements' type, in the grammar of all languages: `f64`, `u8[3]`.
+        ty: String,
+        /// The extents, outermost first.
+        shape: Vec<u64>,
+        /// Which index runs fastest.
+        order: Order,
+    },
+    /// A region with a heap: named objects and containers.
+    Heap,
+}
+
+impl Contents {
+    /// Could so many bytes hold this?
+    ///
+    /// # Errors
+    /// `INVALID`: no such type, too many extents, more than fits.
+    pub fn check(&self, size: u64) -> Result<()> {
+        let invalid = |text: String| Err(Error::new(Status::Invalid, text));
+        match self {
+            Self::Bytes => Ok(()),
+            Self::Heap if size < crossdock_layout::region::MIN_CAPACITY => {
+                let least = crossdock_layout::region::MIN_CAPACITY;
+                invalid(format!("an item with a heap has at least {least} bytes, not {size}"))
+            }
+            Self::Heap => Ok(()),
+            Self::Array { ty, shape, .. } => {
+                let parsed = Type::parse(ty).map_err(|e| Error::new(Status::Invalid, e.to_string()))?;
+                let Some((element, _)) = parsed.size_and_align() else {
+                    return invalid(format!("an array in an item cannot have elements of type '{ty}'"));
+                };
+                if shape.len() > MAX_RANK {
+                    return invalid(format!("an array has at most {MAX_RANK} extents, not {}", shape.len()));
+                }
+                let bytes = shape.iter().try_fold(element, |bytes, extent| bytes.checked_mul(*extent));
+                match bytes {
+                    Some(bytes) if bytes <= size => Ok(()),
+                    _ => invalid(format!("an array '{ty}' of shape {shape:?} does not fit into {size} bytes")),
+                }
+            }
+        }
+    }
+}
+
+impl ItemMemory {
+    /// Describes the contents anew; for its owner.
+    ///
+    /// # Errors
+    /// `INVALID` if they do not fit, `DENIED` if it may only be read.
+    pub fn describe(&mut self, contents: &Contents) -> Result<()> {
+        self.describe_held(contents)
+    }
+
+    /// Describes the contents anew; for whoever has a cooperative item.
+    ///
+    /// # Errors
+    /// As for `describe`.
+    pub fn describe_held(&self, contents: &Contents) -> Result<()> {
+        contents.check(self.size)?;
+        if !self.writable() {
+            return Err(Error::new(Status::Denied, "the item may only be read here; its owner describes it"));
+        }
+        let header = self.header();
+        // Whoever dies in here leaves bytes without a description, which is what they are then.
+        header.contents.store(CONTENTS_BYTES, Ordering::Release);
+        header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
+        header.magic.store(ITEM_MAGIC, Ordering::Release);
+        let number = match contents {
+            Contents::Bytes => CONTENTS_BYTES,
+            Contents::Heap => CONTENTS_HEAP,
+            Contents::Array { ty, shape, order } => {
+                write_type(header, ty);
+                header.rank.store(shape.len() as u32, Ordering::Relaxed);
+                header.order.store(u32::from(*order == Order::Fortran), Ordering::Relaxed);
+                for (axis, place) in header.shape.iter().enumerate() {
+                    place.store(shape.get(axis).copied().unwrap_or(0), Ordering::Relaxed);
+                }
+                CONTENTS_ARRAY
+            }
+        };
+        header.contents.store(number, Ordering::Release);
+        Ok(())
+    }
+
+    /// What it holds, as somebody described it; checked against its size.
+    ///
+    /// # Errors
+    /// `CORRUPT`, `INCOMPATIBLE`: a former owner left something else there. The bytes are there all the same.
+    pub fn contents(&self) -> Result<Contents> {
+        if !self.is_described() {
+            return Ok(Contents::Bytes);
+        }
+        let header = self.header();
+        let version = header.version.load(Ordering::Acquire);
+        if version != LAYOUT_VERSION {
+            let text = format!("the item was described by a build with layout {version}, this one has {LAYOUT_VERSION}");
+            return Err(Error::new(Status::Incompatible, text));
+        }
+        let corrupt = |what: &str| Error::new(Status::Corrupt, format!("a former owner of the item left {what}"));
+        let contents = match header.contents.load(Ordering::Acquire) {
+            CONTENTS_BYTES => Contents::Bytes,
+            CONTENTS_HEAP => Contents::Heap,
+            CONTENTS_ARRAY => {
+                let ty = read_type(header).ok_or_else(|| corrupt("something that names no type"))?;
+                let rank = header.rank.load(Ordering::Relaxed) as usize;
+                let shape = header.shape.get(..rank).ok_or_else(|| corrupt("an array with too many extents"))?;
+                let order = match header.order.load(Ordering::Relaxed) {
+                    0 => Order::C,
+                    1 => Order::Fortran,
+                    _ => return Err(corrupt("an array with an unknown order")),
+                };
+                Contents::Array { ty, shape: shape.iter().map(|e| e.load(Ordering::Relaxed)).collect(), order }
+            }
+            _ => return Err(corrupt("an unknown description")),
+        };
+        contents.check(self.size).map_err(|e| corrupt(&format!("a description that is wrong: {}", e.message)))?;
+        Ok(contents)
+    }
+}
+
+fn write_type(header: &ItemHeader, ty: &str) {
+    let mut field = [0; ITEM_TYPE];
+    field[..ty.len()].copy_from_slice(ty.as_bytes());
+    for (place, bytes) in header.type_name.iter().zip(field.chunks_exact(8)) {
+        place.store(u64::from_le_bytes(bytes.try_into().expect("eight bytes")), Ordering::Relaxed);
+    }
+}
+
+fn read_type(header: &ItemHeader) -> Option<String> {
+    let field: Vec<u8> = header.type_name.iter().flat_map(|w| w.load(Ordering::Relaxed).to_le_bytes()).collect();
+    let end = field.iter().position(|b| *b == 0).filter(|end| *end <= MAX_TYPE_NAME)?;
+    std::str::from_utf8(&field[..end]).ok().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Backing;
+    use super::*;
+    use crossdock_os::tmpfs::Folder;
+
+    fn memory(size: u64) -> ItemMemory {
+        let folder = Folder::shared_memory().unwrap();
+        let file = folder.create("test", size.next_multiple_of(4096) + 4096).unwrap();
+        ItemMemory::open(&file, size, Backing::Own).unwrap()
+    }
+
+    fn array(ty: &str, shape: &[u64]) -> Contents {
+        Contents::Array { ty: ty.into(), shape: shape.to_vec(), order: Order::Fortran }
+    }
+
+    #[test]
+    fn what_is_described_is_found_and_fresh_memory_is_bytes() {
+        let mut memory = memory(4096);
+        assert_eq!(memory.contents().unwrap(), Contents::Bytes);
+        for contents in [array("f64", &[8, 64]), array("u8[3]", &[]), Contents::Bytes] {
+            memory.describe(&contents).unwrap();
+            assert_eq!(memory.contents().unwrap(), contents);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let mut memory = memory(4096);
+        let long = [1; 9];
+        for bad in [array("f64", &[513]), array("f64", &[u64::MAX, 2]), array("nothing", &[1]), array("u8", &long)] {
+            assert_eq!(memory.describe(&bad).unwrap_err().status, Status::Invalid, "{bad:?}");
+        }
+        assert_eq!(memory.describe(&Contents::Heap).unwrap_err().status, Status::Invalid);
+        assert_eq!(memory.contents().unwrap(), Contents::Bytes);
+    }
+
+    #[test]
+    fn rubbish_that_a_former_owner_left_is_told_and_harms_nobody() {
+        let mut memory = memory(4096);
+        memory.describe(&array("f64", &[512])).unwrap();
+        memory.header().shape[0].store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(memory.contents().unwrap_err().status, Status::Corrupt);
+        memory.describe(&array("f64", &[512])).unwrap();
+        memory.header().rank.store(9, Ordering::Relaxed);
+        assert_eq!(memory.contents().unwrap_err().status, Status::Corrupt);
+        memory.describe(&array("f64", &[512])).unwrap();
+        memory.header().type_name.iter().for_each(|w| w.store(u64::MAX, Ordering::Relaxed));
+        assert_eq!(memory.contents().unwrap_err().status, Status::Corrupt);
+        memory.header().contents.store(77, Ordering::Relaxed);
+        assert_eq!(memory.contents().unwrap_err().status, Status::Corrupt);
+        memory.header().version.store(77, Ordering::Relaxed);
+        assert_eq!(memory.contents().unwrap_err().status, Status::Incompatible);
+        assert_eq!(memory.bytes().len(), 4096);
+    }
+
+    #[test]
+    fn a_file_that_its_former_owner_cut_or_punched_is_made_whole() {
+        let folder = Folder::shared_memory().unwrap();
+        let file = folder.create("test", 12288).unwrap();
+        drop(ItemMemory::open(&file, 8192, Backing::Own).unwrap());
+        crossdock_os::file::set_size(&file, 100).unwrap();
+        assert_eq!(ItemMemory::open(&file, 8192, Backing::Shared).unwrap_err().status, Status::Corrupt);
+        let mut memory = ItemMemory::open(&file, 8192, Backing::Own).unwrap();
+        memory.bytes_mut().fill(7);
+        crossdock_os::memfd::give_back(&file, 4096, 4096).unwrap();
+        drop(memory);
+        assert_eq!(ItemMemory::open(&file, 8192, Backing::Shared).unwrap_err().status, Status::Corrupt);
+        let memory = ItemMemory::open(&file, 8192, Backing::Own).unwrap();
+        assert_eq!((memory.bytes()[0], memory.bytes()[8191]), (0, 7));
+    }
+}

@@ -1,0 +1,135 @@
+//! An item's memory: its description and its data, and for cooperative items the protocol of the owner word.
+//!
+//! A verified or strict item is this process's alone while it is mapped for writing: the daemon has proved it. So its
+//! bytes may be seen as an ordinary slice. What a former owner left in the header is checked before it is used, and a
+//! file that it truncated or punched is made whole before anything is read.
+
+mod cooperative;
+mod describe;
+
+use std::os::fd::OwnedFd;
+
+use crossdock_layout::Status;
+use crossdock_layout::item::{ITEM_DATA, ITEM_MAGIC, ItemHeader};
+use crossdock_os::{Access, Mapping, file, memfd};
+
+pub use cooperative::{Claim, Held, Words};
+pub use describe::{Contents, MAX_RANK};
+
+use crate::{Error, Result};
+
+/// An item's memory, mapped.
+#[derive(Debug)]
+pub struct ItemMemory {
+    mapping: Mapping,
+    size: u64,
+    access: Access,
+}
+
+/// What the mapping is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Backing {
+    /// A file that this process alone has open: what is missing is put back.
+    Own,
+    /// A file that nobody writes.
+    Shared,
+    /// Sealed memory that the tasks that may own the item have open all the time.
+    Cooperative,
+}
+
+impl ItemMemory {
+    /// Maps the item; `size` bytes of data are promised.
+    ///
+    /// # Errors
+    /// `NO_SPACE` if its memory is not there and not to be had, `CORRUPT` if it was shared with less than was promised.
+    pub fn open(descriptor: &OwnedFd, size: u64, backing: Backing) -> Result<Self> {
+        let memory = size.next_multiple_of(4096) + ITEM_DATA;
+        let system = |e: crossdock_os::OsError| Error::new(Status::System, format!("an item's memory: {e}"));
+        let full = |e| Error::new(Status::NoSpace, format!("the node has no memory left for the item: {e}"));
+        let (length, taken) = file::sizes(descriptor).map_err(system)?;
+        match backing {
+            Backing::Own => {
+                if length != memory {
+                    file::set_size(descriptor, memory).map_err(full)?;
+                }
+                if length != memory || taken < memory {
+                    memfd::reserve(descriptor, 0, memory).map_err(full)?;
+                }
+            }
+            Backing::Shared if length < memory || taken < memory => {
+                let text = format!("the item was shared with {length} of its {memory} bytes; it is not opened");
+                return Err(Error::new(Status::Corrupt, text));
+            }
+            Backing::Shared => {}
+            Backing::Cooperative => {
+                memfd::check(descriptor, memory).map_err(|e| Error::new(Status::Corrupt, e.to_string()))?;
+                if taken < memory {
+                    memfd::reserve(descriptor, 0, memory).map_err(full)?;
+                }
+            }
+        }
+        let access = if backing == Backing::Shared { Access::Read } else { Access::ReadWrite };
+        let mapping = Mapping::new(descriptor, memory as usize, access).map_err(system)?;
+        if backing == Backing::Cooperative {
+            // Kernel memory has huge pages on request only; it works without.
+            mapping.collapse(0, memory);
+        }
+        Ok(Self { mapping, size, access })
+    }
+
+    /// Bytes of data.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// May this process write them?
+    #[must_use]
+    pub fn writable(&self) -> bool {
+        self.access == Access::ReadWrite
+    }
+
+    /// Where the data begins.
+    #[must_use]
+    pub fn base(&self) -> *mut u8 {
+        self.mapping.at(ITEM_DATA, self.size).expect("the mapping was made for as much").as_ptr()
+    }
+
+    /// The data.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: in bounds of the mapping, which lives as long as self. Nobody else writes: the daemon has proved that no
+        // other process has it open for writing (or, of a cooperative item, its tasks have agreed on who does).
+        unsafe { std::slice::from_raw_parts(self.base(), self.size as usize) }
+    }
+
+    /// The data, to be changed. Empty if it may only be read.
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        if !self.writable() {
+            return &mut [];
+        }
+        // SAFETY: as for `bytes`; and this process has one mapping of it, which is borrowed mutably here.
+        unsafe { std::slice::from_raw_parts_mut(self.base(), self.size as usize) }
+    }
+
+    /// The data once more at other addresses, for a region that lies in it.
+    ///
+    /// # Errors
+    /// `SYSTEM`: the kernel refused.
+    pub fn data_again(&self) -> Result<Mapping> {
+        let again = self.mapping.again(ITEM_DATA, self.size.next_multiple_of(4096));
+        again.map_err(|e| Error::new(Status::System, format!("an item's memory: {e}")))
+    }
+
+    fn header(&self) -> &ItemHeader {
+        // SAFETY: the mapping begins with a page, which holds the header; it consists of atomics, for which every bit
+        // pattern is a value. Through a read-only mapping nothing here stores.
+        unsafe { self.mapping.start().cast::<ItemHeader>().as_ref() }
+    }
+
+    /// Has anybody described it yet?
+    fn is_described(&self) -> bool {
+        self.header().magic.load(std::sync::atomic::Ordering::Acquire) == ITEM_MAGIC
+    }
+}

@@ -1,0 +1,176 @@
+//! What ends: openings, members, items, workflows; and what a new broker finds.
+
+use std::collections::BTreeSet;
+
+use crossdock_layout::wire::{ItemLevel, ItemRequest, OnDeath, SegmentKind};
+use crossdock_layout::{MemberId, SegmentId, Status};
+
+use super::{For, ItemRecord};
+use crate::broker::{Asker, Broker, Cause, Outcome, Record};
+
+impl Broker {
+    /// A member has it open no longer; it stays its task's.
+    pub(super) fn release_item(&mut self, member: MemberId, item: SegmentId) {
+        let Some(found) = self.lasting.items.all.get(&item).filter(|i| i.holder == member) else { return };
+        let (owner, shared) = (found.owner.clone(), found.shared);
+        self.desk.sharing.remove(&item);
+        self.desk.unsharing.remove(&item);
+        self.desk.former.insert(item, member);
+        self.set_owner(item, owner, MemberId::NOBODY, shared, false, false, Cause::NONE);
+        self.serve_waiting(item);
+    }
+
+    /// A member that came back says what it has open; item 0 says that this was all.
+    pub(super) fn hold_item(&mut self, member: MemberId, item: SegmentId) {
+        if item.0 != 0 {
+            self.desk.told.entry(member).or_default().insert(item);
+            return;
+        }
+        let told = self.desk.told.remove(&member).unwrap_or_default();
+        let held = self.lasting.items.all.iter().filter(|(id, i)| i.holder == member && !told.contains(id));
+        for item in held.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.release_item(member, item);
+        }
+    }
+
+    /// A member is about to be gone: what it owned goes the way that its policy says.
+    pub(in crate::broker) fn items_of_gone(&mut self, member: MemberId) {
+        self.desk.told.remove(&member);
+        let Some(known) = self.lasting.members.get(&member) else { return };
+        let workflow = known.workflow;
+        let of_workflow = self.lasting.items.all.iter().filter(|(_, i)| i.workflow == workflow);
+        let hit = of_workflow.filter(|(_, i)| match i.level {
+            // Its holder is known to those who share its owner word; they find it dead.
+            ItemLevel::Cooperative => false,
+            _ if i.holder == member => true,
+            _ => {
+                i.holder == MemberId::NOBODY
+                    && i.on_death != OnDeath::Keep
+                    && self.is_of(member, workflow, &i.owner)
+                    && !self.lives(workflow, &i.owner, member)
+            }
+        });
+        for item in hit.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.item_orphaned(item, member);
+        }
+    }
+
+    fn item_orphaned(&mut self, item: SegmentId, member: MemberId) {
+        let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
+        self.desk.sharing.remove(&item);
+        self.desk.unsharing.remove(&item);
+        self.desk.former.insert(item, member);
+        match found.on_death {
+            OnDeath::Destroy => self.end_item(item, &format!("its owner, {}, is gone", found.owner), Cause::NONE),
+            OnDeath::Return if found.owner != found.creator => {
+                self.set_owner(item, found.creator, MemberId::NOBODY, found.shared, true, false, Cause::NONE);
+                self.serve_waiting(item);
+            }
+            _ => {
+                self.set_owner(item, found.owner, MemberId::NOBODY, found.shared, false, false, Cause::NONE);
+                self.serve_waiting(item);
+            }
+        }
+    }
+
+    /// An item is gone; its memory goes with whoever has it open.
+    pub(super) fn end_item(&mut self, item: SegmentId, why: &str, cause: Cause) {
+        let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
+        self.commit(Record::Item(ItemRecord::Gone { item, cause }));
+        self.drop_file(found.file, None);
+        if let Some((to, _)) = self.desk.copying.remove(&item) {
+            self.drop_file(to, None);
+        }
+        self.forget_item(item);
+        let waits = self.desk.waits.iter().filter(|(_, w)| w.what == For::Readers(item)).map(|(id, _)| *id);
+        for id in waits.collect::<Vec<_>>() {
+            self.unqueue(id);
+        }
+        self.tell_waiting_of_end(found.workflow, &found.key, why);
+    }
+
+    fn forget_item(&mut self, item: SegmentId) {
+        let desk = &mut self.desk;
+        desk.clean.remove(&item);
+        desk.copying.remove(&item);
+        desk.to_prove.remove(&item);
+        desk.sharing.remove(&item);
+        desk.unsharing.remove(&item);
+        desk.former.remove(&item);
+        desk.since.remove(&item);
+    }
+
+    /// A workflow is ending: nothing of its items is to be remembered.
+    pub(in crate::broker) fn forget_items_of(&mut self, workflow: u64) {
+        let items = self.lasting.items.all.iter().filter(|(_, i)| i.workflow == workflow).map(|(id, _)| *id);
+        for item in items.collect::<Vec<_>>() {
+            self.forget_item(item);
+        }
+    }
+
+    /// The memory of a cooperative item was lost with the keeper, and nobody offered it again.
+    pub(in crate::broker) fn item_lost(&mut self, file: SegmentId) {
+        if let Some(item) = self.lasting.items.files.get(&file).copied() {
+            self.end_item(item, "its memory was lost with the daemon", Cause::NONE);
+        }
+    }
+
+    /// After a start: items whose memory is gone are gone, files without an item are let go, and nothing is proved.
+    pub(in crate::broker) fn recover_items(&mut self, held: &BTreeSet<SegmentId>) {
+        let files = self.lasting.segments.iter();
+        let files = files.filter(|(_, s)| s.kind == SegmentKind::Item && s.removed.is_none()).map(|(id, _)| *id);
+        for file in files.collect::<Vec<_>>() {
+            let item = self.lasting.items.files.get(&file).copied();
+            let level = item.and_then(|i| self.lasting.items.all.get(&i)).map(|i| i.level);
+            match level {
+                // A copy that was not finished, or an item that was not begun.
+                None => self.drop_file(file, None),
+                Some(ItemLevel::Cooperative) => {}
+                Some(_) if !held.contains(&file) => {
+                    if let Some(item) = item {
+                        self.end_item(item, "its memory was lost with the daemon", Cause::NONE);
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+        let known = |m: &MemberId| *m == MemberId::NOBODY || self.lasting.members.contains_key(m);
+        let orphans = self.lasting.items.all.iter().filter(|(_, i)| !known(&i.holder));
+        for (item, holder) in orphans.map(|(id, i)| (*id, i.holder)).collect::<Vec<_>>() {
+            self.item_orphaned(item, holder);
+        }
+        for item in self.lasting.items.all.keys() {
+            self.desk.since.insert(*item, self.now);
+        }
+    }
+
+    /// The same request again: its answer was lost with the former broker.
+    pub(in crate::broker) fn repeat_item(&mut self, asker: Asker, request: ItemRequest, outcome: Outcome) {
+        match (outcome, request) {
+            (Outcome::Made(item), request) => {
+                let found = self.lasting.items.all.get(&item);
+                let mine = found.is_some_and(|i| i.holder == asker.member || i.level == ItemLevel::Cooperative);
+                match (mine, found.map(|i| i.key.clone()), request) {
+                    (true, ..) => self.give_item(asker, item, false),
+                    // What had been given was given up again when this member came back without it.
+                    (false, Some(key), ItemRequest::Create { .. }) => {
+                        let access = ItemRequest::Access { read: false, wait_ms: 60_000, keys: vec![key] };
+                        self.serve_item(asker, access);
+                    }
+                    (false, _, request @ ItemRequest::Access { .. }) => self.serve_item(asker, request),
+                    (false, Some(_), _) => {
+                        let text = format!("item {} is not open here any more", item.0);
+                        self.fail(asker, Status::Denied, text);
+                    }
+                    (false, None, _) => {
+                        let text = format!("item {} is not there any more: it was destroyed", item.0);
+                        self.fail(asker, Status::NotFound, text);
+                    }
+                }
+            }
+            (Outcome::Done(value), _) => {
+                self.answer(asker, &crossdock_layout::wire::Answer::Done { value });
+            }
+        }
+    }
+}

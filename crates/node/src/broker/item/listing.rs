@@ -1,0 +1,51 @@
+//! Items in listings.
+
+use std::ops::Bound;
+
+use crossdock_layout::wire::{ItemEntry, ItemState};
+use crossdock_layout::{MemberId, SegmentId};
+
+use crate::broker::Broker;
+
+impl Broker {
+    /// What is known of an item, as that member sees it.
+    pub(super) fn item_entry(&self, item: SegmentId, asker: MemberId) -> Option<ItemEntry> {
+        let found = self.lasting.items.all.get(&item)?;
+        let state = match found {
+            _ if self.desk.copying.contains_key(&item) => ItemState::Copying,
+            found if found.shared => ItemState::Shared,
+            found if found.holder == MemberId::NOBODY => ItemState::Waiting,
+            _ => ItemState::Held,
+        };
+        let queue = self.desk.queues.get(&(found.workflow, found.key.clone()));
+        Some(ItemEntry {
+            item,
+            file: found.file,
+            size: found.size,
+            holder: found.holder,
+            since_ms: self.now.saturating_sub(self.desk.since.get(&item).copied().unwrap_or(0)),
+            transfers: found.transfers,
+            copies: found.copies,
+            level: found.level,
+            on_death: found.on_death,
+            state,
+            waiting: queue.map_or(0, |q| q.len() as u32),
+            readers: self.holds.get(&found.file).map_or(0, |r| r.len() as u32),
+            mine: self.is_of(asker, found.workflow, &found.owner),
+            owner: found.owner.clone(),
+            creator: found.creator.clone(),
+            workflow: self.lasting.workflows.get(&found.workflow).map_or_else(String::new, |w| w.name.clone()),
+            key: found.key.clone(),
+        })
+    }
+
+    pub(in crate::broker) fn item_entries(
+        &self,
+        after: u64,
+        asker: MemberId,
+        wanted: impl Fn(u64) -> bool,
+    ) -> impl Iterator<Item = ItemEntry> {
+        let rest = self.lasting.items.all.range((Bound::Excluded(SegmentId(after)), Bound::Unbounded));
+        rest.filter(move |(_, i)| wanted(i.workflow)).filter_map(move |(id, _)| self.item_entry(*id, asker))
+    }
+}

@@ -1,0 +1,178 @@
+//! What lasts of items: records, and the state that they make.
+
+#![allow(missing_docs, reason = "plain fields, named as in the records and on the wire")]
+
+use std::collections::BTreeMap;
+
+use crossdock_layout::wire::{ItemLevel, OnDeath, Party};
+use crossdock_layout::{MemberId, SegmentId};
+
+use crate::broker::{Cause, Lasting, Outcome};
+
+/// One lasting change of items.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ItemRecord {
+    /// An item began (or, in a snapshot, is). Its memory was written down before, as a segment.
+    Made { item: SegmentId, state: Item, cause: Cause },
+    /// It has another owner, or its owner opened it, closed it, shared it, took it back.
+    Owner { item: SegmentId, owner: Party, holder: MemberId, shared: bool, transferred: bool, made: bool, cause: Cause },
+    /// It lies in another memory, or has another size.
+    Memory { item: SegmentId, file: SegmentId, size: u64, clung: bool, cause: Cause },
+    /// It is gone.
+    Gone { item: SegmentId, cause: Cause },
+    /// Another policy.
+    Policy { item: SegmentId, on_death: OnDeath, cause: Cause },
+    /// A number stands for a rank of a task.
+    Number { workflow: u64, number: u64, party: Party, cause: Cause },
+    /// Owner words name a party by this number.
+    Word { workflow: u64, party: Party, word: u64, cause: Cause },
+}
+
+/// An item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    pub workflow: u64,
+    pub key: String,
+    /// The segment that holds its bytes; at first the one that gave the item its number.
+    pub file: SegmentId,
+    pub size: u64,
+    pub level: ItemLevel,
+    pub on_death: OnDeath,
+    pub creator: Party,
+    pub owner: Party,
+    /// The owner's member that has it open.
+    pub holder: MemberId,
+    /// Nobody writes it; whoever may read it gets it.
+    pub shared: bool,
+    pub transfers: u64,
+    /// How often somebody clung to it.
+    pub copies: u64,
+}
+
+/// All that lasts of items.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Items {
+    pub all: BTreeMap<SegmentId, Item>,
+    pub keys: BTreeMap<(u64, String), SegmentId>,
+    /// By file: which item it holds.
+    pub files: BTreeMap<SegmentId, SegmentId>,
+    pub numbers: BTreeMap<(u64, u64), Party>,
+    pub words: BTreeMap<(u64, Party), u64>,
+    pub last_word: u64,
+}
+
+/// Bytes that an item takes: a page of its own for what describes it, and whole pages of data.
+pub const fn memory_of(size: u64) -> u64 {
+    size.next_multiple_of(4096) + 4096
+}
+
+impl Lasting {
+    pub(in crate::broker) fn apply_item(&mut self, record: &ItemRecord) {
+        match record {
+            ItemRecord::Made { item, state, cause } => {
+                if !self.workflows.contains_key(&state.workflow) {
+                    return;
+                }
+                self.next_segment = self.next_segment.max(item.0.saturating_add(1));
+                self.items.keys.insert((state.workflow, state.key.clone()), *item);
+                self.items.files.insert(state.file, *item);
+                self.items.all.insert(*item, state.clone());
+                self.remember(*cause, Outcome::Made(*item));
+            }
+            ItemRecord::Owner { item, owner, holder, shared, transferred, made, cause } => {
+                if let Some(found) = self.items.all.get_mut(item) {
+                    (found.owner, found.holder, found.shared) = (owner.clone(), *holder, *shared);
+                    found.transfers = found.transfers.saturating_add(u64::from(*transferred));
+                }
+                self.remember(*cause, if *made { Outcome::Made(*item) } else { Outcome::Done(0) });
+            }
+            ItemRecord::Memory { item, file, size, clung, cause } => {
+                let Some(found) = self.items.all.get_mut(item) else { return };
+                self.items.files.remove(&found.file);
+                self.items.files.insert(*file, *item);
+                (found.file, found.size) = (*file, *size);
+                found.copies = found.copies.saturating_add(u64::from(*clung));
+                self.set_size(*file, memory_of(*size));
+                self.remember(*cause, Outcome::Made(*item));
+            }
+            ItemRecord::Gone { item, cause } => {
+                self.items.forget(*item);
+                self.remember(*cause, Outcome::Done(0));
+            }
+            ItemRecord::Policy { item, on_death, cause } => {
+                if let Some(found) = self.items.all.get_mut(item) {
+                    found.on_death = *on_death;
+                }
+                self.remember(*cause, Outcome::Done(0));
+            }
+            ItemRecord::Number { workflow, number, party, cause } => {
+                if self.workflows.contains_key(workflow) {
+                    self.items.numbers.insert((*workflow, *number), party.clone());
+                }
+                self.remember(*cause, Outcome::Done(0));
+            }
+            ItemRecord::Word { workflow, party, word, cause } => {
+                if self.workflows.contains_key(workflow) {
+                    self.items.words.insert((*workflow, party.clone()), *word);
+                }
+                self.items.last_word = self.items.last_word.max(*word);
+                self.remember(*cause, Outcome::Done(*word));
+            }
+        }
+    }
+
+    /// A file that grew or shrank counts with its new size.
+    fn set_size(&mut self, file: SegmentId, size: u64) {
+        let Some(found) = self.segments.get_mut(&file) else { return };
+        let workflow = self.workflows.get_mut(&found.workflow);
+        let change = |sum: &mut u64| *sum = sum.saturating_sub(found.reserved).saturating_add(size);
+        change(&mut self.reserved);
+        if let Some(workflow) = workflow {
+            change(&mut workflow.reserved);
+        }
+        (found.size, found.reserved) = (size, size);
+    }
+}
+
+impl Items {
+    fn forget(&mut self, item: SegmentId) {
+        if let Some(gone) = self.all.remove(&item) {
+            self.files.remove(&gone.file);
+            let key = (gone.workflow, gone.key);
+            if self.keys.get(&key) == Some(&item) {
+                self.keys.remove(&key);
+            }
+        }
+    }
+
+    /// A workflow ended, and its items with it.
+    pub(in crate::broker) fn end_workflow(&mut self, workflow: u64) {
+        self.all.retain(|_, item| item.workflow != workflow);
+        self.files.retain(|_, item| self.all.contains_key(item));
+        self.keys.retain(|(of, _), _| *of != workflow);
+        self.numbers.retain(|(of, _), _| *of != workflow);
+        self.words.retain(|(of, _), _| *of != workflow);
+    }
+
+    /// The shortest list of records that makes this state.
+    pub(in crate::broker) fn snapshot(&self) -> Vec<ItemRecord> {
+        let cause = Cause::NONE;
+        let mut records = Vec::new();
+        if self.last_word > 0 {
+            // The greatest word ever given, although its workflow may be gone.
+            let party = Party::Number(0);
+            records.push(ItemRecord::Word { workflow: u64::MAX, party, word: self.last_word, cause });
+        }
+        let items = self.all.iter();
+        records.extend(items.map(|(item, state)| ItemRecord::Made { item: *item, state: state.clone(), cause }));
+        records.extend(self.numbers.iter().map(|((workflow, number), party)| {
+            let (workflow, number, party) = (*workflow, *number, party.clone());
+            ItemRecord::Number { workflow, number, party, cause }
+        }));
+        records.extend(self.words.iter().map(|((workflow, party), word)| {
+            let (workflow, party, word) = (*workflow, party.clone(), *word);
+            ItemRecord::Word { workflow, party, word, cause }
+        }));
+        records
+    }
+}

@@ -1,0 +1,338 @@
+//! Requests about items, but for waiting.
+
+use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath, Party, SegmentKind};
+use crossdock_layout::{MemberId, Rights, SegmentId, Status};
+
+use super::{Item, ItemRecord, Making, Refusal, memory_of};
+use crate::broker::{Asker, Broker, Cause, Effect, Record, text};
+
+/// More than any machine's address space for one mapping.
+const MAX_SIZE: u64 = 1 << 46;
+/// Numbers that one task may register.
+const NUMBERS: usize = 256;
+/// Owner words are 32 bits.
+const WORDS: u64 = 1 << 31;
+
+impl Broker {
+    pub(in crate::broker) fn serve_item(&mut self, asker: Asker, request: ItemRequest) {
+        let served = match request {
+            ItemRequest::Create { size, level, on_death, key } => self.create_item(asker, size, level, on_death, key),
+            ItemRequest::Find { key } => self.find_item(asker, &key),
+            ItemRequest::Access { read, wait_ms, keys } => self.access_item(asker, read, wait_ms, keys),
+            ItemRequest::Transfer { item, to } => self.transfer_item(asker, item, to),
+            ItemRequest::Release { item } => return self.release_item(asker.member, item),
+            ItemRequest::Hold { item } => return self.hold_item(asker.member, item),
+            ItemRequest::Destroy { item } => self.destroy_item(asker, item),
+            ItemRequest::Share { item } => self.share_item(asker, item),
+            ItemRequest::Unshare { item, wait_ms } => self.unshare_item(asker, item, wait_ms),
+            ItemRequest::Resize { item, size } => self.resize_item(asker, item, size),
+            ItemRequest::Policy { item, on_death } => self.set_item_policy(asker, item, on_death),
+            ItemRequest::Reopen { item } => self.reopen_item(asker, item),
+            ItemRequest::Register { number } => self.register_number(asker, number),
+            ItemRequest::Word { party } => self.find_word(asker, party),
+        };
+        if let Err((status, text)) = served {
+            self.fail(asker, status, text);
+        }
+    }
+
+    fn journalled(&self) -> Result<(), Refusal> {
+        self.journal.as_ref().map(|_| ()).map_err(|why| {
+            (Status::NoSpace, format!("the daemon's journal cannot be written ({why}); make room and try again"))
+        })
+    }
+
+    fn create_item(
+        &mut self,
+        asker: Asker,
+        size: u64,
+        level: ItemLevel,
+        on_death: OnDeath,
+        key: String,
+    ) -> Result<(), Refusal> {
+        self.may_own(asker, &key)?;
+        self.journalled()?;
+        let Some((_, workflow)) = self.place(asker) else { return Ok(()) };
+        if let Some(item) = self.lasting.items.keys.get(&(workflow, key.clone())) {
+            let whose = self.whose(*item, &self.lasting.items.all[item]);
+            return Err((Status::Exists, format!("there is an item '{key}' already: {whose}")));
+        }
+        if size == 0 || size > MAX_SIZE {
+            return Err((Status::Invalid, format!("item '{key}' cannot have {}", text::bytes(size))));
+        }
+        let what = format!("item '{key}'");
+        let memory = memory_of(size);
+        let room = self.fits(workflow, memory, &what).and_then(|()| self.room(workflow, memory, &what));
+        room.and_then(|()| self.descriptors(workflow, 1, &what)).map_err(|text| (Status::NoSpace, text))?;
+        let item = SegmentId(self.lasting.next_segment);
+        let effect = if level == ItemLevel::Cooperative {
+            let of = self.lasting.workflows.get(&workflow).map_or("", |w| &w.name);
+            let label = format!("crossdock:{of}:item:{key}");
+            Effect::Make { segment: item, size: memory, reserve: 0, label }
+        } else {
+            Effect::MakeItem { file: item, size: memory }
+        };
+        self.desk.making = Some(Making { asker, item, workflow, key, size, level, on_death });
+        self.effects.push(effect);
+        Ok(())
+    }
+
+    /// The host has made an item's memory, or not. False if it was none that was being made.
+    pub(in crate::broker) fn item_made(&mut self, outcome: &Result<(), String>) -> bool {
+        let Some(Making { asker, item, workflow, key, size, level, on_death }) = self.desk.making.take() else {
+            return false;
+        };
+        if let Err(why) = outcome {
+            self.fail(asker, Status::NoSpace, why.clone());
+            return true;
+        }
+        let Some(party) = self.party(asker.member) else { return true };
+        let cause = Cause { member: asker.member, request: asker.number };
+        self.file_record(item, workflow, &key, size, asker.member);
+        let holder = if level == ItemLevel::Cooperative { MemberId::NOBODY } else { asker.member };
+        let state = Item {
+            workflow,
+            key,
+            file: item,
+            size,
+            level,
+            on_death,
+            creator: party.clone(),
+            owner: party,
+            holder,
+            shared: false,
+            transfers: 0,
+            copies: 0,
+        };
+        self.commit(Record::Item(ItemRecord::Made { item, state, cause }));
+        self.desk.since.insert(item, self.now);
+        self.give_item(asker, item, true);
+        self.serve_waiting(item);
+        true
+    }
+
+    /// Writes down that a file holds an item's bytes.
+    pub(super) fn file_record(&mut self, file: SegmentId, workflow: u64, key: &str, size: u64, by: MemberId) {
+        let memory = memory_of(size);
+        self.commit(Record::Segment {
+            segment: file,
+            workflow,
+            kind: SegmentKind::Item,
+            name: key.to_owned(),
+            size: memory,
+            reserved: memory,
+            attribute: 0,
+            cause: Cause { member: by, request: 0 },
+        });
+    }
+
+    fn find_item(&mut self, asker: Asker, key: &str) -> Result<(), Refusal> {
+        let Some((_, workflow)) = self.place(asker) else { return Ok(()) };
+        let found = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied();
+        let visible = self.item_rights(asker, key).0 & Rights::OWN.with(Rights::READ).0 != 0;
+        let entry = found.filter(|_| visible).and_then(|item| self.item_entry(item, asker.member));
+        let entry = entry.ok_or_else(|| (Status::NotFound, format!("there is no item '{key}'")))?;
+        self.answer(asker, &Answer::ItemInfo(entry));
+        Ok(())
+    }
+
+    fn transfer_item(&mut self, asker: Asker, item: SegmentId, to: Party) -> Result<(), Refusal> {
+        let found = self.own_item(asker, item, "transfer")?;
+        let (workflow, key) = (found.workflow, found.key.clone());
+        if found.level == ItemLevel::Cooperative {
+            let text = format!("item '{key}' is cooperative: its owner word hands it over, not the daemon");
+            return Err((Status::Invalid, text));
+        }
+        if found.shared {
+            return Err((Status::Busy, format!("item '{key}' is shared; unshare it before you transfer it")));
+        }
+        if self.is_of(asker.member, workflow, &to) {
+            return Err((Status::Invalid, format!("item '{key}' belongs to this task already ({to})")));
+        }
+        self.may_receive(workflow, &to, &key)?;
+        self.journalled()?;
+        let cause = Cause { member: asker.member, request: asker.number };
+        self.desk.former.insert(item, asker.member);
+        self.set_owner(item, to, MemberId::NOBODY, false, true, false, cause);
+        self.desk.to_prove.insert(item);
+        // Behind the proof, so that whoever waits for the item has it first.
+        let message = Answer::Done { value: 0 }.encode(asker.opcode, asker.number);
+        self.desk.last.push(Effect::Send {
+            connection: asker.connection,
+            message,
+            with: crate::broker::Attachment::Nothing,
+        });
+        Ok(())
+    }
+
+    /// A task whose endpoints say that it may not own the item would never open it.
+    fn may_receive(&self, workflow: u64, to: &Party, key: &str) -> Result<(), Refusal> {
+        let number = |n: &u64| self.lasting.items.numbers.get(&(workflow, *n));
+        let Some(Party::Task { task, .. }) = (if let Party::Number(n) = to { number(n) } else { Some(to) }) else {
+            return Ok(());
+        };
+        let mut of_task =
+            self.lasting.endpoints.iter().filter(|(_, e)| e.workflow == workflow && e.task == *task).peekable();
+        let known = of_task.peek().is_some();
+        if known && !of_task.any(|(n, _)| self.lasting.rights(*n, SegmentKind::Item, key).contains(Rights::OWN)) {
+            let text =
+                format!("task '{task}' may not own item '{key}', so it is not given to it; grant it `items: {{{key}: own}}`");
+            return Err((Status::Denied, text));
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one line a field of the record")]
+    pub(super) fn set_owner(
+        &mut self,
+        item: SegmentId,
+        owner: Party,
+        holder: MemberId,
+        shared: bool,
+        transferred: bool,
+        made: bool,
+        cause: Cause,
+    ) {
+        if transferred {
+            self.desk.since.insert(item, self.now);
+        }
+        self.commit(Record::Item(ItemRecord::Owner { item, owner, holder, shared, transferred, made, cause }));
+    }
+
+    fn destroy_item(&mut self, asker: Asker, item: SegmentId) -> Result<(), Refusal> {
+        self.own_item(asker, item, "destroy")?;
+        let by = self.party(asker.member).map_or_else(String::new, |p| p.to_string());
+        let cause = Cause { member: asker.member, request: asker.number };
+        self.end_item(item, &format!("it was destroyed by {by}"), cause);
+        self.answer(asker, &Answer::Done { value: 0 });
+        Ok(())
+    }
+
+    fn share_item(&mut self, asker: Asker, item: SegmentId) -> Result<(), Refusal> {
+        let found = self.own_item(asker, item, "share")?;
+        if found.level == ItemLevel::Cooperative || found.holder != asker.member {
+            let text = format!("item '{}' is not open here, or is cooperative; only an open one can be shared", found.key);
+            return Err((Status::Invalid, text));
+        }
+        if found.shared {
+            return Err((Status::Busy, format!("item '{}' is shared already", found.key)));
+        }
+        self.journalled()?;
+        self.desk.former.insert(item, asker.member);
+        self.desk.sharing.insert(item, asker);
+        self.desk.to_prove.insert(item);
+        Ok(())
+    }
+
+    fn unshare_item(&mut self, asker: Asker, item: SegmentId, wait_ms: u64) -> Result<(), Refusal> {
+        let found = self.own_item(asker, item, "unshare")?;
+        if !found.shared || found.holder != asker.member {
+            let text = format!("item '{}' is not shared by this task", found.key);
+            return Err((Status::Invalid, text));
+        }
+        self.journalled()?;
+        let (file, key) = (found.file, found.key.clone());
+        self.desk.unsharing.insert(item, asker);
+        let read = self.holds.get(&file).is_some_and(|readers| !readers.is_empty());
+        if read && wait_ms > 0 {
+            return self.await_item(asker, super::For::Readers(item), wait_ms, vec![key]);
+        }
+        self.desk.to_prove.insert(item);
+        Ok(())
+    }
+
+    fn resize_item(&mut self, asker: Asker, item: SegmentId, size: u64) -> Result<(), Refusal> {
+        let found = self.own_item(asker, item, "resize")?;
+        let (key, workflow, file) = (found.key.clone(), found.workflow, found.file);
+        if found.level == ItemLevel::Cooperative || found.holder != asker.member {
+            let text = format!("item '{key}' is not open here, or is cooperative; its size stays as it is");
+            return Err((Status::Invalid, text));
+        }
+        if found.shared {
+            return Err((Status::Busy, format!("item '{key}' is shared; unshare it before you resize it")));
+        }
+        if size == 0 || size > MAX_SIZE {
+            return Err((Status::Invalid, format!("item '{key}' cannot have {}", text::bytes(size))));
+        }
+        let more = memory_of(size).saturating_sub(memory_of(found.size));
+        let what = format!("item '{key}'");
+        let room = self.fits(workflow, memory_of(size), &what).and_then(|()| self.room(workflow, more, &what));
+        room.map_err(|text| (Status::NoSpace, text))?;
+        self.journalled()?;
+        let cause = Cause { member: asker.member, request: asker.number };
+        self.commit(Record::Item(ItemRecord::Memory { item, file, size, clung: false, cause }));
+        self.give_item(asker, item, false);
+        Ok(())
+    }
+
+    fn set_item_policy(&mut self, asker: Asker, item: SegmentId, on_death: OnDeath) -> Result<(), Refusal> {
+        self.own_item(asker, item, "change the policy of")?;
+        self.journalled()?;
+        let cause = Cause { member: asker.member, request: asker.number };
+        self.commit(Record::Item(ItemRecord::Policy { item, on_death, cause }));
+        self.answer(asker, &Answer::Done { value: 0 });
+        Ok(())
+    }
+
+    fn reopen_item(&mut self, asker: Asker, item: SegmentId) -> Result<(), Refusal> {
+        let found = self.own_item(asker, item, "open")?;
+        if found.holder != asker.member && found.level != ItemLevel::Cooperative {
+            return Err((Status::Denied, format!("it is not open here: {}", self.whose(item, found))));
+        }
+        self.give_item(asker, item, false);
+        Ok(())
+    }
+
+    fn register_number(&mut self, asker: Asker, number: u64) -> Result<(), Refusal> {
+        let Some((endpoint, workflow)) = self.place(asker) else { return Ok(()) };
+        let Some(party) = self.party(asker.member) else { return Ok(()) };
+        if !self.lasting.may_have_items(endpoint) {
+            let text = "this task may own no item, so it needs no number; the workflow file gives grants (items:)";
+            return Err((Status::Denied, text.into()));
+        }
+        match self.lasting.items.numbers.get(&(workflow, number)) {
+            Some(of) if *of == party => {}
+            Some(of) => {
+                let text = format!("number {number} is {of}'s already; take another one");
+                return Err((Status::Exists, text));
+            }
+            None => {
+                let own = self.lasting.items.numbers.iter().filter(|((w, _), p)| *w == workflow && **p == party);
+                if own.count() >= NUMBERS {
+                    return Err((Status::NoSpace, format!("{party} has {NUMBERS} numbers already")));
+                }
+                self.journalled()?;
+                let cause = Cause { member: asker.member, request: asker.number };
+                self.commit(Record::Item(ItemRecord::Number { workflow, number, party, cause }));
+            }
+        }
+        self.answer(asker, &Answer::Done { value: 0 });
+        let own = Party::Number(number);
+        let items = self.lasting.items.all.iter().filter(|(_, i)| i.workflow == workflow && i.owner == own);
+        for item in items.map(|(item, _)| *item).collect::<Vec<_>>() {
+            self.serve_waiting(item);
+        }
+        Ok(())
+    }
+
+    fn find_word(&mut self, asker: Asker, party: Party) -> Result<(), Refusal> {
+        let Some((_, workflow)) = self.place(asker) else { return Ok(()) };
+        let word = self.word(workflow, party)?;
+        self.answer(asker, &Answer::Done { value: word });
+        Ok(())
+    }
+
+    /// The number by which owner words name a party; a new one if it has none.
+    pub(super) fn word(&mut self, workflow: u64, party: Party) -> Result<u64, Refusal> {
+        if let Some(word) = self.lasting.items.words.get(&(workflow, party.clone())) {
+            return Ok(*word);
+        }
+        self.journalled()?;
+        let word = self.lasting.items.last_word + 1;
+        if word >= WORDS {
+            return Err((Status::NoSpace, "this daemon has named too many tasks in owner words; restart it".into()));
+        }
+        self.commit(Record::Item(ItemRecord::Word { workflow, party, word, cause: Cause::NONE }));
+        Ok(word)
+    }
+}

@@ -1,0 +1,229 @@
+//! Items' files: made, proved by lease, opened anew, and copied beside all other work.
+//!
+//! There is exactly one open file description of each here (the keeper's copies are the same one), so that the kernel's
+//! answer to the lease is about others. Copies run in threads of their own: a long one delays no client.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use crossdock_layout::SegmentId;
+use crossdock_os::lease::{self, Proof};
+use crossdock_os::tmpfs::{self, Folder};
+use crossdock_os::{Access, OsResult, event, file, memfd};
+
+use super::Host;
+use crate::broker::{Event, Verdict};
+
+/// How long the last references of a process that has just died are waited for, at most, and how often.
+const DYING: Duration = Duration::from_millis(2);
+const DYING_PAUSE: Duration = Duration::from_micros(50);
+const DYING_EVERY: Duration = Duration::from_millis(50);
+/// Bytes that are copied between two looks at whether the copy is still wanted.
+const PART: usize = 256 << 10;
+/// Copies at a time; more wait for one of these to end.
+const COPIES: usize = 4;
+
+/// What a host has for items.
+pub(super) struct Files {
+    folder: Option<Folder>,
+    /// Files that have a name in the folder.
+    named: HashSet<u64>,
+    /// Copies under way, by their target; set to end one that nobody wants any more.
+    running: HashMap<u64, Arc<AtomicBool>>,
+    waiting: Vec<Job>,
+    sender: Sender<Done>,
+    receiver: Receiver<Done>,
+    /// Readable when a copy is done.
+    pub(super) done: OwnedFd,
+    patient_until: Option<Instant>,
+}
+
+struct Job {
+    item: SegmentId,
+    to: SegmentId,
+    size: u64,
+    source: OwnedFd,
+    target: OwnedFd,
+    unwanted: Arc<AtomicBool>,
+}
+
+struct Done {
+    item: SegmentId,
+    to: SegmentId,
+    outcome: Result<(), String>,
+}
+
+impl Files {
+    pub(super) fn new(folder: Option<Folder>) -> OsResult<Self> {
+        let (sender, receiver) = channel();
+        let names = folder.as_ref().map(Folder::names).transpose()?.unwrap_or_default();
+        let named = names.iter().filter_map(|n| n.strip_prefix(PREFIX)?.parse().ok()).collect();
+        Ok(Self {
+            folder,
+            named,
+            running: HashMap::new(),
+            waiting: Vec::new(),
+            sender,
+            receiver,
+            done: event::eventfd()?,
+            patient_until: None,
+        })
+    }
+}
+
+/// How a file shows up in `/proc/PID/maps`: `audit` knows it by this.
+const PREFIX: &str = "crossdock-item-";
+
+fn name(file: u64) -> String {
+    format!("{PREFIX}{file}")
+}
+
+impl Host<'_> {
+    /// Names without a descriptor: their maker was killed before the keeper had it.
+    pub(super) fn drop_nameless_files(&mut self) {
+        let stray: Vec<_> = self.files.named.iter().filter(|n| !self.segments.contains_key(n)).copied().collect();
+        for file in stray {
+            self.forget_file(file);
+        }
+    }
+
+    pub(super) fn make_item(&mut self, id: u64, size: u64) -> Result<(), String> {
+        let Some(folder) = &self.files.folder else {
+            return Err("the daemon has no memory file system for items; `crossdock doctor` says why".into());
+        };
+        let fd = folder.create(&name(id), size).map_err(|error| {
+            let mend = if error.is_out_of_descriptors() {
+                "the daemon has no descriptor left; remove segments or raise its limit (ulimit -n)"
+            } else {
+                "the node has no memory left for it"
+            };
+            format!("no item of {size} bytes could be made: {error}; {mend}")
+        })?;
+        if folder.has_read_only_door() {
+            self.files.named.insert(id);
+        }
+        self.keep(id, fd);
+        Ok(())
+    }
+
+    /// Has anybody the file open or mapped?
+    pub(super) fn prove_item(&mut self, id: u64, dying: bool) -> Verdict {
+        let Some(fd) = self.segments.get(&id) else { return Verdict::Unknown("the daemon has lost it".into()) };
+        let ask = || match lease::prove(fd, Proof::Alone) {
+            Ok(true) => Verdict::Alone,
+            Ok(false) => Verdict::Clinging,
+            Err(error) => Verdict::Unknown(error.to_string()),
+        };
+        let mut verdict = ask();
+        // A killed process lets go of its files one by one, and its connection may have been the first.
+        let now = Instant::now();
+        if dying && verdict == Verdict::Clinging && self.files.patient_until.is_none_or(|u| now >= u) {
+            while verdict == Verdict::Clinging && now.elapsed() < DYING {
+                std::thread::sleep(DYING_PAUSE);
+                verdict = ask();
+            }
+            self.files.patient_until = Some(Instant::now() + DYING_EVERY);
+        }
+        verdict
+    }
+
+    /// A descriptor for a client: a new open file description.
+    pub(super) fn open_item(&self, id: u64, writable: bool) -> OsResult<Option<OwnedFd>> {
+        let Some(fd) = self.segments.get(&id) else { return Ok(None) };
+        let opened = match &self.files.folder {
+            Some(folder) if folder.has_read_only_door() && writable => folder.open_writer(&name(id)),
+            Some(folder) if folder.has_read_only_door() => folder.open_reader(&name(id)),
+            _ => tmpfs::open_anew(fd, if writable { Access::ReadWrite } else { Access::Read }),
+        };
+        opened.map(Some)
+    }
+
+    pub(super) fn copy_item(&mut self, item: SegmentId, from: SegmentId, to: SegmentId, size: u64) {
+        let made = self.make_item(to.0, size).and_then(|()| {
+            let copy = |id: u64| self.segments.get(&id).map(OwnedFd::try_clone);
+            match (copy(from.0), copy(to.0)) {
+                (Some(Ok(source)), Some(Ok(target))) => Ok((source, target)),
+                _ => Err("the daemon has no descriptor left".into()),
+            }
+        });
+        match made {
+            Ok((source, target)) => {
+                let unwanted = Arc::new(AtomicBool::new(false));
+                self.files.running.insert(to.0, unwanted.clone());
+                self.files.waiting.push(Job { item, to, size, source, target, unwanted });
+                self.start_copies();
+            }
+            // Told as an event of its own, as any other end of a copy.
+            Err(why) => {
+                let _ = self.files.sender.send(Done { item, to, outcome: Err(why) });
+                event::signal(&self.files.done);
+            }
+        }
+    }
+
+    fn start_copies(&mut self) {
+        while self.files.running.len() - self.files.waiting.len() < COPIES && !self.files.waiting.is_empty() {
+            let job = self.files.waiting.remove(0);
+            let (item, to, sender) = (job.item, job.to, self.files.sender.clone());
+            let Ok(bell) = self.files.done.try_clone() else {
+                self.files.waiting.insert(0, job);
+                return;
+            };
+            let run = move || {
+                let outcome = copy(job);
+                let _ = sender.send(Done { item, to, outcome });
+                event::signal(&bell);
+            };
+            if let Err(error) = std::thread::Builder::new().name("copy".into()).stack_size(64 << 10).spawn(run) {
+                let outcome = Err(format!("the daemon can have no more threads: {error}"));
+                let _ = self.files.sender.send(Done { item, to, outcome });
+                event::signal(&self.files.done);
+            }
+        }
+    }
+
+    pub(super) fn copies_done(&mut self) {
+        event::clear(&self.files.done);
+        while let Ok(Done { item, to, outcome }) = self.files.receiver.try_recv() {
+            self.files.running.remove(&to.0);
+            self.feed(Event::Copied { item, to, outcome });
+        }
+        self.start_copies();
+    }
+
+    /// A file is given up: its name goes, and a copy to it ends.
+    pub(super) fn forget_file(&mut self, id: u64) {
+        if let Some(unwanted) = self.files.running.get(&id) {
+            unwanted.store(true, Ordering::Relaxed);
+        }
+        if self.files.named.remove(&id) {
+            if let Some(Err(error)) = self.files.folder.as_ref().map(|folder| folder.remove(&name(id))) {
+                eprintln!("crossdock broker: {error}");
+            }
+        }
+    }
+}
+
+/// In a thread of its own. The former owner may write and truncate while this reads: what it does to its own last bytes
+/// is its own affair, and what is missing is zero.
+fn copy(job: Job) -> Result<(), String> {
+    memfd::reserve(&job.target, 0, job.size).map_err(|e| format!("the node has no memory left for it: {e}"))?;
+    let mut buffer = vec![0; PART];
+    let mut at = 0;
+    while at < job.size {
+        if job.unwanted.load(Ordering::Relaxed) {
+            return Err("nobody wants it any more".into());
+        }
+        let most = buffer.len().min((job.size - at) as usize);
+        match file::copy_part(job.source.as_fd(), job.target.as_fd(), at, &mut buffer[..most]) {
+            Ok(0) => break,
+            Ok(length) => at += length as u64,
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(())
+}
