@@ -49,10 +49,9 @@ impl Mapping {
         let from = self.at(offset, length).ok_or(rustix::io::Errno::INVAL).context("mremap", named)?;
         // SAFETY: an old size of 0 leaves the shared mapping as it is and makes another one, at an address that the kernel
         // chooses; the range lies within this mapping.
-        let start = unsafe {
-            rustix::mm::mremap(from.as_ptr().cast(), 0, length as usize, rustix::mm::MremapFlags::MAYMOVE)
-        }
-        .context("mremap", named)?;
+        let start =
+            unsafe { rustix::mm::mremap(from.as_ptr().cast(), 0, length as usize, rustix::mm::MremapFlags::MAYMOVE) }
+                .context("mremap", named)?;
         let start = NonNull::new(start.cast()).expect("mremap never returns address 0");
         Ok(Self { start, length: length as usize })
     }

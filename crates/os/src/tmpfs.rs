@@ -97,7 +97,8 @@ impl Folder {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::openat(&self.writable, ".", flags, Mode::empty()).context("openat", named)?;
         let entries = rustix::fs::Dir::new(folder).context("readdir", named)?;
-        let names = entries.map(|entry| entry.context("readdir", named).map(|e| e.file_name().to_string_lossy().into()));
+        let names =
+            entries.map(|entry| entry.context("readdir", named).map(|e| e.file_name().to_string_lossy().into()));
         let names: OsResult<Vec<String>> = names.collect();
         Ok(names?.into_iter().filter(|name| name != "." && name != "..").collect())
     }

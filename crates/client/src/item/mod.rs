@@ -138,9 +138,8 @@ impl Item {
     /// `INVALID` if that does not fit, `CLOSED`, `BUSY` while its heap is in use.
     pub fn describe(&mut self, contents: &Contents) -> Result<()> {
         self.close_region()?;
-        let named = |error: crossdock_core::Error| {
-            Error::new(error.status, format!("item '{}': {}", self.key, error.message))
-        };
+        let named =
+            |error: crossdock_core::Error| Error::new(error.status, format!("item '{}': {}", self.key, error.message));
         match &mut self.state {
             State::Own(memory) => memory.describe(contents).map_err(named),
             State::Cooperative(memory, _) => memory.describe_held(contents).map_err(named),

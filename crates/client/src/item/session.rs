@@ -70,7 +70,8 @@ impl Session {
         let deadline = Deadline::after(timeout.unwrap_or_default());
         let keys = check_keys(keys)?;
         let wait_ms = milliseconds(timeout);
-        let answer = self.ask_item(ItemRequest::Access { read: false, wait_ms, keys }, Some(timeout.unwrap_or_default()))?;
+        let answer =
+            self.ask_item(ItemRequest::Access { read: false, wait_ms, keys }, Some(timeout.unwrap_or_default()))?;
         self.opened_item(answer, Some((timeout, deadline)))
     }
 
@@ -81,8 +82,17 @@ impl Session {
     /// was promised.
     pub fn read_item(&self, key: &str, timeout: Option<Duration>) -> Result<ItemView> {
         let (keys, wait_ms) = (check_keys(&[key])?, milliseconds(timeout));
-        let answer = self.ask_item(ItemRequest::Access { read: true, wait_ms, keys }, Some(timeout.unwrap_or_default()))?;
+        let answer =
+            self.ask_item(ItemRequest::Access { read: true, wait_ms, keys }, Some(timeout.unwrap_or_default()))?;
         self.opened_view(answer)
+    }
+
+    /// Takes an item away, whosever it is: for the daemon's own user, to tidy up. Its owner keeps what it has mapped.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, `DENIED` for a task's endpoint.
+    pub fn remove_item(&self, key: &str) -> Result<()> {
+        self.remove_segment(crossdock_layout::wire::SegmentKind::Item, key)
     }
 
     /// Lets this task (this rank of it) be reached by a number, too: items can be transferred to `#number`, also before

@@ -117,7 +117,8 @@ impl ItemMemory {
         let header = self.header();
         let version = header.version.load(Ordering::Acquire);
         if version != LAYOUT_VERSION {
-            let text = format!("the item was described by a build with layout {version}, this one has {LAYOUT_VERSION}");
+            let text =
+                format!("the item was described by a build with layout {version}, this one has {LAYOUT_VERSION}");
             return Err(Error::new(Status::Incompatible, text));
         }
         let corrupt = |what: &str| Error::new(Status::Corrupt, format!("a former owner of the item left {what}"));

@@ -143,7 +143,11 @@ impl Broker {
 
     pub(super) fn attach(&mut self, asker: Asker, segment: SegmentId, access: Rights) {
         let Some((endpoint, workflow)) = self.place(asker) else { return };
-        let visible = |s: &&Segment| s.removed.is_none() && s.kind != SegmentKind::Item && (s.workflow == workflow || self.is_admin(asker.connection));
+        let visible = |s: &&Segment| {
+            s.removed.is_none()
+                && s.kind != SegmentKind::Item
+                && (s.workflow == workflow || self.is_admin(asker.connection))
+        };
         let Some(found) = self.lasting.segments.get(&segment).filter(visible) else {
             let text = format!("{segment} is not there for this task: it was removed, or is another workflow's");
             return self.fail(asker, Status::NotFound, text);

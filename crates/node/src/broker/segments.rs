@@ -112,6 +112,9 @@ impl Broker {
             let text = format!("this task may not remove {} '{name}': its grant says {}", kind.word(), rights.words());
             return self.fail(asker, Status::Denied, text);
         }
+        if kind == SegmentKind::Item {
+            return self.remove_item(asker, workflow, name);
+        }
         let Some(segment) = self.lasting.names.get(&(workflow, kind, name.to_owned())).copied() else {
             let text = format!("there is no {} '{name}' to remove", kind.word());
             return self.fail(asker, Status::NotFound, text);

@@ -108,7 +108,17 @@ fn prepare(place: &Place, options: &ServeOptions) -> Result<Held, ServeError> {
     let journal = crate::journal::Journal::open(&place.journal)
         .map_err(|error| ServeError(format!("the journal {} cannot be opened: {error}", place.journal.display())))?;
     let incarnation = crate::id_base();
-    Ok(Held { listeners, segments: BTreeMap::new(), journal, table, words, incarnation, detached: options.detach, folder, served: false })
+    Ok(Held {
+        listeners,
+        segments: BTreeMap::new(),
+        journal,
+        table,
+        words,
+        incarnation,
+        detached: options.detach,
+        folder,
+        served: false,
+    })
 }
 
 enum End {

@@ -212,6 +212,7 @@ impl Model {
                     SegmentKind::Region => Rights::READ.with(Rights::WRITE).with(Rights::CREATE),
                     SegmentKind::Port => Rights::PRODUCE.with(Rights::CONSUME),
                     SegmentKind::Series => Rights::PUBLISH.with(Rights::OBSERVE),
+                    SegmentKind::Item => Rights::NONE,
                 };
                 assert!(rights.0 & any.0 != 0, "{kind:?} {name} without a grant");
                 assert!(*kind != SegmentKind::Series || !writable, "the pool of series {name} can be written");

@@ -452,7 +452,7 @@ impl World {
         let kind = if r.one_in(3) { SegmentKind::Port } else { SegmentKind::Region };
         let access = match kind {
             SegmentKind::Region => r.pick(&[Rights::READ, Rights::WRITE, Rights::READ.with(Rights::WRITE)]),
-            SegmentKind::Port | SegmentKind::Series => r.pick(&[Rights::PRODUCE, Rights::CONSUME]),
+            SegmentKind::Port | SegmentKind::Series | SegmentKind::Item => r.pick(&[Rights::PRODUCE, Rights::CONSUME]),
         };
         let known = self.model.living_workflows();
         let workflow = if known.is_empty() || r.one_in(4) {

@@ -212,6 +212,7 @@ fn tidy(context: &Context) {
                 crossdock_client::SegmentKind::Port => context.session.remove_port(&segment.name),
                 // They go with the daemon of the suite: their publishers may be this process still.
                 crossdock_client::SegmentKind::Series => Ok(()),
+                crossdock_client::SegmentKind::Item => context.session.remove_item(&segment.name),
             };
         }
     }

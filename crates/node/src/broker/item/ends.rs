@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crossdock_layout::wire::{ItemLevel, ItemRequest, OnDeath, SegmentKind};
+use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, Status};
 
 use super::{For, ItemRecord};
@@ -146,8 +146,23 @@ impl Broker {
 
     /// The same request again: its answer was lost with the former broker.
     pub(in crate::broker) fn repeat_item(&mut self, asker: Asker, request: ItemRequest, outcome: Outcome) {
+        let gives = matches!(
+            request,
+            ItemRequest::Create { .. }
+                | ItemRequest::Access { .. }
+                | ItemRequest::Share { .. }
+                | ItemRequest::Unshare { .. }
+                | ItemRequest::Resize { .. }
+        );
+        let done = matches!(
+            request,
+            ItemRequest::Transfer { .. }
+                | ItemRequest::Destroy { .. }
+                | ItemRequest::Policy { .. }
+                | ItemRequest::Register { .. }
+        );
         match (outcome, request) {
-            (Outcome::Made(item), request) => {
+            (Outcome::Made(item), request) if gives => {
                 let found = self.lasting.items.all.get(&item);
                 let mine = found.is_some_and(|i| i.holder == asker.member || i.level == ItemLevel::Cooperative);
                 match (mine, found.map(|i| i.key.clone()), request) {
@@ -168,9 +183,8 @@ impl Broker {
                     }
                 }
             }
-            (Outcome::Done(value), _) => {
-                self.answer(asker, &crossdock_layout::wire::Answer::Done { value });
-            }
+            (Outcome::Done(value), _) if done => self.answer(asker, &Answer::Done { value }),
+            _ => self.expel(asker.connection, "it used a request number for two requests"),
         }
     }
 }

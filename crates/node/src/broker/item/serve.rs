@@ -175,8 +175,9 @@ impl Broker {
             self.lasting.endpoints.iter().filter(|(_, e)| e.workflow == workflow && e.task == *task).peekable();
         let known = of_task.peek().is_some();
         if known && !of_task.any(|(n, _)| self.lasting.rights(*n, SegmentKind::Item, key).contains(Rights::OWN)) {
-            let text =
-                format!("task '{task}' may not own item '{key}', so it is not given to it; grant it `items: {{{key}: own}}`");
+            let text = format!(
+                "task '{task}' may not own item '{key}', so it is not given to it; grant it `items: {{{key}: own}}`"
+            );
             return Err((Status::Denied, text));
         }
         Ok(())
@@ -208,10 +209,21 @@ impl Broker {
         Ok(())
     }
 
+    /// Takes an item away whosever it is: for whoever was granted that (the daemon's own user; no task is).
+    pub(in crate::broker) fn remove_item(&mut self, asker: Asker, workflow: u64, key: &str) {
+        let Some(item) = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied() else {
+            return self.fail(asker, Status::NotFound, format!("there is no item '{key}' to remove"));
+        };
+        let cause = Cause { member: asker.member, request: asker.number };
+        self.end_item(item, "the daemon's user removed it", cause);
+        self.answer(asker, &Answer::Done { value: 0 });
+    }
+
     fn share_item(&mut self, asker: Asker, item: SegmentId) -> Result<(), Refusal> {
         let found = self.own_item(asker, item, "share")?;
         if found.level == ItemLevel::Cooperative || found.holder != asker.member {
-            let text = format!("item '{}' is not open here, or is cooperative; only an open one can be shared", found.key);
+            let text =
+                format!("item '{}' is not open here, or is cooperative; only an open one can be shared", found.key);
             return Err((Status::Invalid, text));
         }
         if found.shared {

@@ -83,7 +83,13 @@ impl Broker {
         }
     }
 
-    pub(super) fn await_item(&mut self, asker: Asker, what: For, wait_ms: u64, keys: Vec<String>) -> Result<(), Refusal> {
+    pub(super) fn await_item(
+        &mut self,
+        asker: Asker,
+        what: For,
+        wait_ms: u64,
+        keys: Vec<String>,
+    ) -> Result<(), Refusal> {
         let Some((_, workflow)) = self.place(asker) else { return Ok(()) };
         let id = (asker.connection, asker.number);
         let Some(link) = self.links.get_mut(&asker.connection) else { return Ok(()) };

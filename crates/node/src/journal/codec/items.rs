@@ -76,20 +76,8 @@ pub(super) fn decode(number: u32, r: &mut In<'_>) -> Option<ItemRecord> {
             let (creator, owner, holder) = (r.party()?, r.party()?, r.member()?);
             let shared = In::flag(r.u32()?, 0);
             let (transfers, copies) = (r.u64()?, r.u64()?);
-            let state = Item {
-                workflow,
-                key,
-                file,
-                size,
-                level,
-                on_death,
-                creator,
-                owner,
-                holder,
-                shared,
-                transfers,
-                copies,
-            };
+            let state =
+                Item { workflow, key, file, size, level, on_death, creator, owner, holder, shared, transfers, copies };
             ItemRecord::Made { item, state, cause: r.cause()? }
         }
         21 => {
@@ -102,12 +90,8 @@ pub(super) fn decode(number: u32, r: &mut In<'_>) -> Option<ItemRecord> {
             ItemRecord::Memory { item, file, size, clung: In::flag(r.u32()?, 0), cause: r.cause()? }
         }
         23 => ItemRecord::Gone { item: r.segment()?, cause: r.cause()? },
-        24 => {
-            ItemRecord::Policy { item: r.segment()?, on_death: OnDeath::from_u32(r.u32()?)?, cause: r.cause()? }
-        }
-        25 => {
-            ItemRecord::Number { workflow: r.u64()?, number: r.u64()?, party: r.party()?, cause: r.cause()? }
-        }
+        24 => ItemRecord::Policy { item: r.segment()?, on_death: OnDeath::from_u32(r.u32()?)?, cause: r.cause()? },
+        25 => ItemRecord::Number { workflow: r.u64()?, number: r.u64()?, party: r.party()?, cause: r.cause()? },
         26 => ItemRecord::Word { workflow: r.u64()?, party: r.party()?, word: r.u64()?, cause: r.cause()? },
         _ => return None,
     })
