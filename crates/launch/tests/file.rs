@@ -71,6 +71,8 @@ fn every_key_is_read() {
     assert!(!analyse.regions[0].write);
     let series: Vec<_> = analyse.series.iter().map(|s| (s.name.as_str(), s.publish, s.observe)).collect();
     assert_eq!(series, [("field/3", false, true), ("all", true, true)]);
+    let items: Vec<_> = analyse.items.iter().map(|i| (i.name.as_str(), i.own, i.read)).collect();
+    assert_eq!(items, [("frame/1", false, true), ("own/*", true, true)]);
     assert_eq!(plot.after, ["simulate"]);
     assert_eq!(w.ports.iter().map(|p| p.capacity).collect::<Vec<_>>(), [4, 8, 1]);
     assert_eq!(w.regions[0].size, Some(512 << 20));

@@ -21,6 +21,7 @@ pub fn check(w: &mut Workflow, notes: &Notes) {
     ports(w, notes);
     regions(w, notes);
     super::series::check(w, notes);
+    super::items::check(w, notes);
     for task in &w.tasks {
         processors(task, notes);
         image_engine(w, task, notes);

@@ -63,6 +63,8 @@ pub const REGION_RIGHTS: &[&str] = &["create", "write", "read"];
 pub const PORT_RIGHTS: &[&str] = &["produce", "consume"];
 /// What a task does with a series.
 pub const SERIES_RIGHTS: &[&str] = &["publish", "observe"];
+/// What a task may do with an item.
+pub const ITEM_RIGHTS: &[&str] = &["own", "read"];
 /// How a port shares its messages out.
 pub const PATTERNS: &[&str] = &["one-to-one", "fan-out", "fan-in", "work-queue"];
 /// Which network a task sees.
@@ -128,6 +130,11 @@ pub const TASK: &[Key] = &[
     ),
     key("ports", Kind::Words(PORT_RIGHTS), "Which ports the task produces or consumes."),
     key("series", Kind::Words(SERIES_RIGHTS), "Which series the task publishes or observes. A name may end in `*`."),
+    key(
+        "items",
+        Kind::Words(ITEM_RIGHTS),
+        "Which items the task may own (make, use, hand on), or read while they are shared. A key may end in `*`.",
+    ),
     key("process", Kind::Section(PROCESS), "What is different when the engine is `process` (no container)."),
 ];
 

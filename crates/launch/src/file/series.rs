@@ -38,7 +38,7 @@ pub(super) fn series_rights(item: &Item<'_>) -> Vec<SeriesRight> {
 }
 
 /// Could a name fit both patterns?
-fn meet(one: &str, other: &str) -> bool {
+pub(super) fn meet(one: &str, other: &str) -> bool {
     match (one.strip_suffix('*'), other.strip_suffix('*')) {
         (None, None) => one == other,
         (Some(beginning), None) => other.starts_with(beginning),

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::items::item_rights;
 use super::keys::{MOUNT, NETWORKS, PORT_RIGHTS, PROCESS, REGION_RIGHTS, TASK};
 use super::reader::{Item, Section, clip, list};
 use super::sections::good_name;
@@ -37,6 +38,7 @@ pub(super) fn task(name: String, item: &Item<'_>, folder: &Path) -> Option<Task>
         regions: s.get("regions").map(|i| region_rights(&i)).unwrap_or_default(),
         ports: s.get("ports").map(|i| port_rights(&i)).unwrap_or_default(),
         series: s.get("series").map(|i| series_rights(&i)).unwrap_or_default(),
+        items: s.get("items").map(|i| item_rights(&i)).unwrap_or_default(),
         process: s.get("process").map(|i| process(&i, folder)).unwrap_or_default(),
         name,
     };

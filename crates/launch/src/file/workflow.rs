@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+pub use super::items::ItemRight;
 use super::problem::Position;
 pub use super::series::SeriesRight;
 
@@ -63,6 +64,8 @@ pub struct Task {
     pub ports: Vec<PortRight>,
     /// Rights on series.
     pub series: Vec<SeriesRight>,
+    /// Rights on items.
+    pub items: Vec<ItemRight>,
     /// What is different without a container.
     pub process: Process,
 }
@@ -191,6 +194,7 @@ impl Task {
             regions: Vec::new(),
             ports: Vec::new(),
             series: Vec::new(),
+            items: Vec::new(),
             process: Process::default(),
         }
     }

@@ -82,7 +82,12 @@ fn grants(task: &Task) -> Vec<Grant> {
         }
         Grant { pattern: s.name.clone(), kind: SegmentKind::Series, rights }
     });
-    regions.chain(ports).chain(series).collect()
+    let items = task.items.iter().map(|i| {
+        let own = if i.own { Rights::OWN.with(Rights::READ) } else { Rights::NONE };
+        let read = if i.read { Rights::READ } else { Rights::NONE };
+        Grant { pattern: i.name.clone(), kind: SegmentKind::Item, rights: own.with(read) }
+    });
+    regions.chain(ports).chain(series).chain(items).collect()
 }
 
 fn listener(path: &Path) -> Result<OwnedFd, String> {
@@ -191,7 +196,8 @@ impl Hosted {
         // The launcher's own endpoint lies in the run's folder, which no task sees.
         let path = endpoint(folder, workflow.tasks.len()).join("endpoint.sock");
         let all = |kind| Grant { pattern: "*".into(), kind, rights: Rights::ALL };
-        let everything = [all(SegmentKind::Region), all(SegmentKind::Port), all(SegmentKind::Series), all(SegmentKind::Item)];
+        let everything =
+            [all(SegmentKind::Region), all(SegmentKind::Port), all(SegmentKind::Series), all(SegmentKind::Item)];
         let task = free_name(workflow);
         control.make_endpoint(name, &task, listener(&path)?, &everything).map_err(|e| e.message)?;
         let inside = connect(Some(path), Some(&task), Some(name))?;
