@@ -55,7 +55,7 @@ pub const MAX_RECORDS: u32 = 4096;
 /// Most observers at a time.
 pub const MAX_OBSERVERS: u32 = 1024;
 /// Versions that one observer holds at a time.
-pub const PINS: usize = 16;
+pub const PINS: usize = 15;
 /// In a slot table: the chunk lies beyond its variable's present end.
 pub const NO_SLOT: u32 = u32::MAX;
 
@@ -179,6 +179,9 @@ pub struct RecordHead {
 #[cfg(not(loom))]
 #[repr(C, align(4096))]
 pub struct PinPage {
+    /// How many of the pins, from the first, were ever used. Stored before the pin; it only grows. The publisher looks no
+    /// further, so that one line of the cache tells of most observers.
+    pub count: AtomicU64,
     /// The sequences that this observer holds; 0 = none.
     pub pins: [AtomicU64; PINS],
 }

@@ -88,6 +88,7 @@ mod tests {
         found.retain(|name| {
             !name.starts_with("queue.")
                 && !name.starts_with("series.")
+                && !name.starts_with("item.")
                 && name.contains('.')
                 && !name.contains("marked\")")
         });

@@ -1,7 +1,8 @@
 //! Finding what changed since the last version: what this place allows, what it costs, and which way pays best.
 //!
 //! Copying everything always works. It also tells how much really changes, by comparing a few chunks with the version
-//! before; the ways that track changes know it exactly. From these fractions and the measured costs each way's cost of a
+//! before; the ways that track changes know it exactly. The step after the first publish is tracked in any case, as a
+//! trial: so a program that changes little never takes the memory for two whole versions. From these fractions and the measured costs each way's cost of a
 //! step is estimated, first writes included though they happen in the program's own time. A way that is better by a good
 //! measure for several steps in a row takes over.
 
@@ -17,8 +18,10 @@ use super::spec::{Detect, Method};
 /// Below this many bytes copying everything is cheaper than the calls that would avoid it.
 const SMALL: u64 = 256 << 10;
 const PAGE: f64 = 4096.0;
-/// The private way needs the data in memory once, the others twice; it may cost this much more for that.
-const WORTH_OF_MEMORY: f64 = 2.0;
+/// The private way needs the data in memory once, the others twice. For that it may cost this much more than write
+/// protection, as long as it is far below copying everything.
+const WORTH_OF_MEMORY: f64 = 4.0;
+const FAR_BELOW: f64 = 0.5;
 
 /// How much of the data changes in a step, as fractions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -41,6 +44,8 @@ pub(super) struct Finder {
     /// For how many steps in a row another way would have been better.
     better: u32,
     tried: bool,
+    /// The present way was taken without knowing how much changes: the first step that tells decides.
+    trial: bool,
     pub switches: u64,
 }
 
@@ -78,6 +83,7 @@ impl Finder {
             changing: None,
             better: 0,
             tried: false,
+            trial: false,
             switches: 0,
         }
     }
@@ -158,10 +164,15 @@ impl Finder {
     }
 
     fn choose_by_cost(&mut self, chunks: u32, bytes: u64) -> Option<Method> {
-        let changing = self.changing?;
         if bytes < SMALL || (!self.has(Method::PrivateCopies) && !self.has(Method::WriteProtect)) {
             return Some(Method::CopyAll);
         }
+        let Some(changing) = self.changing else {
+            self.trial = true;
+            // The one with the cheaper first writes, in case that all is written.
+            let protect = self.has(Method::WriteProtect);
+            return Some(if protect { Method::WriteProtect } else { Method::PrivateCopies });
+        };
         if !self.tried {
             self.tried = true;
             self.costs.try_faults(self.notes.as_ref());
@@ -172,10 +183,14 @@ impl Finder {
         if self.has(Method::WriteProtect) && protect < best.1 {
             best = (Method::WriteProtect, protect);
         }
-        if self.has(Method::PrivateCopies) && private < all && private <= best.1 * WORTH_OF_MEMORY {
+        let frugal = private <= FAR_BELOW * all && private <= best.1 * WORTH_OF_MEMORY;
+        if self.has(Method::PrivateCopies) && (frugal || private < best.1) {
             best = (Method::PrivateCopies, private);
         }
         let now = cost(self.method);
+        if std::mem::take(&mut self.trial) {
+            return Some(best.0);
+        }
         let gains = match (self.method, best.0) {
             (was, is) if was == is => false,
             // Memory is gained, not time: not worth a change.

@@ -123,7 +123,7 @@ impl Observer {
     /// The newest version, also after the publisher's end or death.
     ///
     /// # Errors
-    /// `NOT_YET`: nothing was published so far. `BUSY`: this observer holds 16 versions. `CORRUPT`. Before the first
+    /// `NOT_YET`: nothing was published so far. `BUSY`: this observer holds 15 versions. `CORRUPT`. Before the first
     /// version of a publisher that is gone: `CLOSED`, `PEER_DIED`.
     pub fn latest(&mut self) -> Result<Version> {
         for _ in 0..PATIENCE {
@@ -251,11 +251,14 @@ impl Attached {
         &self.pool.record(record).state
     }
 
-    /// The pin of this number.
-    pub fn pin_word(&self, pin: usize) -> &AtomicU64 {
+    fn page(&self) -> &PinPage {
         // SAFETY: a mapping of a page, which lives as long as `self`; a pin page is made of atomics and padding.
-        let page = unsafe { self.pins.start().cast::<PinPage>().as_ref() };
-        &page.pins[pin]
+        unsafe { self.pins.start().cast::<PinPage>().as_ref() }
+    }
+
+    /// The pin of this number.
+    fn pin_word(&self, pin: usize) -> &AtomicU64 {
+        &self.page().pins[pin]
     }
 
     /// Pins a version. The number of the pin; `None` if the version is gone.
@@ -278,6 +281,8 @@ impl Attached {
             *in_use |= 1 << free;
             free
         };
+        // Before the pin, and like it before the fence: a publisher that should see the pin sees that it counts.
+        self.page().count.fetch_max(pin as u64 + 1, Relaxed);
         for _ in 0..PATIENCE {
             let dead = self.state() == PublisherState::Died;
             match protocol::pin(self.pin_word(pin), self.state_of(record), which.sequence(), dead) {

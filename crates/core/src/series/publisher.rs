@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::series::{NO_SLOT, PAGE, STATE_ENDED, STATE_LIVE};
 use crossdock_layout::{MemberId, Status};
-use crossdock_os::{Access, Mapping, OsError, fork, futex, memfd, place::Place};
+use crossdock_os::{Access, OsError, fork, futex, memfd, place::Place};
 
 use super::bits::Bits;
 use super::costs::{Costs, Ways};
@@ -95,7 +95,9 @@ pub struct Publisher {
     pub(super) pool: Pool,
     pub(super) descriptor: OwnedFd,
     pub(super) surroundings: Arc<dyn Surroundings>,
-    pub(super) pins: Vec<Mapping>,
+    /// All pin pages, one behind the other, for reading.
+    pub(super) pins: Place,
+    pub(super) observers: u32,
     pub(super) fields: Vec<Field>,
     pub(super) attributes: Vec<AttributeSpec>,
     pub(super) slots: Slots,
@@ -157,11 +159,11 @@ impl Publisher {
         let (descriptor, mapping) = memfd::create_published(&label, geometry.size, metadata).map_err(system)?;
         mapping.populate(0, metadata, Access::ReadWrite);
         let mut pins = Vec::new();
-        let mut pin_pages = Vec::new();
-        for _ in 0..spec.max_observers {
+        let pin_pages = Place::reserve(spec.max_observers as usize * PAGE as usize).map_err(system)?;
+        for index in 0..spec.max_observers as usize {
             let page = memfd::create(&spec.label("pin"), PAGE).map_err(system)?;
             memfd::reserve(&page, 0, PAGE).map_err(system)?;
-            pin_pages.push(Mapping::new(&page, PAGE as usize, Access::Read).map_err(system)?);
+            pin_pages.put_readable(index * PAGE as usize, PAGE as usize, &page, 0).map_err(system)?;
             pins.push(page);
         }
         let pool = Pool::new(mapping, geometry);
@@ -188,6 +190,7 @@ impl Publisher {
             pool,
             surroundings,
             pins: pin_pages,
+            observers: spec.max_observers,
             fields,
             attributes: spec.attributes,
             slots: Slots::new(geometry.counts.chunk),

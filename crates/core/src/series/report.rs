@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use crossdock_layout::series::STATE_ENDED;
-use crossdock_layout::series::state::{Phase, State};
+use crossdock_layout::series::state::{Latest, Phase, State};
 use crossdock_os::{Access, Mapping, memfd};
 
 use super::describe::{self, Description};
@@ -66,7 +66,7 @@ impl Report {
         let named = |number: u32| Method::from_number(number).filter(|_| unavailable & 1 << number != 0);
         Ok(Self {
             description,
-            newest: crossdock_layout::series::state::Latest(news.latest.load(Acquire)).sequence(),
+            newest: Latest(news.latest.load(Acquire)).sequence(),
             ended: news.state.load(Acquire) == STATE_ENDED,
             versions: versions(&pool),
             method: Method::from_number(report.method.load(Relaxed)),
@@ -84,13 +84,15 @@ impl Report {
     }
 }
 
-/// The versions that exist, by sequence: with the time of each.
+/// The versions that exist, by sequence: with the time of each. One that its publisher died over before it was shown is
+/// none.
 pub(super) fn versions(pool: &Pool) -> Vec<(u64, u64)> {
+    let newest = Latest(pool.header().news.latest.load(Acquire)).sequence();
     let mut found: Vec<(u64, u64)> = (0..pool.geometry().counts.records)
         .filter_map(|record| {
             let head = pool.record(record);
             let state = State(head.state.load(Acquire));
-            let there = matches!(state.phase(), Phase::Live | Phase::Retiring);
+            let there = state.sequence() <= newest && matches!(state.phase(), Phase::Live | Phase::Retiring);
             there.then(|| (state.sequence(), head.time.load(Relaxed)))
         })
         .collect();

@@ -4,7 +4,7 @@
 //! but are not held; then the policy. Nobody is waited for.
 
 use crossdock_layout::Status;
-use crossdock_layout::series::{HUGE, PAGE, PINS, PinPage};
+use crossdock_layout::series::{AtomicU64, HUGE, PAGE, PINS, PinPage};
 use crossdock_os::{Access, Mapping, memfd};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -167,19 +167,33 @@ impl Publisher {
     /// The sequences that some observer pins, sorted. Wild, but only ever compared.
     fn held(&self) -> Vec<u64> {
         let mut held = Vec::new();
-        for page in &self.pins {
-            held.extend(pins_of(page).pins.iter().map(|pin| pin.load(Relaxed)).filter(|pin| *pin != 0));
+        for index in 0..self.observers {
+            for pin in self.pins_of(index) {
+                let pin = pin.load(Relaxed);
+                if pin != 0 {
+                    held.push(pin);
+                }
+            }
         }
         held.sort_unstable();
         held
+    }
+
+    /// The pins of an observer that were ever used.
+    fn pins_of(&self, index: u32) -> &[AtomicU64] {
+        // SAFETY: the place has a page mapped for each observer, for as long as `self`; a pin page is made of atomics and
+        // padding. Its memory is reserved, sealed against shrinking, and a hole punched into it reads as zeros.
+        let page = unsafe { self.pins.start().cast::<PinPage>().add(index as usize).as_ref() };
+        let count = page.count.load(Relaxed).min(PINS as u64) as usize;
+        &page.pins[..count]
     }
 
     #[cold]
     fn no_room(&self, needed: u32, why: Error) -> Error {
         let newest = self.sequence;
         let mut held: Vec<String> = Vec::new();
-        for (index, page) in self.pins.iter().enumerate() {
-            let of_page = pins_of(page).pins.iter().map(|pin| pin.load(Relaxed));
+        for index in 0..self.observers {
+            let of_page = self.pins_of(index).iter().map(|pin| pin.load(Relaxed));
             let mut own: Vec<u64> =
                 of_page.filter(|pin| *pin != newest && self.records.contains(pin) && *pin != 0).collect();
             own.sort_unstable();
@@ -197,13 +211,6 @@ impl Publisher {
         let why = why.message.trim_start_matches(&format!("series '{}': ", self.name)).to_owned();
         self.error(Status::NoSpace, format!("no room for {bytes} changed bytes: {why}; {who}; {mend}"))
     }
-}
-
-fn pins_of(page: &Mapping) -> &PinPage {
-    debug_assert!(page.length() >= size_of::<PinPage>() && PINS > 0);
-    // SAFETY: a mapping of a page, which stays as long as `page`; a pin page is made of atomics and padding. Its memory
-    // is reserved, sealed against shrinking, and an observer that punches a hole into it leaves zeros.
-    unsafe { page.start().cast::<PinPage>().as_ref() }
 }
 
 /// Huge pages where whole ones fit: the kernel fills one at once where a first small page is there. Where it has none to

@@ -177,7 +177,7 @@ impl Version {
     /// have a chunk in common, nothing is done. Zero if it is the newest already. Addresses stay.
     ///
     /// # Errors
-    /// `BUSY`: this observer holds 16 versions. `SYSTEM`: the variables' views are dropped then, and made anew when asked for.
+    /// `BUSY`: this observer holds 15 versions. `SYSTEM`: the variables' views are dropped then, and made anew when asked for.
     pub fn refresh(&mut self) -> Result<u64> {
         for _ in 0..1000 {
             let newest = self.attached.newest();

@@ -1,7 +1,9 @@
 //! A series without a daemon: the test itself keeps the liveness table, the quota, the descriptors and the pin pages.
 #![allow(dead_code)] // each test binary uses a part
 
-use std::os::fd::{AsFd, OwnedFd};
+pub mod pattern;
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -62,6 +64,57 @@ impl World {
             unsafe { libc::_exit(code.unwrap_or(101)) }
         }
         pid
+    }
+
+    /// A publisher in a process of its own: makes a series, waits until this process has its descriptors, runs `work`.
+    pub fn publish_apart(self: &Arc<Self>, spec: Spec, work: impl FnOnce(&mut Publisher) -> i32) -> (i32, Series) {
+        const OFFERED: usize = 1;
+        const TAKEN: usize = 2;
+        const SIZE: usize = 3;
+        const POOL: usize = 4;
+        const PINS: usize = 5;
+        let observers = spec.max_observers as usize;
+        self.word(OFFERED).store(0, Ordering::SeqCst);
+        self.word(TAKEN).store(0, Ordering::SeqCst);
+        let wait_for = |word: usize| {
+            let started = std::time::Instant::now();
+            while self.word(word).load(Ordering::SeqCst) == 0 {
+                assert!(started.elapsed() < LONG, "the other process does not come");
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        };
+        let pid = self.fork(|| {
+            let (mut publisher, offer) = self.try_publisher(spec).unwrap();
+            self.word(SIZE).store(offer.size, Ordering::SeqCst);
+            self.word(POOL).store(offer.pool.as_raw_fd() as u64, Ordering::SeqCst);
+            for (n, pin) in offer.pins.iter().enumerate() {
+                self.word(PINS + n).store(pin.as_raw_fd() as u64, Ordering::SeqCst);
+            }
+            self.word(OFFERED).store(offer.reserved, Ordering::SeqCst);
+            wait_for(TAKEN);
+            let code = work(&mut publisher);
+            std::mem::forget(publisher);
+            code
+        });
+        wait_for(OFFERED);
+        let open = |word: usize, flags| {
+            let path = format!("/proc/{pid}/fd/{}", self.word(word).load(Ordering::SeqCst));
+            rustix::fs::open(path, flags | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty()).unwrap()
+        };
+        let offer = Offer {
+            pool: open(POOL, rustix::fs::OFlags::RDONLY),
+            size: self.word(SIZE).load(Ordering::SeqCst),
+            reserved: self.word(OFFERED).load(Ordering::SeqCst),
+            pins: (0..observers).map(|n| open(PINS + n, rustix::fs::OFlags::RDWR)).collect(),
+        };
+        self.word(TAKEN).store(1, Ordering::SeqCst);
+        (pid, Series { world: self.clone(), offer })
+    }
+
+    /// The publisher is gone.
+    pub fn publisher_died(&self) {
+        self.liveness().set_dead(PUBLISHER);
+        crossdock_os::futex::wake_all(&self.liveness().epoch);
     }
 
     /// Waits for a child. Gives its exit code, or minus the signal.

@@ -52,5 +52,5 @@ fn records_and_pins_are_frozen() {
     assert_eq!(offset_of!(RecordHead, copied), 24);
     assert_eq!(offset_of!(RecordHead, attributes), 32);
     assert_eq!(size_of::<Extent>(), 72);
-    assert_eq!((size_of::<PinPage>(), offset_of!(PinPage, pins)), (4096, 0));
+    assert_eq!((size_of::<PinPage>(), offset_of!(PinPage, count), offset_of!(PinPage, pins)), (4096, 0, 8));
 }

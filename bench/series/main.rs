@@ -1,0 +1,245 @@
+//! Series (P8, P9, the paper's table I): what a publisher pays for a version, against one memcpy of the same bytes in the
+//! same run. Rounds of floor and series take turns, so that a busy machine hurts both alike.
+//!
+//! `bench/series/run [--json]`; `QUICK=1` for a short run with a sixteenth of the data.
+
+mod world;
+
+use crossdock_bench::{Record, median, print};
+use crossdock_core::series::{Detect, Method, Publisher, Spec, Variable};
+use std::time::Instant;
+use world::{World, anonymous, memory_of};
+
+const PAGE: usize = 4096;
+
+/// Ordinary memory with huge pages, as the variables' own is: the floor gets the same.
+struct Buffer(crossdock_os::place::Place);
+
+impl Buffer {
+    fn new(bytes: usize) -> Self {
+        let place = crossdock_os::place::Place::reserve(bytes).expect("addresses");
+        place.put_memory(0, bytes).expect("memory");
+        Self(place)
+    }
+
+    fn start(&self) -> *mut u8 {
+        self.0.start().as_ptr()
+    }
+}
+
+fn timed(work: impl FnOnce()) -> f64 {
+    let started = Instant::now();
+    work();
+    started.elapsed().as_secs_f64() * 1e3
+}
+
+/// Writes one number into each cache line of the range: what a solver that changes everything does at least.
+fn write_all(start: *mut u8, bytes: usize, step: u64) {
+    for at in (0..bytes).step_by(64) {
+        // SAFETY: within the memory that the caller has.
+        unsafe { start.add(at).cast::<u64>().write_volatile(step + at as u64) };
+    }
+}
+
+fn publish_one(publisher: &mut Publisher) {
+    publisher.publish(&[]).expect("room");
+}
+
+fn copy(to: &Buffer, from: *const u8, bytes: usize) {
+    // SAFETY: both have so many bytes and do not overlap.
+    unsafe { std::ptr::copy_nonoverlapping(from, to.start(), bytes) };
+}
+
+fn publisher(bytes: usize, detect: Detect) -> (Publisher, world::Kept) {
+    let world = World::new();
+    let spec = Spec { detect, ..Spec::new("bench", world::PUBLISHER, vec![Variable::new("u", "u8", &[bytes as u64])]) };
+    let (publisher, offer) = Publisher::create(spec, world.clone()).expect("memory for the series");
+    (publisher, world::Kept(world, offer))
+}
+
+fn aim(id: &'static str, case: String, runs: Vec<f64>, floor: f64, limit: f64, aim: &'static str) -> Record {
+    let mut record = Record::below(id, case, "ms", runs, limit, aim);
+    record.floor = Some(floor);
+    record
+}
+
+/// P8: everything changes in each step.
+fn everything(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
+    let (from, to) = (Buffer::new(bytes), Buffer::new(bytes));
+    write_all(from.start(), bytes, 0);
+    copy(&to, from.start(), bytes);
+    let (mut auto, _kept) = publisher(bytes, Detect::Auto);
+    let (mut begun, _kept_too) = publisher(bytes, Detect::Auto);
+    // Twice before it counts: memory for two versions is taken then.
+    for step in 0..3 {
+        write_all(auto.memory(0), bytes, step);
+        auto.publish(&[]).expect("room");
+        begun.begin().expect("room");
+        write_all(begun.memory(0), bytes, step);
+        begun.publish(&[]).expect("room");
+    }
+    let (mut floor, mut publish, mut flip) = (Vec::new(), Vec::new(), Vec::new());
+    for step in 3..3 + rounds as u64 {
+        write_all(from.start(), bytes, step);
+        floor.push(timed(|| copy(&to, from.start(), bytes)));
+        write_all(auto.memory(0), bytes, step);
+        publish.push(timed(|| publish_one(&mut auto)));
+        let begin = timed(|| begun.begin().expect("room"));
+        write_all(begun.memory(0), bytes, step);
+        flip.push(begin + timed(|| publish_one(&mut begun)));
+    }
+    let memcpy = median(&floor);
+    let size = bytes >> 20;
+    let way = auto.statistics().method.name();
+    let case = format!("publish, all of {size} MB changed ({way})");
+    records.push(aim("P8", case, publish, memcpy, 1.15 * memcpy, "≤ 1.15 × memcpy"));
+    let case = format!("begin and publish, {size} MB written in place");
+    records.push(aim("P8", case, flip, memcpy, 0.01 * memcpy, "≤ 1 % of memcpy"));
+}
+
+/// P9: one hundredth changes. `scattered`: single pages everywhere, or one window that moves on.
+fn hundredth(
+    bytes: usize,
+    rounds: usize,
+    scattered: bool,
+    chunk: Option<u32>,
+    detect: Detect,
+    records: &mut Vec<Record>,
+) {
+    let before = anonymous();
+    let world = World::new();
+    let mut spec = Spec::new("bench", world::PUBLISHER, vec![Variable::new("u", "u8", &[bytes as u64])]);
+    spec.chunk = chunk;
+    spec.detect = detect;
+    let (mut publisher, offer) = Publisher::create(spec, world.clone()).expect("memory for the series");
+    write_all(publisher.memory(0), bytes, 0);
+    publisher.publish(&[]).expect("room");
+    let (changed, pages) = (bytes / 100 / PAGE * PAGE, bytes / PAGE);
+    let plain = Buffer::new(bytes / 8);
+    let (mut random, mut window) = (7usize, 0);
+    let mut step = |publisher: &mut Publisher, step: u64| {
+        let start = publisher.memory(0);
+        let mut touch = |at: usize, length: usize| {
+            // SAFETY: within the variable.
+            write_all(unsafe { start.add(at) }, length, step);
+            if detect == Detect::Hints {
+                publisher.touched(0, at as u64..(at + length) as u64).expect("within the variable");
+            }
+        };
+        let writing = timed(|| {
+            if scattered {
+                for _ in 0..changed / PAGE {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    touch((random >> 20) % pages * PAGE, PAGE);
+                }
+            } else {
+                window = (window + changed) % (bytes - changed) / PAGE * PAGE;
+                touch(window, changed);
+            }
+        });
+        (writing, timed(|| publish_one(publisher)))
+    };
+    for n in 1..12 {
+        step(&mut publisher, n);
+    }
+    let (source, target) = (Buffer::new(changed), Buffer::new(changed));
+    write_all(source.start(), changed, 1);
+    copy(&target, source.start(), changed);
+    write_all(plain.start(), bytes / 8, 1);
+    let (mut floor, mut publish, mut writing, mut bare) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for n in 0..rounds as u64 {
+        write_all(source.start(), changed, n);
+        floor.push(timed(|| copy(&target, source.start(), changed)));
+        bare.push(timed(|| write_all(plain.start(), changed.min(bytes / 8), n)));
+        let (wrote, published) = step(&mut publisher, 12 + n);
+        writing.push(wrote);
+        publish.push(published);
+    }
+    let own = anonymous().saturating_sub(before + (bytes / 8 + 2 * changed) as u64);
+    let memory = (memory_of(&offer) + own) as f64;
+    let statistics = publisher.statistics();
+    let memcpy = median(&floor);
+    let where_ = if scattered { "in single pages" } else { "in one window" };
+    let chunk = statistics.chunk >> 10;
+    let what = format!("1 % of {} MB {where_}, {chunk} KB chunks ({})", bytes >> 20, statistics.method.name());
+    records.push(aim("P9", format!("publish, {what}"), publish, memcpy, 5.0 * memcpy + 1.0, "≤ 5 × memcpy + 1 ms"));
+    // Memory is the aim of what is chosen by itself; a forced way has the data in memory twice.
+    let (limit, words) = match detect {
+        Detect::Auto => ((1.05 * bytes as f64 + 2.0 * changed as f64) / 1e6, "≤ 1.05 × + changed"),
+        _ => (f64::INFINITY, "(for the record)"),
+    };
+    let mut record = Record::below("P9", format!("memory, {what}"), "MB", vec![memory / 1e6], limit, words);
+    record.floor = Some(bytes as f64 / 1e6);
+    records.push(record);
+    let mut record = Record::below("P9", format!("writing, {what}"), "ms", writing, f64::INFINITY, "(for the record)");
+    record.floor = Some(median(&bare));
+    records.push(record);
+}
+
+/// Table I: microseconds a page when everything changes, publishing and first writes together, by each way.
+fn table(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
+    let pages = (bytes / PAGE) as f64;
+    let (from, to) = (Buffer::new(bytes), Buffer::new(bytes));
+    write_all(from.start(), bytes, 0);
+    copy(&to, from.start(), bytes);
+    let ways = [Detect::CopyAll, Detect::WriteProtect, Detect::PrivateCopies];
+    let mut publishers: Vec<_> = ways.iter().map(|way| publisher(bytes, *way)).collect();
+    let (mut floor, mut bare) = (Vec::new(), Vec::new());
+    let mut sums = vec![(Vec::new(), Vec::new()); ways.len()];
+    for round in 0..rounds as u64 + 3 {
+        let wrote = timed(|| write_all(from.start(), bytes, round));
+        let copied = timed(|| copy(&to, from.start(), bytes));
+        for ((publisher, _), sum) in publishers.iter_mut().zip(&mut sums) {
+            let start = publisher.memory(0);
+            let writing = timed(|| write_all(start, bytes, round));
+            let publishing = timed(|| publish_one(publisher));
+            if round >= 3 {
+                sum.0.push((writing - wrote).max(0.0) * 1e3 / pages);
+                sum.1.push(publishing * 1e3 / pages);
+            }
+        }
+        if round >= 3 {
+            bare.push(wrote * 1e3 / pages);
+            floor.push(copied * 1e3 / pages);
+        }
+    }
+    let memcpy = median(&floor);
+    records.push(Record::below("T9", "table I: memcpy", "µs/page", floor, f64::INFINITY, "(floor)"));
+    for ((publisher, _), (writing, publishing)) in publishers.iter().zip(sums) {
+        let method = publisher.statistics().method;
+        let both: Vec<f64> = writing.iter().zip(&publishing).map(|(w, p)| w + p).collect();
+        let name = method.name();
+        for (case, runs) in [("publish", publishing), ("first writes", writing)] {
+            let mut record = Record::below(
+                "T9",
+                format!("table I: {case}, {name}"),
+                "µs/page",
+                runs,
+                f64::INFINITY,
+                "(for the record)",
+            );
+            record.floor = Some(memcpy);
+            records.push(record);
+        }
+        let (limit, aim) =
+            if method == Method::CopyAll { (1.15, "≤ 1.15 × memcpy") } else { (5.9, "≤ 5.9 × memcpy (paper)") };
+        let mut record = Record::below("T9", format!("table I: both, {name}"), "µs/page", both, limit * memcpy, aim);
+        record.floor = Some(memcpy);
+        records.push(record);
+    }
+}
+
+fn main() {
+    let quick = std::env::var("QUICK").is_ok_and(|value| !value.is_empty() && value != "0");
+    let (large, rounds) = if quick { (64 << 20, 7) } else { (1 << 30, 11) };
+    let mut records = Vec::new();
+    table(large / 4, rounds, &mut records);
+    for bytes in [large / 64, large / 4] {
+        everything(bytes, rounds, &mut records);
+    }
+    hundredth(large, rounds, false, None, Detect::Auto, &mut records);
+    hundredth(large, rounds, true, None, Detect::Auto, &mut records);
+    hundredth(large, rounds, true, Some(4096), Detect::WriteProtect, &mut records);
+    hundredth(large, rounds, false, None, Detect::Hints, &mut records);
+    print(&records);
+}

@@ -1,0 +1,236 @@
+//! The kill matrix: a publisher or an observer really dies, by SIGKILL, at every fault point of series, and the others go on.
+//!
+//! For a publisher: what it had shown is there, whole, to those who hold it and to those who come; who waits is told at
+//! once. For an observer: the publisher was not held up for a moment, and after the daemon cleared the pins memory is back
+//! at the baseline.
+#![cfg(feature = "fault-points")]
+
+mod series_world;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use crossdock_core::fault;
+use crossdock_core::series::{Detect, FAULT_POINTS, FullPolicy, Publisher, PublisherState, Report, Spec, Version};
+use crossdock_layout::Status;
+use series_world::{LONG, Series, World, as_numbers, numbers, pattern, spec};
+
+const SIGKILL: i32 = -9;
+const WORDS: u64 = 40 * 512;
+const SOON: Duration = Duration::from_millis(100);
+/// Shared words: the last version whose publish returned, and a number that the parent counts up to let the child go on.
+const RETURNED: usize = 3000;
+const GO: usize = 3001;
+const STEPS: u64 = 40;
+
+fn small(detect: Detect) -> Spec {
+    Spec {
+        chunk: Some(4096),
+        capacity: Some(4 * WORDS * 8),
+        max_observers: 4,
+        keep: 1,
+        full: FullPolicy::Refuse,
+        detect,
+        ..spec(WORDS)
+    }
+}
+
+fn whole(version: &Version) {
+    pattern::check(as_numbers(version.bytes(0).unwrap()), version.sequence(), 1).unwrap();
+}
+
+/// Three versions, then all that a publisher can do, dying at the `nth` arrival at `point`.
+fn work(world: &World, publisher: &mut Publisher, point: &str, nth: u32) -> i32 {
+    let step = |publisher: &mut Publisher| {
+        let step = publisher.sequence() + 1;
+        if step % 5 == 0 {
+            publisher.begin().unwrap();
+            if step % 10 == 0 {
+                numbers(publisher, 0).fill(0);
+                publisher.abandon().unwrap();
+                publisher.begin().unwrap();
+            }
+            pattern::write(numbers(publisher, 0), step, true);
+        } else {
+            pattern::write(numbers(publisher, 0), step, false);
+            publisher.touched(0, 0..WORDS * 8).unwrap();
+        }
+        publisher.publish(&[]).unwrap();
+        world.word(RETURNED).store(step, SeqCst);
+    };
+    while publisher.sequence() < 3 {
+        step(publisher);
+        let started = Instant::now();
+        while world.word(GO).load(SeqCst) < publisher.sequence() {
+            assert!(started.elapsed() < LONG);
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+    fault::arm(point, nth);
+    while publisher.sequence() < STEPS {
+        step(publisher);
+    }
+    publisher.resize(0, &[512]).unwrap();
+    world.word(GO).store(1000, SeqCst);
+    0
+}
+
+/// A publisher in another process, with three versions that this one holds.
+fn start(world: &Arc<World>, detect: Detect, point: &str, nth: u32) -> (i32, Series, Vec<Version>) {
+    world.word(RETURNED).store(0, SeqCst);
+    world.word(GO).store(0, SeqCst);
+    let theirs = world.clone();
+    let (pid, series) = world.publish_apart(small(detect), |publisher| work(&theirs, publisher, point, nth));
+    let mut observer = series.observe(0);
+    let mut held = Vec::new();
+    for sequence in 1..=3 {
+        let version = observer.next(LONG).unwrap();
+        assert_eq!(version.sequence(), sequence);
+        whole(&version);
+        held.push(version);
+        world.word(GO).store(sequence, SeqCst);
+    }
+    (pid, series, held)
+}
+
+fn check_after(world: &World, series: &Series, held: &mut [Version], what: &str) {
+    let returned = world.word(RETURNED).load(SeqCst);
+    for version in held.iter() {
+        if version.is_valid() {
+            whole(version);
+        }
+    }
+    let mut late = series.observe(1);
+    assert_eq!(late.state(), PublisherState::Died);
+    let newest = late.next(LONG).unwrap();
+    assert!((returned..=returned + 1).contains(&newest.sequence()), "{what}: {} after {returned}", newest.sequence());
+    whole(&newest);
+    let started = Instant::now();
+    assert_eq!(late.next(LONG).unwrap_err().status, Status::PeerDied, "{what}");
+    assert!(started.elapsed() < SOON, "{what}");
+    let report = Report::read("field", &series.offer.pool, series.offer.size).unwrap();
+    for (sequence, _) in report.versions {
+        let version = late.at(sequence).unwrap_or_else(|e| panic!("{what}: {e}"));
+        whole(&version);
+    }
+    for version in held.iter_mut() {
+        version.refresh().unwrap();
+        whole(version);
+    }
+    let (mut next, _) = world_publisher(&series.world);
+    next.publish(&[]).unwrap();
+}
+
+fn world_publisher(world: &Arc<World>) -> (Publisher, Series) {
+    world.publisher(small(Detect::Auto))
+}
+
+#[test]
+fn a_publisher_that_dies_at_any_point_leaves_what_it_had_shown_whole() {
+    let points: Vec<&str> = FAULT_POINTS
+        .iter()
+        .copied()
+        .filter(|p| ["begin", "grow", "publish", "retire"].iter().any(|part| p.starts_with(&format!("series.{part}"))))
+        .collect();
+    let mut reached = BTreeSet::new();
+    for detect in [Detect::PrivateCopies, Detect::CopyAll, Detect::WriteProtect, Detect::Hints] {
+        for point in &points {
+            for nth in [1, 2, 7] {
+                let what = format!("{detect:?}, {point}, {nth}. time");
+                let world = World::new();
+                let (pid, series, mut held) = start(&world, detect, point, nth);
+                let end = world.wait(pid);
+                assert!(end == SIGKILL || end == 0, "{what}: ended with {end}");
+                if end == SIGKILL {
+                    reached.insert(*point);
+                    world.publisher_died();
+                    check_after(&world, &series, &mut held, &what);
+                }
+            }
+        }
+    }
+    let missed: Vec<_> = points.iter().filter(|p| !reached.contains(*p)).collect();
+    assert!(missed.is_empty(), "never reached: {missed:?}");
+}
+
+#[test]
+fn a_publisher_that_dies_while_it_ends_has_ended_or_died() {
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(small(Detect::Auto));
+    publisher.publish(&[]).unwrap();
+    let pid = {
+        let (pid, other) = world.publish_apart(small(Detect::Auto), |publisher| {
+            pattern::write(numbers(publisher, 0), 1, false);
+            publisher.publish(&[]).unwrap();
+            fault::arm("series.end.noted", 1);
+            // SAFETY: the publisher is ended in place; the harness forgets what is left of it.
+            unsafe { std::ptr::read(publisher) }.end();
+            0
+        });
+        assert_eq!(world.wait(pid), SIGKILL);
+        world.publisher_died();
+        let mut observer = other.observe(0);
+        assert_eq!(observer.state(), PublisherState::Ended);
+        whole(&observer.next(LONG).unwrap());
+        assert_eq!(observer.next(LONG).unwrap_err().status, Status::Closed);
+        pid
+    };
+    assert!(pid > 0);
+    drop(series);
+}
+
+#[test]
+fn an_observer_that_dies_at_any_point_holds_nobody_up_and_leaves_no_memory_behind() {
+    let points: Vec<&str> = FAULT_POINTS
+        .iter()
+        .copied()
+        .filter(|p| ["pin", "refresh", "view"].iter().any(|part| p.starts_with(&format!("series.{part}"))))
+        .collect();
+    let mut reached = BTreeSet::new();
+    for point in &points {
+        for nth in [1, 2, 5] {
+            let what = format!("{point}, {nth}. time");
+            let world = World::new();
+            let (mut publisher, series) = world.publisher(small(Detect::CopyAll));
+            let mut publish = || {
+                let step = publisher.sequence() + 1;
+                pattern::write(numbers(&mut publisher, 0), step, false);
+                let started = Instant::now();
+                publisher.publish(&[]).unwrap();
+                assert!(started.elapsed() < Duration::from_secs(1), "{what}: {:?}", started.elapsed());
+                publisher.statistics()
+            };
+            (0..4).for_each(|_| drop(publish()));
+            let baseline = publish();
+            let pid = world.fork(|| {
+                fault::arm(point, nth);
+                let mut observer = series.observe(2);
+                let mut version = observer.latest().unwrap();
+                whole(&version);
+                let other = observer.at(4).unwrap();
+                whole(&other);
+                for turn in 0..8 {
+                    whole(&version);
+                    if turn % 2 == 0 { version.replace_by(observer.at(4).unwrap()) } else { version.refresh() }
+                        .unwrap();
+                }
+                0
+            });
+            let end = world.wait(pid);
+            assert!(end == SIGKILL || (end == 0 && nth > 1), "{what}: ended with {end}");
+            if end == SIGKILL {
+                reached.insert(*point);
+            }
+            (0..3).for_each(|_| drop(publish()));
+            series.clear_pins(2);
+            publish();
+            let after = publish();
+            assert_eq!((after.versions, after.slots.1), (baseline.versions, baseline.slots.1), "{what}");
+            let mut observer = series.observe(2);
+            whole(&observer.latest().unwrap());
+        }
+    }
+    assert_eq!(reached.len(), points.len(), "never reached: {points:?} but {reached:?}");
+}
