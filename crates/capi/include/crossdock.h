@@ -541,6 +541,239 @@ crossdock_status crossdock_port_set_waiting(crossdock_port *port, crossdock_wait
 /* Say that `bytes` had to be copied at this end, e.g. out of a buffer that is not in a region. */
 crossdock_status crossdock_port_note_copied(crossdock_port *port, uint64_t bytes);
 
+/* ------------------------------------------------------------------- series
+ *
+ * A named data set that one publisher changes in place and publishes version by version; any number of observers read
+ * versions that never change. No observer ever delays the publisher.
+ *
+ *     crossdock_variable u = {"u", "f64", 2, CROSSDOCK_ORDER_C, {512, 512}, {0}, NULL, 0};
+ *     crossdock_publisher *field;
+ *     double *x;
+ *     crossdock_publisher_open(session, "field", &u, 1, NULL, 0, NULL, &field);
+ *     crossdock_publisher_memory(field, "u", (void **)&x, NULL);
+ *     for (;;) {
+ *         step(x);
+ *         crossdock_attribute now[] = {CROSSDOCK_I64_ATTRIBUTE("step", n)};
+ *         crossdock_publisher_publish(field, now, 1, NULL);
+ *     }
+ *
+ * An observer's addresses hold until its version is given up (crossdock_series_version_unref) or refreshed. A publisher may be
+ * used by one thread at a time; calls of others wait for it. What a forked child does to a publisher's memory is the
+ * child's alone. */
+
+typedef struct crossdock_publisher crossdock_publisher; /* counted references, as sessions are */
+typedef struct crossdock_observer crossdock_observer;
+typedef struct crossdock_series_version crossdock_series_version;
+
+#define CROSSDOCK_TEXT_MAX 63 /* bytes of a text value */
+
+typedef enum crossdock_value_kind {
+    CROSSDOCK_VALUE_I64 = 0,
+    CROSSDOCK_VALUE_U64 = 1,
+    CROSSDOCK_VALUE_F64 = 2,
+    CROSSDOCK_VALUE_TEXT = 3
+} crossdock_value_kind;
+
+/* A number or a text. 80 bytes. */
+typedef struct crossdock_value {
+    crossdock_value_kind kind;
+    uint32_t reserved; /* 0 */
+    union {
+        int64_t i64;
+        uint64_t u64;
+        double f64;
+    } number;
+    char text[CROSSDOCK_TEXT_MAX + 1]; /* zero-terminated */
+} crossdock_value;
+
+/* A named value: an attribute of a version, or a constant. In a list of attributes to be declared only the kind counts. */
+typedef struct crossdock_attribute {
+    const char *name;
+    crossdock_value value;
+} crossdock_attribute;
+
+#define CROSSDOCK_I64_ATTRIBUTE(name, n) {(name), {CROSSDOCK_VALUE_I64, 0, {.i64 = (n)}, {0}}}
+#define CROSSDOCK_U64_ATTRIBUTE(name, n) {(name), {CROSSDOCK_VALUE_U64, 0, {.u64 = (n)}, {0}}}
+#define CROSSDOCK_F64_ATTRIBUTE(name, x) {(name), {CROSSDOCK_VALUE_F64, 0, {.f64 = (x)}, {0}}}
+
+/* An array that the publisher works on in place. */
+typedef struct crossdock_variable {
+    const char *name;
+    const char *type;                         /* of its elements, in the grammar above: "f64", "{f64,i32}" */
+    uint32_t dimensions;                      /* 0 for a single value */
+    crossdock_order order;                    /* told to observers; crossdock itself sees bytes */
+    uint64_t shape[CROSSDOCK_RANK_MAX];       /* at present */
+    uint64_t max_shape[CROSSDOCK_RANK_MAX];   /* what it can grow to; 0: this dimension stays as it is */
+    const crossdock_attribute *constants;     /* what never changes: spacing, units; NULL for none */
+    size_t constant_count;
+} crossdock_variable;
+
+/* What happens when the pool is full, cannot grow, and observers hold all old versions. */
+typedef enum crossdock_full {
+    CROSSDOCK_FULL_REPORT = 0, /* publish gives NO_SPACE; nothing is lost, the next publish has the changes too */
+    CROSSDOCK_FULL_REFUSE = 1  /* the oldest versions are taken back from those who hold them; they become invalid */
+} crossdock_full;
+
+/* How changes are found. */
+typedef enum crossdock_detect {
+    CROSSDOCK_DETECT_AUTO = 0,           /* whatever is cheapest here, measured while the program runs */
+    CROSSDOCK_DETECT_HINTS = 1,          /* only what crossdock_publisher_touched says */
+    CROSSDOCK_DETECT_PRIVATE_COPIES = 2, /* private copies of pages */
+    CROSSDOCK_DETECT_WRITE_PROTECT = 3,  /* the kernel's notes of writes (kernel 6.7, not in docker's default filter) */
+    CROSSDOCK_DETECT_COPY_ALL = 4
+} crossdock_detect;
+
+typedef struct crossdock_series_options {
+    uint64_t capacity;      /* bytes of the pool at most; 0: four times the data at its largest */
+    uint32_t chunk;         /* bytes of a chunk, a power of two from 4 KiB to 2 MiB; 0: by the size of the data */
+    uint32_t keep;          /* versions kept besides the latest, though nobody holds them */
+    uint32_t max_observers; /* at a time; at most 1024 */
+    crossdock_full full;
+    crossdock_detect detect;
+    uint32_t reserved; /* 0 */
+} crossdock_series_options;
+
+#define CROSSDOCK_SERIES_OPTIONS_INIT {0, 0, 0, 64, CROSSDOCK_FULL_REPORT, CROSSDOCK_DETECT_AUTO, 0}
+
+/* Begin to publish. `attributes` (may be NULL) are those that versions will carry; others are declared by the first publish
+ * that has them. `options` may be NULL. A name whose former publisher ended or died is taken over; its observers keep what
+ * they have. Errors: EXISTS (names the living publisher), INVALID (names, types, shapes, sizes), DENIED, NO_SPACE. */
+crossdock_status crossdock_publisher_open(crossdock_session *session, const char *name,
+                                          const crossdock_variable *variables, size_t variable_count,
+                                          const crossdock_attribute *attributes, size_t attribute_count,
+                                          const crossdock_series_options *options, crossdock_publisher **publisher);
+crossdock_status crossdock_publisher_ref(crossdock_publisher *publisher);
+/* The last reference ends the series, as crossdock_publisher_end does. */
+crossdock_status crossdock_publisher_unref(crossdock_publisher *publisher);
+
+/* Where a variable lies, and how many bytes it has now (`bytes` may be NULL). The address stays for as long as the
+ * publisher, over resizing, too. NOT_FOUND. */
+crossdock_status crossdock_publisher_memory(crossdock_publisher *publisher, const char *variable, void **data,
+                                            uint64_t *bytes);
+/* Another shape, within the largest; new elements are zero. It is published with the next version. INVALID, NOT_FOUND. */
+crossdock_status crossdock_publisher_resize(crossdock_publisher *publisher, const char *variable, const uint64_t *shape,
+                                            uint32_t dimensions);
+/* A hint: these bytes of a variable were written. Needed with CROSSDOCK_DETECT_HINTS only. */
+crossdock_status crossdock_publisher_touched(crossdock_publisher *publisher, const char *variable, uint64_t from,
+                                             uint64_t bytes);
+
+/* Publish what is in place as the next version, with these attributes; `sequence` (may be NULL) is its number, from 1 on.
+ * Waits for nobody. NO_SPACE: by the policy; nothing was published, and nothing is lost. INVALID, WRONG_TYPE (attributes),
+ * CLOSED (ended). */
+crossdock_status crossdock_publisher_publish(crossdock_publisher *publisher, const crossdock_attribute *attributes,
+                                             size_t attribute_count, uint64_t *sequence);
+
+/* For codes that write everything anew: after begin the variables' memory is the next version itself (what it holds is
+ * undefined): write all of it, then publish, which copies nothing. abandon: as if begin had not been. BUSY: begun already. INVALID: not begun. */
+crossdock_status crossdock_publisher_begin(crossdock_publisher *publisher);
+crossdock_status crossdock_publisher_abandon(crossdock_publisher *publisher);
+
+typedef struct crossdock_publisher_statistics {
+    uint64_t versions;       /* published so far */
+    uint64_t chunk;          /* bytes of a chunk */
+    uint64_t unused;         /* 0 */
+    uint64_t slots_used;     /* chunks that some version holds */
+    uint64_t slots_reserved; /* chunks that the pool has memory for */
+    uint64_t copied;         /* chunks copied so far */
+    uint64_t shared;         /* chunks taken over from the version before */
+    uint64_t last_ns;        /* the last publish */
+    uint64_t longest_ns;     /* the longest */
+    uint64_t no_space;       /* publishes that found no room */
+    uint64_t refused;        /* versions taken back from observers */
+    uint64_t method;         /* how changes are found now: 0 copy all, 1 hints, 2 private copies, 3 write protection,
+                                4 written in place */
+} crossdock_publisher_statistics;
+
+crossdock_status crossdock_publisher_statistics_get(crossdock_publisher *publisher,
+                                                    crossdock_publisher_statistics *statistics);
+/* No more versions; observers still get the last one, then CLOSED. The memory stays until the last reference is given up. */
+crossdock_status crossdock_publisher_end(crossdock_publisher *publisher);
+
+/* Take the name away. Observers keep what they have. NOT_FOUND, DENIED, BUSY (it is being published). */
+crossdock_status crossdock_series_remove(crossdock_session *session, const char *name);
+
+/* Observe a series; waits for it up to `timeout_ms`. NOT_FOUND (no waiting), TIMED_OUT, DENIED, NO_SPACE (observers). */
+crossdock_status crossdock_observer_open(crossdock_session *session, const char *name, int64_t timeout_ms,
+                                         crossdock_observer **observer);
+crossdock_status crossdock_observer_ref(crossdock_observer *observer);
+crossdock_status crossdock_observer_unref(crossdock_observer *observer);
+/* A number for the series as it is observed; a restarted publisher's has another one. */
+crossdock_status crossdock_observer_id(crossdock_observer *observer, uint64_t *id);
+
+typedef enum crossdock_series_state {
+    CROSSDOCK_SERIES_LIVE = 0,
+    CROSSDOCK_SERIES_ENDED = 1, /* in good order */
+    CROSSDOCK_SERIES_DIED = 2   /* with its publisher */
+} crossdock_series_state;
+
+crossdock_status crossdock_observer_state(crossdock_observer *observer, crossdock_series_state *state);
+
+/* What a series says of a variable. Copies, which stay. */
+typedef struct crossdock_variable_info {
+    char name[CROSSDOCK_NAME_MAX + 1];
+    char type[CROSSDOCK_TYPE_NAME_MAX + 1];
+    uint32_t dimensions;
+    crossdock_order order;
+    uint64_t element_size;
+    uint64_t max_shape[CROSSDOCK_RANK_MAX];
+    uint32_t constant_count;
+    uint32_t reserved;
+} crossdock_variable_info;
+
+crossdock_status crossdock_observer_variable_count(crossdock_observer *observer, uint32_t *count);
+/* By index, in the order of their declaration. NOT_FOUND beyond the last. */
+crossdock_status crossdock_observer_variable(crossdock_observer *observer, uint32_t index,
+                                             crossdock_variable_info *variable);
+/* A constant of a variable, by name. NOT_FOUND. */
+crossdock_status crossdock_observer_constant(crossdock_observer *observer, const char *variable, const char *name,
+                                             crossdock_value *value);
+
+/* The newest version. With nothing published yet: NOT_YET (CLOSED, PEER_DIED if nothing will come). BUSY: this observer
+ * holds 16 versions already. A version is the caller's until crossdock_series_version_unref. */
+crossdock_status crossdock_observer_latest(crossdock_observer *observer, crossdock_series_version **version);
+/* The newest version, if it is newer than the last one given by this observer; waits for one. NOT_YET (no waiting),
+ * TIMED_OUT, CLOSED (ended in order), PEER_DIED. */
+crossdock_status crossdock_observer_next(crossdock_observer *observer, int64_t timeout_ms, crossdock_series_version **version);
+/* That very version. NOT_FOUND: gone, or never there. NOT_YET: still to come. */
+crossdock_status crossdock_observer_at(crossdock_observer *observer, uint64_t sequence, crossdock_series_version **version);
+
+crossdock_status crossdock_series_version_ref(crossdock_series_version *version);
+crossdock_status crossdock_series_version_unref(crossdock_series_version *version);
+crossdock_status crossdock_series_version_sequence(crossdock_series_version *version, uint64_t *sequence);
+/* When it was published: nanoseconds since 1970. */
+crossdock_status crossdock_series_version_time(crossdock_series_version *version, uint64_t *time_ns);
+/* Is it what it was? 0 once it was taken back by the policy CROSSDOCK_FULL_REFUSE. */
+crossdock_status crossdock_series_version_valid(crossdock_series_version *version, int *valid);
+/* A variable's elements, one after the other, not to be written. NOT_FOUND. */
+crossdock_status crossdock_series_version_data(crossdock_series_version *version, const char *variable, const void **data,
+                                        uint64_t *bytes);
+/* Its shape in this version; `shape` has CROSSDOCK_RANK_MAX places. */
+crossdock_status crossdock_series_version_shape(crossdock_series_version *version, const char *variable, uint32_t *dimensions,
+                                         uint64_t *shape);
+crossdock_status crossdock_series_version_attribute_count(crossdock_series_version *version, uint32_t *count);
+/* An attribute by index: its name (a buffer of CROSSDOCK_NAME_MAX + 1 bytes, or NULL) and its value. */
+crossdock_status crossdock_series_version_attribute_at(crossdock_series_version *version, uint32_t index, char *name,
+                                                crossdock_value *value);
+/* An attribute by name. NOT_FOUND: this version does not carry it. */
+crossdock_status crossdock_series_version_attribute(crossdock_series_version *version, const char *name, crossdock_value *value);
+
+/* Turn a version into the newest one, while no other thread uses it; only chunks that differ are mapped anew, so
+ * addresses taken before hold again afterwards. `remapped` (may be NULL): how many chunks. */
+crossdock_status crossdock_series_version_refresh(crossdock_series_version *version, uint64_t *remapped);
+
+/* Bytes of a variable, by its index, that may differ. */
+typedef struct crossdock_change {
+    uint32_t variable;
+    uint32_t reserved;
+    uint64_t from;
+    uint64_t bytes;
+} crossdock_change;
+
+/* Where two versions of a series differ, in whole chunks. `count`: how many changes there are; the first `room` of them are
+ * written. INVALID: versions of different series. */
+crossdock_status crossdock_series_version_diff(crossdock_series_version *before, crossdock_series_version *after, crossdock_change *changes,
+                                        size_t room, size_t *count);
+
 /* -------------------------------------------------------------- checkpoints */
 
 /* What `crossdock checkpoint` wrote, read back; no daemon is needed. One file holds one version of one series, or of those

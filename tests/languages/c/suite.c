@@ -205,12 +205,12 @@ static int run_row(const row *r)
 
 int main(int count, char **arguments)
 {
-    const row *const groups[] = {region_rows, error_rows, port_rows};
+    const row *const groups[] = {region_rows, error_rows, port_rows, series_rows};
     bool peer = count == 6 && strcmp(arguments[1], "--peer") == 0;
     const char *only = peer ? arguments[2] : count > 1 ? arguments[1] : NULL;
     int passed = 0, failed = 0;
     snprintf(prefix, sizeof prefix, "c-%d", (int)getpid());
-    for (int g = 0; g < 3; g++) {
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
         for (const row *r = groups[g]; r->id; r++) {
             if (only && strcmp(only, r->id) != 0)
                 continue;

@@ -37,6 +37,11 @@ impl Place {
         self.segment
     }
 
+    /// Has it been left?
+    pub fn is_left(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
     /// Somebody else may publish under the name from now on.
     pub fn leave(&self, deadline: Deadline) -> Result<()> {
         if self.over.swap(true, Ordering::AcqRel) {

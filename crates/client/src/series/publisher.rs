@@ -167,6 +167,7 @@ impl Publisher {
     /// `NOT_FOUND`, `INVALID`, `NO_SPACE`.
     pub fn resize(&mut self, variable: &str, shape: &[u64]) -> Result<()> {
         let index = self.index(variable)?;
+        self.check_open()?;
         Ok(self.inner.resize(index, shape)?)
     }
 
@@ -176,6 +177,7 @@ impl Publisher {
     /// `NOT_FOUND`, `INVALID`.
     pub fn touched(&mut self, variable: &str, bytes: Range<u64>) -> Result<()> {
         let index = self.index(variable)?;
+        self.check_open()?;
         Ok(self.inner.touched(index, bytes)?)
     }
 
@@ -184,6 +186,7 @@ impl Publisher {
     /// # Errors
     /// `NO_SPACE` by the policy: nothing was published, and nothing is lost. `WRONG_TYPE`, `INVALID` (attributes).
     pub fn publish(&mut self, attributes: &[(&str, Value)]) -> Result<u64> {
+        self.check_open()?;
         Ok(self.inner.publish(attributes)?)
     }
 
@@ -191,8 +194,9 @@ impl Publisher {
     /// copies nothing.
     ///
     /// # Errors
-    /// `INVALID`: begun already. `NO_SPACE`.
+    /// `BUSY`: begun already. `NO_SPACE`.
     pub fn begin(&mut self) -> Result<()> {
+        self.check_open()?;
         Ok(self.inner.begin()?)
     }
 
@@ -201,6 +205,7 @@ impl Publisher {
     /// # Errors
     /// `INVALID`: not begun.
     pub fn abandon(&mut self) -> Result<()> {
+        self.check_open()?;
         Ok(self.inner.abandon()?)
     }
 
@@ -219,10 +224,28 @@ impl Publisher {
     ///
     /// # Errors
     /// `DISCONNECTED`, `TIMED_OUT`: the daemon was not told; the name is this session's until it ends.
-    pub fn end(self) -> Result<()> {
-        let Self { inner, place, session } = self;
-        inner.end();
-        place.leave(session.deadline())
+    pub fn end(mut self) -> Result<()> {
+        self.finish()
+    }
+
+    /// The same, but the variables' memory stays until this is dropped: for languages whose arrays may live on.
+    ///
+    /// # Errors
+    /// As `end`.
+    pub fn finish(&mut self) -> Result<()> {
+        self.inner.end_and_stay();
+        self.place.leave(self.session.deadline())
+    }
+
+    /// Nothing more can be published once it ended.
+    fn check_open(&self) -> Result<()> {
+        if self.place.is_left() {
+            return Err(Error::new(
+                Status::Closed,
+                format!("series '{}' was ended here; publish it anew", self.name()),
+            ));
+        }
+        Ok(())
     }
 
     fn index(&self, variable: &str) -> Result<usize> {

@@ -387,6 +387,11 @@ impl Publisher {
         self.end_in_order();
     }
 
+    /// The same, but the variables' memory stays until this is dropped: for languages whose arrays may live on.
+    pub fn end_and_stay(&mut self) {
+        self.end_in_order();
+    }
+
     fn end_in_order(&mut self) {
         if self.ended || !self.is_own() {
             return;

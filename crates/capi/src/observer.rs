@@ -1,0 +1,168 @@
+//! Observers of series.
+
+use std::ffi::c_char;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crossdock_client::{Error, Observer, Result, SeriesState, Status, Version};
+
+use crate::arguments::{Out, out, text, wait};
+use crate::error::call;
+use crate::references::Table;
+use crate::series_plain as plain;
+use crate::series_version::keep;
+use crate::session::session;
+use crate::values;
+
+static OBSERVERS: Table<Mutex<Observer>> = Table::new(6, "observer", Status::Closed);
+
+/// The observer of a reference, for one call; calls of other threads wait.
+fn observer(reference: u64) -> Result<MutexGuard<'static, Observer>> {
+    // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
+    // what it gets beyond its call.
+    Ok(unsafe { OBSERVERS.peek(reference) }?.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_observer_open(
+    session: u64,
+    name: *const c_char,
+    timeout_ms: i64,
+    observer: *mut u64,
+) -> i32 {
+    call(|| {
+        let observer = out(observer, "observer")?;
+        // SAFETY: the header asks for zero-terminated text.
+        let name = unsafe { text(name, "series' name")? };
+        let opened = self::session(session)?.observe(name, wait(timeout_ms)?)?;
+        let reference = OBSERVERS.insert(Mutex::new(opened))?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { observer.set(reference) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_observer_ref(observer: u64) -> i32 {
+    call(|| OBSERVERS.add(observer))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_observer_unref(observer: u64) -> i32 {
+    call(|| if observer == 0 { Ok(()) } else { OBSERVERS.remove(observer) })
+}
+
+/// Asks an observer and writes the answer.
+///
+/// # Safety
+/// `place` is NULL, misaligned or writable.
+unsafe fn told<T>(reference: u64, place: *mut T, what: &str, ask: impl FnOnce(&Observer) -> Result<T>) -> i32 {
+    call(|| {
+        let place = out(place, what)?;
+        let answer = ask(&*observer(reference)?)?;
+        // SAFETY: the caller's promise.
+        unsafe { place.set(answer) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_observer_id(observer: u64, id: *mut u64) -> i32 {
+    // SAFETY: the header asks for a writable place.
+    unsafe { told(observer, id, "id", |o| Ok(o.incarnation())) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_observer_state(observer: u64, state: *mut u32) -> i32 {
+    let number = |o: &Observer| match o.state() {
+        SeriesState::Live => 0,
+        SeriesState::Ended => 1,
+        SeriesState::Died => 2,
+    };
+    // SAFETY: the header asks for a writable place.
+    unsafe { told(observer, state, "state", |o| Ok(number(o))) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_observer_variable_count(observer: u64, count: *mut u32) -> i32 {
+    // SAFETY: the header asks for a writable place.
+    unsafe { told(observer, count, "count", |o| Ok(o.description().variables.len() as u32)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_observer_variable(observer: u64, index: u32, variable: *mut plain::VariableInfo) -> i32 {
+    let look = |o: &Observer| {
+        let found = o.description().variables.get(index as usize);
+        let v = found
+            .ok_or_else(|| Error::new(Status::NotFound, format!("series '{}' has no variable {index}", o.name())))?;
+        let size = crossdock_layout::type_name::Type::parse(&v.ty).ok().and_then(|t| t.size_and_align());
+        let most = if v.max_shape.is_empty() { &v.shape } else { &v.max_shape };
+        let mut max_shape = [0; plain::DIMENSIONS];
+        max_shape.iter_mut().zip(most).for_each(|(to, from)| *to = *from);
+        Ok(plain::VariableInfo {
+            name: values::field(&v.name),
+            type_name: values::field(&v.ty),
+            dimensions: v.shape.len() as u32,
+            order: values::order_out(v.order),
+            element_size: size.map_or(0, |(size, _)| size),
+            max_shape,
+            constant_count: v.constants.len() as u32,
+            reserved: 0,
+        })
+    };
+    // SAFETY: the header asks for a writable place.
+    unsafe { told(observer, variable, "variable", look) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_observer_constant(
+    observer: u64,
+    variable: *const c_char,
+    name: *const c_char,
+    value: *mut plain::Value,
+) -> i32 {
+    let look = |o: &Observer| {
+        // SAFETY: the header asks for zero-terminated texts.
+        let (variable, name) = unsafe { (text(variable, "variable's name")?, text(name, "constant's name")?) };
+        let of = o.description().variables.iter().find(|v| v.name == variable);
+        let found = of.and_then(|v| v.constants.iter().find(|(n, _)| n == name));
+        found.map(|(_, value)| values::value_out(value)).ok_or_else(|| {
+            let text = format!("variable '{variable}' of series '{}' has no constant '{name}'", o.name());
+            Error::new(Status::NotFound, text)
+        })
+    };
+    // SAFETY: the header asks for a writable place.
+    unsafe { told(observer, value, "value", look) }
+}
+
+/// Asks for a version and keeps it for the caller.
+///
+/// # Safety
+/// `place` is NULL, misaligned or writable.
+unsafe fn taken(reference: u64, place: *mut u64, ask: impl FnOnce(&mut Observer) -> Result<Version>) -> i32 {
+    call(|| {
+        let place: Out<u64> = out(place, "version")?;
+        let version = ask(&mut *observer(reference)?)?;
+        let kept = keep(version)?;
+        // SAFETY: the caller's promise.
+        unsafe { place.set(kept) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_observer_latest(observer: u64, version: *mut u64) -> i32 {
+    // SAFETY: the header asks for a writable place.
+    unsafe { taken(observer, version, Observer::latest) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_observer_next(observer: u64, timeout_ms: i64, version: *mut u64) -> i32 {
+    // SAFETY: the header asks for a writable place.
+    unsafe { taken(observer, version, |o| o.next(wait(timeout_ms)?)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_observer_at(observer: u64, sequence: u64, version: *mut u64) -> i32 {
+    // SAFETY: the header asks for a writable place.
+    unsafe { taken(observer, version, |o| o.at(sequence)) }
+}

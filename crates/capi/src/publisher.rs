@@ -1,0 +1,219 @@
+//! Publishers of series.
+
+use std::ffi::{c_char, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crossdock_client::{Detect, FullPolicy, Publisher, Result, SeriesOptions, Status};
+
+use crate::arguments::{out, read, text};
+use crate::error::{call, invalid};
+use crate::references::Table;
+use crate::series_plain as plain;
+use crate::session::session;
+use crate::values;
+
+static PUBLISHERS: Table<Mutex<Publisher>> = Table::new(5, "publisher", Status::Closed);
+
+/// The publisher of a reference, for one call; calls of other threads wait.
+fn publisher(reference: u64) -> Result<MutexGuard<'static, Publisher>> {
+    // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
+    // what it gets beyond its call.
+    Ok(unsafe { PUBLISHERS.peek(reference) }?.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// # Safety
+/// `given` is NULL or readable.
+unsafe fn options(given: *const plain::SeriesOptions) -> Result<SeriesOptions> {
+    let mut options = SeriesOptions::default();
+    if given.is_null() {
+        return Ok(options);
+    }
+    // SAFETY: the caller's promise.
+    let given = unsafe { read(given, "options")? };
+    options.capacity = Some(given.capacity).filter(|n| *n != 0);
+    options.chunk = Some(given.chunk).filter(|n| *n != 0);
+    options.keep = given.keep;
+    options.max_observers = given.max_observers;
+    options.full = match given.full {
+        0 => FullPolicy::Report,
+        1 => FullPolicy::Refuse,
+        n => return Err(invalid(format!("{n} is no policy for a full pool; see crossdock_full"))),
+    };
+    options.detect = match given.detect {
+        0 => Detect::Auto,
+        1 => Detect::Hints,
+        2 => Detect::PrivateCopies,
+        3 => Detect::WriteProtect,
+        4 => Detect::CopyAll,
+        n => return Err(invalid(format!("{n} is no way of finding changes; see crossdock_detect"))),
+    };
+    Ok(options)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_publisher_open(
+    session: u64,
+    name: *const c_char,
+    variables: *const plain::Variable,
+    variable_count: usize,
+    attributes: *const plain::Attribute,
+    attribute_count: usize,
+    options: *const plain::SeriesOptions,
+    publisher: *mut u64,
+) -> i32 {
+    call(|| {
+        let publisher = out(publisher, "publisher")?;
+        // SAFETY: the header asks for zero-terminated text, and for lists and options that are NULL or good.
+        let (name, mut options) = unsafe { (text(name, "series' name")?, self::options(options)?) };
+        // SAFETY: the same.
+        unsafe {
+            options.variables = values::variables(variables, variable_count)?;
+            options.attributes = values::declared(attributes, attribute_count)?;
+        }
+        let opened = self::session(session)?.publisher(name, &options)?;
+        let reference = PUBLISHERS.insert(Mutex::new(opened))?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { publisher.set(reference) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_publisher_ref(publisher: u64) -> i32 {
+    call(|| PUBLISHERS.add(publisher))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_publisher_unref(publisher: u64) -> i32 {
+    call(|| if publisher == 0 { Ok(()) } else { PUBLISHERS.remove(publisher) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_publisher_memory(
+    publisher: u64,
+    variable: *const c_char,
+    data: *mut *mut c_void,
+    bytes: *mut u64,
+) -> i32 {
+    call(|| {
+        let data = out(data, "address")?;
+        let bytes = if bytes.is_null() { None } else { Some(out(bytes, "length")?) };
+        // SAFETY: the header asks for zero-terminated text.
+        let variable = unsafe { text(variable, "variable's name")? };
+        let publisher = self::publisher(publisher)?;
+        let (address, length) = (publisher.memory(variable)?, publisher.bytes(variable)?);
+        // SAFETY: the header asks for writable places.
+        unsafe {
+            data.set(address.cast());
+            if let Some(bytes) = bytes {
+                bytes.set(length);
+            }
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_publisher_resize(
+    publisher: u64,
+    variable: *const c_char,
+    shape: *const u64,
+    dimensions: u32,
+) -> i32 {
+    call(|| {
+        // SAFETY: the header asks for zero-terminated text.
+        let variable = unsafe { text(variable, "variable's name")? };
+        let mut lengths = [0; plain::DIMENSIONS];
+        let lengths = lengths.get_mut(..dimensions as usize);
+        let lengths = lengths.ok_or_else(|| invalid(format!("{dimensions} dimensions; at most 8 are allowed")))?;
+        for (at, length) in lengths.iter_mut().enumerate() {
+            // SAFETY: the header asks for as many lengths as there are dimensions.
+            *length = unsafe { read(shape.wrapping_add(at), "shape")? };
+        }
+        self::publisher(publisher)?.resize(variable, lengths)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_publisher_touched(
+    publisher: u64,
+    variable: *const c_char,
+    from: u64,
+    bytes: u64,
+) -> i32 {
+    call(|| {
+        // SAFETY: the header asks for zero-terminated text.
+        let variable = unsafe { text(variable, "variable's name")? };
+        self::publisher(publisher)?.touched(variable, from..from.saturating_add(bytes))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_publisher_publish(
+    publisher: u64,
+    attributes: *const plain::Attribute,
+    attribute_count: usize,
+    sequence: *mut u64,
+) -> i32 {
+    call(|| {
+        let sequence = if sequence.is_null() { None } else { Some(out(sequence, "sequence")?) };
+        // SAFETY: the header asks for a good list.
+        let attributes = unsafe { values::attributes(attributes, attribute_count)? };
+        let number = self::publisher(publisher)?.publish(&attributes)?;
+        if let Some(sequence) = sequence {
+            // SAFETY: the header asks for a writable place.
+            unsafe { sequence.set(number) };
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_publisher_begin(publisher: u64) -> i32 {
+    call(|| self::publisher(publisher)?.begin())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_publisher_abandon(publisher: u64) -> i32 {
+    call(|| self::publisher(publisher)?.abandon())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_publisher_statistics_get(
+    publisher: u64,
+    statistics: *mut plain::PublisherStatistics,
+) -> i32 {
+    call(|| {
+        let statistics = out(statistics, "statistics")?;
+        let publisher = self::publisher(publisher)?;
+        let s = publisher.statistics();
+        let copy = plain::PublisherStatistics {
+            versions: s.published,
+            chunk: s.chunk.into(),
+            unused: 0,
+            slots_used: s.slots.0.into(),
+            slots_reserved: s.slots.1.into(),
+            copied: s.copied,
+            shared: s.shared,
+            last_ns: u64::try_from(s.last.as_nanos()).unwrap_or(u64::MAX),
+            longest_ns: u64::try_from(s.longest.as_nanos()).unwrap_or(u64::MAX),
+            no_space: s.no_space,
+            refused: s.refused,
+            method: s.method as u64,
+        };
+        // SAFETY: the header asks for a writable place.
+        unsafe { statistics.set(copy) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_publisher_end(publisher: u64) -> i32 {
+    call(|| self::publisher(publisher)?.finish())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_series_remove(session: u64, name: *const c_char) -> i32 {
+    // SAFETY: the header asks for zero-terminated text.
+    call(|| self::session(session)?.remove_series(unsafe { text(name, "series' name")? }))
+}

@@ -1,0 +1,206 @@
+//! Versions of series.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use crossdock_client::{Error, Result, Status, Version, diff};
+
+use crate::arguments::{out, text};
+use crate::error::{call, invalid};
+use crate::references::Table;
+use crate::series_plain as plain;
+use crate::values;
+
+/// Locked for writing by refresh alone.
+static VERSIONS: Table<RwLock<Version>> = Table::new(7, "version", Status::Closed);
+
+/// The first reference to a version.
+pub(crate) fn keep(version: Version) -> Result<u64> {
+    VERSIONS.insert(RwLock::new(version))
+}
+
+fn slot(reference: u64) -> Result<&'static RwLock<Version>> {
+    // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
+    // what it gets beyond its call.
+    unsafe { VERSIONS.peek(reference) }
+}
+
+fn version(reference: u64) -> Result<RwLockReadGuard<'static, Version>> {
+    Ok(slot(reference)?.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Asks a version and writes the answer.
+///
+/// # Safety
+/// `place` is NULL, misaligned or writable.
+unsafe fn told<T>(reference: u64, place: *mut T, what: &str, ask: impl FnOnce(&Version) -> Result<T>) -> i32 {
+    call(|| {
+        let place = out(place, what)?;
+        let answer = ask(&*version(reference)?)?;
+        // SAFETY: the caller's promise.
+        unsafe { place.set(answer) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_series_version_ref(version: u64) -> i32 {
+    call(|| VERSIONS.add(version))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_series_version_unref(version: u64) -> i32 {
+    call(|| if version == 0 { Ok(()) } else { VERSIONS.remove(version) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_series_version_sequence(version: u64, sequence: *mut u64) -> i32 {
+    // SAFETY: the header asks for a writable place.
+    unsafe { told(version, sequence, "sequence", |v| Ok(v.sequence())) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_series_version_time(version: u64, time_ns: *mut u64) -> i32 {
+    // SAFETY: the header asks for a writable place.
+    unsafe { told(version, time_ns, "time", |v| Ok(v.time())) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_series_version_valid(version: u64, valid: *mut c_int) -> i32 {
+    // SAFETY: the header asks for a writable place.
+    unsafe { told(version, valid, "answer", |v| Ok(c_int::from(v.is_valid()))) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_series_version_data(
+    version: u64,
+    variable: *const c_char,
+    data: *mut *const c_void,
+    bytes: *mut u64,
+) -> i32 {
+    call(|| {
+        let data = out(data, "address")?;
+        let bytes = if bytes.is_null() { None } else { Some(out(bytes, "length")?) };
+        // SAFETY: the header asks for zero-terminated text.
+        let variable = unsafe { text(variable, "variable's name")? };
+        let version = self::version(version)?;
+        let elements = version.bytes(variable)?;
+        // SAFETY: the header asks for writable places.
+        unsafe {
+            data.set(elements.as_ptr().cast());
+            if let Some(bytes) = bytes {
+                bytes.set(elements.len() as u64);
+            }
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_series_version_shape(
+    version: u64,
+    variable: *const c_char,
+    dimensions: *mut u32,
+    shape: *mut u64,
+) -> i32 {
+    call(|| {
+        let dimensions = out(dimensions, "number of dimensions")?;
+        let shape = out(shape.cast::<[u64; plain::DIMENSIONS]>(), "shape")?;
+        // SAFETY: the header asks for zero-terminated text.
+        let variable = unsafe { text(variable, "variable's name")? };
+        let version = self::version(version)?;
+        let found = version.shape(variable)?;
+        let mut lengths = [0; plain::DIMENSIONS];
+        lengths.iter_mut().zip(found).for_each(|(to, from)| *to = *from);
+        // SAFETY: the header asks for writable places, eight of them for the shape.
+        unsafe {
+            dimensions.set(found.len() as u32);
+            shape.set(lengths);
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_series_version_attribute_count(version: u64, count: *mut u32) -> i32 {
+    // SAFETY: the header asks for a writable place.
+    unsafe { told(version, count, "count", |v| Ok(v.attributes().len() as u32)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_series_version_attribute_at(
+    version: u64,
+    index: u32,
+    name: *mut c_char,
+    value: *mut plain::Value,
+) -> i32 {
+    let look = |v: &Version| {
+        let found = v.attributes().get(index as usize);
+        let (known, value) = found.ok_or_else(|| {
+            Error::new(Status::NotFound, format!("version {} has no attribute {index}", v.sequence()))
+        })?;
+        // SAFETY: the header asks for NULL or a buffer of that size.
+        unsafe { values::name_out(known, name)? };
+        Ok(values::value_out(value))
+    };
+    // SAFETY: the header asks for a writable place.
+    unsafe { told(version, value, "value", look) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_series_version_attribute(
+    version: u64,
+    name: *const c_char,
+    value: *mut plain::Value,
+) -> i32 {
+    // SAFETY: the header asks for zero-terminated text.
+    let look = |v: &Version| Ok(values::value_out(v.attribute(unsafe { text(name, "attribute's name")? })?));
+    // SAFETY: the header asks for a writable place.
+    unsafe { told(version, value, "value", look) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_series_version_refresh(version: u64, remapped: *mut u64) -> i32 {
+    call(|| {
+        let remapped = if remapped.is_null() { None } else { Some(out(remapped, "number of chunks")?) };
+        let chunks = slot(version)?.write().unwrap_or_else(PoisonError::into_inner).refresh()?;
+        if let Some(remapped) = remapped {
+            // SAFETY: the header asks for a writable place.
+            unsafe { remapped.set(chunks) };
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_series_version_diff(
+    before: u64,
+    after: u64,
+    changes: *mut plain::Change,
+    room: usize,
+    count: *mut usize,
+) -> i32 {
+    call(|| {
+        let count = out(count, "count")?;
+        if room > 0 && (changes.is_null() || !changes.is_aligned()) {
+            return Err(invalid("the place for the changes is NULL or misaligned"));
+        }
+        let (before, after) = (version(before)?, version(after)?);
+        let found = diff(&before, &after)?;
+        let variables = &before.description().variables;
+        for (at, (variable, range)) in found.iter().enumerate().take(room) {
+            let index = variables.iter().position(|v| v.name == *variable).unwrap_or(0);
+            let change = plain::Change {
+                variable: index as u32,
+                reserved: 0,
+                from: range.start,
+                bytes: range.end - range.start,
+            };
+            // SAFETY: the header asks for `room` writable places.
+            unsafe { changes.add(at).write(change) };
+        }
+        // SAFETY: the header asks for a writable place.
+        unsafe { count.set(found.len()) };
+        Ok(())
+    })
+}

@@ -1,0 +1,178 @@
+//! Values, attributes and variables of series, from C and to C.
+
+use std::ffi::c_char;
+
+use crossdock_client::{AttributeSpec, Kind, Order, Result, Value, Variable};
+
+use crate::arguments::text;
+use crate::error::invalid;
+use crate::series_plain as plain;
+
+/// Most attributes or constants of one call; the library's own limits are below.
+const MANY: usize = 4096;
+
+/// The caller's list as a slice; an empty one may be NULL.
+///
+/// # Safety
+/// A `list` that is not NULL has `count` readable elements that nobody writes during the call.
+unsafe fn list<'a, T>(list: *const T, count: usize, what: &str) -> Result<&'a [T]> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if list.is_null() || !list.is_aligned() || count > MANY {
+        return Err(invalid(format!("the list of {count} {what} is NULL, misaligned or longer than {MANY}")));
+    }
+    // SAFETY: checked above as far as can be; the rest is the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(list, count) })
+}
+
+fn kind(number: u32) -> Result<Kind> {
+    Ok(match number {
+        0 => Kind::I64,
+        1 => Kind::U64,
+        2 => Kind::F64,
+        3 => Kind::Text,
+        n => return Err(invalid(format!("{n} is no kind of value; see crossdock_value_kind"))),
+    })
+}
+
+fn value_in(given: &plain::Value) -> Result<Value> {
+    Ok(match kind(given.kind)? {
+        Kind::I64 => Value::I64(given.number as i64),
+        Kind::U64 => Value::U64(given.number),
+        Kind::F64 => Value::F64(f64::from_bits(given.number)),
+        Kind::Text => {
+            let end = given.text.iter().position(|b| *b == 0);
+            let end = end.ok_or_else(|| invalid("a text value has no terminating zero within its 64 bytes"))?;
+            let text = std::str::from_utf8(&given.text[..end]).map_err(|_| invalid("a text value is not UTF-8"))?;
+            Value::Text(text.to_owned())
+        }
+    })
+}
+
+pub(crate) fn value_out(value: &Value) -> plain::Value {
+    let (kind, number) = match value {
+        Value::I64(n) => (0, *n as u64),
+        Value::U64(n) => (1, *n),
+        Value::F64(x) => (2, x.to_bits()),
+        Value::Text(_) => (3, 0),
+    };
+    let mut out = plain::Value { kind, reserved: 0, number, text: [0; plain::TEXT] };
+    if let Value::Text(text) = value {
+        let length = text.len().min(plain::TEXT - 1);
+        out.text[..length].copy_from_slice(&text.as_bytes()[..length]);
+    }
+    out
+}
+
+/// Named values.
+///
+/// # Safety
+/// `given` is NULL or has `count` readable elements, whose names are zero-terminated.
+pub(crate) unsafe fn attributes<'a>(given: *const plain::Attribute, count: usize) -> Result<Vec<(&'a str, Value)>> {
+    // SAFETY: the caller's promise.
+    let given = unsafe { list(given, count, "attributes")? };
+    // SAFETY: the same promise, for the names.
+    given.iter().map(|a| Ok((unsafe { text(a.name, "attribute's name")? }, value_in(&a.value)?))).collect()
+}
+
+/// Attributes to be declared: names and kinds.
+///
+/// # Safety
+/// As [`attributes`].
+pub(crate) unsafe fn declared(given: *const plain::Attribute, count: usize) -> Result<Vec<AttributeSpec>> {
+    // SAFETY: the caller's promise.
+    let given = unsafe { list(given, count, "attributes")? };
+    let one = |a: &plain::Attribute| {
+        // SAFETY: the same promise, for the names.
+        let name = unsafe { text(a.name, "attribute's name")? };
+        Ok(AttributeSpec { name: name.to_owned(), ty: kind(a.value.kind)? })
+    };
+    given.iter().map(one).collect()
+}
+
+/// Variables.
+///
+/// # Safety
+/// `given` is NULL or has `count` readable elements, whose texts and constants are as the header asks.
+pub(crate) unsafe fn variables(given: *const plain::Variable, count: usize) -> Result<Vec<Variable>> {
+    // SAFETY: the caller's promise.
+    let given = unsafe { list(given, count, "variables")? };
+    let one = |v: &plain::Variable| {
+        // SAFETY: the same promise, for the texts.
+        let (name, ty) = unsafe { (text(v.name, "variable's name")?, text(v.type_name, "variable's type")?) };
+        let dimensions = v.dimensions as usize;
+        let (Some(shape), Some(most)) = (v.shape.get(..dimensions), v.max_shape.get(..dimensions)) else {
+            return Err(invalid(format!("variable '{name}' has {dimensions} dimensions; at most 8 are allowed")));
+        };
+        let max_shape = if most.iter().all(|n| *n == 0) {
+            Vec::new()
+        } else {
+            shape.iter().zip(most).map(|(now, most)| if *most == 0 { *now } else { *most }).collect()
+        };
+        // SAFETY: the same promise, for the constants.
+        let constants = unsafe { attributes(v.constants, v.constant_count)? };
+        Ok(Variable {
+            name: name.to_owned(),
+            ty: ty.to_owned(),
+            shape: shape.to_vec(),
+            max_shape,
+            order: order_in(v.order)?,
+            constants: constants.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        })
+    };
+    given.iter().map(one).collect()
+}
+
+fn order_in(number: u32) -> Result<Order> {
+    match number {
+        0 => Ok(Order::C),
+        1 => Ok(Order::Fortran),
+        n => Err(invalid(format!("{n} is no order; it is CROSSDOCK_ORDER_C (0) or CROSSDOCK_ORDER_FORTRAN (1)"))),
+    }
+}
+
+pub(crate) fn order_out(order: Order) -> u32 {
+    match order {
+        Order::C => 0,
+        Order::Fortran => 1,
+    }
+}
+
+/// A name into a buffer of [`plain::NAME`] bytes, if there is one.
+///
+/// # Safety
+/// `buffer` is NULL or has so many writable bytes.
+pub(crate) unsafe fn name_out(name: &str, buffer: *mut c_char) -> Result<()> {
+    if buffer.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    unsafe { crate::arguments::copy_text(name, buffer, plain::NAME) }
+}
+
+/// Text into a field of a struct.
+pub(crate) fn field<const N: usize>(text: &str) -> [u8; N] {
+    let mut field = [0; N];
+    let length = text.len().min(N - 1);
+    field[..length].copy_from_slice(&text.as_bytes()[..length]);
+    field
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_back_as_they_went() {
+        for value in [Value::I64(-3), Value::U64(u64::MAX), Value::F64(-0.25), Value::Text("é".into())] {
+            assert_eq!(value_in(&value_out(&value)).unwrap(), value);
+        }
+        let mut endless = value_out(&Value::Text("x".repeat(63)));
+        assert!(value_in(&endless).is_ok());
+        endless.text = [b'x'; plain::TEXT];
+        assert!(value_in(&endless).is_err());
+        endless.kind = 4;
+        assert!(value_in(&endless).is_err());
+    }
+}
