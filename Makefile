@@ -11,9 +11,6 @@ SUITES ?=
 ONLY ?=
 A ?=
 B ?= build/bench/results.json
-# rustup's place, where a shell that was not opened anew does not look.
-export PATH := $(PATH):$(HOME)/.cargo/bin
-
 export CARGO_TARGET_DIR ?= $(CURDIR)/build/target
 
 .PHONY: demo test bench bench-docs bench-compare lint fmt clean setup
@@ -25,13 +22,13 @@ demo:
 # Every suite of tests/suites, each closing with how many passed.
 test:
 	@scripts/setup test
-	@scripts/test $(SUITES)
+	@scripts/with-rust scripts/test $(SUITES)
 
 # Measures floors, peers and crossdock in one run each (bench/README.md) into build/bench/results.json and report.html;
 # fails only where something does not work, never because a machine is slow.
 bench:
 	@scripts/setup bench
-	@bench/run $(if $(filter-out 0,$(QUICK)),--quick) $(if $(ONLY),--only $(ONLY))
+	@scripts/with-rust bench/run $(if $(filter-out 0,$(QUICK)),--quick) $(if $(ONLY),--only $(ONLY))
 
 # The tables of docs/benchmarks.md, from the last result.
 bench-docs:
@@ -43,11 +40,11 @@ bench-compare:
 
 lint:
 	@scripts/setup lint
-	@scripts/lint
+	@scripts/with-rust scripts/lint
 
 fmt:
 	@scripts/setup lint
-	cargo fmt --all
+	scripts/with-rust cargo fmt --all
 
 setup:
 	@scripts/setup test bench lint

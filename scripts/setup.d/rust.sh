@@ -6,7 +6,9 @@ rust_version() { sed -n 's/^rust-version = "\(.*\)"/\1/p' "$top/Cargo.toml"; }
 # The first cargo that is new enough, whether or not PATH has it.
 find_cargo() {
     local cargo version
-    for cargo in "$(command -v cargo 2>/dev/null)" "${CARGO_HOME:-${HOME:-/root}/.cargo}/bin/cargo" /usr/bin/cargo; do
+    # Ubuntu's numbered toolchains lie beside each other; the newest first.
+    for cargo in "$(command -v cargo 2>/dev/null)" "${CARGO_HOME:-${HOME:-/root}/.cargo}/bin/cargo" /usr/bin/cargo \
+        $(ls -d /usr/lib/rust-*/bin/cargo 2>/dev/null | sort -rV); do
         [ -n "$cargo" ] && [ -x "$cargo" ] || continue
         version=$("$cargo" --version 2>/dev/null | cut -d' ' -f2) || continue
         if [ -n "$version" ] && version_at_least "${version%%-*}" "$(rust_version)"; then
@@ -60,7 +62,7 @@ or install one for yourself with rustup (https://rustup.rs)"
 
 # rustfmt and clippy of the same toolchain.
 provide_rust_tools() {
-    local cargo tools
+    local cargo tools version
     cargo=$(find_cargo) || return 0
     export PATH=$PATH:$(dirname "$cargo")
     { "$cargo" fmt --version && "$cargo" clippy --version; } >/dev/null 2>&1 && return
@@ -70,6 +72,9 @@ provide_rust_tools() {
     fi
     tools="rustfmt-web rust-web-clippy"
     [ -e /usr/share/doc/cargo-web ] || tools="rustfmt rust-clippy"
+    case $cargo in
+        /usr/lib/rust-*) version=${cargo#/usr/lib/rust-} version=${version%%/*} tools="rustfmt-$version rust-$version-clippy" ;;
+    esac
     if can_install; then
         say "  $tools: the formatter and the linter that \`make lint\` runs"
         # shellcheck disable=SC2086 # two packages
