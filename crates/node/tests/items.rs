@@ -193,3 +193,226 @@ fn the_policy_says_what_becomes_of_a_gone_owners_item() {
     drop((a, b));
     daemon.stop();
 }
+
+#[test]
+fn a_shared_item_is_read_by_many_and_written_by_nobody_until_it_is_taken_back() {
+    let daemon = Daemon::start();
+    let (a, b, c) = (task(&daemon, "a"), task(&daemon, "b"), task(&daemon, "c"));
+    let mut item = a.create_item("k", &ItemOptions::bytes(10_000)).unwrap();
+    item.bytes_mut().fill(1);
+    assert_eq!(b.read_item("k", None).unwrap_err().status, Status::NotYet);
+    let shared = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| b.read_item("k", LONG).unwrap().bytes()[9_999]);
+        std::thread::sleep(Duration::from_millis(50));
+        let shared = item.share().unwrap();
+        assert_eq!(waiting.join().unwrap(), 1);
+        shared
+    });
+    let reader = c.read_item("k", LONG).unwrap();
+    assert_eq!((shared.bytes()[0], reader.bytes()[0]), (1, 1));
+    assert_eq!(b.access_item("k", None).unwrap_err().status, Status::NotYet);
+    // An honest reader leaves in time: no copy.
+    let mut item = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| shared.unshare(LONG).unwrap());
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(b.read_item("k", None).unwrap_err().status, Status::NotYet, "no new reader while it is taken back");
+        drop(reader);
+        waiting.join().unwrap()
+    });
+    assert_eq!(a.find_item("k").unwrap().copies, 0);
+    item.bytes_mut().fill(2);
+    // One that stays keeps what it had, and the owner goes on with a copy.
+    let shared = item.share().unwrap();
+    let reader = b.read_item("k", LONG).unwrap();
+    let mut item = shared.unshare(Some(Duration::from_millis(50))).unwrap();
+    item.bytes_mut().fill(3);
+    assert!(reader.bytes().iter().all(|byte| *byte == 2));
+    assert_eq!(a.find_item("k").unwrap().copies, 1);
+    let reserved = a.list().unwrap().workflows[0].reserved;
+    drop(reader);
+    support::until("the readers' bytes are given back", || a.list().unwrap().workflows[0].reserved < reserved);
+    drop((item, a, b, c));
+    daemon.stop();
+}
+
+#[test]
+fn an_item_grows_and_shrinks_and_keeps_its_bytes() {
+    let daemon = Daemon::start_with(&["--memory", "33554432"]);
+    let a = task(&daemon, "a");
+    let mut item = a.create_item("k", &ItemOptions::bytes(5_000)).unwrap();
+    item.bytes_mut().fill(7);
+    for (size, kept) in [(100_000, 5_000), (3_000, 3_000), (9_000, 3_000), (8 << 20, 3_000), (1, 1)] {
+        item.resize(size).unwrap();
+        assert_eq!(item.size(), size);
+        assert_eq!(item.bytes().iter().filter(|byte| **byte == 7).count(), kept, "at {size}");
+        assert_eq!(a.find_item("k").unwrap().size, size);
+    }
+    for (size, status) in [(0, Status::Invalid), (1 << 40, Status::NoSpace), (64 << 20, Status::NoSpace)] {
+        assert_eq!(item.resize(size).unwrap_err().status, status);
+        assert_eq!((item.size(), item.bytes()[0]), (1, 7), "it is as it was");
+    }
+    assert_eq!(a.list().unwrap().workflows[0].reserved, 8192);
+    drop((item, a));
+    daemon.stop();
+}
+
+#[test]
+fn a_copy_is_an_item_of_its_own_with_the_same_bytes_and_description() {
+    let daemon = Daemon::start();
+    let a = task(&daemon, "a");
+    let order = crossdock_client::Order::C;
+    let contents = Contents::Array { ty: "f64".into(), shape: vec![10, 20], order };
+    let mut item = a.create_item("k", &ItemOptions { contents: contents.clone(), ..ItemOptions::bytes(1600) }).unwrap();
+    item.bytes_mut()[8] = 5;
+    let mut copy = item.copy("k2").unwrap();
+    assert_eq!((copy.bytes()[8], copy.contents().unwrap(), copy.on_death()), (5, contents, OnDeath::Keep));
+    copy.bytes_mut()[8] = 6;
+    assert_eq!(item.bytes()[8], 5);
+    assert_eq!(item.copy("k2").unwrap_err().status, Status::Exists);
+    let bad = Contents::Array { ty: "f64".into(), shape: vec![201], order };
+    assert_eq!(item.describe(&bad).unwrap_err().status, Status::Invalid);
+    drop((item, copy, a));
+    daemon.stop();
+}
+
+#[test]
+fn a_heap_in_an_item_goes_with_it() {
+    let daemon = Daemon::start();
+    let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
+    for level in [ItemLevel::Verified, ItemLevel::Strict, ItemLevel::Cooperative] {
+        let key = level.word();
+        let options = ItemOptions { contents: Contents::Heap, level, ..ItemOptions::bytes(1 << 20) };
+        let mut item = a.create_item(key, &options).unwrap();
+        let region = item.region().unwrap();
+        let vector = region.vector::<f64>("v", crossdock_client::ObjectMode::CreateOnly, None).unwrap();
+        vector.resize(1000).unwrap();
+        vector.set(999, 1.5).unwrap();
+        assert_eq!(item.hand_over("b").unwrap_err().status, Status::Busy, "its heap is in use");
+        drop((vector, region));
+        item.hand_over("b").unwrap();
+        let mut item = b.access_item(key, LONG).unwrap();
+        let region = item.region().unwrap();
+        let vector = region.vector::<f64>("v", crossdock_client::ObjectMode::OpenOnly, None).unwrap();
+        assert_eq!(vector.get(999).unwrap(), 1.5);
+        drop((vector, region));
+        item.destroy().unwrap();
+    }
+    assert!(a.list().unwrap().items.is_empty());
+    drop((a, b));
+    daemon.stop();
+}
+
+#[test]
+fn a_cooperative_item_is_handed_over_without_the_daemon() {
+    let daemon = Daemon::start();
+    let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
+    let item = a.create_item("k", &options(ItemLevel::Cooperative, OnDeath::Return)).unwrap();
+    let mut item = Some(item);
+    item.as_mut().unwrap().bytes_mut()[0] = 1;
+    // Each has it once, so that everybody knows it; from then on the daemon may sleep.
+    item.take().unwrap().transfer("b").unwrap();
+    b.access_item("k", LONG).unwrap().transfer("a").unwrap();
+    support::kill(daemon.broker(), "STOP");
+    for _ in 0..1000 {
+        let mut item = a.access_item("k", LONG).unwrap();
+        item.bytes_mut()[1] = item.bytes()[1].wrapping_add(1);
+        item.transfer("b").unwrap();
+        b.access_item("k", LONG).unwrap().transfer("a").unwrap();
+    }
+    let item = a.access_item("k", LONG).unwrap();
+    assert_eq!(item.bytes()[..2], [1, 232]);
+    assert_eq!(b.access_item("k", Some(Duration::from_millis(20))).unwrap_err().status, Status::TimedOut);
+    support::kill(daemon.broker(), "CONT");
+    assert_eq!(a.access_item("k", None).unwrap_err().status, Status::Busy);
+    item.transfer("b").unwrap();
+    let mut item = b.access_item("k", LONG).unwrap();
+    assert_eq!(item.hand_over("b").unwrap_err().status, Status::Invalid);
+    assert_eq!(item.resize(5).unwrap_err().status, Status::Invalid);
+    assert_eq!(item.share_mut().unwrap_err().status, Status::Invalid);
+    item.destroy().unwrap();
+    assert_eq!(a.access_item("k", LONG).unwrap_err().status, Status::NotFound);
+    drop((a, b));
+    daemon.stop();
+}
+
+#[test]
+fn a_strict_item_gets_fresh_pages_at_every_transfer_and_a_large_one_delays_nobody() {
+    let daemon = Daemon::start();
+    let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
+    let strict = ItemOptions { level: ItemLevel::Strict, ..ItemOptions::bytes(256 << 20) };
+    let mut item = a.create_item("k", &strict).unwrap();
+    let last = item.bytes().len() - 1;
+    item.bytes_mut()[last] = 9;
+    let first = a.find_item("k").unwrap().file;
+    item.transfer("b").unwrap();
+    let (mut slowest, began) = (Duration::ZERO, Instant::now());
+    let item = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| b.access_item("k", LONG).unwrap());
+        while !waiting.is_finished() {
+            let began = Instant::now();
+            a.find_item("k").unwrap();
+            slowest = slowest.max(began.elapsed());
+        }
+        waiting.join().unwrap()
+    });
+    println!("copied 256 MiB in {:?}, slowest other request {slowest:?}", began.elapsed());
+    assert!(slowest < Duration::from_millis(200), "{slowest:?}");
+    assert_eq!(item.bytes()[last], 9);
+    let info = b.find_item("k").unwrap();
+    assert!(info.file != first && info.copies == 0);
+    drop((item, a, b));
+    daemon.stop();
+}
+
+#[test]
+fn ownership_survives_the_broker_and_a_transfer_happens_once() {
+    let daemon = Daemon::start();
+    let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
+    let mut held = a.create_item("held", &ItemOptions::bytes(100)).unwrap();
+    held.bytes_mut()[0] = 1;
+    let shared = a.create_item("shared", &ItemOptions::bytes(100)).unwrap().share().unwrap();
+    a.create_item("sent", &ItemOptions::bytes(100)).unwrap().transfer("b").unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| b.access_item("ball", LONG).unwrap().bytes()[0]);
+        std::thread::sleep(Duration::from_millis(50));
+        daemon.kill_broker();
+        let mut ball = a.create_item("ball", &ItemOptions::bytes(100)).unwrap();
+        ball.bytes_mut()[0] = 7;
+        daemon.kill_broker();
+        ball.transfer("b").unwrap();
+        assert_eq!(waiting.join().unwrap(), 7);
+    });
+    daemon.kill_broker();
+    assert_eq!(held.bytes()[0], 1);
+    let state = |key: &str| a.find_item(key).unwrap();
+    assert_eq!(state("held").holder, a.member());
+    assert_eq!(state("shared").state, crossdock_client::ItemState::Shared);
+    assert_eq!(state("sent").owner.to_string(), "task 'b'");
+    held.transfer("b").unwrap();
+    for key in ["held", "sent", "ball"] {
+        b.access_item(key, LONG).unwrap().destroy().unwrap();
+    }
+    shared.unshare(LONG).unwrap().destroy().unwrap();
+    assert!(a.list().unwrap().segments.is_empty());
+    drop((a, b));
+    daemon.stop();
+}
+
+#[test]
+fn a_workflow_ends_with_its_items_and_a_daemon_leaves_nothing() {
+    let daemon = Daemon::start();
+    let a = task(&daemon, "a");
+    a.make_workflow("w", 1 << 20).unwrap();
+    let inside = Session::connect(&ConnectOptions { workflow: Some("w".into()), ..daemon.options() }).unwrap();
+    for level in [ItemLevel::Verified, ItemLevel::Strict, ItemLevel::Cooperative] {
+        drop(inside.create_item(level.word(), &options(level, OnDeath::Keep)).unwrap());
+    }
+    let too_much = inside.create_item("large", &ItemOptions::bytes(2 << 20)).unwrap_err();
+    assert_eq!(too_much.status, Status::NoSpace);
+    assert!(too_much.message.contains("quota of workflow 'w'"), "{too_much}");
+    assert_eq!(a.list().unwrap().items.len(), 3);
+    a.end_workflow("w").unwrap();
+    assert!(a.list().unwrap().items.is_empty() && a.list().unwrap().segments.is_empty());
+    drop((inside, a));
+    daemon.stop();
+}

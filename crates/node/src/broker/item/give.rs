@@ -171,8 +171,9 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let (old, size) = (found.file, found.size);
         self.commit(Record::Item(ItemRecord::Memory { item, file: to, size, clung, cause: Cause::NONE }));
-        // Whoever clings to it keeps it alive; it counts until then.
-        let former = self.desk.former.get(&item).copied().filter(|_| clung);
+        // Whoever clings to it keeps it alive, and it counts until then: readers that are known, else who had it last.
+        let read = self.holds.get(&old).is_some_and(|readers| !readers.is_empty());
+        let former = self.desk.former.get(&item).copied().filter(|_| clung && !read);
         self.drop_file(old, former);
         self.desk.clean.insert(item);
         self.ready(item);
