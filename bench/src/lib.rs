@@ -3,9 +3,13 @@
 //! A record is the same JSON object in every program and language: `id`, `case`, `value`, `unit`, `floor`, `peers`, `aim`,
 //! `ratio`, `met`, `runs`. `ratio` is what the aim is about; `met` says whether it holds.
 
+mod daemon;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+
+pub use daemon::{Daemon, connect};
 
 /// One figure.
 #[derive(Clone, Debug, Serialize)]

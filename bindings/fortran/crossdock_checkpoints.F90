@@ -32,6 +32,7 @@ module crossdock_checkpoints
     generic :: integer => integer_32, integer_64
     procedure, private :: integer_32 => checkpoint_integer_32, integer_64 => checkpoint_integer_64
     procedure :: real => checkpoint_real
+    procedure :: text => checkpoint_text
     generic :: read => r32_1, r32_2, r32_3, r32_4, r64_1, r64_2, r64_3, r64_4, &
                        i32_1, i32_2, i32_3, i32_4, i64_1, i64_2, i64_3, i64_4
     procedure, private :: r32_1, r32_2, r32_3, r32_4, r64_1, r64_2, r64_3, r64_4
@@ -79,6 +80,13 @@ module crossdock_checkpoints
       type(c_ptr), value :: checkpoint, series
       character(kind=c_char), intent(in) :: name(*)
       real(c_double), intent(out) :: value
+    end function
+    integer(c_int) function c_text(checkpoint, series, name, buffer, size) bind(c, name='crossdock_checkpoint_text')
+      import :: c_int, c_ptr, c_char, c_size_t
+      type(c_ptr), value :: checkpoint, series
+      character(kind=c_char), intent(in) :: name(*)
+      character(kind=c_char), intent(out) :: buffer(*)
+      integer(c_size_t), value :: size
     end function
     integer(c_int) function c_read(checkpoint, series, name, into, bytes) bind(c, name='crossdock_checkpoint_read')
       import :: c_int, c_ptr, c_char, c_size_t
@@ -189,6 +197,21 @@ contains
     character(*), intent(in), optional :: series
     character(:), allocatable, target :: text
     stat = c_real(checkpoint%reference, given(series, text), name // c_null_char, value)
+  end subroutine
+
+  !> Any attribute as text.
+  subroutine checkpoint_text(checkpoint, name, value, stat, series)
+    class(crossdock_checkpoint), intent(in) :: checkpoint
+    character(*), intent(in) :: name
+    character(:), allocatable, intent(out) :: value
+    integer, intent(out) :: stat
+    character(*), intent(in), optional :: series
+    character(:), allocatable, target :: text
+    character(kind=c_char) :: buffer(32769)
+    buffer = c_null_char
+    stat = c_text(checkpoint%reference, given(series, text), name // c_null_char, buffer, size(buffer, kind=c_size_t))
+    if (stat /= CROSSDOCK_OK) buffer = c_null_char
+    value = text_in(buffer)
   end subroutine
 
   !> Fills an array of just the variable's size. WRONG_TYPE for another size; CORRUPT: what was read is not to be used.

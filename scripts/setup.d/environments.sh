@@ -20,6 +20,7 @@ make_environments() {
     for part in "$@"; do
         case $part in
             lint) ;;
+            heat) make_environment plot ;;
             *) make_environment simulate; make_environment plot ;;
         esac
     done

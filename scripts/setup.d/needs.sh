@@ -11,6 +11,10 @@ demo            cmd:pkg-config                     pkg-config          finds lib
 demo            boost                              @boost              Boost >= 1.81 headers: map, set, list … in shared memory
 demo            venv                               python3-venv        two Python environments that cannot be one
 demo            file:/etc/ssl/certs/ca-certificates.crt ca-certificates   lets cargo and pip check whom they talk to
+heat            cmd:gfortran                       gfortran            the solver of examples/heat
+heat            cmd:mpifort.openmpi                libopenmpi-dev      the solver's ranks: Open MPI lets waiting ranks yield
+heat            cmd:mpirun.openmpi                 openmpi-bin         starts them
+test            cmd:h5dump                         hdf5-tools          reads checkpoints: HDF5's own opinion of our files
 test            cmd:gfortran                       gfortran            the Fortran module and its tests
 test            cmd:mpicc.openmpi                  libopenmpi-dev      handles over Open MPI
 test            cmd:mpirun.openmpi                 openmpi-bin         handles over Open MPI
@@ -40,7 +44,8 @@ TABLE
 parts_of() {
     case $1 in
         demo) echo demo; any_engine || echo bubblewrap ;;
-        test) echo demo test bubblewrap podman docker charliecloud ;;
+        heat) echo demo heat; any_engine || echo bubblewrap ;;
+        test) echo demo heat test bubblewrap podman docker charliecloud ;;
         bench) echo demo bench bubblewrap ;;
         lint) echo demo ;;
         *) echo demo "$1" ;;

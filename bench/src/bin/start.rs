@@ -4,11 +4,11 @@
 //! folder of its own, ended before it ends.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crossdock_bench::{Record, print};
-use crossdock_client::{ConnectOptions, Mode, Session};
+use crossdock_bench::{Daemon, Record, print};
+use crossdock_client::{Mode, Session};
 
 const MEMBERS: usize = 100;
 
@@ -26,55 +26,12 @@ fn main() {
     print(&records);
 }
 
-/// A daemon in a folder of its own; both end with this value.
-struct Daemon {
-    child: Child,
-    folder: PathBuf,
-}
-
-impl Daemon {
-    fn start(command: &Path) -> Self {
-        use std::sync::atomic::{AtomicU32, Ordering};
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("crossdock-bench-{}-{number}", std::process::id()));
-        std::fs::create_dir(&folder).expect("a new folder can be made");
-        let mut serve = Command::new(command);
-        serve.args(["serve", "--socket"]).arg(folder.join("endpoint.sock")).stdout(Stdio::null());
-        let child = serve.spawn().expect("the command can be started");
-        Self { child, folder }
-    }
-
-    fn connect(&self) -> Session {
-        let socket = self.folder.join("endpoint.sock");
-        let options = ConnectOptions { socket: Some(socket), private_daemon: false, ..ConnectOptions::default() };
-        let until = Instant::now() + Duration::from_secs(10);
-        loop {
-            match Session::connect(&options) {
-                Ok(session) => return session,
-                Err(error) if Instant::now() > until => panic!("the daemon does not answer: {error}"),
-                Err(_) => std::thread::sleep(Duration::from_micros(100)),
-            }
-        }
-    }
-
-    /// Bytes that the daemon's processes hold alone, their share of what they hold together, by the kernel's count.
-    fn memory(&self) -> f64 {
-        let own = self.child.id();
-        let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
-        let pids = children.split_ascii_whitespace().map(str::to_owned).chain([own.to_string()]);
-        pids.map(|pid| proportional_bytes(&pid)).sum()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        if let Ok(Some(pidfd)) = crossdock_os::process::open_pidfd(self.child.id() as i32) {
-            let _ = crossdock_os::process::send_signal(&pidfd, crossdock_os::process::Signal::TERM);
-        }
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
+/// Bytes that the daemon's processes hold alone, their share of what they hold together, by the kernel's count.
+fn memory_of(daemon: &Daemon) -> f64 {
+    let own = daemon.pid();
+    let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
+    let pids = children.split_ascii_whitespace().map(str::to_owned).chain([own.to_string()]);
+    pids.map(|pid| proportional_bytes(&pid)).sum()
 }
 
 fn proportional_bytes(pid: &str) -> f64 {
@@ -118,17 +75,17 @@ fn memory(command: &Path) -> Vec<Record> {
     let daemon = Daemon::start(command);
     drop(daemon.connect());
     std::thread::sleep(Duration::from_millis(200));
-    let idle = daemon.memory();
+    let idle = memory_of(&daemon);
     let kib = |bytes: f64| vec![bytes / 1024.0];
 
     let members: Vec<Session> = (0..MEMBERS).map(|_| daemon.connect()).collect();
-    let each = (daemon.memory() - idle).max(0.0) / MEMBERS as f64;
-    let before = daemon.memory();
+    let each = (memory_of(&daemon) - idle).max(0.0) / MEMBERS as f64;
+    let before = memory_of(&daemon);
     let names: Vec<String> = (0..MEMBERS).map(|n| format!("region-{n}")).collect();
     let open = |name: &String| members[0].region(name, Mode::CreateOnly, 64 << 20, None).expect("a region can be made");
     let regions: Vec<_> = names.iter().map(open).collect();
     let held: u64 = regions.iter().map(|region| region.statistics().reserved).sum();
-    let region = (held as f64 + (daemon.memory() - before).max(0.0)) / MEMBERS as f64;
+    let region = (held as f64 + (memory_of(&daemon) - before).max(0.0)) / MEMBERS as f64;
     vec![
         Record::below("P17", "daemon, idle, both processes", "KiB", kib(idle), 10.0 * 1024.0, "≤ 10 MB"),
         Record::below("P17", "each member", "KiB", kib(each), 64.0, "≤ 64 KB"),
@@ -151,7 +108,7 @@ with crossdock.connect() as session:
     drop(daemon.connect());
     let run = |_| {
         let mut interpreter = Command::new(python);
-        interpreter.args(["-c", PROGRAM]).env("CROSSDOCK_SOCKET", daemon.folder.join("endpoint.sock"));
+        interpreter.args(["-c", PROGRAM]).env("CROSSDOCK_SOCKET", daemon.socket());
         let output = interpreter.output().expect("Python can be started");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")

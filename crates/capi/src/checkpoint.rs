@@ -10,7 +10,7 @@ use crate::arguments::{copy_text, optional_text, out, text};
 use crate::error::{call, invalid};
 use crate::references::{Held, Table};
 
-static CHECKPOINTS: Table<Restart> = Table::new(20, "checkpoint", Status::Closed);
+static CHECKPOINTS: Table<Restart> = Table::new(15, "checkpoint", Status::Closed);
 
 fn checkpoint(reference: u64) -> Result<Held<'static, Restart>> {
     CHECKPOINTS.hold(reference)

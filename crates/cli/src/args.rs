@@ -1,10 +1,13 @@
 //! The command line, and what `--help` teaches.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+
+use crate::series::span;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -19,6 +22,8 @@ use clap_complete::Shell;
         crossdock run workflow.yaml              start a workflow, engine chosen by itself\n  \
         crossdock run --check workflow.yaml      only look for mistakes in the file\n  \
         crossdock ls                             what segments, members and workflows there are\n  \
+        crossdock checkpoint field --every '10 s' --to checkpoints\n  \
+        crossdock watch field                    attributes and statistics of a series, live\n  \
         crossdock audit                          which process can touch which segment, and how\n  \
         crossdock doctor                         what this machine allows, and what to change\n\n\
         Help on one command: crossdock help COMMAND",
@@ -53,6 +58,19 @@ pub enum Command {
     /// Show which processes can touch which segment, and how, as the kernel sees it
     #[command(after_long_help = AUDIT_HELP)]
     Audit(Audit),
+    /// Write versions of a series to disk, as HDF5 files to restart from
+    #[command(after_long_help = CHECKPOINT_HELP)]
+    Checkpoint(Checkpoint),
+    /// Print attributes and statistics of a series' versions as they come
+    #[command(
+        after_long_help = "Inside a task the series is looked for at the task's endpoint; outside, in every daemon of yours.\n\nExamples:\n  crossdock watch field/0\n  crossdock watch field/0 --json | jq .variables[0].statistics.mean\n  crossdock watch field/0 --versions 1 --wait '2 min'"
+    )]
+    Watch(Watch),
+    /// Write one version of a series as HDF5 or .npz
+    #[command(
+        after_long_help = "Examples:\n  crossdock export field/0 now.npz        then: numpy.load('now.npz')['u']\n  crossdock export field --ranks 4 now.h5  one group a rank: h5py.File('now.h5')['field/3/u']\n  crossdock export field/0 then.h5 --sequence 17"
+    )]
+    Export(Export),
     /// Say what this node's kernel, limits and container engines allow, and what to change
     #[command(
         after_long_help = "Every line that is not ok says what to do. The exit code is 0 when workflows can run at all, 1 when not.\n\nExamples:\n  crossdock doctor\n  crossdock doctor --json | jq '.checks[] | select(.standing != \"ok\")'"
@@ -131,6 +149,96 @@ Examples:
   crossdock audit
   crossdock audit melt                  segments of one workflow
   crossdock audit --json | jq '.processes[] | {pid, task, access}'";
+
+const CHECKPOINT_HELP: &str = "\
+One file a checkpoint, NAME-00000012.h5, with all ranks in it: each series is a group, each variable a dataset. A file is
+there whole or not at all (written aside, synced, renamed), and has checksums that are checked before it is used. h5dump and
+h5py read it. The publisher is never held up; if its folder is full or gone, that is said, and the next version is tried.
+
+When the publisher ends or dies, its last version is saved, too. When this program dies, the next one goes on with its
+numbers. A publisher that died is waited for (--wait).
+
+Exit codes: 0 the publisher ended and all is saved · 69 no publisher came · 71 the last checkpoint could not be written ·
+128 + N ended by signal N, after saving the last version.
+
+Examples:
+  crossdock checkpoint field/0 --every '10 s' --to checkpoints
+  crossdock checkpoint field --ranks 4 --every 100 --keep 3 --to checkpoints
+  h5dump -H checkpoints/field-00000001.h5
+
+To restart: crossdock.restart(\"checkpoints\") and its like in every language, docs/checkpoints.md";
+
+/// `checkpoint`
+#[derive(Args, Debug)]
+pub struct Checkpoint {
+    /// The series: one, or those of all ranks
+    #[arg(required = true)]
+    pub series: Vec<String>,
+    /// Series NAME/0 … NAME/N-1, of versions with the same number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ranks: Option<u32>,
+    /// How often: a plain number counts versions, `10 s` is time
+    #[arg(long, value_name = "N|TIME", value_parser = span::every)]
+    pub every: span::Every,
+    /// How many checkpoints to keep
+    #[arg(long, value_name = "K", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep: u32,
+    /// The folder; it is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+    /// What the files' names begin with [default: the series' name]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// How long to wait for the series, or for the successor of a publisher that died
+    #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = span::time)]
+    pub wait: Duration,
+    /// The daemon's socket [default: the task's endpoint, else every daemon of yours]
+    #[arg(long)]
+    pub socket: Option<PathBuf>,
+}
+
+/// `watch`
+#[derive(Args, Debug)]
+pub struct Watch {
+    /// The series
+    pub series: String,
+    /// Least time between two lines
+    #[arg(long, value_name = "TIME", default_value = "1 s", value_parser = span::time)]
+    pub pause: Duration,
+    /// End after so many versions [default: when the publisher does]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub versions: Option<u64>,
+    /// How long to wait for the series
+    #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = span::time)]
+    pub wait: Duration,
+    /// One JSON object a version
+    #[arg(long)]
+    pub json: bool,
+    /// The daemon's socket [default: the task's endpoint, else every daemon of yours]
+    #[arg(long)]
+    pub socket: Option<PathBuf>,
+}
+
+/// `export`
+#[derive(Args, Debug)]
+pub struct Export {
+    /// The series
+    pub series: String,
+    /// The file: its ending, .h5 or .npz, says what it becomes
+    pub file: PathBuf,
+    /// Which version [default: the latest]
+    #[arg(long, value_name = "N")]
+    pub sequence: Option<u64>,
+    /// Series NAME/0 … NAME/N-1, of versions with the same number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ranks: Option<u32>,
+    /// How long to wait for the series
+    #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = span::time)]
+    pub wait: Duration,
+    /// The daemon's socket [default: the task's endpoint, else every daemon of yours]
+    #[arg(long)]
+    pub socket: Option<PathBuf>,
+}
 
 /// `run`
 #[derive(Args, Debug)]

@@ -2,14 +2,18 @@
 
 mod args;
 mod audit;
+mod checkpoint;
 mod doctor;
+mod export;
 mod find;
 mod inspect;
 mod ls;
 mod run;
+mod series;
 mod serve;
 mod synth;
 mod table;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -26,6 +30,9 @@ fn main() -> ExitCode {
         Command::Ls(options) => ls::ls(&options),
         Command::Inspect(options) => inspect::inspect(&options),
         Command::Audit(options) => audit::audit(&options),
+        Command::Checkpoint(options) => checkpoint::checkpoint(&options),
+        Command::Watch(options) => watch::watch(&options),
+        Command::Export(options) => export::export(&options),
         Command::Doctor(options) => doctor::doctor(&options),
         Command::Synth(options) => synth::synth(&options),
         Command::Completions { shell } => {

@@ -51,36 +51,42 @@ class checkpoint {
   }
   std::uint64_t sequence(const std::string& series = {}) const {
     std::uint64_t value = 0;
-    detail::check(crossdock_checkpoint_sequence(ref_.get(), text(series), &value));
+    detail::check(crossdock_checkpoint_sequence(ref_.get(), named(series), &value));
     return value;
   }
   /// Errors: not_found (names those that there are), wrong_type.
   std::int64_t integer(const std::string& attribute, const std::string& series = {}) const {
     std::int64_t value = 0;
-    detail::check(crossdock_checkpoint_integer(ref_.get(), text(series), attribute.c_str(), &value));
+    detail::check(crossdock_checkpoint_integer(ref_.get(), named(series), attribute.c_str(), &value));
     return value;
   }
   double real(const std::string& attribute, const std::string& series = {}) const {
     double value = 0;
-    detail::check(crossdock_checkpoint_real(ref_.get(), text(series), attribute.c_str(), &value));
+    detail::check(crossdock_checkpoint_real(ref_.get(), named(series), attribute.c_str(), &value));
     return value;
+  }
+  /// Any attribute as text.
+  std::string text(const std::string& attribute, const std::string& series = {}) const {
+    std::vector<char> buffer(65536);
+    detail::check(crossdock_checkpoint_text(ref_.get(), named(series), attribute.c_str(), buffer.data(), buffer.size()));
+    return buffer.data();
   }
   /// Type, shape and size of a variable. Errors: not_found.
   crossdock_checkpoint_variable variable(const std::string& name, const std::string& series = {}) const {
     crossdock_checkpoint_variable info{};
-    detail::check(crossdock_checkpoint_variable_info(ref_.get(), text(series), name.c_str(), &info));
+    detail::check(crossdock_checkpoint_variable_info(ref_.get(), named(series), name.c_str(), &info));
     return info;
   }
   /// Fills memory of just the variable's size. Errors: wrong_type (another size), not_found, corrupt, system.
   template <class T, std::size_t N>
   void read(const std::string& name, std::span<T, N> into, const std::string& series = {}) const {
     static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>, "bytes are written into the elements");
-    detail::check(crossdock_checkpoint_read(ref_.get(), text(series), name.c_str(), into.data(), into.size_bytes()));
+    detail::check(crossdock_checkpoint_read(ref_.get(), named(series), name.c_str(), into.data(), into.size_bytes()));
   }
 
  private:
   using reference = detail::counted<crossdock_checkpoint, crossdock_checkpoint_ref, crossdock_checkpoint_unref>;
-  static const char* text(const std::string& series) noexcept { return series.empty() ? nullptr : series.c_str(); }
+  static const char* named(const std::string& series) noexcept { return series.empty() ? nullptr : series.c_str(); }
 
   reference ref_;
 };

@@ -1,8 +1,10 @@
-//! A task for tests: `produce N` sends N blocks of a region through the port `numbers`, `consume N` takes them; `hold` and `intrude` are below.
+//! A task for tests: `publish N` publishes N versions of the series `field` (without end if N is 0); `produce N` sends N blocks of a region through the port `numbers`, `consume N` takes them; `hold` and `intrude` are below.
 
 use std::time::Duration;
 
-use crossdock_client::{ConnectOptions, End, Message, Mode, ObjectMode, PortOptions, Session};
+use crossdock_client::{
+    ConnectOptions, End, Message, Mode, ObjectMode, PortOptions, Publisher, SeriesOptions, Session, Value, Variable,
+};
 
 const WAIT: Option<Duration> = Some(Duration::from_secs(20));
 
@@ -15,6 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     match what.as_str() {
         "produce" => produce(&session, count)?,
         "consume" => consume(&session, count)?,
+        "publish" => publish(&session, count)?,
         // Holds what it was granted until it is told to end.
         "hold" => hold(&session, count)?,
         // Tries what it was not granted: each line must be a refusal.
@@ -52,6 +55,37 @@ fn consume(session: &Session, count: u64) -> crossdock_client::Result<()> {
     }
     println!("received {count} in order");
     port.close();
+    Ok(())
+}
+
+/// Every element of version n is n, and so is its attribute `step`. A pause of FIELD_PAUSE_MS between two; the names of
+/// FIELD_NAMES (default `field`) are published one after the other, as ranks would.
+fn publish(session: &Session, count: u64) -> Result<(), Box<dyn std::error::Error>> {
+    let given = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
+    let pause = Duration::from_millis(given("FIELD_PAUSE_MS", "5").parse()?);
+    let elements: u64 = given("FIELD_ELEMENTS", "30000").parse()?;
+    let mut variable = Variable::new("u", "f64", &[elements / 100, 100]);
+    variable.constants.push(("x".into(), Value::F64(0.5)));
+    let options = SeriesOptions { variables: vec![variable], keep: 2, ..SeriesOptions::default() };
+    let names = given("FIELD_NAMES", "field");
+    let mut publishers: Vec<Publisher> =
+        names.split(' ').map(|name| session.publisher(name, &options)).collect::<Result<_, _>>()?;
+    for step in 1.. {
+        for publisher in &mut publishers {
+            let start = publisher.memory("u")?.cast::<f64>();
+            for i in 0..elements as usize {
+                // SAFETY: the variable has so many elements, and only this thread works on them.
+                unsafe { start.add(i).write_volatile(step as f64) };
+            }
+            publisher.publish(&[("step", Value::I64(step)), ("note", Value::Text("é".into()))])?;
+        }
+        if step as u64 == count {
+            break;
+        }
+        std::thread::sleep(pause);
+    }
+    println!("published {count}");
+    publishers.into_iter().try_for_each(Publisher::end)?;
     Ok(())
 }
 

@@ -1,0 +1,57 @@
+//! What observers cost: figure 2 of the TCASM paper, P10 (publisher's slow-down) and P11 (attach, follow).
+//!
+//! `observers CROSSDOCK [--quick] [--json]`. Producer and observers are processes of their own; the producer has the first
+//! processor for itself if there are two. A daemon of its own, ended before it ends.
+
+mod attach;
+mod figure;
+mod point;
+mod queue;
+mod series;
+mod shared;
+mod slowdown;
+
+use std::path::Path;
+
+use crossdock_bench::Daemon;
+use point::Point;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("observe") => return figure::observer(&arguments[1..]),
+        Some("watch") => return slowdown::watcher(&arguments[1..]),
+        Some("publish") => return attach::publisher(&arguments[1..]),
+        _ => {}
+    }
+    let given = |flag: &str| arguments.iter().any(|a| a == flag);
+    let Some(command) = arguments.iter().find(|a| !a.starts_with("--")) else {
+        eprintln!("usage: observers CROSSDOCK [--quick] [--json]");
+        std::process::exit(2);
+    };
+    let sizes: Vec<usize> = if given("--quick") {
+        vec![64 << 10, 1 << 20, 16 << 20]
+    } else {
+        (12..=27).step_by(3).map(|b| 1 << b).collect()
+    };
+    let (runs, seconds) = if given("--quick") { (3, 0.08) } else { (7, 0.4) };
+    let daemon = Daemon::start(Path::new(command));
+    let mut points: Vec<Point> = attach::attach(&daemon, runs).into_iter().map(Point::from).collect();
+    points.extend(slowdown::slowdown(&daemon, runs.max(5), seconds * 5.0).into_iter().map(Point::from));
+    points.extend(figure::figure(&daemon, &sizes, runs, seconds));
+    drop(daemon);
+    if given("--json") {
+        println!("{}", serde_json::to_string(&points).expect("numbers and texts"));
+        return;
+    }
+    for Point { record, .. } in &points {
+        let met = if record.aim.is_empty() {
+            ""
+        } else if record.met {
+            "met"
+        } else {
+            "MISSED"
+        };
+        println!("{:4} {:62} {:>9.3} {:3} {}  {met}", record.id, record.case, record.value, record.unit, record.aim);
+    }
+}

@@ -1,0 +1,56 @@
+//! A point of a figure: a record with its place in the plot.
+
+use std::collections::BTreeMap;
+
+use crossdock_bench::{Record, median};
+use serde::Serialize;
+
+/// What a plot and a table show.
+#[derive(Serialize)]
+pub struct Point {
+    /// The figure.
+    #[serde(flatten)]
+    pub record: Record,
+    /// `tcasm-2`, or nothing for rows that are no plot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub figure: Option<&'static str>,
+    /// Bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub x: Option<f64>,
+    /// The line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub series: Option<String>,
+}
+
+impl From<Record> for Point {
+    fn from(record: Record) -> Self {
+        Self { record, figure: None, x: None, series: None }
+    }
+}
+
+/// Time over that of the same work without sharing. No aim: the paper's figure.
+pub fn point(way: &str, side: &str, size: usize, seconds: &[f64], alone: f64) -> Point {
+    let runs: Vec<f64> = seconds.iter().map(|s| s / alone).collect();
+    let record = Record {
+        id: "T9",
+        case: format!("{side}, {way}, {}", human(size)),
+        value: median(&runs),
+        unit: "x",
+        floor: Some(1.0),
+        peers: BTreeMap::new(),
+        aim: "",
+        ratio: 1.0,
+        met: true,
+        runs,
+    };
+    Point { record, figure: Some("tcasm-2"), x: Some(size as f64), series: Some(format!("{side}, {way}")) }
+}
+
+/// `64 KiB`.
+pub fn human(bytes: usize) -> String {
+    match bytes {
+        b if b >= 1 << 30 => format!("{} GiB", b >> 30),
+        b if b >= 1 << 20 => format!("{} MiB", b >> 20),
+        b => format!("{} KiB", b >> 10),
+    }
+}

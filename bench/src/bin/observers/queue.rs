@@ -1,0 +1,128 @@
+//! The peers of figure 2: a file that is written and renamed, and shared memory with a queue of four places.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crossdock_os::{Access, Deadline, Mapping, futex, memfd};
+
+/// Places of the queue.
+const PLACES: usize = 4;
+/// The first page has the words.
+const HEAD: usize = 4096;
+
+/// Words that both processes see, and behind them the places.
+pub struct Queue {
+    memory: Mapping,
+    size: usize,
+    fd: OwnedFd,
+}
+
+impl Queue {
+    /// A queue of places of this size.
+    pub fn new(size: usize) -> Self {
+        let length = HEAD + PLACES * size;
+        let fd = memfd::create("bench-queue", length as u64).expect("memory");
+        memfd::reserve(&fd, 0, length as u64).expect("memory");
+        Self::over(fd, size)
+    }
+
+    /// The queue of another process, by the path of its descriptor.
+    pub fn open(path: &str, size: usize) -> Self {
+        let file = fs::File::options().read(true).write(true).open(path).expect("the parent's descriptor");
+        Self::over(file.into(), size)
+    }
+
+    fn over(fd: OwnedFd, size: usize) -> Self {
+        let memory = Mapping::new(fd.as_fd(), HEAD + PLACES * size, Access::ReadWrite).expect("a mapping");
+        Self { memory, size, fd }
+    }
+
+    /// Where a child opens it.
+    pub fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd())
+    }
+
+    /// Word 0: put in. Word 1: taken out. Word 2: the end. A cache line each.
+    fn word(&self, n: u64) -> &AtomicU32 {
+        self.memory.word32(n * 64).expect("within the first page")
+    }
+
+    fn place(&self, n: u32) -> *mut u8 {
+        self.memory.at((HEAD + n as usize % PLACES * self.size) as u64, self.size as u64).expect("a place").as_ptr()
+    }
+
+    /// Copies in; waits for a free place.
+    pub fn put(&self, data: &[u8]) {
+        let put = self.word(0).load(Ordering::Relaxed);
+        loop {
+            let taken = self.word(1).load(Ordering::Acquire);
+            if put.wrapping_sub(taken) < PLACES as u32 {
+                break;
+            }
+            futex::wait(self.word(1), taken, Deadline::after(Duration::from_secs(10)));
+        }
+        // SAFETY: the place is free, so the other process does not look at it; it has `size` bytes, as the data has.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.place(put), self.size.min(data.len())) };
+        self.announce();
+    }
+
+    /// One more is there.
+    pub fn announce(&self) {
+        self.word(0).fetch_add(1, Ordering::Release);
+        futex::wake(self.word(0), 1);
+    }
+
+    /// How many were announced, once it is more than `seen`; nothing at the end.
+    pub fn wait(&self, seen: u32) -> Option<u32> {
+        loop {
+            let now = self.word(0).load(Ordering::Acquire);
+            if now != seen {
+                return Some(now);
+            }
+            if self.word(2).load(Ordering::Acquire) != 0 {
+                return None;
+            }
+            futex::wait(self.word(0), now, Deadline::after(Duration::from_millis(100)));
+        }
+    }
+
+    /// Looks at place `n`, then gives it back.
+    pub fn take(&self, n: u32, look: impl FnOnce(&[u8])) {
+        // SAFETY: the place is full and stays so until it is given back below.
+        look(unsafe { std::slice::from_raw_parts(self.place(n), self.size) });
+        self.word(1).fetch_add(1, Ordering::Release);
+        futex::wake(self.word(1), 1);
+    }
+
+    /// Nothing more will come.
+    pub fn end(&self) {
+        self.word(2).store(1, Ordering::Release);
+        futex::wake_all(self.word(0));
+    }
+}
+
+/// A file that is replaced by a rename; readers find one whole state.
+pub struct SharedFile {
+    path: PathBuf,
+    new: PathBuf,
+}
+
+impl SharedFile {
+    /// In a folder.
+    pub fn new(folder: &Path) -> Self {
+        Self { path: folder.join("state"), new: folder.join("state.new") }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a new state.
+    pub fn put(&self, data: &[u8]) {
+        fs::write(&self.new, data).and_then(|()| fs::rename(&self.new, &self.path)).expect("the file can be written");
+    }
+}

@@ -1,0 +1,45 @@
+//! Series as the mechanisms use them.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crossdock_bench::connect;
+use crossdock_client::{Detect, Observer, Publisher, SeriesOptions, Session, Status, Variable, Version};
+
+/// A publisher of one array of `bytes` bytes.
+pub fn publisher(session: &Session, name: &str, bytes: usize, detect: Detect, chunk: Option<u32>) -> Publisher {
+    let options = SeriesOptions {
+        variables: vec![Variable::new("u", "f64", &[bytes as u64 / 8])],
+        capacity: Some((bytes as u64 * 12).max(1 << 20) + (16 << 20)),
+        chunk,
+        detect,
+        ..SeriesOptions::default()
+    };
+    session.publisher(name, &options).expect("a series")
+}
+
+/// Its array, in place.
+pub fn array(publisher: &mut Publisher, bytes: usize) -> &mut [f64] {
+    let start = publisher.memory("u").expect("a variable of that name");
+    // SAFETY: the variable has so many bytes, and this program works on them in one place at a time.
+    unsafe { super::shared::numbers_at(start, bytes) }
+}
+
+/// An observer of a name, in a process of its own.
+pub fn observer(socket: &Path, name: &str) -> (Session, Observer) {
+    let session = connect(socket);
+    let observer = session.observe(name, Duration::from_secs(10)).expect("the series");
+    (session, observer)
+}
+
+/// The next version; nothing at the end.
+pub fn next(observer: &mut Observer) -> Option<Version> {
+    loop {
+        match observer.next(Duration::from_secs(1)) {
+            Ok(version) => return Some(version),
+            Err(e) if matches!(e.status, Status::Closed | Status::PeerDied) => return None,
+            Err(e) if matches!(e.status, Status::TimedOut) => {}
+            Err(e) => panic!("{e}"),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What the mechanisms are compared on: the same work, on both sides, in separate processes.
+
+use std::time::Instant;
+
+/// The producer's work: every number is changed.
+pub fn work(data: &mut [f64]) {
+    for x in data {
+        *x += 1.0;
+    }
+}
+
+/// The observer's work: every number is read.
+pub fn look(data: &[f64]) -> f64 {
+    let mut sums = [0.0; 8];
+    for part in data.chunks(8) {
+        for (sum, x) in sums.iter_mut().zip(part) {
+            *sum += x;
+        }
+    }
+    std::hint::black_box(sums.iter().sum())
+}
+
+/// Bytes as numbers.
+pub fn numbers(bytes: &[u8]) -> &[f64] {
+    // SAFETY: any bytes are numbers; what is not aligned is left out, and here nothing is.
+    let (before, numbers, _) = unsafe { bytes.align_to() };
+    assert!(before.is_empty());
+    numbers
+}
+
+/// Memory of our own as numbers.
+///
+/// # Safety
+/// `start` begins `bytes` bytes that nobody else writes or reads for as long as the result is used.
+pub unsafe fn numbers_at<'a>(start: *mut u8, bytes: usize) -> &'a mut [f64] {
+    // SAFETY: the caller's promise; pages are aligned for numbers.
+    unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes / 8) }
+}
+
+/// Seconds per iteration, measured in a few runs of about the given time each.
+pub fn measure(runs: usize, seconds: f64, mut iteration: impl FnMut()) -> Vec<f64> {
+    let mut count = 1u32;
+    loop {
+        let begun = Instant::now();
+        (0..count).for_each(|_| iteration());
+        let took = begun.elapsed().as_secs_f64();
+        if took > seconds / 4.0 || count > 1 << 24 {
+            count = ((f64::from(count) * seconds / took) as u32).max(3);
+            break;
+        }
+        count *= 2;
+    }
+    let one = |_| {
+        let begun = Instant::now();
+        (0..count).for_each(|_| iteration());
+        begun.elapsed().as_secs_f64() / f64::from(count)
+    };
+    (0..runs).map(one).collect()
+}
+
+/// Keeps this process on one processor, if there are two: producer on the first, observers on the others.
+pub fn pin(producer: bool) {
+    let processors = crossdock_os::process::processors();
+    if processors < 2 {
+        return;
+    }
+    let mut set = rustix::thread::CpuSet::new();
+    if producer {
+        set.set(0);
+    } else {
+        (1..processors).for_each(|p| set.set(p));
+    }
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}

@@ -1,0 +1,78 @@
+//! A daemon for one program that measures.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crossdock_client::{ConnectOptions, Session};
+use crossdock_os::process;
+
+/// A daemon in a folder of its own; both end with this value.
+pub struct Daemon {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Daemon {
+    /// Starts the command `crossdock`.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn start(command: &Path) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("crossdock-bench-{}-{number}", std::process::id()));
+        std::fs::create_dir(&folder).expect("a new folder can be made");
+        let mut serve = Command::new(command);
+        serve.args(["serve", "--socket"]).arg(folder.join("endpoint.sock")).stdout(Stdio::null());
+        let child = serve.spawn().expect("the command can be started");
+        Self { child, folder }
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("endpoint.sock")
+    }
+
+    /// A session with it.
+    #[must_use]
+    pub fn connect(&self) -> Session {
+        connect(&self.socket())
+    }
+}
+
+/// A session at a socket that is there or about to be.
+///
+/// # Panics
+/// If nobody answers within ten seconds.
+#[must_use]
+pub fn connect(socket: &Path) -> Session {
+    let options = ConnectOptions { socket: Some(socket.into()), private_daemon: false, ..ConnectOptions::default() };
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        match Session::connect(&options) {
+            Ok(session) => return session,
+            Err(error) if Instant::now() > until => panic!("the daemon does not answer: {error}"),
+            Err(_) => std::thread::sleep(Duration::from_micros(100)),
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Ok(Some(pidfd)) = process::open_pidfd(self.child.id() as i32) {
+            let _ = process::send_signal(&pidfd, process::Signal::TERM);
+        }
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}

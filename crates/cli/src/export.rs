@@ -1,0 +1,100 @@
+//! `crossdock export`: one version as a file.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crossdock_checkpoint::{Contents, Error, write, write_npz};
+use crossdock_client::{Status, Version};
+use crossdock_launch::file::units;
+use crossdock_launch::run::code;
+
+use crate::args::Export;
+use crate::series::set::Set;
+use crate::series::{self, Stop, contents};
+use crate::table::{complain, say};
+
+pub fn export(options: &Export) -> u8 {
+    match one(options) {
+        Ok(line) => {
+            say(&line);
+            code::OK
+        }
+        Err((code, why)) => {
+            complain(&why);
+            code
+        }
+    }
+}
+
+type Failure = (u8, String);
+
+fn one(options: &Export) -> Result<String, Failure> {
+    let as_npz = match options.file.extension().and_then(|e| e.to_str()) {
+        Some("npz") => true,
+        Some("h5" | "hdf5") => false,
+        _ => return Err((code::USAGE, format!("{}: end its name in .h5 or .npz", options.file.display()))),
+    };
+    let names = series::names(std::slice::from_ref(&options.series), options.ranks);
+    if as_npz && names.len() > 1 {
+        return Err((code::USAGE, ".npz holds one series; take .h5 for several ranks".into()));
+    }
+    let away = |why| (code::UNAVAILABLE, why);
+    let stop = Stop::on_signals().map_err(|why| (code::SYSTEM, why))?;
+    let until = Instant::now() + options.wait;
+    let observers = series::observe(&names, options.socket.as_deref(), until, &stop).map_err(away)?;
+    let mut set = Set::new(&names, observers);
+    let versions = versions(&mut set, options.sequence, until, &stop).map_err(away)?;
+    let mut whole = Contents::default();
+    for ((name, observer), version) in set.each().zip(&versions) {
+        whole.series.push(contents::of(name, observer, version).map_err(away)?);
+    }
+    let length = put(&options.file, &whole, as_npz).map_err(|e| (code::SYSTEM, e.message))?;
+    let what = series::together(&names);
+    Ok(format!("{}: version {} of {what}, {}", options.file.display(), versions[0].sequence(), units::show(length)))
+}
+
+fn versions(set: &mut Set, sequence: Option<u64>, until: Instant, stop: &Stop) -> Result<Vec<Version>, String> {
+    loop {
+        let found = match sequence {
+            Some(n) => set.at(n)?,
+            None => set.common(Duration::from_millis(500))?,
+        };
+        match found {
+            Some(versions) => return Ok(versions),
+            None if Instant::now() >= until || stop.asked().is_some() => {
+                return Err("no version came that all of the series have; is something published?".into());
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// In place by one rename: nobody finds half a file.
+fn put(path: &Path, whole: &Contents, as_npz: bool) -> Result<u64, Error> {
+    let new = PathBuf::from(format!("{}.new", path.display()));
+    let done = put_new(&new, whole, as_npz).and_then(|length| {
+        fs::rename(&new, path).map_err(|e| refused(path, &e))?;
+        Ok(length)
+    });
+    done.inspect_err(|_| {
+        let _ = fs::remove_file(&new);
+    })
+}
+
+fn put_new(new: &Path, whole: &Contents, as_npz: bool) -> Result<u64, Error> {
+    let file = File::create(new).map_err(|e| refused(new, &e))?;
+    if !as_npz {
+        return Ok(write(&file, new, whole)?.length);
+    }
+    let mut out = BufWriter::new(&file);
+    write_npz(&mut out, &whole.series[0])?;
+    out.flush().and_then(|()| file.sync_all()).map_err(|e| refused(new, &e))?;
+    drop(out);
+    Ok(file.metadata().map_err(|e| refused(new, &e))?.len())
+}
+
+fn refused(path: &Path, e: &std::io::Error) -> Error {
+    Error { status: Status::System, message: format!("cannot write {}: {e}", path.display()) }
+}

@@ -1,0 +1,39 @@
+//! A version as what a file is made of; the bytes stay where they lie.
+
+use crossdock_checkpoint as file;
+use crossdock_client::{Observer, Value, Version};
+
+/// One version of one series.
+pub fn of<'a>(name: &str, observer: &Observer, version: &'a Version) -> Result<file::Series<'a>, String> {
+    let mut variables = Vec::new();
+    for variable in &observer.description().variables {
+        variables.push(file::Variable {
+            name: variable.name.clone(),
+            type_name: variable.ty.to_string(),
+            shape: version.shape(&variable.name).map_err(|e| e.message)?.to_vec(),
+            constants: values(&variable.constants),
+            bytes: version.bytes(&variable.name).map_err(|e| e.message)?,
+        });
+    }
+    Ok(file::Series {
+        name: name.to_owned(),
+        sequence: version.sequence(),
+        time_ns: version.time(),
+        attributes: values(version.attributes()),
+        variables,
+    })
+}
+
+fn values(list: &[(String, Value)]) -> Vec<(String, file::Value)> {
+    list.iter().map(|(name, v)| (name.clone(), value(v))).collect()
+}
+
+/// A value as files hold it.
+pub fn value(value: &Value) -> file::Value {
+    match value {
+        Value::I64(n) => file::Value::I64(*n),
+        Value::U64(n) => file::Value::U64(*n),
+        Value::F64(x) => file::Value::F64(*x),
+        Value::Text(text) => file::Value::Text(text.to_string()),
+    }
+}

@@ -1,0 +1,108 @@
+//! The series of several ranks, and versions of all of them that have the same number.
+
+use std::time::{Duration, Instant};
+
+use crossdock_client::{Observer, SeriesState, Status, Version};
+
+/// Observers of all ranks.
+pub struct Set {
+    names: Vec<String>,
+    observers: Vec<Observer>,
+}
+
+impl Set {
+    /// Of observers in the order of their names.
+    pub fn new(names: &[String], observers: Vec<Observer>) -> Self {
+        Self { names: names.to_vec(), observers }
+    }
+
+    /// Name and observer of each.
+    pub fn each(&self) -> impl Iterator<Item = (&String, &Observer)> {
+        self.names.iter().zip(&self.observers)
+    }
+
+    /// Tells this set of publishers from their successors.
+    pub fn incarnation(&self) -> u64 {
+        self.observers[0].incarnation()
+    }
+
+    /// `Died` if any publisher died, `Ended` if one ended, with its name; else `Live`.
+    pub fn state(&self) -> (SeriesState, &str) {
+        for wanted in [SeriesState::Died, SeriesState::Ended] {
+            if let Some((name, _)) = self.each().find(|(_, o)| o.state() == wanted) {
+                return (wanted, name);
+            }
+        }
+        (SeriesState::Live, &self.names[0])
+    }
+
+    /// Waits for a version newer than the last one seen of the first series; false at the deadline or if none will come.
+    pub fn wait(&mut self, timeout: Duration) -> Result<bool, String> {
+        match self.observers[0].next(timeout) {
+            Ok(_) => Ok(true),
+            Err(e) if matches!(e.status, Status::TimedOut | Status::NotYet | Status::Closed | Status::PeerDied) => {
+                Ok(false)
+            }
+            Err(e) => Err(e.message),
+        }
+    }
+
+    /// Versions of all ranks with one number, the newest that can be had; `None` if there is none right now: ranks may be
+    /// apart by more versions than their publishers keep, and the next moment is another.
+    pub fn common(&mut self, patience: Duration) -> Result<Option<Vec<Version>>, String> {
+        let until = Instant::now() + patience;
+        let Some(mut versions) = self.latest()? else { return Ok(None) };
+        if let Some(level) = self.level(&versions)? {
+            return Ok(Some(level));
+        }
+        // The laggards are followed to where the first one was; what is held cannot go meanwhile.
+        loop {
+            let top = versions.iter().map(Version::sequence).max().unwrap_or(0);
+            let Some(behind) = versions.iter().position(|v| v.sequence() < top) else { return Ok(Some(versions)) };
+            match self.observers[behind].next(until.saturating_duration_since(Instant::now())) {
+                Ok(version) => versions[behind] = version,
+                Err(e) if e.status == Status::Corrupt => return Err(e.message),
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+
+    /// Versions of all ranks with a given number; `None` if one of them has it not (yet).
+    pub fn at(&mut self, sequence: u64) -> Result<Option<Vec<Version>>, String> {
+        let mut level = Vec::new();
+        for observer in &mut self.observers {
+            match observer.at(sequence) {
+                Ok(version) => level.push(version),
+                Err(e) if e.status == Status::NotYet => return Ok(None),
+                Err(e) => return Err(e.message),
+            }
+        }
+        Ok(Some(level))
+    }
+
+    fn latest(&mut self) -> Result<Option<Vec<Version>>, String> {
+        let mut versions = Vec::new();
+        for observer in &mut self.observers {
+            match observer.latest() {
+                Ok(version) => versions.push(version),
+                Err(e) if matches!(e.status, Status::NotYet | Status::NotFound) => return Ok(None),
+                Err(e) => return Err(e.message),
+            }
+        }
+        Ok(Some(versions))
+    }
+
+    /// Those who are ahead may still have the version of the last one.
+    fn level(&mut self, versions: &[Version]) -> Result<Option<Vec<Version>>, String> {
+        let low = versions.iter().map(Version::sequence).min().unwrap_or(0);
+        let mut level = Vec::new();
+        for observer in &mut self.observers {
+            match observer.at(low) {
+                Ok(version) => level.push(version),
+                Err(e) if e.status == Status::Corrupt => return Err(e.message),
+                Err(_) => return Ok(None),
+            }
+        }
+        Ok(Some(level))
+    }
+}

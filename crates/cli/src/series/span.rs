@@ -1,0 +1,72 @@
+//! Times as people write them: `10 s`, `500ms`, `2 min`; and `--every`, which takes versions as well.
+
+use std::time::Duration;
+
+/// How often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Every {
+    /// At least so many versions after the last.
+    Versions(u64),
+    /// So long after the last.
+    Time(Duration),
+}
+
+const UNITS: [(&str, f64); 8] = [
+    ("ms", 0.001),
+    ("s", 1.0),
+    ("sec", 1.0),
+    ("seconds", 1.0),
+    ("min", 60.0),
+    ("minutes", 60.0),
+    ("h", 3600.0),
+    ("hours", 3600.0),
+];
+
+/// A time with its unit.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (digits, unit) = (&text[..split], text[split..].trim());
+    let factor = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
+    match (digits.parse::<f64>(), factor) {
+        (Ok(n), Some(factor)) if n * factor <= 1e9 => Ok(Duration::from_secs_f64(n * factor)),
+        (Ok(_), None) if unit.is_empty() => Err(format!("`{text}` has no unit: say `{text} s` or `{text} min`")),
+        _ => Err(format!("`{text}` is no time: write a number and ms, s, min or h, such as `10 s`")),
+    }
+}
+
+/// `20` (versions) or `10 s`.
+pub fn every(text: &str) -> Result<Every, String> {
+    match text.trim().parse::<u64>() {
+        Ok(0) => Err("every 0 versions is never; 1 is each version".into()),
+        Ok(n) => Ok(Every::Versions(n)),
+        Err(_) => match time(text) {
+            Ok(time) if time.is_zero() => Err("a time of 0 is no pause; `1` is each version".into()),
+            Ok(time) => Ok(Every::Time(time)),
+            Err(why) => Err(format!("{why}; a plain number such as `20` counts versions")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_numbers_count_versions_and_times_have_units() {
+        assert_eq!(every("20"), Ok(Every::Versions(20)));
+        assert_eq!(every("10 s"), Ok(Every::Time(Duration::from_secs(10))));
+        assert_eq!(every("1.5min"), Ok(Every::Time(Duration::from_secs(90))));
+        assert_eq!(time("250ms"), Ok(Duration::from_millis(250)));
+    }
+
+    #[test]
+    fn what_is_no_time_says_what_to_write() {
+        assert!(every("0").unwrap_err().contains("never"));
+        assert!(every("0 s").is_err());
+        assert!(every("soon").unwrap_err().contains("counts versions"));
+        assert!(time("10").unwrap_err().contains("10 s"));
+        assert!(time("-1 s").is_err());
+        assert!(time("1e400 s").is_err());
+    }
+}

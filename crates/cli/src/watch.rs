@@ -1,0 +1,138 @@
+//! `crossdock watch`: attributes and statistics of versions as they come.
+
+use std::time::Instant;
+
+use crossdock_client::{Observer, SeriesState, Status, Version, diff};
+use crossdock_launch::file::units;
+use crossdock_launch::run::code;
+use serde_json::{Map, Value as Json, json};
+
+use crate::args::Watch;
+use crate::series::statistics;
+use crate::series::{self, LOOK, Stop, contents};
+use crate::table::{complain, say};
+
+pub fn watch(options: &Watch) -> u8 {
+    match follow(options) {
+        Ok(code) => code,
+        Err(why) => {
+            complain(&why);
+            code::UNAVAILABLE
+        }
+    }
+}
+
+fn follow(options: &Watch) -> Result<u8, String> {
+    let stop = Stop::on_signals()?;
+    let until = Instant::now() + options.wait;
+    let names = std::slice::from_ref(&options.series);
+    let mut observers = series::observe(names, options.socket.as_deref(), until, &stop)?;
+    let observer = &mut observers[0];
+    let (mut before, mut count) = (None, 0);
+    loop {
+        let shown = Instant::now();
+        if let Some(code) = stop.asked() {
+            return Ok(code);
+        }
+        let version = match if before.is_none() { observer.latest() } else { observer.next(LOOK) } {
+            Ok(version) => version,
+            Err(e) if matches!(e.status, Status::Closed | Status::PeerDied) => return Ok(ended(&e.message)),
+            Err(e) if matches!(e.status, Status::TimedOut | Status::NotYet | Status::NotFound) => {
+                if before.is_none() {
+                    match observer.state() {
+                        SeriesState::Live => std::thread::sleep(LOOK / 10),
+                        _ => return Ok(ended("the publisher is gone and published nothing")),
+                    }
+                }
+                continue;
+            }
+            Err(e) => return Err(e.message),
+        };
+        if options.json {
+            print_json(observer, &version, before.as_ref())?
+        } else {
+            print(observer, &version, before.as_ref())?
+        }
+        before = Some(version);
+        count += 1;
+        if options.versions.is_some_and(|n| count >= n) {
+            return Ok(code::OK);
+        }
+        // Newer versions that come meanwhile are skipped: what is shown is the newest.
+        while shown.elapsed() < options.pause && stop.asked().is_none() {
+            std::thread::sleep((options.pause.saturating_sub(shown.elapsed())).min(LOOK));
+        }
+    }
+}
+
+fn ended(why: &str) -> u8 {
+    say(why);
+    code::OK
+}
+
+fn print(observer: &Observer, version: &Version, before: Option<&Version>) -> Result<(), String> {
+    let words: Vec<String> = version.attributes().iter().map(|(n, v)| format!("{n} {}", contents::value(v))).collect();
+    let mut text = format!("version {}  {}", version.sequence(), words.join(", "));
+    for variable in &observer.description().variables {
+        let name = &variable.name;
+        let (shape, bytes) = read(version, name)?;
+        let extents: Vec<String> = shape.iter().map(u64::to_string).collect();
+        text += &format!("\n  {name}  {} [{}]  {}", variable.ty, extents.join(" × "), units::show(bytes.len() as u64));
+        if let Some(s) = statistics::of(&variable.ty.to_string(), bytes) {
+            text += &format!("  least {:.6} mean {:.6} greatest {:.6}", s.least, s.mean, s.greatest);
+            if s.not_finite > 0 {
+                text += &format!("  {} NOT FINITE", s.not_finite);
+            }
+        }
+        if let Some(changed) = before.and_then(|before| changed(before, version, name)) {
+            text += &format!("  changed since the last line: {}", units::show(changed));
+        }
+    }
+    say(&text);
+    Ok(())
+}
+
+fn print_json(observer: &Observer, version: &Version, before: Option<&Version>) -> Result<(), String> {
+    let mut attributes = Map::new();
+    for (name, value) in version.attributes() {
+        attributes.insert(name.clone(), as_json(&contents::value(value)));
+    }
+    let mut variables = Vec::new();
+    for variable in &observer.description().variables {
+        let (shape, bytes) = read(version, &variable.name)?;
+        let mut one =
+            json!({ "name": variable.name, "type": variable.ty.to_string(), "shape": shape, "bytes": bytes.len() });
+        if let Some(s) = statistics::of(&variable.ty.to_string(), bytes) {
+            one["statistics"] =
+                json!({ "least": s.least, "mean": s.mean, "greatest": s.greatest, "not_finite": s.not_finite });
+        }
+        if let Some(changed) = before.and_then(|before| changed(before, version, &variable.name)) {
+            one["changed_bytes"] = changed.into();
+        }
+        variables.push(one);
+    }
+    // One line a version, so that it can be read as it comes.
+    say(&json!({ "sequence": version.sequence(), "time_ns": version.time(), "attributes": attributes, "variables": variables }).to_string());
+    Ok(())
+}
+
+fn read<'a>(version: &'a Version, name: &str) -> Result<(Vec<u64>, &'a [u8]), String> {
+    let shape = version.shape(name).map_err(|e| e.message)?.to_vec();
+    Ok((shape, version.bytes(name).map_err(|e| e.message)?))
+}
+
+/// Bytes that differ between two versions, by chunks.
+fn changed(before: &Version, version: &Version, name: &str) -> Option<u64> {
+    let ranges = diff(before, version).ok()?;
+    Some(ranges.iter().filter(|(variable, _)| variable == name).map(|(_, range)| range.end - range.start).sum())
+}
+
+fn as_json(value: &crossdock_checkpoint::Value) -> Json {
+    use crossdock_checkpoint::Value;
+    match value {
+        Value::I64(n) => (*n).into(),
+        Value::U64(n) => (*n).into(),
+        Value::F64(x) => (*x).into(),
+        Value::Text(text) => text.clone().into(),
+    }
+}

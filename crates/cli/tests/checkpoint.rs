@@ -1,0 +1,309 @@
+//! `checkpoint`, `watch` and `export` of series that a process publishes, and what they do when things go wrong.
+
+mod common;
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::{Ended, Place, await_that, finish, signal};
+use crossdock_checkpoint::{Checkpoint, Value, restart};
+use rustix::process::Signal;
+
+/// A daemon, and whatever is started at its socket; all of it ends with this value.
+struct Node {
+    place: Place,
+    socket: String,
+    children: Vec<Child>,
+}
+
+impl Node {
+    fn new() -> Self {
+        let place = Place::new("");
+        let socket = place.path().join("d/endpoint.sock").display().to_string();
+        let mut daemon = place.command(&["serve", "--ready", "--socket", &socket]).spawn().unwrap();
+        daemon.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        Self { place, socket, children: vec![daemon] }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    /// Starts a publisher of so many versions (0: without end); gives its process.
+    fn publish(&mut self, count: u64, settings: &[(&str, &str)]) -> u32 {
+        let mut task = Command::new(env!("CARGO_BIN_EXE_crossdock-test-task"));
+        task.args(["publish", &count.to_string()]).env("CROSSDOCK_SOCKET", &self.socket).envs(settings.iter().copied());
+        let child = task.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let pid = child.id();
+        self.children.push(child);
+        pid
+    }
+
+    fn start(&self, words: &[&str]) -> Child {
+        self.place.command(words).env("CROSSDOCK_SOCKET", &self.socket).spawn().unwrap()
+    }
+
+    fn run(&self, words: &[&str]) -> Ended {
+        finish(self.start(words))
+    }
+
+    fn end(&mut self, pid: u32, how: Signal) {
+        signal(pid, how);
+        let at = self.children.iter().position(|c| c.id() == pid).unwrap();
+        self.children.remove(at).wait().unwrap();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        for child in self.children.iter_mut().rev() {
+            signal(child.id(), Signal::TERM);
+            let _ = child.wait();
+        }
+    }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    found.retain(|p| {
+        p.extension().is_some_and(|e| e == "h5") && !p.file_name().unwrap().to_string_lossy().starts_with('.')
+    });
+    found.sort();
+    found
+}
+
+/// Every element of the version is its step: nothing was torn.
+fn whole(checkpoint: &Checkpoint, series: &str) -> i64 {
+    let stored = checkpoint.variable(series, "u").unwrap();
+    let mut bytes = vec![0; stored.bytes as usize];
+    checkpoint.read(series, "u", &mut bytes).unwrap();
+    let Value::I64(step) = checkpoint.attribute(series, "step").unwrap() else { panic!("step is a number") };
+    assert!(
+        bytes.chunks_exact(8).all(|b| f64::from_le_bytes(b.try_into().unwrap()) == step as f64),
+        "step {step} is torn"
+    );
+    step
+}
+
+#[test]
+fn versions_are_saved_whole_the_newest_are_kept_and_the_last_is_among_them() {
+    let mut node = Node::new();
+    let to = node.path("saved");
+    node.publish(60, &[("FIELD_PAUSE_MS", "20")]);
+    let ended = node.run(&["checkpoint", "field", "--every", "10", "--keep", "3", "--to", to.to_str().unwrap()]);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
+    let found = files(&to);
+    let steps: Vec<i64> = found.iter().map(|p| whole(&Checkpoint::open(p).unwrap(), "field")).collect();
+    // A slow disk leaves fewer; it never leaves more, nor misses the end.
+    assert!((1..=3).contains(&steps.len()) && steps.last() == Some(&60), "{steps:?}\n{}", ended.out);
+    assert!(steps.windows(2).all(|pair| pair[1] == 60 || pair[1] >= pair[0] + 10), "{steps:?}");
+    let last = Checkpoint::open(found.last().unwrap()).unwrap();
+    assert_eq!(last.variable("field", "u").unwrap().constants, [("x".to_owned(), Value::F64(0.5))]);
+    assert_eq!(last.attribute("field", "note").unwrap(), Value::Text("é".into()));
+}
+
+#[test]
+fn ranks_are_saved_together_and_of_one_version() {
+    let mut node = Node::new();
+    let to = node.path("saved");
+    let pid = node.publish(0, &[("FIELD_NAMES", "field/0 field/1 field/2"), ("FIELD_PAUSE_MS", "1")]);
+    let command = node.start(&["checkpoint", "field", "--ranks", "3", "--every", "50ms", "--to", to.to_str().unwrap()]);
+    await_that("three checkpoints", || {
+        files(&to).last().is_some_and(|p| !p.ends_with("field-00000001.h5") && !p.ends_with("field-00000002.h5"))
+    });
+    node.end(pid, Signal::KILL);
+    await_that("the death to be noticed", || {
+        restart(&to, "").is_ok_and(|found| {
+            let one = &found.checkpoint;
+            let steps: Vec<i64> = one.series().map(|s| whole(one, s)).collect();
+            steps.len() == 3 && steps.iter().all(|s| *s == steps[0])
+        })
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    signal(command.id(), Signal::TERM);
+    let ended = finish(command);
+    assert_eq!(ended.code, 143, "{}", ended.err);
+    assert!(ended.out.contains("died; version"), "{}", ended.out);
+}
+
+#[test]
+fn what_a_publisher_published_before_its_death_is_saved_and_its_successor_is_followed() {
+    let mut node = Node::new();
+    let to = node.path("saved");
+    let pid = node.publish(0, &[]);
+    let command = node.start(&["checkpoint", "field", "--every", "1 h", "--to", to.to_str().unwrap()]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(files(&to).is_empty(), "an hour has not passed");
+    node.end(pid, Signal::KILL);
+    await_that("the last version", || files(&to).len() == 1);
+    assert!(whole(&restart(&to, "").unwrap().checkpoint, "field") > 1);
+    node.publish(7, &[]);
+    let ended = finish(command);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
+    assert_eq!(whole(&restart(&to, "").unwrap().checkpoint, "field"), 7, "{}", ended.out);
+    assert_eq!(files(&to).len(), 2);
+}
+
+#[test]
+fn after_its_own_death_it_goes_on_with_its_numbers() {
+    let mut node = Node::new();
+    let to = node.path("saved");
+    let pid = node.publish(0, &[("FIELD_PAUSE_MS", "1"), ("FIELD_ELEMENTS", "1000000")]);
+    let words = ["checkpoint", "field", "--every", "1", "--keep", "2", "--to", to.to_str().unwrap()];
+    let mut last = 0;
+    for _ in 0..5 {
+        let command = node.start(&words);
+        await_that("newer checkpoints", || newest_number(&to) > last + 1);
+        signal(command.id(), Signal::KILL);
+        assert_eq!(finish(command).code, 137);
+        let now = newest_number(&to);
+        assert!(now > last, "numbers only grow");
+        last = now;
+        let found = restart(&to, "").unwrap();
+        assert!(found.skipped.is_empty(), "a kill damages nothing: {:?}", found.skipped);
+        whole(&found.checkpoint, "field");
+    }
+    let command = node.start(&words);
+    await_that("newer checkpoints", || newest_number(&to) > last);
+    node.end(pid, Signal::KILL);
+    signal(command.id(), Signal::TERM);
+    let ended = finish(command);
+    assert!(ended.out.contains("goes on behind"), "{}", ended.out);
+    let hidden = fs::read_dir(&to).unwrap().flatten().filter(|e| e.file_name().to_string_lossy().ends_with(".new"));
+    assert_eq!(hidden.count(), 0, "what was half written is gone");
+}
+
+fn newest_number(folder: &Path) -> u64 {
+    files(folder).last().map_or(0, |p| p.file_stem().unwrap().to_str().unwrap()[6..].parse().unwrap())
+}
+
+#[test]
+fn a_damaged_newest_checkpoint_is_set_aside_and_said() {
+    let mut node = Node::new();
+    let to = node.path("saved");
+    let words = ["checkpoint", "field", "--every", "10", "--keep", "3", "--to", to.to_str().unwrap()];
+    node.publish(30, &[]);
+    assert_eq!(node.run(&words).code, 0);
+    let newest = files(&to).pop().unwrap();
+    let file = fs::File::options().write(true).open(&newest).unwrap();
+    file.write_all_at(&[0x55; 8], file.metadata().unwrap().len() - 8).unwrap();
+    let found = restart(&to, "").unwrap();
+    assert!(found.checkpoint.path() < newest.as_path() && found.skipped[0].0 == newest);
+    node.publish(5, &[]);
+    let ended = node.run(&words);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
+    assert!(ended.out.contains("is damaged") && ended.out.contains("set aside"), "{}", ended.out);
+    assert!(newest.with_extension("h5.damaged").exists() && !newest.exists());
+    assert_eq!(whole(&restart(&to, "").unwrap().checkpoint, "field"), 5);
+}
+
+#[test]
+fn a_folder_that_is_gone_is_said_and_the_publisher_goes_on() {
+    let mut node = Node::new();
+    let to = node.path("saved");
+    let pid = node.publish(0, &[]);
+    let command = node.start(&["checkpoint", "field", "--every", "5", "--to", to.to_str().unwrap()]);
+    await_that("a checkpoint", || !files(&to).is_empty());
+    fs::rename(&to, node.path("elsewhere")).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    fs::rename(node.path("elsewhere"), &to).unwrap();
+    let before = newest_number(&to);
+    await_that("a later checkpoint", || newest_number(&to) > before);
+    fs::rename(&to, node.path("elsewhere")).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    node.end(pid, Signal::KILL);
+    signal(command.id(), Signal::TERM);
+    let ended = finish(command);
+    assert_eq!(ended.code, 71, "the last one could not be written: {}\n{}", ended.out, ended.err);
+    assert!(ended.err.contains("is the folder still there?"), "{}", ended.err);
+}
+
+#[test]
+fn a_place_that_is_no_folder_and_a_second_writer_are_refused_at_once() {
+    let mut node = Node::new();
+    fs::write(node.path("file"), "").unwrap();
+    let words =
+        |to: &str| ["checkpoint".to_owned(), "field".into(), "--every".into(), "1".into(), "--to".into(), to.into()];
+    let run = |node: &Node, to: &Path| {
+        let words = words(to.to_str().unwrap());
+        node.start(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let ended = finish(run(&node, &node.path("file/below")));
+    assert!(ended.code == 71 && ended.err.contains("file/below"), "{} {}", ended.code, ended.err);
+    let pid = node.publish(0, &[]);
+    let first = run(&node, &node.path("saved"));
+    await_that("a checkpoint", || !files(&node.path("saved")).is_empty());
+    let second = finish(run(&node, &node.path("saved")));
+    assert!(second.code == 71 && second.err.contains("somebody else writes"), "{} {}", second.code, second.err);
+    node.end(pid, Signal::KILL);
+    signal(first.id(), Signal::TERM);
+    finish(first);
+}
+
+#[test]
+fn a_series_that_does_not_come_is_told_by_the_deadline() {
+    let node = Node::new();
+    let to = node.path("saved").display().to_string();
+    for words in [
+        &["checkpoint", "field", "--every", "1", "--to", &to, "--wait", "300ms"][..],
+        &["watch", "field", "--wait", "300ms"],
+        &["export", "field", "x.npz", "--wait", "300ms"],
+    ] {
+        let ended = node.run(words);
+        assert_eq!(ended.code, 69, "{words:?}: {}", ended.err);
+        assert!(ended.err.contains("field"), "{words:?}: {}", ended.err);
+        assert!(ended.took < Duration::from_secs(5), "{words:?}: {:?}", ended.took);
+    }
+    for (words, why) in [
+        (&["checkpoint", "field", "--every", "soon", "--to", &to][..], "counts versions"),
+        (&["checkpoint", "field", "--every", "1", "--keep", "0", "--to", &to], "0 is not in"),
+        (&["export", "field", "x.txt"], ".h5 or .npz"),
+        (&["export", "field", "x.npz", "--ranks", "2"], "one series"),
+    ] {
+        let ended = node.run(words);
+        assert!(ended.code == 2 && ended.err.contains(why), "{words:?}: {} {}", ended.code, ended.err);
+    }
+}
+
+#[test]
+fn one_version_is_exported_as_hdf5_and_npz() {
+    let mut node = Node::new();
+    let pid = node.publish(0, &[("FIELD_NAMES", "field/0 field/1")]);
+    let ended = node.run(&["export", "field", "all.h5", "--ranks", "2"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let back = Checkpoint::open(&node.path("all.h5")).unwrap();
+    assert_eq!(whole(&back, "field/0"), whole(&back, "field/1"));
+    let ended = node.run(&["export", "field/1", "one.npz"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(fs::read(node.path("one.npz")).unwrap().starts_with(b"PK\x03\x04"));
+    let ended = node.run(&["export", "field/1", "no.npz", "--sequence", "999999", "--wait", "200ms"]);
+    assert!(ended.code == 69 && !node.path("no.npz").exists() && !node.path("no.npz.new").exists(), "{}", ended.err);
+    node.end(pid, Signal::KILL);
+}
+
+#[test]
+fn watching_shows_attributes_and_statistics_as_they_come() {
+    let mut node = Node::new();
+    let pid = node.publish(0, &[]);
+    let ended = node.run(&["watch", "field", "--json", "--versions", "3", "--pause", "20ms"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let lines: Vec<serde_json::Value> = ended.out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(lines.len(), 3);
+    for pair in lines.windows(2) {
+        assert!(pair[1]["sequence"].as_u64() > pair[0]["sequence"].as_u64());
+        assert_eq!(pair[1]["variables"][0]["changed_bytes"], 240_000, "all of it changes");
+    }
+    let (step, statistics) = (&lines[2]["attributes"]["step"], &lines[2]["variables"][0]["statistics"]);
+    assert_eq!(statistics["mean"].as_f64(), step.as_f64());
+    assert_eq!((&statistics["least"], &statistics["not_finite"]), (&statistics["greatest"], &0.into()));
+    let watching = node.start(&["watch", "field", "--pause", "10ms"]);
+    std::thread::sleep(Duration::from_millis(200));
+    node.end(pid, Signal::KILL);
+    let ended = finish(watching);
+    assert_eq!(ended.code, 0, "the publisher's death ends it: {}", ended.err);
+    assert!(ended.out.contains("note é") && ended.out.contains("[300 × 100]"), "{}", ended.out);
+}
