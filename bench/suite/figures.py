@@ -25,10 +25,6 @@ def measure(run):
 
 def _case(run, figure, series, x, shape, tasks, size, options):
     """One point, or none and a word why."""
-    if run.out_of_time():
-        run.report(f"F{figure}", f"{series}, {shape}, {tasks} tasks, {size // MB} MB", "left out: the time of a quick run was over")
-        return []
-    # Big data and many busy-waiting ranks need fewer, longer looks.
     done = run.synth.run(shape, tasks, size, **options)
     if not done:
         run.report(f"F{figure}", f"{series}, {shape}, {tasks} tasks, {size // MB} MB", run.synth.why())
@@ -47,14 +43,14 @@ def _four(run):
 
 
 def _five(run):
-    counts = [3, 9, 34] if run.quick else [3, 4, 6, 9, 12, 18, 26, 34]
+    counts = [3, 9, 34] if run.quick else [3, 6, 9, 18, 34]
     methods = {"crossdock": {}, **OTHERS}
     return [r for shape in ("pipeline", "scatter-gather") for count in counts for name, options in methods.items()
             for r in _case(run, 5, name, count, shape, count, 10 * MB, options)]
 
 
 def _six(run):
-    sizes = [MB, 10 * MB, 100 * MB] if run.quick else [MB, 3 * MB, 10 * MB, 32 * MB, 100 * MB, 316 * MB, 1000 * MB]
+    sizes = [MB, 10 * MB, 100 * MB] if run.quick else [MB, 10 * MB, 100 * MB, 1000 * MB]
     shapes = ("simple",) if run.quick else SHAPES
     return [r for shape in shapes for size in sizes for name, options in MPIS.items()
             for r in _case(run, 6, name, size, shape, tasks_of(shape), size, options)]

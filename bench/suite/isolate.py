@@ -61,7 +61,7 @@ def run(command, limit, environment=None, folder=None):
     """Runs the command (a list) for at most `limit` seconds."""
     scratch = tempfile.mkdtemp(prefix="cdbench.")
     shared = set(os.listdir("/dev/shm")) if not namespaces() else set()
-    given = {**os.environ, "TMPDIR": scratch, "CROSSDOCK_RUNS": f"{scratch}/runs", **(environment or {})}
+    given = {**os.environ, "TMPDIR": scratch, "CROSSDOCK_RUNS": scratch, **(environment or {})}
     given.pop("CROSSDOCK_SOCKET", None)
     given["BENCH_HOSTS"] = _hosts(scratch)
     begun, problem, out, err = time.monotonic(), "", "", ""

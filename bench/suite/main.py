@@ -1,6 +1,6 @@
 """`make bench`: runs what bench/programs lists and writes build/bench/results.json and report.html.
 
-  bench/run [--quick] [--only P1,P4] [--build-only] [--out FOLDER]
+  bench/run [--quick] [--only P1,P4] [--build-only | --no-build] [--out FOLDER]
   bench/run --compare A.json B.json
   bench/run --docs [RESULTS.json]
 
@@ -30,11 +30,13 @@ class Run:
     def __init__(self, options):
         self.top, self.quick = TOP, options.quick
         self.target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", TOP / "build/target"))
-        self.synth = Synth(TOP, self.target, self.quick)
+        self.synth = Synth(TOP, self.target, self.quick, self.out_of_time)
         self.synth.progress = self.progress
-        self.problems, self.begun = [], time.monotonic()
+        self.problems, self.failed, self.begun = [], False, time.monotonic()
 
-    def report(self, row, case, what):
+    def report(self, row, case, what, ours=False):
+        """What could not be measured. Only if it is `ours` does the whole run fail: peers may be missing."""
+        self.failed |= ours
         self.problems.append(problem(row, case, what or "no reason was given"))
         self.progress(f"{row} {case}: {what}")
 
@@ -56,9 +58,10 @@ def main():
     os.chdir(TOP)
     run = Run(options)
     chosen = choose(programs(), options.only)
-    failed = build(run, chosen)
+    if not options.no_build:
+        build(run, chosen)
     if options.build_only:
-        return 1 if failed else 0
+        return 1 if run.failed else 0
     run.begun = time.monotonic()
     records, interrupted = [], False
     about = {"machine": machine.machine(), "kernel": machine.kernel(), "versions": {**machine.versions(TOP), "peers": peers.versions(TOP)},
@@ -66,9 +69,7 @@ def main():
     print(table.head(about), flush=True)
     try:
         for name, rows, limit, command in chosen:
-            found, ok = one(run, name, rows, limit, command)
-            failed |= not ok
-            records += found
+            records += one(run, name, rows, limit, command)
     except KeyboardInterrupt:
         interrupted = True
     about["seconds"] = round(time.monotonic() - run.begun, 1)
@@ -76,7 +77,7 @@ def main():
     write(options.out, everything, about)
     print(table.text(everything))
     print(f"\n{about['seconds']:.0f} s; {options.out / 'results.json'}, {options.out / 'report.html'}")
-    return 130 if interrupted else 1 if failed else 0
+    return 130 if interrupted else 1 if run.failed else 0
 
 
 def arguments():
@@ -84,6 +85,7 @@ def arguments():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", type=lambda text: [w.strip().upper() for w in text.split(",") if w.strip()], default=[])
     parser.add_argument("--build-only", action="store_true")
+    parser.add_argument("--no-build", action="store_true", help="what is there is measured as it is")
     parser.add_argument("--out", type=pathlib.Path, default=TOP / "build/bench")
     parser.add_argument("--compare", nargs=2, metavar=("A", "B"))
     parser.add_argument("--docs", nargs="?", const="", metavar="RESULTS")
@@ -113,19 +115,16 @@ def build(run, chosen):
     run.progress("building")
     jobs = [("crossdock", ["cargo", "build", "--release", "--quiet", "--locked", "-p", "crossdock-cli", "-p", "crossdock-capi", "-p", "crossdock-bench"])]
     jobs += [(name, ["bash", "-c", command]) for name, _, _, command in chosen if not command.startswith("suite:")]
-    failed = False
     environment = {**os.environ, "BENCH_BUILD": "1", "QUICK": "1", "CARGO_TARGET_DIR": str(run.target)}
     for name, command in jobs:
         done = subprocess.run(command, cwd=TOP, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode != 0:
-            failed = True
-            run.report("build", name, isolate.last_lines(done.stderr, 4))
+            run.report("build", name, isolate.last_lines(done.stderr, 4), ours=True)
     suite = {command for _, _, _, command in chosen if command.startswith("suite:")}
     if "suite:handover" in suite:
         subprocess.run([str(TOP / "bench/peers/setup")], cwd=TOP, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
     if suite:
         warm_up(run)
-    return failed
 
 
 def warm_up(run):
@@ -138,20 +137,19 @@ def warm_up(run):
 
 
 def one(run, name, rows, limit, command):
-    """The records of one line of bench/programs, and whether it worked."""
+    """The records of one line of bench/programs."""
     run.progress(f"{name} ({', '.join(rows)})")
     if command.startswith("suite:"):
-        return PARTS[command.removeprefix("suite:")](run), True
+        return PARTS[command.removeprefix("suite:")](run)
     environment = {"QUICK": "1" if run.quick else "", "CARGO_TARGET_DIR": str(run.target)}
     ended = isolate.run(["bash", "-c", command], limit[0] if run.quick else limit[1], environment, TOP)
-    if ended.problem:
-        run.report(rows[0], name, ended.problem)
-        return [], False
     try:
-        return checked(json.loads(ended.out), name), True
+        if not ended.problem:
+            return checked(json.loads(ended.out), name)
     except ValueError as error:
-        run.report(rows[0], name, str(error))
-        return [], False
+        ended.problem = str(error)
+    run.report(rows[0], name, ended.problem, ours=True)
+    return []
 
 
 def write(folder, records, about):

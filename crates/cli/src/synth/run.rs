@@ -83,6 +83,9 @@ pub fn run(
     let output = command.stdin(Stdio::null()).stderr(Stdio::piped()).output();
     let output = output.map_err(|e| format!("cannot start `crossdock run`: {e}"))?;
     remove_names(graph, folder);
+    if output.status.code() == Some(i32::from(crossdock_launch::run::code::DEADLINE)) {
+        return Err(format!("the workflow was not done after {deadline} s, and was stopped; --deadline gives it more"));
+    }
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(format!("the workflow failed ({}):\n{}\n{}", output.status, said.trim_end(), ends_of_logs(folder)));

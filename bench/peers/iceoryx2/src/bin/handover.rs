@@ -5,6 +5,7 @@
 //! `peer-iceoryx2-handover spin|block SIZE:ROUNDS…` prints a line a size: `HANDOVER {"size", "ns": […], "right"}`.
 
 use core::time::Duration;
+use iceoryx2::port::update_connections::UpdateConnections;
 use iceoryx2::prelude::*;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -107,7 +108,7 @@ fn consume(run: &str, spin: bool) -> Result<(), Error> {
             say("waiting".into())?;
             let sample = loop {
                 if !spin {
-                    listener.timed_wait_one(Duration::from_secs(20))?;
+                    listener.timed_wait(|_| {}, Duration::from_secs(20))?;
                 }
                 if let Some(sample) = subscriber.receive()? {
                     break sample;

@@ -30,14 +30,12 @@ class Runner {
   Runner(const Graph& graph, unsigned task, Group& group, Ends& ends) : graph_(graph), task_(task), group_(group), ends_(ends) {}
 
   void run() {
-    const std::uint64_t warm = trial(graph_.warmup);
-    const std::uint64_t each = std::max<std::uint64_t>(1, warm / std::max<std::uint64_t>(1, graph_.warmup));
+    const std::uint64_t warm = until_all_ended(graph_.warmup);
     std::uint64_t iterations = graph_.iterations;
     if (graph_.trial_ns != 0) {
       // As many as fit into the time, by a second look: the first one has paid for the memory.
-      const std::uint64_t again = group_.agree(task_, std::clamp<std::uint64_t>(graph_.trial_ns / 8 / each, 1, graph_.iterations));
-      const std::uint64_t took = std::max<std::uint64_t>(1, trial(again) / again);
-      iterations = group_.agree(task_, std::clamp<std::uint64_t>(graph_.trial_ns / took, 2, graph_.iterations));
+      const std::uint64_t again = group_.agree(task_, std::clamp<std::uint64_t>(graph_.trial_ns / 8 / warm, 1, graph_.iterations));
+      iterations = group_.agree(task_, std::clamp<std::uint64_t>(graph_.trial_ns / until_all_ended(again), 2, graph_.iterations));
     }
     lines_.clear();
     for (std::uint64_t t = 0; t < graph_.trials; ++t) trial(iterations);
@@ -53,8 +51,16 @@ class Runner {
   }
 
  private:
+  /// Nanoseconds of one iteration, at least 1. Not of this task alone: who only sends may be long done.
+  std::uint64_t until_all_ended(std::uint64_t iterations) {
+    const std::uint64_t begin = now_ns();
+    trial(iterations);
+    group_.barrier();
+    return std::max<std::uint64_t>(1, (now_ns() - begin) / std::max<std::uint64_t>(1, iterations));
+  }
+
   /// All tasks begin together; the trial's time is from the first beginning to the last end, which ../measure.rs looks up.
-  std::uint64_t trial(std::uint64_t iterations) {
+  void trial(std::uint64_t iterations) {
     group_.barrier();
     const std::uint64_t begin = now_ns();
     auto next = std::chrono::steady_clock::now();
@@ -74,7 +80,6 @@ class Runner {
     const std::string latency = graph_.latency ? ",\"at\":[" + joined(at_) + "],\"read\":[" + joined(read_) + "]" : "";
     lines_.push_back("{\"begin\":" + std::to_string(begin) + ",\"end\":" + std::to_string(end) + ",\"iterations\":" + std::to_string(iterations) +
                      ",\"checksum\":\"" + std::to_string(all) + "\"" + latency + "}");
-    return end - begin;
   }
 
   std::uint64_t step_once(std::uint64_t i) {
