@@ -144,7 +144,7 @@ def _remove_shared(before):
     for name in set(os.listdir("/dev/shm")) - before:
         path = f"/dev/shm/{name}"
         try:
-            if os.stat(path).st_uid == os.geteuid() and subprocess.run(["fuser", "-s", path], check=False).returncode == 1:
+            if os.stat(path).st_uid == os.geteuid() and subprocess.run(["fuser", "-s", path], stderr=subprocess.DEVNULL, check=False).returncode == 1:
                 os.unlink(path) if not os.path.isdir(path) else shutil.rmtree(path)
         except OSError:
             pass

@@ -18,6 +18,9 @@ pub struct Figures {
     pub seconds: Vec<f64>,
     pub megabytes_per_second: Vec<f64>,
     pub iterations_per_second: Vec<f64>,
+    /// Of crossdock's ports: how often, a message, an end went to sleep, and one woke another.
+    pub sleeps_per_message: f64,
+    pub wakes_per_message: f64,
     /// With `--latency`: from when a buffer was ready until the other task had it, of every iteration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hand_over_ns: Vec<u64>,
@@ -36,6 +39,7 @@ impl Figures {
 
 /// Checks every checksum, then computes. An error names the tasks whose data was not right.
 pub fn measure(graph: &Graph, said: &[Said]) -> Result<Figures, String> {
+    let messages = said.iter().map(|s| s.messages).sum::<u64>().max(1) as f64;
     let mut figures = Figures {
         tasks: graph.tasks.len(),
         ports: graph.ports.len(),
@@ -44,6 +48,8 @@ pub fn measure(graph: &Graph, said: &[Said]) -> Result<Figures, String> {
         seconds: Vec::new(),
         megabytes_per_second: Vec::new(),
         iterations_per_second: Vec::new(),
+        sleeps_per_message: said.iter().map(|s| s.sleeps).sum::<u64>() as f64 / messages,
+        wakes_per_message: said.iter().map(|s| s.wakes).sum::<u64>() as f64 / messages,
         hand_over_ns: Vec::new(),
         until_read_ns: Vec::new(),
     };
@@ -95,6 +101,9 @@ mod tests {
         let expected = verify::expected(&graph, 4).unwrap();
         let said = |task: usize| Said {
             task,
+            messages: 8,
+            sleeps: 2,
+            wakes: 4,
             trials: vec![Trial {
                 begin: 1_000_000_000 + task as u64,
                 end: 2_000_000_000 + task as u64 * 500_000_000,
@@ -112,6 +121,7 @@ mod tests {
         let (graph, said) = two_tasks();
         let figures = measure(&graph, &said).unwrap();
         assert_eq!(figures.seconds, [1.5]);
+        assert_eq!((figures.sleeps_per_message, figures.wakes_per_message), (0.25, 0.5));
         assert!((figures.megabytes_per_second[0] - 0.032 / 1.5).abs() < 1e-9);
         assert!((figures.iterations_per_second[0] - 4.0 / 1.5).abs() < 1e-9);
     }

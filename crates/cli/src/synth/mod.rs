@@ -123,6 +123,12 @@ fn print(graph: &Graph, options: &Synth, figures: &Figures, summary: &serde_json
             figures.iterations_per_second[trial]
         ));
     }
+    if figures.sleeps_per_message > 0.0 {
+        say(&format!(
+            "  {:.3} sleeps and {:.3} wakes a message",
+            figures.sleeps_per_message, figures.wakes_per_message
+        ));
+    }
     if let Some(median) = figures.median_hand_over_ns() {
         say(&format!("  hand-over {median} ns, the median"));
     }

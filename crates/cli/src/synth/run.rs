@@ -26,6 +26,13 @@ pub struct Trial {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Said {
     pub task: usize,
+    /// What crossdock's ports counted, of all that this task received, warm-up and all.
+    #[serde(default)]
+    pub messages: u64,
+    #[serde(default)]
+    pub sleeps: u64,
+    #[serde(default)]
+    pub wakes: u64,
     pub trials: Vec<Trial>,
 }
 

@@ -28,11 +28,17 @@ struct Out {
   virtual void finish() {}
 };
 
+/// What crossdock's ports counted, over all that this process received.
+struct Counts {
+  std::uint64_t messages = 0, sleeps = 0, wakes = 0;
+};
+
 struct In {
   virtual ~In() = default;
   virtual const std::uint64_t* receive() = 0;
   virtual void release() = 0;
   virtual void finish() {}
+  virtual void count(Counts&) const {}
 };
 
 /// All tasks of the workflow, for the start of a trial and for agreeing on its length. Not on the way of the data.

@@ -65,6 +65,13 @@ class NativeIn final : public In {
   }
   void release() override { check(crossdock_port_release(port_.get(), &message_), "releasing"); }
   void finish() override { check(crossdock_port_close(port_.get()), "closing"); }
+  void count(Counts& all) const override {
+    crossdock_port_statistics now{};
+    check(crossdock_port_statistics_get(port_.get(), &now), "reading a port's statistics");
+    all.messages += now.messages;
+    all.sleeps += now.sleeps;
+    all.wakes += now.wakes;
+  }
   void note_copied(std::size_t bytes) { check(crossdock_port_note_copied(port_.get(), bytes), "noting a copy"); }
 
  private:
@@ -87,6 +94,7 @@ class CopyFrom final : public In {
   }
   void release() override {}
   void finish() override { from_->finish(); }
+  void count(Counts& all) const override { from_->count(all); }
 
  private:
   std::unique_ptr<NativeIn> from_;

@@ -40,13 +40,16 @@ class Runner {
     lines_.clear();
     for (std::uint64_t t = 0; t < graph_.trials; ++t) trial(iterations);
     group_.barrier();
+    Counts counts;
+    for (auto& in : ends_.in) in->count(counts);
     for (auto* ports : {&ends_.out, &ends_.out_staged}) {
       for (auto& out : *ports) out->finish();
     }
     for (auto& in : ends_.in) in->finish();
     std::string all;
     for (const std::string& line : lines_) all += (all.empty() ? "" : ",") + line;
-    std::printf("SYNTH {\"task\":%u,\"trials\":[%s]}\n", task_, all.c_str());
+    std::printf("SYNTH {\"task\":%u,\"messages\":%llu,\"sleeps\":%llu,\"wakes\":%llu,\"trials\":[%s]}\n", task_, static_cast<unsigned long long>(counts.messages),
+                static_cast<unsigned long long>(counts.sleeps), static_cast<unsigned long long>(counts.wakes), all.c_str());
     std::fflush(stdout);
   }
 
