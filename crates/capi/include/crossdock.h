@@ -826,6 +826,143 @@ crossdock_status crossdock_checkpoint_read(crossdock_checkpoint *checkpoint, con
  * (OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, MV2_COMM_WORLD_RANK, SLURM_PROCID, CROSSDOCK_RANK; 0 without any).
  * Errors: INVALID, NO_SPACE (the buffer; CROSSDOCK_NAME_MAX + 1 bytes always do). */
 crossdock_status crossdock_ranked_name(const char *name, int64_t rank, char *buffer, size_t buffer_size);
+/* --------------------------------------------------------------------- item */
+
+/* A data object that exactly one task owns. Its owner alone can read and write it, hand it to another task, share it for
+ * reading, copy it, resize it and destroy it; the kernel proves at each transfer that the former owner kept no way in.
+ *
+ *     crossdock_item *frame;
+ *     crossdock_item_create(session, "frame.1", 1 << 20, NULL, &frame);
+ *     void *memory;
+ *     uint64_t size;
+ *     crossdock_item_data(frame, &memory, &size);
+ *     fill(memory, size);
+ *     crossdock_item_transfer(frame, "detect/1");     -- `memory` is gone now; the reference is still to be given up
+ *     crossdock_item_unref(frame);
+ *
+ * A reference that was transferred or destroyed is spent: each function gives CROSSDOCK_CLOSED and says to whom it went.
+ * Addresses in an item end with its transfer, sharing, unsharing, resizing, destruction, and last reference: a later load
+ * or store through one is a SIGSEGV, never another owner's bytes. `to` names a task: "combine" (whichever rank comes first),
+ * "detect/1" (rank 1), "#7" (whoever registered 7). It need not exist yet. What is for owners gives CROSSDOCK_DENIED to
+ * readers. */
+typedef struct crossdock_item crossdock_item;
+
+typedef enum crossdock_item_level {
+    CROSSDOCK_LEVEL_DEFAULT = 0, /* verified */
+    CROSSDOCK_COOPERATIVE = 1,   /* for tasks that trust each other: no daemon call on transfer, no proof */
+    CROSSDOCK_VERIFIED = 2,      /* the kernel proves that the old owner let go; else the new owner gets a copy */
+    CROSSDOCK_STRICT = 3         /* always fresh pages: whatever the old owner still does with the old ones */
+} crossdock_item_level;
+
+/* What becomes of an item whose owner dies. */
+typedef enum crossdock_item_policy {
+    CROSSDOCK_POLICY_DEFAULT = 0, /* keep */
+    CROSSDOCK_KEEP = 1,           /* it waits for the task to be started again */
+    CROSSDOCK_RETURN = 2,         /* it goes back to the task that made it */
+    CROSSDOCK_DESTROY = 3
+} crossdock_item_policy;
+
+typedef struct crossdock_item_options {
+    crossdock_item_level level;
+    crossdock_item_policy on_death;
+} crossdock_item_options;
+
+#define CROSSDOCK_ITEM_OPTIONS_INIT {CROSSDOCK_LEVEL_DEFAULT, CROSSDOCK_POLICY_DEFAULT}
+
+typedef enum crossdock_item_state {
+    CROSSDOCK_ITEM_HELD = 1,    /* its owner has it open */
+    CROSSDOCK_ITEM_WAITING = 2, /* its owner does not have it open, or is still to come */
+    CROSSDOCK_ITEM_SHARED = 3,  /* for reading */
+    CROSSDOCK_ITEM_COPYING = 4  /* for its new owner, because an old one clings to it or it is strict */
+} crossdock_item_state;
+
+typedef struct crossdock_item_info {
+    char key[CROSSDOCK_NAME_MAX + 1];
+    char owner[CROSSDOCK_NAME_MAX + 1];   /* in the words of `to`: "detect/1", "detect", "#7" */
+    char creator[CROSSDOCK_NAME_MAX + 1]; /* the same */
+    uint64_t size;                        /* bytes */
+    uint64_t since_ms;                    /* how long the owner has had it */
+    uint64_t transfers;                   /* how often it changed its owner */
+    uint64_t copies;                      /* how often a former owner clung to it, so that it had to be copied */
+    crossdock_item_state state;
+    crossdock_item_level level;
+    crossdock_item_policy on_death;
+    uint32_t readers; /* members that read it now, its owner among them */
+    uint32_t waiting; /* requests that wait for it */
+    uint32_t mine;    /* 1: this task is its owner */
+} crossdock_item_info;
+
+/* Be reached by a number, too: whoever transfers to "#7" means the task and rank that registered 7, now or later.
+ * EXISTS: another task has it. (CDI_register of crossdock/cdi.h) */
+crossdock_status crossdock_session_register(crossdock_session *session, uint64_t number);
+
+/* Make an item of `size` zero bytes, owned by this task. `options` may be NULL: verified, kept for the owner.
+ * EXISTS (says who owns it), NO_SPACE (quota, node), INVALID (key, size 0), DENIED. One reference for the caller. */
+crossdock_status crossdock_item_create(crossdock_session *session, const char *key, uint64_t size,
+                                       const crossdock_item_options *options, crossdock_item **item);
+
+/* What is known of an item of this workflow; does not wait, needs no ownership. NOT_FOUND. */
+crossdock_status crossdock_item_find(crossdock_session *session, const char *key, crossdock_item_info *info);
+
+/* Wait until this task owns the item, also if it is still to be created; those who wait are served in the order in which
+ * they came. NOT_YET with CROSSDOCK_NO_WAIT when another task owns it; TIMED_OUT says who owns it and since when;
+ * NOT_FOUND with CROSSDOCK_NO_WAIT, or when it is destroyed during the wait; BUSY: this process has it open already. */
+crossdock_status crossdock_item_access(crossdock_session *session, const char *key, int64_t timeout_ms,
+                                       crossdock_item **item);
+
+/* The same for the first of several that comes; `index` says which of `keys`. At most 24. */
+crossdock_status crossdock_item_access_any(crossdock_session *session, const char *const *keys, size_t count,
+                                           int64_t timeout_ms, size_t *index, crossdock_item **item);
+
+/* Read an item that its owner shares: waits until it does. Its memory cannot be written, by nothing that the reader does.
+ * Give the reference up to let the owner have it for itself again. */
+crossdock_status crossdock_item_read(crossdock_session *session, const char *key, int64_t timeout_ms,
+                                     crossdock_item **item);
+
+/* Hand it to a task, in one step: this task owns it no more, the other one does. A task that waits for it has it at once.
+ * INVALID (no name of a task; oneself), DENIED, CLOSED. On error the item is still owned; take its address anew. */
+crossdock_status crossdock_item_transfer(crossdock_item *item, const char *to);
+
+/* A new item with the same bytes, owned by this task; independent of the first. Errors as crossdock_item_create. */
+crossdock_status crossdock_item_copy(crossdock_item *item, const char *key, crossdock_item **copy);
+
+/* It is gone. Tasks that wait for it get NOT_FOUND. */
+crossdock_status crossdock_item_destroy(crossdock_item *item);
+
+/* Let others read: from now on nobody can write, the owner neither. Take the address anew. What else its owner may do has to
+ * wait for unshare (BUSY). INVALID: a cooperative item, which all its tasks can read anyway. */
+crossdock_status crossdock_item_share(crossdock_item *item);
+/* Have it for oneself again: readers have until the deadline to let go. Whoever still reads then keeps the bytes as they
+ * were, and this task gets a copy of its own. */
+crossdock_status crossdock_item_unshare(crossdock_item *item, int64_t timeout_ms);
+
+/* Another size; what was there stays as far as it fits, the rest is zero. Take the address anew. NO_SPACE: it is as it was.
+ * INVALID: size 0, a cooperative item. */
+crossdock_status crossdock_item_resize(crossdock_item *item, uint64_t size);
+
+/* Address and size in this process. Page-aligned, and writable if crossdock_item_writable says so. */
+crossdock_status crossdock_item_data(crossdock_item *item, void **data, uint64_t *size);
+crossdock_status crossdock_item_writable(crossdock_item *item, int *writable);
+/* Copied, zero-terminated; a buffer of CROSSDOCK_NAME_MAX + 1 is always large enough. */
+crossdock_status crossdock_item_key(crossdock_item *item, char *buffer, size_t buffer_size);
+
+/* Say that an item holds an array without gaps, from its first byte on: of `element_type`, in this order and shape. The
+ * bytes stay as they are. INVALID if it does not fit. */
+crossdock_status crossdock_item_set_array(crossdock_item *item, const char *element_type, crossdock_order order,
+                                          uint32_t rank, const uint64_t *shape);
+/* What array it holds, checked against its size; `shape` has room for CROSSDOCK_RANK_MAX. WRONG_TYPE: it holds none. */
+crossdock_status crossdock_item_array(crossdock_item *item, char *element_type, size_t element_type_size,
+                                      crossdock_order *order, uint32_t *rank, uint64_t *shape);
+
+/* The heap in an item, as a region: objects, vectors, arrays and handles work in it as in any other, and they go with the item
+ * when it is handed on. CROSSDOCK_CREATE_ONLY makes it in the item's zero bytes (at least 256 KiB),
+ * CROSSDOCK_OPEN_ONLY finds what another task made (WRONG_TYPE: nothing of the kind), CROSSDOCK_RECREATE clears the item
+ * first. Give the region up before the item is handed on: BUSY until then. */
+crossdock_status crossdock_item_region(crossdock_item *item, crossdock_mode mode, crossdock_region **region);
+
+crossdock_status crossdock_item_ref(crossdock_item *item);
+/* The last reference unmaps it. An item that this task owns stays its own: access it again. */
+crossdock_status crossdock_item_unref(crossdock_item *item);
 
 #ifdef __cplusplus
 }

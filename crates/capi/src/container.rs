@@ -45,7 +45,7 @@ fn data(region: &Region, at: u64, word: i64, bytes: Option<u64>) -> Result<Optio
     }
 }
 
-fn order(number: u32) -> Result<Order> {
+pub(crate) fn order(number: u32) -> Result<Order> {
     match number {
         0 => Ok(Order::C),
         1 => Ok(Order::Fortran),
@@ -55,7 +55,7 @@ fn order(number: u32) -> Result<Order> {
 
 /// # Safety
 /// `shape`, if not NULL, has `rank` readable numbers.
-unsafe fn shape_in<'a>(rank: u32, shape: *const u64) -> Result<&'a [u64]> {
+pub(crate) unsafe fn shape_in<'a>(rank: u32, shape: *const u64) -> Result<&'a [u64]> {
     if rank as usize > RANK_MAX {
         return Err(invalid(format!("rank is {rank}; at most {RANK_MAX} is possible")));
     }

@@ -157,3 +157,29 @@ mod tests {
         frozen!(PortStatistics, 96, messages: 0, received: 8, bytes_handed_over: 16, bytes_copied: 24, producer_wait_ns: 32, consumer_wait_ns: 40, sleeps: 48, wakes: 56, redelivered: 64, voided: 72, under_way: 80, unused: 88);
     }
 }
+
+/// `crossdock_item_options`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ItemOptions {
+    pub level: u32,
+    pub on_death: u32,
+}
+
+/// `crossdock_item_info`
+#[repr(C)]
+pub(crate) struct ItemInfo {
+    pub key: [u8; 128],
+    pub owner: [u8; 128],
+    pub creator: [u8; 128],
+    pub size: u64,
+    pub since_ms: u64,
+    pub transfers: u64,
+    pub copies: u64,
+    pub state: u32,
+    pub level: u32,
+    pub on_death: u32,
+    pub readers: u32,
+    pub waiting: u32,
+    pub mine: u32,
+}

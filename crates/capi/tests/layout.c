@@ -129,7 +129,29 @@ SIZE(crossdock_change, 24);
 AT(crossdock_change, from, 8);
 AT(crossdock_change, bytes, 16);
 
+SIZE(crossdock_item_options, 8);
+AT(crossdock_item_options, level, 0);
+AT(crossdock_item_options, on_death, 4);
+
+SIZE(crossdock_item_info, 440);
+AT(crossdock_item_info, key, 0);
+AT(crossdock_item_info, owner, 128);
+AT(crossdock_item_info, creator, 256);
+AT(crossdock_item_info, size, 384);
+AT(crossdock_item_info, since_ms, 392);
+AT(crossdock_item_info, transfers, 400);
+AT(crossdock_item_info, copies, 408);
+AT(crossdock_item_info, state, 416);
+AT(crossdock_item_info, level, 420);
+AT(crossdock_item_info, on_death, 424);
+AT(crossdock_item_info, readers, 428);
+AT(crossdock_item_info, waiting, 432);
+AT(crossdock_item_info, mine, 436);
+
 /* Enums travel as 32-bit numbers. */
+SIZE(crossdock_item_level, 4);
+SIZE(crossdock_item_policy, 4);
+SIZE(crossdock_item_state, 4);
 SIZE(crossdock_status, 4);
 SIZE(crossdock_mode, 4);
 SIZE(crossdock_order, 4);
@@ -152,6 +174,17 @@ _Static_assert(CROSSDOCK_ANY_PATTERN == 4, "CROSSDOCK_ANY_PATTERN has changed");
 _Static_assert(CROSSDOCK_WAIT_ADAPTIVE == 0, "CROSSDOCK_WAIT_ADAPTIVE has changed");
 _Static_assert(CROSSDOCK_WAIT_SPIN == 1, "CROSSDOCK_WAIT_SPIN has changed");
 _Static_assert(CROSSDOCK_WAIT_BLOCK == 2, "CROSSDOCK_WAIT_BLOCK has changed");
+
+_Static_assert(CROSSDOCK_COOPERATIVE == 1, "CROSSDOCK_COOPERATIVE has changed");
+_Static_assert(CROSSDOCK_VERIFIED == 2, "CROSSDOCK_VERIFIED has changed");
+_Static_assert(CROSSDOCK_STRICT == 3, "CROSSDOCK_STRICT has changed");
+_Static_assert(CROSSDOCK_KEEP == 1, "CROSSDOCK_KEEP has changed");
+_Static_assert(CROSSDOCK_RETURN == 2, "CROSSDOCK_RETURN has changed");
+_Static_assert(CROSSDOCK_DESTROY == 3, "CROSSDOCK_DESTROY has changed");
+_Static_assert(CROSSDOCK_ITEM_HELD == 1, "CROSSDOCK_ITEM_HELD has changed");
+_Static_assert(CROSSDOCK_ITEM_WAITING == 2, "CROSSDOCK_ITEM_WAITING has changed");
+_Static_assert(CROSSDOCK_ITEM_SHARED == 3, "CROSSDOCK_ITEM_SHARED has changed");
+_Static_assert(CROSSDOCK_ITEM_COPYING == 4, "CROSSDOCK_ITEM_COPYING has changed");
 
 int main(void)
 {

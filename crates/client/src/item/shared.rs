@@ -131,6 +131,12 @@ impl SharedItem {
         Self { view: Some(view), session, item, key }
     }
 
+    /// Its key in the workflow.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
     /// It, to be read; none once it was taken back.
     #[must_use]
     pub fn view(&self) -> Option<&ItemView> {

@@ -1,0 +1,191 @@
+/* cdi.h: container data items by the names and return codes of the paper
+ *
+ *     Rahman et al., "Container Data Item: An Abstract Datatype for Efficient Container-based Edge Computing", III-B
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ *     CDI frame;
+ *     CDI_register(1);                              -- this container's id
+ *     if (CDI_create(&frame, "frame.1", size) == 1) {
+ *         fill(CDI_data(&frame), CDI_size(&frame));
+ *         CDI_transfer(&frame, 2);                  -- container 2 owns it now; CDI_data is NULL here
+ *         CDI_access(&frame);                       -- blocks until this container owns it again
+ *         CDI_destroy(&frame);
+ *     }
+ *
+ * A CDI variable is the paper's: it names an object, whoever owns that. Each call says with 1, 0 or -1 what the paper says;
+ * what it leaves open (a transfer by one who is not the owner) is -1, and crossdock_error_message()
+ * of crossdock.h has the reason. Implemented in this header over crossdock.h, which also has what the paper lacks:
+ * deadlines, sharing, resizing, waiting for any of several.
+ *
+ * A container id is known once CDI_register was called with it; an object may be transferred to one before that, and waits.
+ * The functions use the process's default session (CROSSDOCK_SOCKET and so on, see crossdock_session_default).
+ */
+#ifndef CROSSDOCK_CDI_H
+#define CROSSDOCK_CDI_H
+
+#include <crossdock.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef const char *CDI_key;
+typedef int CDI_container;
+
+/* A CDI variable: which object it names, and the way in while this container owns it. Make it by CDI_create, CDI_use or
+ * CDI_copy; give it up by CDI_release, which leaves the object as it is. */
+typedef struct CDI {
+    char key[CROSSDOCK_NAME_MAX + 1];
+    crossdock_item *item; /* NULL: this container does not own it, as far as this variable knows */
+} CDI;
+
+#define CDI_INIT {{0}, NULL}
+
+static inline int CDI_variable(CDI *c, CDI_key k, crossdock_item *item)
+{
+    size_t length = strlen(k);
+    memcpy(c->key, k, length + 1);
+    c->item = item;
+    return 1;
+}
+
+static inline int CDI_good_key(CDI_key k)
+{
+    if (k && strlen(k) <= CROSSDOCK_NAME_MAX)
+        return 1;
+    crossdock_error_raise(CROSSDOCK_INVALID, "a CDI_key is a name of at most 127 bytes");
+    return 0;
+}
+
+/* The container of this process is reachable by this id. 1; -1: it cannot be, e.g. another container has it. */
+static inline int CDI_register(CDI_container c_id)
+{
+    crossdock_session *session;
+    if (c_id < 0) {
+        crossdock_error_raise(CROSSDOCK_INVALID, "a CDI_container is a number from 0");
+        return -1;
+    }
+    if (crossdock_session_default(&session) != CROSSDOCK_OK)
+        return -1;
+    crossdock_status status = crossdock_session_register(session, (uint64_t)c_id);
+    crossdock_session_unref(session);
+    return status == CROSSDOCK_OK ? 1 : -1;
+}
+
+/* 1: a new object of data size s, identifiable by k, owned by this container; 0: there is one of this key already; -1: it
+ * cannot be created, e.g. for lack of memory. */
+static inline int CDI_create(CDI *c, CDI_key k, size_t s)
+{
+    crossdock_session *session;
+    crossdock_item *item;
+    if (!CDI_good_key(k) || crossdock_session_default(&session) != CROSSDOCK_OK)
+        return -1;
+    crossdock_status status = crossdock_item_create(session, k, s, NULL, &item);
+    crossdock_session_unref(session);
+    if (status == CROSSDOCK_OK)
+        return CDI_variable(c, k, item);
+    return status == CROSSDOCK_EXISTS ? 0 : -1;
+}
+
+/* 1: the variable names the object of key k, whoever owns it; 0: there is none; -1: that cannot be found out. */
+static inline int CDI_use(CDI *c, CDI_key k)
+{
+    crossdock_session *session;
+    crossdock_item_info info;
+    if (!CDI_good_key(k) || crossdock_session_default(&session) != CROSSDOCK_OK)
+        return -1;
+    crossdock_status status = crossdock_item_find(session, k, &info);
+    crossdock_session_unref(session);
+    if (status == CROSSDOCK_OK)
+        return CDI_variable(c, k, NULL);
+    return status == CROSSDOCK_NOT_FOUND ? 0 : -1;
+}
+
+/* 1: `copy` is a new object of key k, an exact copy of c and independent of it, owned by this container; 0: there is one of
+ * this key already; -1: it cannot be created, or c is not this container's. */
+static inline int CDI_copy(CDI *copy, CDI *c, CDI_key k)
+{
+    crossdock_item *item;
+    if (!CDI_good_key(k))
+        return -1;
+    crossdock_status status = crossdock_item_copy(c->item, k, &item);
+    if (status == CROSSDOCK_OK)
+        return CDI_variable(copy, k, item);
+    return status == CROSSDOCK_EXISTS ? 0 : -1;
+}
+
+/* Blocks until this container owns the object: 1. -1: it was destroyed, or the node daemon is gone. With a deadline:
+ * crossdock_item_access. */
+static inline int CDI_access(CDI *c)
+{
+    crossdock_session *session;
+    crossdock_item *item;
+    crossdock_status status;
+    if (c->item)
+        return 1;
+    if (crossdock_session_default(&session) != CROSSDOCK_OK)
+        return -1;
+    do
+        status = crossdock_item_access(session, c->key, CROSSDOCK_WAIT, &item);
+    while (status == CROSSDOCK_TIMED_OUT);
+    crossdock_session_unref(session);
+    if (status != CROSSDOCK_OK)
+        return -1;
+    c->item = item;
+    return 1;
+}
+
+/* 1: container c_id owns the object, this one no more. -1: this container does not own it. */
+static inline int CDI_transfer(CDI *c, CDI_container c_id)
+{
+    char to[16];
+    snprintf(to, sizeof to, "#%d", c_id);
+    if (crossdock_item_transfer(c->item, to) != CROSSDOCK_OK)
+        return -1;
+    crossdock_item_unref(c->item);
+    c->item = NULL;
+    return 1;
+}
+
+/* 1: the object is no more. -1: this container does not own it. */
+static inline int CDI_destroy(CDI *c)
+{
+    if (crossdock_item_destroy(c->item) != CROSSDOCK_OK)
+        return -1;
+    crossdock_item_unref(c->item);
+    c->item = NULL;
+    return 1;
+}
+
+/* The object's bytes, while this container owns it; else NULL. */
+static inline void *CDI_data(const CDI *c)
+{
+    void *data;
+    uint64_t size;
+    return c->item && crossdock_item_data(c->item, &data, &size) == CROSSDOCK_OK ? data : NULL;
+}
+
+/* The paper's dataSize, while this container owns it; else 0. */
+static inline size_t CDI_size(const CDI *c)
+{
+    void *data;
+    uint64_t size;
+    return c->item && crossdock_item_data(c->item, &data, &size) == CROSSDOCK_OK ? (size_t)size : 0;
+}
+
+/* The variable is not used any more. An object that this container owns stays its own. */
+static inline void CDI_release(CDI *c)
+{
+    crossdock_item_unref(c->item);
+    c->item = NULL;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,430 @@
+//! Items.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crossdock_client::{
+    Contents, Error, Item, ItemInfo, ItemLevel, ItemOptions, ItemView, Mode, OnDeath, Order, Party, Region, Result,
+    SharedItem, Status,
+};
+
+use crate::arguments::{copy_text, optional_wait, out, read, text};
+use crate::error::{call, invalid};
+use crate::plain;
+use crate::references::{Held, Table};
+use crate::session::session;
+
+static ITEMS: Table<Mutex<State>> = Table::new(9, "item", Status::Closed);
+
+/// What a reference stands for right now.
+enum State {
+    /// This task's; or spent, which its own calls say.
+    Own(Item),
+    /// This task's, and shared by it.
+    Shared(SharedItem),
+    /// Another task's, read here.
+    Read(ItemView),
+}
+
+impl State {
+    fn key(&self) -> &str {
+        match self {
+            Self::Own(item) => item.key(),
+            Self::Shared(shared) => shared.key(),
+            Self::Read(view) => view.key(),
+        }
+    }
+
+    /// The item, if it can be changed and handed on.
+    fn owned(&mut self) -> Result<&mut Item> {
+        match self {
+            Self::Own(item) => item.check_open().map(|()| item),
+            Self::Shared(shared) => {
+                let text = format!("item '{}' is shared; crossdock_item_unshare it first", shared.key());
+                Err(Error::new(Status::Busy, text))
+            }
+            Self::Read(view) => {
+                let text = format!("item '{}' is only read here; that is for its owner", view.key());
+                Err(Error::new(Status::Denied, text))
+            }
+        }
+    }
+
+    fn place(&self) -> Result<(*mut u8, u64)> {
+        match self {
+            Self::Own(item) => item.check_open().map(|()| (item.base(), item.size())),
+            Self::Shared(shared) => view_of(shared).map(|view| (view.base().cast_mut(), view.size())),
+            Self::Read(view) => Ok((view.base().cast_mut(), view.size())),
+        }
+    }
+
+    fn contents(&self) -> Result<Contents> {
+        match self {
+            Self::Own(item) => item.contents(),
+            Self::Shared(shared) => view_of(shared)?.contents(),
+            Self::Read(view) => view.contents(),
+        }
+    }
+}
+
+fn view_of(shared: &SharedItem) -> Result<&ItemView> {
+    let gone = || Error::new(Status::Closed, format!("item '{}' could not be opened again", shared.key()));
+    shared.view().ok_or_else(gone)
+}
+
+fn item(reference: u64) -> Result<Held<'static, Mutex<State>>> {
+    ITEMS.hold(reference)
+}
+
+fn lock(held: &Mutex<State>) -> MutexGuard<'_, State> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does something with what a reference stands for.
+fn with<R>(reference: u64, work: impl FnOnce(&mut State) -> Result<R>) -> Result<R> {
+    let held = item(reference)?;
+    work(&mut lock(&held))
+}
+
+fn keep(state: State) -> Result<u64> {
+    ITEMS.insert(Mutex::new(state))
+}
+
+/// # Safety
+/// `options` is NULL or readable.
+unsafe fn item_options(size: u64, options: *const plain::ItemOptions) -> Result<ItemOptions> {
+    let mut result = ItemOptions::bytes(size);
+    if options.is_null() {
+        return Ok(result);
+    }
+    // SAFETY: the caller's promise.
+    let given = unsafe { read(options, "options")? };
+    if given.level != 0 {
+        let none = || invalid(format!("{} is no level; see crossdock_item_level", given.level));
+        result.level = ItemLevel::from_u32(given.level).ok_or_else(none)?;
+    }
+    if given.on_death != 0 {
+        let none = || invalid(format!("{} is no policy; see crossdock_item_policy", given.on_death));
+        result.on_death = OnDeath::from_u32(given.on_death).ok_or_else(none)?;
+    }
+    Ok(result)
+}
+
+/// A party in the words in which a transfer names it.
+fn address(party: &Party) -> [u8; 128] {
+    let text = match party {
+        Party::Task { task, rank: None } => task.clone(),
+        Party::Task { task, rank: Some(rank) } => format!("{task}/{rank}"),
+        Party::Number(number) => format!("#{number}"),
+    };
+    padded(&text)
+}
+
+fn padded(text: &str) -> [u8; 128] {
+    let mut bytes = [0; 128];
+    let length = text.len().min(127);
+    bytes[..length].copy_from_slice(&text.as_bytes()[..length]);
+    bytes
+}
+
+fn info_out(info: &ItemInfo) -> plain::ItemInfo {
+    plain::ItemInfo {
+        key: padded(&info.key),
+        owner: address(&info.owner),
+        creator: address(&info.creator),
+        size: info.size,
+        since_ms: info.since_ms,
+        transfers: info.transfers,
+        copies: info.copies,
+        state: info.state as u32,
+        level: info.level as u32,
+        on_death: info.on_death as u32,
+        readers: info.readers,
+        waiting: info.waiting,
+        mine: u32::from(info.mine),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_item_create(
+    session: u64,
+    key: *const c_char,
+    size: u64,
+    options: *const plain::ItemOptions,
+    item: *mut u64,
+) -> i32 {
+    call(|| {
+        let item = out(item, "item")?;
+        // SAFETY: the header asks for zero-terminated text, and NULL or good options.
+        let (key, options) = unsafe { (text(key, "key")?, item_options(size, options)?) };
+        let made = self::session(session)?.create_item(key, &options)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { item.set(keep(State::Own(made))?) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_item_find(session: u64, key: *const c_char, info: *mut plain::ItemInfo) -> i32 {
+    call(|| {
+        let info = out(info, "info")?;
+        // SAFETY: the header asks for zero-terminated text.
+        let key = unsafe { text(key, "key")? };
+        let found = self::session(session)?.find_item(key)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { info.set(info_out(&found)) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_item_access(session: u64, key: *const c_char, timeout_ms: i64, item: *mut u64) -> i32 {
+    call(|| {
+        let item = out(item, "item")?;
+        // SAFETY: the header asks for zero-terminated text.
+        let key = unsafe { text(key, "key")? };
+        // Not under the session's hold: closing it ends the wait of nobody otherwise.
+        let session = self::session(session)?.clone();
+        let got = session.access_item(key, optional_wait(timeout_ms)?)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { item.set(keep(State::Own(got))?) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_item_access_any(
+    session: u64,
+    keys: *const *const c_char,
+    count: usize,
+    timeout_ms: i64,
+    index: *mut usize,
+    item: *mut u64,
+) -> i32 {
+    call(|| {
+        let (index, item) = (out(index, "index")?, out(item, "item")?);
+        if count > 0 && (keys.is_null() || !keys.is_aligned()) {
+            return Err(invalid("the keys are NULL or misaligned"));
+        }
+        // More are refused below; so many need not be read for that.
+        let count = count.min(1024);
+        // SAFETY: the header asks for so many pointers to zero-terminated text.
+        let keys = (0..count).map(|n| unsafe { text(*keys.add(n), "key") }).collect::<Result<Vec<&str>>>()?;
+        let session = self::session(session)?.clone();
+        let got = session.access_any_item(&keys, optional_wait(timeout_ms)?)?;
+        let which = keys.iter().position(|key| *key == got.key()).unwrap_or(0);
+        // SAFETY: the header asks for writable places.
+        unsafe {
+            item.set(keep(State::Own(got))?);
+            index.set(which);
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_item_read(session: u64, key: *const c_char, timeout_ms: i64, item: *mut u64) -> i32 {
+    call(|| {
+        let item = out(item, "item")?;
+        // SAFETY: the header asks for zero-terminated text.
+        let key = unsafe { text(key, "key")? };
+        let session = self::session(session)?.clone();
+        let view = session.read_item(key, optional_wait(timeout_ms)?)?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { item.set(keep(State::Read(view))?) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_session_register(session: u64, number: u64) -> i32 {
+    call(|| self::session(session)?.register_number(number))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_item_transfer(item: u64, to: *const c_char) -> i32 {
+    call(|| {
+        // SAFETY: the header asks for zero-terminated text.
+        let to = unsafe { text(to, "task to transfer to")? };
+        with(item, |state| state.owned()?.hand_over(to))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_item_copy(item: u64, key: *const c_char, copy: *mut u64) -> i32 {
+    call(|| {
+        let copy = out(copy, "copy")?;
+        // SAFETY: the header asks for zero-terminated text.
+        let key = unsafe { text(key, "key")? };
+        let made = with(item, |state| state.owned()?.copy(key))?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { copy.set(keep(State::Own(made))?) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_item_destroy(item: u64) -> i32 {
+    call(|| with(item, |state| state.owned()?.end()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_item_share(item: u64) -> i32 {
+    call(|| {
+        with(item, |state| {
+            let shared = state.owned()?.share_mut()?;
+            *state = State::Shared(shared);
+            Ok(())
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_item_unshare(item: u64, timeout_ms: i64) -> i32 {
+    call(|| {
+        let wait = optional_wait(timeout_ms)?;
+        with(item, |state| {
+            let own = match state {
+                State::Shared(shared) => shared.unshare_mut(wait)?,
+                other => {
+                    let item = other.owned()?;
+                    return Err(invalid(format!("item '{}' is not shared", item.key())));
+                }
+            };
+            *state = State::Own(own);
+            Ok(())
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_item_resize(item: u64, size: u64) -> i32 {
+    call(|| with(item, |state| state.owned()?.resize(size)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_item_data(item: u64, data: *mut *mut c_void, size: *mut u64) -> i32 {
+    call(|| {
+        let (data, size) = (out(data, "address")?, out(size, "size")?);
+        let (base, bytes) = with(item, |state| state.place())?;
+        // SAFETY: the header asks for writable places.
+        unsafe {
+            data.set(base.cast());
+            size.set(bytes);
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_item_writable(item: u64, writable: *mut c_int) -> i32 {
+    call(|| {
+        let writable = out(writable, "answer")?;
+        let answer = with(item, |state| state.place().map(|_| matches!(state, State::Own(_))))?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { writable.set(c_int::from(answer)) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_item_key(item: u64, buffer: *mut c_char, buffer_size: usize) -> i32 {
+    call(|| {
+        let key = with(item, |state| Ok(state.key().to_owned()))?;
+        // SAFETY: the header asks for that many writable bytes.
+        unsafe { copy_text(&key, buffer, buffer_size) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_item_set_array(
+    item: u64,
+    element_type: *const c_char,
+    order: u32,
+    rank: u32,
+    shape: *const u64,
+) -> i32 {
+    call(|| {
+        // SAFETY: the header asks for zero-terminated text, and for a shape of that rank.
+        let (ty, shape) = unsafe { (text(element_type, "element type")?, crate::container::shape_in(rank, shape)?) };
+        let order = crate::container::order(order)?;
+        let contents = Contents::Array { ty: ty.to_owned(), shape: shape.to_vec(), order };
+        with(item, |state| state.owned()?.describe(&contents))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_item_array(
+    item: u64,
+    element_type: *mut c_char,
+    element_type_size: usize,
+    order: *mut u32,
+    rank: *mut u32,
+    shape: *mut u64,
+) -> i32 {
+    call(|| {
+        let (order, rank) = (out(order, "order")?, out(rank, "rank")?);
+        out(shape, "shape")?;
+        let (contents, key) = with(item, |state| Ok((state.contents()?, state.key().to_owned())))?;
+        let Contents::Array { ty, shape: extents, order: its_order } = contents else {
+            return Err(Error::new(Status::WrongType, format!("item '{key}' holds no array")));
+        };
+        // SAFETY: the header asks for writable places, and room for 8 extents, which is the most there are.
+        unsafe {
+            copy_text(&ty, element_type, element_type_size)?;
+            shape.copy_from_nonoverlapping(extents.as_ptr(), extents.len());
+            order.set(u32::from(its_order == Order::Fortran));
+            rank.set(extents.len() as u32);
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_item_region(item: u64, mode: u32, region: *mut u64) -> i32 {
+    call(|| {
+        let region = out(region, "region")?;
+        let mode = crate::region::mode(mode)?;
+        let found = with(item, |state| heap(state, mode))?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { region.set(crate::region::refer(found)?) };
+        Ok(())
+    })
+}
+
+fn heap(state: &mut State, mode: Mode) -> Result<Region> {
+    let there = state.contents()? == Contents::Heap;
+    match (mode, &mut *state) {
+        (Mode::OpenOnly, State::Read(view)) => return view.region(),
+        (Mode::OpenOnly, State::Shared(shared)) => {
+            let key = shared.key().to_owned();
+            let gone = || Error::new(Status::Closed, format!("item '{key}' could not be opened again"));
+            return shared.view_mut().ok_or_else(gone)?.region();
+        }
+        _ => {}
+    }
+    let item = state.owned()?;
+    match mode {
+        Mode::CreateOnly if there => {
+            return Err(Error::new(Status::Exists, format!("item '{}' holds a heap already", item.key())));
+        }
+        Mode::CreateOnly | Mode::OpenOrCreate if !there => item.describe(&Contents::Heap)?,
+        Mode::Recreate => {
+            item.describe(&Contents::Bytes)?;
+            item.bytes_mut().fill(0);
+            item.describe(&Contents::Heap)?;
+        }
+        _ => {}
+    }
+    item.region()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_item_ref(item: u64) -> i32 {
+    call(|| ITEMS.add(item))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn crossdock_item_unref(item: u64) -> i32 {
+    call(|| if item == 0 { Ok(()) } else { ITEMS.remove(item) })
+}
