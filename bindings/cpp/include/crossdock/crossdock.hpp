@@ -10,6 +10,7 @@
 #include <crossdock/containers.hpp>
 #include <crossdock/error.hpp>
 #include <crossdock/handle.hpp>
+#include <crossdock/item.hpp>
 #include <crossdock/message.hpp>
 #include <crossdock/ndarray.hpp>
 #include <crossdock/offset_ptr.hpp>

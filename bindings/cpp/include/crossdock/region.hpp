@@ -51,6 +51,12 @@ class region {
     found.adopt(given);
     return found;
   }
+  /// Takes over a reference that a C function gave out.
+  static region taken(crossdock_region* given, session s = session()) {
+    region found(std::move(s));
+    found.adopt(given);
+    return found;
+  }
   static result<region> try_open(mode m, const std::string& name, std::uint64_t size = default_size, timeout wait = no_wait) {
     return detail::as_result([&] { return region(m, name, size, wait); });
   }

@@ -1,0 +1,234 @@
+// A data object that exactly one task owns (CDI, section III).
+//
+//     auto frame = crossdock::item::create("frame.1", 1 << 20);
+//     fill(frame.bytes());
+//     std::move(frame).transfer("detect/1");       // `frame` is spent: its memory is the other task's
+//     auto back = crossdock::item::access("frame.1");
+#pragma once
+
+#include <crossdock/region.hpp>
+#include <crossdock/result.hpp>
+#include <crossdock/session.hpp>
+#include <crossdock/shareable.hpp>
+#include <crossdock/timeout.hpp>
+
+#include <array>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace crossdock {
+
+namespace detail {
+using item_ref = counted<crossdock_item, crossdock_item_ref, crossdock_item_unref>;
+}
+
+/// How sure a new owner can be that the former one has no way in.
+enum class level : int {
+  cooperative = CROSSDOCK_COOPERATIVE,  ///< tasks that trust each other: no daemon call, no proof
+  verified = CROSSDOCK_VERIFIED,        ///< proved by the kernel; else the new owner gets a copy
+  strict = CROSSDOCK_STRICT,            ///< always fresh pages
+};
+
+/// What becomes of an item whose owner dies.
+enum class on_death : int {
+  keep = CROSSDOCK_KEEP,                  ///< it waits for the task to be started again
+  return_to_creator = CROSSDOCK_RETURN,   ///< it goes back to the task that made it
+  destroy = CROSSDOCK_DESTROY,
+};
+
+struct item_options {
+  crossdock::level level = crossdock::level::verified;
+  crossdock::on_death on_death = crossdock::on_death::keep;
+};
+
+/// What an item is made of, in a span: plain data without pointers.
+template <class T>
+concept item_element = is_shareable<std::remove_const_t<T>> && std::is_trivially_copyable_v<T>;
+
+class shared_item;
+
+/// An item that this task owns, or reads. Moves, does not copy; what hands it on takes it by `std::move(x)`, and an item
+/// that was moved from is nothing: using it is caught by an assertion, and without assertions by error(status::closed).
+/// Spans and references into an item end with the call that takes it away.
+class item_base {
+ public:
+  item_base(item_base&&) noexcept = default;
+  item_base& operator=(item_base&& other) noexcept {
+    ref_ = detail::item_ref();  // what this one held is let go of first
+    ref_ = std::move(other.ref_);
+    session_ = std::move(other.session_);
+    return *this;
+  }
+  item_base(const item_base&) = delete;
+  item_base& operator=(const item_base&) = delete;
+
+  std::string key() const {
+    std::array<char, CROSSDOCK_NAME_MAX + 1> buffer{};
+    detail::check(crossdock_item_key(get(), buffer.data(), buffer.size()));
+    return buffer.data();
+  }
+  std::uint64_t size() const { return place().second; }
+
+  /// For the C functions.
+  crossdock_item* get() const {
+    assert(ref_ && "crossdock: this item was moved from (handed on, shared or destroyed)");
+    if (!ref_) throw error(status::closed, "this item was moved from (handed on, shared or destroyed): access it again");
+    return ref_.get();
+  }
+
+ protected:
+  item_base(detail::item_ref ref, session s) noexcept : session_(std::move(s)), ref_(std::move(ref)) {}
+
+  std::pair<void*, std::uint64_t> place() const {
+    void* data = nullptr;
+    std::uint64_t size = 0;
+    detail::check(crossdock_item_data(get(), &data, &size));
+    return {data, size};
+  }
+  template <class T>
+  std::span<T> elements() const {
+    static_assert(item_element<T>, "crossdock: an item holds plain data without raw pointers, or a heap (region())");
+    const auto [data, size] = place();
+    return {static_cast<T*>(data), static_cast<std::size_t>(size / sizeof(T))};
+  }
+  detail::item_ref take() noexcept { return std::exchange(ref_, {}); }
+
+  session session_;
+  detail::item_ref ref_;
+};
+
+/// An item that this task owns.
+class item : public item_base {
+ public:
+  /// Makes one of `size` zero bytes. Errors: exists (says whose it is), no_space, invalid, denied.
+  static item create(const std::string& key, std::uint64_t size, const item_options& options = {}, const session& s = session()) {
+    const crossdock_item_options o = {static_cast<crossdock_item_level>(options.level), static_cast<crossdock_item_policy>(options.on_death)};
+    crossdock_item* given = nullptr;
+    detail::check(crossdock_item_create(s.get(), key.c_str(), size, &o, &given));
+    return item(detail::item_ref(given), s);
+  }
+
+  /// Waits until this task owns it. Errors: timed_out (who owns it, since when), not_found (destroyed), busy (open here).
+  static item access(const std::string& key, timeout wait = {}, const session& s = session()) {
+    crossdock_item* given = nullptr;
+    detail::check(crossdock_item_access(s.get(), key.c_str(), wait.milliseconds(), &given));
+    return item(detail::item_ref(given), s);
+  }
+  /// The same with its outcome as a result; status::not_yet with no_wait while another task owns it.
+  static result<item> try_access(const std::string& key, timeout wait = no_wait, const session& s = session()) {
+    return detail::as_result([&] { return access(key, wait, s); });
+  }
+  /// The first of several that comes; its key says which.
+  static item access_any(const std::vector<std::string>& keys, timeout wait = {}, const session& s = session()) {
+    std::vector<const char*> texts;
+    for (const auto& key : keys) texts.push_back(key.c_str());
+    crossdock_item* given = nullptr;
+    std::size_t index = 0;
+    detail::check(crossdock_item_access_any(s.get(), texts.data(), texts.size(), wait.milliseconds(), &index, &given));
+    return item(detail::item_ref(given), s);
+  }
+
+  /// What is known of an item, whoever owns it. Error: not_found.
+  static crossdock_item_info find(const std::string& key, const session& s = session()) {
+    crossdock_item_info info{};
+    detail::check(crossdock_item_find(s.get(), key.c_str(), &info));
+    return info;
+  }
+  static bool exists(const std::string& key, const session& s = session()) {
+    crossdock_item_info info{};
+    const auto found = crossdock_item_find(s.get(), key.c_str(), &info);
+    if (found != CROSSDOCK_NOT_FOUND) detail::check(found);
+    return found == CROSSDOCK_OK;
+  }
+
+  /// Its memory; not of a temporary, which would be gone before it is used.
+  std::span<std::byte> bytes() & { return elements<std::byte>(); }
+  std::span<std::byte> bytes() && = delete;
+  /// The same as elements of a type, as many as fit.
+  template <class T>
+  std::span<T> as() & {
+    return elements<T>();
+  }
+  template <class T>
+  std::span<T> as() && = delete;
+
+  /// Hands it to a task, "combine", "detect/1" or "#7", in one step. If that fails the item is still in the variable.
+  void transfer(const std::string& to) && {
+    detail::check(crossdock_item_transfer(get(), to.c_str()));
+    (void)take();
+  }
+  /// It is gone.
+  void destroy() && {
+    detail::check(crossdock_item_destroy(get()));
+    (void)take();
+  }
+  /// Lets others read it; nobody writes until unshare.
+  shared_item share() &&;
+
+  /// A new item with the same bytes, independent of this one.
+  item copy(const std::string& key) const {
+    crossdock_item* given = nullptr;
+    detail::check(crossdock_item_copy(get(), key.c_str(), &given));
+    return item(detail::item_ref(given), session_);
+  }
+  /// Another size; spans of it end here. Error: no_space, and it is as it was.
+  void resize(std::uint64_t size) { detail::check(crossdock_item_resize(get(), size)); }
+  /// The heap in it, where containers live as in any region; create_only makes it in the item's zero bytes. It goes with
+  /// the item, which stays here (status::busy) while such a region is open.
+  crossdock::region region(mode m = open_or_create) & {
+    crossdock_region* given = nullptr;
+    detail::check(crossdock_item_region(get(), static_cast<crossdock_mode>(m), &given));
+    return crossdock::region::taken(given, session_);
+  }
+  crossdock::region region(mode m = open_or_create) && = delete;
+
+ private:
+  friend class shared_item;
+  item(detail::item_ref ref, session s) noexcept : item_base(std::move(ref), std::move(s)) {}
+};
+
+/// An item that is shared for reading: by its owner (share), or as one of its readers (read).
+class shared_item : public item_base {
+ public:
+  /// Waits until its owner shares it. Nothing that a reader does can write it.
+  static shared_item read(const std::string& key, timeout wait = {}, const session& s = session()) {
+    crossdock_item* given = nullptr;
+    detail::check(crossdock_item_read(s.get(), key.c_str(), wait.milliseconds(), &given));
+    return shared_item(detail::item_ref(given), s);
+  }
+
+  std::span<const std::byte> bytes() const& { return elements<const std::byte>(); }
+  std::span<const std::byte> bytes() && = delete;
+  template <class T>
+  std::span<const T> as() const& {
+    return elements<const T>();
+  }
+  template <class T>
+  std::span<const T> as() && = delete;
+
+  /// Owner: to have it for oneself again. Readers have until the deadline to let go; who still reads then keeps the bytes
+  /// as they were, and the owner gets a copy. Error: denied (a reader).
+  item unshare(timeout wait = {}) && {
+    detail::check(crossdock_item_unshare(get(), wait.milliseconds()));
+    return item(take(), session_);
+  }
+
+ private:
+  friend class item;
+  shared_item(detail::item_ref ref, session s) noexcept : item_base(std::move(ref), std::move(s)) {}
+};
+
+inline shared_item item::share() && {
+  detail::check(crossdock_item_share(get()));
+  return shared_item(take(), session_);
+}
+
+/// Be reached by a number, too: transfer("#7") means the task that registered 7 (CDI_register).
+inline void register_container(std::uint64_t number, const session& s = session()) { detail::check(crossdock_session_register(s.get(), number)); }
+
+}  // namespace crossdock
