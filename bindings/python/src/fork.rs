@@ -2,7 +2,7 @@
 //! port would close its parent's. So whatever a session gave is only usable, and only dropped, in the process that got it.
 
 use std::mem::ManuallyDrop;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crossdock_client::Status;
@@ -70,6 +70,12 @@ impl<T> Deref for Own<T> {
 
     fn deref(&self) -> &T {
         &self.value
+    }
+}
+
+impl<T> DerefMut for Own<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
     }
 }
 

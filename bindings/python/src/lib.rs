@@ -1,7 +1,7 @@
 //! The Python module, standing on the same library as the C ABI.
 //!
-//! Rooms: `session`, `regions`, `containers`, `texts`, `ports`, `iteration`, `messages`, `handles` are the classes;
-//! `standing` and `slots` what they share; `opening` and `objects` lead names and handles to memory; `views` makes arrays
+//! Rooms: `session`, `regions`, `containers`, `texts`, `ports`, `iteration`, `messages`, `handles`, `items` are the classes;
+//! `standing`, `slots` and `holds` what they share; `opening` and `objects` lead names and handles to memory; `views` makes arrays
 //! of it and counts them; `dtypes` and `sizes` translate; `headers` reads what lies in shared memory; `wait`, `fork` and
 //! `errors` are what every call needs.
 
@@ -12,6 +12,8 @@ mod errors;
 mod fork;
 mod handles;
 mod headers;
+mod holds;
+mod items;
 mod iteration;
 mod messages;
 mod objects;
@@ -54,6 +56,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<iteration::Messages>()?;
     module.add_class::<messages::Message>()?;
     module.add_class::<handles::Handle>()?;
+    module.add_class::<items::Item>()?;
     module.add_function(wrap_pyfunction!(session::connect, module)?)?;
     module.add_class::<checkpoints::Checkpoint>()?;
     module.add_function(wrap_pyfunction!(checkpoints::restart, module)?)?;

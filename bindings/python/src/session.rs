@@ -8,7 +8,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyType};
 
 use crate::errors::{OrRaise, error};
+use crate::fork::Own;
 use crate::handles::Handle;
+use crate::holds::Grip;
+use crate::items::{self, Item};
 use crate::objects;
 use crate::opening::bad_mode;
 use crate::ports::{Port, pattern_of};
@@ -16,7 +19,7 @@ use crate::regions::Region;
 use crate::sizes::{bytes_of, count};
 use crate::slots::Slot;
 use crate::standing::Standing;
-use crate::wait::{deadline, wait};
+use crate::wait::{deadline, wait, wait_in_line};
 
 /// One member's standing in a workflow. Made by `crossdock.connect`; a context manager. Threads may share it; a forked
 /// child has to connect by itself.
@@ -178,6 +181,80 @@ impl Session {
     fn remove_port(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let session = self.standing.get(py)?;
         py.detach(|| session.remove_port(name)).or_raise(py)
+    }
+
+    /// Makes an item, owned by this task: `size` zero bytes, or room for an array of this dtype, shape and order, as which it
+    /// describes itself to later owners.
+    ///
+    /// `level`: "verified" (the kernel proves that a former owner let go; else the new one gets a copy), "cooperative"
+    /// (tasks that trust each other: no daemon call on transfer), "strict" (always fresh pages). `on_death`: what becomes of
+    /// it when its owner dies: "keep" for the restarted task, "return" to this one, "destroy". ExistsError (says whose it is),
+    /// NoSpaceError, InvalidError, DeniedError.
+    #[pyo3(signature = (key, size=None, *, dtype=None, shape=None, order="C", level="verified", on_death="keep"))]
+    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn create_item(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        size: Option<&Bound<'_, PyAny>>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        shape: Option<&Bound<'_, PyAny>>,
+        order: &str,
+        level: &str,
+        on_death: &str,
+    ) -> PyResult<Item> {
+        let options = items::options_of(py, key, size, (dtype, shape, order), (level, on_death))?;
+        let session = self.standing.get(py)?;
+        let made = py.detach(|| session.create_item(key, &options)).or_raise(py)?;
+        Ok(Item::new(&self.standing, key, Grip::Own(Own::new(made))))
+    }
+
+    /// Waits until this task owns the item, also if it is still to be made; those who wait are served in the order in which
+    /// they came.
+    ///
+    /// `timeout`: seconds (None: 60; 0: NotYetError if another task owns it, NotFoundError if nobody). TimedOutError says who
+    /// owns it and since when; NotFoundError: it was destroyed meanwhile; BusyError: this session has it open already.
+    #[pyo3(signature = (key, *, timeout=None))]
+    fn access_item(&self, py: Python<'_>, key: String, timeout: Option<f64>) -> PyResult<Item> {
+        let total = deadline(py, timeout)?;
+        let session = self.standing.get(py)?;
+        let got = wait_in_line(py, total, move |wait| session.access_item(&key, wait))?;
+        Ok(Item::new(&self.standing, &got.key().to_owned(), Grip::Own(Own::new(got))))
+    }
+
+    /// The same for the first of several items that comes; its `key` says which. At most 24.
+    #[pyo3(signature = (keys, *, timeout=None))]
+    fn access_any(&self, py: Python<'_>, keys: Vec<String>, timeout: Option<f64>) -> PyResult<Item> {
+        let total = deadline(py, timeout)?;
+        let session = self.standing.get(py)?;
+        let got = wait_in_line(py, total, move |wait| {
+            session.access_any_item(&keys.iter().map(String::as_str).collect::<Vec<_>>(), wait)
+        })?;
+        Ok(Item::new(&self.standing, &got.key().to_owned(), Grip::Own(Own::new(got))))
+    }
+
+    /// Reads an item that its owner shares; waits until it does. Nothing that is done here can write it. Close it (`with`)
+    /// to let the owner have it for itself again. Waits and errors as `access_item`.
+    #[pyo3(signature = (key, *, timeout=None))]
+    fn read_item(&self, py: Python<'_>, key: String, timeout: Option<f64>) -> PyResult<Item> {
+        let total = deadline(py, timeout)?;
+        let session = self.standing.get(py)?;
+        let got = wait_in_line(py, total, move |wait| session.read_item(&key, wait))?;
+        Ok(Item::new(&self.standing, &got.key().to_owned(), Grip::Read(Own::new(got))))
+    }
+
+    /// What is known of an item of this workflow, whoever owns it. NotFoundError.
+    fn find_item<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyAny>> {
+        let session = self.standing.get(py)?;
+        let found = py.detach(|| session.find_item(key)).or_raise(py)?;
+        items::info_of(py, &found)
+    }
+
+    /// Be reached by a number, too: `transfer("#7")` means the task and rank that registered 7, now or later. ExistsError:
+    /// another task has it.
+    fn register(&self, py: Python<'_>, #[pyo3(from_py_with = count)] number: u64) -> PyResult<()> {
+        let session = self.standing.get(py)?;
+        py.detach(|| session.register_number(number)).or_raise(py)
     }
 
     /// The object that a handle names, in whatever region of the workflow; the region is attached if need be. Otherwise as

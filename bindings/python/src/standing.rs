@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, error};
 use crate::fork::{Own, elsewhere};
+use crate::holds::Hold;
 use crate::slots::Slot;
 use crate::views::{Live, lock};
 
@@ -17,12 +18,18 @@ pub struct Standing {
     /// Regions by segment id, so that views of one are counted together however often it is opened.
     regions: Mutex<HashMap<u64, Weak<Live>>>,
     ports: Mutex<Vec<Weak<Slot>>>,
+    items: Mutex<Vec<Weak<Hold>>>,
 }
 
 impl Standing {
     /// Just connected.
     pub fn new(session: Inner) -> Self {
-        Self { session: Mutex::new(Some(Own::new(session))), regions: Mutex::default(), ports: Mutex::default() }
+        Self {
+            session: Mutex::new(Some(Own::new(session))),
+            regions: Mutex::default(),
+            ports: Mutex::default(),
+            items: Mutex::default(),
+        }
     }
 
     /// Whether it has left.
@@ -40,6 +47,13 @@ impl Standing {
         let mut ports = lock(&self.ports);
         ports.retain(|slot| slot.strong_count() > 0);
         ports.push(Arc::downgrade(slot));
+    }
+
+    /// One more item, to be let go of with the session.
+    pub fn keep_item(&self, hold: &Arc<Hold>) {
+        let mut items = lock(&self.items);
+        items.retain(|hold| hold.strong_count() > 0);
+        items.push(Arc::downgrade(hold));
     }
 
     /// The session, if it stands and is of this process.
@@ -91,8 +105,10 @@ impl Standing {
         }
         let ports: Vec<_> = lock(&self.ports).drain(..).filter_map(|slot| slot.upgrade()).collect();
         let regions = self.open_regions();
+        let items: Vec<_> = lock(&self.items).drain(..).filter_map(|hold| hold.upgrade()).collect();
         let left = py.detach(|| {
             ports.iter().for_each(|slot| slot.close());
+            items.iter().for_each(|hold| hold.let_go());
             regions.iter().for_each(|live| live.let_go());
             (*session).clone().close()
         });

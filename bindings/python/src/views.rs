@@ -205,18 +205,34 @@ pub fn array<'py>(
     if shown.data % shown.dtype.alignment().max(1) as u64 != 0 {
         return Err(corrupt(format!("has its elements at {:#x}, which is not aligned", shown.data)));
     }
-    let mut flags = NPY_ARRAY_ALIGNED | if shown.fortran { NPY_ARRAY_F_CONTIGUOUS } else { NPY_ARRAY_C_CONTIGUOUS };
-    if region.writable() {
-        flags |= NPY_ARRAY_WRITEABLE;
-    }
-    let mut shape: Vec<npy_intp> = shown.shape.iter().map(|n| *n as npy_intp).collect();
+    let writable = region.writable();
     let data = region.base().wrapping_add(shown.data as usize).cast::<c_void>();
     live.count_view(py, offset)?;
     let extent = (data as usize, bytes);
     let view = View { live: live.clone(), offset, extent, _region: Own::new(region), _credit: credit.cloned() };
-    let base = Py::new(py, view)?;
-    // SAFETY: `data` and the bytes behind it lie in the mapping (checked above), which the base object keeps; NumPy
-    // takes over the references to dtype and base, the latter also when it fails.
+    let base = Py::new(py, view)?.into_any();
+    // SAFETY: `data` and the bytes behind it lie in the mapping (checked above), which the base object keeps.
+    unsafe { array_over(py, data, shown, writable, base) }
+}
+
+/// An array over memory that `base` keeps where it is.
+///
+/// # Safety
+/// From `data` on, as many bytes as the shape asks for stay mapped for as long as `base` lives, and writable ones are.
+pub unsafe fn array_over<'py>(
+    py: Python<'py>,
+    data: *mut c_void,
+    shown: Shown<'py>,
+    writable: bool,
+    base: Py<PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut flags = NPY_ARRAY_ALIGNED | if shown.fortran { NPY_ARRAY_F_CONTIGUOUS } else { NPY_ARRAY_C_CONTIGUOUS };
+    if writable {
+        flags |= NPY_ARRAY_WRITEABLE;
+    }
+    let mut shape: Vec<npy_intp> = shown.shape.iter().map(|n| *n as npy_intp).collect();
+    // SAFETY: the caller's promise for the memory; NumPy takes over the references to dtype and base, the latter also when
+    // it fails.
     unsafe {
         let made = PY_ARRAY_API.PyArray_NewFromDescr(
             py,

@@ -8,6 +8,7 @@ use crossdock_client::{Error, Result, Status};
 use pyo3::prelude::*;
 
 use crate::errors::{error, raise};
+use crate::views::lock;
 
 /// Python looks at its signals this often during a wait.
 const SLICE: Duration = Duration::from_millis(100);
@@ -77,6 +78,45 @@ pub fn wait<T: Send>(
             return Err(raise(py, &ended(failed, slice, total)));
         }
         py.check_signals()?;
+    }
+}
+
+/// Runs a wait as a whole, in a thread of its own, and looks at Python's signals meanwhile: for waits whose place in a queue
+/// would be lost by asking again and again. `poll` is tried first. Whoever gives up by Ctrl-C leaves the wait to itself;
+/// what it gets is let go of.
+pub fn wait_in_line<T: Send + 'static>(
+    py: Python<'_>,
+    total: Duration,
+    step: impl Fn(Option<Duration>) -> Result<T> + Send + Sync + 'static,
+) -> PyResult<T> {
+    match py.detach(|| step(None)) {
+        Err(e) if !total.is_zero() && matches!(e.status, Status::NotYet | Status::NotFound) => {}
+        other => return other.map_err(|e| raise(py, &e)),
+    }
+    let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+    // A receiver that is gone drops what comes too late.
+    let thread =
+        thread::Builder::new().name("crossdock-wait".into()).spawn(move || drop(sender.send(step(Some(total)))));
+    if let Err(e) = thread {
+        return Err(error(py, Status::System, format!("no thread to wait in: {e}")));
+    }
+    // Never contended; it makes what `detach` borrows fit for other threads.
+    let receiver = std::sync::Mutex::new(receiver);
+    loop {
+        match py.detach(|| lock(&receiver).recv_timeout(SLICE)) {
+            Ok(done) => return done.map_err(|e| raise(py, &e)),
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                park_if_ending(py);
+                py.check_signals()?;
+            }
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
+                return Err(error(
+                    py,
+                    Status::System,
+                    "a fault in crossdock itself, please report it: a wait broke off",
+                ));
+            }
+        }
     }
 }
 

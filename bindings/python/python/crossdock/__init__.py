@@ -41,6 +41,7 @@ from ._errors import (
 from ._native import (
     Checkpoint,
     Handle,
+    Item,
     Message,
     Messages,
     Ndarray,
@@ -58,7 +59,7 @@ from ._native import (
     restart,
     type_name,
 )
-from ._records import Listing, MemberInfo, ObjectInfo, SegmentInfo, WorkflowInfo
+from ._records import ItemInfo, Listing, MemberInfo, ObjectInfo, SegmentInfo, WorkflowInfo
 
 __all__ = [
     "BadHandleError",
@@ -73,6 +74,8 @@ __all__ = [
     "Handle",
     "IncompatibleError",
     "InvalidError",
+    "Item",
+    "ItemInfo",
     "KernelError",
     "Listing",
     "MemberInfo",

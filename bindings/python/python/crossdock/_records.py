@@ -54,3 +54,21 @@ class Listing(NamedTuple):
 
 for _class in (ObjectInfo, WorkflowInfo, MemberInfo, SegmentInfo, Listing):
     _class.__module__ = "crossdock"
+
+
+class ItemInfo(NamedTuple):
+    """An item: bytes; who owns and who made it ("detect/1", "#7"); for how many seconds the owner has had it."""
+
+    key: str
+    size: int
+    owner: str
+    creator: str
+    mine: bool
+    state: str
+    level: str
+    on_death: str
+    since: float
+    readers: int
+    waiting: int
+    transfers: int
+    copies: int

@@ -1,0 +1,236 @@
+//! What an item and everything that looks into it share: who has it, how many look, and who may take it away.
+//!
+//! An item's memory becomes another task's when it is handed on, so that is only done while nothing here looks into it.
+//! The lock is never held while Python code or the daemon is waited for: whoever changes an item takes it out for that.
+
+use std::sync::{Arc, Mutex};
+
+use crossdock_client::{Contents, Error, Item as Inner, ItemView, Result, SharedItem, Status};
+use pyo3::prelude::*;
+
+use crate::errors::{OrRaise, error};
+use crate::fork::Own;
+use crate::views::lock;
+
+/// What this process has of an item.
+pub enum Grip {
+    /// It is this task's; or spent, which its own calls say.
+    Own(Own<Inner>),
+    /// This task's, and shared by it.
+    Shared(Own<SharedItem>),
+    /// Another task's, read here.
+    Read(Own<ItemView>),
+    /// Let go of here.
+    Closed,
+    /// Another thread does something to it.
+    Moving,
+}
+
+impl Grip {
+    fn here(&self) -> bool {
+        match self {
+            Self::Own(item) => item.here(),
+            Self::Shared(shared) => shared.here(),
+            Self::Read(view) => view.here(),
+            Self::Closed | Self::Moving => true,
+        }
+    }
+
+    /// The item, if it can be changed and handed on.
+    pub fn owned(&mut self) -> Result<&mut Inner> {
+        match self {
+            Self::Own(item) => item.check_open().map(|()| &mut **item),
+            Self::Shared(shared) => {
+                let text = format!("item '{}' is shared; call its unshare() first", shared.key());
+                Err(Error::new(Status::Busy, text))
+            }
+            Self::Read(view) => {
+                let text = format!("item '{}' is only read here; that is for its owner", view.key());
+                Err(Error::new(Status::Denied, text))
+            }
+            Self::Closed => Err(Error::new(Status::Closed, "the item was closed here; access it again")),
+            Self::Moving => {
+                Err(Error::new(Status::Busy, "another thread is changing the item; do one after the other"))
+            }
+        }
+    }
+
+    /// Where its bytes are, how many, and whether they can be written.
+    fn place(&self) -> Result<(*mut u8, u64, bool)> {
+        match self {
+            Self::Own(item) => item.check_open().map(|()| (item.base(), item.size(), true)),
+            Self::Shared(shared) => view_of(shared).map(|view| (view.base().cast_mut(), view.size(), false)),
+            Self::Read(view) => Ok((view.base().cast_mut(), view.size(), false)),
+            Self::Closed => Err(Error::new(Status::Closed, "the item was closed here; access it again")),
+            Self::Moving => Err(Error::new(Status::Busy, "another thread is changing the item; look at it afterwards")),
+        }
+    }
+
+    /// What it holds.
+    pub fn contents(&self) -> Result<Contents> {
+        self.place()?;
+        match self {
+            Self::Own(item) => item.contents(),
+            Self::Shared(shared) => view_of(shared)?.contents(),
+            Self::Read(view) => view.contents(),
+            Self::Closed | Self::Moving => Ok(Contents::Bytes),
+        }
+    }
+}
+
+fn view_of(shared: &SharedItem) -> Result<&ItemView> {
+    let gone = || Error::new(Status::Closed, format!("item '{}' could not be opened again", shared.key()));
+    shared.view().ok_or_else(gone)
+}
+
+struct State {
+    grip: Grip,
+    views: usize,
+    /// Closed while it was looked at: it goes with the last view.
+    leaving: bool,
+}
+
+/// One opened item.
+pub struct Hold {
+    /// The item's key.
+    pub key: String,
+    state: Mutex<State>,
+}
+
+/// Where an item's bytes are.
+pub struct Bytes {
+    /// In this process.
+    pub base: *mut u8,
+    /// How many.
+    pub size: u64,
+    /// Can they be written?
+    pub writable: bool,
+}
+
+impl Hold {
+    /// One that was just opened.
+    pub fn new(key: &str, grip: Grip) -> Self {
+        Self { key: key.to_owned(), state: Mutex::new(State { grip, views: 0, leaving: false }) }
+    }
+
+    /// Is nothing left of it here?
+    pub fn is_closed(&self) -> bool {
+        let state = lock(&self.state);
+        state.leaving || !matches!(state.grip, Grip::Moving) && state.grip.place().is_err()
+    }
+
+    fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+        let here = lock(&self.state).grip.here();
+        if here { Ok(()) } else { Err(crate::fork::elsewhere(py, &format!("item '{}'", self.key))) }
+    }
+
+    /// Where its bytes are.
+    pub fn bytes(&self, py: Python<'_>) -> PyResult<Bytes> {
+        self.check_process(py)?;
+        let found = {
+            let state = lock(&self.state);
+            if state.leaving { Grip::Closed.place() } else { state.grip.place() }
+        };
+        let (base, size, writable) = found.or_raise(py)?;
+        Ok(Bytes { base, size, writable })
+    }
+
+    /// What it holds.
+    pub fn contents(&self, py: Python<'_>) -> PyResult<Contents> {
+        self.check_process(py)?;
+        let found = lock(&self.state).grip.contents();
+        found.or_raise(py)
+    }
+
+    /// Counts one more view; its bytes stay where they are until it is gone.
+    pub fn view(self: &Arc<Self>, py: Python<'_>) -> PyResult<(Bytes, View)> {
+        self.check_process(py)?;
+        let found = {
+            let mut state = lock(&self.state);
+            let place = if state.leaving { Grip::Closed.place() } else { state.grip.place() };
+            state.views += usize::from(place.is_ok());
+            place
+        };
+        let (base, size, writable) = found.or_raise(py)?;
+        Ok((Bytes { base, size, writable }, View { hold: self.clone() }))
+    }
+
+    /// Does something to the item that takes its memory away, while nobody looks into it.
+    pub fn exclusively<T: Send>(
+        &self,
+        py: Python<'_>,
+        verb: &str,
+        change: impl FnOnce(&mut Grip) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        self.change(py, verb, false, change)
+    }
+
+    /// Does something that leaves its memory where it is.
+    pub fn beside_views<T: Send>(
+        &self,
+        py: Python<'_>,
+        verb: &str,
+        change: impl FnOnce(&mut Grip) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        self.change(py, verb, true, change)
+    }
+
+    fn change<T: Send>(
+        &self,
+        py: Python<'_>,
+        verb: &str,
+        beside_views: bool,
+        change: impl FnOnce(&mut Grip) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        self.check_process(py)?;
+        let taken = {
+            let mut state = lock(&self.state);
+            match (&state.grip, state.views) {
+                (Grip::Moving, _) => Err("another thread is changing it; do one after the other".to_owned()),
+                _ if state.leaving => Ok(Grip::Closed),
+                (_, count) if count == 0 || beside_views => Ok(std::mem::replace(&mut state.grip, Grip::Moving)),
+                (_, 1) => Err("1 array is a view of it; let go of it (del) first".to_owned()),
+                (_, count) => Err(format!("{count} arrays are views of it; let go of them (del) first")),
+            }
+        };
+        let mut grip =
+            taken.map_err(|why| error(py, Status::Busy, format!("item '{}' cannot be {verb}: {why}", self.key)))?;
+        let done = py.detach(|| {
+            let done = change(&mut grip);
+            let mut state = lock(&self.state);
+            if matches!(state.grip, Grip::Moving) {
+                state.grip = grip;
+            }
+            done
+        });
+        done.or_raise(py)
+    }
+
+    /// Lets go of it here; with the last view, if there are any. It stays whose it is.
+    pub fn let_go(&self) {
+        let gone = {
+            let mut state = lock(&self.state);
+            state.leaving = true;
+            if state.views == 0 { std::mem::replace(&mut state.grip, Grip::Closed) } else { Grip::Closed }
+        };
+        drop(gone);
+    }
+}
+
+/// The base object of an array over an item.
+#[pyclass(frozen, module = "crossdock._native", name = "ItemArrayBase")]
+pub struct View {
+    hold: Arc<Hold>,
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        let gone = {
+            let mut state = lock(&self.hold.state);
+            state.views -= 1;
+            let last = state.views == 0 && state.leaving;
+            if last { std::mem::replace(&mut state.grip, Grip::Closed) } else { Grip::Closed }
+        };
+        drop(gone);
+    }
+}

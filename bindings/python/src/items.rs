@@ -1,0 +1,450 @@
+//! Items in Python: data that exactly one task owns.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crossdock_client::{
+    Contents, Error, Item as Inner, ItemInfo, ItemLevel, ItemOptions, ItemState, Mode, OnDeath, Order, Party, Status,
+};
+use numpy::{PyArrayDescr, PyArrayDescrMethods};
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyMemoryView, PyType};
+
+use crate::containers::{order_of, shape_of};
+use crate::dtypes::{from_type, parse, to_dtype, to_type};
+use crate::errors::error;
+use crate::fork::Own;
+use crate::holds::{Grip, Hold};
+use crate::opening::bad_mode;
+use crate::regions::Region;
+use crate::sizes::{bytes_of, count};
+use crate::standing::Standing;
+use crate::views::{Shown, array_over, lock};
+use crate::wait::deadline;
+
+/// An item that this task owns, or reads. Made by `Session.create_item`, `access_item`, `access_any`, `read_item`; a
+/// context manager, which lets go of it here: an item that this task owns stays its own.
+///
+/// `transfer`, `share`, `unshare`, `resize` and `destroy` take the memory away. They are refused (BusyError) while arrays of
+/// it are alive; `memory` views are released by them, and an item that was handed on gives ClosedError for everything.
+#[pyclass(frozen, weakref, module = "crossdock")]
+pub struct Item {
+    hold: Arc<Hold>,
+    session: Arc<Standing>,
+    /// What `memory` gave; released before the memory goes.
+    memory: std::sync::Mutex<Option<Py<PyMemoryView>>>,
+}
+
+impl Item {
+    /// One that was just opened.
+    pub fn new(session: &Arc<Standing>, key: &str, grip: Grip) -> Self {
+        let hold = Arc::new(Hold::new(key, grip));
+        session.keep_item(&hold);
+        Self { hold, session: session.clone(), memory: std::sync::Mutex::default() }
+    }
+
+    fn exclusively<T: Send>(
+        &self,
+        py: Python<'_>,
+        verb: &str,
+        change: impl FnOnce(&mut Grip) -> crossdock_client::Result<T> + Send,
+    ) -> PyResult<T> {
+        self.release_memory(py, verb)?;
+        self.hold.exclusively(py, verb, change)
+    }
+
+    /// Ends the memoryview that `memory` gave: who still has it gets ValueError from now on.
+    fn release_memory(&self, py: Python<'_>, verb: &str) -> PyResult<()> {
+        let Some(memory) = lock(&self.memory).take() else { return Ok(()) };
+        match memory.call_method0(py, "release") {
+            Ok(_) => Ok(()),
+            Err(e) if e.is_instance_of::<PyBufferError>(py) => {
+                *lock(&self.memory) = Some(memory);
+                let key = &self.hold.key;
+                let text = format!(
+                    "item '{key}' cannot be {verb}: something is a view of its memory; let go of it (del) first"
+                );
+                Err(error(py, Status::Busy, text))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// dtype, shape and order, as said or as the item says itself.
+    fn shown<'py>(
+        &self,
+        py: Python<'py>,
+        size: u64,
+        dtype: Option<&Bound<'py, PyAny>>,
+        shape: Option<&Bound<'py, PyAny>>,
+        order: Option<&str>,
+    ) -> PyResult<Shown<'py>> {
+        let order = order.map(|o| order_of(py, o)).transpose()?;
+        if dtype.is_none() && shape.is_none() {
+            if let Contents::Array { ty, shape, order: its } = self.hold.contents(py)? {
+                let dtype = from_type(py, &parse(py, &ty)?, &ty)?;
+                let fortran = order.unwrap_or(its) == Order::Fortran;
+                return Ok(Shown { dtype, shape, fortran, data: 0 });
+            }
+        }
+        let dtype = dtype.map_or_else(|| PyArrayDescr::new(py, "u1"), to_dtype)?;
+        plain(py, &dtype)?;
+        let element = (dtype.itemsize() as u64).max(1);
+        let shape = shape.map_or_else(|| Ok(vec![size / element]), shape_of)?;
+        let bytes = shape.iter().try_fold(element, |bytes, extent| bytes.checked_mul(*extent));
+        if bytes.is_none_or(|bytes| bytes > size) {
+            let text = format!("item '{}' has {size} bytes; {dtype} of shape {shape:?} does not fit", self.hold.key);
+            return Err(error(py, Status::Invalid, text));
+        }
+        Ok(Shown { dtype, shape, fortran: order == Some(Order::Fortran), data: 0 })
+    }
+}
+
+/// Python objects mean something in their own process only.
+fn plain(py: Python<'_>, dtype: &Bound<'_, PyArrayDescr>) -> PyResult<()> {
+    if dtype.getattr("hasobject")?.extract()? {
+        return Err(error(
+            py,
+            Status::Invalid,
+            format!("dtype {dtype} refers to Python objects; an item holds plain data"),
+        ));
+    }
+    Ok(())
+}
+
+#[pymethods]
+impl Item {
+    /// Its key in the workflow.
+    #[getter]
+    fn key(&self) -> &str {
+        &self.hold.key
+    }
+
+    /// Bytes of data.
+    #[getter]
+    fn size(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.hold.bytes(py)?.size)
+    }
+
+    /// The same, as NumPy calls it.
+    #[getter]
+    fn nbytes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.size(py)
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.hold.bytes(py)?.size as usize)
+    }
+
+    /// Whether it can be written here: it is this task's and not shared.
+    #[getter]
+    fn writable(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.hold.bytes(py)?.writable)
+    }
+
+    /// Whether it was handed on, destroyed or closed here.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.hold.is_closed()
+    }
+
+    /// Its bytes as a memoryview, for whatever takes a buffer. The same one each time; it is released when the item is
+    /// handed on (ValueError for who still has it).
+    #[getter]
+    fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
+        let known = lock(&self.memory).as_ref().map(|memory| memory.clone_ref(py));
+        if let Some(memory) = known {
+            self.hold.bytes(py)?;
+            return Ok(memory.into_bound(py));
+        }
+        let made = PyMemoryView::from(self.bytes_array(py)?.as_any())?;
+        *lock(&self.memory) = Some(made.clone().unbind());
+        Ok(made)
+    }
+
+    /// A NumPy array over the item's memory, made anew by each use. Without arguments: as the item was described by who
+    /// made it (`create_item(dtype=, shape=)`), else its bytes. `shape`: as many elements as fit, unless said.
+    ///
+    /// While one is alive the item cannot be handed on (BusyError). InvalidError: more than fits. ClosedError.
+    #[pyo3(signature = (dtype=None, shape=None, *, order=None))]
+    fn array<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        shape: Option<&Bound<'py, PyAny>>,
+        order: Option<&str>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let size = self.hold.bytes(py)?.size;
+        let shown = self.shown(py, size, dtype, shape, order)?;
+        let (bytes, view) = self.hold.view(py)?;
+        let base = Py::new(py, view)?.into_any();
+        if bytes.size < size {
+            let text = format!("item '{}' was made smaller by another thread; look again", self.hold.key);
+            return Err(error(py, Status::Busy, text));
+        }
+        // SAFETY: the shape was checked against the size, and the base keeps the memory where it is.
+        unsafe { array_over(py, bytes.base.cast::<c_void>(), shown, bytes.writable, base) }
+    }
+
+    /// What `numpy.asarray(item)` calls: the array, without a copy unless asked.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let array = self.array(py, None, None, None)?;
+        let other = match dtype {
+            Some(dtype) => array.getattr("dtype")?.ne(dtype)?,
+            None => false,
+        };
+        match (other, copy) {
+            (true, Some(false)) => {
+                Err(error(py, Status::Invalid, "another dtype needs a copy, which copy=False forbids; leave one out"))
+            }
+            (true, _) => array.call_method1("astype", (dtype,)),
+            (false, Some(true)) => array.call_method0("copy"),
+            (false, _) => Ok(array),
+        }
+    }
+
+    /// For `from_dlpack` of other libraries: the array, without a copy; it counts as a view for as long as they keep it.
+    #[pyo3(signature = (**arguments))]
+    fn __dlpack__<'py>(&self, py: Python<'py>, arguments: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
+        self.array(py, None, None, None)?.call_method("__dlpack__", (), arguments)
+    }
+
+    /// In memory of the processor.
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (1, 0)
+    }
+
+    /// The buffer protocol, from Python 3.12 on; before, use `memory`.
+    fn __buffer__<'py>(&self, py: Python<'py>, _flags: i32) -> PyResult<Bound<'py, PyMemoryView>> {
+        PyMemoryView::from(self.bytes_array(py)?.as_any())
+    }
+
+    /// The heap in it, with objects as in any region: create_only makes it in the item's zero bytes (at least 256 KiB),
+    /// open_only finds what another task made (WrongTypeError: nothing of the kind), open_or_create, recreate. Close it
+    /// before the item is handed on: BusyError until then.
+    #[pyo3(signature = (mode="open_or_create"))]
+    fn region(&self, py: Python<'_>, mode: &str) -> PyResult<Region> {
+        let mode = match mode {
+            "open_or_create" => Mode::OpenOrCreate,
+            "create_only" => Mode::CreateOnly,
+            "open_only" => Mode::OpenOnly,
+            "recreate" => Mode::Recreate,
+            _ => return Err(bad_mode(py, mode)),
+        };
+        let region = self.hold.beside_views(py, "opened as a heap", move |grip| heap(grip, mode))?;
+        Ok(Region::new(self.session.shared(region)))
+    }
+
+    /// Hands it to a task in one step: "combine" (whichever rank comes first), "detect/1" (rank 1), "#7" (whoever registers
+    /// 7). The task need not exist yet; one that waits has it at once.
+    ///
+    /// InvalidError (no such name, oneself), DeniedError, BusyError (views), ClosedError. It is still this task's then.
+    fn transfer(&self, py: Python<'_>, to: String) -> PyResult<()> {
+        self.exclusively(py, "transferred", move |grip| grip.owned()?.hand_over(&to))
+    }
+
+    /// A new item with the same bytes, owned by this task and independent of this one. Errors as `Session.create_item`.
+    fn copy(&self, py: Python<'_>, key: String) -> PyResult<Self> {
+        let made = self.hold.beside_views(py, "copied", |grip| grip.owned()?.copy(&key))?;
+        Ok(Self::new(&self.session, &key, Grip::Own(Own::new(made))))
+    }
+
+    /// It is gone; tasks that wait for it get NotFoundError.
+    fn destroy(&self, py: Python<'_>) -> PyResult<()> {
+        self.exclusively(py, "destroyed", |grip| grip.owned()?.end())
+    }
+
+    /// Lets others read it (`Session.read_item`). Nobody writes it, this task neither, until `unshare`.
+    fn share(&self, py: Python<'_>) -> PyResult<()> {
+        self.exclusively(py, "shared", |grip| {
+            let shared = grip.owned()?.share_mut()?;
+            *grip = Grip::Shared(Own::new(shared));
+            Ok(())
+        })
+    }
+
+    /// Has it for this task alone again. Readers have `timeout` seconds (None: 60) to let go; who still reads then keeps the
+    /// bytes as they were, and this task gets a copy of its own.
+    #[pyo3(signature = (*, timeout=None))]
+    fn unshare(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let total = deadline(py, timeout)?;
+        self.exclusively(py, "taken back", move |grip| {
+            let Grip::Shared(shared) = grip else {
+                let item = grip.owned()?;
+                return Err(Error::new(Status::Invalid, format!("item '{}' is not shared", item.key())));
+            };
+            let own = shared.unshare_mut(Some(total))?;
+            *grip = Grip::Own(Own::new(own));
+            Ok(())
+        })
+    }
+
+    /// Gives it another size: what was there stays as far as it fits, the rest is zero. InvalidError, NoSpaceError: it is as
+    /// it was.
+    fn resize(&self, py: Python<'_>, #[pyo3(from_py_with = count)] size: u64) -> PyResult<()> {
+        self.exclusively(py, "resized", move |grip| grip.owned()?.resize(size))
+    }
+
+    /// Lets go of it here. An item that this task owns stays its own: access it again. Arrays that are still alive keep
+    /// the memory until they are gone.
+    fn close(&self, py: Python<'_>) {
+        if self.release_memory(py, "closed").is_err() {
+            // Something is a view of the memoryview: it goes with that.
+            drop(lock(&self.memory).take());
+        }
+        py.detach(|| self.hold.let_go());
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (_kind, _value, _trace))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: Option<&Bound<'_, PyType>>,
+        _value: Option<&Bound<'_, PyAny>>,
+        _trace: Option<&Bound<'_, PyAny>>,
+    ) {
+        self.close(py);
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        match self.hold.bytes(py) {
+            Ok(bytes) => {
+                let way = if bytes.writable { "owned" } else { "shared" };
+                format!("<crossdock.Item '{}': {} bytes, {way}>", self.hold.key, bytes.size)
+            }
+            Err(_) => format!("<crossdock.Item '{}': closed>", self.hold.key),
+        }
+    }
+}
+
+impl Item {
+    fn bytes_array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let byte = PyArrayDescr::new(py, "u1")?;
+        self.array(py, Some(byte.as_any()), None, None)
+    }
+}
+
+fn heap(grip: &mut Grip, mode: Mode) -> crossdock_client::Result<crossdock_client::Region> {
+    let there = grip.contents()? == Contents::Heap;
+    if mode == Mode::OpenOnly {
+        match grip {
+            Grip::Read(view) => return view.region(),
+            Grip::Shared(shared) => {
+                if let Some(view) = shared.view_mut() {
+                    return view.region();
+                }
+            }
+            _ => {}
+        }
+    }
+    let item: &mut Inner = grip.owned()?;
+    match mode {
+        Mode::CreateOnly if there => {
+            return Err(Error::new(Status::Exists, format!("item '{}' holds a heap already", item.key())));
+        }
+        Mode::CreateOnly | Mode::OpenOrCreate if !there => item.describe(&Contents::Heap)?,
+        Mode::Recreate => {
+            item.describe(&Contents::Bytes)?;
+            item.bytes_mut().fill(0);
+            item.describe(&Contents::Heap)?;
+        }
+        _ => {}
+    }
+    item.region()
+}
+
+/// What a caller says of a new item: dtype, shape and order; level and policy.
+pub fn options_of(
+    py: Python<'_>,
+    key: &str,
+    size: Option<&Bound<'_, PyAny>>,
+    (dtype, shape, order): (Option<&Bound<'_, PyAny>>, Option<&Bound<'_, PyAny>>, &str),
+    (level, on_death): (&str, &str),
+) -> PyResult<ItemOptions> {
+    let invalid = |text: String| Err(error(py, Status::Invalid, text));
+    let order = order_of(py, order)?;
+    let said = size.map(bytes_of).transpose()?;
+    let (least, contents) = match (dtype, shape) {
+        (None, None) => (0, Contents::Bytes),
+        (dtype, Some(shape)) => {
+            let dtype = dtype.map_or_else(|| PyArrayDescr::new(py, "u1"), to_dtype)?;
+            plain(py, &dtype)?;
+            let shape = shape_of(shape)?;
+            let bytes = shape.iter().try_fold(dtype.itemsize() as u64, |bytes, extent| bytes.checked_mul(*extent));
+            let Some(bytes) = bytes else {
+                return invalid(format!("item '{key}': shape {shape:?} is larger than any memory"));
+            };
+            (bytes, Contents::Array { ty: to_type(&dtype)?, shape, order })
+        }
+        (Some(_), None) => return invalid(format!("item '{key}': say the shape, too, when you say the dtype")),
+    };
+    let size = match said {
+        None if contents == Contents::Bytes => {
+            return invalid(format!("item '{key}': say its size, or dtype and shape"));
+        }
+        Some(size) if size < least => {
+            return invalid(format!("item '{key}': an array of that dtype and shape has {least} bytes, not {size}"));
+        }
+        said => said.unwrap_or(least),
+    };
+    let mut options = ItemOptions::bytes(size);
+    (options.level, options.on_death, options.contents) = (level_of(py, level)?, policy_of(py, on_death)?, contents);
+    Ok(options)
+}
+
+/// What is known of an item, as a named tuple.
+pub fn info_of<'py>(py: Python<'py>, info: &ItemInfo) -> PyResult<Bound<'py, PyAny>> {
+    let party = |party: &Party| match party {
+        Party::Task { task, rank: None } => task.clone(),
+        Party::Task { task, rank: Some(rank) } => format!("{task}/{rank}"),
+        Party::Number(number) => format!("#{number}"),
+    };
+    let state = match info.state {
+        ItemState::Held => "held",
+        ItemState::Waiting => "waiting",
+        ItemState::Shared => "shared",
+        ItemState::Copying => "copying",
+    };
+    let fields = PyDict::new(py);
+    fields.set_item("key", &info.key)?;
+    fields.set_item("size", info.size)?;
+    fields.set_item("owner", party(&info.owner))?;
+    fields.set_item("creator", party(&info.creator))?;
+    fields.set_item("mine", info.mine)?;
+    fields.set_item("state", state)?;
+    fields.set_item("level", info.level.word())?;
+    fields.set_item("on_death", info.on_death.word())?;
+    fields.set_item("since", info.since_ms as f64 / 1000.0)?;
+    fields.set_item("readers", info.readers)?;
+    fields.set_item("waiting", info.waiting)?;
+    fields.set_item("transfers", info.transfers)?;
+    fields.set_item("copies", info.copies)?;
+    py.import("crossdock._records")?.getattr("ItemInfo")?.call((), Some(&fields))
+}
+
+/// The level of that name.
+pub fn level_of(py: Python<'_>, name: &str) -> PyResult<ItemLevel> {
+    [ItemLevel::Cooperative, ItemLevel::Verified, ItemLevel::Strict]
+        .into_iter()
+        .find(|l| l.word() == name)
+        .ok_or_else(|| error(py, Status::Invalid, format!("level '{name}' is none of cooperative, verified, strict")))
+}
+
+/// The policy of that name.
+pub fn policy_of(py: Python<'_>, name: &str) -> PyResult<OnDeath> {
+    [OnDeath::Keep, OnDeath::Return, OnDeath::Destroy]
+        .into_iter()
+        .find(|p| p.word() == name)
+        .ok_or_else(|| error(py, Status::Invalid, format!("on_death '{name}' is none of keep, return, destroy")))
+}
