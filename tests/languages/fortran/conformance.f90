@@ -3,16 +3,21 @@ program conformance
   use suite
   use regions
   use ports
+  use items
   implicit none
 
-  character(len=40), parameter :: rows(33) = [character(len=40) :: &
+  character(len=40), parameter :: rows(49) = [character(len=40) :: &
     'R1 modes', 'R2 simple', 'R3 struct and array', 'R4 vector', 'R5 string', 'R6 ndarray', 'R7 wrong type', &
     'R8 not found, with and without deadline', 'R9 create only', 'R10 save and load', 'R11 bad handles', &
     'R12 remove and reuse', 'R13 region full', 'R14 removed region', 'E1 bad names', 'E2 bad sizes and types', &
     'E3 no daemon', 'P1 one to one, order', 'P2 tag and inline bytes', 'P3 handle', 'P4 credits', &
     'P5 deadline names the peer', 'P6 fan-out', 'P7 fan-in', 'P8 work queue', 'P9 producer leaves', &
     'P10 producer killed', 'P11 consumer killed', 'P12 not yet', 'P13 descriptor', 'P14 second producer', &
-    'P15 options must agree', 'P16 threads']
+    'P15 options must agree', 'P16 threads', 'I1 create, find, destroy', 'I2 transfer there and back', &
+    'I3 to a task that is not there yet', 'I4 whoever waits has it', 'I5 deadline names the owner', &
+    'I6 a spent item is nothing', 'I7 copy', 'I8 share and unshare', 'I9 resize', 'I10 bad arguments', &
+    'I11 access twice', 'I12 destroyed while others wait', 'I13 the first of several', 'I14 a heap in an item', &
+    "I15 owner's death", 'I16 numbers']
   interface
     function getpid() bind(c) result(pid)
       import :: c_int
@@ -147,6 +152,38 @@ contains
       call p15()
     case ('P16')
       call p16()
+    case ('I1')
+      call i1()
+    case ('I2')
+      call i2()
+    case ('I3')
+      call i3()
+    case ('I4')
+      call i4()
+    case ('I5')
+      call i5()
+    case ('I6')
+      call i6()
+    case ('I7')
+      call i7()
+    case ('I8')
+      call i8()
+    case ('I9')
+      call i9()
+    case ('I10')
+      call i10()
+    case ('I11')
+      call i11()
+    case ('I12')
+      call i12()
+    case ('I13')
+      call i13()
+    case ('I14')
+      call i14()
+    case ('I15')
+      call i15()
+    case ('I16')
+      call i16()
     case default
       call fail('there is no such row')
     end select

@@ -5,13 +5,14 @@
 
 mod errors;
 mod harness;
+mod items;
 mod ports;
 mod regions;
 
 use harness::{Row, run_role, run_rows};
 
 fn rows() -> Vec<Row> {
-    [regions::rows(), errors::rows(), ports::rows()].concat()
+    [regions::rows(), errors::rows(), ports::rows(), items::rows()].concat()
 }
 
 fn main() {
