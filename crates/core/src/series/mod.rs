@@ -29,6 +29,8 @@ mod describe;
 mod field;
 #[cfg(not(loom))]
 mod finder;
+#[cfg(not(loom))]
+mod fuzz;
 #[cfg(all(test, loom))]
 mod loom_model;
 #[cfg(not(loom))]
@@ -62,6 +64,7 @@ pub use self::{
     costs::Costs,
     describe::Description,
     finder::Changing,
+    fuzz::fuzz_entry,
     observer::{AttachParts, Observer, PublisherState},
     publisher::{Offer, Publisher, Runner, Statistics, Surroundings},
     report::Report,

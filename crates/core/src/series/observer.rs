@@ -22,6 +22,9 @@ use crate::{Error, Result, fault_point};
 const STRETCH: Duration = Duration::from_secs(1);
 /// How often a version that is just being looked at by the publisher is asked for again before that is an answer.
 const PATIENCE: u32 = 1000;
+/// How often the newest version may have been overtaken by the time it is pinned. A publisher that is as fast as that
+/// twice in a row does not exist; only a table that somebody scribbled over answers so for ever.
+pub(super) const OVERTAKEN: u32 = 64;
 
 /// What an observer is made of.
 pub struct AttachParts {
@@ -126,7 +129,7 @@ impl Observer {
     /// `NOT_YET`: nothing was published so far. `BUSY`: this observer holds 15 versions. `CORRUPT`. Before the first
     /// version of a publisher that is gone: `CLOSED`, `PEER_DIED`.
     pub fn latest(&mut self) -> Result<Version> {
-        for _ in 0..PATIENCE {
+        for _ in 0..OVERTAKEN {
             let newest = self.attached.newest();
             if newest.sequence() == 0 {
                 return Err(self.attached.over().unwrap_or_else(|| {

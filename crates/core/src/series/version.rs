@@ -9,7 +9,7 @@ use crossdock_layout::series::NO_SLOT;
 use crossdock_layout::series::state::Latest;
 
 use super::describe::read_attributes;
-use super::observer::{Attached, PublisherState};
+use super::observer::{Attached, OVERTAKEN, PublisherState};
 use super::plan::Span;
 use super::pool::load_value;
 use super::protocol::{self, Pinned};
@@ -179,7 +179,7 @@ impl Version {
     /// # Errors
     /// `BUSY`: this observer holds 15 versions. `SYSTEM`: the variables' views are dropped then, and made anew when asked for.
     pub fn refresh(&mut self) -> Result<u64> {
-        for _ in 0..1000 {
+        for _ in 0..OVERTAKEN {
             let newest = self.attached.newest();
             if newest.sequence() == self.record.sequence && self.is_valid() {
                 return Ok(0);

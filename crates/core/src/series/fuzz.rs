@@ -1,0 +1,194 @@
+//! Series as readers of wild memory: an observer of a pool that somebody scribbled over, a publisher whose pin pages lie.
+//! Whatever the bytes, each call ends, and with an answer or an error.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use crossdock_layout::MemberId;
+use crossdock_layout::liveness::LivenessTable;
+use crossdock_layout::series::{AtomicU64, SERIES_READY, SeriesHeader};
+use crossdock_os::{Access, Mapping, file, memfd};
+
+use super::plan::metadata_bytes;
+use super::{
+    AttachParts, Detect, FullPolicy, Observer, Offer, Publisher, Report, Spec, Surroundings, Value, Variable, Version,
+    diff,
+};
+use crate::Result;
+
+struct Alone(Mapping);
+
+impl Surroundings for Alone {
+    fn liveness(&self) -> &LivenessTable {
+        // SAFETY: the mapping has the table's size and a page's alignment, and all of it is atomics and bytes.
+        unsafe { self.0.start().cast().as_ref() }
+    }
+
+    fn reserve(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn describe(&self, member: MemberId) -> String {
+        member.to_string()
+    }
+}
+
+const PUBLISHER: MemberId = MemberId::new(1, 1);
+
+fn shared(size: u64) -> (OwnedFd, Mapping) {
+    let fd = memfd::create("crossdock-fuzz", size).expect("a memfd");
+    let mapping = Mapping::new(&fd, size as usize, Access::ReadWrite).expect("a mapping");
+    (fd, mapping)
+}
+
+/// One round: a publisher with three versions, one observer of its pool and one of a copy of it. Then, ten bytes of `data`
+/// at a time (offset and value), a word of the copy's tables or of a pin page is overwritten, and all of them go on.
+pub fn fuzz_entry(data: &[u8]) {
+    let Some((&[ways, more], rest)) = data.split_first_chunk() else { return };
+    let alone = Alone(shared(size_of::<LivenessTable>() as u64).1);
+    alone.liveness().format();
+    if more & 1 == 0 {
+        alone.liveness().set_alive(PUBLISHER);
+    }
+    let surroundings: Arc<dyn Surroundings> = Arc::new(alone);
+    let mut publisher = Scene::publisher(ways, surroundings.clone());
+    let metadata = metadata_bytes(publisher.0.pool.geometry());
+    let mut real = publisher.1.observe(0, &publisher.1.offer.pool, &surroundings).expect("an honest pool");
+    let mut held = real.latest().expect("an honest pool");
+
+    let (copy, raw) = shared(publisher.1.offer.size);
+    copy_pool(&publisher.1.offer, &raw);
+    let mut observer = publisher.1.observe(1, &copy, &surroundings);
+    let mut version = None;
+    for (round, scribble) in rest.chunks(10).enumerate() {
+        let (offset, value) = decode(scribble);
+        if more & 2 != 0 && round % 3 == 0 {
+            let pins = Mapping::new(&publisher.1.offer.pins[round % 2], 4096, Access::ReadWrite).expect("a pin page");
+            overwrite(&pins, offset % 16 * 8, value % 8);
+        } else {
+            overwrite(&raw, offset % (metadata / 8) * 8, value);
+        }
+        if more & 4 != 0 {
+            // Let wild contents past the door, or most inputs would end there.
+            // SAFETY: the mapping is larger than a header, aligned, and all fields are atomics.
+            let header: &SeriesHeader = unsafe { raw.start().cast().as_ref() };
+            header.identity.init.store(SERIES_READY, Relaxed);
+        }
+        match &mut observer {
+            Ok(observer) => work(observer, &mut version, round as u64),
+            Err(_) => observer = publisher.1.observe(1, &copy, &surroundings),
+        }
+        let _ = Report::read("fuzz", &copy, publisher.1.offer.size);
+        Scene::step(&mut publisher.0, round as u64);
+        if held.is_valid() {
+            look(&held);
+        }
+        let _ = held.refresh();
+    }
+}
+
+/// What the daemon would keep.
+struct Scene {
+    offer: Offer,
+}
+
+impl Scene {
+    fn publisher(ways: u8, surroundings: Arc<dyn Surroundings>) -> (Publisher, Self) {
+        let detect = [Detect::Auto, Detect::Hints, Detect::PrivateCopies, Detect::CopyAll][usize::from(ways & 3)];
+        let grows = Variable { max_shape: vec![3, 1024], ..Variable::new("v", "f64", &[1, 1024]) };
+        let spec = Spec {
+            keep: u32::from(ways >> 2 & 3),
+            max_observers: 2,
+            capacity: Some(20 * 4096),
+            full: if ways & 16 != 0 { FullPolicy::Refuse } else { FullPolicy::Report },
+            detect,
+            constants: vec![("c".into(), Value::Text("x".into()))],
+            ..Spec::new("fuzz", PUBLISHER, vec![Variable::new("u", "u8", &[5000]), grows])
+        };
+        let (mut publisher, offer) = Publisher::create(spec, surroundings).expect("a series");
+        for round in 0..3 {
+            Self::step(&mut publisher, round);
+        }
+        (publisher, Self { offer })
+    }
+
+    fn step(publisher: &mut Publisher, round: u64) {
+        let begun = round % 5 == 0 && publisher.begin().is_ok();
+        if round % 7 == 0 && !begun {
+            let _ = publisher.resize(1, &[round % 4, 1024]);
+        }
+        if publisher.bytes(0) > 0 {
+            // SAFETY: the variable's memory has at least one byte.
+            unsafe { publisher.memory(0).write_volatile(round as u8) };
+            let _ = publisher.touched(0, 0..1);
+        }
+        if publisher.publish(&[("n", Value::U64(round))]).is_err() && begun {
+            let _ = publisher.abandon();
+        }
+    }
+
+    fn observe(&self, index: usize, pool: &OwnedFd, surroundings: &Arc<dyn Surroundings>) -> Result<Observer> {
+        Observer::attach(AttachParts {
+            name: "fuzz".into(),
+            pool: file::reopen_read_only(pool).expect("a memfd"),
+            size: self.offer.size,
+            pin_page: self.offer.pins[index].as_fd().try_clone_to_owned().expect("a memfd"),
+            publisher: PUBLISHER,
+            surroundings: surroundings.clone(),
+        })
+    }
+}
+
+fn work(observer: &mut Observer, held: &mut Option<Version>, round: u64) {
+    let newest = observer.latest();
+    let asked = observer.at(round % 6);
+    let _ = observer.next(Duration::ZERO);
+    for version in [&newest, &asked].into_iter().flatten() {
+        look(version);
+    }
+    if let (Ok(one), Ok(other)) = (&newest, &asked) {
+        let _ = diff(one, other);
+    }
+    if let Some(held) = held {
+        look(held);
+        let _ = held.refresh();
+        look(held);
+    }
+    if round % 2 == 0 {
+        *held = newest.ok();
+    }
+}
+
+/// Touches every page of every variable.
+fn look(version: &Version) {
+    for variable in 0..version.variables() {
+        if let Ok(bytes) = version.bytes(variable) {
+            let sum = bytes.iter().step_by(4096).fold(0u64, |sum, byte| sum + u64::from(*byte));
+            std::hint::black_box(sum);
+        }
+        let _ = version.copy_out(variable, version.sequence() % 8000, &mut [0; 100]);
+        std::hint::black_box((version.shape(variable), version.attributes()));
+    }
+}
+
+fn copy_pool(offer: &Offer, to: &Mapping) {
+    let from = Mapping::new(&offer.pool, offer.size as usize, Access::Read).expect("a mapping");
+    // SAFETY: both are mapped for that size; this process has the only writer of either.
+    unsafe { std::ptr::copy_nonoverlapping(from.start().as_ptr(), to.start().as_ptr(), offer.size as usize) };
+}
+
+/// Two bytes of offset, in words, and eight of value; a short rest is filled up with zeros.
+fn decode(scribble: &[u8]) -> (u64, u64) {
+    let mut bytes = [0; 10];
+    bytes[..scribble.len()].copy_from_slice(scribble);
+    let offset = u64::from(u16::from_le_bytes([bytes[0], bytes[1]]));
+    (offset, u64::from_le_bytes(bytes[2..].try_into().expect("eight bytes")))
+}
+
+fn overwrite(raw: &Mapping, offset: u64, value: u64) {
+    let Some(address) = raw.at(offset, 8) else { return };
+    // SAFETY: in bounds and aligned; other references to this memory are to atomics only.
+    unsafe { AtomicU64::from_ptr(address.as_ptr().cast()) }.store(value, Relaxed);
+}

@@ -1,0 +1,238 @@
+//! Consistency under stress: a publisher at full speed, eight observers that attach, detach, stall and are killed at
+//! random, all of them processes. No version is torn, no observer stops the publisher, and memory comes back.
+//!
+//! Half a minute; `CROSSDOCK_STRESS_SECONDS=600` for the long form.
+
+mod series_world;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use crossdock_core::series::{Detect, FullPolicy, Observer, Publisher, Spec, Version};
+use crossdock_layout::Status;
+use series_world::{Series, World, as_numbers, numbers, pattern, spec};
+
+const WORDS: u64 = 256 * 512;
+const OBSERVERS: usize = 8;
+/// Shared words.
+const STOP: usize = 3000;
+const PUBLISHED: usize = 3001;
+const LONGEST_US: usize = 3002;
+const NO_SPACE: usize = 3003;
+const LEFT: usize = 3004;
+const SEEN: usize = 3005;
+const REFUSED: usize = 3006;
+
+fn seconds() -> u64 {
+    std::env::var("CROSSDOCK_STRESS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(30)
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+fn publish(world: &World, publisher: &mut Publisher) -> i32 {
+    let mut random = Random(99);
+    let mut longest = Duration::ZERO;
+    let mut go_on = |publisher: &mut Publisher, longest: &mut Duration| {
+        let step = publisher.sequence() + 1;
+        let in_place = random.below(8) != 0 || publisher.begin().is_err();
+        pattern::write(numbers(publisher, 0), step, !in_place);
+        let started = Instant::now();
+        match publisher.publish(&[]) {
+            Ok(_) => world.word(PUBLISHED).store(step, SeqCst),
+            Err(error) => {
+                assert_eq!(error.status, Status::NoSpace, "{error}");
+                world.word(NO_SPACE).fetch_add(1, SeqCst);
+                if !in_place {
+                    publisher.abandon().unwrap();
+                }
+            }
+        }
+        *longest = (*longest).max(started.elapsed());
+    };
+    while world.word(STOP).load(SeqCst) == 0 {
+        go_on(publisher, &mut longest);
+    }
+    world.word(LONGEST_US).store(longest.as_micros() as u64, SeqCst);
+    // The daemon has cleared the pins of all by now.
+    (0..3).for_each(|_| go_on(publisher, &mut longest));
+    let statistics = publisher.statistics();
+    world.word(REFUSED).store(statistics.refused, SeqCst);
+    let chunks = WORDS * 8 / u64::from(statistics.chunk);
+    world.word(LEFT).store(u64::from(statistics.slots.1) - chunks, SeqCst);
+    println!("publisher: {statistics:?}");
+    0
+}
+
+fn whole(version: &Version, stride: usize) -> Result<(), String> {
+    let Ok(bytes) = version.bytes(0) else { return Ok(()) };
+    let checked = pattern::check(as_numbers(bytes), version.sequence(), stride);
+    // With the policy `refuse` a version may be taken back while it is looked at: then it says so.
+    if version.is_valid() { checked } else { Ok(()) }
+}
+
+fn observe(world: &World, observer: &mut Observer, seed: u64) -> i32 {
+    let mut random = Random(seed);
+    let mut held: Vec<Version> = Vec::new();
+    let ends = Instant::now() + Duration::from_millis(random.below(1500));
+    while Instant::now() < ends && world.word(STOP).load(SeqCst) == 0 {
+        match random.below(10) {
+            0..4 => match observer.next(Duration::from_millis(200)) {
+                Ok(version) => held.push(version),
+                Err(error) => assert!(matches!(error.status, Status::TimedOut | Status::Busy), "{error}"),
+            },
+            4..7 if !held.is_empty() => {
+                let index = random.below(held.len() as u64) as usize;
+                match held[index].refresh() {
+                    Ok(_) => {}
+                    Err(error) => assert_eq!(error.status, Status::Busy, "{error}"),
+                }
+            }
+            7 => std::thread::sleep(Duration::from_millis(random.below(20))),
+            8 => held.clear(),
+            _ => held.truncate(2),
+        }
+        for version in &held {
+            if let Err(torn) = whole(version, 61) {
+                eprintln!("torn: {torn}");
+                return 1;
+            }
+            world.word(SEEN).fetch_add(1, SeqCst);
+        }
+        held.truncate(6);
+    }
+    // Some leave in order, some as they are.
+    if random.below(2) == 0 {
+        std::mem::forget(held);
+    }
+    0
+}
+
+fn signal(pid: i32, number: i32) {
+    // SAFETY: a child of this process that was not waited for yet.
+    unsafe { libc::kill(pid, number) };
+}
+
+fn stress(detect: Detect, full: FullPolicy, time: Duration) {
+    let world = World::new();
+    let spec = Spec {
+        max_observers: OBSERVERS as u32,
+        keep: 1,
+        capacity: Some(12 * WORDS * 8),
+        chunk: Some(4096),
+        detect,
+        full,
+        ..spec(WORDS)
+    };
+    let theirs = world.clone();
+    let (publisher, series) = world.publish_apart(spec, |publisher| publish(&theirs, publisher));
+    let mut random = Random(4711);
+    let started = Instant::now();
+    let mut children: Vec<Option<i32>> = vec![None; OBSERVERS];
+    let (mut came, mut killed, mut stalled) = (0u64, 0u64, 0u64);
+    while started.elapsed() < time {
+        for index in 0..OBSERVERS {
+            match children[index] {
+                None => {
+                    came += 1;
+                    children[index] = Some(spawn(&world, &series, index, came));
+                }
+                Some(pid) => match random.below(40) {
+                    0 => {
+                        signal(pid, libc::SIGKILL);
+                        killed += 1;
+                    }
+                    1 => {
+                        signal(pid, libc::SIGSTOP);
+                        let before = world.word(PUBLISHED).load(SeqCst) + world.word(NO_SPACE).load(SeqCst);
+                        let asked = Instant::now();
+                        while world.word(PUBLISHED).load(SeqCst) + world.word(NO_SPACE).load(SeqCst) < before + 2 {
+                            assert!(
+                                asked.elapsed() < Duration::from_secs(20),
+                                "a stopped observer stopped the publisher"
+                            );
+                            std::thread::sleep(Duration::from_millis(1));
+                        }
+                        signal(pid, if random.below(2) == 0 { libc::SIGCONT } else { libc::SIGKILL });
+                        stalled += 1;
+                    }
+                    _ => {}
+                },
+            }
+            if let Some(pid) = children[index] {
+                if ended(pid, "an observer") {
+                    series.clear_pins(index);
+                    children[index] = None;
+                }
+            }
+        }
+        assert!(!ended(publisher, "the publisher"), "the publisher is gone");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for (index, child) in children.into_iter().enumerate() {
+        if let Some(pid) = child {
+            signal(pid, libc::SIGKILL);
+            world.wait(pid);
+        }
+        series.clear_pins(index);
+    }
+    world.word(STOP).store(1, SeqCst);
+    assert_eq!(world.wait(publisher), 0);
+    let word = |index: usize| world.word(index).load(SeqCst);
+    println!(
+        "{detect:?}, {full:?}: {} versions, {} looks at one, {came} observers, {killed} killed, {stalled} stopped, {} times \
+         no room, {} taken back, longest publish {} µs",
+        word(PUBLISHED),
+        word(SEEN),
+        word(NO_SPACE),
+        word(REFUSED),
+        word(LONGEST_US),
+    );
+    assert!(word(SEEN) > 0 && word(PUBLISHED) > 10);
+    assert!(
+        word(LEFT) <= WORDS * 8 / 4096,
+        "beyond the newest and the one that is kept {} slots are in use",
+        word(LEFT)
+    );
+}
+
+fn spawn(world: &Arc<World>, series: &Series, index: usize, seed: u64) -> i32 {
+    world.fork(|| {
+        let mut observer = series.observe(index);
+        observe(world, &mut observer, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    })
+}
+
+/// Has this child ended? In order, or killed by this test: anything else fails.
+fn ended(pid: i32, who: &str) -> bool {
+    let mut status = 0;
+    // SAFETY: a child of this process.
+    let answer = unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) };
+    if answer != pid {
+        return false;
+    }
+    let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
+    assert!(
+        killed || (libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0),
+        "{who} ended with status {status:#x}"
+    );
+    true
+}
+
+#[test]
+fn no_version_is_ever_torn_and_nobody_stops_the_publisher() {
+    let part = Duration::from_secs(seconds()) / 4;
+    stress(Detect::Auto, FullPolicy::Report, part);
+    stress(Detect::PrivateCopies, FullPolicy::Report, part);
+    stress(Detect::WriteProtect, FullPolicy::Refuse, part);
+    stress(Detect::CopyAll, FullPolicy::Refuse, part);
+}
