@@ -140,11 +140,11 @@ fn stress(detect: Detect, full: FullPolicy, time: Duration) {
     let mut children: Vec<Option<i32>> = vec![None; OBSERVERS];
     let (mut came, mut killed, mut stalled) = (0u64, 0u64, 0u64);
     while started.elapsed() < time {
-        for index in 0..OBSERVERS {
-            match children[index] {
+        for (index, child) in children.iter_mut().enumerate() {
+            match *child {
                 None => {
                     came += 1;
-                    children[index] = Some(spawn(&world, &series, index, came));
+                    *child = Some(spawn(&world, &series, index, came));
                 }
                 Some(pid) => match random.below(40) {
                     0 => {
@@ -168,11 +168,9 @@ fn stress(detect: Detect, full: FullPolicy, time: Duration) {
                     _ => {}
                 },
             }
-            if let Some(pid) = children[index] {
-                if ended(pid, "an observer") {
-                    series.clear_pins(index);
-                    children[index] = None;
-                }
+            if child.is_some_and(|pid| ended(pid, "an observer")) {
+                series.clear_pins(index);
+                *child = None;
             }
         }
         assert!(!ended(publisher, "the publisher"), "the publisher is gone");
