@@ -21,14 +21,18 @@ make_environments() {
         case $part in
             lint) ;;
             heat) make_environment plot ;;
+            street) make_environment plot; make_environment street examples/street/requirements.txt ;;
+            test)
+                make_environment simulate; make_environment plot
+                make_environment street examples/street/requirements.txt ;;
             *) make_environment simulate; make_environment plot ;;
         esac
     done
 }
 
-# make_environment NAME: from examples/melt/requirements-NAME.txt
+# make_environment NAME [LIST]: from LIST, or examples/melt/requirements-NAME.txt
 make_environment() {
-    local name=$1 folder=$top/build/env/$1 list=$top/examples/melt/requirements-$1.txt python stamp
+    local name=$1 folder=$top/build/env/$1 list=$top/${2:-examples/melt/requirements-$1.txt} python stamp
     python=$(python_for_environments) || die "no python3 >= 3.10 with venv (package python3-venv)"
     stamp=$(fingerprint "$list" "$here/setup.d/environments.sh")-$("$python" -V | tr ' ' -)
     [ "$(cat "$folder/.stamp" 2>/dev/null)" != "$stamp" ] || return 0

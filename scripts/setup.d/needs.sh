@@ -43,7 +43,7 @@ TABLE
 # The demo runs in bubblewrap where nothing better is there; the tests use every engine.
 parts_of() {
     case $1 in
-        demo) echo demo; any_engine || echo bubblewrap ;;
+        demo | street) echo demo; any_engine || echo bubblewrap ;;
         heat) echo demo heat; any_engine || echo bubblewrap ;;
         test) echo demo heat test bubblewrap podman docker charliecloud ;;
         bench) echo demo bench bubblewrap ;;

@@ -1,0 +1,80 @@
+"""Frame combiner: takes the items in the frames' order, makes the video and the contact sheet of them, and hands each
+item back to the extractor."""
+
+import json
+import os
+
+import cv2
+import numpy as np
+
+import frames
+from tasks import Task, arguments, key_of
+
+WAIT_S = 120
+SHEET = (4, 5)          # pictures across and down
+RATE = 25
+
+
+def main():
+    options = arguments(__doc__)
+    with Task("combine", options) as task:
+        output = Output(options.out)
+        times, number, ended = [], 0, 0
+        while ended < options.items:
+            item = task.link.access(key_of(number, options), WAIT_S)
+            number += 1
+            if took := output.add(item.memory):
+                times.append(took)
+                task.link.transfer(item, "extract")
+            else:
+                ended += 1
+                task.link.destroy(item)
+        output.close()
+        task.account(frames=len(times), times=times)
+    print(f"{len(times)} frames combined, {sum(output.people)} people in them")
+
+
+class Output:
+    """The video, the detections as a file, and pictures for the contact sheet."""
+
+    def __init__(self, folder):
+        self.folder, self.video = folder, None
+        self.detections, self.people, self.pictures = [], [], []
+
+    def add(self, memory):
+        """Takes a frame over; when it was stored, received, detected and combined, or None at the end."""
+        head = frames.header(memory)
+        if head["ends"]:
+            return None
+        combined = frames.now()
+        picture = frames.pixels(memory, head)
+        count = int(head["people"])
+        assert int(head["number"]) == len(self.detections), "a frame out of its order"
+        if self.video is None:
+            self.video = cv2.VideoWriter(os.path.join(self.folder, "street.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), RATE,
+                                         (int(head["width"]), int(head["height"])))
+        self.video.write(picture)
+        self.people.append(count)
+        self.detections.append({"frame": int(head["number"]), "boxes": head["boxes"][:count].tolist(),
+                                "weights": head["weights"][:count].tolist()})
+        self.pictures.append(cv2.resize(picture, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA))
+        return [float(head["stored"]), float(head["received"]), float(head["detected"]), combined]
+
+    def close(self):
+        with open(os.path.join(self.folder, "detections.json"), "w", encoding="utf-8") as file:
+            json.dump(self.detections, file)
+        if self.video is None:
+            return
+        self.video.release()
+        across, down = SHEET
+        chosen = np.linspace(0, len(self.pictures) - 1, min(across * down, len(self.pictures))).astype(int)
+        height, width = self.pictures[0].shape[:2]
+        sheet = np.zeros((-(-len(chosen) // across) * height, across * width, 3), "u1")
+        for place, index in enumerate(chosen):
+            row, column = divmod(place, across)
+            sheet[row * height:(row + 1) * height, column * width:(column + 1) * width] = self.pictures[index]
+        cv2.imwrite(os.path.join(self.folder, "contact-sheet.png"), sheet)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Frame extractor: decodes the video and hands each frame, in one of five items, to a detector (CDI, section III-C).
+
+An item is filled again only once the combiner has handed it back.
+"""
+
+import cv2
+
+import frames
+from tasks import Task, arguments, detector_of, key_of
+
+WAIT_S = 120
+
+
+def main():
+    options = arguments(__doc__)
+    video = cv2.VideoCapture(options.video)
+    size = frames.size_of(int(video.get(cv2.CAP_PROP_FRAME_HEIGHT)), int(video.get(cv2.CAP_PROP_FRAME_WIDTH)))
+    with Task("extract", options) as task:
+        number = 0
+        for picture in pictures(video, options.frames):
+            item = next_item(task.link, number, size, options)
+            frames.store(item.memory, number, picture)
+            task.link.transfer(item, detector_of(number, options))
+            number += 1
+        # As many ends as items: each goes on to the combiner once more, and every detector sees one.
+        for end in range(number, number + options.items):
+            item = next_item(task.link, end, size, options)
+            head = frames.header(item.memory)
+            head["number"], head["ends"] = end, number + options.items
+            del head
+            task.link.transfer(item, detector_of(end, options))
+        task.account(frames=number)
+    print(f"{number} frames handed out")
+
+
+def pictures(video, most):
+    taken = 0
+    while not most or taken < most:
+        there, picture = video.read()
+        if not there:
+            return
+        taken += 1
+        yield picture
+
+
+def next_item(link, number, size, options):
+    """Made in the first round; afterwards the one that comes back."""
+    if number < options.items:
+        return link.create(key_of(number, options), size)
+    return link.access(key_of(number, options), WAIT_S)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""What one frame on its way is: a header, then the pixels. The same bytes whatever carries them."""
+
+import time
+
+import numpy as np
+
+PEOPLE_MAX = 32
+PIXELS_AT = 4096
+HEADER = np.dtype([
+    ("number", "<i8"),          # of the frame in the video, from 0
+    ("height", "<i4"), ("width", "<i4"),
+    ("ends", "<i4"),            # not 0: no frame, the video has ended, and this many frames and ends there are in all
+    ("people", "<i4"),          # how many boxes count
+    ("stored", "<f8"), ("received", "<f8"), ("detected", "<f8"),   # seconds of the node's monotonic clock
+    ("boxes", "<i4", (PEOPLE_MAX, 4)),                             # x, y, width, height
+    ("weights", "<f8", (PEOPLE_MAX,)),
+])
+assert HEADER.itemsize <= PIXELS_AT
+
+
+def size_of(height, width):
+    """Bytes that an item needs for a frame of that size, three colours."""
+    return PIXELS_AT + height * width * 3
+
+
+def header(memory):
+    """The header as a record whose fields can be set: a view of the item's first bytes."""
+    return np.ndarray((), HEADER, memory)
+
+
+def pixels(memory, head):
+    """The picture: a view of the item's other bytes."""
+    return np.ndarray((int(head["height"]), int(head["width"]), 3), "u1", memory, offset=PIXELS_AT)
+
+
+def store(memory, number, picture):
+    """Puts a picture into an item."""
+    head = header(memory)
+    head["number"], head["ends"], head["people"] = number, 0, 0
+    head["height"], head["width"] = picture.shape[:2]
+    pixels(memory, head)[:] = picture
+    head["stored"] = now()
+
+
+def now():
+    """The same clock in every container of a node."""
+    return time.monotonic()

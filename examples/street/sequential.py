@@ -1,0 +1,30 @@
+"""The truth: the same video, the same detector, one process, one frame after the other. No transport."""
+
+import json
+import os
+import time
+
+import cv2
+
+import people
+from extract import pictures
+from tasks import arguments, proportional_bytes
+
+
+def main():
+    options = arguments(__doc__)
+    detector, detections = people.Detector(), []
+    begun, cpu = time.monotonic(), time.process_time()
+    for number, picture in enumerate(pictures(cv2.VideoCapture(options.video), options.frames)):
+        boxes, weights = detector.find(picture)
+        detections.append({"frame": number, "boxes": boxes.tolist(), "weights": weights.tolist()})
+    wall, cpu = time.monotonic() - begun, time.process_time() - cpu
+    with open(os.path.join(options.out, "detections.json"), "w", encoding="utf-8") as file:
+        json.dump(detections, file)
+    with open(os.path.join(options.out, "sequential.json"), "w", encoding="utf-8") as file:
+        json.dump({"frames": len(detections), "wall_s": wall, "cpu_s": cpu, "proportional_bytes": proportional_bytes()}, file)
+    print(f"{len(detections)} frames in {wall:.1f} s, one after the other")
+
+
+if __name__ == "__main__":
+    main()

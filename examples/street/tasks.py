@@ -1,0 +1,70 @@
+"""What the three tasks have in common: their arguments, their place in the ring of items, and the account at the end."""
+
+import argparse
+import json
+import os
+import resource
+import time
+
+import transports
+
+
+def arguments(about):
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--transport", default="crossdock", help="crossdock, tcp or grpc")
+    parser.add_argument("--items", type=int, default=5, help="items that go round")
+    parser.add_argument("--detectors", type=int, default=2)
+    parser.add_argument("--frames", type=int, default=0, help="frames of the video to take (0: all)")
+    parser.add_argument("--video", default="/task/bikes.mp4")
+    parser.add_argument("--out", default="/out", help="folder for results")
+    parser.add_argument("--port", type=int, default=38500, help="first of the ports that tcp and grpc listen at")
+    return parser.parse_args()
+
+
+def key_of(number, options):
+    """Frames use the items in turn."""
+    return f"frame.{number % options.items}"
+
+
+def detector_of(number, options):
+    """And the detectors, whatever item they are in."""
+    return f"detect/{number % options.detectors}"
+
+
+class Task:
+    """One task's transport, and the account that it gives when it is done."""
+
+    def __init__(self, name, options):
+        self.name, self.options = name, options
+        self.link = transports.connect(options.transport, name, options)
+        # What the interpreter and its libraries took before the first frame is the same for all transports.
+        self.cpu, self.begun = time.process_time(), time.monotonic()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, _value, _trace):
+        if kind is None:
+            self.link.close()
+
+    def account(self, **more):
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        figures = {
+            "task": self.name,
+            "transport": self.options.transport,
+            "cpu_s": time.process_time() - self.cpu,
+            "wall_s": time.monotonic() - self.begun,
+            "peak_resident_bytes": used.ru_maxrss * 1024,
+            "proportional_bytes": proportional_bytes(),
+            "switches": used.ru_nvcsw + used.ru_nivcsw,
+            **more,
+        }
+        path = os.path.join(self.options.out, self.name.replace("/", "-") + ".json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(figures, file, indent=1)
+
+
+def proportional_bytes():
+    """What this process holds alone and its share of what it holds with others, by the kernel's count."""
+    with open("/proc/self/smaps_rollup", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
