@@ -39,8 +39,8 @@ pub struct Hosted {
 
 /// Does any task need a daemon at all?
 pub fn needed(workflow: &Workflow) -> bool {
-    let granted = |t: &Task| t.regions.len() + t.ports.len() + t.series.len() + t.items.len();
-    workflow.tasks.iter().any(|t| granted(t) > 0)
+    let uses = |t: &Task| !(t.regions.is_empty() && t.ports.is_empty() && t.series.is_empty() && t.items.is_empty());
+    workflow.tasks.iter().any(uses)
 }
 
 /// The folder that a task finds at `/run/crossdock`; by number, because a socket's path may have 107 bytes only.

@@ -1,0 +1,319 @@
+//! A former owner that does not let go, and a reader that wants to write; and the honest task that has to bear with them.
+//!
+//! `former` speaks the wire protocol itself, so that it can lie: it says that it gave its items up and keeps a way in, each
+//! item another one. `victim` becomes their owner, writes a secret, and lets the former owner look for it and scribble.
+//! What it sees, and what is left of the secret, is printed; the test reads it.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use crossdock_client::{ConnectOptions, ItemLevel, ItemOptions, OnDeath, Party, Session};
+use crossdock_layout::MemberId;
+use crossdock_layout::wire::{Answer, FINGERPRINT, ItemRequest, MAX_MESSAGE, PROTOCOL_VERSION, Request};
+use crossdock_os::socket::{self, Received};
+use crossdock_os::{Access, Deadline, Mapping, child, event, tmpfs};
+
+const WAIT: Duration = Duration::from_secs(30);
+const PAGES: u64 = 16;
+const SIZE: u64 = PAGES * 4096;
+/// What the former owner wrote, what the victim writes, what the former owner scribbles.
+const OLD: u64 = 0x1111_1111_1111_1111;
+const SECRET: u64 = 0x5ec4_e75e_c4e7_5ec4;
+const SCRIBBLE: u64 = 0x6666_6666_6666_6666;
+
+/// Ways to stay in, each tried on an item of its own.
+const WAYS: [&str; 8] = ["mapping", "duplicate", "fork", "child", "flight", "reopened", "numbered", "path"];
+
+fn main() {
+    let word = std::env::args().nth(1).unwrap_or_default();
+    let told = match word.as_str() {
+        "former" => former(),
+        "victim" => victim(),
+        other => Err(format!("unknown word {other}")),
+    };
+    if let Err(why) = told {
+        println!("FAILED: {why}");
+        std::process::exit(1);
+    }
+}
+
+/// A client that says what it likes.
+struct Liar {
+    socket: OwnedFd,
+    next: u64,
+}
+
+impl Liar {
+    fn connect() -> Result<Self, String> {
+        let path = std::env::var("CROSSDOCK_SOCKET").unwrap_or_else(|_| "/run/crossdock/endpoint.sock".into());
+        let socket = socket::connect(path.as_ref()).map_err(|e| e.to_string())?;
+        let mut liar = Self { socket, next: 1 };
+        let hello = Request::Hello {
+            protocol: PROTOCOL_VERSION,
+            layout: crossdock_layout::LAYOUT_VERSION,
+            fingerprint: FINGERPRINT,
+            token: child::random().map_err(|e| e.to_string())?,
+            member: MemberId::NOBODY,
+            rank: 0,
+            task: None,
+            workflow: None,
+        };
+        liar.ask(&hello)?;
+        Ok(liar)
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), String> {
+        let number = self.next;
+        self.next += 1;
+        socket::send(&self.socket, &request.encode(number, number), &[]).map_err(|e| e.to_string())?;
+        let deadline = Deadline::after(WAIT);
+        let mut buffer = [0; MAX_MESSAGE + 1];
+        loop {
+            match socket::receive(&self.socket, &mut buffer).map_err(|e| e.to_string())? {
+                Some(Received::Message(length, fds)) => {
+                    let (of, answer) = Answer::decode(&buffer[..length], fds.len()).map_err(|e| e.to_string())?;
+                    match answer {
+                        _ if of != number => {}
+                        Answer::Failed { status, text } => return Err(format!("{request:?}: {status}: {text}")),
+                        answer => return Ok((answer, fds)),
+                    }
+                }
+                Some(_) => return Err(format!("{request:?}: the daemon hung up")),
+                None if event::wait_readable(&self.socket, deadline).unwrap_or(false) => {}
+                None => return Err(format!("{request:?}: no answer")),
+            }
+        }
+    }
+
+    fn item(&mut self, request: ItemRequest) -> Result<(Answer, Vec<OwnedFd>), String> {
+        self.ask(&Request::Item(request))
+    }
+
+    fn access(&mut self, key: &str, read: bool) -> Result<OwnedFd, String> {
+        let wait_ms = WAIT.as_millis() as u64;
+        let given = self.item(ItemRequest::Access { read, wait_ms, keys: vec![key.into()] })?;
+        given.1.into_iter().next().ok_or_else(|| format!("no descriptor came with item {key}"))
+    }
+}
+
+/// What a former owner has kept of an item.
+#[derive(Default)]
+struct Kept {
+    mapping: Option<Mapping>,
+    descriptor: Option<OwnedFd>,
+    /// A socket with the descriptor in it.
+    flight: Option<(OwnedFd, OwnedFd)>,
+    child: Option<i32>,
+}
+
+fn map(fd: &OwnedFd) -> Result<Mapping, String> {
+    Mapping::new(fd, (SIZE + 4096) as usize, Access::ReadWrite).map_err(|e| e.to_string())
+}
+
+fn fill(mapping: &Mapping, value: u64) {
+    for offset in (4096..SIZE + 4096).step_by(8) {
+        mapping.word64(offset).expect("within").store(value, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+fn sees(mapping: &Mapping, value: u64) -> bool {
+    let words = (0..SIZE + 4096).step_by(8).filter_map(|offset| mapping.word64(offset));
+    words.into_iter().any(|word| word.load(std::sync::atomic::Ordering::SeqCst) == value)
+}
+
+fn former() -> Result<(), String> {
+    let mut liar = Liar::connect()?;
+    let mut kept = Vec::new();
+    for way in WAYS {
+        // A path descriptor is no open file to the kernel's proof: what is said of `strict` in SECURITY.md.
+        let level = if way == "path" { ItemLevel::Strict } else { ItemLevel::Verified };
+        let key = format!("way/{way}");
+        let request = ItemRequest::Create { size: SIZE, level, on_death: OnDeath::Keep, key };
+        let (Answer::Item(given), fds) = liar.item(request)? else { return Err("no item".into()) };
+        let fd = fds.into_iter().next().ok_or("no descriptor")?;
+        let mapping = map(&fd)?;
+        fill(&mapping, OLD);
+        kept.push((way, keep(way, fd, mapping)?));
+        liar.item(ItemRequest::Transfer { item: given.item, to: Party::task("victim") })?;
+    }
+    // By now the victim has written its secrets; it says so by handing this over.
+    drop(liar.access("told", false)?);
+    for (way, kept) in kept {
+        for trouble in look(way, kept) {
+            println!("{way}: {trouble}");
+        }
+    }
+    println!("tried {} ways", WAYS.len());
+    let shared = liar.access("shared", true)?;
+    for trouble in scribble_on_shared(&shared) {
+        println!("shared: {trouble}");
+    }
+    println!("tried to write what is shared");
+    let (Answer::ItemInfo(told), _) = liar.item(ItemRequest::Find { key: "told".into() })? else {
+        return Err("no answer about 'told'".into());
+    };
+    drop(shared);
+    liar.item(ItemRequest::Transfer { item: told.item, to: Party::task("victim") })?;
+    Ok(())
+}
+
+/// Keeps a way in, in this way, and gives everything else up.
+fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
+    let text = |e: crossdock_os::OsError| e.to_string();
+    let mut kept = Kept::default();
+    match way {
+        "mapping" => kept.mapping = Some(mapping),
+        "duplicate" => kept.descriptor = Some(fd.try_clone().map_err(|e| e.to_string())?),
+        // The child has the mapping; the parent has nothing.
+        "fork" => kept.child = Some(child::fork(|| spy(Some(&mapping), None)).map_err(text)?),
+        "child" => kept.child = Some(child::fork(|| spy(None, Some(&fd))).map_err(text)?),
+        "flight" => {
+            let (ours, theirs) = socket::pair().map_err(text)?;
+            socket::send(&ours, b"x", &[fd.as_fd()]).map_err(text)?;
+            kept.flight = Some((ours, theirs));
+        }
+        "reopened" => kept.descriptor = Some(tmpfs::open_anew(&fd, Access::ReadWrite).map_err(text)?),
+        // Nothing at all is kept; all numbers of /proc/self/fd are tried afterwards.
+        "numbered" => {}
+        "path" => {
+            let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+            let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+            let opened = rustix::fs::open(path, flags, rustix::fs::Mode::empty()).map_err(|e| e.to_string())?;
+            kept.descriptor = Some(opened);
+        }
+        other => return Err(format!("no way '{other}'")),
+    }
+    Ok(kept)
+}
+
+/// A child of the former owner: waits a while, then looks and scribbles; its exit code says whether it saw something.
+fn spy(mapping: Option<&Mapping>, fd: Option<&OwnedFd>) -> i32 {
+    let deadline = Deadline::after(Duration::from_secs(20));
+    let own = fd.and_then(|fd| map(fd).ok());
+    let Some(mapping) = mapping.or(own.as_ref()) else { return 2 };
+    loop {
+        if sees(mapping, SECRET) {
+            return 1;
+        }
+        // Told by a scribble of its parent's? No: by time alone, as a real spy.
+        if deadline.left() < Duration::from_secs(17) {
+            fill(mapping, SCRIBBLE);
+            return 0;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Uses what was kept to see the victim's bytes, and to change them.
+fn look(way: &str, kept: Kept) -> Vec<String> {
+    let mut troubles = Vec::new();
+    let mut look_at = |mapping: &Mapping, how: &str| {
+        if sees(mapping, SECRET) {
+            troubles.push(format!("SEEN through {how}"));
+        }
+        fill(mapping, SCRIBBLE);
+    };
+    if let Some(mapping) = &kept.mapping {
+        look_at(mapping, "the old mapping");
+    }
+    let received = kept.flight.as_ref().and_then(|(_, theirs)| match socket::receive(theirs, &mut [0; 8]) {
+        Ok(Some(Received::Message(_, fds))) => fds.into_iter().next(),
+        _ => None,
+    });
+    for fd in kept.descriptor.iter().chain(&received) {
+        if let Ok(mapping) = map(fd) {
+            look_at(&mapping, "the old descriptor");
+        }
+        if let Ok(again) = tmpfs::open_anew(fd, Access::ReadWrite) {
+            if let Ok(mapping) = map(&again) {
+                look_at(&mapping, "the old descriptor opened anew");
+            }
+        }
+    }
+    for number in 0..64 {
+        let path = format!("/proc/self/fd/{number}");
+        let Ok(target) = std::fs::read_link(&path) else { continue };
+        if !target.to_string_lossy().contains("crossdock-item") {
+            continue;
+        }
+        let opened = File::options().read(true).write(true).open(&path);
+        if let Some(mapping) = opened.ok().and_then(|file| map(&OwnedFd::from(file)).ok()) {
+            look_at(&mapping, &format!("descriptor {number} of /proc"));
+        }
+    }
+    if let Some(child) = kept.child {
+        match child::ended(child, true) {
+            Ok(Some(child::Ended::Code(0))) => {}
+            other => troubles.push(format!("SEEN by the child: {other:?}")),
+        }
+    }
+    if way == "flight" && received.is_none() {
+        troubles.push("the descriptor in flight did not arrive".into());
+    }
+    troubles
+}
+
+/// Tries to write what may only be read, by every means.
+fn scribble_on_shared(fd: &OwnedFd) -> Vec<String> {
+    let mut let_in = Vec::new();
+    let mut tried = |what: &str, worked: bool| {
+        if worked {
+            let_in.push(format!("WRITTEN by {what}"));
+        }
+    };
+    let junk = [0x66u8; 64];
+    let file = File::from(fd.try_clone().expect("a descriptor"));
+    tried("write", file.write_at(&junk, 4096).is_ok());
+    tried("truncating", file.set_len(0).is_ok());
+    tried("mapping for writing", Mapping::new(fd, 4096, Access::ReadWrite).is_ok());
+    tried("opening anew", tmpfs::open_anew(fd, Access::ReadWrite).is_ok());
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    tried("opening for writing", File::options().write(true).open(&path).is_ok());
+    tried("opening and truncating", File::create(&path).is_ok());
+    tried("opening for appending", File::options().append(true).open(&path).is_ok());
+    tried("truncating by path", rustix::fs::open(&path, rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()).is_ok());
+    tried("allocating", rustix::fs::fallocate(fd, rustix::fs::FallocateFlags::empty(), 0, 1 << 20).is_ok());
+    let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+    tried("punching", rustix::fs::fallocate(fd, hole, 0, 4096).is_ok());
+    let Ok(mapping) = Mapping::new(fd, (SIZE + 4096) as usize, Access::Read) else { return let_in };
+    let start = mapping.start().as_ptr();
+    let memory = File::options().write(true).open("/proc/self/mem");
+    let address = start as u64 + 4096;
+    tried("/proc/self/mem", memory.is_ok_and(|memory| memory.write_at(&junk, address).is_ok()));
+    let protection = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE;
+    // SAFETY: exactly this program's own mapping, which nobody refers to.
+    let writable = unsafe { rustix::mm::mprotect(start.cast(), mapping.length(), protection) };
+    tried("mprotect", writable.is_ok());
+    let_in
+}
+
+fn victim() -> Result<(), String> {
+    let text = |e: crossdock_client::Error| e.to_string();
+    let session = Session::connect(&ConnectOptions::default()).map_err(text)?;
+    let mut items = Vec::new();
+    for way in WAYS {
+        let mut item = session.access_item(&format!("way/{way}"), Some(WAIT)).map_err(text)?;
+        let found = item.bytes().chunks_exact(8).all(|word| word == OLD.to_ne_bytes());
+        if !found {
+            println!("{way}: the bytes did not come over");
+        }
+        item.bytes_mut().chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&SECRET.to_ne_bytes()));
+        items.push((way, item));
+    }
+    let mut shared = session.create_item("shared", &ItemOptions::bytes(SIZE)).map_err(text)?;
+    shared.bytes_mut().chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&SECRET.to_ne_bytes()));
+    let shared = shared.share().map_err(text)?;
+    session.create_item("told", &ItemOptions::bytes(8)).map_err(text)?.transfer("former").map_err(text)?;
+    let told = session.access_item("told", Some(WAIT + WAIT)).map_err(text)?;
+    for (way, item) in &items {
+        let whole = item.bytes().chunks_exact(8).all(|word| word == SECRET.to_ne_bytes());
+        let info = session.find_item(item.key()).map_err(text)?;
+        println!("{way}: {} copies {}", if whole { "unharmed" } else { "HARMED" }, info.copies);
+    }
+    let whole = shared.bytes().chunks_exact(8).all(|word| word == SECRET.to_ne_bytes());
+    println!("shared: {}", if whole { "unharmed" } else { "HARMED" });
+    drop((told, items, shared));
+    Ok(())
+}

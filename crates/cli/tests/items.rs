@@ -1,0 +1,68 @@
+//! A former owner that clings, and a reader that wants to write, in every engine: the new owner's bytes stay unseen and
+//! unharmed, and the transfer is completed.
+
+mod common;
+
+use std::fs;
+
+use common::{Place, engines};
+
+/// Ways that the kernel's proof sees, and so end in a copy; and those that leave nothing behind to see.
+const COPIED: [&str; 6] = ["mapping", "duplicate", "fork", "child", "flight", "reopened"];
+const MOVED: [&str; 2] = ["numbered", "path"];
+
+fn place(user: &str) -> Place {
+    let place = Place::new("");
+    fs::create_dir(place.path().join("bin")).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_crossdock-test-hostile"), place.path().join("bin/act")).unwrap();
+    let task = |name: &str, more: &str| {
+        format!(
+            "  {name}:\n    command: [/program/act, {name}]\n    mounts: [{{host: bin, task: /program}}]\n    \
+             process: {{command: [bin/act, {name}]}}\n    {user}\n    items: {{way/*: own, told: own, {more}}}\n"
+        )
+    };
+    let text = format!(
+        "workflow: w\nmemory: 64 MiB\ntasks:\n{}{}",
+        task("former", "shared: read"),
+        task("victim", "shared: own")
+    );
+    fs::write(place.path().join("workflow.yaml"), text).unwrap();
+    place
+}
+
+/// What the two said, checked line by line.
+fn check(place: &Place, what: &str) {
+    let (former, victim) = (place.log("former"), place.log("victim"));
+    for bad in ["SEEN", "WRITTEN", "HARMED", "FAILED", "did not"] {
+        assert!(!former.contains(bad) && !victim.contains(bad), "{what}: {bad}\n{former}\n{victim}");
+    }
+    assert!(former.contains("tried 8 ways") && former.contains("tried to write"), "{what}: {former}");
+    for way in COPIED {
+        assert!(victim.contains(&format!("{way}: unharmed copies 1")), "{what}: {way}: {victim}");
+    }
+    for way in MOVED {
+        assert!(victim.contains(&format!("{way}: unharmed copies 0")), "{what}: {way}: {victim}");
+    }
+    assert!(victim.contains("shared: unharmed"), "{what}: {victim}");
+}
+
+#[test]
+fn a_hostile_former_owner_sees_and_harms_nothing_in_any_engine_as_user_or_as_root() {
+    for engine in engines() {
+        let users: &[&str] = match engine {
+            // These have no users of their own: tasks are who started them.
+            "process" | "charliecloud" => &[""],
+            _ => &["user: root", "user: '1000:1000'"],
+        };
+        for user in users {
+            let place = place(user);
+            let run = place.run(engine, &[]);
+            let what = format!("{engine} {user}");
+            let logs = || format!("{}\n{}", place.log("former"), place.log("victim"));
+            assert_eq!(run.code, 0, "{what}\n{}\n{}\n{}", run.err, run.out, logs());
+            check(&place, &what);
+            place.assert_nothing_left(engine);
+            println!("{what}: held");
+        }
+    }
+}
