@@ -551,3 +551,45 @@ fn what_is_chosen_follows_what_the_program_does() {
     // The trial after the first publish and back, then there and back.
     assert!(dense.switches <= 4, "{dense:?}");
 }
+
+#[test]
+fn a_process_without_more_mappings_gets_a_copy() {
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(Spec {
+        chunk: Some(4096),
+        capacity: Some(400 * 4096),
+        detect: Detect::Hints,
+        ..spec(100 * 512)
+    });
+    publisher.publish(&[]).unwrap();
+    let mut holder = series.observe(1);
+    let mut held = Vec::new();
+    // Every other page in a version of its own, held, so that the newest version's slots are scattered.
+    for page in (0..100u64).step_by(2) {
+        numbers(&mut publisher, 0)[page as usize * 512] = page;
+        publisher.touched(0, page * 4096..page * 4096 + 1).unwrap();
+        publisher.publish(&[]).unwrap();
+        if held.len() < 10 {
+            held.push(holder.latest().unwrap());
+        }
+    }
+    let pid = world.fork(|| {
+        let used = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+        let limit: usize = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
+        let place = crossdock_os::place::Place::reserve(limit * 8192).unwrap();
+        for n in 0..(limit - used - 40) / 2 {
+            place.put_memory(n * 8192, 4096).unwrap();
+        }
+        let mut observer = series.observe(0);
+        let mut version = observer.latest().unwrap();
+        let whole = |version: &crossdock_core::series::Version| {
+            let seen = as_numbers(version.bytes(0).unwrap());
+            (0..100).all(|page| seen[page * 512] == if page % 2 == 0 { page as u64 } else { 0 })
+        };
+        let first = whole(&version) && version.is_copy(0);
+        version.replace_by(observer.at(version.sequence()).unwrap()).unwrap();
+        i32::from(!(first && whole(&version)))
+    });
+    assert_eq!(world.wait(pid), 0);
+    drop(held);
+}

@@ -86,6 +86,30 @@ impl Place {
         Ok(())
     }
 
+    /// Lets go of all mappings that lie there, however many, and puts fresh zeroed memory there: works in a process that
+    /// has no more mappings, where the other calls do not. After an error the place is none any more.
+    pub fn start_afresh(&mut self) -> OsResult<()> {
+        let length = std::mem::replace(&mut self.length, 0);
+        let named = || format!("{length} bytes");
+        // SAFETY: exactly the range that this place owns; it counts as given up until it is mapped again.
+        unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), length) }.context("munmap", named)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: never replaces anything: if another thread took the addresses meanwhile, this fails.
+        let again = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap_anonymous(self.start.as_ptr().cast(), length, protection, flags)
+        }
+        .context("mmap", named)?;
+        if again != self.start.as_ptr().cast() {
+            // A kernel before 4.17 takes the address for a hint.
+            // SAFETY: the mapping made just now, elsewhere.
+            let _ = unsafe { rustix::mm::munmap(again, length) };
+            return Err(OsError::new("mmap", named(), rustix::io::Errno::EXIST));
+        }
+        self.length = length;
+        Ok(())
+    }
+
     /// Puts `length` bytes of a file from `from` there, to be read only: what others write to the file is seen.
     pub fn put_readable(&self, offset: usize, length: usize, fd: impl AsFd, from: u64) -> OsResult<()> {
         self.put_file(offset, length, fd, from, ProtFlags::READ, MapFlags::SHARED)
@@ -163,6 +187,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if self.length == 0 {
+            return;
+        }
         // SAFETY: exactly the range that `reserve` took; nobody holds a reference into it beyond this owner's life.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
         debug_assert!(unmapped.is_ok(), "munmap of an own range cannot fail");

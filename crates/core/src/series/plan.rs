@@ -58,7 +58,8 @@ pub(super) fn plan(spec: &Spec) -> Result<Plan> {
         let text = format!("a capacity of {} bytes does not hold one version of {least}", spec.capacity.unwrap_or(0));
         return Err(Error::new(Status::Invalid, format!("series '{}': {text}; give it twice that or more", spec.name)));
     }
-    let records = spec.keep.saturating_add(spec.max_observers).saturating_add(3).min(MAX_RECORDS);
+    let held = spec.max_observers.saturating_mul(2).saturating_add(16);
+    let records = spec.keep.saturating_add(held).saturating_add(3).min(MAX_RECORDS);
     let counts = Counts {
         chunk,
         variables: spec.variables.len() as u32,

@@ -116,8 +116,8 @@ impl Version {
         Err(self.attached.error(Status::NotFound, text))
     }
 
-    /// A variable's elements, contiguous, not to be written: the version's own pages, mapped at the first call. The
-    /// address stays, also over [`Version::refresh`].
+    /// A variable's elements, contiguous, not to be written: the version's own pages, mapped at the first call (or, in a
+    /// process that has no more mappings, a copy of them). The address stays, also over [`Version::refresh`].
     ///
     /// If the publisher's policy takes versions back, the bytes may turn into a later version's while they are looked at:
     /// ask [`Version::is_valid`] afterwards, or use [`Version::copy_out`].
@@ -134,6 +134,11 @@ impl Version {
         // SAFETY: the view maps at least so many bytes, for reading, for as long as `self`, and `refresh` needs `self`
         // mutably. The pages are those of a pinned version, which the publisher does not write.
         Ok(unsafe { std::slice::from_raw_parts(view.start(), length) })
+    }
+
+    /// Is what [`Version::bytes`] shows a copy, because this process has no more mappings?
+    pub fn is_copy(&self, variable: usize) -> bool {
+        self.views[variable].get().is_some_and(View::is_copy)
     }
 
     fn view(&self, variable: usize) -> Result<&View> {

@@ -1,4 +1,7 @@
 //! A variable of a version as one contiguous range that cannot be written.
+//!
+//! It is made of mappings of the version's own pages, as few as there are runs of slots that follow each other. A process
+//! has 65530 mappings; one that runs out of them gets a copy instead, which is read and refreshed in the same way.
 
 use std::os::fd::AsFd;
 
@@ -12,15 +15,17 @@ use crate::fault_point;
 
 pub(super) struct View {
     place: Place,
-    /// The slots that are mapped, a chunk each; shorter than the place where the variable can grow.
+    /// The slots that are shown, a chunk each; fewer than the place has room for where the variable can grow.
     slots: Vec<u32>,
+    /// Shown by a copy.
+    copied: bool,
 }
 
 impl View {
-    /// Takes addresses for `room` chunks and maps these slots there, checked by the caller.
+    /// Takes addresses for `room` chunks and shows these slots there, checked by the caller.
     pub fn new(room: u32, slots: &[u32], pool: &Pool, descriptor: impl AsFd) -> OsResult<Self> {
         let place = Place::reserve(room as usize * pool.chunk())?;
-        let mut view = Self { place, slots: Vec::new() };
+        let mut view = Self { place, slots: Vec::new(), copied: false };
         view.show(slots, pool, descriptor)?;
         Ok(view)
     }
@@ -29,27 +34,78 @@ impl View {
         self.place.start().as_ptr()
     }
 
-    /// Maps other slots: only where they differ, as few mappings as there are runs. Gives the number of chunks that were
-    /// mapped anew. After an error some chunks may show the one, some the other: the view is to be dropped.
+    /// Is what it shows a copy?
+    pub fn is_copy(&self) -> bool {
+        self.copied
+    }
+
+    /// Shows other slots, and gives the number of chunks that were mapped or copied anew: only where they differ. After an
+    /// error some chunks may show the one, some the other: the view is to be dropped.
     pub fn show(&mut self, slots: &[u32], pool: &Pool, descriptor: impl AsFd) -> OsResult<u64> {
+        let changed = if self.copied { self.copy_differing(slots, pool)? } else { self.map(slots, pool, descriptor)? };
+        self.slots = slots.to_vec();
+        Ok(changed)
+    }
+
+    fn map(&mut self, slots: &[u32], pool: &Pool, descriptor: impl AsFd) -> OsResult<u64> {
         let chunk = pool.chunk();
-        let differs = |index: u32| match (slots[index as usize], self.slots.get(index as usize)) {
-            (new, Some(old)) if new == *old => NO_SLOT,
-            (new, _) => new,
-        };
-        let mut mapped = 0;
-        for (first, run) in slot_runs(0..slots.len() as u32, differs) {
+        let mut changed = 0;
+        let runs: Vec<_> = slot_runs(0..slots.len() as u32, |index| self.differing(slots, index)).collect();
+        for (first, run) in runs {
             let from = pool.geometry().slot(run.first);
-            self.place.put_readable(first as usize * chunk, run.count as usize * chunk, &descriptor, from)?;
-            mapped += u64::from(run.count);
+            if self.place.put_readable(first as usize * chunk, run.count as usize * chunk, &descriptor, from).is_err() {
+                return self.copy_all(slots, pool);
+            }
+            changed += u64::from(run.count);
             fault_point!("series.view.half");
         }
         // Chunks that the variable has no more.
         if slots.len() < self.slots.len() {
-            let (from, gone) = (slots.len() * chunk, (self.slots.len() - slots.len()) * chunk);
-            self.place.clear(from, gone)?;
+            self.place.clear(slots.len() * chunk, (self.slots.len() - slots.len()) * chunk)?;
         }
-        self.slots = slots.to_vec();
-        Ok(mapped)
+        Ok(changed)
+    }
+
+    /// The slot of a chunk, if it is another than the one that is shown.
+    fn differing(&self, slots: &[u32], index: u32) -> u32 {
+        match (slots[index as usize], self.slots.get(index as usize)) {
+            (new, Some(old)) if new == *old => NO_SLOT,
+            (new, _) => new,
+        }
+    }
+
+    fn copy_all(&mut self, slots: &[u32], pool: &Pool) -> OsResult<u64> {
+        let chunk = pool.chunk();
+        // One mapping in place of many: this is what makes room again.
+        self.place.start_afresh()?;
+        self.copied = true;
+        for (index, slot) in slots.iter().enumerate() {
+            self.copy(index, *slot, pool);
+        }
+        self.place.set_writable(0, self.place.length(), false)?;
+        Ok(slots.len() as u64)
+    }
+
+    fn copy_differing(&mut self, slots: &[u32], pool: &Pool) -> OsResult<u64> {
+        self.place.set_writable(0, self.place.length(), true)?;
+        let mut changed = 0;
+        for index in 0..slots.len() as u32 {
+            let slot = self.differing(slots, index);
+            if slot != NO_SLOT {
+                self.copy(index as usize, slot, pool);
+                changed += 1;
+            }
+        }
+        self.place.set_writable(0, self.place.length(), false)?;
+        Ok(changed)
+    }
+
+    fn copy(&self, index: usize, slot: u32, pool: &Pool) {
+        let chunk = pool.chunk();
+        assert!((index + 1) * chunk <= self.place.length());
+        // SAFETY: a whole slot of the mapped pool, to a chunk of this view's own memory, which is writable now.
+        unsafe {
+            std::ptr::copy_nonoverlapping(pool.slot(slot), self.place.start().as_ptr().add(index * chunk), chunk)
+        };
     }
 }
