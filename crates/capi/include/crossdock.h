@@ -747,6 +747,9 @@ crossdock_status crossdock_series_version_valid(crossdock_series_version *versio
 /* A variable's elements, one after the other, not to be written. NOT_FOUND. */
 crossdock_status crossdock_series_version_data(crossdock_series_version *version, const char *variable, const void **data,
                                         uint64_t *bytes);
+/* What its series says of a variable, by name. NOT_FOUND. */
+crossdock_status crossdock_series_version_variable(crossdock_series_version *version, const char *variable,
+                                                   crossdock_variable_info *info);
 /* Its shape in this version; `shape` has CROSSDOCK_RANK_MAX places. */
 crossdock_status crossdock_series_version_shape(crossdock_series_version *version, const char *variable, uint32_t *dimensions,
                                          uint64_t *shape);

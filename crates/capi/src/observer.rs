@@ -94,20 +94,7 @@ unsafe extern "C" fn crossdock_observer_variable(observer: u64, index: u32, vari
         let found = o.description().variables.get(index as usize);
         let v = found
             .ok_or_else(|| Error::new(Status::NotFound, format!("series '{}' has no variable {index}", o.name())))?;
-        let size = crossdock_layout::type_name::Type::parse(&v.ty).ok().and_then(|t| t.size_and_align());
-        let most = if v.max_shape.is_empty() { &v.shape } else { &v.max_shape };
-        let mut max_shape = [0; plain::DIMENSIONS];
-        max_shape.iter_mut().zip(most).for_each(|(to, from)| *to = *from);
-        Ok(plain::VariableInfo {
-            name: values::field(&v.name),
-            type_name: values::field(&v.ty),
-            dimensions: v.shape.len() as u32,
-            order: values::order_out(v.order),
-            element_size: size.map_or(0, |(size, _)| size),
-            max_shape,
-            constant_count: v.constants.len() as u32,
-            reserved: 0,
-        })
+        Ok(values::variable_out(v))
     };
     // SAFETY: the header asks for a writable place.
     unsafe { told(observer, variable, "variable", look) }

@@ -97,6 +97,23 @@ unsafe extern "C" fn crossdock_series_version_data(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_series_version_variable(
+    version: u64,
+    variable: *const c_char,
+    info: *mut plain::VariableInfo,
+) -> i32 {
+    let look = |v: &Version| {
+        // SAFETY: the header asks for zero-terminated text.
+        let name = unsafe { text(variable, "variable's name")? };
+        v.shape(name)?;
+        let found = v.description().variables.iter().find(|v| v.name == name);
+        found.map(values::variable_out).ok_or_else(|| Error::new(Status::NotFound, format!("no variable '{name}'")))
+    };
+    // SAFETY: the header asks for a writable place.
+    unsafe { told(version, info, "variable", look) }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_version_shape(
     version: u64,
     variable: *const c_char,

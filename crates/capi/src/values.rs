@@ -132,10 +132,28 @@ fn order_in(number: u32) -> Result<Order> {
     }
 }
 
-pub(crate) fn order_out(order: Order) -> u32 {
+fn order_out(order: Order) -> u32 {
     match order {
         Order::C => 0,
         Order::Fortran => 1,
+    }
+}
+
+/// What a series says of a variable.
+pub(crate) fn variable_out(v: &Variable) -> plain::VariableInfo {
+    let size = crossdock_layout::type_name::Type::parse(&v.ty).ok().and_then(|t| t.size_and_align());
+    let most = if v.max_shape.is_empty() { &v.shape } else { &v.max_shape };
+    let mut max_shape = [0; plain::DIMENSIONS];
+    max_shape.iter_mut().zip(most).for_each(|(to, from)| *to = *from);
+    plain::VariableInfo {
+        name: field(&v.name),
+        type_name: field(&v.ty),
+        dimensions: v.shape.len() as u32,
+        order: order_out(v.order),
+        element_size: size.map_or(0, |(size, _)| size),
+        max_shape,
+        constant_count: v.constants.len() as u32,
+        reserved: 0,
     }
 }
 
@@ -152,7 +170,7 @@ pub(crate) unsafe fn name_out(name: &str, buffer: *mut c_char) -> Result<()> {
 }
 
 /// Text into a field of a struct.
-pub(crate) fn field<const N: usize>(text: &str) -> [u8; N] {
+fn field<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [0; N];
     let length = text.len().min(N - 1);
     field[..length].copy_from_slice(&text.as_bytes()[..length]);

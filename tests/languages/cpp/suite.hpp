@@ -35,6 +35,7 @@ const std::vector<row>& region_rows();
 const std::vector<row>& error_rows();
 const std::vector<row>& port_rows();
 const std::vector<row>& item_rows();
+const std::vector<row>& series_rows();
 
 struct failed : std::runtime_error {
   using std::runtime_error::runtime_error;

@@ -13,12 +13,15 @@
 #include <crossdock/item.hpp>
 #include <crossdock/message.hpp>
 #include <crossdock/ndarray.hpp>
+#include <crossdock/observer.hpp>
 #include <crossdock/offset_ptr.hpp>
 #include <crossdock/port.hpp>
+#include <crossdock/publisher.hpp>
 #include <crossdock/region.hpp>
 #include <crossdock/result.hpp>
 #include <crossdock/session.hpp>
 #include <crossdock/string.hpp>
 #include <crossdock/timeout.hpp>
 #include <crossdock/type_name.hpp>
+#include <crossdock/variable.hpp>
 #include <crossdock/vector.hpp>

@@ -1,0 +1,171 @@
+// The observer of a series: versions that never change, mapped as contiguous arrays that cannot be written.
+#pragma once
+
+#include <crossdock/detail/counted.hpp>
+#include <crossdock/result.hpp>
+#include <crossdock/session.hpp>
+#include <crossdock/variable.hpp>
+
+#include <array>
+#include <chrono>
+#include <optional>
+#include <span>
+
+namespace crossdock {
+
+namespace detail {
+using observer_ref = counted<crossdock_observer, crossdock_observer_ref, crossdock_observer_unref>;
+using version_ref = counted<crossdock_series_version, crossdock_series_version_ref, crossdock_series_version_unref>;
+}  // namespace detail
+
+/// A version, pinned for as long as a copy of this lives. Its spans hold until then, or until it is refreshed.
+class version {
+ public:
+  explicit version(detail::version_ref ref) noexcept : ref_(std::move(ref)) {}
+
+  std::uint64_t sequence() const {
+    std::uint64_t n = 0;
+    detail::check(crossdock_series_version_sequence(get(), &n));
+    return n;
+  }
+  std::chrono::sys_time<std::chrono::nanoseconds> time() const {
+    std::uint64_t ns = 0;
+    detail::check(crossdock_series_version_time(get(), &ns));
+    return std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(ns));
+  }
+  /// False once the publisher took it back (CROSSDOCK_FULL_REFUSE).
+  bool valid() const {
+    int valid = 0;
+    detail::check(crossdock_series_version_valid(get(), &valid));
+    return valid != 0;
+  }
+  /// A variable's elements. Errors: not_found, wrong_type (the message prints both).
+  template <class T>
+  std::span<const T> span(const std::string& variable) const {
+    const void* data = nullptr;
+    std::uint64_t bytes = 0;
+    detail::check(crossdock_series_version_data(get(), variable.c_str(), &data, &bytes));
+    crossdock_variable_info info{};
+    detail::check(crossdock_series_version_variable(get(), variable.c_str(), &info));
+    if (info.element_size != sizeof(T) || info.type != type_name<T>::value) {
+      throw error(status::wrong_type, "variable '" + variable + "' has elements of type " + info.type + ", not " + std::string(type_name<T>::value));
+    }
+    return {static_cast<const T*>(data), static_cast<std::size_t>(bytes / sizeof(T))};
+  }
+  std::vector<std::uint64_t> shape(const std::string& variable) const {
+    std::uint32_t dimensions = 0;
+    std::array<std::uint64_t, CROSSDOCK_RANK_MAX> shape{};
+    detail::check(crossdock_series_version_shape(get(), variable.c_str(), &dimensions, shape.data()));
+    return {shape.begin(), shape.begin() + dimensions};
+  }
+  /// An attribute as a T (std::int64_t, std::uint64_t, double, std::string). Errors: not_found, wrong_type.
+  template <class T>
+  T attribute(const std::string& name) const {
+    crossdock_value v{};
+    detail::check(crossdock_series_version_attribute(get(), name.c_str(), &v));
+    return value(v).as<T>();
+  }
+  crossdock::attributes attributes() const {
+    std::uint32_t count = 0;
+    detail::check(crossdock_series_version_attribute_count(get(), &count));
+    crossdock::attributes all;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      std::array<char, CROSSDOCK_NAME_MAX + 1> name{};
+      crossdock_value v{};
+      detail::check(crossdock_series_version_attribute_at(get(), i, name.data(), &v));
+      all.emplace_back(name.data(), value(v));
+    }
+    return all;
+  }
+  /// Turns it into the newest version, mapping anew only what differs: earlier spans hold again. How many chunks that were.
+  std::uint64_t refresh() {
+    std::uint64_t remapped = 0;
+    detail::check(crossdock_series_version_refresh(get(), &remapped));
+    return remapped;
+  }
+
+  /// For the C functions.
+  crossdock_series_version* get() const noexcept { return ref_.get(); }
+
+ private:
+  detail::version_ref ref_;
+};
+
+/// Where two versions of a series differ, in whole chunks. Errors: invalid (different series).
+inline std::vector<crossdock_change> diff(const version& before, const version& after) {
+  std::size_t count = 0;
+  detail::check(crossdock_series_version_diff(before.get(), after.get(), nullptr, 0, &count));
+  std::vector<crossdock_change> changes(count);
+  detail::check(crossdock_series_version_diff(before.get(), after.get(), changes.data(), changes.size(), &count));
+  return changes;
+}
+
+/// Copies are the same observer: what one was given by next, the others are not given again.
+class observer {
+ public:
+  /// Waits for the series. Errors: not_found (no_wait), timed_out, denied, no_space.
+  explicit observer(const std::string& name, timeout wait = {}, const session& s = session()) {
+    crossdock_observer* given = nullptr;
+    detail::check(crossdock_observer_open(s.get(), name.c_str(), wait.milliseconds(), &given));
+    ref_ = detail::observer_ref(given);
+  }
+
+  /// The newest version. Errors: not_yet, closed, peer_died: none was published.
+  version latest() const {
+    return taken([&](auto** v) { return crossdock_observer_latest(get(), v); });
+  }
+  /// The newest version that is newer than the last one given; waits. Errors: timed_out, closed, peer_died.
+  version next(timeout wait = {}) const {
+    return taken([&](auto** v) { return crossdock_observer_next(get(), wait.milliseconds(), v); });
+  }
+  /// The same, as a result: not_yet with no_wait.
+  result<version> try_next(timeout wait = no_wait) const {
+    crossdock_series_version* v = nullptr;
+    if (const auto s = crossdock_observer_next(get(), wait.milliseconds(), &v); s != CROSSDOCK_OK) return detail::last_failure(s);
+    return version(detail::version_ref(v));
+  }
+  /// That very version. Errors: not_found (gone), not_yet (still to come).
+  version at(std::uint64_t sequence) const {
+    return taken([&](auto** v) { return crossdock_observer_at(get(), sequence, v); });
+  }
+
+  crossdock_series_state state() const {
+    crossdock_series_state s{};
+    detail::check(crossdock_observer_state(get(), &s));
+    return s;
+  }
+  /// A restarted publisher's series has another one.
+  std::uint64_t id() const {
+    std::uint64_t n = 0;
+    detail::check(crossdock_observer_id(get(), &n));
+    return n;
+  }
+  std::vector<crossdock_variable_info> variables() const {
+    std::uint32_t count = 0;
+    detail::check(crossdock_observer_variable_count(get(), &count));
+    std::vector<crossdock_variable_info> all(count);
+    for (std::uint32_t i = 0; i < count; ++i) detail::check(crossdock_observer_variable(get(), i, &all[i]));
+    return all;
+  }
+  template <class T>
+  T constant(const std::string& variable, const std::string& name) const {
+    crossdock_value v{};
+    detail::check(crossdock_observer_constant(get(), variable.c_str(), name.c_str(), &v));
+    return value(v).as<T>();
+  }
+
+  /// For the C functions.
+  crossdock_observer* get() const noexcept { return ref_.get(); }
+
+ private:
+  template <class Ask>
+  version taken(Ask ask) const {
+    crossdock_series_version* v = nullptr;
+    detail::check(ask(&v));
+    return version(detail::version_ref(v));
+  }
+
+  detail::observer_ref ref_;
+};
+
+}  // namespace crossdock

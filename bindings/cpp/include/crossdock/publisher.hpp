@@ -1,0 +1,182 @@
+// The publisher of a series: works on ordinary memory in place, and publishes consistent versions of it.
+#pragma once
+
+#include <crossdock/detail/counted.hpp>
+#include <crossdock/session.hpp>
+#include <crossdock/variable.hpp>
+
+#include <atomic>
+#include <memory>
+#include <new>
+#include <span>
+
+namespace crossdock {
+
+namespace detail {
+using publisher_ref = counted<crossdock_publisher, crossdock_publisher_ref, crossdock_publisher_unref>;
+}
+
+/// See crossdock_series_options.
+struct series_options {
+  attributes declared{};  ///< attributes that versions will carry; only their kinds count
+  std::uint64_t capacity = 0;
+  std::uint32_t chunk = 0;
+  std::uint32_t keep = 0;
+  std::uint32_t max_observers = 64;
+  crossdock_full full = CROSSDOCK_FULL_REPORT;
+  crossdock_detect detect = CROSSDOCK_DETECT_AUTO;
+};
+
+/// Copies are the same publisher; the last one ends the series. One thread at a time works with it.
+class publisher {
+ public:
+  /// Errors: exists (names the living publisher), invalid, denied, no_space.
+  publisher(const std::string& name, const std::vector<variable>& variables, const series_options& options = {},
+            const session& s = session()) {
+    std::vector<detail::native_attributes> constants;
+    std::vector<crossdock_variable> list;
+    constants.reserve(variables.size());
+    for (const variable& v : variables) {
+      constants.emplace_back(v.constants);
+      crossdock_variable c{v.name.c_str(), v.type.c_str(), static_cast<std::uint32_t>(v.shape.size()), v.order, {}, {}, nullptr, 0};
+      detail::copy_lengths(v.shape, c.shape);
+      detail::copy_lengths(v.max_shape, c.max_shape);
+      c.constants = constants.back().data();
+      c.constant_count = constants.back().size();
+      list.push_back(c);
+    }
+    const detail::native_attributes declared(options.declared);
+    const crossdock_series_options o{options.capacity, options.chunk, options.keep, options.max_observers, options.full, options.detect, 0};
+    crossdock_publisher* given = nullptr;
+    detail::check(crossdock_publisher_open(s.get(), name.c_str(), list.data(), list.size(), declared.data(), declared.size(), &o, &given));
+    ref_ = detail::publisher_ref(given);
+  }
+
+  /// A variable's elements, in place. The address stays for as long as the publisher; the length follows resize.
+  template <class T>
+  std::span<T> span(const std::string& variable) const {
+    const auto [data, bytes] = memory(variable);
+    return {static_cast<T*>(data), static_cast<std::size_t>(bytes / sizeof(T))};
+  }
+  std::pair<void*, std::uint64_t> memory(const std::string& variable) const {
+    void* data = nullptr;
+    std::uint64_t bytes = 0;
+    detail::check(crossdock_publisher_memory(get(), variable.c_str(), &data, &bytes));
+    return {data, bytes};
+  }
+
+  /// Another shape, within the largest; new elements are zero.
+  void resize(const std::string& variable, const std::vector<std::uint64_t>& shape) {
+    detail::check(crossdock_publisher_resize(get(), variable.c_str(), shape.data(), static_cast<std::uint32_t>(shape.size())));
+  }
+  /// A hint: these elements were written.
+  template <class T>
+  void touched(const std::string& variable, std::span<T> part) {
+    const auto from = reinterpret_cast<const std::byte*>(part.data()) - static_cast<const std::byte*>(memory(variable).first);
+    detail::check(crossdock_publisher_touched(get(), variable.c_str(), static_cast<std::uint64_t>(from), part.size_bytes()));
+  }
+
+  /// Publishes what is in place; the version's number. no_space: nothing was published, and nothing is lost.
+  std::uint64_t publish(const attributes& now = {}) {
+    const detail::native_attributes list(now);
+    std::uint64_t sequence = 0;
+    detail::check(crossdock_publisher_publish(get(), list.data(), list.size(), &sequence));
+    return sequence;
+  }
+
+  /// The variables' memory is the next version itself from here on: write all of it, then publish. What abandons it, or
+  /// goes without a publish, takes that back.
+  class [[nodiscard]] next_version {
+   public:
+    explicit next_version(publisher& of) : of_(of) { detail::check(crossdock_publisher_begin(of.get())); }
+    next_version(const next_version&) = delete;
+    next_version& operator=(const next_version&) = delete;
+    ~next_version() {
+      if (!done_) (void)crossdock_publisher_abandon(of_.get());
+    }
+    std::uint64_t publish(const attributes& now = {}) {
+      const auto sequence = of_.publish(now);
+      done_ = true;
+      return sequence;
+    }
+
+   private:
+    publisher& of_;
+    bool done_ = false;
+  };
+  next_version begin() { return next_version(*this); }
+
+  crossdock_publisher_statistics statistics() const {
+    crossdock_publisher_statistics s{};
+    detail::check(crossdock_publisher_statistics_get(get(), &s));
+    return s;
+  }
+  /// No more versions; observers still get the last one.
+  void end() { detail::check(crossdock_publisher_end(get())); }
+
+  /// For the C functions.
+  crossdock_publisher* get() const noexcept { return ref_.get(); }
+
+ private:
+  detail::publisher_ref ref_;
+};
+
+/// For codes that keep their data in a std::vector: `std::vector<double, series_allocator<double>> u(n, {publisher, "u"})`
+/// lies in the variable's memory, and publishing publishes it. A variable of one dimension grows to what is asked for, up to
+/// its max_shape. Elements made without a value keep what the variable holds. There is one place, so one vector at a time
+/// has it (busy), and one that is to grow has to reserve first: it cannot move.
+template <class T>
+class series_allocator {
+ public:
+  using value_type = T;
+  static_assert(std::is_trivially_copyable_v<T>, "crossdock: a version is bytes; its elements must be plain data");
+
+  series_allocator(publisher of, std::string variable)
+      : of_(std::move(of)), variable_(std::move(variable)), taken_(std::make_shared<std::atomic<bool>>(false)) {}
+  template <class U>
+  series_allocator(const series_allocator<U>& other) : of_(other.of_), variable_(other.variable_), taken_(other.taken_) {}
+
+  T* allocate(std::size_t n) {
+    if (taken_->exchange(true)) {
+      throw error(status::busy, "variable '" + variable_ + "' is another vector's, or this one would have to move: reserve() first");
+    }
+    try {
+      if (n > of_.memory(variable_).second / sizeof(T)) of_.resize(variable_, {n});
+      return static_cast<T*>(of_.memory(variable_).first);
+    } catch (...) {
+      taken_->store(false);
+      throw;
+    }
+  }
+  void deallocate(T*, std::size_t) noexcept { taken_->store(false); }
+
+  template <class U>
+  void construct(U* place) {
+    ::new (static_cast<void*>(place)) U;
+  }
+  template <class U, class... Args>
+  void construct(U* place, Args&&... args) {
+    ::new (static_cast<void*>(place)) U(std::forward<Args>(args)...);
+  }
+
+  template <class U>
+  bool same_place(const series_allocator<U>& other) const noexcept {
+    return taken_ == other.taken_;
+  }
+  template <class U>
+  friend bool operator==(const series_allocator& a, const series_allocator<U>& b) noexcept {
+    return a.same_place(b);
+  }
+
+ private:
+  template <class U>
+  friend class series_allocator;
+  publisher of_;
+  std::string variable_;
+  std::shared_ptr<std::atomic<bool>> taken_;
+};
+
+/// Removes the name of a series; observers keep what they have. Errors: not_found, denied, busy.
+inline void remove_series(const std::string& name, const session& s = session()) { detail::check(crossdock_series_remove(s.get(), name.c_str())); }
+
+}  // namespace crossdock

@@ -1,0 +1,12 @@
+// expect: assignment of read-only
+// A version never changes: its elements cannot be written.
+#include <crossdock/crossdock.hpp>
+
+double use(const crossdock::observer& o) {
+  const auto v = o.latest();
+  const auto u = v.span<double>("u");
+#ifdef MISUSE
+  u[0] = 1;
+#endif
+  return u[0];
+}
