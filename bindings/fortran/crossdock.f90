@@ -23,9 +23,15 @@ module crossdock
   use, intrinsic :: iso_fortran_env, only: int32, int64
   use crossdock_c
   use crossdock_objects
+  use crossdock_series
+  use crossdock_series_c, only: c_series_remove
   implicit none
   private
   public :: crossdock_session, crossdock_region, crossdock_object, crossdock_port
+  public :: crossdock_publisher, crossdock_observer, crossdock_version, crossdock_change
+  public :: crossdock_publisher_statistics, CROSSDOCK_FULL_REPORT, CROSSDOCK_FULL_REFUSE, CROSSDOCK_SERIES_LIVE
+  public :: CROSSDOCK_SERIES_ENDED, CROSSDOCK_SERIES_DIED, CROSSDOCK_DETECT_AUTO, CROSSDOCK_DETECT_HINTS
+  public :: CROSSDOCK_DETECT_PRIVATE_COPIES, CROSSDOCK_DETECT_WRITE_PROTECT, CROSSDOCK_DETECT_COPY_ALL
   public :: crossdock_handle, crossdock_message, crossdock_region_statistics, crossdock_port_statistics
   public :: crossdock_error_message, crossdock_status_name, crossdock_message_put, crossdock_message_bytes
   public :: operator(==)
@@ -49,6 +55,9 @@ module crossdock
     procedure :: load => session_load
     procedure :: remove_region => session_remove_region
     procedure :: remove_port => session_remove_port
+    procedure :: publisher => session_publisher
+    procedure :: observe => session_observe
+    procedure :: remove_series => session_remove_series
     procedure :: free => session_free
   end type
 
@@ -230,6 +239,34 @@ contains
     character(*), intent(in) :: name
     integer, intent(out) :: stat
     stat = c_port_remove(session%reference, name // c_null_char)
+  end subroutine
+
+  !> Begins to publish what was declared. The variables can be viewed then.
+  subroutine session_publisher(session, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect)
+    class(crossdock_session), intent(in) :: session
+    character(*), intent(in) :: name
+    type(crossdock_publisher), intent(inout) :: publisher
+    integer, intent(out) :: stat
+    integer, intent(in), optional :: keep, chunk, max_observers, full, detect
+    integer(int64), intent(in), optional :: capacity
+    call open_publisher(session%reference, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect)
+  end subroutine
+
+  !> Observes a series; waits for it if timeout_ms says so.
+  subroutine session_observe(session, name, observer, stat, timeout_ms)
+    class(crossdock_session), intent(in) :: session
+    character(*), intent(in) :: name
+    type(crossdock_observer), intent(inout) :: observer
+    integer, intent(out) :: stat
+    integer, intent(in), optional :: timeout_ms
+    call open_observer(session%reference, name, observer, stat, given(timeout_ms, 0_int64))
+  end subroutine
+
+  subroutine session_remove_series(session, name, stat)
+    class(crossdock_session), intent(in) :: session
+    character(*), intent(in) :: name
+    integer, intent(out) :: stat
+    stat = c_series_remove(session%reference, name // c_null_char)
   end subroutine
 
   subroutine session_free(session)

@@ -4,9 +4,10 @@ program conformance
   use regions
   use ports
   use items
+  use series
   implicit none
 
-  character(len=40), parameter :: rows(49) = [character(len=40) :: &
+  character(len=40), parameter :: rows(62) = [character(len=40) :: &
     'R1 modes', 'R2 simple', 'R3 struct and array', 'R4 vector', 'R5 string', 'R6 ndarray', 'R7 wrong type', &
     'R8 not found, with and without deadline', 'R9 create only', 'R10 save and load', 'R11 bad handles', &
     'R12 remove and reuse', 'R13 region full', 'R14 removed region', 'E1 bad names', 'E2 bad sizes and types', &
@@ -17,7 +18,10 @@ program conformance
     'I3 to a task that is not there yet', 'I4 whoever waits has it', 'I5 deadline names the owner', &
     'I6 a spent item is nothing', 'I7 copy', 'I8 share and unshare', 'I9 resize', 'I10 bad arguments', &
     'I11 access twice', 'I12 destroyed while others wait', 'I13 the first of several', 'I14 a heap in an item', &
-    "I15 owner's death", 'I16 numbers']
+    "I15 owner's death", 'I16 numbers', &
+    'S1 describe and read', 'S2 a version stays as it was', 'S3 next waits', 'S4 at', 'S5 observing waits', &
+    'S6 one publisher', 'S7 publisher ends', 'S8 publisher killed', 'S9 begin and abandon', 'S10 growing variable', &
+    'S11 full pool', 'S12 diff', 'S13 misuse']
   interface
     function getpid() bind(c) result(pid)
       import :: c_int
@@ -184,6 +188,32 @@ contains
       call i15()
     case ('I16')
       call i16()
+    case ('S1')
+      call s1()
+    case ('S2')
+      call s2()
+    case ('S3')
+      call s3()
+    case ('S4')
+      call s4()
+    case ('S5')
+      call s5()
+    case ('S6')
+      call s6()
+    case ('S7')
+      call s7()
+    case ('S8')
+      call s8()
+    case ('S9')
+      call s9()
+    case ('S10')
+      call s10()
+    case ('S11')
+      call s11()
+    case ('S12')
+      call s12()
+    case ('S13')
+      call s13()
     case default
       call fail('there is no such row')
     end select
