@@ -4,6 +4,12 @@
 //! the time allowed is learned: a wait that a spin ended raises the score, one that it did not halves it. At a score of
 //! zero only every sixteenth wait probes. The allowance is the cost of a sleep and wake, up to four times that once
 //! spinning has paid again and again.
+//!
+//! With more tasks than processors spinning keeps away who would bring what is waited for. Then it pays to give the
+//! processor to others for a turn before sleeping: they run until they have to wait themselves, so that many messages go
+//! by in one turn, and nobody makes a system call to wake us. That, too, is learned: a turn that brought nothing, or took
+//! so long that somebody who has nothing to do with this port must have had it, halves its score; at zero every 256th
+//! wait probes.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,6 +30,12 @@ pub enum Waiting {
 /// About what one sleep and one wake cost (measured: 4.7 µs each).
 const WAKE_PAIR: Duration = Duration::from_micros(10);
 const BEST: u32 = 32;
+/// Turns that one wait gives to others at most.
+pub(super) const TURNS: u32 = 8;
+/// A turn shorter than this was nobody's: there is nobody to give way to.
+pub(super) const NOBODYS: Duration = Duration::from_nanos(800);
+/// Turns that took longer than this together went to somebody else's work.
+pub(super) const TOO_LONG: Duration = Duration::from_micros(200);
 
 /// What one end has learned about spinning.
 #[derive(Debug)]
@@ -31,11 +43,19 @@ pub(super) struct Spinner {
     score: AtomicU32,
     waits: AtomicU32,
     mode: AtomicU32,
+    turns: AtomicU32,
+    yields: AtomicU32,
 }
 
 impl Spinner {
     pub fn new() -> Self {
-        Self { score: AtomicU32::new(4), waits: AtomicU32::new(0), mode: AtomicU32::new(Waiting::Adaptive as u32) }
+        Self {
+            score: AtomicU32::new(4),
+            waits: AtomicU32::new(0),
+            mode: AtomicU32::new(Waiting::Adaptive as u32),
+            turns: AtomicU32::new(4),
+            yields: AtomicU32::new(0),
+        }
     }
 
     pub fn set(&self, waiting: Waiting) {
@@ -68,6 +88,21 @@ impl Spinner {
             mode if mode == Waiting::Block as u32 => false,
             _ => self.score.load(Relaxed) > 0 && crossdock_os::process::processors() > 1,
         }
+    }
+
+    /// Is it worth while to give others a turn before sleeping, going by what was learned?
+    pub fn gives_way(&self) -> bool {
+        if cfg!(loom) {
+            return false; // a model has no processors to give away
+        }
+        let wait = self.yields.fetch_add(1, Relaxed);
+        self.mode.load(Relaxed) == Waiting::Adaptive as u32 && (self.turns.load(Relaxed) > 0 || wait % 256 == 0)
+    }
+
+    /// Tells how giving way ended.
+    pub fn learn_way(&self, paid: bool) {
+        let score = self.turns.load(Relaxed);
+        self.turns.store(if paid { (score + 1).min(BEST) } else { score / 2 }, Relaxed);
     }
 
     /// Tells how a spin ended.
@@ -112,6 +147,28 @@ mod tests {
         }
         let spun = (0..160).filter(|_| spinner.allowance(2) != Some(Duration::ZERO)).count();
         assert_eq!(spun, 10);
+    }
+
+    #[test]
+    fn giving_way_that_never_pays_is_given_up_but_for_a_probe() {
+        let spinner = Spinner::new();
+        for _ in 0..8 {
+            spinner.gives_way();
+            spinner.learn_way(false);
+        }
+        assert_eq!((0..2560).filter(|_| spinner.gives_way()).count(), 10);
+        spinner.learn_way(true);
+        assert!(spinner.gives_way(), "once it has paid it is done again");
+    }
+
+    #[test]
+    fn only_an_adaptive_end_gives_way() {
+        let spinner = Spinner::new();
+        assert!(spinner.gives_way());
+        for mode in [Waiting::Spin, Waiting::Block] {
+            spinner.set(mode);
+            assert!(!(0..512).any(|_| spinner.gives_way()));
+        }
     }
 
     #[test]

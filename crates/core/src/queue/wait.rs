@@ -16,7 +16,7 @@ use super::end::End;
 use super::ends::Joined;
 use super::ring::{Pattern, Ring, Side};
 use super::signal;
-use super::spin::spin_while;
+use super::spin::{NOBODYS, TOO_LONG, TURNS, spin_while};
 use super::trouble::{Error, Try};
 
 /// How long a wait sleeps at a stretch. Whatever happens wakes it earlier; this is for a daemon that was killed whole
@@ -64,7 +64,10 @@ impl End {
         let ended = match self.spin(started, &mut clock, timeout, attempt).transpose() {
             Some(ended) => ended,
             None => {
-                let ended = self.sleep_until(started + timeout, timeout, what, attempt, needs_peer);
+                let ended = match self.give_way(attempt).transpose() {
+                    Some(ended) => ended,
+                    None => self.sleep_until(started + timeout, timeout, what, attempt, needs_peer),
+                };
                 clock = Instant::now();
                 ended
             }
@@ -172,6 +175,29 @@ impl End {
                 return Ok(None);
             }
         }
+    }
+
+    /// Gives others the processor for a few turns, if that is worth while; `spin.rs` says why.
+    fn give_way<T>(&self, attempt: &mut dyn FnMut() -> Try<T>) -> Try<T> {
+        if !self.spinner.gives_way() {
+            return Ok(None);
+        }
+        let started = Instant::now();
+        let mut before = started;
+        for _ in 0..TURNS {
+            std::thread::yield_now();
+            let now = Instant::now();
+            if let Some(done) = attempt()? {
+                self.spinner.learn_way(now - started < TOO_LONG);
+                return Ok(Some(done));
+            }
+            if now - before < NOBODYS || now - started > TOO_LONG {
+                break;
+            }
+            before = now;
+        }
+        self.spinner.learn_way(false);
+        Ok(None)
     }
 
     /// The word whose change may be what is waited for.
