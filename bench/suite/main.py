@@ -21,7 +21,7 @@ from .synth import Synth
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 PARTS = {"handover": handover.measure, "workflows": workflows.measure, "figures": figures.measure}
-QUICK_SECONDS = 330
+QUICK_SECONDS = 320
 
 
 class Run:
@@ -103,7 +103,9 @@ def programs():
 
 
 def choose(lines, only):
-    return [line for line in lines if not only or any(row in only for row in line[1])]
+    """Figures come last: where a quick run is out of time, it is their points that are left out."""
+    chosen = [line for line in lines if not only or any(row in only for row in line[1])]
+    return sorted(chosen, key=lambda line: line[3] == "suite:figures")
 
 
 def wanted(row, only):
@@ -142,7 +144,8 @@ def one(run, name, rows, limit, command):
     if command.startswith("suite:"):
         return PARTS[command.removeprefix("suite:")](run)
     environment = {"QUICK": "1" if run.quick else "", "CARGO_TARGET_DIR": str(run.target)}
-    ended = isolate.run(["bash", "-c", command], limit[0] if run.quick else limit[1], environment, TOP)
+    seconds = max(10, min(limit[0], 20 + QUICK_SECONDS - (time.monotonic() - run.begun))) if run.quick else limit[1]
+    ended = isolate.run(["bash", "-c", command], seconds, environment, TOP)
     try:
         if not ended.problem:
             return checked(json.loads(ended.out), name)

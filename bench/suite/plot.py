@@ -6,7 +6,7 @@ import math
 from .records import spread
 from .table import number
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 330, 62, 12, 12, 40
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 290, 52, 10, 12, 38
 
 
 class Axis:
@@ -41,7 +41,7 @@ class Axis:
 def colours(names):
     """crossdock's own first, so that it always has the same colour."""
     ordered = sorted(names, key=lambda n: (not n.startswith("crossdock"), n))
-    return {name: f"var(--c{i % 12})" for i, name in enumerate(ordered)}
+    return {name: f"var(--c{i % 16})" for i, name in enumerate(ordered)}
 
 
 def lines(series, x_label, y_label, x_text):
@@ -91,12 +91,12 @@ def _title(name, x, runs, unit):
 
 
 def _frame(up, label):
-    parts = [f'<text class="soft" x="4" y="{TOP + 4}" font-size="12">{html.escape(label)}</text>']
+    parts = [f'<text class="soft" x="4" y="{TOP + 4}" font-size="11">{html.escape(label)}</text>']
     for tick in up.ticks():
         y = up(tick)
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" stroke="var(--line)" stroke-width="1"/>')
         if y > TOP + 10:
-            parts.append(f'<text class="soft" x="{LEFT - 5}" y="{y + 4}" font-size="12" text-anchor="end">{number(tick)}</text>')
+            parts.append(f'<text class="soft" x="{LEFT - 5}" y="{y + 4}" font-size="11" text-anchor="end">{number(tick)}</text>')
     return parts
 
 
@@ -104,9 +104,9 @@ def _below(ticks, label):
     parts, last = [], -100
     for x, text in ticks:
         if x - last >= 7 * len(text) + 6:
-            parts.append(f'<text class="soft" x="{x:.1f}" y="{HEIGHT - BOTTOM + 17}" font-size="12" text-anchor="middle">{html.escape(text)}</text>')
+            parts.append(f'<text class="soft" x="{x:.1f}" y="{HEIGHT - BOTTOM + 17}" font-size="11" text-anchor="middle">{html.escape(text)}</text>')
             last = x
-    return [*parts, f'<text class="soft" x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - 6}" font-size="12" text-anchor="middle">{html.escape(label)}</text>']
+    return [*parts, f'<text class="soft" x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - 6}" font-size="11" text-anchor="middle">{html.escape(label)}</text>']
 
 
 def _svg(parts):

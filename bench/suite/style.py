@@ -3,10 +3,12 @@
 CSS = """
 :root { color-scheme: light dark;
   --back: #fbfbf9; --text: #1d2023; --soft: #5c646c; --line: #d9dcd8; --box: #ffffff; --good: #1a7f4b; --bad: #b3391d;
-  --c0: #0b6bcb; --c1: #c0571a; --c2: #2f8f5b; --c3: #8a4fbf; --c4: #b8285f; --c5: #7a6a00; --c6: #16808c; --c7: #6b6f76; --c8: #d0883f; --c9: #4c5fd0; --c10: #3d3d3d; --c11: #9c7b5b; }
+  --c0: #0b6bcb; --c1: #c0571a; --c2: #2f8f5b; --c3: #8a4fbf; --c4: #b8285f; --c5: #7a6a00; --c6: #16808c; --c7: #6b6f76; --c8: #d0883f; --c9: #4c5fd0; --c10: #3d3d3d; --c11: #9c7b5b;
+  --c12: #5f9e0a; --c13: #d15bb0; --c14: #005f73; --c15: #8d3b2b; }
 @media (prefers-color-scheme: dark) { :root {
   --back: #15181b; --text: #e6e8e6; --soft: #9aa3ab; --line: #333a40; --box: #1c2024; --good: #58c98b; --bad: #f08a6c;
-  --c0: #5ba8f5; --c1: #f0995c; --c2: #63cf95; --c3: #c39af0; --c4: #f07aa6; --c5: #d9c64a; --c6: #5fd0dc; --c7: #a5abb3; --c8: #f0bd80; --c9: #98a5ff; --c10: #d8d8d8; --c11: #cfae8e; } }
+  --c0: #5ba8f5; --c1: #f0995c; --c2: #63cf95; --c3: #c39af0; --c4: #f07aa6; --c5: #d9c64a; --c6: #5fd0dc; --c7: #a5abb3; --c8: #f0bd80; --c9: #98a5ff; --c10: #d8d8d8; --c11: #cfae8e;
+  --c12: #a6e05c; --c13: #f5a3dc; --c14: #7fd3e6; --c15: #e39a8a; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--back); color: var(--text); font: 16px/1.5 system-ui, sans-serif; }
 main { max-width: 60rem; margin: 0 auto; padding: 1rem; }
@@ -16,10 +18,10 @@ p, .about { color: var(--soft); margin: .3rem 0; } .about { font-size: .85rem; }
 table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .3rem .5rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 th:first-child, td:first-child, td.words, th.words { text-align: left; }
-td.words { min-width: 11rem; } td.peers { min-width: 14rem; text-align: left; color: var(--soft); }
+td { white-space: nowrap; } td.words, td.peers { white-space: normal; } td.words { min-width: 11rem; } td.peers { min-width: 24rem; text-align: left; color: var(--soft); }
 .met { color: var(--good); font-weight: 600; } .missed { color: var(--bad); font-weight: 600; }
 figure { margin: .5rem 0 1rem; background: var(--box); border: 1px solid var(--line); border-radius: .5rem; padding: .6rem; }
-figure svg { display: block; width: 100%; height: auto; } figcaption { font-size: .9rem; font-weight: 600; }
+figure svg { display: block; width: 100%; max-width: 42rem; height: auto; margin: 0 auto; } figcaption { font-size: .9rem; font-weight: 600; }
 svg text { fill: var(--text); font-family: system-ui, sans-serif; } svg .soft { fill: var(--soft); }
 .key { display: flex; flex-wrap: wrap; gap: .2rem .9rem; font-size: .82rem; margin-top: .3rem; } .key i { display: inline-block; width: .8rem; height: .8rem; border-radius: .2rem; margin-right: .3rem; vertical-align: -1px; }
 """
