@@ -1,0 +1,125 @@
+//! Payloads over gRPC between two processes, as `exchange` plays TCP and items: the sender writes every word, hands over,
+//! the receiver reads every word. A protobuf message with one field of bytes; one unary call each.
+//!
+//! `peer-grpc SIZE:ROUNDS…` prints a line for each: `grpc SIZE WHOLE_US,… HANDOVER_US,…`, where the whole counts from
+//! before the first word is written to after the last one is read, and the hand-over from after the writing to before
+//! the reading.
+
+use std::io::BufRead;
+use std::process::{Command, Stdio};
+
+use bytes::Bytes;
+use tonic::{Request, Response, Status};
+
+include!(concat!(env!("OUT_DIR"), "/exchange.Payloads.rs"));
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Payload {
+    #[prost(bytes = "bytes", tag = "1")]
+    data: Bytes,
+}
+
+/// When the receiver had the payload, when it had read it, and what it read.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Taken {
+    #[prost(fixed64, tag = "1")]
+    got_ns: u64,
+    #[prost(fixed64, tag = "2")]
+    read_ns: u64,
+    #[prost(fixed64, tag = "3")]
+    sum: u64,
+}
+
+struct Receiver;
+
+#[tonic::async_trait]
+impl payloads_server::Payloads for Receiver {
+    async fn put(&self, request: Request<Payload>) -> Result<Response<Taken>, Status> {
+        let data = request.into_inner().data;
+        let got_ns = now_ns();
+        let sum = data
+            .chunks_exact(8)
+            .fold(0u64, |sum, word| sum.wrapping_add(u64::from_ne_bytes(word.try_into().unwrap_or_default())));
+        Ok(Response::new(Taken { got_ns, read_ns: now_ns(), sum }))
+    }
+}
+
+const WINDOW: u32 = 16 << 20;
+
+#[tokio::main(worker_threads = 2)]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|word| word == "--receive") {
+        return receive().await;
+    }
+    let mut child =
+        Command::new(std::env::current_exe()?).arg("--receive").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut port = String::new();
+    std::io::BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut port)?;
+    let channel = tonic::transport::Endpoint::from_shared(format!("http://127.0.0.1:{}", port.trim()))?
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .tcp_nodelay(true)
+        .connect()
+        .await?;
+    let mut client = payloads_client::PayloadsClient::new(channel)
+        .max_encoding_message_size(usize::MAX)
+        .max_decoding_message_size(usize::MAX);
+    for case in &arguments {
+        let (size, rounds) = case.split_once(':').ok_or("SIZE:ROUNDS is needed")?;
+        let (size, rounds): (usize, u64) = (size.parse()?, rounds.parse()?);
+        let (mut whole, mut handover) = (Vec::new(), Vec::new());
+        // The first two warm up.
+        for round in 0..rounds + 2 {
+            let begun = now_ns();
+            let mut data = vec![0u8; size];
+            for word in data.chunks_exact_mut(8) {
+                word.copy_from_slice(&round.to_ne_bytes());
+            }
+            let written = now_ns();
+            let taken = client.put(Payload { data: data.into() }).await?.into_inner();
+            if taken.sum != round.wrapping_mul(size as u64 / 8) {
+                return Err("the receiver read something else than was written".into());
+            }
+            if round >= 2 {
+                whole.push(format!("{:.2}", (taken.read_ns - begun) as f64 / 1e3));
+                handover.push(format!("{:.2}", (taken.got_ns - written) as f64 / 1e3));
+            }
+        }
+        println!("grpc {size} {} {}", whole.join(","), handover.join(","));
+    }
+    drop(child.stdin.take());
+    child.wait()?;
+    Ok(())
+}
+
+/// Serves until its parent is done.
+async fn receive() -> Result<(), Box<dyn std::error::Error>> {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    println!("{}", listener.local_addr()?.port());
+    let service = payloads_server::PayloadsServer::new(Receiver)
+        .max_decoding_message_size(usize::MAX)
+        .max_encoding_message_size(usize::MAX);
+    let parent_is_done = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        let _ = std::io::stdin().read_line(&mut line);
+    });
+    tonic::transport::Server::builder()
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .tcp_nodelay(true)
+        .add_service(service)
+        .serve_with_incoming_shutdown(tokio_stream::wrappers::TcpListenerStream::new(listener), async {
+            let _ = parent_is_done.await;
+        })
+        .await?;
+    Ok(())
+}
+
+/// The same clock in both processes.
+fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` lives through the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
