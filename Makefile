@@ -1,6 +1,7 @@
 # What people and CI call. Each target installs what it misses (scripts/setup) and costs little when nothing is missing.
 #
 #   make demo [ENGINE=auto|process|bubblewrap|podman|docker|charliecloud] [QUICK=1]
+#   make heat [ENGINE=…] [QUICK=1]
 #   make street [ENGINE=…] [QUICK=1]
 #   make test [SUITES="NAME…"] · lint · fmt · clean · setup
 #   make bench [QUICK=1] [ONLY=P1,P4] · bench-docs · bench-compare A=old.json B=new.json
@@ -14,11 +15,15 @@ A ?=
 B ?= build/bench/results.json
 export CARGO_TARGET_DIR ?= $(CURDIR)/build/target
 
-.PHONY: demo street test bench bench-docs bench-compare lint fmt clean setup
+.PHONY: demo heat street test bench bench-docs bench-compare lint fmt clean setup
 
 # A real coupled simulation, each task in a container of its own.
 demo:
 	@scripts/demo --engine $(ENGINE) $(if $(QUICK),--quick)
+
+# An MPI code that publishes its arrays while it works; killed, restarted from a checkpoint, and the same bit for bit.
+heat:
+	@scripts/heat --engine $(ENGINE) $(if $(QUICK),--quick)
 
 # The CDI paper's augmented-reality application over crossdock, TCP and gRPC, compared.
 street:

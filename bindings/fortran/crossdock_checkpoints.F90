@@ -1,4 +1,12 @@
-! What `crossdock checkpoint` wrote, read back; and names by rank. No daemon is needed for it.
+! The module crossdock, and what programs that are restarted need besides: names by rank, and checkpoints as
+! `crossdock checkpoint` wrote them, read back. The shortest way, for a publisher's own arrays:
+!
+!   use crossdock_checkpoints
+!   call crossdock_open(field, crossdock_ranked('field'), stat)      ! in the process's shared session
+!   call field%view('u', u, stat)
+!   call crossdock_restart(field, 'checkpoints', stat, step=first)   ! u and first as they were; nothing at a first start
+!
+! And for whatever else, with no daemon:
 !
 !   use crossdock_checkpoints
 !   type(crossdock_checkpoint) :: saved
@@ -15,11 +23,13 @@ module crossdock_checkpoints
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: int32, int64, real32, real64
   use crossdock_c
-  use crossdock, only: crossdock_error_message
+  use crossdock
+  use crossdock_series, only: open_publisher
+  use crossdock_checkpoints_c
   implicit none
-  private
-  public :: crossdock_checkpoint, crossdock_ranked, crossdock_error_message
-  public :: CROSSDOCK_OK, CROSSDOCK_NOT_FOUND, CROSSDOCK_CORRUPT, CROSSDOCK_WRONG_TYPE, CROSSDOCK_INVALID
+  ! Everything of crossdock is passed on; what is this file's own is kept.
+  private :: open_publisher, c_restart, c_unref, c_path, c_skipped, c_sequence, c_integer, c_real, c_text, c_read
+  private :: c_ranked_name, c_publisher_restart, c_session_default, read_all, given, text_in
 
   !> A checkpoint that is open for reading. `free` closes it.
   type :: crossdock_checkpoint
@@ -40,69 +50,6 @@ module crossdock_checkpoints
     procedure :: free => checkpoint_free
   end type
 
-  interface
-    integer(c_int) function c_restart(folder, name, checkpoint) bind(c, name='crossdock_checkpoint_restart')
-      import :: c_int, c_ptr, c_char
-      character(kind=c_char), intent(in) :: folder(*)
-      type(c_ptr), value :: name
-      type(c_ptr), intent(out) :: checkpoint
-    end function
-    integer(c_int) function c_unref(checkpoint) bind(c, name='crossdock_checkpoint_unref')
-      import :: c_int, c_ptr
-      type(c_ptr), value :: checkpoint
-    end function
-    integer(c_int) function c_path(checkpoint, buffer, size) bind(c, name='crossdock_checkpoint_path')
-      import :: c_int, c_ptr, c_char, c_size_t
-      type(c_ptr), value :: checkpoint
-      character(kind=c_char), intent(out) :: buffer(*)
-      integer(c_size_t), value :: size
-    end function
-    integer(c_int) function c_skipped(checkpoint, count, buffer, size) bind(c, name='crossdock_checkpoint_skipped')
-      import :: c_int, c_ptr, c_char, c_size_t, c_int32_t
-      type(c_ptr), value :: checkpoint
-      integer(c_int32_t), intent(out) :: count
-      character(kind=c_char), intent(out) :: buffer(*)
-      integer(c_size_t), value :: size
-    end function
-    integer(c_int) function c_sequence(checkpoint, series, value) bind(c, name='crossdock_checkpoint_sequence')
-      import :: c_int, c_ptr, c_int64_t
-      type(c_ptr), value :: checkpoint, series
-      integer(c_int64_t), intent(out) :: value
-    end function
-    integer(c_int) function c_integer(checkpoint, series, name, value) bind(c, name='crossdock_checkpoint_integer')
-      import :: c_int, c_ptr, c_char, c_int64_t
-      type(c_ptr), value :: checkpoint, series
-      character(kind=c_char), intent(in) :: name(*)
-      integer(c_int64_t), intent(out) :: value
-    end function
-    integer(c_int) function c_real(checkpoint, series, name, value) bind(c, name='crossdock_checkpoint_real')
-      import :: c_int, c_ptr, c_char, c_double
-      type(c_ptr), value :: checkpoint, series
-      character(kind=c_char), intent(in) :: name(*)
-      real(c_double), intent(out) :: value
-    end function
-    integer(c_int) function c_text(checkpoint, series, name, buffer, size) bind(c, name='crossdock_checkpoint_text')
-      import :: c_int, c_ptr, c_char, c_size_t
-      type(c_ptr), value :: checkpoint, series
-      character(kind=c_char), intent(in) :: name(*)
-      character(kind=c_char), intent(out) :: buffer(*)
-      integer(c_size_t), value :: size
-    end function
-    integer(c_int) function c_read(checkpoint, series, name, into, bytes) bind(c, name='crossdock_checkpoint_read')
-      import :: c_int, c_ptr, c_char, c_size_t
-      type(c_ptr), value :: checkpoint, series, into
-      character(kind=c_char), intent(in) :: name(*)
-      integer(c_size_t), value :: bytes
-    end function
-    integer(c_int) function c_ranked_name(name, rank, buffer, size) bind(c, name='crossdock_ranked_name')
-      import :: c_int, c_char, c_size_t, c_int64_t
-      character(kind=c_char), intent(in) :: name(*)
-      integer(c_int64_t), value :: rank
-      character(kind=c_char), intent(out) :: buffer(*)
-      integer(c_size_t), value :: size
-    end function
-  end interface
-
 contains
 
   !> `field` -> `field/3`: with an MPI rank, or without one by what the launcher said. '' for a name that is none.
@@ -118,6 +65,41 @@ contains
     if (c_ranked_name(name // c_null_char, its_rank, buffer, size(buffer, kind=c_size_t)) /= CROSSDOCK_OK) buffer = c_null_char
     ranked = text_in(buffer)
   end function
+
+  !> Opens a publisher in the one session that this process shares, which is connected when it is first asked for. As
+  !! session%publisher in all else.
+  subroutine crossdock_open(publisher, name, stat, keep, capacity, chunk, max_observers, full, detect)
+    type(crossdock_publisher), intent(inout) :: publisher
+    character(*), intent(in) :: name
+    integer, intent(out) :: stat
+    integer, intent(in), optional :: keep, chunk, max_observers, full, detect
+    integer(int64), intent(in), optional :: capacity
+    type(c_ptr) :: session
+    stat = c_session_default(session)
+    if (stat /= CROSSDOCK_OK) return
+    call open_publisher(session, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect)
+  end subroutine
+
+  !> A publisher's arrays from the newest good checkpoint of its series; `step`, `time`: its attributes of these names;
+  !! `skipped`: a line for each newer one that was damaged. At a first start nothing is changed, and that is OK. CORRUPT:
+  !! there are some, and none is good. INVALID: of another number of ranks.
+  subroutine crossdock_restart(publisher, folder, stat, step, time, skipped)
+    type(crossdock_publisher), intent(in) :: publisher
+    character(*), intent(in) :: folder
+    integer, intent(out) :: stat
+    integer, intent(inout), optional :: step
+    real(real64), intent(inout), optional :: time
+    character(:), allocatable, intent(out), optional :: skipped
+    type(crossdock_checkpoint) :: saved
+    if (present(skipped)) skipped = ''
+    stat = c_publisher_restart(publisher%reference, folder // c_null_char, saved%reference)
+    if (stat == CROSSDOCK_NOT_FOUND) stat = CROSSDOCK_OK
+    if (stat /= CROSSDOCK_OK .or. .not. c_associated(saved%reference)) return
+    if (present(step)) call saved%integer('step', step, stat)
+    if (present(time) .and. stat == CROSSDOCK_OK) call saved%real('time', time, stat)
+    if (present(skipped)) skipped = saved%skipped()
+    call saved%free
+  end subroutine
 
   !> The newest good checkpoint of a folder. NOT_FOUND: there is none. CORRUPT: there are some, and none is good.
   subroutine checkpoint_restart(checkpoint, folder, stat, name)

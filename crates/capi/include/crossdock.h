@@ -825,6 +825,13 @@ crossdock_status crossdock_checkpoint_variable_info(crossdock_checkpoint *checkp
 crossdock_status crossdock_checkpoint_read(crossdock_checkpoint *checkpoint, const char *series, const char *name,
                                            void *into, size_t bytes);
 
+/* A publisher's variables from the newest good checkpoint of its series: each array that is stored is filled, and resized
+ * if it had another shape. `checkpoint` (may be NULL) gets what it was, for its attributes. Nothing else may use the arrays
+ * during the call. Errors: NOT_FOUND (there is none: a first start; or a variable that the publisher has not), CORRUPT,
+ * INVALID (of another number of ranks), WRONG_TYPE, DENIED, SYSTEM. */
+crossdock_status crossdock_publisher_restart(crossdock_publisher *publisher, const char *folder,
+                                             crossdock_checkpoint **checkpoint);
+
 /* `field` -> `field/3`: names of the series of parallel programs. `rank`: an MPI rank, or -1 for what the launcher said
  * (OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, MV2_COMM_WORLD_RANK, SLURM_PROCID, CROSSDOCK_RANK; 0 without any).
  * Errors: INVALID, NO_SPACE (the buffer; CROSSDOCK_NAME_MAX + 1 bytes always do). */

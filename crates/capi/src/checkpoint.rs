@@ -3,17 +3,29 @@
 use std::ffi::{c_char, c_void};
 use std::path::Path;
 
-use crossdock_checkpoint::{Checkpoint, Restart, Value, restart};
-use crossdock_client::{Error, Result, Status};
+use crossdock_checkpoint::{Checkpoint, Restart, Value, base_of, restart};
+use crossdock_client::{Error, Publisher, Result, Status};
 
 use crate::arguments::{copy_text, optional_text, out, text};
 use crate::error::{call, invalid};
 use crate::references::{Held, Table};
 
-static CHECKPOINTS: Table<Restart> = Table::new(15, "checkpoint", Status::Closed);
+/// A checkpoint, and the series that is meant where none is said: that of the publisher that was restarted from it.
+struct Opened {
+    found: Restart,
+    series: String,
+}
 
-fn checkpoint(reference: u64) -> Result<Held<'static, Restart>> {
+static CHECKPOINTS: Table<Opened> = Table::new(15, "checkpoint", Status::Closed);
+
+fn checkpoint(reference: u64) -> Result<Held<'static, Opened>> {
     CHECKPOINTS.hold(reference)
+}
+
+impl Opened {
+    fn meant<'a>(&'a self, series: &'a str) -> &'a str {
+        if series.is_empty() { &self.series } else { series }
+    }
 }
 
 fn ours(e: crossdock_checkpoint::Error) -> Error {
@@ -39,8 +51,9 @@ unsafe extern "C" fn crossdock_checkpoint_restart(folder: *const c_char, name: *
         // SAFETY: the header asks for zero-terminated texts, and NULL for no name.
         let (folder, name) = unsafe { (text(folder, "folder")?, optional_text(name, "name")?) };
         let found = restart(Path::new(folder), name.unwrap_or("")).map_err(ours)?;
+        let opened = Opened { found, series: String::new() };
         // SAFETY: the header asks for a writable place.
-        unsafe { place.set(CHECKPOINTS.insert(found)?) };
+        unsafe { place.set(CHECKPOINTS.insert(opened)?) };
         Ok(())
     })
 }
@@ -53,8 +66,9 @@ unsafe extern "C" fn crossdock_checkpoint_open(path: *const c_char, place: *mut 
         let path = unsafe { text(path, "path")? };
         let checkpoint = Checkpoint::open(Path::new(path)).map_err(ours)?;
         checkpoint.verify().map_err(ours)?;
+        let opened = Opened { found: Restart { checkpoint, skipped: Vec::new() }, series: String::new() };
         // SAFETY: the header asks for a writable place.
-        unsafe { place.set(CHECKPOINTS.insert(Restart { checkpoint, skipped: Vec::new() })?) };
+        unsafe { place.set(CHECKPOINTS.insert(opened)?) };
         Ok(())
     })
 }
@@ -72,7 +86,7 @@ extern "C" fn crossdock_checkpoint_unref(reference: u64) -> i32 {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_checkpoint_path(reference: u64, buffer: *mut c_char, size: usize) -> i32 {
     // SAFETY: the header asks for a buffer of that size.
-    call(|| unsafe { copy_text(&checkpoint(reference)?.checkpoint.path().to_string_lossy(), buffer, size) })
+    call(|| unsafe { copy_text(&checkpoint(reference)?.found.checkpoint.path().to_string_lossy(), buffer, size) })
 }
 
 #[unsafe(no_mangle)]
@@ -84,7 +98,7 @@ unsafe extern "C" fn crossdock_checkpoint_skipped(
 ) -> i32 {
     call(|| {
         let count = out(count, "count")?;
-        let found = checkpoint(reference)?;
+        let found = &checkpoint(reference)?.found;
         if !buffer.is_null() {
             let mut lines: String = found.skipped.iter().map(|(_, why)| format!("{why}\n")).collect();
             // As many whole characters as fit: this is for people.
@@ -106,7 +120,8 @@ unsafe extern "C" fn crossdock_checkpoint_sequence(reference: u64, series: *cons
         let sequence = out(sequence, "sequence")?;
         // SAFETY: the header asks for a zero-terminated text or NULL.
         let series = unsafe { optional_text(series, "series")? }.unwrap_or("");
-        let value = checkpoint(reference)?.checkpoint.sequence(series).map_err(ours)?;
+        let opened = checkpoint(reference)?;
+        let value = opened.found.checkpoint.sequence(opened.meant(series)).map_err(ours)?;
         // SAFETY: the header asks for a writable place.
         unsafe { sequence.set(value) };
         Ok(())
@@ -118,7 +133,8 @@ unsafe extern "C" fn crossdock_checkpoint_sequence(reference: u64, series: *cons
 unsafe fn attribute(reference: u64, series: *const c_char, name: *const c_char) -> Result<(Value, String)> {
     // SAFETY: the caller's promise.
     let (series, name) = unsafe { (optional_text(series, "series")?.unwrap_or(""), text(name, "attribute")?) };
-    Ok((checkpoint(reference)?.checkpoint.attribute(series, name).map_err(ours)?, name.to_owned()))
+    let opened = checkpoint(reference)?;
+    Ok((opened.found.checkpoint.attribute(opened.meant(series), name).map_err(ours)?, name.to_owned()))
 }
 
 fn wrong(name: &str, value: &Value, wanted: &str) -> Error {
@@ -197,8 +213,8 @@ unsafe extern "C" fn crossdock_checkpoint_variable_info(
         let place = out(info.cast::<VariableInfo>(), "variable")?;
         // SAFETY: the header asks for zero-terminated texts, and NULL for the only series.
         let (series, name) = unsafe { (optional_text(series, "series")?.unwrap_or(""), text(name, "variable")?) };
-        let found = checkpoint(reference)?;
-        let stored = found.checkpoint.variable(series, name).map_err(ours)?;
+        let opened = checkpoint(reference)?;
+        let stored = opened.found.checkpoint.variable(opened.meant(series), name).map_err(ours)?;
         let mut info = VariableInfo { type_name: [0; 192], bytes: stored.bytes, shape: [0; 8], rank: 0, reserved: 0 };
         let (text, rank) = (stored.type_name.as_bytes(), stored.shape.len());
         if text.len() > 191 || rank > 8 {
@@ -230,7 +246,49 @@ unsafe extern "C" fn crossdock_checkpoint_read(
         let into = if bytes == 0 { std::ptr::NonNull::<u8>::dangling().as_ptr() } else { into.cast() };
         // SAFETY: the header asks for memory of so many bytes that nobody else uses during the call.
         let into = unsafe { std::slice::from_raw_parts_mut(into, bytes) };
-        checkpoint(reference)?.checkpoint.read(series, name, into).map_err(ours)
+        let opened = checkpoint(reference)?;
+        opened.found.checkpoint.read(opened.meant(series), name, into).map_err(ours)
+    })
+}
+
+/// Fills a publisher's arrays from the newest good checkpoint of its series.
+fn fill(publisher: &mut Publisher, series: &str, folder: &Path) -> Result<Restart> {
+    let found = restart(folder, &base_of(series)).map_err(ours)?;
+    if !found.checkpoint.series().any(|name| name == series) {
+        let held: Vec<&str> = found.checkpoint.series().collect();
+        let (path, held) = (found.checkpoint.path().display(), held.join(", "));
+        return Err(invalid(format!("{path} holds {held}, not {series}: is it of another number of ranks?")));
+    }
+    for stored in found.checkpoint.variables(series).map_err(ours)? {
+        // Not NOT_FOUND: that is said of a first start.
+        let shape = publisher.shape(&stored.name).map_err(|e| invalid(e.message))?;
+        if shape != stored.shape {
+            publisher.resize(&stored.name, &stored.shape)?;
+        }
+        let (start, bytes) = (publisher.memory(&stored.name)?, publisher.bytes(&stored.name)?);
+        // SAFETY: the variable has so many bytes; the lock that the caller holds keeps the library's other calls away, and
+        // the header asks that the program does not use the arrays meanwhile.
+        let into = unsafe { std::slice::from_raw_parts_mut(start, bytes as usize) };
+        found.checkpoint.read(series, &stored.name, into).map_err(ours)?;
+        publisher.touched(&stored.name, 0..bytes)?;
+    }
+    Ok(found)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_publisher_restart(publisher: u64, folder: *const c_char, place: *mut u64) -> i32 {
+    call(|| {
+        let place = if place.is_null() { None } else { Some(out(place, "checkpoint")?) };
+        // SAFETY: the header asks for a zero-terminated text.
+        let folder = unsafe { text(folder, "folder")? };
+        let mut publisher = crate::publisher::publisher(publisher)?;
+        let series = publisher.name().to_owned();
+        let found = fill(&mut publisher, &series, Path::new(folder))?;
+        if let Some(place) = place {
+            // SAFETY: the header asks for NULL or a writable place.
+            unsafe { place.set(CHECKPOINTS.insert(Opened { found, series })?) };
+        }
+        Ok(())
     })
 }
 

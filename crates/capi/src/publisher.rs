@@ -15,7 +15,7 @@ use crate::values;
 static PUBLISHERS: Table<Mutex<Publisher>> = Table::new(5, "publisher", Status::Closed);
 
 /// The publisher of a reference, for one call; calls of other threads wait.
-fn publisher(reference: u64) -> Result<MutexGuard<'static, Publisher>> {
+pub(crate) fn publisher(reference: u64) -> Result<MutexGuard<'static, Publisher>> {
     // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
     // what it gets beyond its call.
     Ok(unsafe { PUBLISHERS.peek(reference) }?.lock().unwrap_or_else(PoisonError::into_inner))

@@ -152,6 +152,16 @@ fn take_lock(path: &Path, name: &str) -> Result<File> {
     }
 }
 
+/// What the files of a series are called: `field/0` → `field`, `a/b` → `a.b`.
+#[must_use]
+pub fn base_of(series: &str) -> String {
+    let base = match series.rsplit_once('/') {
+        Some((base, rank)) if rank.bytes().all(|b| b.is_ascii_digit()) => base,
+        _ => series,
+    };
+    base.replace('/', ".")
+}
+
 fn names(folder: &Path) -> Result<Vec<String>> {
     let refused = |e: std::io::Error| Error::system(folder, "cannot look into", &e);
     let entries = fs::read_dir(folder).map_err(refused)?;

@@ -18,7 +18,7 @@ mod write;
 
 pub use contents::{Contents, Series, Value, Variable};
 pub use error::{Error, Result};
-pub use folder::{Folder, Saved};
+pub use folder::{Folder, Saved, base_of};
 pub use npz::write_npz;
 pub use read::{Checkpoint, Stored};
 pub use restart::{Restart, restart};

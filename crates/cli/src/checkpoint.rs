@@ -42,7 +42,7 @@ struct Writer<'a> {
 impl<'a> Writer<'a> {
     fn open(options: &'a Checkpoint, stop: Stop) -> Result<Self, String> {
         let names = series::names(&options.series, options.ranks);
-        let name = options.name.clone().unwrap_or_else(|| base_of(&names[0]));
+        let name = options.name.clone().unwrap_or_else(|| file::base_of(&names[0]));
         let folder = Folder::open(&options.to, &name, &mut |said| say(&said)).map_err(|e| e.message)?;
         let newest = folder.newest().map_err(|e| e.message)?;
         let safe = newest.as_ref().and_then(|c| {
@@ -188,13 +188,4 @@ impl<'a> Writer<'a> {
             }
         }
     }
-}
-
-/// `field/0` → `field`, `a/b` → `a.b`.
-fn base_of(name: &str) -> String {
-    let base = match name.rsplit_once('/') {
-        Some((base, rank)) if rank.bytes().all(|b| b.is_ascii_digit()) => base,
-        _ => name,
-    };
-    base.replace('/', ".")
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <crossdock/detail/counted.hpp>
+#include <crossdock/publisher.hpp>
 
 #include <array>
 #include <cstdint>
@@ -96,6 +97,16 @@ class checkpoint {
 inline std::optional<checkpoint> restart(const std::string& folder, const std::string& name = {}) {
   crossdock_checkpoint* given = nullptr;
   const auto status = crossdock_checkpoint_restart(folder.c_str(), name.empty() ? nullptr : name.c_str(), &given);
+  if (status == CROSSDOCK_NOT_FOUND) return std::nullopt;
+  detail::check(status);
+  return checkpoint(given);
+}
+
+/// A publisher's arrays from the newest good checkpoint of its series; none at a first start, and then nothing is changed.
+/// Errors: corrupt, invalid (of another number of ranks), wrong_type, denied, system.
+inline std::optional<checkpoint> restart(const publisher& into, const std::string& folder) {
+  crossdock_checkpoint* given = nullptr;
+  const auto status = crossdock_publisher_restart(into.get(), folder.c_str(), &given);
   if (status == CROSSDOCK_NOT_FOUND) return std::nullopt;
   detail::check(status);
   return checkpoint(given);

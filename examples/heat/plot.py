@@ -1,0 +1,77 @@
+"""Draws the plate and its energy spectrum while the run goes on. Replaces the picture by a rename."""
+
+import argparse
+import os
+import sys
+import time
+
+import crossdock
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402 (the backend has to be chosen first)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", default=".", help="folder of the picture")
+    parser.add_argument("--draw-every", type=float, default=2.0, help="seconds between two pictures of a running run")
+    options = parser.parse_args()
+    history, drawn = History(), 0.0
+    with crossdock.connect() as session:
+        spectrum = session.observe("spectrum", timeout=60)
+        while True:
+            try:
+                version = spectrum.next(timeout=60)
+            except (crossdock.ClosedError, crossdock.PeerDiedError):
+                break
+            history.add(version)
+            if time.monotonic() - drawn >= options.draw_every:
+                history.draw(options.out)
+                drawn = time.monotonic()
+    if not history.steps:
+        sys.exit("error: no spectrum came; see what analyse says")
+    history.draw(options.out)
+    print(f"heat.png drawn from {len(history.steps)} versions; largest deviation of a mode from its exact decay {history.worst:.1e}")
+
+
+class History:
+    """What has come so far."""
+
+    def __init__(self):
+        self.steps, self.spectra, self.total = [], [], []
+        self.plate, self.worst = None, 0.0
+
+    def add(self, version):
+        energy = np.array(version["energy"])
+        self.steps.append(version.attributes["step"])
+        self.worst = version.attributes["worst"]
+        self.total.append(energy[1:].sum())  # shell 0 is the mean, which stays
+        self.plate = np.array(version["plate"])
+        self.spectra.append(energy)
+
+    def draw(self, folder):
+        figure, (left, middle, right) = plt.subplots(1, 3, figsize=(15, 4.4), layout="constrained")
+        left.set(title=f"Temperature, step {self.steps[-1]}", xticks=[], yticks=[])
+        figure.colorbar(left.imshow(self.plate, origin="lower", cmap="inferno"), ax=left)
+
+        middle.set(title="Energy spectrum", xlabel="waves across the plate", ylabel="energy", xscale="log", yscale="log")
+        chosen = sorted(set(np.linspace(0, len(self.spectra) - 1, 6).astype(int)))
+        for i in chosen:
+            shade = plt.cm.viridis(i / max(1, len(self.spectra) - 1))
+            middle.plot(np.arange(1, len(self.spectra[i])), self.spectra[i][1:], color=shade, label=f"step {self.steps[i]}")
+        middle.set_ylim(bottom=max(1e-12, self.spectra[0][1:].max() * 1e-14))
+        middle.legend(frameon=False)
+
+        right.set(title="Energy of all waves", xlabel="step", ylabel="energy", yscale="log")
+        right.plot(self.steps, self.total, ".-", color="tab:red")
+
+        path = os.path.join(folder, "heat.png")
+        figure.savefig(path + ".new", dpi=100, format="png")
+        plt.close(figure)
+        os.replace(path + ".new", path)
+
+
+if __name__ == "__main__":
+    main()

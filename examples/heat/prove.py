@@ -1,0 +1,217 @@
+"""Runs the example and proves its claims; scripts/heat builds it first and calls this.
+
+1. The plain program, without crossdock: the end state and the time that everything is compared with.
+2. The coupled program alone, and with all observers: what publishing and being watched cost.
+3. With all observers, one rank killed at a random moment; then the same again, which goes on from the last checkpoint.
+   With --damage the newest checkpoint is damaged in between: it is found, and the one before is used.
+The end states of all runs are the same bit for bit. Ends with `N passed, N failed`.
+"""
+
+import argparse
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TOP = HERE.parent.parent
+BUILD = TOP / "build/heat"
+CROSSDOCK = BUILD / "crossdock"
+PNG = b"\x89PNG\r\n\x1a\n"
+MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_plm": "isolated", "OMPI_MCA_btl": "self,vader",
+       "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_mpi_yield_when_idle": "1"}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", action="append", help="may be given more than once; the plain run serves all")
+    parser.add_argument("--quick", action="store_true", help="a smaller plate and fewer steps")
+    parser.add_argument("--damage", action="store_true", help="damage the newest checkpoint before the restart")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30), help="of the moment and the victim")
+    options = parser.parse_args()
+    size, steps = (256, 3000) if options.quick else (1024, 4000)
+    dice = random.Random(options.seed)
+    print(f"seed {options.seed}", flush=True)
+    plain = run_plain(size, steps)
+    judge = Judge()
+    for engine in options.engine or ["auto"]:
+        prove(judge, Runs(engine, size, steps), plain, dice, options.damage)
+    print(f"{judge.passed} passed, {judge.failed} failed")
+    sys.exit(judge.failed > 0)
+
+
+def prove(judge, runs, plain, dice, damage):
+    alone = runs.run(without=["checkpoint", "analyse", "plot"])
+    judge.judge(f"{runs.engine}: the coupled solver alone ends well, with the plain program's state bit for bit", ends_alike(alone, plain))
+    watched = runs.run()
+    judge.judge(f"{runs.engine}: so it does with all observers", ends_alike(watched, plain))
+    judge.judge(f"{runs.engine}: the analysis proves every mode's decay", proved(watched))
+    judge.judge(f"{runs.engine}: the plot is drawn", None if (runs.out / "heat.png").read_bytes()[:8] == PNG else "no picture")
+    print(f"{runs.engine}: the solver's steps took {plain.seconds:.2f} s plain, {alone.seconds:.2f} s published "
+          f"({percent(alone, plain)}), {watched.seconds:.2f} s with all observers ({percent(watched, alone)} for being watched)", flush=True)
+    killed = runs.run(kill=dice)
+    judge.judge(f"{runs.engine}: a killed rank ends the run with an error", None if killed.code else "it ended as if nothing had happened")
+    if damage:
+        damage_newest(runs.out / "checkpoints")
+    again = runs.run(keep=True)
+    judge.judge(f"{runs.engine}: the restarted run ends with the undisturbed state bit for bit", ends_alike(again, plain))
+    judge.judge(f"{runs.engine}: it went on from a checkpoint", went_on(again, damage))
+    judge.judge(f"{runs.engine}: the last checkpoint holds the end state", holds_the_end(runs.out, runs.size, runs.steps))
+
+
+def percent(of, over):
+    return f"{(of.seconds / over.seconds - 1) * 100:+.0f} %"
+
+
+class Judge:
+    """Counts what held."""
+
+    def __init__(self):
+        self.passed = self.failed = 0
+
+    def judge(self, claim, trouble):
+        self.passed, self.failed = self.passed + (not trouble), self.failed + bool(trouble)
+        print(f"{'FAIL' if trouble else 'ok  '} {claim}" + (f"\n     {trouble}" if trouble else ""), flush=True)
+
+
+class Ended:
+    """What a run left."""
+
+    def __init__(self, code, said, logs, state):
+        self.code, self.said, self.state = code, said, state
+        self.logs = {path.name.split(".")[0]: path.read_text(errors="replace") for path in logs.glob("*.log")} if logs else {}
+        took = re.search(r"the steps took\s+([0-9.]+) s", self.logs.get("solve", said))
+        self.seconds = float(took[1]) if took else float("nan")
+
+
+def run_plain(size, steps):
+    out = BUILD / "plain"
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    words = ["mpirun.openmpi", "--oversubscribe", "-n", "4", BUILD / "program/heat", str(size), str(steps), "20", out]
+    done = subprocess.run(words, env={**os.environ, **MPI}, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        sys.exit(f"error: the plain program failed:\n{done.stdout}{done.stderr}")
+    return Ended(0, done.stdout, None, (out / "final.bin").read_bytes())
+
+
+class Runs:
+    """Runs of the workflow in one engine."""
+
+    def __init__(self, engine, size, steps):
+        self.engine, self.size, self.steps = engine, size, steps
+        self.out, self.logs = BUILD / "out", BUILD / "logs"
+
+    def workflow(self, without):
+        """The example's file with this size, its paths made absolute, and some tasks left out."""
+        text = (HERE / "workflow.yaml").read_text()
+        text = text.replace('"512", "4000"', f'"{self.size}", "{self.steps}"').replace("../../", f"{TOP}/")
+        text = text.replace("{host: ., ", f"{{host: {HERE}, ").replace(" analyse.py", f" {HERE}/analyse.py").replace(" plot.py", f" {HERE}/plot.py")
+        for task in without:
+            text = re.sub(rf"^  {task}:.*?(?=^  \w|\Z)", "", text, flags=re.M | re.S)
+        path = BUILD / "workflow.yaml"
+        path.write_text(text)
+        return path
+
+    def run(self, without=(), kill=None, keep=False):
+        if not keep:
+            shutil.rmtree(self.out, ignore_errors=True)
+        shutil.rmtree(self.logs, ignore_errors=True)
+        (self.out / "checkpoints").mkdir(parents=True, exist_ok=True)
+        (self.out / "final.bin").unlink(missing_ok=True)
+        words = [CROSSDOCK, "run", self.workflow(without), "--engine", self.engine, "--logs", self.logs, "--show", "quiet", "--deadline", "200"]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL)
+        if kill:
+            self.kill_a_rank(process, kill)
+        said, _ = process.communicate(timeout=300)
+        state = self.out / "final.bin"
+        return Ended(process.returncode, said, self.logs, state.read_bytes() if state.exists() else None)
+
+    def kill_a_rank(self, run, dice):
+        """SIGKILL to one rank, at a random moment after the second checkpoint."""
+        until = time.monotonic() + 120
+        while len(list((self.out / "checkpoints").glob("*.h5"))) < 2:
+            if run.poll() is not None or time.monotonic() > until:
+                return
+            time.sleep(0.01)
+        time.sleep(dice.uniform(0, 0.5))
+        ranks = sorted(ranks_of(run.pid))
+        if ranks:
+            os.kill(dice.choice(ranks), signal.SIGKILL)
+
+
+def ranks_of(run):
+    """The solver's processes below a run, by the tree of processes: whatever else is called so is not ours."""
+    parents, names = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
+        except OSError:
+            continue
+        parents[int(folder.name)], names[int(folder.name)] = int(rest.split()[1]), name
+    for pid, name in names.items():
+        above = pid
+        while above in parents and above not in (0, 1, run):
+            above = parents[above]
+        if name == "heat_series" and above == run:
+            yield pid
+
+
+def ends_alike(ended, plain):
+    if ended.code:
+        return f"exit code {ended.code}\n" + ended.said[-3000:] + "".join(f"--- {n}\n{t[-1500:]}" for n, t in ended.logs.items())
+    if ended.state != plain.state:
+        return "another end state" if ended.state else "no end state"
+    return None
+
+
+def proved(ended):
+    lines = re.findall(r"largest deviation of a mode from its exact decay ([0-9.e+-]+)", ended.logs.get("analyse", ""))
+    if not lines:
+        return "the analysis says nothing"
+    print(f"     {len(lines)} versions analysed, largest deviation {lines[-1]}", flush=True)
+    return None
+
+
+def went_on(ended, damaged):
+    found = re.search(r"goes on behind step\s+(\d+)", ended.logs["solve"])
+    if not found or int(found[1]) == 0:
+        return "it began anew:\n" + ended.logs["solve"][:1500]
+    print(f"     it went on behind step {found[1]}", flush=True)
+    if damaged and "damaged" not in ended.logs["solve"] + ended.logs["checkpoint"]:
+        return "nobody said that a checkpoint is damaged"
+    return None
+
+
+def damage_newest(folder):
+    newest = sorted(folder.glob("*.h5"))[-1]
+    with open(newest, "r+b") as file:
+        file.seek(-100_000, os.SEEK_END)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+    print(f"     one bit of {newest.name} flipped", flush=True)
+
+
+def holds_the_end(out, size, steps):
+    """Joins the ranks' blocks, as any user would."""
+    import crossdock
+    import numpy as np
+
+    saved, plate = crossdock.restart(out / "checkpoints"), np.empty((size, size))
+    for series in saved.series:
+        step = saved.attributes(series)["step"]
+        if step != steps:
+            return f"{saved.path} is of step {step}"
+        block, at = saved.read("u", series)[1:-1, 1:-1], saved.constants("u", series)
+        plate[at["y"] : at["y"] + block.shape[0], at["x"] : at["x"] + block.shape[1]] = block
+    return None if plate.tobytes() == (out / "final.bin").read_bytes() else "another state"
+
+
+if __name__ == "__main__":
+    main()
