@@ -73,14 +73,18 @@ fn publish(world: &World, publisher: &mut Publisher) -> i32 {
     0
 }
 
-fn whole(version: &Version, stride: usize) -> Result<(), String> {
-    let Ok(bytes) = version.bytes(0) else { return Ok(()) };
-    let checked = pattern::check(as_numbers(bytes), version.sequence(), stride);
-    // With the policy `refuse` a version may be taken back while it is looked at: then it says so.
-    if version.is_valid() { checked } else { Ok(()) }
+fn whole(version: &Version, full: FullPolicy) -> Result<(), String> {
+    let seen = version.bytes(0).map_err(|e| e.to_string());
+    let checked = seen.and_then(|bytes| pattern::check(as_numbers(bytes), version.sequence(), 61));
+    // With the policy `refuse` a version may be taken back while it is looked at: then it says so. Otherwise never.
+    match full {
+        FullPolicy::Refuse if !version.is_valid() => Ok(()),
+        _ if !version.is_valid() => Err(format!("version {} is gone though it is held", version.sequence())),
+        _ => checked,
+    }
 }
 
-fn observe(world: &World, observer: &mut Observer, seed: u64) -> i32 {
+fn observe(world: &World, observer: &mut Observer, full: FullPolicy, seed: u64) -> i32 {
     let mut random = Random(seed);
     let mut held: Vec<Version> = Vec::new();
     let ends = Instant::now() + Duration::from_millis(random.below(1500));
@@ -102,7 +106,7 @@ fn observe(world: &World, observer: &mut Observer, seed: u64) -> i32 {
             _ => held.truncate(2),
         }
         for version in &held {
-            if let Err(torn) = whole(version, 61) {
+            if let Err(torn) = whole(version, full) {
                 eprintln!("torn: {torn}");
                 return 1;
             }
@@ -144,7 +148,7 @@ fn stress(detect: Detect, full: FullPolicy, time: Duration) {
             match *child {
                 None => {
                     came += 1;
-                    *child = Some(spawn(&world, &series, index, came));
+                    *child = Some(spawn(&world, &series, index, full, came));
                 }
                 Some(pid) => match random.below(40) {
                     0 => {
@@ -203,10 +207,10 @@ fn stress(detect: Detect, full: FullPolicy, time: Duration) {
     );
 }
 
-fn spawn(world: &Arc<World>, series: &Series, index: usize, seed: u64) -> i32 {
+fn spawn(world: &Arc<World>, series: &Series, index: usize, full: FullPolicy, seed: u64) -> i32 {
     world.fork(|| {
         let mut observer = series.observe(index);
-        observe(world, &mut observer, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        observe(world, &mut observer, full, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     })
 }
 

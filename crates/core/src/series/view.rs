@@ -75,7 +75,6 @@ impl View {
     }
 
     fn copy_all(&mut self, slots: &[u32], pool: &Pool) -> OsResult<u64> {
-        let chunk = pool.chunk();
         // One mapping in place of many: this is what makes room again.
         self.place.start_afresh()?;
         self.copied = true;

@@ -59,6 +59,9 @@ impl World {
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {
+            // Whatever becomes of the test: its children go with the thread that made them.
+            // SAFETY: a setting of this process.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
             // SAFETY: ends the child at once.
             unsafe { libc::_exit(code.unwrap_or(101)) }
