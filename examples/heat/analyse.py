@@ -29,7 +29,7 @@ def main():
             del versions
             if modes is None:
                 modes = Modes(plate, step)
-                spectrum = session.publisher("spectrum", modes.variables(), attributes={"step": "i8", "first": "i8", "worst": "f8"})
+                spectrum = session.publisher("spectrum", modes.variables())
             modes.take(plate, step, spectrum)
             spectrum.publish(step=step, first=modes.first, worst=modes.worst)
             count += 1

@@ -34,7 +34,7 @@ def main():
     parser.add_argument("--damage", action="store_true", help="damage the newest checkpoint before the restart")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30), help="of the moment and the victim")
     options = parser.parse_args()
-    size, steps = (256, 3000) if options.quick else (1024, 4000)
+    size, steps = (256, 6000) if options.quick else (1024, 4000)
     dice = random.Random(options.seed)
     print(f"seed {options.seed}", flush=True)
     plain = run_plain(size, steps)
@@ -51,7 +51,8 @@ def prove(judge, runs, plain, dice, damage):
     watched = runs.run()
     judge.judge(f"{runs.engine}: so it does with all observers", ends_alike(watched, plain))
     judge.judge(f"{runs.engine}: the analysis proves every mode's decay", proved(watched))
-    judge.judge(f"{runs.engine}: the plot is drawn", None if (runs.out / "heat.png").read_bytes()[:8] == PNG else "no picture")
+    picture = runs.out / "heat.png"
+    judge.judge(f"{runs.engine}: the plot is drawn", None if picture.exists() and picture.read_bytes()[:8] == PNG else "no picture")
     print(f"{runs.engine}: the solver's steps took {plain.seconds:.2f} s plain, {alone.seconds:.2f} s published "
           f"({percent(alone, plain)}), {watched.seconds:.2f} s with all observers ({percent(watched, alone)} for being watched)", flush=True)
     killed = runs.run(kill=dice)
