@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { WAIT = 10000 };
@@ -531,6 +532,77 @@ static void c10(const char *role, const char *argument)
     ends_well(b);
 }
 
+/* Whoever is not the owner may do nothing; nobody hands an item to itself; and an old address is no way in. */
+static void c11(const char *role, const char *argument)
+{
+    (void)argument;
+    crossdock_item *item, *other;
+    crossdock_region *heap;
+    const uint64_t shape[] = {10};
+    if (*role) {
+        OK(crossdock_item_read(session(), name_of(""), WAIT, &item));
+        WANT(CROSSDOCK_DENIED, crossdock_item_transfer(item, "peer"));
+        says(name_of(""));
+        WANT(CROSSDOCK_DENIED, crossdock_item_transfer(item, "#7"));
+        WANT(CROSSDOCK_DENIED, crossdock_item_copy(item, name_of("b"), &other));
+        WANT(CROSSDOCK_DENIED, crossdock_item_destroy(item));
+        WANT(CROSSDOCK_DENIED, crossdock_item_share(item));
+        WANT(CROSSDOCK_DENIED, crossdock_item_unshare(item, 0));
+        WANT(CROSSDOCK_DENIED, crossdock_item_resize(item, 10));
+        WANT(CROSSDOCK_DENIED, crossdock_item_set_array(item, "f64", CROSSDOCK_ORDER_C, 1, shape));
+        WANT(CROSSDOCK_DENIED, crossdock_item_region(item, CROSSDOCK_CREATE_ONLY, &heap));
+        WANT(CROSSDOCK_NOT_YET, crossdock_item_access(session(), name_of(""), CROSSDOCK_NO_WAIT, &other));
+        pid_t writer = fork();
+        if (writer == 0) {
+            void *data;
+            uint64_t size;
+            signal(SIGSEGV, SIG_DFL);
+            crossdock_item_data(item, &data, &size);
+            *(volatile char *)data = 1;
+            _exit(0);
+        }
+        int status;
+        waitpid(writer, &status, 0);
+        CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+        OK(crossdock_item_unref(item));
+        return;
+    }
+    item = create("", 4096);
+    fill(item, 4096, 3);
+    WANT(CROSSDOCK_INVALID, crossdock_item_transfer(item, "test"));
+    WANT(CROSSDOCK_INVALID, crossdock_item_transfer(item, "test/0"));
+    WANT(CROSSDOCK_INVALID, crossdock_item_unshare(item, 0));
+    WANT(CROSSDOCK_INVALID, crossdock_item_set_array(item, "f64", CROSSDOCK_ORDER_C, 1, (const uint64_t[]){513}));
+    WANT(CROSSDOCK_INVALID, crossdock_item_set_array(item, "f65", CROSSDOCK_ORDER_C, 1, shape));
+    WANT(CROSSDOCK_INVALID, crossdock_item_region(item, CROSSDOCK_CREATE_ONLY, &heap));
+    WANT(CROSSDOCK_WRONG_TYPE, crossdock_item_region(item, CROSSDOCK_OPEN_ONLY, &heap));
+    OK(crossdock_item_set_array(item, "f64", CROSSDOCK_ORDER_FORTRAN, 2, (const uint64_t[]){8, 64}));
+    char type[CROSSDOCK_TYPE_NAME_MAX + 1];
+    crossdock_order order;
+    uint32_t rank;
+    uint64_t extents[CROSSDOCK_RANK_MAX];
+    OK(crossdock_item_array(item, type, sizeof type, &order, &rank, extents));
+    CHECK(strcmp(type, "f64") == 0 && order == CROSSDOCK_ORDER_FORTRAN && rank == 2 && extents[0] == 8 && extents[1] == 64);
+    all_are(bytes_of(item, 4096), 0, 4096, 3);
+    OK(crossdock_item_share(item));
+    WANT(CROSSDOCK_BUSY, crossdock_item_transfer(item, "peer"));
+    WANT(CROSSDOCK_BUSY, crossdock_item_resize(item, 10));
+    ends_well(start("B", NULL));
+    OK(crossdock_item_unshare(item, WAIT));
+    /* The address that it had here is a fault once it is another task's. */
+    volatile unsigned char *old = bytes_of(item, 4096);
+    OK(crossdock_item_transfer(item, "nobody"));
+    OK(crossdock_item_unref(item));
+    pid_t reader = fork();
+    if (reader == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        _exit(old[0]);
+    }
+    int status;
+    waitpid(reader, &status, 0);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+
 const row item_rows[] = {
     {"I1", "create, find, destroy", i1},
     {"I2", "transfer there and back", i2},
@@ -549,5 +621,6 @@ const row item_rows[] = {
     {"I15", "owner's death", i15},
     {"I16", "numbers", i16},
     {"C10", "the paper's names and return codes", c10},
+    {"C11", "who does not own may not, and an old address is no way in", c11},
     {0},
 };

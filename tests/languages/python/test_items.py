@@ -84,6 +84,36 @@ def test_objects_and_what_does_not_fit_are_refused(session, item, name):
             session.create_item(name + "-2", **wrong)
 
 
+def test_who_does_not_own_may_do_nothing(session, item, name):
+    item.array()[:] = 6
+    with pytest.raises(crossdock.InvalidError):
+        item.transfer("test")
+    with pytest.raises(crossdock.InvalidError, match="not shared"):
+        item.unshare()
+    item.share()
+    with pytest.raises(crossdock.BusyError, match="unshare"):
+        item.transfer("peer")
+    with crossdock.connect(task="peer", private_daemon=False) as peer:
+        with pytest.raises(crossdock.NotYetError):
+            peer.access_item(name, timeout=0)
+        with pytest.raises(crossdock.ExistsError, match="test"):
+            peer.create_item(name, 10)
+        with peer.read_item(name, timeout=5) as read:
+            for refused in (lambda: read.transfer("peer"), lambda: read.copy(name + "-2"), read.destroy, read.share,
+                            read.unshare, lambda: read.resize(10), lambda: read.region("create_only")):
+                with pytest.raises(crossdock.DeniedError, match="owner"):
+                    refused()
+            with pytest.raises(ValueError):
+                read.array()[0] = 1
+            with pytest.raises(TypeError):
+                read.memory[0] = 1
+            assert int(read.array().sum()) == 6 * 4096
+        with pytest.raises(crossdock.NotFoundError, match=name + "-none"):
+            peer.find_item(name + "-none")
+    item.unshare(timeout=5)
+    assert item.writable
+
+
 def test_a_with_block_lets_go_and_arrays_keep_the_memory(session, name):
     with session.create_item(name, 4096) as item:
         array = item.array()
