@@ -3,6 +3,8 @@
 //!
 //! Half a minute; `CROSSDOCK_STRESS_SECONDS=600` for the long form.
 
+#![cfg(not(feature = "fault-points"))] // half a minute once is enough
+
 mod series_world;
 
 use std::sync::Arc;

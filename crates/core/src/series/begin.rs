@@ -113,6 +113,10 @@ impl Publisher {
         self.end_begun();
         self.pending.clear();
         self.hinted = false;
+        if self.finder.method != Method::Hints {
+            let tracked = self.finder.has(Method::PrivateCopies);
+            self.finder.method = if tracked { Method::PrivateCopies } else { Method::CopyAll };
+        }
         if let Err(error) = self.put_pool_behind() {
             self.broken =
                 Some(self.error(Status::System, format!("its variables could not be mapped ({error}); end it")));
