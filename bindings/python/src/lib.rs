@@ -17,14 +17,17 @@ mod items;
 mod iteration;
 mod messages;
 mod objects;
+mod observing;
 mod opening;
 mod ports;
+mod publishing;
 mod regions;
 mod session;
 mod sizes;
 mod slots;
 mod standing;
 mod texts;
+mod values;
 mod views;
 mod wait;
 
@@ -57,6 +60,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<messages::Message>()?;
     module.add_class::<handles::Handle>()?;
     module.add_class::<items::Item>()?;
+    module.add_class::<publishing::Publisher>()?;
+    module.add_class::<observing::Observer>()?;
+    module.add_class::<observing::Version>()?;
+    module.add_function(wrap_pyfunction!(observing::diff, module)?)?;
     module.add_function(wrap_pyfunction!(session::connect, module)?)?;
     module.add_class::<checkpoints::Checkpoint>()?;
     module.add_function(wrap_pyfunction!(checkpoints::restart, module)?)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crossdock_client::{ConnectOptions, End, Mode, Pattern, PortOptions, Session as Inner, Status};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyType};
+use pyo3::types::{PyDict, PyList, PyType};
 
 use crate::errors::{OrRaise, error};
 use crate::fork::Own;
@@ -13,8 +13,10 @@ use crate::handles::Handle;
 use crate::holds::Grip;
 use crate::items::{self, Item};
 use crate::objects;
+use crate::observing::Observer;
 use crate::opening::bad_mode;
 use crate::ports::{Port, pattern_of};
+use crate::publishing::{Declared, Publisher};
 use crate::regions::Region;
 use crate::sizes::{bytes_of, count};
 use crate::slots::Slot;
@@ -255,6 +257,64 @@ impl Session {
     fn register(&self, py: Python<'_>, #[pyo3(from_py_with = count)] number: u64) -> PyResult<()> {
         let session = self.standing.get(py)?;
         py.detach(|| session.register_number(number)).or_raise(py)
+    }
+
+    /// Begins to publish a series. `variables`: name → (dtype, shape), or a dtype for a single value; their arrays are the
+    /// publisher's attributes and items, to be worked on in place.
+    ///
+    /// `max_shape`: name → what it can grow to. `constants`: name → dict of what never changes. `attributes`: name → int, float or
+    /// str, for those that versions will carry; others are declared by the first publish that has them. `capacity`: the
+    /// pool at most, in bytes or as "1 GiB" (None: four times the data). `keep`: versions kept besides the newest.
+    /// `full`: "report" (NoSpaceError) or "refuse" (the oldest are taken back) when observers hold all there is. `detect`: auto,
+    /// hints, private_copies, write_protect, copy_all. ExistsError (names the living publisher), InvalidError,
+    /// DeniedError, NoSpaceError.
+    #[pyo3(signature = (name, variables, *, max_shape=None, constants=None, attributes=None, capacity=None, chunk=None,
+                        keep=0, max_observers=64, full="report", detect="auto"))]
+    #[allow(clippy::too_many_arguments, reason = "keywords of Python")]
+    fn publisher(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        variables: &Bound<'_, PyDict>,
+        max_shape: Option<&Bound<'_, PyDict>>,
+        constants: Option<&Bound<'_, PyDict>>,
+        attributes: Option<&Bound<'_, PyDict>>,
+        capacity: Option<&Bound<'_, PyAny>>,
+        chunk: Option<u32>,
+        keep: u32,
+        max_observers: u32,
+        full: &str,
+        detect: &str,
+    ) -> PyResult<Publisher> {
+        let session = self.standing.get(py)?;
+        let declared = Declared { variables, max_shape, constants, attributes, full, detect };
+        let mut options = declared.options(py)?;
+        options.capacity = capacity.map(bytes_of).transpose()?;
+        (options.chunk, options.keep, options.max_observers) = (chunk, keep, max_observers);
+        let (publisher, works) = Publisher::open(py, &session, name, &options)?;
+        self.standing.keep_series(&works);
+        Ok(publisher)
+    }
+
+    /// Observes a series; waits for it up to `timeout` seconds (None: not at all). NotFoundError, TimedOutError, DeniedError,
+    /// NoSpaceError (it has all the observers that it takes).
+    #[pyo3(signature = (name, *, timeout=None))]
+    fn observe(&self, py: Python<'_>, name: &str, timeout: Option<f64>) -> PyResult<Observer> {
+        let session = self.standing.get(py)?;
+        let observer = match timeout {
+            Some(seconds) if seconds != 0.0 => {
+                let total = deadline(py, Some(seconds))?;
+                wait(py, total, |slice| session.observe(name, slice))?
+            }
+            _ => py.detach(|| session.observe(name, std::time::Duration::ZERO)).or_raise(py)?,
+        };
+        Ok(Observer::new(observer))
+    }
+
+    /// Takes a series' name away; observers keep what they have. BusyError while it is being published.
+    fn remove_series(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let session = self.standing.get(py)?;
+        py.detach(|| session.remove_series(name)).or_raise(py)
     }
 
     /// The object that a handle names, in whatever region of the workflow; the region is attached if need be. Otherwise as

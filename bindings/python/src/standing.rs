@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use crate::errors::{OrRaise, error};
 use crate::fork::{Own, elsewhere};
 use crate::holds::Hold;
+use crate::publishing::Works;
 use crate::slots::Slot;
 use crate::views::{Live, lock};
 
@@ -19,6 +20,7 @@ pub struct Standing {
     regions: Mutex<HashMap<u64, Weak<Live>>>,
     ports: Mutex<Vec<Weak<Slot>>>,
     items: Mutex<Vec<Weak<Hold>>>,
+    series: Mutex<Vec<Weak<Works>>>,
 }
 
 impl Standing {
@@ -29,6 +31,7 @@ impl Standing {
             regions: Mutex::default(),
             ports: Mutex::default(),
             items: Mutex::default(),
+            series: Mutex::default(),
         }
     }
 
@@ -54,6 +57,13 @@ impl Standing {
         let mut items = lock(&self.items);
         items.retain(|hold| hold.strong_count() > 0);
         items.push(Arc::downgrade(hold));
+    }
+
+    /// One more series that is published, to be ended with the session.
+    pub fn keep_series(&self, works: &Arc<Works>) {
+        let mut series = lock(&self.series);
+        series.retain(|works| works.strong_count() > 0);
+        series.push(Arc::downgrade(works));
     }
 
     /// The session, if it stands and is of this process.
@@ -106,7 +116,10 @@ impl Standing {
         let ports: Vec<_> = lock(&self.ports).drain(..).filter_map(|slot| slot.upgrade()).collect();
         let regions = self.open_regions();
         let items: Vec<_> = lock(&self.items).drain(..).filter_map(|hold| hold.upgrade()).collect();
+        let series: Vec<_> = lock(&self.series).drain(..).filter_map(|works| works.upgrade()).collect();
         let left = py.detach(|| {
+            // A daemon that is gone has nothing to be told; observers see the end in the series itself.
+            series.iter().for_each(|works| drop(works.end()));
             ports.iter().for_each(|slot| slot.close());
             items.iter().for_each(|hold| hold.let_go());
             regions.iter().for_each(|live| live.let_go());

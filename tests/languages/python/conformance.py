@@ -11,6 +11,7 @@ import rows_errors  # noqa: F401 (registers its rows)
 import rows_items  # noqa: F401
 import rows_ports  # noqa: F401
 import rows_regions  # noqa: F401
+import rows_series  # noqa: F401
 from bench import Bench
 from rows import ROLES, ROWS
 

@@ -59,3 +59,30 @@ async def next_message(port, timeout=None):
         return await receive(port, timeout)
     except ClosedError:
         raise StopAsyncIteration from None
+
+
+async def next_version(observer, timeout=None):
+    """The next version of `observer`; other coroutines run meanwhile. A series has no descriptor: a thread waits."""
+    loop = asyncio.get_running_loop()
+    waited = DEFAULT_WAIT_S if timeout is None else timeout
+    deadline = time.monotonic() + waited
+    while True:
+        left = max(deadline - time.monotonic(), 0.0)
+        slice_s = min(left, SLICE_S)
+        try:
+            return await loop.run_in_executor(None, lambda: observer.next(timeout=slice_s))
+        except NotYetError:
+            if timeout == 0:
+                raise
+            raise TimedOutError(f"series '{observer.name}': no newer version within {waited:g} s") from None
+        except TimedOutError as error:
+            if left <= SLICE_S:
+                raise TimedOutError(f"{error} (waited {waited:g} s)") from None
+
+
+async def step_version(observer):
+    """One step of ``async for``: it ends when the publisher ended in order."""
+    try:
+        return await next_version(observer)
+    except ClosedError:
+        raise StopAsyncIteration from None

@@ -72,3 +72,16 @@ class ItemInfo(NamedTuple):
     waiting: int
     transfers: int
     copies: int
+
+
+class VariableInfo(NamedTuple):
+    """A variable of a series: type name, dtype (None if another language's own), largest shape, order, constants."""
+
+    type: str
+    dtype: object
+    shape: "tuple[int, ...]"
+    order: str
+    constants: "dict[str, object]"
+
+
+VariableInfo.__module__ = "crossdock"

@@ -134,6 +134,12 @@ impl Publisher {
         self.inner.sequence()
     }
 
+    /// The attributes that are known so far.
+    #[must_use]
+    pub fn attributes(&self) -> &[AttributeSpec] {
+        self.inner.attributes()
+    }
+
     /// Where a variable's elements are: an array to be read and written in place. The address stays for the publisher's
     /// life, over resizing, too, but for the time from `begin` to `publish` or `abandon`.
     ///

@@ -1,0 +1,335 @@
+//! Observers of series, and versions: NumPy arrays that cannot be written and never change.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use crossdock_client::{Observer as Inner, Order, Result, SeriesState, Status, Version as InnerVersion};
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyType};
+
+use crate::dtypes::{from_type, parse};
+use crate::errors::{OrRaise, error};
+use crate::fork::{Own, elsewhere};
+use crate::values;
+use crate::views::{Shown, array_over, lock};
+use crate::wait::{deadline, wait};
+
+/// An observer of a series. Made by `Session.observe`; a context manager. Iterating gives versions, each the newest there
+/// is and newer than the one before, until the publisher ended in order.
+#[pyclass(frozen, weakref, module = "crossdock")]
+pub struct Observer {
+    inner: Mutex<Option<Own<Inner>>>,
+    name: String,
+}
+
+impl Observer {
+    /// One that was just attached.
+    pub fn new(inner: Inner) -> Self {
+        let name = inner.name().to_owned();
+        Self { inner: Mutex::new(Some(Own::new(inner))), name }
+    }
+
+    fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut Inner) -> Result<T> + Send) -> PyResult<T> {
+        self.usable(py)?;
+        py.detach(|| self.act(act)).or_raise(py)
+    }
+
+    fn act<T>(&self, act: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
+        match lock(&self.inner).as_mut() {
+            Some(inner) => act(inner),
+            None => {
+                let text = format!("the observer of series '{}' was closed here; observe it anew", self.name);
+                Err(crossdock_client::Error::new(Status::Closed, text))
+            }
+        }
+    }
+
+    /// Not in a forked child.
+    fn usable(&self, py: Python<'_>) -> PyResult<()> {
+        let here = lock(&self.inner).as_ref().is_none_or(Own::here);
+        if here { Ok(()) } else { Err(elsewhere(py, &format!("the observer of series '{}'", self.name))) }
+    }
+}
+
+#[pymethods]
+impl Observer {
+    /// The series' name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A number for the series as it is observed; a restarted publisher's has another one.
+    #[getter]
+    fn id(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |o| Ok(o.incarnation()))
+    }
+
+    /// "live", "ended" (in order) or "died".
+    #[getter]
+    fn state(&self, py: Python<'_>) -> PyResult<&'static str> {
+        let state = self.with(py, |o| Ok(o.state()))?;
+        Ok(match state {
+            SeriesState::Live => "live",
+            SeriesState::Ended => "ended",
+            SeriesState::Died => "died",
+        })
+    }
+
+    /// What the series says of its variables, by name: type, dtype, shape (the largest), order, constants.
+    #[getter]
+    fn variables<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let description = self.with(py, |o| Ok(o.description().clone()))?;
+        let record = py.import("crossdock._records")?.getattr("VariableInfo")?;
+        let all = PyDict::new(py);
+        for v in &description.variables {
+            // Another language's own type has no dtype.
+            let dtype = parse(py, &v.ty)
+                .and_then(|t| from_type(py, &t, &v.ty))
+                .map_or_else(|_| py.None(), |d| d.into_any().unbind());
+            let order = if v.order == Order::C { "C" } else { "F" };
+            let shape = pyo3::types::PyTuple::new(py, &v.shape)?;
+            all.set_item(&v.name, record.call1((&v.ty, dtype, shape, order, values::dict(py, &v.constants)?))?)?;
+        }
+        Ok(all)
+    }
+
+    /// The newest version, also after the publisher's end or death. NotYetError: nothing was published so far.
+    fn latest(&self, py: Python<'_>) -> PyResult<Version> {
+        Ok(Version::new(self.with(py, Inner::latest)?, &self.name))
+    }
+
+    /// The newest version, if it is newer than every one given so far; waits up to `timeout` seconds (None: 60; 0: NotYetError).
+    ///
+    /// TimedOutError; ClosedError: the publisher ended and all was given; PeerDiedError. Versions in between are passed
+    /// over; `at` has those that are still there.
+    #[pyo3(signature = (*, timeout=None))]
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Version> {
+        self.usable(py)?;
+        let total = deadline(py, timeout)?;
+        let version = wait(py, total, |slice: Duration| self.act(|o| o.next(slice)))?;
+        Ok(Version::new(version, &self.name))
+    }
+
+    /// `next` for an event loop: other coroutines run while it waits.
+    #[pyo3(signature = (*, timeout=None))]
+    fn anext<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        deadline(py, timeout)?;
+        py.import("crossdock._aio")?.getattr("next_version")?.call1((slf, timeout))
+    }
+
+    /// That very version. NotFoundError: it is gone; NotYetError: it is still to come.
+    fn at(&self, py: Python<'_>, sequence: u64) -> PyResult<Version> {
+        Ok(Version::new(self.with(py, |o| o.at(sequence))?, &self.name))
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Version>> {
+        match self.next(py, None) {
+            Ok(version) => Ok(Some(version)),
+            Err(e) if e.value(py).getattr("status").is_ok_and(|s| s.eq(Status::Closed as i32).unwrap_or(false)) => {
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn __aiter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("crossdock._aio")?.getattr("step_version")?.call1((slf,))
+    }
+
+    /// Gives its place up; versions and arrays stay.
+    fn close(&self, py: Python<'_>) {
+        let inner = lock(&self.inner).take();
+        py.detach(|| drop(inner));
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (_kind, _value, _trace))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: Option<&Bound<'_, PyType>>,
+        _value: Option<&Bound<'_, PyAny>>,
+        _trace: Option<&Bound<'_, PyAny>>,
+    ) {
+        self.close(py);
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<crossdock.Observer '{}'>", self.name)
+    }
+}
+
+/// A version and whoever looks at it.
+struct Held {
+    version: RwLock<Own<InnerVersion>>,
+    arrays: AtomicUsize,
+}
+
+impl Held {
+    fn read<T>(&self, py: Python<'_>, look: impl FnOnce(&InnerVersion) -> Result<T>) -> PyResult<T> {
+        let version = self.version.read().unwrap_or_else(PoisonError::into_inner);
+        version.check(py, || "this version".to_owned())?;
+        look(&version).or_raise(py)
+    }
+}
+
+/// The base object of an array of a version: keeps it pinned.
+#[pyclass(frozen, module = "crossdock._native")]
+struct Pinned(Arc<Held>);
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.0.arrays.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A version of a series: `version["u"]` is an array that cannot be written. It is kept for as long as this object or an
+/// array of it is alive.
+#[pyclass(frozen, weakref, module = "crossdock")]
+pub struct Version {
+    held: Arc<Held>,
+    name: String,
+}
+
+impl Version {
+    fn new(inner: InnerVersion, name: &str) -> Self {
+        let held = Held { version: RwLock::new(Own::new(inner)), arrays: AtomicUsize::new(0) };
+        Self { held: Arc::new(held), name: name.to_owned() }
+    }
+}
+
+#[pymethods]
+impl Version {
+    /// The series' name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its number: 1 for the series' first.
+    #[getter]
+    fn sequence(&self, py: Python<'_>) -> PyResult<u64> {
+        self.held.read(py, |v| Ok(v.sequence()))
+    }
+
+    /// When it was published: nanoseconds since 1970.
+    #[getter]
+    fn time_ns(&self, py: Python<'_>) -> PyResult<u64> {
+        self.held.read(py, |v| Ok(v.time()))
+    }
+
+    /// When it was published: seconds since 1970.
+    #[getter]
+    fn time(&self, py: Python<'_>) -> PyResult<f64> {
+        self.held.read(py, |v| Ok(v.time() as f64 * 1e-9))
+    }
+
+    /// Its attributes.
+    #[getter]
+    fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let all = self.held.read(py, |v| Ok(v.attributes().to_vec()))?;
+        values::dict(py, &all)
+    }
+
+    /// Names of its variables.
+    #[getter]
+    fn variables(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.held.read(py, |v| Ok(v.description().variables.iter().map(|v| v.name.clone()).collect()))
+    }
+
+    /// False once the publisher took it back (`full="refuse"`): then its arrays show something else.
+    #[getter]
+    fn valid(&self, py: Python<'_>) -> PyResult<bool> {
+        self.held.read(py, |v| Ok(v.is_valid()))
+    }
+
+    /// A variable's elements: a read-only array, without a copy.
+    fn __getitem__<'py>(&self, py: Python<'py>, variable: &str) -> PyResult<Bound<'py, PyAny>> {
+        let found = self.held.read(py, |v| {
+            Ok(v.description().variables.iter().find(|d| d.name == variable).map(|d| (d.ty.clone(), d.order)))
+        })?;
+        let Some((ty, order)) = found else {
+            return Err(PyKeyError::new_err(format!("series '{}' has no variable '{variable}'", self.name)));
+        };
+        let dtype = from_type(py, &parse(py, &ty)?, &ty)?;
+        let (address, shape) = self.held.read(py, |v| {
+            let bytes = v.bytes(variable)?;
+            Ok((bytes.as_ptr() as usize, v.shape(variable)?.to_vec()))
+        })?;
+        self.held.arrays.fetch_add(1, Ordering::AcqRel);
+        let base = Py::new(py, Pinned(self.held.clone()))?.into_any();
+        // Of no elements there is no address; any that is aligned will do.
+        let address = if shape.contains(&0) { 64 } else { address };
+        let shown = Shown { dtype, shape, fortran: order == Order::Fortran, data: 0 };
+        // SAFETY: the version's own bytes, as many as its shape asks for (the library has checked that), mapped until the
+        // version goes, which the base keeps; `refresh` is refused where it could change their number.
+        unsafe { array_over(py, address as *mut c_void, shown, false, base) }
+    }
+
+    fn __contains__(&self, py: Python<'_>, variable: &str) -> PyResult<bool> {
+        Ok(self.variables(py)?.iter().any(|name| name == variable))
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.variables(py)?.len())
+    }
+
+    /// Names of its variables, as a dict has them.
+    fn keys(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.variables(py)
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(pyo3::types::PyList::new(py, self.variables(py)?)?.as_any().try_iter()?.into_any().unbind())
+    }
+
+    /// Turns it into the newest version, mapping anew only what differs; arrays of before show the new one. How many
+    /// chunks were mapped. BusyError while there are arrays of variables that can grow.
+    fn refresh(&self, py: Python<'_>) -> PyResult<u64> {
+        let grows = self.held.read(py, |v| {
+            Ok(v.description().variables.iter().any(|d| !d.max_shape.is_empty() && d.max_shape != d.shape)
+                || v.description().variables.iter().any(|d| v.shape(&d.name).is_ok_and(|s| s != d.shape)))
+        })?;
+        let arrays = self.held.arrays.load(Ordering::Acquire);
+        if grows && arrays > 0 {
+            let text = format!(
+                "version of series '{}' cannot be refreshed: {arrays} of its arrays are alive and its variables can change \
+                 their shape; let go of them (del) first",
+                self.name
+            );
+            return Err(error(py, Status::Busy, text));
+        }
+        let held = self.held.clone();
+        py.detach(|| held.version.write().unwrap_or_else(PoisonError::into_inner).refresh()).or_raise(py)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("<crossdock.Version {} of series '{}'>", self.sequence(py)?, self.name))
+    }
+}
+
+/// Where two versions of one observer differ, in whole chunks: (variable, first byte, byte behind the last).
+#[pyfunction]
+pub fn diff(py: Python<'_>, before: &Version, after: &Version) -> PyResult<Vec<(String, u64, u64)>> {
+    let found = before.held.read(py, |one| {
+        let other = after.held.version.read().unwrap_or_else(PoisonError::into_inner);
+        crossdock_client::diff(one, &other)
+    })?;
+    Ok(found.into_iter().map(|(variable, range)| (variable, range.start, range.end)).collect())
+}

@@ -1,0 +1,378 @@
+//! Publishers of series: NumPy arrays to be worked on in place, and published.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crossdock_client::{
+    AttributeSpec, Detect, FullPolicy, Publisher as Inner, Result, SeriesOptions, Session, Status, Variable,
+};
+use numpy::PyArrayDescr;
+use pyo3::exceptions::PyAttributeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use crate::containers::shape_of;
+use crate::dtypes::{from_type, parse, to_dtype, to_type};
+use crate::errors::{OrRaise, error};
+use crate::fork::Own;
+use crate::values;
+use crate::views::{Shown, array_over, lock};
+
+/// A publisher as this process has it, shared by everything that looks into its memory, which stays as long as this.
+pub struct Works {
+    publisher: Mutex<Own<Inner>>,
+    name: String,
+    types: Vec<(String, String)>,
+    /// Arrays of a version that was begun: their memory goes with its publishing.
+    begun: AtomicUsize,
+}
+
+impl Works {
+    /// Ends the series in order; the memory stays for as long as there are arrays.
+    pub fn end(&self) -> Result<()> {
+        let mut publisher = lock(&self.publisher);
+        if publisher.here() { publisher.finish() } else { Ok(()) }
+    }
+}
+
+/// The base object of an array in a publisher's memory.
+#[pyclass(frozen, module = "crossdock._native")]
+struct Ground {
+    works: Arc<Works>,
+    begun: bool,
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        if self.begun {
+            self.works.begun.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// The publisher of a series. Made by `Session.publisher`; a context manager, which ends the series. Its variables are its
+/// attributes and its items: NumPy arrays to be read and written in place.
+#[pyclass(frozen, weakref, module = "crossdock")]
+pub struct Publisher {
+    works: Arc<Works>,
+    is_begun: std::sync::atomic::AtomicBool,
+}
+
+/// What `Session.publisher` is given.
+pub struct Declared<'a, 'py> {
+    pub variables: &'a Bound<'py, PyDict>,
+    pub max_shape: Option<&'a Bound<'py, PyDict>>,
+    pub constants: Option<&'a Bound<'py, PyDict>>,
+    pub attributes: Option<&'a Bound<'py, PyDict>>,
+    pub full: &'a str,
+    pub detect: &'a str,
+}
+
+impl Declared<'_, '_> {
+    /// The options that are said in Python's own way.
+    pub fn options(&self, py: Python<'_>) -> PyResult<SeriesOptions> {
+        let mut options = SeriesOptions::default();
+        for (name, given) in self.variables.iter() {
+            let name: String = name.extract()?;
+            // A dtype alone is a single value.
+            let (dtype, shape) = match given.cast::<PyTuple>() {
+                Ok(pair) if pair.len() == 2 && shape_of(&pair.get_item(1)?).is_ok() => {
+                    (pair.get_item(0)?, shape_of(&pair.get_item(1)?)?)
+                }
+                _ => (given.clone(), Vec::new()),
+            };
+            let mut variable = Variable::new(name.as_str(), to_type(&to_dtype(&dtype)?)?, &shape);
+            if let Some(most) = self.max_shape.map(|m| m.get_item(&name)).transpose()?.flatten() {
+                variable.max_shape = shape_of(&most)?;
+            }
+            if let Some(constants) = self.constants.map(|c| c.get_item(&name)).transpose()?.flatten() {
+                variable.constants = values::values_of(constants.cast::<PyDict>()?, &[])?;
+            }
+            options.variables.push(variable);
+        }
+        for other in [self.max_shape, self.constants].into_iter().flatten() {
+            for name in other.keys() {
+                if !self.variables.contains(&name)? {
+                    return Err(error(
+                        py,
+                        Status::NotFound,
+                        format!("there is no variable {name:?} among those given"),
+                    ));
+                }
+            }
+        }
+        for (name, kind) in self.attributes.iter().flat_map(|a| a.iter()) {
+            options.attributes.push(AttributeSpec { name: name.extract()?, ty: values::kind_of(&kind)? });
+        }
+        options.full = match self.full {
+            "report" => FullPolicy::Report,
+            "refuse" => FullPolicy::Refuse,
+            other => {
+                return Err(error(py, Status::Invalid, format!("full '{other}' is neither 'report' nor 'refuse'")));
+            }
+        };
+        options.detect = match self.detect {
+            "auto" => Detect::Auto,
+            "hints" => Detect::Hints,
+            "private_copies" => Detect::PrivateCopies,
+            "write_protect" => Detect::WriteProtect,
+            "copy_all" => Detect::CopyAll,
+            other => {
+                let all = "auto, hints, private_copies, write_protect, copy_all";
+                return Err(error(py, Status::Invalid, format!("detect '{other}' is none of {all}")));
+            }
+        };
+        Ok(options)
+    }
+}
+
+impl Publisher {
+    /// Begins to publish.
+    pub fn open(
+        py: Python<'_>,
+        session: &Session,
+        name: &str,
+        options: &SeriesOptions,
+    ) -> PyResult<(Self, Arc<Works>)> {
+        let inner = py.detach(|| session.publisher(name, options)).or_raise(py)?;
+        let works = Arc::new(Works {
+            publisher: Mutex::new(Own::new(inner)),
+            name: name.to_owned(),
+            types: options.variables.iter().map(|v| (v.name.clone(), v.ty.clone())).collect(),
+            begun: AtomicUsize::new(0),
+        });
+        Ok((Self { works: works.clone(), is_begun: false.into() }, works))
+    }
+
+    /// Does something with it while other Python threads run.
+    fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut Inner) -> Result<T> + Send) -> PyResult<T> {
+        let done = py.detach(|| {
+            let mut publisher = lock(&self.works.publisher);
+            if publisher.here() { Some(act(&mut publisher)) } else { None }
+        });
+        match done {
+            Some(done) => done.or_raise(py),
+            None => Err(crate::fork::elsewhere(py, &format!("the publisher of series '{}'", self.works.name))),
+        }
+    }
+
+    fn array<'py>(&self, py: Python<'py>, variable: &str) -> PyResult<Bound<'py, PyAny>> {
+        let Some((_, ty)) = self.works.types.iter().find(|(name, _)| name == variable) else {
+            let text = format!("series '{}' has no variable '{variable}'", self.works.name);
+            return Err(error(py, Status::NotFound, text));
+        };
+        let dtype: Bound<'py, PyArrayDescr> = from_type(py, &parse(py, ty)?, ty)?;
+        let begun = &self.is_begun;
+        let works = &self.works;
+        let (address, shape, begun) = self.with(py, move |publisher| {
+            let begun = begun.load(Ordering::Acquire);
+            if begun {
+                works.begun.fetch_add(1, Ordering::AcqRel);
+            }
+            Ok((publisher.memory(variable)? as usize, publisher.shape(variable)?.to_vec(), begun))
+        })?;
+        let ground = Py::new(py, Ground { works: self.works.clone(), begun })?.into_any();
+        let shown = Shown { dtype, shape, fortran: false, data: 0 };
+        // SAFETY: the variable's own memory, as long as its shape asks for; the base keeps the publisher, which keeps it,
+        // and a begun version is not published while it has arrays. Shrinking leaves the addresses mapped.
+        unsafe { array_over(py, address as *mut c_void, shown, true, ground) }
+    }
+
+    /// A begun version's memory goes when it is published: nobody may look at it then.
+    fn refuse_if_begun_views(&self, py: Python<'_>, verb: &str) -> PyResult<()> {
+        match self.works.begun.load(Ordering::Acquire) {
+            0 => Ok(()),
+            count => {
+                let text = format!(
+                    "the version that was begun of series '{}' cannot be {verb}: {count} of its arrays are alive; let go \
+                     of them (del), then publish() or abandon()",
+                    self.works.name
+                );
+                Err(error(py, Status::Busy, text))
+            }
+        }
+    }
+
+    fn send(
+        &self,
+        py: Python<'_>,
+        attributes: Option<&Bound<'_, PyDict>>,
+        more: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<u64> {
+        let declared = self.with(py, |publisher| Ok(publisher.attributes().to_vec()))?;
+        let mut all = Vec::new();
+        for given in [attributes, more].into_iter().flatten() {
+            all.extend(values::values_of(given, &declared)?);
+        }
+        self.refuse_if_begun_views(py, "published")?;
+        let sequence = self.with(py, |publisher| {
+            let list: Vec<_> = all.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+            publisher.publish(&list)
+        })?;
+        self.is_begun.store(false, Ordering::Release);
+        Ok(sequence)
+    }
+}
+
+#[pymethods]
+impl Publisher {
+    /// The series' name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.works.name
+    }
+
+    /// The newest version's number; 0 before the first.
+    #[getter]
+    fn sequence(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |publisher| Ok(publisher.sequence()))
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, variable: &str) -> PyResult<Bound<'py, PyAny>> {
+        self.array(py, variable)
+    }
+
+    fn __getattr__<'py>(&self, py: Python<'py>, variable: &str) -> PyResult<Bound<'py, PyAny>> {
+        if self.works.types.iter().any(|(name, _)| name == variable) {
+            return self.array(py, variable);
+        }
+        Err(PyAttributeError::new_err(format!("series '{}' has no variable '{variable}'", self.works.name)))
+    }
+
+    /// Names of the variables.
+    #[getter]
+    fn variables(&self) -> Vec<String> {
+        self.works.types.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Publishes what is in the arrays now as the next version, and gives its number. Waits for nobody.
+    ///
+    /// Attributes by keyword, or as a dict: whole numbers, floats, texts of at most 63 bytes. NoSpaceError by the series'
+    /// policy: nothing was published and nothing is lost. WrongTypeError, InvalidError (attributes), ClosedError (ended).
+    #[pyo3(signature = (attributes=None, /, **more))]
+    fn publish(
+        &self,
+        py: Python<'_>,
+        attributes: Option<&Bound<'_, PyDict>>,
+        more: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<u64> {
+        self.send(py, attributes, more)
+    }
+
+    /// Lets the variables' arrays be the next version itself: take them anew, write all of them, then publish, which copies
+    /// nothing. As `with p.begin(step=3):` it is published at the block's end, and abandoned if that failed. Its arrays
+    /// have to be gone by then (BusyError).
+    #[pyo3(signature = (**attributes))]
+    fn begin(slf: Py<Self>, py: Python<'_>, attributes: Option<Py<PyDict>>) -> PyResult<Begun> {
+        slf.get().with(py, Inner::begin)?;
+        slf.get().is_begun.store(true, Ordering::Release);
+        Ok(Begun { publisher: slf, attributes })
+    }
+
+    /// As if `begin` had not been.
+    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        self.refuse_if_begun_views(py, "abandoned")?;
+        self.with(py, Inner::abandon)?;
+        self.is_begun.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Another shape for a variable, within its max_shape; new elements are zero. Take its array anew.
+    fn resize(&self, py: Python<'_>, variable: &str, shape: &Bound<'_, PyAny>) -> PyResult<()> {
+        let shape = shape_of(shape)?;
+        self.with(py, |publisher| publisher.resize(variable, &shape))
+    }
+
+    /// A hint: these bytes of a variable were written since the last version.
+    #[pyo3(signature = (variable, start=0, stop=None))]
+    fn touched(&self, py: Python<'_>, variable: &str, start: u64, stop: Option<u64>) -> PyResult<()> {
+        self.with(py, |publisher| {
+            let stop = stop.map_or_else(|| publisher.bytes(variable), Ok)?;
+            publisher.touched(variable, start..stop)
+        })
+    }
+
+    /// Counters: versions, chunks copied and shared, times in nanoseconds, how changes are found.
+    #[getter]
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let s = self.with(py, |publisher| Ok(publisher.statistics()))?;
+        let all = PyDict::new(py);
+        for (name, value) in [
+            ("published", s.published),
+            ("versions", s.versions.into()),
+            ("copied", s.copied),
+            ("shared", s.shared),
+            ("chunk", s.chunk.into()),
+            ("reserved", s.reserved),
+            ("no_space", s.no_space),
+            ("refused", s.refused),
+            ("last_ns", s.last.as_nanos() as u64),
+            ("longest_ns", s.longest.as_nanos() as u64),
+        ] {
+            all.set_item(name, value)?;
+        }
+        all.set_item("method", s.method.name())?;
+        Ok(all)
+    }
+
+    /// Ends the series in order: observers still get the last version, then ClosedError. Arrays stay good.
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, Inner::finish)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// Ends the series; but not if the block failed: if the program ends by that error, observers learn that it died.
+    #[pyo3(signature = (kind, _value, _trace))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: Option<&Bound<'_, PyType>>,
+        _value: Option<&Bound<'_, PyAny>>,
+        _trace: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        if kind.is_none() { self.end(py) } else { Ok(()) }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<crossdock.Publisher '{}': {}>", self.works.name, self.variables().join(", "))
+    }
+}
+
+/// A version that was begun, for `with`.
+#[pyclass(frozen, module = "crossdock._native")]
+pub struct Begun {
+    publisher: Py<Publisher>,
+    attributes: Option<Py<PyDict>>,
+}
+
+#[pymethods]
+impl Begun {
+    fn __enter__(&self, py: Python<'_>) -> Py<Publisher> {
+        self.publisher.clone_ref(py)
+    }
+
+    #[pyo3(signature = (kind, _value, _trace))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: Option<&Bound<'_, PyType>>,
+        _value: Option<&Bound<'_, PyAny>>,
+        _trace: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let publisher = self.publisher.get();
+        if !publisher.is_begun.load(Ordering::Acquire) {
+            // Published or abandoned inside the block.
+            return Ok(());
+        }
+        if kind.is_some() {
+            // The failure of the block is what matters; arrays in its traceback may keep the version begun.
+            let _ = publisher.abandon(py);
+            return Ok(());
+        }
+        publisher.send(py, self.attributes.as_ref().map(|a| a.bind(py)), None).map(drop)
+    }
+}

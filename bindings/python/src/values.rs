@@ -1,0 +1,73 @@
+//! Attributes and constants of series: Python's numbers and texts, and the library's values.
+
+use crossdock_client::{AttributeSpec, Kind, Status, Value};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyString};
+
+use crate::errors::error;
+
+/// A value as Python gives it; `declared`: what kind it has to become.
+pub fn value_of(given: &Bound<'_, PyAny>, declared: Option<Kind>) -> PyResult<Value> {
+    let py = given.py();
+    if let Ok(text) = given.cast::<PyString>() {
+        return Ok(Value::Text(text.to_cow()?.into_owned()));
+    }
+    let float = given.is_instance_of::<PyFloat>();
+    let whole = || given.extract::<i64>().map(Value::I64).or_else(|_| given.extract::<u64>().map(Value::U64));
+    match declared {
+        Some(Kind::F64) => Ok(Value::F64(given.extract()?)),
+        Some(Kind::U64) if !float => given.extract::<u64>().map(Value::U64).or_else(|_| whole()),
+        _ if float => Ok(Value::F64(given.extract()?)),
+        _ if given.is_instance_of::<PyBool>() => Ok(Value::I64(given.extract::<bool>()?.into())),
+        // NumPy's scalars, too: whole ones have __index__, the others __float__.
+        _ => whole().or_else(|_| given.extract::<f64>().map(Value::F64)).map_err(|_| {
+            let text = format!("{given:?} is neither a whole number of 64 bits, nor a float, nor a text");
+            error(py, Status::Invalid, text)
+        }),
+    }
+}
+
+/// Several, by their names; `declared` says which kinds are known.
+pub fn values_of(given: &Bound<'_, PyDict>, declared: &[AttributeSpec]) -> PyResult<Vec<(String, Value)>> {
+    given
+        .iter()
+        .map(|(name, value)| {
+            let name: String = name.extract()?;
+            let kind = declared.iter().find(|a| a.name == name).map(|a| a.ty);
+            Ok((name, value_of(&value, kind)?))
+        })
+        .collect()
+}
+
+/// A kind by its name, or by Python's class of that kind.
+pub fn kind_of(given: &Bound<'_, PyAny>) -> PyResult<Kind> {
+    let py = given.py();
+    let name = match given.extract::<String>() {
+        Ok(name) => name,
+        Err(_) => given.getattr("__name__").and_then(|n| n.extract()).unwrap_or_default(),
+    };
+    let known = match name.as_str() {
+        "int" => Some(Kind::I64),
+        "float" => Some(Kind::F64),
+        "str" => Some(Kind::Text),
+        other => Kind::from_name(other),
+    };
+    known.ok_or_else(|| {
+        let text = format!("{given:?} is no kind of attribute; it is int, float, str, 'i64', 'u64', 'f64' or 'string'");
+        error(py, Status::Invalid, text)
+    })
+}
+
+/// Values as a dict.
+pub fn dict<'py>(py: Python<'py>, values: &[(String, Value)]) -> PyResult<Bound<'py, PyDict>> {
+    let all = PyDict::new(py);
+    for (name, value) in values {
+        match value {
+            Value::I64(n) => all.set_item(name, n)?,
+            Value::U64(n) => all.set_item(name, n)?,
+            Value::F64(x) => all.set_item(name, x)?,
+            Value::Text(text) => all.set_item(name, text)?,
+        }
+    }
+    Ok(all)
+}
