@@ -174,7 +174,11 @@ fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
             socket::send(&ours, b"x", &[fd.as_fd()]).map_err(text)?;
             kept.flight = Some((ours, theirs));
         }
-        "reopened" => kept.descriptor = Some(tmpfs::open_anew(&fd, Access::ReadWrite).map_err(text)?),
+        // The file is the daemon's user's: another one may not even do this.
+        "reopened" => match tmpfs::open_anew(&fd, Access::ReadWrite) {
+            Ok(again) => kept.descriptor = Some(again),
+            Err(error) => println!("reopened: refused: {error}"),
+        },
         // Nothing at all is kept; all numbers of /proc/self/fd are tried afterwards.
         "numbered" => {}
         "path" => {

@@ -1,0 +1,173 @@
+//! Is a history linearizable? Items do not know of each other, so each is looked at alone.
+//!
+//! The search of Wing and Gong, with Lowe's memory: take any operation that no other one had to precede, see whether the
+//! item, in the state that it has by now, could have answered so; go back when none could. An operation without an answer
+//! (its process was killed) may have happened at any time after its call, or never. A killed process gives up what it held
+//! at some time after the kill, with whatever it had written.
+
+use std::collections::{BTreeMap, HashSet};
+
+use crate::event::{Event, Kind, Outcome};
+
+/// What an item can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct State {
+    owner: u64,
+    /// The process that has it open, and when that is killed.
+    holder: Option<(u64, u64)>,
+    value: u64,
+}
+
+/// The state after the operation, if it could have answered so; an operation without an answer does what it can.
+fn step(state: Option<State>, e: &Event) -> Option<Option<State>> {
+    let holds = state.is_some_and(|s| s.holder.is_some_and(|(who, _)| who == e.who));
+    // Free, or may be by the time that this returns: its holder was killed before.
+    let free = |s: &State| s.holder.is_none_or(|(_, killed)| killed < e.returned.unwrap_or(u64::MAX));
+    let mine = state.filter(|s| s.owner == e.task() && free(s) && !holds);
+    let held = |s: State| State { holder: Some((e.who, e.killed)), ..s };
+    match (e.kind, e.outcome) {
+        (Kind::Create, Some(Outcome::Done) | None) => {
+            state.is_none().then(|| Some(held(State { owner: e.task(), holder: None, value: 0 })))
+        }
+        (Kind::Create, Some(Outcome::Exists)) => state.is_some().then_some(state),
+        (Kind::Access, None) => mine.map(|s| Some(held(s))),
+        (Kind::Access, Some(Outcome::Saw(value))) => mine.filter(|s| s.value == value).map(|s| Some(held(s))),
+        // Nobody is told that it is another's while it is free and his.
+        (Kind::Access, Some(Outcome::NotYet)) => {
+            let surely = state.is_some_and(|s| s.owner == e.task() && s.holder.is_none());
+            (!surely).then_some(state)
+        }
+        (Kind::Access | Kind::Find, Some(Outcome::NotFound)) => state.is_none().then_some(None),
+        (Kind::Find, Some(Outcome::Saw(owner))) => state.filter(|s| s.owner == owner).map(Some),
+        (Kind::Find, None) => Some(state),
+        (Kind::Write(value), Some(Outcome::Done) | None) => state.filter(|_| holds).map(|s| Some(State { value, ..s })),
+        (Kind::Release, Some(Outcome::Done) | None) => {
+            state.filter(|_| holds).map(|s| Some(State { holder: None, ..s }))
+        }
+        (Kind::Transfer(to), Some(Outcome::Done) | None) => {
+            state.filter(|_| holds).map(|s| Some(State { owner: to, holder: None, ..s }))
+        }
+        (Kind::Destroy, Some(Outcome::Done) | None) => state.filter(|_| holds).map(|_| None),
+        _ => None,
+    }
+}
+
+/// Checks a whole history.
+pub fn check(events: &[Event]) -> Result<(), String> {
+    let mut by_key: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
+    for event in events {
+        by_key.entry(event.key).or_default().push(*event);
+    }
+    for (key, mut events) in by_key {
+        events.sort_by_key(|e| e.called);
+        linearize(&events).map_err(|why| format!("item {key}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// Finds an order for one item's operations.
+fn linearize(events: &[Event]) -> Result<(), String> {
+    // What an order is in the making: the first that is not in it, those behind the first that are, and the state.
+    type Known = (usize, Vec<usize>, Option<State>);
+    let mut seen: HashSet<Known> = HashSet::new();
+    let mut open: Vec<Known> = vec![(0, Vec::new(), None)];
+    let mut furthest = 0;
+    while let Some((first, done, state)) = open.pop() {
+        furthest = furthest.max(first);
+        if first == events.len() {
+            return Ok(());
+        }
+        // Nothing that was called after another one's answer can come before that one.
+        let mut bound = u64::MAX;
+        let mut candidates = Vec::new();
+        for (n, event) in events.iter().enumerate().skip(first) {
+            if event.called > bound {
+                break;
+            }
+            if done.contains(&n) {
+                continue;
+            }
+            candidates.push(n);
+            bound = bound.min(event.returned.unwrap_or(u64::MAX));
+        }
+        for n in candidates.into_iter().rev() {
+            let event = &events[n];
+            let mut nexts = Vec::new();
+            if let Some(next) = step(state, event) {
+                nexts.push(next);
+            }
+            // It may never have happened.
+            if event.returned.is_none() {
+                nexts.push(state);
+            }
+            for next in nexts {
+                let mut done = done.clone();
+                done.push(n);
+                done.sort_unstable();
+                let mut first = first;
+                while done.first() == Some(&first) {
+                    done.remove(0);
+                    first += 1;
+                }
+                let known = (first, done, next);
+                if seen.insert(known.clone()) {
+                    open.push(known);
+                }
+            }
+        }
+    }
+    let from = furthest.saturating_sub(12);
+    let near: Vec<_> = events[from..(furthest + 6).min(events.len())].iter().map(|e| format!("  {e:?}")).collect();
+    Err(format!("no order explains what happened near operation {furthest}:\n{}", near.join("\n")))
+}
+
+/// The checker accepts what is right and finds what is wrong, before it is trusted.
+pub fn selftest() {
+    let mut time = 0;
+    let mut event = |who: u64, kind, outcome| {
+        time += 10;
+        Event { who, key: 0, kind, called: time, returned: Some(time + 5), outcome: Some(outcome), killed: u64::MAX }
+    };
+    use Outcome::{Done, Exists, NotFound, NotYet, Saw};
+    let (a, b) = (crate::event::id(0, 0), crate::event::id(1, 0));
+    let mut good = vec![
+        event(a, Kind::Create, Done),
+        event(b, Kind::Create, Exists),
+        event(a, Kind::Write(7), Done),
+        event(b, Kind::Access, NotYet),
+        event(a, Kind::Transfer(1), Done),
+        event(a, Kind::Find, Saw(1)),
+        event(b, Kind::Access, Saw(7)),
+        event(b, Kind::Destroy, Done),
+        event(a, Kind::Access, NotFound),
+    ];
+    assert_eq!(check(&good), Ok(()));
+    // An access that overlaps the transfer may come out either way.
+    good[6].called = good[4].called - 1;
+    assert_eq!(check(&good), Ok(()));
+    let wrong = |change: &dyn Fn(&mut Vec<Event>), what: &str| {
+        let mut events = good.clone();
+        change(&mut events);
+        assert!(check(&events).is_err(), "not found: {what}");
+    };
+    wrong(&|e| e[6].outcome = Some(Saw(8)), "other bytes than were written");
+    wrong(&|e| e[3].outcome = Some(Saw(7)), "two owners at once");
+    wrong(&|e| e[1].outcome = Some(Done), "made twice");
+    wrong(&|e| e[5].outcome = Some(Saw(0)), "a transfer that was undone");
+    wrong(&|e| e[8].outcome = Some(Saw(7)), "bytes of what was destroyed");
+    wrong(&|e| e[7].who = a, "destroyed by another");
+    wrong(&|e| e.retain(|e| e.kind != Kind::Transfer(1)), "an owner out of nowhere");
+    // Killed in the middle: its write may have happened or not; its hold ends.
+    let mut killed = good.clone();
+    killed[2].returned = None;
+    killed[2].outcome = None;
+    killed.truncate(3);
+    killed.iter_mut().filter(|e| e.who == a).for_each(|e| e.killed = 50);
+    let again = crate::event::id(0, 1);
+    for (value, expected) in [(7, true), (0, true), (8, false)] {
+        let mut events = killed.clone();
+        let last = Event { called: 60, returned: Some(70), outcome: Some(Saw(value)), killed: u64::MAX, ..killed[0] };
+        events.push(Event { who: again, kind: Kind::Access, ..last });
+        assert_eq!(check(&events).is_ok(), expected, "{value}");
+    }
+}

@@ -1,0 +1,199 @@
+//! What happened: one line when an operation is called, one when it is answered.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+/// An operation on an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Create,
+    Access,
+    /// To another task.
+    Transfer(u64),
+    Release,
+    Destroy,
+    /// This word into its bytes.
+    Write(u64),
+    Find,
+}
+
+/// What it came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    /// Access: what its bytes said. Find: whose it is.
+    Saw(u64),
+    Exists,
+    NotFound,
+    /// It is another's, or in use.
+    NotYet,
+}
+
+impl Outcome {
+    pub fn is_success(self) -> bool {
+        matches!(self, Self::Done | Self::Saw(_))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Task and incarnation of it.
+    pub who: u64,
+    pub key: u64,
+    pub kind: Kind,
+    pub called: u64,
+    pub returned: Option<u64>,
+    pub outcome: Option<Outcome>,
+    /// When its process was killed.
+    pub killed: u64,
+}
+
+impl Event {
+    pub fn task(&self) -> u64 {
+        self.who / 10_000
+    }
+}
+
+/// A process: its task, and how many of that task were there before it.
+pub fn id(task: u64, incarnation: u64) -> u64 {
+    task * 10_000 + incarnation
+}
+
+/// Nanoseconds on a clock that all processes share.
+pub fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Random numbers from a seed.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+}
+
+/// Writes down what one process does. Each line is in the file when the call returns: a kill loses none.
+pub struct Log {
+    file: std::fs::File,
+    who: u64,
+    next: u64,
+}
+
+impl Log {
+    pub fn new(path: &Path, who: u64) -> Self {
+        Self { file: std::fs::File::options().append(true).open(path).unwrap(), who, next: 0 }
+    }
+
+    pub fn call(&mut self, key: u64, kind: Kind) -> u64 {
+        self.next += 1;
+        let (name, value) = match kind {
+            Kind::Create => ("create", 0),
+            Kind::Access => ("access", 0),
+            Kind::Transfer(to) => ("transfer", to),
+            Kind::Release => ("release", 0),
+            Kind::Destroy => ("destroy", 0),
+            Kind::Write(value) => ("write", value),
+            Kind::Find => ("find", 0),
+        };
+        let line = format!("call {} {} {key} {name} {value} {}\n", self.next, self.who, now());
+        self.file.write_all(line.as_bytes()).unwrap();
+        self.next
+    }
+
+    pub fn answer(&mut self, call: u64, outcome: Outcome) {
+        let (name, value) = match outcome {
+            Outcome::Done => ("done", 0),
+            Outcome::Saw(value) => ("saw", value),
+            Outcome::Exists => ("exists", 0),
+            Outcome::NotFound => ("not-found", 0),
+            Outcome::NotYet => ("not-yet", 0),
+        };
+        let line = format!("answer {call} {} {name} {value} {} 0\n", self.who, now());
+        self.file.write_all(line.as_bytes()).unwrap();
+    }
+}
+
+/// Whole histories, for whoever wants to check one again.
+pub fn write(path: &Path, events: &[Event]) {
+    let mut text = String::new();
+    let mut calls: BTreeMap<u64, u64> = BTreeMap::new();
+    for e in events {
+        let call = calls.entry(e.who).or_insert(0);
+        *call += 1;
+        let (name, value) = match e.kind {
+            Kind::Create => ("create", 0),
+            Kind::Access => ("access", 0),
+            Kind::Transfer(to) => ("transfer", to),
+            Kind::Release => ("release", 0),
+            Kind::Destroy => ("destroy", 0),
+            Kind::Write(value) => ("write", value),
+            Kind::Find => ("find", 0),
+        };
+        text += &format!("call {call} {} {} {name} {value} {}\n", e.who, e.key, e.called);
+        if let (Some(at), Some(outcome)) = (e.returned, e.outcome) {
+            let (name, value) = match outcome {
+                Outcome::Done => ("done", 0),
+                Outcome::Saw(value) => ("saw", value),
+                Outcome::Exists => ("exists", 0),
+                Outcome::NotFound => ("not-found", 0),
+                Outcome::NotYet => ("not-yet", 0),
+            };
+            text += &format!("answer {call} {} {name} {value} {at} 0\n", e.who);
+        }
+        text += &format!("killed {call} {} {} 0 0 0\n", e.who, e.killed);
+    }
+    std::fs::write(path, text).unwrap();
+}
+
+pub fn read(path: &Path) -> Vec<Event> {
+    let mut events: BTreeMap<(u64, u64), Event> = BTreeMap::new();
+    for line in std::fs::read_to_string(path).unwrap().lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        // A kill may leave half a line behind; nobody was told of that.
+        let [what, call, who, a, b, c, d] = words[..] else { continue };
+        let number = |text: &str| text.parse::<u64>().unwrap_or(u64::MAX);
+        let (call, who) = (number(call), number(who));
+        match what {
+            "call" => {
+                let value = number(c);
+                let kind = match b {
+                    "create" => Kind::Create,
+                    "access" => Kind::Access,
+                    "transfer" => Kind::Transfer(value),
+                    "release" => Kind::Release,
+                    "destroy" => Kind::Destroy,
+                    "write" => Kind::Write(value),
+                    "find" => Kind::Find,
+                    other => panic!("unknown operation {other}"),
+                };
+                let (key, called) = (number(a), number(d));
+                let event = Event { who, key, kind, called, returned: None, outcome: None, killed: u64::MAX };
+                events.insert((who, call), event);
+            }
+            "answer" => {
+                let Some(event) = events.get_mut(&(who, call)) else { continue };
+                event.returned = Some(number(c));
+                event.outcome = Some(match a {
+                    "done" => Outcome::Done,
+                    "saw" => Outcome::Saw(number(b)),
+                    "exists" => Outcome::Exists,
+                    "not-found" => Outcome::NotFound,
+                    "not-yet" => Outcome::NotYet,
+                    other => panic!("unknown outcome {other}"),
+                });
+            }
+            "killed" => events.get_mut(&(who, call)).expect("a call before").killed = number(a),
+            other => panic!("unknown line {other}"),
+        }
+    }
+    events.into_values().collect()
+}

@@ -1,0 +1,119 @@
+//! One task: does at random what tasks do with items, until it is killed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use crossdock_client::{ConnectOptions, Item, ItemLevel, ItemOptions, Party, Session, Status};
+
+use crate::event::{Dice, Kind, Log, Outcome, id};
+use crate::{KEYS, TASKS};
+
+pub fn run(task: u64, incarnation: u64, seed: u64, socket: &Path, file: &Path) {
+    let who = id(task, incarnation);
+    let mut dice = Dice::new(seed.wrapping_add(who * 7919));
+    let mut log = Log::new(file, who);
+    let options = ConnectOptions {
+        socket: Some(socket.into()),
+        task: Some(format!("t{task}")),
+        timeout: Duration::from_secs(20),
+        ..ConnectOptions::default()
+    };
+    // A kill of the broker just now is no reason to give up.
+    let session = loop {
+        match Session::connect(&options) {
+            Ok(session) => break session,
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let mut held: BTreeMap<u64, Item> = BTreeMap::new();
+    let mut next = 0;
+    loop {
+        let key = dice.below(KEYS);
+        next += 1;
+        // No two writes write the same.
+        let value = who * 1_000_000 + next;
+        match (held.remove(&key), dice.below(16)) {
+            (None, 0..=2) => create(&session, &mut log, &mut held, key),
+            (None, 3) => find(&session, &mut log, key),
+            (None, _) => access(&session, &mut log, &mut held, key, dice.below(10).saturating_sub(6)),
+            (Some(item), 0) => end(&mut log, key, Kind::Destroy, item),
+            (Some(item), 1) => end(&mut log, key, Kind::Release, item),
+            (Some(mut item), 2..=6) => {
+                write(&mut log, key, &mut item, value);
+                held.insert(key, item);
+            }
+            (Some(item), _) => {
+                let to = dice.below(TASKS);
+                let kind = if to == task { Kind::Release } else { Kind::Transfer(to) };
+                end(&mut log, key, kind, item);
+            }
+        }
+    }
+}
+
+fn name(key: u64) -> String {
+    format!("k{key}")
+}
+
+fn create(session: &Session, log: &mut Log, held: &mut BTreeMap<u64, Item>, key: u64) {
+    let level = if key % 3 == 0 { ItemLevel::Strict } else { ItemLevel::Verified };
+    let options = ItemOptions { level, ..ItemOptions::bytes(4096) };
+    let call = log.call(key, Kind::Create);
+    match session.create_item(&name(key), &options) {
+        Ok(item) => {
+            log.answer(call, Outcome::Done);
+            held.insert(key, item);
+        }
+        Err(error) if error.status == Status::Exists => log.answer(call, Outcome::Exists),
+        Err(error) => panic!("create: {error}"),
+    }
+}
+
+fn find(session: &Session, log: &mut Log, key: u64) {
+    let call = log.call(key, Kind::Find);
+    match session.find_item(&name(key)) {
+        Ok(info) => {
+            let Party::Task { task, .. } = info.owner else { panic!("{:?}", info.owner) };
+            log.answer(call, Outcome::Saw(task[1..].parse().unwrap()));
+        }
+        Err(error) if error.status == Status::NotFound => log.answer(call, Outcome::NotFound),
+        Err(error) => panic!("find: {error}"),
+    }
+}
+
+fn access(session: &Session, log: &mut Log, held: &mut BTreeMap<u64, Item>, key: u64, wait: u64) {
+    let timeout = (wait > 0).then(|| Duration::from_millis(wait));
+    let call = log.call(key, Kind::Access);
+    match session.access_item(&name(key), timeout) {
+        Ok(item) => {
+            let word = u64::from_le_bytes(item.bytes()[..8].try_into().unwrap());
+            log.answer(call, Outcome::Saw(word));
+            held.insert(key, item);
+        }
+        Err(error) => match error.status {
+            Status::NotFound => log.answer(call, Outcome::NotFound),
+            // Whoever waits for what is not there is told at its deadline; that says only that it was not there then.
+            Status::TimedOut if error.message.contains("there was no item") => log.answer(call, Outcome::NotFound),
+            Status::TimedOut | Status::NotYet => log.answer(call, Outcome::NotYet),
+            _ => panic!("access: {error}"),
+        },
+    }
+}
+
+fn write(log: &mut Log, key: u64, item: &mut Item, value: u64) {
+    let call = log.call(key, Kind::Write(value));
+    item.bytes_mut()[..8].copy_from_slice(&value.to_le_bytes());
+    log.answer(call, Outcome::Done);
+}
+
+/// Gives the item up in one of the ways.
+fn end(log: &mut Log, key: u64, kind: Kind, item: Item) {
+    let call = log.call(key, kind);
+    match kind {
+        Kind::Destroy => item.destroy().unwrap(),
+        Kind::Transfer(to) => item.transfer(&format!("t{to}")).unwrap(),
+        _ => drop(item),
+    }
+    log.answer(call, Outcome::Done);
+}
