@@ -34,6 +34,8 @@ struct KnownWorkflow {
 
 #[derive(Default)]
 pub struct Model {
+    /// What was told of items.
+    pub items: crate::items::ItemModel,
     /// How often what happened, to see that the dice reach everything.
     pub counts: BTreeMap<String, usize>,
     /// Endpoints whose maker was told of them.
@@ -74,6 +76,7 @@ impl Model {
         self.lost_segments = self.last_segment;
         self.lost_endpoints = self.grants.keys().next_back().copied().unwrap_or(0);
         self.promises.clear();
+        self.items.daemon_lost();
         self.endpoints.clear();
     }
 
@@ -106,6 +109,7 @@ impl Model {
             }
             Record::WorkflowEnd { number, .. } => {
                 self.ended.insert(*number);
+                self.items.workflow_ends(*number);
                 self.promises.retain(|_, p| p.workflow != *number);
                 self.endpoints.retain(|_, e| e.workflow != *number);
             }
@@ -116,8 +120,19 @@ impl Model {
                 let meant = if self.planted_grant { grants.len() - 1 } else { grants.len() };
                 self.grants.insert(*number, grants[..meant].to_vec());
             }
+            Record::Item(record) => self.items.recorded(record),
             _ => {}
         }
+    }
+
+    /// Was the memory of this lost with a keeper, perhaps?
+    pub fn was_lost(&self, segment: SegmentId) -> bool {
+        segment.0 <= self.lost_segments
+    }
+
+    /// Has something happened that ends this workflow?
+    pub fn may_end(&self, workflow: u64) -> bool {
+        self.may_end.contains(&workflow)
     }
 
     /// A request that may take something away reaches the broker: what it names is promised no longer.
@@ -130,6 +145,7 @@ impl Model {
                 let kind = SegmentKind::Series;
                 self.promises.retain(|_, p| !(p.workflow == client.workflow && p.kind == kind && p.name == *name));
             }
+            Request::Item(request) => self.items.delivered(request),
             Request::EndWorkflow { name } => {
                 let ending: Vec<_> = self.workflows.iter().filter(|(_, w)| w.name == *name).map(|(n, _)| *n).collect();
                 ending.into_iter().for_each(|number| self.ending(number));
@@ -141,6 +157,7 @@ impl Model {
     fn ending(&mut self, number: u64) {
         if self.workflows.get(&number).is_some_and(|w| w.owner != MemberId::NOBODY) {
             self.may_end.insert(number);
+            self.items.workflow_ends(number);
             self.promises.retain(|_, p| p.workflow != number);
             self.endpoints.retain(|_, e| e.workflow != number);
         }
@@ -340,6 +357,7 @@ impl World {
             assert_eq!((found.workflow, found.kind, &found.name), (promise.workflow, promise.kind, &promise.name));
             assert!(found.reserved >= promise.reserved, "{id} lost what was reserved");
         }
+        self.check_items();
         self.check_answers();
     }
 

@@ -49,6 +49,10 @@ pub struct Client {
     pub pins: BTreeMap<SegmentId, SegmentId>,
     pub series: BTreeMap<SegmentId, Publishing>,
     pub incarnation: u64,
+    /// Items that it was told are its own.
+    pub items: BTreeMap<SegmentId, crate::items::Own>,
+    /// Files that it said it had let go of, and has open.
+    pub clings: BTreeSet<SegmentId>,
 }
 
 impl Client {
@@ -76,6 +80,8 @@ impl Client {
             pins: BTreeMap::new(),
             series: BTreeMap::new(),
             incarnation: 0,
+            items: BTreeMap::new(),
+            clings: BTreeSet::new(),
         }
     }
 

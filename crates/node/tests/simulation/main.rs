@@ -6,6 +6,7 @@
 
 mod checks;
 mod client;
+mod items;
 mod random;
 mod series;
 mod world;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crossdock_layout::wire::{Answer, Grant, ListOf, OpenMode, Request, SegmentKind};
+use crossdock_layout::wire::{Answer, Grant, ItemRequest, ListOf, OpenMode, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 use crossdock_node::broker::{Attachment, Broker, Descriptor, Effect, Event, Lasting, Limits, Record};
 use crossdock_node::journal::{decode, encode};
@@ -43,6 +43,10 @@ pub enum Sabotage {
     QuotaTwice,
     /// Requests that were done before a restart are done again.
     ForgetOutcomes,
+    /// The kernel says of every item that nobody has it open.
+    ProveAll,
+    /// Changes of items' owners are not written down.
+    ForgetOwners,
     /// Pin pages are not cleared.
     KeepPins,
     /// Records of pin pages given to observers are not written down.
@@ -54,7 +58,7 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::ForgetSegments,
         Self::ForgetReserves,
         Self::ForgetEnds,
@@ -73,6 +77,8 @@ impl Sabotage {
         Self::ForgetPins,
         Self::ForgetEndpoints,
         Self::WritablePools,
+        Self::ProveAll,
+        Self::ForgetOwners,
     ];
 }
 
@@ -100,6 +106,8 @@ pub struct World {
     pub pages: BTreeMap<SegmentId, MemberId>,
     /// By which endpoint came whoever ever had a pin page.
     pub page_endpoints: BTreeMap<SegmentId, u64>,
+    /// Copies of items under way: item and target.
+    pub copies: Vec<(SegmentId, SegmentId)>,
     pub incarnation: u64,
     /// Kill the broker after so many more effects.
     pub fuse: Option<usize>,
@@ -126,6 +134,7 @@ impl World {
             model: Model::default(),
             pages: BTreeMap::new(),
             page_endpoints: BTreeMap::new(),
+            copies: Vec::new(),
             incarnation: 1,
             fuse: None,
             next_pipe: 1,
@@ -152,7 +161,7 @@ impl World {
         let reading = Rights::READ.with(Rights::CONSUME).with(Rights::OBSERVE);
         for rights in [Rights::ALL, reading, reading.with(Rights::WRITE)] {
             let grant = |kind| Grant { pattern: "*".into(), kind, rights };
-            let kinds = [SegmentKind::Region, SegmentKind::Port, SegmentKind::Series];
+            let kinds = [SegmentKind::Region, SegmentKind::Port, SegmentKind::Series, SegmentKind::Item];
             let mut grants: Vec<_> = kinds.map(grant).into();
             if self.sabotage == Sabotage::GrantTooMuch {
                 grants.push(Grant { rights: Rights::ALL, ..grants[0].clone() });
@@ -180,6 +189,7 @@ impl World {
             182..=183 => self.end_observing(),
             178..=179 => self.shift_limits(),
             180..=181 => self.settle(),
+            182..=185 => self.end_copies(),
             _ => self.connect_somebody(),
         }
         if self.broker.is_none() && self.random.one_in(2) {
@@ -297,7 +307,12 @@ impl World {
                     }
                     self.event(Event::Made { outcome });
                 }
-                Effect::MakeItem { .. } | Effect::ProveItem { .. } | Effect::CopyItem { .. } | Effect::Log { .. } => {}
+                Effect::MakeItem { .. } | Effect::ProveItem { .. } | Effect::CopyItem { .. } | Effect::Log { .. } => {
+                    self.item_effect(effect);
+                    if self.broker.is_none() {
+                        return;
+                    }
+                }
                 Effect::Adopt { segment } => {
                     let memory = matches!(came.next(), Some(Descriptor::Memory(_) | Descriptor::Pool(_)));
                     assert!(memory, "only offered memory is adopted");
@@ -329,7 +344,8 @@ impl World {
                     }
                 }
                 Effect::Send { connection, message, with } => self.send(connection, message, with),
-                Effect::Close { connection, .. } => {
+                Effect::Close { connection, why } => {
+                    if std::env::var_os("CROSSDOCK_SEED").is_some() { eprintln!("close {connection}: {why}"); }
                     if let Some(pipe) = self.pipes.get_mut(&connection) {
                         pipe.broker_closed = true;
                         pipe.to_broker.clear();
@@ -348,7 +364,7 @@ impl World {
             Record::PinTaken { .. } => self.sabotage == Sabotage::ForgetPins,
             _ => false,
         };
-        if !forgotten {
+        if !forgotten && !crate::items::forgotten(self.sabotage, record) {
             self.journal.push(encode(record));
         }
     }
@@ -359,6 +375,9 @@ impl World {
         }
         if let Attachment::Series { pool, pin } = with {
             self.hand_page(connection, pool, pin);
+        }
+        if let Attachment::Item { file, writable } = with {
+            self.hand_item(connection, file, writable);
         }
         let twice = self.sabotage == Sabotage::AnswerTwice && self.random.one_in(5);
         if self.sabotage == Sabotage::LoseAnswers && self.random.one_in(10) {
@@ -449,6 +468,12 @@ impl World {
         if r.one_in(4) {
             return self.some_series_request(number);
         }
+        if r.one_in(3) {
+            if let Some(asked) = self.some_item_request(number) {
+                return asked;
+            }
+        }
+        let r = &mut self.random;
         let kind = if r.one_in(3) { SegmentKind::Port } else { SegmentKind::Region };
         let access = match kind {
             SegmentKind::Region => r.pick(&[Rights::READ, Rights::WRITE, Rights::READ.with(Rights::WRITE)]),
@@ -496,7 +521,7 @@ impl World {
                 let patterns = ["*", "*", "a", "out/*"];
                 let grants = (0..1 + r.below(3)).map(|_| Grant {
                     pattern: r.pick(&patterns).to_owned(),
-                    kind: r.pick(&[SegmentKind::Port, SegmentKind::Region, SegmentKind::Series]),
+                    kind: r.pick(&[SegmentKind::Port, SegmentKind::Region, SegmentKind::Series, SegmentKind::Item]),
                     rights: r.pick(&rights),
                 });
                 let mut grants: Vec<_> = grants.collect();
@@ -563,6 +588,10 @@ impl World {
         if let Some(asked) = self.clients[client].asked.get_mut(&number) {
             let wait = match asked.request {
                 Request::Open { wait_ms, .. } | Request::Observe { wait_ms, .. } => wait_ms,
+                // What is free may have to be copied first.
+                Request::Item(ItemRequest::Access { .. } | ItemRequest::Share { .. } | ItemRequest::Unshare { .. }) => {
+                    61_000
+                }
                 _ => 0,
             };
             asked.due = Some(self.now + wait);
@@ -621,6 +650,7 @@ impl World {
             *client.open.entry(segment).or_insert(0) += 1;
         }
         self.series_answered(number, &asked.request, &answer);
+        self.item_answered(number, &asked.request, &answer);
         self.model.answered(&self.clients[number], &asked.request, &answer, writable, request);
         if let (Request::MakeEndpoint { workflow, .. }, Answer::Done { .. }) = (&asked.request, &answer) {
             assert!(asked.descriptors == [Descriptor::Listener], "endpoint of {workflow} without a listening socket");
@@ -638,6 +668,7 @@ impl World {
                     client.incarnation = *incarnation;
                     self.offer_series(number);
                 }
+                let held = self.held_items(number);
                 let client = &mut self.clients[number];
                 let Some(pipe) = self.pipes.get_mut(&id) else { return };
                 for pin in client.pins.keys() {
@@ -650,6 +681,9 @@ impl World {
                 }
                 let all = Request::Hold { segment: SegmentId(0), count: 0 };
                 pipe.to_broker.push_back((all.encode(0, 0), vec![]));
+                for hold in held {
+                    pipe.to_broker.push_back((hold.encode(0, 0), vec![]));
+                }
                 for (request, asked) in &client.asked {
                     pipe.to_broker
                         .push_back((asked.request.encode(*request, client.settled()), asked.descriptors.clone()));
@@ -765,6 +799,7 @@ impl World {
 
     pub fn crash_broker(&mut self) {
         self.broker = None;
+        self.copies.clear();
         for pipe in self.pipes.values_mut() {
             pipe.broker_closed = true;
             pipe.to_broker.clear();

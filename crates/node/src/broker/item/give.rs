@@ -141,7 +141,7 @@ impl Broker {
             return self.cannot_give(item, &why);
         }
         let to = SegmentId(self.lasting.next_segment);
-        self.file_record(to, found.workflow, &found.key, found.size, MemberId::NOBODY);
+        self.file_record(to, found.workflow, &found.key, found.size, Cause::NONE);
         self.desk.copying.insert(item, (to, clung));
         self.effects.push(Effect::CopyItem { item, from: found.file, to, size: memory });
     }

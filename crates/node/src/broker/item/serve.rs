@@ -88,7 +88,7 @@ impl Broker {
         }
         let Some(party) = self.party(asker.member) else { return true };
         let cause = Cause { member: asker.member, request: asker.number };
-        self.file_record(item, workflow, &key, size, asker.member);
+        self.file_record(item, workflow, &key, size, cause);
         let holder = if level == ItemLevel::Cooperative { MemberId::NOBODY } else { asker.member };
         let state = Item {
             workflow,
@@ -112,7 +112,7 @@ impl Broker {
     }
 
     /// Writes down that a file holds an item's bytes.
-    pub(super) fn file_record(&mut self, file: SegmentId, workflow: u64, key: &str, size: u64, by: MemberId) {
+    pub(super) fn file_record(&mut self, file: SegmentId, workflow: u64, key: &str, size: u64, cause: Cause) {
         let memory = memory_of(size);
         self.commit(Record::Segment {
             segment: file,
@@ -122,7 +122,7 @@ impl Broker {
             size: memory,
             reserved: memory,
             attribute: 0,
-            cause: Cause { member: by, request: 0 },
+            cause,
         });
     }
 

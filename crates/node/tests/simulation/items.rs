@@ -1,0 +1,365 @@
+//! Items in the simulation: clients that have files open, some of which do not let go; a kernel that says what is so; and
+//! the guarantee that nobody is let in while another is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath, Party, Request, SegmentKind};
+use crossdock_layout::{MemberId, Rights, SegmentId, Status};
+use crossdock_node::broker::{Attachment, Descriptor, Effect, Event, ItemRecord, Record, Verdict, memory_of};
+
+use crate::client::Client;
+use crate::world::{NAMES, Sabotage, World};
+
+/// An item that a client was told is its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Own {
+    pub file: SegmentId,
+    /// It has the file open for writing.
+    pub open: bool,
+    pub shared: bool,
+    /// Something was asked about it and is not answered.
+    pub busy: bool,
+}
+
+/// What clients were told of items.
+#[derive(Default)]
+pub struct ItemModel {
+    /// Made, and neither destroyed nor to go with its owner: it is there.
+    promised: BTreeMap<SegmentId, u64>,
+    /// Things were asked that may end them.
+    doubtful: BTreeSet<SegmentId>,
+    /// Transferred, and nothing was written down of it since.
+    moved: BTreeMap<SegmentId, Party>,
+}
+
+impl ItemModel {
+    pub fn daemon_lost(&mut self) {
+        self.promised.clear();
+        self.moved.clear();
+    }
+
+    pub fn workflow_ends(&mut self, number: u64) {
+        self.promised.retain(|_, workflow| *workflow != number);
+    }
+
+    pub fn recorded(&mut self, record: &ItemRecord) {
+        match record {
+            ItemRecord::Owner { item, .. } | ItemRecord::Gone { item, .. } => drop(self.moved.remove(item)),
+            _ => {}
+        }
+    }
+
+    pub fn delivered(&mut self, request: &ItemRequest) {
+        match request {
+            ItemRequest::Destroy { item } | ItemRequest::Policy { item, on_death: OnDeath::Destroy } => {
+                self.promised.remove(item);
+                self.doubtful.insert(*item);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl World {
+    /// Does the kernel count anybody who has this file open, but for one?
+    fn is_open(&self, file: SegmentId, but: Option<usize>) -> bool {
+        let clings = self.clients.iter().enumerate().filter(|(n, c)| c.alive && Some(*n) != but).any(|(_, c)| {
+            let own = c.items.values().any(|own| own.file == file && own.open);
+            own || c.clings.contains(&file) || c.open.get(&file).is_some_and(|count| *count > 0)
+        });
+        clings || self.in_flight(file, but)
+    }
+
+    fn in_flight(&self, file: SegmentId, but: Option<usize>) -> bool {
+        let pipes = self.pipes.values().filter(|p| self.clients[p.client].alive && !p.client_closed);
+        let mut sent = pipes.filter(|p| Some(p.client) != but).flat_map(|p| &p.to_client);
+        sent.any(|(_, with)| matches!(with, Attachment::Item { file: of, .. } if *of == file))
+    }
+
+    fn can_be_written(&self, file: SegmentId) -> bool {
+        let mut alive = self.clients.iter().filter(|c| c.alive);
+        alive.any(|c| c.clings.contains(&file) || c.items.values().any(|own| own.file == file && own.open))
+    }
+
+    pub fn item_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::MakeItem { file, .. } => {
+                let works = !self.random.one_in(8);
+                if works {
+                    self.kept.insert(file);
+                }
+                let outcome = if works { Ok(()) } else { Err("no memory".to_owned()) };
+                if self.fuse == Some(0) {
+                    self.fuse = None;
+                    return self.crash_broker();
+                }
+                self.event(Event::Made { outcome });
+            }
+            Effect::ProveItem { item, file, .. } => {
+                assert!(self.kept.contains(&file), "{file} is to be proved and is not kept");
+                let verdict = if self.random.one_in(30) {
+                    Verdict::Unknown("no descriptor".into())
+                } else if self.is_open(file, None) && self.sabotage != Sabotage::ProveAll {
+                    Verdict::Clinging
+                } else {
+                    Verdict::Alone
+                };
+                if self.fuse == Some(0) {
+                    self.fuse = None;
+                    return self.crash_broker();
+                }
+                self.event(Event::Proved { item, file, verdict });
+            }
+            Effect::CopyItem { item, to, size, from } => {
+                assert!(self.kept.contains(&from) && size > 4096);
+                self.kept.insert(to);
+                self.copies.push((item, to));
+            }
+            _ => {}
+        }
+    }
+
+    /// A copy ends, or several do.
+    pub fn end_copies(&mut self) {
+        while !self.copies.is_empty() {
+            let at = self.random.below(self.copies.len());
+            let (item, to) = self.copies.swap_remove(at);
+            let outcome = if self.random.one_in(10) { Err("no memory".to_owned()) } else { Ok(()) };
+            self.event(Event::Copied { item, to, outcome });
+            if self.random.one_in(3) {
+                return;
+            }
+        }
+    }
+
+    /// The guarantee, at the moment when it could be broken.
+    pub fn hand_item(&self, connection: u64, file: SegmentId, writable: bool) {
+        assert!(self.kept.contains(&file), "{file} is given out but not kept");
+        let Some(pipe) = self.pipes.get(&connection) else { return };
+        if writable {
+            assert!(!self.is_open(file, Some(pipe.client)), "{file} is given to a new owner while another has it open");
+        } else {
+            assert!(!self.can_be_written(file), "{file} is given to a reader while somebody may write it");
+        }
+    }
+
+    pub fn some_item_request(&mut self, number: usize) -> Option<(Request, Vec<Descriptor>)> {
+        let r = &mut self.random;
+        let key = r.pick(&NAMES).to_owned();
+        let idle: Vec<_> = self.clients[number].items.iter().filter(|(_, own)| !own.busy).map(|(id, _)| *id).collect();
+        let request = if idle.is_empty() || r.one_in(3) {
+            match r.below(12) {
+                0..=3 => ItemRequest::Create {
+                    size: 1 + r.below(60_000) as u64,
+                    level: r.pick(&[
+                        ItemLevel::Verified,
+                        ItemLevel::Verified,
+                        ItemLevel::Strict,
+                        ItemLevel::Cooperative,
+                    ]),
+                    on_death: r.pick(&[OnDeath::Keep, OnDeath::Return, OnDeath::Destroy]),
+                    key,
+                },
+                4..=7 => {
+                    let keys = (0..=r.below(2)).map(|_| r.pick(&NAMES).to_owned()).collect();
+                    ItemRequest::Access { read: r.one_in(3), wait_ms: r.pick(&[0, 1, 50, 300]), keys }
+                }
+                8 => ItemRequest::Find { key },
+                9 => ItemRequest::Register { number: r.below(3) as u64 },
+                10 => ItemRequest::Word { party: Party::task("t") },
+                // Of what is another's, or nobody's.
+                _ => ItemRequest::Transfer { item: SegmentId(1 + r.below(60) as u64), to: Party::task("t") },
+            }
+        } else {
+            let item = r.pick(&idle);
+            let to =
+                [Party::task("t"), Party::task("program"), Party::rank("t", 0), Party::Number(1)][r.below(4)].clone();
+            let choice = r.below(16);
+            let (clings, own) = (r.one_in(5), self.clients[number].items[&item]);
+            let request = match choice {
+                0..=5 if !own.shared => ItemRequest::Transfer { item, to },
+                6..=7 => ItemRequest::Destroy { item },
+                8..=9 if !own.shared => ItemRequest::Share { item },
+                0..=9 if own.shared => ItemRequest::Unshare { item, wait_ms: r.pick(&[0, 100]) },
+                10 if !own.shared => ItemRequest::Resize { item, size: 1 + r.below(90_000) as u64 },
+                11..=12 => {
+                    self.release_item(number, item, clings);
+                    return None;
+                }
+                13 => {
+                    let on_death = r.pick(&[OnDeath::Keep, OnDeath::Return, OnDeath::Destroy]);
+                    ItemRequest::Policy { item, on_death }
+                }
+                _ => ItemRequest::Reopen { item },
+            };
+            self.close(number, item, clings, &request);
+            request
+        };
+        Some((Request::Item(request), vec![]))
+    }
+
+    /// An honest client lets go before it asks; another one does not.
+    fn close(&mut self, number: usize, item: SegmentId, clings: bool, request: &ItemRequest) {
+        let client = &mut self.clients[number];
+        let own = client.items.get_mut(&item).expect("picked from these");
+        own.busy = true;
+        let file = own.file;
+        match request {
+            ItemRequest::Policy { .. } | ItemRequest::Reopen { .. } => {}
+            ItemRequest::Unshare { .. } => {
+                own.open = false;
+                self.close_one(number, file);
+            }
+            _ => {
+                if own.open && clings {
+                    client.clings.insert(file);
+                }
+                own.open = false;
+            }
+        }
+    }
+
+    /// One opening for reading is closed, and told.
+    fn close_one(&mut self, number: usize, file: SegmentId) {
+        let client = &mut self.clients[number];
+        let Some(count) = client.open.get_mut(&file) else { return };
+        *count -= 1;
+        if *count == 0 {
+            client.open.remove(&file);
+        }
+        self.tell(number, &Request::Detach { segment: file, count: 1 });
+    }
+
+    fn release_item(&mut self, number: usize, item: SegmentId, clings: bool) {
+        if let Some(own) = self.clients[number].items.remove(&item) {
+            if own.open && clings {
+                self.clients[number].clings.insert(own.file);
+            }
+            if own.shared {
+                self.close_one(number, own.file);
+            }
+            self.tell(number, &Request::Item(ItemRequest::Release { item }));
+        }
+    }
+
+    fn tell(&mut self, number: usize, request: &Request) {
+        let client = &self.clients[number];
+        if let Some(pipe) = client.connection.filter(|_| client.welcome).and_then(|c| self.pipes.get_mut(&c)) {
+            pipe.to_broker.push_back((request.encode(0, 0), vec![]));
+        }
+    }
+
+    /// What a client learns of items.
+    pub fn item_answered(&mut self, number: usize, request: &Request, answer: &Answer) {
+        let Request::Item(request) = request else { return };
+        let rights = |client: &Client, key: &str| self.model.rights(client, SegmentKind::Item, key);
+        match (request, answer) {
+            (request, Answer::Item(given)) => {
+                let client = &self.clients[number];
+                let owns = rights(client, &given.key).contains(Rights::OWN);
+                let reads = rights(client, &given.key).contains(Rights::READ) && !given.writable;
+                assert!(owns || reads, "item {} without a grant", given.key);
+                if let ItemRequest::Create { on_death, key, .. } = request {
+                    assert_eq!(*key, given.key);
+                    let known = self.model.items.doubtful.contains(&given.item) || self.model.may_end(client.workflow);
+                    if *on_death != OnDeath::Destroy && !known && !self.model.was_lost(given.item) {
+                        self.model.items.promised.insert(given.item, client.workflow);
+                    }
+                }
+                let client = &mut self.clients[number];
+                if given.level == ItemLevel::Cooperative || !given.writable {
+                    *client.open.entry(given.file).or_insert(0) += 1;
+                    if let Some(own) = client.items.get_mut(&given.item) {
+                        (own.busy, own.shared, own.file) = (false, true, given.file);
+                    }
+                } else {
+                    let own = Own { file: given.file, open: true, shared: false, busy: false };
+                    client.items.insert(given.item, own);
+                    // Its own former hold on the file is no other's.
+                    client.clings.remove(&given.file);
+                }
+            }
+            (ItemRequest::Transfer { item, to }, Answer::Done { .. }) => {
+                if self.clients[number].items.remove(item).is_some() {
+                    // Written down before it was told, unless something else was since.
+                    let lasting = self.broker.as_ref().map(|b| b.lasting());
+                    let there = lasting.and_then(|l| l.items.all.get(item)).is_some_and(|i| i.owner == *to);
+                    if there {
+                        self.model.items.moved.insert(*item, to.clone());
+                    }
+                }
+            }
+            (ItemRequest::Destroy { item }, Answer::Done { .. }) => drop(self.clients[number].items.remove(item)),
+            (ItemRequest::Policy { item, .. }, _) => self.idle(number, *item),
+            (
+                ItemRequest::Transfer { item, .. }
+                | ItemRequest::Destroy { item }
+                | ItemRequest::Share { item }
+                | ItemRequest::Unshare { item, .. }
+                | ItemRequest::Resize { item, .. }
+                | ItemRequest::Reopen { item },
+                Answer::Failed { status, .. },
+            ) => {
+                self.idle(number, *item);
+                if matches!(status, Status::NotFound | Status::Denied) {
+                    self.clients[number].items.remove(item);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn idle(&mut self, number: usize, item: SegmentId) {
+        if let Some(own) = self.clients[number].items.get_mut(&item) {
+            own.busy = false;
+        }
+    }
+
+    /// What a client says first when it came back.
+    pub fn held_items(&self, number: usize) -> Vec<Request> {
+        let items = self.clients[number].items.keys().copied().chain([SegmentId(0)]);
+        items.map(|item| Request::Item(ItemRequest::Hold { item })).collect()
+    }
+
+    /// The guarantees of items, in the broker's state and in what clients have open.
+    pub fn check_items(&self) {
+        let Some(broker) = &self.broker else { return };
+        let lasting = broker.lasting();
+        let items = &lasting.items;
+        assert_eq!(items.keys.len(), items.all.len(), "two items of one key");
+        for (id, item) in &items.all {
+            assert_eq!(items.keys.get(&(item.workflow, item.key.clone())), Some(id));
+            assert_eq!(items.files.get(&item.file), Some(id));
+            assert!(lasting.workflows.contains_key(&item.workflow), "item {id} outlives its workflow");
+            let file = lasting.segments.get(&item.file).unwrap_or_else(|| panic!("item {id} has no memory"));
+            assert!(file.removed.is_none() && file.reserved == memory_of(item.size), "item {id} counts wrongly");
+            let Some(holder) = lasting.members.get(&item.holder) else {
+                assert_eq!(item.holder, MemberId::NOBODY, "item {id} is held by the dead");
+                continue;
+            };
+            assert_eq!(
+                item.owner,
+                Party::rank(&holder.task, holder.rank),
+                "item {id} is held by another than its owner"
+            );
+            let client = self.clients.iter().position(|c| c.member == item.holder);
+            let has = |n: &usize| self.clients[*n].alive && self.clients[*n].items.get(id).is_some_and(|own| own.open);
+            if let Some(client) = client.filter(has).filter(|_| !item.shared) {
+                assert!(!self.is_open(item.file, Some(client)), "two have item {id} open");
+            }
+        }
+        for (id, workflow) in &self.model.items.promised {
+            let found = items.all.get(id).is_some_and(|i| i.workflow == *workflow);
+            assert!(found, "item {id} was lost");
+        }
+        for (id, to) in &self.model.items.moved {
+            let owner = items.all.get(id).map(|i| &i.owner);
+            assert_eq!(owner, Some(to), "the transfer of item {id} was forgotten");
+        }
+    }
+}
+
+/// Is this record one that the planted bug loses?
+pub fn forgotten(sabotage: Sabotage, record: &Record) -> bool {
+    matches!(record, Record::Item(ItemRecord::Owner { .. })) && sabotage == Sabotage::ForgetOwners
+}
