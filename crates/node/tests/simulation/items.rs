@@ -29,7 +29,7 @@ pub struct ItemModel {
     /// Things were asked that may end them.
     doubtful: BTreeSet<SegmentId>,
     /// Transferred, and nothing was written down of it since.
-    moved: BTreeMap<SegmentId, Party>,
+    moved: BTreeMap<SegmentId, (u64, Party)>,
 }
 
 impl ItemModel {
@@ -40,6 +40,7 @@ impl ItemModel {
 
     pub fn workflow_ends(&mut self, number: u64) {
         self.promised.retain(|_, workflow| *workflow != number);
+        self.moved.retain(|_, (workflow, _)| *workflow != number);
     }
 
     pub fn recorded(&mut self, record: &ItemRecord) {
@@ -285,7 +286,8 @@ impl World {
                     let lasting = self.broker.as_ref().map(|b| b.lasting());
                     let there = lasting.and_then(|l| l.items.all.get(item)).is_some_and(|i| i.owner == *to);
                     if there {
-                        self.model.items.moved.insert(*item, to.clone());
+                        let workflow = self.clients[number].workflow;
+                        self.model.items.moved.insert(*item, (workflow, to.clone()));
                     }
                 }
             }
@@ -352,7 +354,7 @@ impl World {
             let found = items.all.get(id).is_some_and(|i| i.workflow == *workflow);
             assert!(found, "item {id} was lost");
         }
-        for (id, to) in &self.model.items.moved {
+        for (id, (_, to)) in &self.model.items.moved {
             let owner = items.all.get(id).map(|i| &i.owner);
             assert_eq!(owner, Some(to), "the transfer of item {id} was forgotten");
         }

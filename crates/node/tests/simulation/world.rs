@@ -344,8 +344,7 @@ impl World {
                     }
                 }
                 Effect::Send { connection, message, with } => self.send(connection, message, with),
-                Effect::Close { connection, why } => {
-                    if std::env::var_os("CROSSDOCK_SEED").is_some() { eprintln!("close {connection}: {why}"); }
+                Effect::Close { connection, .. } => {
                     if let Some(pipe) = self.pipes.get_mut(&connection) {
                         pipe.broker_closed = true;
                         pipe.to_broker.clear();
@@ -589,9 +588,12 @@ impl World {
             let wait = match asked.request {
                 Request::Open { wait_ms, .. } | Request::Observe { wait_ms, .. } => wait_ms,
                 // What is free may have to be copied first.
-                Request::Item(ItemRequest::Access { .. } | ItemRequest::Share { .. } | ItemRequest::Unshare { .. }) => {
-                    61_000
-                }
+                Request::Item(
+                    ItemRequest::Create { .. }
+                    | ItemRequest::Access { .. }
+                    | ItemRequest::Share { .. }
+                    | ItemRequest::Unshare { .. },
+                ) => 61_000,
                 _ => 0,
             };
             asked.due = Some(self.now + wait);

@@ -169,7 +169,7 @@ impl Broker {
                     (true, ..) => self.give_item(asker, item, false),
                     // What had been given was given up again when this member came back without it.
                     (false, Some(key), ItemRequest::Create { .. }) => {
-                        let access = ItemRequest::Access { read: false, wait_ms: 60_000, keys: vec![key] };
+                        let access = ItemRequest::Access { read: false, wait_ms: 0, keys: vec![key] };
                         self.serve_item(asker, access);
                     }
                     (false, _, request @ ItemRequest::Access { .. }) => self.serve_item(asker, request),

@@ -42,6 +42,10 @@ impl Broker {
     /// Sends the item's memory to a member that may have it.
     pub(super) fn give_item(&mut self, asker: Asker, item: SegmentId, created: bool) {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
+        if self.lost.contains(&found.file) {
+            let text = format!("item '{}' waits to be offered again after the daemon's end", found.key);
+            return self.fail(asker, Status::Busy, text);
+        }
         let cooperative = found.level == ItemLevel::Cooperative;
         let mut words = [0; 3];
         if cooperative {
