@@ -42,7 +42,7 @@ fn whole(version: &Version) {
 }
 
 /// Three versions, then all that a publisher can do, dying at the `nth` arrival at `point`.
-fn work(world: &World, publisher: &mut Publisher, point: &str, nth: u32) -> i32 {
+fn work(world: &World, publisher: &mut Publisher, detect: Detect, point: &str, nth: u32) -> i32 {
     let step = |publisher: &mut Publisher| {
         let step = publisher.sequence() + 1;
         if step % 5 == 0 {
@@ -55,7 +55,9 @@ fn work(world: &World, publisher: &mut Publisher, point: &str, nth: u32) -> i32 
             pattern::write(numbers(publisher, 0), step, true);
         } else {
             pattern::write(numbers(publisher, 0), step, false);
-            publisher.touched(0, 0..WORDS * 8).unwrap();
+            if detect == Detect::Hints {
+                publisher.touched(0, 0..WORDS * 8).unwrap();
+            }
         }
         publisher.publish(&[]).unwrap();
         world.word(RETURNED).store(step, SeqCst);
@@ -82,7 +84,7 @@ fn start(world: &Arc<World>, detect: Detect, point: &str, nth: u32) -> (i32, Ser
     world.word(RETURNED).store(0, SeqCst);
     world.word(GO).store(0, SeqCst);
     let theirs = world.clone();
-    let (pid, series) = world.publish_apart(small(detect), |publisher| work(&theirs, publisher, point, nth));
+    let (pid, series) = world.publish_apart(small(detect), |publisher| work(&theirs, publisher, detect, point, nth));
     let mut observer = series.observe(0);
     let mut held = Vec::new();
     for sequence in 1..=3 {
