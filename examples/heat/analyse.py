@@ -7,6 +7,7 @@ The solver is never held up: if it is faster, versions are skipped.
 
 import argparse
 import sys
+import time
 
 import crossdock
 import numpy as np
@@ -19,6 +20,7 @@ PICTURE = 128  # points a side
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--pause", type=float, default=0.05, help="seconds between two looks: processors are the solver's first")
     options = parser.parse_args()
     names = [f"field/{rank}" for rank in range(options.ranks)]
     with crossdock.connect() as session:
@@ -33,6 +35,7 @@ def main():
             modes.take(plate, step, spectrum)
             spectrum.publish(step=step, first=modes.first, worst=modes.worst)
             count += 1
+            time.sleep(options.pause)
             print(f"step {step}: largest deviation of a mode from its exact decay {modes.worst:.1e}", flush=True)
         if not count:
             sys.exit("error: no version came that all ranks have")
