@@ -18,9 +18,7 @@ fn options() -> SeriesOptions {
 
 /// In-place memory as numbers.
 fn numbers(publisher: &mut Publisher) -> &mut [u64] {
-    let (start, bytes) = (publisher.memory("u").unwrap(), publisher.bytes("u").unwrap());
-    // SAFETY: the publisher's own memory, aligned to a page, used by this thread alone.
-    unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes as usize / 8) }
+    publisher.elements("u").unwrap()
 }
 
 /// Every element is `value`, and so is the attribute.
@@ -31,8 +29,8 @@ fn publish(publisher: &mut Publisher, value: u64) -> u64 {
 
 fn shows(version: &Version, value: u64) {
     assert_eq!(version.attribute("value").unwrap(), &Value::U64(value));
-    let bytes = version.bytes("u").unwrap();
-    assert!(bytes.chunks_exact(8).all(|c| c == value.to_le_bytes()), "version {} is torn", version.sequence());
+    let numbers = version.elements::<u64>("u").unwrap();
+    assert!(numbers.iter().all(|n| *n == value), "version {} is torn", version.sequence());
 }
 
 fn status<T: std::fmt::Debug>(result: crossdock_client::Result<T>) -> (Status, String) {

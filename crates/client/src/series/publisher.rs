@@ -11,7 +11,7 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 
 use super::daemon::{Known, Place};
 use super::{AttributeSpec, Detect, FullPolicy, Runner, SeriesStatistics, Value, Variable};
-use crate::{Error, Result, Session};
+use crate::{Error, Plain, Result, Session};
 
 /// How long a publish waits for the daemon when its pool has to grow.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -103,7 +103,8 @@ impl Session {
         let (inner, offer) = core::Publisher::create(spec, asking)?;
         let place = self.place_series(name, offer.pool, offer.size, offer.reserved, offer.pins)?;
         let _ = known.set(place.segment());
-        Ok(Publisher { inner, place, session: self.clone() })
+        let types = options.variables.iter().map(|v| v.ty.clone()).collect();
+        Ok(Publisher { inner, place, session: self.clone(), types })
     }
 }
 
@@ -113,6 +114,8 @@ pub struct Publisher {
     inner: core::Publisher,
     place: Place,
     session: Session,
+    /// Of the variables' elements.
+    types: Vec<String>,
 }
 
 impl Publisher {
@@ -149,6 +152,20 @@ impl Publisher {
     /// `NOT_FOUND`.
     pub fn memory(&self, variable: &str) -> Result<*mut u8> {
         Ok(self.inner.memory(self.index(variable)?))
+    }
+
+    /// A variable's elements, in place. Take them anew after `begin`, `publish` of what was begun, `abandon` and `resize`.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`; `WRONG_TYPE`: it was declared with another type.
+    pub fn elements<T: Plain>(&mut self, variable: &str) -> Result<&mut [T]> {
+        let index = self.index(variable)?;
+        let (declared, wanted) = (&self.types[index], T::type_name());
+        if *declared != wanted {
+            let text = format!("variable '{variable}' of series '{}' is of type {declared}, not {wanted}", self.name());
+            return Err(Error::new(Status::WrongType, text));
+        }
+        Ok(self.inner.elements(index)?)
     }
 
     /// Bytes of a variable now.

@@ -8,7 +8,7 @@ use crossdock_layout::Status;
 
 use super::observer::Place;
 use super::{Description, Method, SeriesState, Value};
-use crate::{Error, Result};
+use crate::{Error, Plain, Result};
 
 /// A version of a series. It never changes; only a publisher with the policy `refuse` ever takes one back.
 pub struct Version {
@@ -79,6 +79,21 @@ impl Version {
     /// `NOT_FOUND`: no such variable, or the version was taken back. `SYSTEM`: no more mappings.
     pub fn bytes(&self, variable: &str) -> Result<&[u8]> {
         Ok(self.inner.bytes(self.index(variable)?)?)
+    }
+
+    /// A variable's elements.
+    ///
+    /// # Errors
+    /// As `bytes`; `WRONG_TYPE`: it is of another type.
+    pub fn elements<T: Plain>(&self, variable: &str) -> Result<&[T]> {
+        let index = self.index(variable)?;
+        let (declared, wanted) = (&self.place.description.variables[index].ty, T::type_name());
+        if *declared != wanted {
+            let text =
+                format!("variable '{variable}' of series '{}' is of type {declared}, not {wanted}", self.place.name);
+            return Err(Error::new(Status::WrongType, text));
+        }
+        Ok(self.inner.elements(index)?)
     }
 
     /// Copies bytes of a variable out, and says afterwards whether they are this version's: for series that take versions

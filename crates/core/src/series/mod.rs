@@ -8,6 +8,7 @@
 //! | `protocol` | pinning and retiring, and why it is safe (modelled by loom) |
 //! | `slots`, `bits` | the publisher's book of free slots and changed chunks |
 //! | `field` | a variable in the publisher's own memory |
+//! | `elements` | typed slices of what is worked on and of what a version holds |
 //! | `finder`, `costs` | finding what changed, by the cheapest way that this place has |
 //! | `publisher`, `publish`, `begin`, `method`, `room` | the publishing side |
 //! | `observer`, `version`, `view` | the observing side |
@@ -25,6 +26,8 @@ mod bits;
 mod costs;
 #[cfg(not(loom))]
 mod describe;
+#[cfg(not(loom))]
+mod elements;
 #[cfg(not(loom))]
 mod field;
 #[cfg(not(loom))]

@@ -8,11 +8,12 @@ mod harness;
 mod items;
 mod ports;
 mod regions;
+mod series;
 
 use harness::{Row, run_role, run_rows};
 
 fn rows() -> Vec<Row> {
-    [regions::rows(), errors::rows(), ports::rows(), items::rows()].concat()
+    [regions::rows(), errors::rows(), ports::rows(), items::rows(), series::rows()].concat()
 }
 
 fn main() {
