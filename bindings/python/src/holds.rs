@@ -27,6 +27,16 @@ pub enum Grip {
 }
 
 impl Grip {
+    /// The item's key.
+    fn key(&self) -> &str {
+        match self {
+            Self::Own(item) => item.key(),
+            Self::Shared(shared) => shared.key(),
+            Self::Read(view) => view.key(),
+            Self::Closed | Self::Moving => "",
+        }
+    }
+
     fn here(&self) -> bool {
         match self {
             Self::Own(item) => item.here(),
@@ -109,8 +119,8 @@ pub struct Bytes {
 
 impl Hold {
     /// One that was just opened.
-    pub fn new(key: &str, grip: Grip) -> Self {
-        Self { key: key.to_owned(), state: Mutex::new(State { grip, views: 0, leaving: false }) }
+    pub fn new(grip: Grip) -> Self {
+        Self { key: grip.key().to_owned(), state: Mutex::new(State { grip, views: 0, leaving: false }) }
     }
 
     /// Is nothing left of it here?

@@ -38,8 +38,8 @@ pub struct Item {
 
 impl Item {
     /// One that was just opened.
-    pub fn new(session: &Arc<Standing>, key: &str, grip: Grip) -> Self {
-        let hold = Arc::new(Hold::new(key, grip));
+    pub fn new(session: &Arc<Standing>, grip: Grip) -> Self {
+        let hold = Arc::new(Hold::new(grip));
         session.keep_item(&hold);
         Self { hold, session: session.clone(), memory: std::sync::Mutex::default() }
     }
@@ -253,7 +253,7 @@ impl Item {
     /// A new item with the same bytes, owned by this task and independent of this one. Errors as `Session.create_item`.
     fn copy(&self, py: Python<'_>, key: String) -> PyResult<Self> {
         let made = self.hold.beside_views(py, "copied", |grip| grip.owned()?.copy(&key))?;
-        Ok(Self::new(&self.session, &key, Grip::Own(Own::new(made))))
+        Ok(Self::new(&self.session, Grip::Own(Own::new(made))))
     }
 
     /// It is gone; tasks that wait for it get NotFoundError.

@@ -208,7 +208,7 @@ impl Session {
         let options = items::options_of(py, key, size, (dtype, shape, order), (level, on_death))?;
         let session = self.standing.get(py)?;
         let made = py.detach(|| session.create_item(key, &options)).or_raise(py)?;
-        Ok(Item::new(&self.standing, key, Grip::Own(Own::new(made))))
+        Ok(Item::new(&self.standing, Grip::Own(Own::new(made))))
     }
 
     /// Waits until this task owns the item, also if it is still to be made; those who wait are served in the order in which
@@ -221,7 +221,7 @@ impl Session {
         let total = deadline(py, timeout)?;
         let session = self.standing.get(py)?;
         let got = wait_in_line(py, total, move |wait| session.access_item(&key, wait))?;
-        Ok(Item::new(&self.standing, &got.key().to_owned(), Grip::Own(Own::new(got))))
+        Ok(Item::new(&self.standing, Grip::Own(Own::new(got))))
     }
 
     /// The same for the first of several items that comes; its `key` says which. At most 24.
@@ -232,7 +232,7 @@ impl Session {
         let got = wait_in_line(py, total, move |wait| {
             session.access_any_item(&keys.iter().map(String::as_str).collect::<Vec<_>>(), wait)
         })?;
-        Ok(Item::new(&self.standing, &got.key().to_owned(), Grip::Own(Own::new(got))))
+        Ok(Item::new(&self.standing, Grip::Own(Own::new(got))))
     }
 
     /// Reads an item that its owner shares; waits until it does. Nothing that is done here can write it. Close it (`with`)
@@ -242,7 +242,7 @@ impl Session {
         let total = deadline(py, timeout)?;
         let session = self.standing.get(py)?;
         let got = wait_in_line(py, total, move |wait| session.read_item(&key, wait))?;
-        Ok(Item::new(&self.standing, &got.key().to_owned(), Grip::Read(Own::new(got))))
+        Ok(Item::new(&self.standing, Grip::Read(Own::new(got))))
     }
 
     /// What is known of an item of this workflow, whoever owns it. NotFoundError.
