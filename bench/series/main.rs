@@ -166,12 +166,12 @@ fn hundredth(
     // Memory is the aim of what is chosen by itself; a forced way has the data in memory twice.
     let (limit, words) = match detect {
         Detect::Auto => ((1.05 * bytes as f64 + 2.0 * changed as f64) / 1e6, "≤ 1.05 × + changed"),
-        _ => (f64::INFINITY, "(for the record)"),
+        _ => (f64::INFINITY, ""),
     };
     let mut record = Record::below("P9", format!("memory, {what}"), "MB", vec![memory / 1e6], limit, words);
     record.floor = Some(bytes as f64 / 1e6);
     records.push(record);
-    let mut record = Record::below("P9", format!("writing, {what}"), "ms", writing, f64::INFINITY, "(for the record)");
+    let mut record = Record::below("P9", format!("writing, {what}"), "ms", writing, f64::INFINITY, "");
     record.floor = Some(median(&bare));
     records.push(record);
 }
@@ -204,7 +204,7 @@ fn table(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
         }
     }
     let memcpy = median(&floor);
-    records.push(Record::below("T9", "table I: memcpy", "µs/page", floor, f64::INFINITY, "(floor)"));
+    records.push(Record::below("T9", "table I: memcpy", "µs/page", floor, f64::INFINITY, ""));
     for ((publisher, _), (writing, publishing)) in publishers.iter().zip(sums) {
         let method = publisher.statistics().method;
         let both: Vec<f64> = writing.iter().zip(&publishing).map(|(w, p)| w + p).collect();
@@ -216,7 +216,7 @@ fn table(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
                 "µs/page",
                 runs,
                 f64::INFINITY,
-                "(for the record)",
+                "",
             );
             record.floor = Some(memcpy);
             records.push(record);

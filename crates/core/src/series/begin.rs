@@ -4,11 +4,12 @@ use crossdock_layout::Status;
 use crossdock_layout::series::NO_SLOT;
 use crossdock_os::place::Place;
 
+use super::copy::Taken;
 use super::field::Begun;
-use super::publish::Taken;
 use super::publisher::{Publisher, failed};
 use super::slots::Run;
-use super::spec::{Method, Value};
+use super::spec::Method;
+use super::value::Value;
 use crate::{Result, fault_point};
 
 impl Publisher {

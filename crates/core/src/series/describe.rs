@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::plan::{Plan, Span};
 use super::pool::{Pool, load_bytes, load_value, store_text, store_value};
-use super::spec::{AttributeSpec, Extents, Kind, Spec, Value, Variable};
+use super::spec::{AttributeSpec, Extents, Spec, Variable};
+use super::value::{Kind, Value};
 use crate::containers::Order;
 use crate::{Error, Result};
 

@@ -20,8 +20,8 @@ const SMALL: u64 = 256 << 10;
 const PAGE: f64 = 4096.0;
 /// The private way needs the data in memory once, the others twice. For that it may cost this much more than write
 /// protection, as long as it is far below copying everything.
-const WORTH_OF_MEMORY: f64 = 4.0;
-const FAR_BELOW: f64 = 0.5;
+const WORTH_OF_MEMORY: f64 = 3.0;
+const FAR_BELOW: f64 = 0.35;
 
 /// How much of the data changes in a step, as fractions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -4,7 +4,7 @@
 use crossdock_layout::Status;
 use crossdock_os::{OsError, OsResult};
 
-use super::publish::Taken;
+use super::copy::Taken;
 use super::publisher::Publisher;
 use super::spec::Method;
 use crate::fault_point;

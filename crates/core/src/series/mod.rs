@@ -3,15 +3,14 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `spec`, `plan` | what is declared, and where it will lie |
+//! | `spec`, `value`, `plan` | what is declared, and where it will lie |
 //! | `pool`, `describe` | the pool as one process sees it; its self-description |
 //! | `protocol` | pinning and retiring, and why it is safe (modelled by loom) |
 //! | `slots`, `bits` | the publisher's book of free slots and changed chunks |
-//! | `field` | a variable in the publisher's own memory |
-//! | `elements` | typed slices of what is worked on and of what a version holds |
-//! | `finder`, `costs` | finding what changed, by the cheapest way that this place has |
-//! | `publisher`, `publish`, `begin`, `method`, `room` | the publishing side |
-//! | `observer`, `version`, `view` | the observing side |
+//! | `field`, `variables`, `elements` | a variable in the publisher's own memory; what the program does with it |
+//! | `finder`, `costs`, `changes`, `method` | finding what changed, by the cheapest way that this place has |
+//! | `publisher`, `publish`, `copy`, `begin`, `room`, `statistics` | the publishing side |
+//! | `observer`, `attached`, `version`, `record`, `view` | the observing side |
 //! | `report` | counters and versions, for those who only look |
 //!
 //! The pool is sealed so that nobody but its publisher can write it, by any means; observers write to pin pages of their
@@ -19,9 +18,15 @@
 //! they need of a record out of the pool once, check it, and use the copy.
 
 #[cfg(not(loom))]
+mod attached;
+#[cfg(not(loom))]
 mod begin;
 #[cfg(not(loom))]
 mod bits;
+#[cfg(not(loom))]
+mod changes;
+#[cfg(not(loom))]
+mod copy;
 #[cfg(not(loom))]
 mod costs;
 #[cfg(not(loom))]
@@ -50,6 +55,8 @@ mod publish;
 #[cfg(not(loom))]
 mod publisher;
 #[cfg(not(loom))]
+mod record;
+#[cfg(not(loom))]
 mod report;
 #[cfg(not(loom))]
 mod room;
@@ -57,6 +64,12 @@ mod room;
 mod slots;
 #[cfg(not(loom))]
 mod spec;
+#[cfg(not(loom))]
+mod statistics;
+#[cfg(not(loom))]
+mod value;
+#[cfg(not(loom))]
+mod variables;
 #[cfg(not(loom))]
 mod version;
 #[cfg(not(loom))]
@@ -69,9 +82,11 @@ pub use self::{
     finder::Changing,
     fuzz::fuzz_entry,
     observer::{AttachParts, Observer, PublisherState},
-    publisher::{Offer, Publisher, Runner, Statistics, Surroundings},
+    publisher::{Offer, Publisher, Runner, Surroundings},
     report::Report,
-    spec::{AttributeSpec, Detect, FullPolicy, Kind, Method, Spec, Value, Variable},
+    spec::{AttributeSpec, Detect, FullPolicy, Method, Spec, Variable},
+    statistics::Statistics,
+    value::{Kind, Value},
     version::{Version, diff},
 };
 

@@ -10,7 +10,7 @@ use crossdock_layout::{LAYOUT_VERSION, Status};
 use crossdock_os::Mapping;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::spec::Value;
+use super::value::Value;
 use crate::{Error, Result};
 
 pub(super) struct Pool {

@@ -1,36 +1,19 @@
 //! A version as an observer holds it: pinned, its record copied out and checked, its variables mapped when asked for.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 use crossdock_layout::Status;
-use crossdock_layout::series::NO_SLOT;
 use crossdock_layout::series::state::Latest;
 
-use super::describe::read_attributes;
-use super::observer::{Attached, OVERTAKEN, PublisherState};
-use super::plan::Span;
-use super::pool::load_value;
-use super::protocol::{self, Pinned};
-use super::spec::{Method, Value, bytes};
+use super::attached::Attached;
+use super::observer::{OVERTAKEN, PublisherState};
+use super::protocol::{self};
+use super::record::{Record, read};
+use super::spec::Method;
+use super::value::Value;
 use super::view::View;
 use crate::{Result, fault_point};
-
-/// What a record said when it was pinned, checked.
-#[derive(Clone)]
-struct Record {
-    sequence: u64,
-    index: u32,
-    time: u64,
-    copied: u32,
-    method: u32,
-    attributes: Vec<(String, Value)>,
-    /// For each variable its shape and its bytes.
-    extents: Vec<(Vec<u64>, u64)>,
-    /// All variables' slots; those of present chunks are below the number of slots.
-    table: Vec<u32>,
-}
 
 /// A version of a series. It never changes, and stays for as long as this lives, unless the publisher's policy is to take
 /// versions back from laggards when its pool is full: then it says so, see [`Version::is_valid`].
@@ -233,63 +216,6 @@ impl Version {
     pub fn publisher(&self) -> PublisherState {
         self.attached.state()
     }
-}
-
-impl Record {
-    /// The slots of a variable's present chunks.
-    fn slots(&self, span: &Span, variable: usize, chunk: usize) -> &[u32] {
-        let chunks = (self.extents[variable].1 as usize).div_ceil(chunk);
-        &self.table[span.first as usize..span.first as usize + chunks]
-    }
-}
-
-impl Attached {
-    /// Is a pinned version still there?
-    fn look(&self, which: Latest) -> bool {
-        protocol::look(self.state_of(u32::from(which.record())), which.sequence()) != Pinned::Gone
-    }
-}
-
-/// Copies a record out and checks it. All of it is wild.
-fn read(attached: &Attached, which: Latest) -> Result<Record> {
-    let (pool, index) = (&attached.pool, u32::from(which.record()));
-    let counts = pool.geometry().counts;
-    let head = pool.record(index);
-    let mut table = vec![NO_SLOT; counts.chunks as usize];
-    pool.read_table(index, &mut table);
-    let mut extents = Vec::with_capacity(attached.spans.len());
-    for (variable, span) in (0..).zip(&attached.spans) {
-        let extent = pool.extent(index, variable);
-        let rank = pool.variable(variable).rank.load(Relaxed).min(8) as usize;
-        let shape: Vec<u64> = extent.shape[..rank].iter().map(|length| length.load(Relaxed)).collect();
-        let size = extent.bytes.load(Relaxed);
-        let sound = bytes(span.extents.element, &shape) == Some(size) && size <= span.extents.most;
-        if !sound {
-            return Err(
-                attached.corrupt(format!("its version {} has a variable of impossible shape", which.sequence()))
-            );
-        }
-        let chunks = size.div_ceil(u64::from(counts.chunk)) as u32;
-        let slots = &table[span.first as usize..(span.first + chunks) as usize];
-        if slots.iter().any(|slot| *slot >= counts.slots) {
-            return Err(attached.corrupt(format!("its version {} has a chunk outside the pool", which.sequence())));
-        }
-        extents.push((shape, size));
-    }
-    let known = read_attributes(pool, head.attributes.load(Relaxed));
-    let values = (0..)
-        .zip(known)
-        .filter_map(|(column, attribute)| load_value(pool.value(index, column)).map(|value| (attribute.name, value)));
-    Ok(Record {
-        sequence: which.sequence(),
-        index,
-        time: head.time.load(Relaxed),
-        copied: head.copied.load(Relaxed),
-        method: head.method.load(Relaxed),
-        attributes: values.collect(),
-        extents,
-        table,
-    })
 }
 
 /// Where two versions of one series may differ: variables with byte ranges, in order, adjacent ones joined. Exact to the

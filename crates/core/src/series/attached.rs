@@ -1,0 +1,149 @@
+//! What all versions of an observer share: the pool, the pin page, and the pins that are in use.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::{Arc, Mutex};
+
+use crossdock_layout::series::state::Latest;
+use crossdock_layout::series::{AtomicU64, PINS, PinPage, STATE_ENDED};
+use crossdock_layout::{MemberId, Status};
+use crossdock_os::{Mapping, fork};
+
+use super::observer::PublisherState;
+use super::plan::Span;
+use super::pool::Pool;
+use super::protocol::{self, Pinned};
+use super::publisher::Surroundings;
+use crate::{Error, Result, fault_point};
+
+/// How often a version that is just being looked at by the publisher is asked for again before that is an answer.
+const PATIENCE: u32 = 1000;
+
+/// What all versions of an observer share.
+pub(super) struct Attached {
+    pub name: String,
+    pub pool: Pool,
+    pub descriptor: OwnedFd,
+    pub spans: Vec<Span>,
+    pub publisher: MemberId,
+    pub pins: Mapping,
+    /// Which pins are in use, a bit each.
+    pub in_use: Mutex<u32>,
+    pub surroundings: Arc<dyn Surroundings>,
+    pub token: u32,
+}
+
+impl Attached {
+    pub fn newest(&self) -> Latest {
+        Latest(self.pool.header().news.latest.load(Acquire))
+    }
+
+    pub fn state(&self) -> PublisherState {
+        if self.pool.header().news.state.load(Acquire) == STATE_ENDED {
+            return PublisherState::Ended;
+        }
+        let lives = self.surroundings.liveness().is_alive(self.publisher);
+        if lives { PublisherState::Live } else { PublisherState::Died }
+    }
+
+    /// Why no version will follow, if none will.
+    pub fn over(&self) -> Option<Error> {
+        match self.state() {
+            PublisherState::Live => None,
+            PublisherState::Ended => {
+                let text = format!("its publisher ended in order after version {}", self.newest().sequence());
+                Some(self.error(Status::Closed, text))
+            }
+            PublisherState::Died => {
+                let who = self.surroundings.describe(self.publisher);
+                let text = format!("its publisher, {who}, died after version {}", self.newest().sequence());
+                Some(self.error(Status::PeerDied, format!("{text}; attach again to its successor's")))
+            }
+        }
+    }
+
+    /// The state word of a record, for a version that was pinned.
+    pub fn state_of(&self, record: u32) -> &AtomicU64 {
+        &self.pool.record(record).state
+    }
+
+    fn page(&self) -> &PinPage {
+        // SAFETY: a mapping of a page, which lives as long as `self`; a pin page is made of atomics and padding.
+        unsafe { self.pins.start().cast::<PinPage>().as_ref() }
+    }
+
+    /// The pin of this number.
+    fn pin_word(&self, pin: usize) -> &AtomicU64 {
+        &self.page().pins[pin]
+    }
+
+    /// Pins a version. The number of the pin; `None` if the version is gone.
+    pub fn pin(&self, which: Latest) -> Result<Option<usize>> {
+        if fork::token() != self.token {
+            let text = "this process was forked from the one that observes; attach anew in the child";
+            return Err(self.error(Status::Disconnected, text));
+        }
+        let record = u32::from(which.record());
+        if record >= self.pool.geometry().counts.records {
+            return Err(self.corrupt("its newest version lies outside its table"));
+        }
+        let pin = {
+            let mut in_use = self.in_use.lock().expect("no holder panics");
+            let free = in_use.trailing_ones() as usize;
+            if free >= PINS {
+                let text = format!("this observer holds {PINS} versions; release one first");
+                return Err(self.error(Status::Busy, text));
+            }
+            *in_use |= 1 << free;
+            free
+        };
+        // Before the pin, and like it before the fence: a publisher that should see the pin sees that it counts.
+        self.page().count.fetch_max(pin as u64 + 1, Relaxed);
+        for _ in 0..PATIENCE {
+            let dead = self.state() == PublisherState::Died;
+            match protocol::pin(self.pin_word(pin), self.state_of(record), which.sequence(), dead) {
+                Pinned::Held => {
+                    fault_point!("series.pin.held");
+                    return Ok(Some(pin));
+                }
+                Pinned::AskAgain => std::thread::yield_now(),
+                Pinned::Gone => break,
+            }
+        }
+        self.give_back(pin);
+        Ok(None)
+    }
+
+    /// Unpins. In a forked child the pins are the parent's.
+    pub fn unpin(&self, pin: usize) {
+        if fork::token() == self.token {
+            protocol::unpin(self.pin_word(pin));
+            self.give_back(pin);
+        }
+    }
+
+    fn give_back(&self, pin: usize) {
+        *self.in_use.lock().expect("no holder panics") &= !(1 << pin);
+    }
+
+    /// An error about this series.
+    #[cold]
+    pub fn error(&self, status: Status, text: impl std::fmt::Display) -> Error {
+        Error::new(status, format!("series '{}': {text}", self.name))
+    }
+
+    /// Its memory holds what no honest publisher writes.
+    #[cold]
+    pub fn corrupt(&self, what: impl std::fmt::Display) -> Error {
+        self.error(Status::Corrupt, format!("{what}: its publisher wrote over its own table; end it and start it anew"))
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // Versions hold this, so every pin was cleared; one more time costs nothing and needs no trust in that.
+        if fork::token() == self.token {
+            (0..PINS).for_each(|pin| self.pin_word(pin).store(0, Relaxed));
+        }
+    }
+}

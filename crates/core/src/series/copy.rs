@@ -1,0 +1,119 @@
+//! Copying what changed to fresh slots.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use crossdock_layout::series::NO_SLOT;
+use crossdock_os::copy;
+
+use super::publisher::Publisher;
+use super::slots::Run;
+use crate::fault_point;
+
+/// Pieces of a copy are about this large, so that threads can share it.
+const PIECE: usize = 4 << 20;
+
+/// Fresh slots for chunks of one variable.
+#[derive(Clone, Copy)]
+pub(super) struct Taken {
+    pub field: usize,
+    /// The first chunk, within the variable.
+    pub chunk: u32,
+    pub run: Run,
+}
+
+#[derive(Clone, Copy)]
+struct Piece {
+    to: usize,
+    from: usize,
+    length: usize,
+}
+
+impl Publisher {
+    /// Fresh slots for all that changed; there is room.
+    pub(super) fn take_slots(&mut self) -> Vec<Taken> {
+        let mut taken = Vec::new();
+        for (index, field) in self.fields.iter().enumerate() {
+            for (first, count) in self.pending.runs(field.table()) {
+                let (mut chunk, mut left) = (first - field.span.first, count);
+                while left > 0 {
+                    let run = self.slots.take(left, chunk).expect("room was made for all of them");
+                    taken.push(Taken { field: index, chunk, run });
+                    chunk += run.count;
+                    left -= run.count;
+                }
+            }
+        }
+        taken
+    }
+
+    /// Copies the changed chunks to their slots. `dirty`: with the pool behind the variables, the pages that are private
+    /// copies; all others are still the old slot's, and are read there, where no page table has to be filled first.
+    pub(super) fn copy_changes(&mut self, taken: &[Taken], dirty: &[Range<usize>]) {
+        let chunk = self.pool.chunk();
+        let mut pieces: Vec<Piece> = Vec::new();
+        for Taken { field, chunk: first, run } in taken {
+            let field = &self.fields[*field];
+            for n in 0..run.count {
+                let from = field.address(first + n, chunk) as usize;
+                let to = self.pool.slot(run.first + n) as usize;
+                let old = self.current[(field.span.first + first + n) as usize];
+                if dirty.is_empty() || old == NO_SLOT {
+                    add(&mut pieces, to, from, chunk);
+                } else {
+                    add_mixed(&mut pieces, to, from, self.pool.slot(old) as usize, chunk, dirty);
+                }
+            }
+        }
+        let bytes: usize = pieces.iter().map(|piece| piece.length).sum();
+        let way = self.ways.choose(bytes);
+        let started = Instant::now();
+        let copy = |n: usize| {
+            let Piece { to, from, length } = pieces[n];
+            if n == pieces.len() / 2 {
+                fault_point!("series.publish.half");
+            }
+            // SAFETY: `from` lies in a variable's memory or in a slot of the newest version, `to` in slots that were
+            // just taken, which no version has, so nobody reads them; both are mapped for as long as `self`.
+            unsafe { copy::copy(to as *mut u8, from as *const u8, length, way) };
+        };
+        match &self.runner {
+            Some(runner) if bytes >= 2 * PIECE => runner.run(pieces.len(), &copy),
+            _ => (0..pieces.len()).for_each(copy),
+        }
+        if bytes > 0 {
+            let took = started.elapsed().as_nanos() as f64;
+            self.ways.learn(way, bytes, took);
+            if bytes >= 1 << 16 {
+                super::costs::learn(&mut self.finder.costs.copy_byte, took / bytes as f64);
+            }
+        }
+    }
+}
+
+/// Adds a piece, joined to the one before where both continue.
+fn add(pieces: &mut Vec<Piece>, to: usize, from: usize, length: usize) {
+    match pieces.last_mut() {
+        Some(last) if last.to + last.length == to && last.from + last.length == from && last.length < PIECE => {
+            last.length += length;
+        }
+        _ => pieces.push(Piece { to, from, length }),
+    }
+}
+
+/// Adds a chunk of which only some pages are private copies.
+fn add_mixed(pieces: &mut Vec<Piece>, to: usize, from: usize, old: usize, chunk: usize, dirty: &[Range<usize>]) {
+    let mut at = 0;
+    let first = dirty.partition_point(|range| range.end <= from);
+    for range in dirty[first..].iter().take_while(|range| range.start < from + chunk) {
+        let (start, end) = (range.start.max(from) - from, range.end.min(from + chunk) - from);
+        if at < start {
+            add(pieces, to + at, old + at, start - at);
+        }
+        add(pieces, to + start, from + start, end - start);
+        at = end;
+    }
+    if at < chunk {
+        add(pieces, to + at, old + at, chunk - at);
+    }
+}

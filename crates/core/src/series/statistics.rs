@@ -1,0 +1,110 @@
+//! What a publisher has done so far: for its own program, and in the pool's header for those who look from outside.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::costs::Costs;
+use super::finder::Changing;
+use super::publisher::Publisher;
+use super::spec::Method;
+
+/// What a publisher has done so far.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Statistics {
+    /// How changes are found now.
+    pub method: Method,
+    /// Ways that this place does not have, and why.
+    pub unavailable: Vec<(Method, String)>,
+    /// How often the way was changed.
+    pub switches: u64,
+    /// Versions published.
+    pub published: u64,
+    /// Chunks copied for them.
+    pub copied: u64,
+    /// Chunks that versions took over from the one before.
+    pub shared: u64,
+    /// How much changes in a step, as far as it is known.
+    pub changing: Option<Changing>,
+    /// Measured costs.
+    pub costs: Costs,
+    /// The last publish.
+    pub last: Duration,
+    /// The longest publish.
+    pub longest: Duration,
+    /// Bytes of a chunk.
+    pub chunk: u32,
+    /// Slots with memory, and those of them that hold a chunk of some version.
+    pub slots: (u32, u32),
+    /// Versions that exist.
+    pub versions: u32,
+    /// Bytes of memory reserved.
+    pub reserved: u64,
+    /// Publishes that found no room.
+    pub no_space: u64,
+    /// Versions that were taken back from observers.
+    pub refused: u64,
+}
+
+/// Counters that are kept here, and shown in the pool's header.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub copied: u64,
+    pub shared: u64,
+    pub last: Duration,
+    pub longest: Duration,
+    pub no_space: u64,
+    pub refused: u64,
+    pub reserved: u64,
+}
+
+impl Publisher {
+    /// What it has done so far.
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
+            method: self.finder.method,
+            unavailable: self.finder.unavailable().to_vec(),
+            switches: self.finder.switches,
+            published: self.sequence,
+            copied: self.counts.copied,
+            shared: self.counts.shared,
+            changing: self.finder.changing,
+            costs: self.finder.costs,
+            last: self.counts.last,
+            longest: self.counts.longest,
+            chunk: self.pool.chunk() as u32,
+            slots: (self.slots.committed(), self.slots.used()),
+            versions: self.versions(),
+            reserved: self.counts.reserved,
+            no_space: self.counts.no_space,
+            refused: self.counts.refused,
+        }
+    }
+
+    /// Versions that exist.
+    pub(super) fn versions(&self) -> u32 {
+        self.records.iter().filter(|sequence| **sequence != 0).count() as u32
+    }
+
+    /// Counters in the header, for those who look from outside.
+    pub(super) fn show(&self) {
+        let report = &self.pool.header().report;
+        report.method.store(self.finder.method as u32, Relaxed);
+        report.committed.store(self.slots.committed(), Relaxed);
+        report.used.store(self.slots.used(), Relaxed);
+        report.versions.store(self.versions(), Relaxed);
+        report.copied.store(self.counts.copied, Relaxed);
+        report.shared.store(self.counts.shared, Relaxed);
+        report.last_ns.store(nanoseconds(self.counts.last), Relaxed);
+        report.longest_ns.store(nanoseconds(self.counts.longest), Relaxed);
+        report.no_space.store(self.counts.no_space, Relaxed);
+        report.refused.store(self.counts.refused, Relaxed);
+        report.switches.store(self.finder.switches, Relaxed);
+        report.reserved.store(self.counts.reserved, Relaxed);
+        let unavailable = self.finder.unavailable().iter().fold(0u64, |set, (method, _)| set | 1 << *method as u32);
+        report.unavailable.store(unavailable, Relaxed);
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

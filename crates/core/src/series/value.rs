@@ -1,0 +1,83 @@
+//! Values of attributes and constants.
+
+use crossdock_layout::series::MAX_TEXT;
+
+use super::spec::invalid;
+use crate::Result;
+
+/// A value of an attribute or a constant.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Value {
+    /// A signed number.
+    I64(i64),
+    /// An unsigned number.
+    U64(u64),
+    /// A floating-point number.
+    F64(f64),
+    /// Text of at most 63 bytes.
+    Text(String),
+}
+
+impl Value {
+    /// What kind it is, as [`AttributeSpec::ty`] names it.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::I64(_) => Kind::I64,
+            Self::U64(_) => Kind::U64,
+            Self::F64(_) => Kind::F64,
+            Self::Text(_) => Kind::Text,
+        }
+    }
+}
+
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::I64(n) => n.fmt(f),
+            Self::U64(n) => n.fmt(f),
+            Self::F64(n) => n.fmt(f),
+            Self::Text(text) => text.fmt(f),
+        }
+    }
+}
+
+/// Kinds of [`Value`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// `i64`
+    I64,
+    /// `u64`
+    U64,
+    /// `f64`
+    F64,
+    /// `string`
+    Text,
+}
+
+impl Kind {
+    /// Its name: `i64`, `u64`, `f64`, `string`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::I64 => "i64",
+            Self::U64 => "u64",
+            Self::F64 => "f64",
+            Self::Text => "string",
+        }
+    }
+
+    /// The kind of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::I64, Self::U64, Self::F64, Self::Text].into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// A value must fit into its field.
+pub(super) fn check_value(series: &str, name: &str, value: &Value) -> Result<()> {
+    match value {
+        Value::Text(text) if text.len() > MAX_TEXT => {
+            Err(invalid(series, format!("'{name}' has {} bytes of text; at most {MAX_TEXT} are allowed", text.len())))
+        }
+        Value::Text(text) if text.contains('\0') => Err(invalid(series, format!("'{name}' holds a zero byte"))),
+        _ => Ok(()),
+    }
+}
