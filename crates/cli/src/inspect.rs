@@ -1,5 +1,7 @@
 //! `crossdock inspect`
 
+mod series;
+
 use std::time::Duration;
 
 use crossdock_client::{EndInfo, Mode, PortReport, SegmentInfo, SegmentKind, Session};
@@ -78,7 +80,7 @@ fn one(daemon: &Found, segment: &SegmentInfo, socket: Option<&std::path::Path>) 
         SegmentKind::Region => region(&inside, &segment.name)?,
         SegmentKind::Item => (String::new(), Value::Null),
         SegmentKind::Port => port(&inside.port_report(segment.id).map_err(|e| e.message)?),
-        SegmentKind::Series => series(segment),
+        SegmentKind::Series => series::look(&inside, segment)?,
     };
     if let (Value::Object(all), Value::Object(more)) = (&mut value, more) {
         all.extend(more);
@@ -106,10 +108,6 @@ fn region(inside: &Session, name: &str) -> Result<(String, Value), String> {
     let list: Vec<Value> = objects.iter().map(|o| json!({ "name": o.name, "type": o.ty.name, "bytes": o.ty.size, "align": o.ty.align, "offset": o.offset })).collect();
     let value = json!({ "used": s.used, "blocks": s.blocks, "slots": s.slots, "largest_free": s.largest_free, "objects": list });
     Ok((text, value))
-}
-
-fn series(segment: &SegmentInfo) -> (String, Value) {
-    (format!("  {} members have it open", segment.members), json!({ "members": segment.members }))
 }
 
 fn port(r: &PortReport) -> (String, Value) {

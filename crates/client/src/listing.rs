@@ -28,8 +28,16 @@ pub struct SegmentInfo {
     pub members: u32,
     /// Its name is taken away already; its memory is still in use.
     pub removed: bool,
-    /// What its maker gave: a port's options.
+    /// What its maker gave: a port's options. Of a series: see [`Self::observers`].
     pub attribute: u64,
+}
+
+impl SegmentInfo {
+    /// Of a series: its observers, and how many it takes.
+    #[must_use]
+    pub fn observers(&self) -> Option<(u32, u32)> {
+        (self.kind == SegmentKind::Series).then_some(((self.attribute >> 32) as u32, self.attribute as u32))
+    }
 }
 
 /// One member as the daemon knows it.

@@ -57,7 +57,7 @@ impl Broker {
             segment: *id,
             size: s.size,
             reserved: s.reserved,
-            attribute: s.attribute,
+            attribute: s.series.as_ref().map_or(s.attribute, |of| (of.observers() as u64) << 32 | of.pins.len() as u64),
             creator: s.creator,
             kind: s.kind,
             members: self.holds.get(id).map_or(0, |h| h.len() as u32),

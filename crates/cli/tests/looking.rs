@@ -1,0 +1,91 @@
+//! `ls`, `inspect` and `audit` of a series that a process publishes and this one observes.
+
+mod common;
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::{Place, finish, signal};
+use crossdock_client::{ConnectOptions, Session};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// A child that ends with this value.
+struct Ending(Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        signal(self.0.id(), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+fn ask(place: &Place, socket: &str, words: &[&str]) -> String {
+    let ended = finish(place.command(words).env("CROSSDOCK_SOCKET", socket).spawn().unwrap());
+    assert_eq!(ended.code, 0, "{words:?}: {}", ended.err);
+    ended.out
+}
+
+fn json(place: &Place, socket: &str, words: &[&str]) -> Value {
+    serde_json::from_str(&ask(place, socket, words)).unwrap()
+}
+
+#[test]
+fn a_series_is_listed_with_what_goes_on_in_it_and_nobody_but_its_publisher_can_write_it() {
+    let place = Place::new("");
+    let socket = place.path().join("d/endpoint.sock").display().to_string();
+    let mut daemon = place.command(&["serve", "--ready", "--socket", &socket]).spawn().unwrap();
+    daemon.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let _daemon = Ending(daemon);
+    let mut task = Command::new(env!("CARGO_BIN_EXE_crossdock-test-task"));
+    task.args(["publish", "0"]).env("CROSSDOCK_SOCKET", &socket).stdin(Stdio::null()).stdout(Stdio::null());
+    let publisher = Ending(task.spawn().unwrap());
+
+    let options = ConnectOptions { socket: Some(socket.clone().into()), ..ConnectOptions::default() };
+    let session = Session::connect(&options).unwrap();
+    let mut observer = session.observe("field", Duration::from_secs(10)).unwrap();
+    let version = observer.next(Duration::from_secs(10)).unwrap();
+    version.bytes("u").unwrap();
+
+    let list = ask(&place, &socket, &["ls", "--socket", &socket]);
+    assert!(list.lines().any(|l| l.starts_with("series") && l.contains("default/field")), "{list}");
+
+    let found = &json(&place, &socket, &["inspect", "--json", "--socket", &socket, "field"])["segments"][0];
+    assert_eq!((&found["kind"], &found["state"], &found["observers"]), (&"series".into(), &"live".into(), &1.into()));
+    let number = |key: &str| found[key].as_u64().unwrap_or_else(|| panic!("no {key}: {found}"));
+    assert!(number("newest") >= version.sequence() && !found["versions"].as_array().unwrap().is_empty(), "{found}");
+    assert!(number("slots_used") > 0 && number("slots_used") <= number("slots_reserved"), "{found}");
+    assert!(found["method"].is_string() && number("longest_ns") >= number("last_ns"), "{found}");
+    assert_eq!(found["variables"][0]["name"], "u");
+    let text = ask(&place, &socket, &["inspect", "--socket", &socket, "field"]);
+    for words in ["live", "1 observers", "changes found by", "pool:", "VARIABLE"] {
+        assert!(text.contains(words), "no '{words}': {text}");
+    }
+
+    let audit = json(&place, &socket, &["audit", "--json", "default/field"]);
+    let access = |pid: u32, kind: &str| {
+        let process = audit["processes"].as_array().unwrap().iter().find(|p| p["pid"] == pid).cloned();
+        let all = process.unwrap_or_else(|| panic!("process {pid} is not there: {audit}"))["access"].clone();
+        let one = all.as_array().unwrap().iter().find(|a| a["kind"] == kind && a["segment"] == "default/field").cloned();
+        let one = one.unwrap_or_else(|| panic!("no {kind} of {pid}: {audit}"));
+        (one["mapped"].as_str().unwrap().to_owned(), one["descriptor"].as_str().unwrap().to_owned())
+    };
+    // The pool is the publisher's to write, through its mapping alone; the observer's own page is the observer's.
+    assert_eq!(access(publisher.0.id(), "series"), ("rw".to_owned(), "r".to_owned()));
+    assert_eq!(access(std::process::id(), "series"), ("r".to_owned(), "r".to_owned()));
+    assert!(access(std::process::id(), "pin").0.contains('w'));
+    assert!(!access(publisher.0.id(), "pin").0.contains('w'));
+
+    // After its death it is there still, and says so.
+    signal(publisher.0.id(), Signal::KILL);
+    let deadline = std::time::Instant::now() + Duration::from_secs(5);
+    loop {
+        let found = json(&place, &socket, &["inspect", "--json", "--socket", &socket, "field"]);
+        if found["segments"][0]["state"] == "died" {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "{found}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
