@@ -12,6 +12,7 @@ FIGURES = {
     "4": ("Figure 4: throughput when codes keep their own data and copy at the boundary", ""),
     "5": ("Figure 5: throughput over the number of tasks, 10 MB", "tasks"),
     "6": ("Figure 6: throughput over the size of the data", "size of the data"),
+    "tcasm-2": ("Figure 2 of the TCASM paper: time of producer and observer over that of the same work without sharing", "size of the data"),
 }
 
 

@@ -223,6 +223,34 @@ fn a_folder_that_is_gone_is_said_and_the_publisher_goes_on() {
 }
 
 #[test]
+fn a_full_disk_is_said_and_the_former_checkpoint_stays() {
+    let mut node = Node::new();
+    let (to, out) = (node.path("small"), node.path("out"));
+    fs::create_dir(&to).unwrap();
+    fs::create_dir(&out).unwrap();
+    let pid = node.publish(0, &[("FIELD_PAUSE_MS", "20")]);
+    // A disk with room for one file and a half, in a mount namespace of its own.
+    let script = format!(
+        "mount -t tmpfs -o size=380k tmpfs {to}; '{crossdock}' checkpoint field --every 5 --keep 1 --to {to}; code=$?; cp {to}/*.h5 {out}; ls -a {to}; exit $code",
+        to = to.display(),
+        out = out.display(),
+        crossdock = env!("CARGO_BIN_EXE_crossdock")
+    );
+    let mut shell = Command::new("unshare");
+    shell.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]).env("CROSSDOCK_SOCKET", &node.socket);
+    let shell = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    node.end(pid, Signal::KILL);
+    node.publish(3, &[]);
+    let ended = finish(shell);
+    assert_eq!(ended.code, 71, "{}\n{}", ended.out, ended.err);
+    assert!(ended.err.contains("No space left") && ended.err.contains("make room"), "{}", ended.err);
+    assert!(!ended.out.contains(".new"), "what was begun is cleared away: {}", ended.out);
+    assert_eq!(files(&out).len(), 1);
+    whole(&restart(&out, "").unwrap().checkpoint, "field");
+}
+
+#[test]
 fn a_place_that_is_no_folder_and_a_second_writer_are_refused_at_once() {
     let mut node = Node::new();
     fs::write(node.path("file"), "").unwrap();

@@ -37,7 +37,7 @@ fn main() {
     let (runs, seconds) = if given("--quick") { (3, 0.08) } else { (7, 0.4) };
     let daemon = Daemon::start(Path::new(command));
     let mut points: Vec<Point> = attach::attach(&daemon, runs).into_iter().map(Point::from).collect();
-    points.extend(slowdown::slowdown(&daemon, runs.max(5), seconds * 5.0).into_iter().map(Point::from));
+    points.extend(slowdown::slowdown(&daemon, runs.max(5), seconds * 3.0).into_iter().map(Point::from));
     points.extend(figure::figure(&daemon, &sizes, runs, seconds));
     drop(daemon);
     if given("--json") {

@@ -4,17 +4,20 @@ use std::time::Instant;
 
 /// The producer's work: every number is changed.
 pub fn work(data: &mut [f64]) {
-    for x in data {
+    for x in data.iter_mut() {
         *x += 1.0;
     }
+    // Somebody might look: it is not to be left out, nor put together with the next time.
+    std::hint::black_box(data);
 }
 
 /// The observer's work: every number is read.
 pub fn look(data: &[f64]) -> f64 {
     let mut sums = [0.0; 8];
-    for part in data.chunks(8) {
-        for (sum, x) in sums.iter_mut().zip(part) {
-            *sum += x;
+    for part in data.chunks_exact(8) {
+        let part: &[f64; 8] = part.try_into().expect("eight of them");
+        for i in 0..8 {
+            sums[i] += part[i];
         }
     }
     std::hint::black_box(sums.iter().sum())
@@ -39,23 +42,27 @@ pub unsafe fn numbers_at<'a>(start: *mut u8, bytes: usize) -> &'a mut [f64] {
 
 /// Seconds per iteration, measured in a few runs of about the given time each.
 pub fn measure(runs: usize, seconds: f64, mut iteration: impl FnMut()) -> Vec<f64> {
+    let count = often_enough(seconds, &mut iteration);
+    (0..runs).map(|_| timed(count, &mut iteration)).collect()
+}
+
+/// How often something is to be done for it to take about so many seconds.
+pub fn often_enough(seconds: f64, iteration: &mut dyn FnMut()) -> u32 {
     let mut count = 1u32;
     loop {
-        let begun = Instant::now();
-        (0..count).for_each(|_| iteration());
-        let took = begun.elapsed().as_secs_f64();
+        let took = timed(count, iteration) * f64::from(count);
         if took > seconds / 4.0 || count > 1 << 24 {
-            count = ((f64::from(count) * seconds / took) as u32).max(3);
-            break;
+            return ((f64::from(count) * seconds / took) as u32).max(3);
         }
         count *= 2;
     }
-    let one = |_| {
-        let begun = Instant::now();
-        (0..count).for_each(|_| iteration());
-        begun.elapsed().as_secs_f64() / f64::from(count)
-    };
-    (0..runs).map(one).collect()
+}
+
+/// Seconds per iteration.
+pub fn timed(count: u32, iteration: &mut dyn FnMut()) -> f64 {
+    let begun = Instant::now();
+    (0..count).for_each(|_| iteration());
+    begun.elapsed().as_secs_f64() / f64::from(count)
 }
 
 /// Keeps this process on one processor, if there are two: producer on the first, observers on the others.

@@ -9,7 +9,7 @@ use crossdock_client::Detect;
 use crossdock_os::process::{self, Signal};
 
 use crate::series;
-use crate::shared::{look, measure, numbers, pin, work};
+use crate::shared::{look, numbers, often_enough, pin, timed, work};
 
 /// Of the array, and how much of it changes each time.
 const SIZE: usize = 8 << 20;
@@ -26,27 +26,30 @@ pub fn slowdown(daemon: &Daemon, runs: usize, seconds: f64) -> Vec<Record> {
         publisher.publish(&[]).expect("published");
     };
     iterate();
+    // In turn, so that whatever else the machine does falls on all of them alike.
+    let count = often_enough(seconds, &mut iterate);
+    let mut times = [const { Vec::new() }; 3];
+    for _ in 0..runs {
+        for (observers, times) in [0usize, 1, 8].into_iter().zip(&mut times) {
+            let mut watchers: Vec<Child> =
+                (0..observers).map(|_| watch(&daemon.socket().display().to_string())).collect();
+            if let (8, Some(stuck)) = (observers, watchers.first()) {
+                signal(stuck, Signal::STOP);
+            }
+            times.push(timed(count, &mut iterate));
+            for watcher in &mut watchers {
+                signal(watcher, Signal::KILL);
+                let _ = watcher.wait();
+            }
+        }
+    }
+    let base = median(&times[0]);
     let mut records = Vec::new();
-    let mut base = 0.0;
-    for count in [0usize, 1, 8] {
-        let mut watchers: Vec<Child> = (0..count).map(|_| watch(&daemon.socket().display().to_string())).collect();
-        if let (8, Some(stuck)) = (count, watchers.first()) {
-            signal(stuck, Signal::STOP);
-        }
-        let times = measure(runs, seconds, &mut iterate);
-        for watcher in &mut watchers {
-            signal(watcher, Signal::KILL);
-            let _ = watcher.wait();
-        }
-        if count == 0 {
-            base = median(&times);
-        }
+    for (times, what) in times.iter().zip(["no observer", "1 observer", "8 observers, one stuck"]) {
         let percent: Vec<f64> = times.iter().map(|t| (t / base - 1.0) * 100.0).collect();
-        let what = ["no observer", "1 observer", "8 observers, one stuck"][count.min(2)];
         let case = format!("publisher's iteration over 8 MiB, all changed, {what}");
         let mut record = Record::below("P10", case, "%", percent, 2.0, "≤ 2 % slower with 8 observers than with none");
         record.floor = Some(base * 1e3);
-        record.met |= count == 0;
         records.push(record);
     }
     drop(session);
