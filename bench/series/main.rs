@@ -1,7 +1,7 @@
 //! Series (P8, P9, the paper's table I): what a publisher pays for a version, against one memcpy of the same bytes in the
 //! same run. Rounds of floor and series take turns, so that a busy machine hurts both alike.
 //!
-//! `bench/series/run [--json]`; `QUICK=1` for a short run with a sixteenth of the data.
+//! `bench/series/run [--json]`; `QUICK=1` for a short run with a quarter of the data.
 
 mod world;
 
@@ -210,14 +210,8 @@ fn table(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
         let both: Vec<f64> = writing.iter().zip(&publishing).map(|(w, p)| w + p).collect();
         let name = method.name();
         for (case, runs) in [("publish", publishing), ("first writes", writing)] {
-            let mut record = Record::below(
-                "T9",
-                format!("table I: {case}, {name}"),
-                "µs/page",
-                runs,
-                f64::INFINITY,
-                "",
-            );
+            let mut record =
+                Record::below("T9", format!("table I: {case}, {name}"), "µs/page", runs, f64::INFINITY, "");
             record.floor = Some(memcpy);
             records.push(record);
         }
@@ -231,10 +225,10 @@ fn table(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
 
 fn main() {
     let quick = std::env::var("QUICK").is_ok_and(|value| !value.is_empty() && value != "0");
-    let (large, rounds) = if quick { (64 << 20, 7) } else { (1 << 30, 11) };
+    let (large, rounds) = if quick { (256 << 20, 7) } else { (1 << 30, 11) };
     let mut records = Vec::new();
     table(large / 4, rounds, &mut records);
-    for bytes in [large / 64, large / 4] {
+    for bytes in [large / 16, large / 4] {
         everything(bytes, rounds, &mut records);
     }
     hundredth(large, rounds, false, None, Detect::Auto, &mut records);

@@ -19,7 +19,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// What kind it is, as [`AttributeSpec::ty`] names it.
+    /// What kind it is, as [`super::AttributeSpec`] names it.
     pub fn kind(&self) -> Kind {
         match self {
             Self::I64(_) => Kind::I64,
