@@ -67,7 +67,8 @@ fn a_series_is_listed_with_what_goes_on_in_it_and_nobody_but_its_publisher_can_w
     let access = |pid: u32, kind: &str| {
         let process = audit["processes"].as_array().unwrap().iter().find(|p| p["pid"] == pid).cloned();
         let all = process.unwrap_or_else(|| panic!("process {pid} is not there: {audit}"))["access"].clone();
-        let one = all.as_array().unwrap().iter().find(|a| a["kind"] == kind && a["segment"] == "default/field").cloned();
+        let one =
+            all.as_array().unwrap().iter().find(|a| a["kind"] == kind && a["segment"] == "default/field").cloned();
         let one = one.unwrap_or_else(|| panic!("no {kind} of {pid}: {audit}"));
         (one["mapped"].as_str().unwrap().to_owned(), one["descriptor"].as_str().unwrap().to_owned())
     };

@@ -75,13 +75,16 @@ struct Wait {
     arrival: u64,
 }
 
+/// Requests that wait for one key: number of arrival, and which request of which connection.
+type Queue = BTreeSet<(u64, Connection, u64)>;
+
 /// What a broker knows of items beyond what lasts.
 #[derive(Default)]
 pub(super) struct Desk {
     making: Option<Making>,
     waits: BTreeMap<(Connection, u64), Wait>,
     /// Who waits for a key, by arrival.
-    queues: BTreeMap<(u64, String), BTreeSet<(u64, Connection, u64)>>,
+    queues: BTreeMap<(u64, String), Queue>,
     arrivals: u64,
     /// Proved, and opened for nobody since.
     clean: BTreeSet<SegmentId>,
