@@ -281,14 +281,13 @@ impl World {
                 }
             }
             (ItemRequest::Transfer { item, to }, Answer::Done { .. }) => {
-                if self.clients[number].items.remove(item).is_some() {
-                    // Written down before it was told, unless something else was since.
-                    let lasting = self.broker.as_ref().map(|b| b.lasting());
-                    let there = lasting.and_then(|l| l.items.all.get(item)).is_some_and(|i| i.owner == *to);
-                    if there {
-                        let workflow = self.clients[number].workflow;
-                        self.model.items.moved.insert(*item, (workflow, to.clone()));
-                    }
+                let had = self.clients[number].items.remove(item).is_some();
+                // Written down before it was told, unless something else was since.
+                let lasting = self.broker.as_ref().map(|b| b.lasting());
+                let there = lasting.and_then(|l| l.items.all.get(item)).is_some_and(|i| i.owner == *to);
+                if had && there {
+                    let workflow = self.clients[number].workflow;
+                    self.model.items.moved.insert(*item, (workflow, to.clone()));
                 }
             }
             (ItemRequest::Destroy { item }, Answer::Done { .. }) => drop(self.clients[number].items.remove(item)),

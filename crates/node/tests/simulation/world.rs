@@ -186,10 +186,10 @@ impl World {
             172 if self.random.one_in(8) => self.crash_daemon(),
             173 if self.random.one_in(3) => self.lie(),
             174..=177 => self.release_something(),
-            182..=183 => self.end_observing(),
             178..=179 => self.shift_limits(),
             180..=181 => self.settle(),
             182..=185 => self.end_copies(),
+            186..=187 => self.end_observing(),
             _ => self.connect_somebody(),
         }
         if self.broker.is_none() && self.random.one_in(2) {
