@@ -151,7 +151,7 @@ impl World {
         let request = if idle.is_empty() || r.one_in(3) {
             match r.below(12) {
                 0..=3 => ItemRequest::Create {
-                    size: 1 + r.below(60_000) as u64,
+                    size: 1 + r.below(600_000) as u64,
                     level: r.pick(&[
                         ItemLevel::Verified,
                         ItemLevel::Verified,
@@ -182,7 +182,7 @@ impl World {
                 6..=7 => ItemRequest::Destroy { item },
                 8..=9 if !own.shared => ItemRequest::Share { item },
                 0..=9 if own.shared => ItemRequest::Unshare { item, wait_ms: r.pick(&[0, 100]) },
-                10 if !own.shared => ItemRequest::Resize { item, size: 1 + r.below(90_000) as u64 },
+                10 if !own.shared => ItemRequest::Resize { item, size: 1 + r.below(900_000) as u64 },
                 11..=12 => {
                     self.release_item(number, item, clings);
                     return None;
