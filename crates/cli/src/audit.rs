@@ -5,22 +5,25 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crossdock_client::MemberInfo;
+use crossdock_client::{Listing, MemberInfo};
 use crossdock_launch::run::code;
 use serde::Serialize;
 
 use crate::args::Audit;
 use crate::find;
+use crate::items;
 use crate::table::{columns, say};
 
 /// Segments carry their names into `/proc`: `memfd:crossdock:WORKFLOW:KIND:NAME`.
 const MARK: &str = "/memfd:crossdock:";
+/// The kind of items' files.
+const ITEM: &str = "item";
 
 /// What one process can do to one segment.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Access {
     segment: String,
-    /// `region`, `port`, `series`, `pin` for an observer's page, or `table` for the daemon's own.
+    /// `region`, `port`, `series`, `item`, `pin` for an observer's page, or `table` for the daemon's own.
     kind: String,
     /// `rw`, `r`, `w` or nothing: what is mapped now.
     mapped: String,
@@ -53,7 +56,10 @@ struct Report {
 }
 
 pub fn audit(options: &Audit) -> u8 {
-    let mut report = look(&members());
+    let listings = listings();
+    let members: Vec<MemberInfo> = listings.iter().flat_map(|l| l.members.clone()).collect();
+    let mut report = look(&members);
+    name_items(&mut report, &items::by_file(listings.iter()));
     if let Some(name) = &options.name {
         let wanted = |segment: &str| {
             segment == name || segment.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('/'))
@@ -71,10 +77,21 @@ pub fn audit(options: &Audit) -> u8 {
     code::OK
 }
 
-/// All members of all daemons that can be asked; without any, tasks are not named, and the rest holds.
-fn members() -> Vec<MemberInfo> {
-    let found = find::daemons(None).unwrap_or_default();
-    found.iter().filter_map(|d| d.session.list().ok()).flat_map(|l| l.members).collect()
+/// What all daemons that can be asked know; without any, tasks and items are not named, and the rest holds.
+fn listings() -> Vec<Listing> {
+    find::daemons(None).unwrap_or_default().iter().filter_map(|d| d.session.list().ok()).collect()
+}
+
+/// Items' files have numbers only; their keys are the daemon's to know. A file of no item was copied away from somebody
+/// who clings to it.
+fn name_items(report: &mut Report, names: &BTreeMap<u64, String>) {
+    for access in report.processes.iter_mut().flat_map(|p| &mut p.access).filter(|a| a.kind == ITEM) {
+        let name = access.segment.parse().ok().and_then(|file: u64| names.get(&file));
+        match name {
+            Some(name) => access.segment.clone_from(name),
+            None => access.segment = format!("file {}, no item's any more", access.segment),
+        }
+    }
 }
 
 fn look(members: &[MemberInfo]) -> Report {
@@ -111,6 +128,10 @@ fn look(members: &[MemberInfo]) -> Report {
 
 /// The segment's name and kind in a path of `/proc`, if it is one.
 fn segment(path: &str) -> Option<(String, String)> {
+    if let Some(file) = path.strip_prefix(items::MARK) {
+        let file = file.trim_end().trim_end_matches(" (deleted)");
+        return file.parse::<u64>().ok().map(|file| (file.to_string(), ITEM.to_owned()));
+    }
     let label = path.strip_prefix(MARK)?.trim_end();
     let label = label.strip_suffix(" (deleted)").unwrap_or(label);
     let mut parts = label.splitn(3, ':');
@@ -127,7 +148,7 @@ fn union(have: &mut String, read: bool, write: bool) {
 
 /// `7f12…-7f13… rw-s 00000000 00:01 1234    /memfd:crossdock:melt:region:frames (deleted)`
 fn add_mapping(line: &str, access: &mut BTreeMap<(String, String), Access>) {
-    let Some(at) = line.find(MARK) else { return };
+    let Some(at) = line.find(MARK).or_else(|| line.find(items::MARK)) else { return };
     let Some(name) = segment(&line[at..]) else { return };
     let mut fields = line.split_whitespace();
     let (Some(range), Some(mode)) = (fields.next(), fields.next()) else { return };
@@ -283,6 +304,30 @@ mod tests {
         assert_eq!(access.len(), 1);
         let frames = &access[&("melt/frames".to_owned(), "region".to_owned())];
         assert_eq!((frames.mapped.as_str(), frames.mapped_bytes), ("rw", 0x3000));
+    }
+
+    #[test]
+    fn an_items_file_is_found_by_its_number_and_named_by_the_daemons_word() {
+        let mut access = BTreeMap::new();
+        add_mapping("7f0000000000-7f0000002000 rw-s 00000000 00:01 7   /crossdock-item-12", &mut access);
+        add_mapping("7f0000002000-7f0000004000 r--s 00000000 00:01 7   /crossdock-item-13 (deleted)", &mut access);
+        add_mapping("7f0000004000-7f0000006000 r--s 00000000 00:01 7   /crossdock-item-x", &mut access);
+        let access: Vec<_> = access.into_iter().map(|((segment, kind), a)| Access { segment, kind, ..a }).collect();
+        let process = Process {
+            pid: 1,
+            uid: 0,
+            program: String::new(),
+            task: None,
+            workflow: None,
+            rank: None,
+            container: None,
+            access,
+        };
+        let mut report = Report { processes: vec![process], hidden: 0 };
+        name_items(&mut report, &BTreeMap::from([(12, "w/frame".to_owned())]));
+        let found: Vec<_> =
+            report.processes[0].access.iter().map(|a| (a.segment.as_str(), a.mapped.as_str())).collect();
+        assert_eq!(found, [("w/frame", "rw"), ("file 13, no item's any more", "r")]);
     }
 
     #[test]

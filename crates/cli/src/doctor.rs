@@ -48,6 +48,7 @@ pub fn doctor(options: &Doctor) -> u8 {
     let mut checks = kernel();
     checks.extend(limits());
     checks.extend(memory());
+    checks.push(item_files());
     checks.extend(places());
     checks.extend(engines());
     let bad = checks.iter().filter(|c| c.standing == Standing::Bad).count();
@@ -233,6 +234,27 @@ fn memory() -> Vec<Check> {
     let mend = "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled (as root)";
     checks.push(check(area, "huge pages", pass(good, Standing::Note), what, mend));
     checks
+}
+
+/// What the daemon would have for items.
+fn item_files() -> Check {
+    use crossdock_os::tmpfs::Folder;
+    let mend = "items work by copies where the kernel's proof or the read-only door is missing; allow user namespaces (kernel.unprivileged_userns_clone, user.max_user_namespaces) or run the daemon as root";
+    match (Folder::mount(1 << 20), Folder::shared_memory()) {
+        (Ok(_), _) => check(
+            "memory",
+            "items",
+            Standing::Ok,
+            "files of a tmpfs of the daemon's own: proof by leases, a read-only door, huge pages",
+            "",
+        ),
+        (Err(why), Ok(_)) => {
+            let what =
+                format!("proof by leases in /dev/shm; readers could reopen what is shared, no huge pages ({why})");
+            check("memory", "items", Standing::Note, what, mend)
+        }
+        (Err(why), Err(_)) => check("memory", "items", Standing::Bad, format!("no memory file system: {why}"), mend),
+    }
 }
 
 fn places() -> Vec<Check> {

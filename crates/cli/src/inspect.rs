@@ -39,7 +39,14 @@ fn look(options: &Inspect) -> Result<Vec<(String, Value)>, String> {
     let mut parts = Vec::new();
     for daemon in find::daemons(socket)? {
         let listing = daemon.session.list().map_err(|e| e.message)?;
-        for segment in listing.segments {
+        for item in &listing.items {
+            let whole = format!("{}/{}", item.workflow, item.key);
+            if options.name == whole || options.name == item.key {
+                parts.push((crate::items::text(item, &listing), crate::items::json(item)));
+            }
+            known.push(whole);
+        }
+        for segment in listing.segments.into_iter().filter(|s| s.kind != SegmentKind::Item) {
             let whole = format!("{}/{}", segment.workflow, segment.name);
             if options.name == whole || options.name == segment.name {
                 parts.push(one(&daemon, &segment, socket)?);
@@ -53,11 +60,13 @@ fn look(options: &Inspect) -> Result<Vec<(String, Value)>, String> {
     let name = &options.name;
     let short = known.iter().filter_map(|k| Some(k.split_once('/')?.1));
     Err(match nearest(name, known.iter().map(String::as_str).chain(short)) {
-        Some(near) => format!("there is no region, port or series `{name}`; did you mean `{near}`?"),
+        Some(near) => format!("there is no region, port, series or item `{name}`; did you mean `{near}`?"),
         None if known.is_empty() => {
-            format!("there is no region, port or series `{name}`, nor any other; `crossdock ls` shows what there is")
+            format!(
+                "there is no region, port, series or item `{name}`, nor any other; `crossdock ls` shows what there is"
+            )
         }
-        None => format!("there is no region, port or series `{name}`; there are: {}", known.join(", ")),
+        None => format!("there is no region, port, series or item `{name}`; there are: {}", known.join(", ")),
     })
 }
 

@@ -58,7 +58,8 @@ fn as_json(place: &str, l: &Listing) -> Value {
             json!({ "id": s.id.0, "kind": kind(s.kind), "workflow": s.workflow, "name": s.name, "size": s.size, "reserved": s.reserved, "creator": s.creator.0 })
         })
         .collect();
-    json!({ "place": place, "workflows": workflows, "members": members, "segments": segments })
+    let items: Vec<Value> = l.items.iter().map(crate::items::json).collect();
+    json!({ "place": place, "workflows": workflows, "members": members, "segments": segments, "items": items })
 }
 
 fn as_text(place: &str, l: &Listing) -> String {
@@ -72,6 +73,8 @@ fn as_text(place: &str, l: &Listing) -> String {
     let rows: Vec<_> = l
         .segments
         .iter()
+        // Items have a table of their own; what was copied away and is clung to stays here.
+        .filter(|s| s.kind != SegmentKind::Item || s.removed)
         .map(|s| {
             let creator = l
                 .members
@@ -90,6 +93,7 @@ fn as_text(place: &str, l: &Listing) -> String {
     if !rows.is_empty() {
         parts.push(columns(&["SEGMENT", "NAME", "CAPACITY", "MEMORY", "MADE BY"], &rows));
     }
+    parts.extend(crate::items::table(l));
     let rows: Vec<_> = l
         .members
         .iter()

@@ -7,6 +7,7 @@ mod doctor;
 mod export;
 mod find;
 mod inspect;
+mod items;
 mod ls;
 mod run;
 mod series;
