@@ -22,6 +22,8 @@ HERE = Path(__file__).resolve().parent
 TOP = HERE.parent.parent
 BUILD = TOP / "build/heat"
 CROSSDOCK = BUILD / "crossdock"
+# A name of its own, so that nobody else's run on this machine is mistaken for this one.
+NAME = f"heat-{os.getpid()}"
 PNG = b"\x89PNG\r\n\x1a\n"
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_plm": "isolated", "OMPI_MCA_btl": "self,vader",
        "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_mpi_yield_when_idle": "1"}
@@ -111,7 +113,7 @@ class Runs:
     def workflow(self, without):
         """The example's file with this size, its paths made absolute, and some tasks left out."""
         text = (HERE / "workflow.yaml").read_text()
-        text = text.replace('"512", "4000"', f'"{self.size}", "{self.steps}"').replace("../../", f"{TOP}/")
+        text = text.replace("workflow: heat", f"workflow: {NAME}").replace('"512", "4000"', f'"{self.size}", "{self.steps}"').replace("../../", f"{TOP}/")
         text = text.replace("{host: ., ", f"{{host: {HERE}, ").replace(" analyse.py", f" {HERE}/analyse.py").replace(" plot.py", f" {HERE}/plot.py")
         for task in without:
             text = re.sub(rf"^  {task}:.*?(?=^  \w|\Z)", "", text, flags=re.M | re.S)
@@ -147,7 +149,8 @@ class Runs:
 
 
 def ranks_of(run):
-    """The solver's processes below a run, by the tree of processes: whatever else is called so is not ours."""
+    """The solver's processes of this workflow: below the run, or, where a daemon starts the containers, by what the launcher
+    told them. Whatever else is called so is not ours."""
     parents, names = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -159,8 +162,15 @@ def ranks_of(run):
         above = pid
         while above in parents and above not in (0, 1, run):
             above = parents[above]
-        if name == "heat_series" and above == run:
+        if name == "heat_series" and (above == run or told(pid)):
             yield pid
+
+
+def told(pid):
+    try:
+        return f"CROSSDOCK_WORKFLOW={NAME}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def ends_alike(ended, plain):
@@ -180,9 +190,9 @@ def proved(ended):
 
 
 def went_on(ended, damaged):
-    found = re.search(r"goes on behind step\s+(\d+)", ended.logs["solve"])
+    found = re.search(r"goes on behind step\s+(\d+)", ended.logs.get("solve", ""))
     if not found or int(found[1]) == 0:
-        return "it began anew:\n" + ended.logs["solve"][:1500]
+        return "it began anew:\n" + ended.logs.get("solve", "")[:1500]
     print(f"     it went on behind step {found[1]}", flush=True)
     if damaged and "damaged" not in ended.logs["solve"] + ended.logs["checkpoint"]:
         return "nobody said that a checkpoint is damaged"
@@ -190,7 +200,9 @@ def went_on(ended, damaged):
 
 
 def damage_newest(folder):
-    newest = sorted(folder.glob("*.h5"))[-1]
+    newest = next(reversed(sorted(folder.glob("*.h5"))), None)
+    if newest is None:
+        return
     with open(newest, "r+b") as file:
         file.seek(-100_000, os.SEEK_END)
         byte = file.read(1)
