@@ -77,6 +77,9 @@ fn versions_share_what_did_not_change_and_memory_goes_back_when_nobody_holds_the
         let mut observer = series.observe(0);
         publisher.publish(&[]).unwrap();
         publisher.publish(&[]).unwrap();
+        if publisher.statistics().method == Method::CopyAll {
+            continue; // this place has no such way, and says so
+        }
         let used = || publisher_used(&series);
         let baseline = used();
         let mut held = Vec::new();
@@ -85,9 +88,6 @@ fn versions_share_what_did_not_change_and_memory_goes_back_when_nobody_holds_the
             publisher.touched(0, step as u64 * 4096..step as u64 * 4096 + 8).unwrap();
             publisher.publish(&[]).unwrap();
             held.push(observer.latest().unwrap());
-        }
-        if publisher.statistics().method == Method::CopyAll {
-            continue; // this place has no such way, and says so
         }
         assert_eq!(used(), baseline + 9, "{detect:?}: a page each for nine versions that are held");
         assert_eq!(diff(&held[0], &held[3]).unwrap(), [(0, 4096..4 * 4096)]);

@@ -44,6 +44,18 @@ impl Default for Costs {
 }
 
 impl Costs {
+    /// What is not in use is not measured either: what was learned of it fades, so that no bad hour rules it out for good.
+    pub(super) fn fade(&mut self) {
+        let usual = Self::default();
+        for (cost, usual) in [
+            (&mut self.scan_private, usual.scan_private),
+            (&mut self.scan_protect, usual.scan_protect),
+            (&mut self.map_run, usual.map_run),
+        ] {
+            *cost += (usual - *cost) / 16.0;
+        }
+    }
+
     /// Takes the first-write costs from a short trial: well under a millisecond.
     pub fn try_faults(&mut self, notes: Option<&WriteNotes>) {
         let least = |trial: &dyn Fn() -> Option<f64>| (0..3).filter_map(|_| trial()).min_by(f64::total_cmp);
@@ -56,10 +68,10 @@ impl Costs {
     }
 }
 
-/// A moving average that forgets by halves.
+/// A moving average. A process is pushed off its processor now and then: one figure far off moves it a little only.
 pub(super) fn learn(average: &mut f64, seen: f64) {
     if seen.is_finite() && seen > 0.0 {
-        *average = (*average + seen) / 2.0;
+        *average = (*average + seen.min(2.0 * *average)) / 2.0;
     }
 }
 
@@ -145,6 +157,18 @@ mod tests {
         }
         assert_eq!(streamed, 56);
         assert_eq!(ways.choose(1000), Way::Cached);
+    }
+
+    #[test]
+    fn a_figure_far_off_is_forgotten() {
+        let mut costs = Costs::default();
+        let usual = costs.scan_private;
+        learn(&mut costs.scan_private, 1e6);
+        assert!(costs.scan_private <= 1.5 * usual);
+        (0..10).for_each(|_| learn(&mut costs.scan_private, 1e6));
+        assert!(costs.scan_private > 10.0 * usual, "what stays is believed");
+        (0..200).for_each(|_| costs.fade());
+        assert!(costs.scan_private < 1.1 * usual);
     }
 
     #[test]

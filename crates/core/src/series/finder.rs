@@ -177,6 +177,9 @@ impl Finder {
             self.tried = true;
             self.costs.try_faults(self.notes.as_ref());
         }
+        if self.method == Method::CopyAll {
+            self.costs.fade();
+        }
         let cost = |method| self.estimate(method, changing, chunks, bytes);
         let (all, private, protect) = (cost(Method::CopyAll), cost(Method::PrivateCopies), cost(Method::WriteProtect));
         let mut best = (Method::CopyAll, all);
