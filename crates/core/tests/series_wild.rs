@@ -120,7 +120,7 @@ fn pins_that_lie_keep_versions_and_nothing_else() {
                 full += 1;
             }
         }
-        assert!(started.elapsed() < Duration::from_secs(1));
+        assert!(started.elapsed() < Duration::from_secs(5));
     }
     assert!(full > 0, "it can fill the pool, which the policy is for");
     series.clear_pins(3);
