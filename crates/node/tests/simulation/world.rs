@@ -154,7 +154,7 @@ impl World {
         self.connect(0);
         self.settle();
         let name = WORKFLOWS[0].to_owned();
-        let quota = self.random.pick(&[0, 1 << 22]);
+        let quota = self.random.pick(&[0, 1 << 20, 1 << 21]);
         let quota = if self.sabotage == Sabotage::QuotaTwice { quota * 2 } else { quota };
         self.ask(0, Request::MakeWorkflow { quota, name: name.clone() }, vec![]);
         self.settle();
