@@ -593,3 +593,25 @@ fn a_process_without_more_mappings_gets_a_copy() {
     assert_eq!(world.wait(pid), 0);
     drop(held);
 }
+
+#[test]
+fn a_series_may_begin_empty() {
+    let world = World::new();
+    let empty = Variable { max_shape: vec![1000], ..Variable::new("u", "u64", &[0]) };
+    let (mut publisher, series) = world.publisher(Spec::new("field", series_world::PUBLISHER, vec![empty]));
+    publisher.publish(&[]).unwrap();
+    publisher.begin().unwrap();
+    publisher.publish(&[]).unwrap();
+    let mut version = series.observe(0).latest().unwrap();
+    assert!(version.bytes(0).unwrap().is_empty());
+    publisher.resize(0, &[1000]).unwrap();
+    numbers(&mut publisher, 0).fill(3);
+    publisher.publish(&[]).unwrap();
+    version.refresh().unwrap();
+    assert!(as_numbers(version.bytes(0).unwrap()).iter().all(|n| *n == 3));
+    // A variable without any element at all, ever.
+    let nothing = Spec::new("field", series_world::PUBLISHER, vec![Variable::new("n", "f64", &[0, 7])]);
+    let (mut publisher, series) = world.publisher(nothing);
+    publisher.publish(&[("step", Value::I64(1))]).unwrap();
+    assert_eq!(series.observe(0).latest().unwrap().shape(0), [0, 7]);
+}

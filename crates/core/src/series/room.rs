@@ -67,6 +67,9 @@ impl Publisher {
 
     /// Takes memory for so many more slots, within the capacity and the quota.
     pub(super) fn grow(&mut self, more: u32) -> Result<()> {
+        if more == 0 {
+            return Ok(());
+        }
         let geometry = *self.pool.geometry();
         let (committed, chunk) = (self.slots.committed(), u64::from(geometry.counts.chunk));
         let left = geometry.counts.slots - committed;
