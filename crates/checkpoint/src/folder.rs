@@ -91,13 +91,21 @@ impl Folder {
 
     /// Writes the next checkpoint. When it returns, the file is in its place and on the disk, or nothing has changed.
     ///
+    /// `good` is asked once all is written: contents that were taken back meanwhile are not what was to be saved.
+    ///
     /// # Errors
-    /// `NO_SPACE`, `DENIED`, `NOT_FOUND` (the folder is gone), `SYSTEM`, `INVALID` (what HDF5 cannot hold).
-    pub fn save(&mut self, contents: &Contents) -> Result<Saved> {
+    /// `NO_SPACE`, `DENIED`, `NOT_FOUND` (the folder is gone), `SYSTEM`, `INVALID` (what HDF5 cannot hold), `CLOSED` (the
+    /// contents were not good).
+    pub fn save(&mut self, contents: &Contents, good: &dyn Fn() -> bool) -> Result<Saved> {
         let begun = Instant::now();
         let name = format!("{}-{:08}.h5", self.name, self.next);
         let (path, new) = (self.path.join(&name), self.path.join(format!(".{name}.new")));
         let written = Self::write_new(&new, contents).and_then(|written| {
+            if !good() {
+                let message =
+                    "the version was taken back while it was written (the publisher's policy for a full pool)";
+                return Err(Error::new(Status::Closed, message));
+            }
             fs::rename(&new, &path).map_err(|e| Error::system(&path, "cannot put in place", &e))?;
             Ok(written)
         });

@@ -131,7 +131,9 @@ fn folder_with(n: u64) -> (tempfile::TempDir, Vec<PathBuf>) {
     let (place, bytes) = (tempfile::tempdir().unwrap(), numbers(100));
     let mut folder = Folder::open(place.path(), "field", &mut |_| {}).unwrap();
     let paths = (1..=n)
-        .map(|i| folder.save(&Contents { attributes: vec![], series: vec![one("field", i, &bytes)] }).unwrap().path)
+        .map(|i| {
+            folder.save(&Contents { attributes: vec![], series: vec![one("field", i, &bytes)] }, &|| true).unwrap().path
+        })
         .collect();
     (place, paths)
 }
@@ -171,7 +173,7 @@ fn a_writer_goes_on_where_a_dead_one_stopped() {
     assert!(paths[2].with_extension("h5.damaged").exists());
     assert_eq!(folder.newest().unwrap().unwrap().path(), paths[1]);
     let bytes = numbers(1);
-    let saved = folder.save(&Contents { attributes: vec![], series: vec![one("field", 9, &bytes)] }).unwrap();
+    let saved = folder.save(&Contents { attributes: vec![], series: vec![one("field", 9, &bytes)] }, &|| true).unwrap();
     assert!(saved.path.ends_with("field-00000004.h5"), "numbers are never used twice: {}", saved.path.display());
     assert_eq!(folder.prune(2).unwrap(), 1);
     assert!(!paths[0].exists() && paths[1].exists());
@@ -192,10 +194,21 @@ fn a_folder_that_went_away_is_told_and_the_next_try_may_succeed() {
     let mut folder = Folder::open(&path, "field", &mut |_| {}).unwrap();
     let contents = Contents { attributes: vec![], series: vec![one("field", 1, &bytes)] };
     fs::remove_dir_all(&path).unwrap();
-    let e = folder.save(&contents).unwrap_err();
+    let e = folder.save(&contents, &|| true).unwrap_err();
     assert!(e.status == Status::NotFound && e.message.contains("still there"), "{e}");
     fs::create_dir(&path).unwrap();
-    assert!(folder.save(&contents).unwrap().path.ends_with("field-00000001.h5"));
+    assert!(folder.save(&contents, &|| true).unwrap().path.ends_with("field-00000001.h5"));
+}
+
+#[test]
+fn what_was_taken_back_while_it_was_written_is_not_saved() {
+    let (place, _) = folder_with(1);
+    let (bytes, mut folder) = (numbers(3), Folder::open(place.path(), "field", &mut |_| {}).unwrap());
+    let contents = Contents { attributes: vec![], series: vec![one("field", 2, &bytes)] };
+    assert_eq!(folder.save(&contents, &|| false).unwrap_err().status, Status::Closed);
+    assert_eq!(restart(place.path(), "").unwrap().checkpoint.sequence("").unwrap(), 1);
+    assert!(folder.save(&contents, &|| true).unwrap().path.ends_with("field-00000002.h5"));
+    assert!(fs::read_dir(place.path()).unwrap().flatten().all(|e| !e.file_name().to_string_lossy().ends_with(".new")));
 }
 
 #[test]
@@ -203,7 +216,7 @@ fn several_names_in_one_folder_have_to_be_told_apart() {
     let (place, _) = folder_with(1);
     let bytes = numbers(3);
     let mut other = Folder::open(place.path(), "other", &mut |_| {}).unwrap();
-    other.save(&Contents { attributes: vec![], series: vec![one("other", 1, &bytes)] }).unwrap();
+    other.save(&Contents { attributes: vec![], series: vec![one("other", 1, &bytes)] }, &|| true).unwrap();
     let e = restart(place.path(), "").unwrap_err();
     assert!(e.status == Status::Invalid && e.message.contains("field, other"), "{e}");
     assert_eq!(restart(place.path(), "other").unwrap().checkpoint.series().next(), Some("other"));

@@ -50,7 +50,8 @@ fn one(options: &Export) -> Result<String, Failure> {
     for ((name, observer), version) in set.each().zip(&versions) {
         whole.series.push(contents::of(name, observer, version).map_err(away)?);
     }
-    let length = put(&options.file, &whole, as_npz).map_err(|e| (code::SYSTEM, e.message))?;
+    let good = || versions.iter().all(Version::is_valid);
+    let length = put(&options.file, &whole, as_npz, &good).map_err(|e| (code::SYSTEM, e.message))?;
     let what = series::together(&names);
     Ok(format!("{}: version {} of {what}, {}", options.file.display(), versions[0].sequence(), units::show(length)))
 }
@@ -72,9 +73,13 @@ fn versions(set: &mut Set, sequence: Option<u64>, until: Instant, stop: &Stop) -
 }
 
 /// In place by one rename: nobody finds half a file.
-fn put(path: &Path, whole: &Contents, as_npz: bool) -> Result<u64, Error> {
+fn put(path: &Path, whole: &Contents, as_npz: bool, good: &dyn Fn() -> bool) -> Result<u64, Error> {
     let new = PathBuf::from(format!("{}.new", path.display()));
     let done = put_new(&new, whole, as_npz).and_then(|length| {
+        if !good() {
+            let message = "the version was taken back while it was written; try again".to_owned();
+            return Err(Error { status: Status::Closed, message });
+        }
         fs::rename(&new, path).map_err(|e| refused(path, &e))?;
         Ok(length)
     });

@@ -88,7 +88,9 @@ fn print(observer: &Observer, version: &Version, before: Option<&Version>) -> Re
             text += &format!("  changed since the last line: {}", units::show(changed));
         }
     }
-    say(&text);
+    if version.is_valid() {
+        say(&text);
+    }
     Ok(())
 }
 
@@ -111,7 +113,10 @@ fn print_json(observer: &Observer, version: &Version, before: Option<&Version>) 
         }
         variables.push(one);
     }
-    // One line a version, so that it can be read as it comes.
+    // What was taken back while it was read says nothing. One line a version, so that it can be read as it comes.
+    if !version.is_valid() {
+        return Ok(());
+    }
     say(&json!({ "sequence": version.sequence(), "time_ns": version.time(), "attributes": attributes, "variables": variables }).to_string());
     Ok(())
 }

@@ -26,21 +26,23 @@ impl Set {
         self.observers[0].incarnation()
     }
 
-    /// `Died` if any publisher died, `Ended` if one ended, with its name; else `Live`.
+    /// `Died` if any publisher died, with its name; `Ended` if all ended: until then the last ones may still publish.
     pub fn state(&self) -> (SeriesState, &str) {
-        for wanted in [SeriesState::Died, SeriesState::Ended] {
-            if let Some((name, _)) = self.each().find(|(_, o)| o.state() == wanted) {
-                return (wanted, name);
-            }
+        if let Some((name, _)) = self.each().find(|(_, o)| o.state() == SeriesState::Died) {
+            return (SeriesState::Died, name);
         }
-        (SeriesState::Live, &self.names[0])
+        let ended = self.observers.iter().all(|o| o.state() == SeriesState::Ended);
+        (if ended { SeriesState::Ended } else { SeriesState::Live }, &self.names[0])
     }
 
     /// Waits for a version newer than the last one seen of the first series; false at the deadline or if none will come.
     pub fn wait(&mut self, timeout: Duration) -> Result<bool, String> {
         match self.observers[0].next(timeout) {
             Ok(_) => Ok(true),
-            Err(e) if matches!(e.status, Status::TimedOut | Status::NotYet | Status::Closed | Status::PeerDied) => {
+            Err(e) if matches!(e.status, Status::TimedOut | Status::NotYet) => Ok(false),
+            // This one has ended, and others have not yet.
+            Err(e) if matches!(e.status, Status::Closed | Status::PeerDied) => {
+                std::thread::sleep(timeout / 10);
                 Ok(false)
             }
             Err(e) => Err(e.message),
