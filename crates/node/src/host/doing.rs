@@ -15,14 +15,12 @@ impl Host<'_> {
     pub(super) fn perform(&mut self, effects: Vec<Effect>, descriptors: Vec<OwnedFd>) {
         let mut came = descriptors.into_iter();
         for effect in effects {
+            // What follows from records may be seen only when they are written; a question to the kernel follows from none.
+            if !matches!(effect, Effect::Record(_) | Effect::ProveItem { .. }) {
+                self.write_down();
+            }
             match effect {
-                Effect::Record(record) => {
-                    if let Err(error) = self.journal.append(&record) {
-                        // Nothing that is not written down may be promised: start again from what is.
-                        eprintln!("crossdock broker: the journal cannot be written: {error}");
-                        std::process::abort();
-                    }
-                }
+                Effect::Record(record) => self.journal.note(&record),
                 Effect::Make { segment, size, reserve, label } => {
                     let outcome = self.make(segment.0, size, reserve, &label);
                     let now = self.now();
@@ -83,6 +81,16 @@ impl Host<'_> {
                     }
                 }
             }
+        }
+        self.write_down();
+    }
+
+    /// Everything that was noted is in the journal when this returns.
+    fn write_down(&mut self) {
+        if let Err(error) = self.journal.flush() {
+            // Nothing that is not written down may be promised: start again from what is.
+            eprintln!("crossdock broker: the journal cannot be written: {error}");
+            std::process::abort();
         }
     }
 

@@ -40,6 +40,8 @@ pub struct Journal {
     end: u64,
     room: u64,
     compact_at: u64,
+    /// Records that stand behind the end and are not in the file yet.
+    noted: Vec<u8>,
 }
 
 impl Journal {
@@ -57,7 +59,14 @@ impl Journal {
         let length = file.metadata()?.len();
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         file.read_exact_at(&mut bytes, 0)?;
-        let mut journal = Self { file, path: path.to_owned(), end: HEADER, room: length, compact_at: COMPACT_FROM };
+        let mut journal = Self {
+            file,
+            path: path.to_owned(),
+            end: HEADER,
+            room: length,
+            compact_at: COMPACT_FROM,
+            noted: Vec::new(),
+        };
         let mut lasting = Lasting::default();
         if bytes.len() < HEADER as usize || bytes[..HEADER as usize].iter().all(|b| *b == 0) {
             journal.file.write_all_at(&header(), 0)?;
@@ -96,16 +105,32 @@ impl Journal {
         taken
     }
 
+    /// Notes a record, to be written with the next ones by [`Journal::flush`]: one call to the kernel for all of them.
+    pub fn note(&mut self, record: &Record) {
+        self.noted.extend(frame(record));
+    }
+
+    /// Writes what was noted. Nothing that follows from it may be told to anybody before.
+    ///
+    /// # Errors
+    /// The file cannot be written although room was taken.
+    pub fn flush(&mut self) -> std::io::Result<()> {
+        if !self.noted.is_empty() {
+            self.file.write_all_at(&self.noted, self.end)?;
+            self.end += self.noted.len() as u64;
+            self.room = self.room.max(self.end);
+            self.noted.clear();
+        }
+        Ok(())
+    }
+
     /// Appends a record.
     ///
     /// # Errors
     /// The file cannot be written although room was taken.
     pub fn append(&mut self, record: &Record) -> std::io::Result<()> {
-        let frame = frame(record);
-        self.file.write_all_at(&frame, self.end)?;
-        self.end += frame.len() as u64;
-        self.room = self.room.max(self.end);
-        Ok(())
+        self.note(record);
+        self.flush()
     }
 
     /// Whether most of the journal is history, or its name another file's: then a broker was killed between the two
