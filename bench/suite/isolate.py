@@ -41,9 +41,12 @@ def _namespaces():
     """The words before a command that give it namespaces, or none."""
     if os.geteuid() != 0 or not shutil.which("unshare"):
         return []
+    # The temporary folder is in memory, so that a daemon's folder is no disk's.
     words = ["unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
-             'mount -t tmpfs -o size=80% tmpfs /dev/shm && mkdir -p /tmp/iceoryx2 && mount -t tmpfs tmpfs /tmp/iceoryx2 && { [ -z "$BENCH_HOSTS" ] || mount --bind "$BENCH_HOSTS" /etc/hosts; } && exec "$@"', "sh"]
-    tried = subprocess.run([*words, "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+             'mount -t tmpfs -o size=80% tmpfs /dev/shm && mkdir -p /tmp/iceoryx2 && mount -t tmpfs tmpfs /tmp/iceoryx2 && { [ -z "$BENCH_HOSTS" ] || mount --bind "$BENCH_HOSTS" /etc/hosts; } && mount -t tmpfs -o mode=700 tmpfs "$TMPDIR" && exec "$@"', "sh"]
+    with tempfile.TemporaryDirectory(prefix="cdbench.") as scratch:
+        environment = {**os.environ, "TMPDIR": scratch, "BENCH_HOSTS": ""}
+        tried = subprocess.run([*words, "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False, env=environment)
     return words if tried.returncode == 0 else []
 
 
@@ -61,7 +64,7 @@ def run(command, limit, environment=None, folder=None):
     """Runs the command (a list) for at most `limit` seconds."""
     scratch = tempfile.mkdtemp(prefix="cdbench.")
     shared = set(os.listdir("/dev/shm")) if not namespaces() else set()
-    given = {**os.environ, "TMPDIR": scratch, "CROSSDOCK_RUNS": scratch, **(environment or {})}
+    given = {**os.environ, "TMPDIR": scratch, "XDG_RUNTIME_DIR": scratch, "CROSSDOCK_RUNS": scratch, **(environment or {})}
     given.pop("CROSSDOCK_SOCKET", None)
     given["BENCH_HOSTS"] = _hosts(scratch)
     begun, problem, out, err = time.monotonic(), "", "", ""
