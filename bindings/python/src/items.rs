@@ -221,9 +221,10 @@ impl Item {
         (1, 0)
     }
 
-    /// The buffer protocol, from Python 3.12 on; before, use `memory`.
-    fn __buffer__<'py>(&self, py: Python<'py>, _flags: i32) -> PyResult<Bound<'py, PyMemoryView>> {
-        PyMemoryView::from(self.bytes_array(py)?.as_any())
+    /// The buffer protocol, of what `array()` gives, from Python 3.12 on (`crossdock/__init__.py` sets `__buffer__`); before,
+    /// use `memory`.
+    fn _buffer<'py>(&self, py: Python<'py>, _flags: i32) -> PyResult<Bound<'py, PyMemoryView>> {
+        PyMemoryView::from(self.array(py, None, None, None)?.as_any())
     }
 
     /// The heap in it, with objects as in any region: create_only makes it in the item's zero bytes (at least 256 KiB),

@@ -115,6 +115,10 @@ __all__ = [
     "type_name",
 ]
 
+if _sys.version_info >= (3, 12):
+    # A class that is made in C has the buffer protocol only once the attribute is set on it.
+    Item.__buffer__ = Item._buffer
+
 _sessions: "_weakref.WeakSet[Session]" = _weakref.WeakSet()
 
 
