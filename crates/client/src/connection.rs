@@ -245,15 +245,11 @@ impl Connection {
         // Not longer than a moment: another thread's request may have found the socket full.
         let slice = deadline.at_most(Duration::from_millis(100));
         let mut buffer = [0; MAX_MESSAGE + 1];
-        let received = match socket::receive(&*socket, &mut buffer) {
-            Ok(None) => {
-                if !event::wait_readable(&*socket, slice).unwrap_or(true) {
-                    return;
-                }
-                socket::receive(&*socket, &mut buffer)
-            }
-            other => other,
-        };
+        // Whoever asks waits nearly always: looking for an answer first would be a call to the kernel for nothing.
+        if !event::wait_readable(&*socket, slice).unwrap_or(true) {
+            return;
+        }
+        let received = socket::receive(&*socket, &mut buffer);
         let mut state = self.lock();
         match received {
             Ok(None) => {}

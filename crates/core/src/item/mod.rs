@@ -18,6 +18,10 @@ pub use describe::{Contents, MAX_RANK};
 
 use crate::{Error, Result};
 
+/// Where a checked build can die here (`fault_point!`); the kill matrix dies at each.
+pub const FAULT_POINTS: &[&str] =
+    &["item.begin", "item.given-back", "item.handed-over", "item.heal", "item.sleep", "item.taken"];
+
 /// An item's memory, mapped.
 #[derive(Debug)]
 pub struct ItemMemory {
@@ -131,5 +135,17 @@ impl ItemMemory {
     /// Has anybody described it yet?
     fn is_described(&self) -> bool {
         self.header().magic.load(std::sync::atomic::Ordering::Acquire) == ITEM_MAGIC
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_list_has_every_fault_point_of_the_sources() {
+        let source = include_str!("cooperative.rs");
+        let mut found: Vec<_> =
+            source.split("fault_point!(\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        found.sort_unstable();
+        assert_eq!(found, super::FAULT_POINTS);
     }
 }

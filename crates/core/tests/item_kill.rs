@@ -1,0 +1,136 @@
+//! The kill matrix of cooperative items: a member really dies, by SIGKILL, at every fault point of the owner word, and one
+//! of those who wait has the item soon after, and only one.
+#![cfg(feature = "fault-points")]
+
+use std::time::{Duration, Instant};
+
+use crossdock_core::fault;
+use crossdock_core::item::{Backing, Claim, FAULT_POINTS, ItemMemory};
+use crossdock_layout::MemberId;
+use crossdock_layout::liveness::LivenessTable;
+use crossdock_layout::wire::OnDeath;
+use crossdock_os::{Access, Deadline, Mapping, memfd};
+
+const SIGKILL: i32 = 9;
+const A: MemberId = MemberId::new(1, 1);
+/// Whoever dies.
+const B: MemberId = MemberId::new(2, 2);
+/// Dead already.
+const D: MemberId = MemberId::new(4, 4);
+/// The task of B, started again; and the one that B hands over to.
+const C: MemberId = MemberId::new(3, 3);
+const E: MemberId = MemberId::new(5, 5);
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_millis(30))
+}
+
+struct World {
+    table: Mapping,
+    item: ItemMemory,
+}
+
+impl World {
+    fn new() -> Self {
+        let size = size_of::<LivenessTable>();
+        let fd = memfd::create("crossdock-test-table", size as u64).unwrap();
+        let table = Mapping::new(&fd, size, Access::ReadWrite).unwrap();
+        let fd = memfd::create("crossdock-test-item", 8192).unwrap();
+        let item = ItemMemory::open(&fd, 4096, Backing::Cooperative).unwrap();
+        let world = Self { table, item };
+        world.table().format();
+        [A, B, C, E].iter().for_each(|member| world.table().set_alive(*member));
+        world
+    }
+
+    fn table(&self) -> &LivenessTable {
+        // SAFETY: the mapping has the table's size and a page's alignment, and all fields are atomics and bytes.
+        unsafe { self.table.start().cast().as_ref() }
+    }
+
+    /// A child dies as B at this point; false if it never came there.
+    fn die_at(&self, point: &str, part: impl FnOnce()) -> bool {
+        // SAFETY: the child works on shared memory, allocates little, and leaves by a signal or _exit.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            fault::arm(point, 1);
+            part();
+            // SAFETY: ends the child without running the parent's exit handlers.
+            unsafe { libc::_exit(0) }
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        self.table().set_dead(B);
+        libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == SIGKILL
+    }
+
+    /// Who can have the item now? Everybody asks; whoever has it keeps it.
+    fn takers(&self) -> (Vec<MemberId>, bool) {
+        let (mut takers, mut gone) = (Vec::new(), false);
+        for (member, word) in [(A, 1), (C, 2), (E, 3)] {
+            let began = Instant::now();
+            match self.item.take(&[word], member, self.table(), soon()) {
+                Claim::Taken(_) => takers.push(member),
+                Claim::Gone => gone = true,
+                Claim::TimedOut { .. } => {}
+            }
+            assert!(began.elapsed() < Duration::from_secs(2), "a wait did not end");
+        }
+        (takers, gone)
+    }
+}
+
+/// What B does when it dies at this point.
+fn part(world: &World, point: &str) {
+    match point {
+        // The item is A's: B sleeps.
+        "item.sleep" => drop(world.item.take(&[2], B, world.table(), Deadline::after(Duration::from_secs(1)))),
+        "item.begin" => drop(world.item.begin(2, B, OnDeath::Keep)),
+        _ => {
+            world.item.take(&[2], B, world.table(), soon());
+            let _ = world.item.hand_over(3, B);
+        }
+    }
+}
+
+#[test]
+fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
+    for on_death in [OnDeath::Keep, OnDeath::Return, OnDeath::Destroy] {
+        for point in FAULT_POINTS {
+            let world = World::new();
+            if *point != "item.begin" {
+                drop(world.item.begin(1, A, on_death));
+            }
+            match *point {
+                "item.begin" | "item.sleep" => {}
+                // Its holder is dead, and B is the one that heals.
+                "item.heal" => {
+                    world.item.hand_over(2, A).unwrap();
+                    world.table().set_alive(D);
+                    assert!(matches!(world.item.take(&[2], D, world.table(), soon()), Claim::Taken(_)));
+                    world.table().set_dead(D);
+                }
+                _ => world.item.hand_over(2, A).unwrap(),
+            }
+            assert!(world.die_at(point, || part(&world, point)), "nobody came to {point}");
+            if *point == "item.sleep" {
+                // A has it still, and hands it on to the task of the dead sleeper.
+                world.item.hand_over(2, A).unwrap();
+            }
+            let (takers, gone) = world.takers();
+            let what = format!("{point}, {on_death:?}: {takers:?}, gone: {gone}");
+            let expected: &[MemberId] = match (*point, on_death) {
+                ("item.begin" | "item.sleep", _) => &[C],
+                // It was handed over, whatever became of who did it.
+                ("item.given-back", _) => &[E],
+                ("item.handed-over", OnDeath::Keep) => &[E],
+                (_, OnDeath::Keep) => &[C],
+                (_, OnDeath::Return) => &[A],
+                (_, OnDeath::Destroy) => &[],
+            };
+            assert_eq!(takers, expected, "{what}");
+            assert_eq!(gone, expected.is_empty(), "{what}");
+        }
+    }
+}
