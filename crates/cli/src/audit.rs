@@ -89,7 +89,7 @@ fn name_items(report: &mut Report, names: &BTreeMap<u64, String>) {
         let name = access.segment.parse().ok().and_then(|file: u64| names.get(&file));
         match name {
             Some(name) => access.segment.clone_from(name),
-            None => access.segment = format!("file {}, no item's any more", access.segment),
+            None => access.segment = format!("file {} of no item that a daemon names", access.segment),
         }
     }
 }
@@ -327,7 +327,7 @@ mod tests {
         name_items(&mut report, &BTreeMap::from([(12, "w/frame".to_owned())]));
         let found: Vec<_> =
             report.processes[0].access.iter().map(|a| (a.segment.as_str(), a.mapped.as_str())).collect();
-        assert_eq!(found, [("w/frame", "rw"), ("file 13, no item's any more", "r")]);
+        assert_eq!(found, [("w/frame", "rw"), ("file 13 of no item that a daemon names", "r")]);
     }
 
     #[test]

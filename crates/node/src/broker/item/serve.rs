@@ -10,6 +10,8 @@ use crate::broker::{Asker, Broker, Cause, Effect, Record, text};
 const MAX_SIZE: u64 = 1 << 46;
 /// Numbers that one task may register.
 const NUMBERS: usize = 256;
+/// Parties that one workflow may name in owner words.
+const WORDS_OF_WORKFLOW: usize = 4096;
 /// Owner words are 32 bits.
 const WORDS: u64 = 1 << 31;
 
@@ -338,6 +340,12 @@ impl Broker {
     pub(super) fn word(&mut self, workflow: u64, party: Party) -> Result<u64, Refusal> {
         if let Some(word) = self.lasting.items.words.get(&(workflow, party.clone())) {
             return Ok(*word);
+        }
+        // A task may name tasks that nobody will ever be; not without end.
+        let named = self.lasting.items.words.keys().filter(|(of, _)| *of == workflow).count();
+        if named >= WORDS_OF_WORKFLOW {
+            let text = format!("this workflow has named {WORDS_OF_WORKFLOW} owners of cooperative items already");
+            return Err((Status::NoSpace, text));
         }
         self.journalled()?;
         let word = self.lasting.items.last_word + 1;
