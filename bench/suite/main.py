@@ -53,7 +53,7 @@ def main():
         return compare.main(*options.compare)
     if options.docs is not None:
         return docs.main(TOP, pathlib.Path(options.docs or TOP / "build/bench/results.json"))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, stop)
     isolate.adopt_orphans()
     os.chdir(TOP)
     run = Run(options)
@@ -78,6 +78,11 @@ def main():
     print(table.text(everything))
     print(f"\n{about['seconds']:.0f} s; {options.out / 'results.json'}, {options.out / 'report.html'}")
     return 130 if interrupted else 1 if run.failed else 0
+
+
+def stop(*_):
+    """Like Ctrl-C: what was measured so far is written."""
+    raise KeyboardInterrupt
 
 
 def arguments():
