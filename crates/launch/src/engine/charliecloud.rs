@@ -1,5 +1,6 @@
 //! Charliecloud: user and mount namespaces only; tasks share the host's IPC, process ids and network.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{
@@ -60,24 +61,26 @@ impl Engine for Charliecloud {
     }
 
     fn command(&self, r: &Request<'_>) -> CommandLine {
-        let mut words: Vec<String> = ["ch-run", "--no-passwd", "--private-tmp"].map(str::to_owned).to_vec();
-        if let User::Ids(uid, gid) = r.task.user {
-            words.extend([format!("--uid={uid}"), format!("--gid={gid}")]);
-        }
-        let mut bind = |from: &str, to: &str| words.extend(["-b".to_owned(), format!("{from}:{to}")]);
+        let mut doors = Doors::new(r);
+        let mut binds: Vec<(String, String)> = Vec::new();
         if let Some(skeleton) = &r.prepared.skeleton {
-            for (from, to) in &skeleton.binds {
-                bind(&from.to_string_lossy(), to);
-            }
+            binds.extend(skeleton.binds.iter().map(|(from, to)| (doors.read_only(from), to.clone())));
         }
         // `/run` of its own: ch-run has no tmpfs for it, so a folder of the run does it, shared by the task's ranks.
-        bind(&own_run(r.run, r.task).to_string_lossy(), "/run");
-        bind(&r.endpoint.to_string_lossy(), ENDPOINT_FOLDER);
+        binds.push((own_run(r.run, r.task).to_string_lossy().into_owned(), "/run".into()));
+        binds.push((r.endpoint.to_string_lossy().into_owned(), ENDPOINT_FOLDER.into()));
         let mut mounts: Vec<_> = r.task.mounts.iter().collect();
         mounts.sort_by_key(|m| m.task.len());
         for m in mounts {
-            bind(&m.host.to_string_lossy(), &m.task);
+            let from = if m.write { m.host.to_string_lossy().into_owned() } else { doors.read_only(&m.host) };
+            binds.push((from, m.task.clone()));
         }
+        let mut words = doors.opening();
+        words.extend(["ch-run", "--no-passwd", "--private-tmp"].map(str::to_owned));
+        if let User::Ids(uid, gid) = r.task.user {
+            words.extend([format!("--uid={uid}"), format!("--gid={gid}")]);
+        }
+        words.extend(binds.into_iter().flat_map(|(from, to)| ["-b".to_owned(), format!("{from}:{to}")]));
         words.extend(["--cd".to_owned(), r.task.workdir.clone().unwrap_or_else(|| "/".into())]);
         if let Some(skeleton) = &r.prepared.skeleton {
             words.push(skeleton.folder.to_string_lossy().into_owned());
@@ -95,6 +98,53 @@ impl Engine for Charliecloud {
     }
 }
 
-fn own_run(run: &RunContext, task: &Task) -> std::path::PathBuf {
+/// Read-only doors to the host's files. ch-run cannot bind read-only, and binds the host's `/etc/hosts` and
+/// `/etc/resolv.conf` by itself: a task started by root could write them. So ch-run is started in a mount namespace that
+/// has read-only mounts of all of that, and binds from there, which keeps them so. An ordinary user can make no such
+/// mounts, and has no right to write the host's files anyway.
+struct Doors {
+    /// Where they are; none for an ordinary user.
+    folder: Option<PathBuf>,
+    /// What each leads to, and where it is.
+    made: Vec<(String, String)>,
+}
+
+impl Doors {
+    fn new(r: &Request<'_>) -> Self {
+        let folder = (r.run.uid == 0).then(|| r.run.folder.join("doors").join(&r.task.name));
+        let own = ["/etc/hosts", "/etc/resolv.conf"].into_iter().filter(|p| folder.is_some() && Path::new(p).is_file());
+        // Over themselves: ch-run takes them from there.
+        let made = own.map(|path| (path.to_owned(), path.to_owned())).collect();
+        Self { folder, made }
+    }
+
+    /// Where ch-run finds this path so that nobody can write to it.
+    fn read_only(&mut self, path: &Path) -> String {
+        let from = path.to_string_lossy().into_owned();
+        let Some(folder) = &self.folder else { return from };
+        let door = folder.join(self.made.len().to_string()).to_string_lossy().into_owned();
+        self.made.push((from, door.clone()));
+        door
+    }
+
+    /// The words before ch-run's that make them.
+    fn opening(self) -> Vec<String> {
+        const SCRIPT: &str = r#"while [ "$1" != -- ]; do
+            if [ -d "$1" ]; then mkdir -p "$2"; else mkdir -p "${2%/*}"; [ -e "$2" ] || : > "$2"; fi &&
+                mount --bind "$1" "$2" && mount -o remount,bind,ro "$2" || exit 71
+            shift 2
+        done; shift; exec "$@""#;
+        if self.folder.is_none() {
+            return Vec::new();
+        }
+        let mut words =
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", SCRIPT, "sh"].map(str::to_owned).to_vec();
+        words.extend(self.made.into_iter().flat_map(|(from, to)| [from, to]));
+        words.push("--".into());
+        words
+    }
+}
+
+fn own_run(run: &RunContext, task: &Task) -> PathBuf {
     run.folder.join("run").join(&task.name)
 }
