@@ -4,24 +4,30 @@
 //! The kernel zeroes a page marked `MADV_WIPEONFORK` in every child, so a word in one tells without a system call.
 
 use rustix::mm::{MapFlags, ProtFlags};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-struct Page(&'static AtomicU32);
-
-static PAGE: OnceLock<Option<Page>> = OnceLock::new();
+/// Null until it is asked for. No lock: a thread that forks while another one makes the page would leave its child a lock
+/// that nobody gives back.
+static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// Stands for a page that is not to be had.
+static NO_PAGE: AtomicU32 = AtomicU32::new(0);
 
 /// A number that is the same for the whole life of a process and another one in each of its children. Never 0.
 ///
 /// Keep it when something is made that only this process may use; compare before use.
 pub fn token() -> u32 {
-    match PAGE.get_or_init(make_page) {
-        Some(Page(word)) => match word.load(Ordering::Relaxed) {
-            0 => renew(word),
-            token => token,
-        },
-        // No such page to be had: the process id, at the price of a system call.
-        None => std::process::id(),
+    let page = PAGE.load(Ordering::Acquire);
+    let page = if page.is_null() { first_page() } else { page };
+    if ptr::eq(page, &raw const NO_PAGE) {
+        // The process id, at the price of a system call.
+        return std::process::id();
+    }
+    // SAFETY: not null, so a page that was made below; it is aligned, zeroed by the kernel, and never unmapped.
+    let word = unsafe { &*page };
+    match word.load(Ordering::Relaxed) {
+        0 => renew(word),
+        token => token,
     }
 }
 
@@ -40,24 +46,49 @@ fn renew(word: &AtomicU32) -> u32 {
     own
 }
 
-fn make_page() -> Option<Page> {
-    let length = rustix::param::page_size();
+/// The page that all threads use: this one's, unless another thread was faster.
+#[cold]
+fn first_page() -> *const AtomicU32 {
+    let (none, length) = ((&raw const NO_PAGE).cast_mut(), rustix::param::page_size());
+    let made = make_page(length).map_or(none, |start| start.cast());
+    match PAGE.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => made,
+        Err(others) => {
+            if made != none {
+                // SAFETY: made just now, and shown to nobody.
+                let _ = unsafe { rustix::mm::munmap(made.cast(), length) };
+            }
+            others
+        }
+    }
+}
+
+fn make_page(length: usize) -> Option<*mut std::ffi::c_void> {
     // SAFETY: a new private mapping at an address the kernel chooses.
     let start = unsafe {
-        rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        rustix::mm::mmap_anonymous(ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
     }
     .ok()?;
     // SAFETY: the range was mapped just now and belongs to nobody else.
-    let advised = unsafe { libc::madvise(start, length, libc::MADV_WIPEONFORK) };
-    if advised != 0 {
-        return None;
+    if unsafe { libc::madvise(start, length, libc::MADV_WIPEONFORK) } == 0 {
+        return Some(start);
     }
-    // SAFETY: page-aligned, readable, writable, zeroed, and never unmapped.
-    Some(Page(unsafe { &*start.cast::<AtomicU32>() }))
+    // SAFETY: as above.
+    let _ = unsafe { rustix::mm::munmap(start, length) };
+    None
 }
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn threads_that_ask_first_at_once_get_one_token() {
+        let tokens: Vec<_> = std::thread::scope(|scope| {
+            let asking: Vec<_> = (0..8).map(|_| scope.spawn(super::token)).collect();
+            asking.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(tokens.iter().all(|token| *token == super::token()), "{tokens:?}");
+    }
+
     #[test]
     fn a_child_has_another_token() {
         let own = super::token();
