@@ -265,20 +265,7 @@ impl Connection {
     }
 
     fn hand_out(&self, state: &mut State, number: u64, answer: Answer, descriptors: Vec<OwnedFd>) {
-        if let Answer::Segment { segment, kind, writable, .. } = answer {
-            let leased = state.leases.entry(segment).or_insert(Leased { count: 0, kind, descriptor: None });
-            leased.count += 1;
-            if leased.descriptor.is_none() && writable {
-                leased.descriptor = descriptors.first().and_then(|fd| fd.try_clone().ok());
-            }
-        }
-        if let Answer::Series(entry) = &answer {
-            state.lease(entry.segment, SegmentKind::Series);
-            state.lease(entry.pin, SegmentKind::Series);
-        }
-        if let Answer::Item(given) = &answer {
-            take_item(state, given, descriptors.first());
-        }
+        state.take(&answer, descriptors.first());
         match state.pending.get_mut(&number) {
             Some(pending) if pending.answer.is_none() => pending.answer = Some((answer, descriptors)),
             // Whoever asked has gone; a segment that came too late is given back.
@@ -348,7 +335,7 @@ impl Connection {
     /// Remembers a series that this session publishes, for a daemon that forgets it, and that its pool is open here.
     pub(crate) fn keep_series(&self, segment: SegmentId, series: Arc<Offered>) {
         let mut state = self.lock();
-        state.lease(segment, SegmentKind::Series);
+        state.lease(segment, SegmentKind::Series, None);
         state.offered.insert(segment, series);
     }
 
@@ -475,9 +462,33 @@ impl Connection {
 }
 
 impl State {
-    /// One more opening of a segment.
-    fn lease(&mut self, segment: SegmentId, kind: SegmentKind) {
-        self.leases.entry(segment).or_insert(Leased { count: 0, kind, descriptor: None }).count += 1;
+    /// Notes what the daemon counts when it gives this: openings of memory, or an item of one's own.
+    fn take(&mut self, answer: &Answer, descriptor: Option<&OwnedFd>) {
+        match answer {
+            Answer::Segment { segment, kind, writable, .. } => {
+                self.lease(*segment, *kind, descriptor.filter(|_| *writable));
+            }
+            Answer::Series(entry) => {
+                self.lease(entry.segment, SegmentKind::Series, None);
+                self.lease(entry.pin, SegmentKind::Series, None);
+            }
+            Answer::Item(given) if is_owned(given) => {
+                self.items.insert(given.item);
+            }
+            Answer::Item(given) => {
+                self.lease(given.file, SegmentKind::Item, descriptor.filter(|_| given.writable));
+            }
+            _ => {}
+        }
+    }
+
+    /// One more opening of a segment; a copy of the descriptor is kept, unless there is one.
+    fn lease(&mut self, segment: SegmentId, kind: SegmentKind, writable: Option<&OwnedFd>) {
+        let leased = self.leases.entry(segment).or_insert(Leased { count: 0, kind, descriptor: None });
+        leased.count += 1;
+        if leased.descriptor.is_none() {
+            leased.descriptor = writable.and_then(|fd| fd.try_clone().ok());
+        }
     }
 
     /// All requests below this number have been answered or given up.
@@ -499,21 +510,6 @@ fn wait_of(request: &mut Request) -> Option<&mut u64> {
 /// Is this member its owner's, and the only one that has it?
 fn is_owned(given: &ItemGiven) -> bool {
     given.writable && given.level != ItemLevel::Cooperative
-}
-
-/// Notes what the daemon counts: an item of one's own, or one opening of memory that others have open, too.
-fn take_item(state: &mut State, given: &ItemGiven, descriptor: Option<&OwnedFd>) {
-    if is_owned(given) {
-        state.items.insert(given.item);
-        return;
-    }
-    let leased = Leased { count: 0, kind: SegmentKind::Item, descriptor: None };
-    let leased = state.leases.entry(given.file).or_insert(leased);
-    leased.count += 1;
-    // To be given back to a daemon that lost its own.
-    if leased.descriptor.is_none() && given.writable {
-        leased.descriptor = descriptor.and_then(|fd| fd.try_clone().ok());
-    }
 }
 
 /// A daemon that lost its descriptors with its keeper gets those that this process has. Nobody waits for the answers:
