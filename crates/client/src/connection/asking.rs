@@ -1,0 +1,209 @@
+//! Asking, and reading the answers.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use crossdock_layout::Status;
+use crossdock_layout::wire::{Answer, ItemRequest, MAX_MESSAGE, Request};
+use crossdock_os::socket::{self, Received};
+use crossdock_os::{Deadline, event};
+
+use super::{Connection, State};
+use crate::{Error, Result};
+
+/// An answer, and the descriptor that came with it.
+pub(crate) type Answered = (Answer, Option<OwnedFd>);
+
+/// An answer, and all descriptors that came with it.
+type AnsweredWith = (Answer, Vec<OwnedFd>);
+
+/// A request that was not answered yet, or whose answer was not fetched yet.
+pub(super) struct Pending {
+    request: Request,
+    descriptors: Vec<Arc<OwnedFd>>,
+    /// When what it waits for is given up; what is left goes into the message each time it is sent.
+    wait: Option<Deadline>,
+    /// The connection that it was sent on; 0 = none yet.
+    sent_on: u64,
+    answer: Option<AnsweredWith>,
+}
+
+impl Connection {
+    /// Asks, and waits for the answer until the deadline. `wait` is how long the daemon itself may wait.
+    pub(crate) fn ask(
+        &self,
+        request: Request,
+        descriptor: Option<Arc<OwnedFd>>,
+        wait: Option<Duration>,
+        deadline: Deadline,
+    ) -> Result<Answered> {
+        let (answer, descriptors) = self.ask_with(request, descriptor.into_iter().collect(), wait, deadline)?;
+        Ok((answer, descriptors.into_iter().next()))
+    }
+
+    /// As `ask`, with any number of descriptors both ways.
+    pub(crate) fn ask_with(
+        &self,
+        request: Request,
+        descriptors: Vec<Arc<OwnedFd>>,
+        wait: Option<Duration>,
+        deadline: Deadline,
+    ) -> Result<AnsweredWith> {
+        self.check_process()?;
+        let mut state = self.lock();
+        let number = state.next;
+        state.next += 1;
+        let pending = Pending { request, descriptors, wait: wait.map(Deadline::after), sent_on: 0, answer: None };
+        state.pending.insert(number, pending);
+        loop {
+            if let Some(error) = state.over.clone() {
+                state.pending.remove(&number);
+                return Err(error);
+            }
+            if state.pending.get(&number).is_some_and(|p| p.answer.is_some()) {
+                let answer = state.pending.remove(&number).and_then(|p| p.answer);
+                drop(state);
+                return answer.map_or_else(|| Err(self.silent()), failures);
+            }
+            if deadline.passed() {
+                let unsent = state.socket.is_none();
+                state.pending.remove(&number);
+                return Err(if unsent { self.unreachable() } else { self.silent() });
+            }
+            state.send_unsent();
+            if state.reading {
+                let left = deadline.left().min(Duration::from_millis(100));
+                state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            state.reading = true;
+            drop(state);
+            // Whatever happens in there, the reading must be passed on.
+            let passed_on = PassOn(self);
+            self.read_some(deadline);
+            drop(passed_on);
+            state = self.lock();
+        }
+    }
+
+    /// As the reader: waits for one message (or the lack of one), and hands it out.
+    fn read_some(&self, deadline: Deadline) {
+        let (socket, generation) = {
+            let state = self.lock();
+            (state.socket.clone(), state.generation)
+        };
+        let Some(socket) = socket else { return self.connect_again(deadline) };
+        // Not longer than a moment: another thread's request may have found the socket full.
+        let slice = deadline.at_most(Duration::from_millis(100));
+        let mut buffer = [0; MAX_MESSAGE + 1];
+        // Whoever asks waits nearly always: looking for an answer first would be a call to the kernel for nothing.
+        if !event::wait_readable(&*socket, slice).unwrap_or(true) {
+            return;
+        }
+        let received = socket::receive(&*socket, &mut buffer);
+        let mut state = self.lock();
+        match received {
+            Ok(None) => {}
+            Ok(Some(Received::Message(length, fds))) => match Answer::decode(&buffer[..length], fds.len()) {
+                Ok((number, answer)) => self.hand_out(&mut state, number, answer, fds),
+                Err(_) if state.generation == generation => state.socket = None,
+                Err(_) => {}
+            },
+            // The end, or what no daemon sends: either way this connection is of no more use.
+            _ if state.generation == generation => state.socket = None,
+            _ => {}
+        }
+    }
+
+    fn hand_out(&self, state: &mut State, number: u64, answer: Answer, descriptors: Vec<OwnedFd>) {
+        state.held.take(&answer, descriptors.first());
+        match state.pending.get_mut(&number) {
+            Some(pending) if pending.answer.is_none() => pending.answer = Some((answer, descriptors)),
+            // Whoever asked has gone; what came too late is given back.
+            _ => state.refuse(&answer),
+        }
+        self.changed.notify_all();
+    }
+
+    fn unreachable(&self) -> Error {
+        let text = format!(
+            "the node daemon at {} cannot be reached; what is mapped goes on, new requests have to wait for it",
+            self.path.display()
+        );
+        Error::new(Status::Disconnected, text)
+    }
+
+    fn silent(&self) -> Error {
+        Error::new(Status::TimedOut, format!("the node daemon at {} did not answer in time", self.path.display()))
+    }
+}
+
+impl State {
+    /// Says something that has no answer, if the connection stands.
+    pub(super) fn tell(&mut self, request: &Request) {
+        let Some(socket) = self.socket.clone() else { return };
+        let message = request.encode(0, self.settled());
+        if !matches!(socket::send(&*socket, &message, &[]), Ok(true)) {
+            // What was to be said follows from the leases, which are told again with the next connection.
+            self.socket = None;
+        }
+    }
+
+    /// Sends whatever was not sent on the present connection.
+    pub(super) fn send_unsent(&mut self) {
+        let Some(socket) = self.socket.clone() else { return };
+        let (generation, settled) = (self.generation, self.settled());
+        for (number, pending) in &mut self.pending {
+            if pending.sent_on == generation || pending.answer.is_some() {
+                continue;
+            }
+            if let (Some(until), Some(wait_ms)) = (pending.wait, wait_of(&mut pending.request)) {
+                *wait_ms = until.left_ms().unsigned_abs().into();
+            }
+            let message = pending.request.encode(*number, settled);
+            let descriptors: Vec<BorrowedFd<'_>> = pending.descriptors.iter().map(|fd| fd.as_fd()).collect();
+            match socket::send(&*socket, &message, &descriptors) {
+                Ok(true) => pending.sent_on = generation,
+                // The daemon is behind; it is tried again after the next answer, or in a moment.
+                Ok(false) => return,
+                Err(_) => {
+                    self.socket = None;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// All requests below this number have been answered or given up.
+    fn settled(&self) -> u64 {
+        self.pending.first_key_value().map_or(self.next, |(number, _)| *number)
+    }
+}
+
+/// How long the daemon may wait before it answers this.
+fn wait_of(request: &mut Request) -> Option<&mut u64> {
+    match request {
+        Request::Open { wait_ms, .. }
+        | Request::Observe { wait_ms, .. }
+        | Request::Item(ItemRequest::Access { wait_ms, .. } | ItemRequest::Unshare { wait_ms, .. }) => Some(wait_ms),
+        _ => None,
+    }
+}
+
+/// Lets another thread read.
+struct PassOn<'a>(&'a Connection);
+
+impl Drop for PassOn<'_> {
+    fn drop(&mut self) {
+        self.0.lock().reading = false;
+        self.0.changed.notify_all();
+    }
+}
+
+fn failures((answer, descriptors): AnsweredWith) -> Result<AnsweredWith> {
+    match answer {
+        Answer::Failed { status, text } => Err(Error::new(status, text)),
+        answer => Ok((answer, descriptors)),
+    }
+}
