@@ -11,6 +11,13 @@ pub mod item;
 pub mod liveness;
 pub mod queue;
 pub mod region;
+#[cfg(not(loom))]
 pub mod series;
+/// A series is no more than its protocol where loom models it.
+#[cfg(all(test, loom))]
+mod series {
+    mod loom_model;
+    mod protocol;
+}
 
 pub use error::{Error, Result};

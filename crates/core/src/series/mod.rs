@@ -16,66 +16,38 @@
 //! The pool is sealed so that nobody but its publisher can write it, by any means; observers write to pin pages of their
 //! own. The publisher reads those as wild numbers that it compares and nothing else, and never waits. Observers copy what
 //! they need of a record out of the pool once, check it, and use the copy.
+//!
+//! Under loom there is `protocol` alone, with `loom_model`: `lib.rs` chooses.
 
-#[cfg(not(loom))]
 mod attached;
-#[cfg(not(loom))]
 mod begin;
-#[cfg(not(loom))]
 mod bits;
-#[cfg(not(loom))]
 mod changes;
-#[cfg(not(loom))]
 mod copy;
-#[cfg(not(loom))]
 mod costs;
-#[cfg(not(loom))]
 mod describe;
-#[cfg(not(loom))]
 mod elements;
-#[cfg(not(loom))]
 mod field;
-#[cfg(not(loom))]
 mod finder;
-#[cfg(not(loom))]
 mod fuzz;
-#[cfg(all(test, loom))]
-mod loom_model;
-#[cfg(not(loom))]
 mod method;
-#[cfg(not(loom))]
 mod observer;
-#[cfg(not(loom))]
 mod plan;
-#[cfg(not(loom))]
 mod pool;
 mod protocol;
-#[cfg(not(loom))]
 mod publish;
-#[cfg(not(loom))]
 mod publisher;
-#[cfg(not(loom))]
 mod record;
-#[cfg(not(loom))]
 mod report;
-#[cfg(not(loom))]
 mod room;
-#[cfg(not(loom))]
 mod slots;
-#[cfg(not(loom))]
 mod spec;
-#[cfg(not(loom))]
 mod statistics;
-#[cfg(not(loom))]
 mod value;
-#[cfg(not(loom))]
 mod variables;
-#[cfg(not(loom))]
 mod version;
-#[cfg(not(loom))]
 mod view;
 
-#[cfg(not(loom))]
 pub use self::{
     costs::Costs,
     describe::Description,
@@ -116,7 +88,7 @@ pub const FAULT_POINTS: &[&str] = &[
     "series.view.half",
 ];
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     #[test]
     fn the_list_of_fault_points_has_every_one_of_the_sources() {
