@@ -52,8 +52,8 @@ fn copy(to: &Buffer, from: *const u8, bytes: usize) {
 
 fn publisher(bytes: usize, detect: Detect) -> (Publisher, world::Kept) {
     let world = World::new();
-    let spec = Spec { detect, ..Spec::new("bench", world::PUBLISHER, vec![Variable::new("u", "u8", &[bytes as u64])]) };
-    let (publisher, offer) = Publisher::create(spec, world.clone()).expect("memory for the series");
+    let spec = Spec { detect, ..Spec::of(vec![Variable::new("u", "u8", &[bytes as u64])]) };
+    let (publisher, offer) = Publisher::create(world::identity(), &spec, world.clone()).expect("memory for the series");
     (publisher, world::Kept(world, offer))
 }
 
@@ -108,10 +108,10 @@ fn hundredth(
 ) {
     let before = anonymous();
     let world = World::new();
-    let mut spec = Spec::new("bench", world::PUBLISHER, vec![Variable::new("u", "u8", &[bytes as u64])]);
+    let mut spec = Spec::of(vec![Variable::new("u", "u8", &[bytes as u64])]);
     spec.chunk = chunk;
     spec.detect = detect;
-    let (mut publisher, offer) = Publisher::create(spec, world.clone()).expect("memory for the series");
+    let (mut publisher, offer) = Publisher::create(world::identity(), &spec, world.clone()).expect("memory for the series");
     write_all(publisher.memory(0), bytes, 0);
     publisher.publish(&[]).expect("room");
     let (changed, pages) = (bytes / 100 / PAGE * PAGE, bytes / PAGE);

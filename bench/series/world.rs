@@ -1,13 +1,17 @@
 //! A series without a daemon, for measuring it alone.
 
 use crossdock_core::Result;
-use crossdock_core::series::{Offer, Surroundings};
+use crossdock_core::series::{Identity, Offer, Surroundings};
 use crossdock_layout::MemberId;
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_os::{Access, Mapping, memfd};
 use std::sync::Arc;
 
 pub const PUBLISHER: MemberId = MemberId::new(1, 1);
+
+pub fn identity() -> Identity {
+    Identity { name: "bench".into(), workflow: "default".into(), member: PUBLISHER }
+}
 
 pub struct World(Mapping);
 

@@ -11,8 +11,8 @@ mod version;
 
 pub use crossdock_core::series::{
     AttributeSpec, Description, Detect, FullPolicy, Kind, Method, PublisherState as SeriesState,
-    Report as SeriesReport, Runner, Statistics as SeriesStatistics, Value, Variable,
+    Report as SeriesReport, Runner, Spec as SeriesOptions, Statistics as SeriesStatistics, Value, Variable,
 };
 pub use observer::Observer;
-pub use publisher::{Publisher, SeriesOptions};
+pub use publisher::Publisher;
 pub use version::{Version, diff};

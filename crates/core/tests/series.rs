@@ -196,11 +196,7 @@ fn variables_grow_and_shrink_and_versions_keep_their_shapes() {
         let world = World::new();
         let u = Variable { max_shape: vec![100, 512], ..Variable::new("u", "u64", &[3, 512]) };
         let v = Variable { max_shape: vec![4000], ..Variable::new("v", "f32", &[0]) };
-        let spec = Spec {
-            chunk: Some(8192),
-            detect,
-            ..Spec::new("field", series_world::PUBLISHER, vec![u, v, Variable::new("t", "f64", &[])])
-        };
+        let spec = Spec { chunk: Some(8192), detect, ..Spec::of(vec![u, v, Variable::new("t", "f64", &[])]) };
         let (mut publisher, series) = world.publisher(spec);
         let mut observer = series.observe(0);
         numbers(&mut publisher, 0).fill(5);
@@ -457,10 +453,8 @@ fn a_series_describes_itself() {
     u.constants = vec![("dx".into(), Value::F64(0.25)), ("unit".into(), Value::Text("K".into()))];
     let t = Variable::new("t", "f64", &[]);
     let constants = vec![("code".into(), Value::Text("heat".into()))];
-    let (mut publisher, series) = world.publisher(Spec {
-        constants: constants.clone(),
-        ..Spec::new("field", series_world::PUBLISHER, vec![u.clone(), t])
-    });
+    let (mut publisher, series) =
+        world.publisher(Spec { constants: constants.clone(), ..Spec::of(vec![u.clone(), t]) });
     publisher.publish(&[("step", Value::I64(1))]).unwrap();
     let observer = series.observe(0);
     let description = observer.description();
@@ -598,7 +592,7 @@ fn a_process_without_more_mappings_gets_a_copy() {
 fn a_series_may_begin_empty() {
     let world = World::new();
     let empty = Variable { max_shape: vec![1000], ..Variable::new("u", "u64", &[0]) };
-    let (mut publisher, series) = world.publisher(Spec::new("field", series_world::PUBLISHER, vec![empty]));
+    let (mut publisher, series) = world.publisher(Spec::of(vec![empty]));
     publisher.publish(&[]).unwrap();
     publisher.begin().unwrap();
     publisher.publish(&[]).unwrap();
@@ -610,7 +604,7 @@ fn a_series_may_begin_empty() {
     version.refresh().unwrap();
     assert!(as_numbers(version.bytes(0).unwrap()).iter().all(|n| *n == 3));
     // A variable without any element at all, ever.
-    let nothing = Spec::new("field", series_world::PUBLISHER, vec![Variable::new("n", "f64", &[0, 7])]);
+    let nothing = Spec::of(vec![Variable::new("n", "f64", &[0, 7])]);
     let (mut publisher, series) = world.publisher(nothing);
     publisher.publish(&[("step", Value::I64(1))]).unwrap();
     assert_eq!(series.observe(0).latest().unwrap().shape(0), [0, 7]);

@@ -10,50 +10,11 @@ use crossdock_layout::wire::Request;
 use crossdock_layout::{MemberId, SegmentId, Status};
 
 use super::daemon::{Known, Place};
-use super::{AttributeSpec, Detect, FullPolicy, Runner, SeriesStatistics, Value, Variable};
+use super::{AttributeSpec, Runner, SeriesOptions, SeriesStatistics, Value};
 use crate::{Error, Plain, Result, Session};
 
 /// How long a publish waits for the daemon when its pool has to grow.
 const PATIENCE: Duration = Duration::from_millis(500);
-
-/// What a publisher declares.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SeriesOptions {
-    /// The arrays, at least one.
-    pub variables: Vec<Variable>,
-    /// Attributes that versions will carry. Others are declared by the first publish that has them.
-    pub attributes: Vec<AttributeSpec>,
-    /// Constants of the series itself.
-    pub constants: Vec<(String, Value)>,
-    /// Bytes of the pool at most; `None`: room for four times the data at its largest. Taken as it is used.
-    pub capacity: Option<u64>,
-    /// Bytes of a chunk, a power of two from 4 KiB to 2 MiB; `None`: by the size of the data.
-    pub chunk: Option<u32>,
-    /// Versions that are kept besides the newest, though nobody holds them.
-    pub keep: u32,
-    /// Observers at a time, at most 1024.
-    pub max_observers: u32,
-    /// What happens when the pool is full and observers hold all the old versions.
-    pub full: FullPolicy,
-    /// How changes are to be found.
-    pub detect: Detect,
-}
-
-impl Default for SeriesOptions {
-    fn default() -> Self {
-        Self {
-            variables: Vec::new(),
-            attributes: Vec::new(),
-            constants: Vec::new(),
-            capacity: None,
-            chunk: None,
-            keep: 0,
-            max_observers: 64,
-            full: FullPolicy::Report,
-            detect: Detect::Auto,
-        }
-    }
-}
 
 /// What core's publisher and observers ask of the session. It keeps the session.
 pub(super) struct Asking {
@@ -90,17 +51,8 @@ impl Session {
     pub fn publisher(&self, name: &str, options: &SeriesOptions) -> Result<Publisher> {
         let known: Known = Arc::new(OnceLock::new());
         let asking = Arc::new(Asking { session: self.clone(), segment: known.clone() });
-        let mut spec = core::Spec::new(name, self.member(), options.variables.clone());
-        self.workflow().clone_into(&mut spec.workflow);
-        spec.attributes.clone_from(&options.attributes);
-        spec.constants.clone_from(&options.constants);
-        spec.capacity = options.capacity;
-        spec.chunk = options.chunk;
-        spec.keep = options.keep;
-        spec.max_observers = options.max_observers;
-        spec.full = options.full;
-        spec.detect = options.detect;
-        let (inner, offer) = core::Publisher::create(spec, asking)?;
+        let identity = core::Identity { name: name.into(), workflow: self.workflow().into(), member: self.member() };
+        let (inner, offer) = core::Publisher::create(identity, options, asking)?;
         let place = self.place_series(name, offer.pool, offer.size, offer.reserved, offer.pins)?;
         let _ = known.set(place.segment());
         let types = options.variables.iter().map(|v| v.ty.clone()).collect();

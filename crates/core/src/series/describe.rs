@@ -31,13 +31,13 @@ pub struct Description {
 const OF_SERIES: u32 = u32::MAX;
 
 /// Writes header and description into fresh memory.
-pub(super) fn write(pool: &Pool, spec: &Spec, plan: &Plan) {
+pub(super) fn write(pool: &Pool, publisher: MemberId, spec: &Spec, plan: &Plan) {
     let (identity, counts) = (&pool.header().identity, &plan.geometry.counts);
     identity.magic.store(series::SERIES_MAGIC, Relaxed);
     identity.version.store(LAYOUT_VERSION, Relaxed);
     identity.fingerprint.store(series::SERIES_FINGERPRINT, Relaxed);
     identity.size.store(plan.geometry.size, Relaxed);
-    identity.publisher.store(spec.member.0, Relaxed);
+    identity.publisher.store(publisher.0, Relaxed);
     identity.created.store(crossdock_os::clock::since_1970_ns(), Relaxed);
     identity.chunk.store(counts.chunk, Relaxed);
     identity.variables.store(counts.variables, Relaxed);

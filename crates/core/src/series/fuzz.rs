@@ -13,7 +13,7 @@ use crossdock_os::{Access, Mapping, file, memfd};
 
 use super::plan::metadata_bytes;
 use super::{
-    AttachParts, Detect, FullPolicy, Observer, Offer, Publisher, Report, Spec, Surroundings, Value, Variable, Version,
+    AttachParts, Detect, FullPolicy, Identity, Observer, Offer, Publisher, Report, Spec, Surroundings, Value, Variable, Version,
     diff,
 };
 use crate::Result;
@@ -105,9 +105,10 @@ impl Scene {
             full: if ways & 16 != 0 { FullPolicy::Refuse } else { FullPolicy::Report },
             detect,
             constants: vec![("c".into(), Value::Text("x".into()))],
-            ..Spec::new("fuzz", PUBLISHER, vec![Variable::new("u", "u8", &[5000]), grows])
+            ..Spec::of(vec![Variable::new("u", "u8", &[5000]), grows])
         };
-        let (mut publisher, offer) = Publisher::create(spec, surroundings).expect("a series");
+        let identity = Identity { name: "fuzz".into(), workflow: "default".into(), member: PUBLISHER };
+        let (mut publisher, offer) = Publisher::create(identity, &spec, surroundings).expect("a series");
         for round in 0..3 {
             Self::step(&mut publisher, round);
         }

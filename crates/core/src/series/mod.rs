@@ -56,7 +56,7 @@ pub use self::{
     observer::{AttachParts, Observer, PublisherState},
     publisher::{Offer, Publisher, Runner, Surroundings},
     report::Report,
-    spec::{AttributeSpec, Detect, FullPolicy, Method, Spec, Variable},
+    spec::{AttributeSpec, Detect, FullPolicy, Identity, Method, Spec, Variable},
     statistics::Statistics,
     value::{Kind, Value},
     version::{Version, diff},

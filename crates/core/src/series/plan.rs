@@ -26,14 +26,14 @@ pub(super) struct Plan {
 }
 
 /// Plans a series; the spec was checked.
-pub(super) fn plan(spec: &Spec) -> Result<Plan> {
-    let extents = spec.variables.iter().map(|v| Extents::of(&spec.name, v)).collect::<Result<Vec<_>>>()?;
+pub(super) fn plan(name: &str, spec: &Spec) -> Result<Plan> {
+    let extents = spec.variables.iter().map(|v| Extents::of(name, v)).collect::<Result<Vec<_>>>()?;
     let most: u64 = extents.iter().map(|e| e.most).sum();
     let chunk = match spec.chunk {
         Some(chunk) if chunk.is_power_of_two() && (MIN_CHUNK..=MAX_CHUNK).contains(&chunk) => chunk,
         Some(chunk) => {
             let range = "a power of two from 4096 to 2097152";
-            return Err(invalid(&spec.name, format!("a chunk of {chunk} bytes; it must be {range}")));
+            return Err(invalid(name, format!("a chunk of {chunk} bytes; it must be {range}")));
         }
         None => choose_chunk(most),
     };
@@ -45,7 +45,7 @@ pub(super) fn plan(spec: &Spec) -> Result<Plan> {
         first += chunks;
         if first > u64::from(MAX_CHUNKS) {
             let text = format!("more than {MAX_CHUNKS} chunks of {chunk} bytes; give it larger chunks");
-            return Err(invalid(&spec.name, text));
+            return Err(invalid(name, text));
         }
     }
     let chunks = first.max(1);
@@ -56,7 +56,7 @@ pub(super) fn plan(spec: &Spec) -> Result<Plan> {
     if slots < chunks {
         let least = chunks * u64::from(chunk);
         let text = format!("a capacity of {} bytes does not hold one version of {least}", spec.capacity.unwrap_or(0));
-        return Err(Error::new(Status::Invalid, format!("series '{}': {text}; give it twice that or more", spec.name)));
+        return Err(Error::new(Status::Invalid, format!("series '{name}': {text}; give it twice that or more")));
     }
     let held = spec.max_observers.saturating_mul(2).saturating_add(16);
     let records = spec.keep.saturating_add(held).saturating_add(3).min(MAX_RECORDS);
@@ -71,7 +71,7 @@ pub(super) fn plan(spec: &Spec) -> Result<Plan> {
         observers: spec.max_observers,
     };
     let geometry = Geometry::of(counts)
-        .ok_or_else(|| invalid(&spec.name, format!("{} observers; 1 to 1024 are allowed", spec.max_observers)))?;
+        .ok_or_else(|| invalid(name, format!("{} observers; 1 to 1024 are allowed", spec.max_observers)))?;
     Ok(Plan { geometry, spans })
 }
 
@@ -93,10 +93,9 @@ pub(super) fn metadata_bytes(geometry: &Geometry) -> u64 {
 mod tests {
     use super::super::spec::Variable;
     use super::*;
-    use crossdock_layout::MemberId;
 
     fn planned(bytes: u64) -> Plan {
-        plan(&Spec::new("s", MemberId::new(1, 1), vec![Variable::new("u", "u8", &[bytes])])).unwrap()
+        plan("s", &Spec::of(vec![Variable::new("u", "u8", &[bytes])])).unwrap()
     }
 
     #[test]
@@ -112,22 +111,22 @@ mod tests {
 
     #[test]
     fn variables_begin_at_chunks_of_their_own() {
-        let spec = Spec::new(
-            "s",
-            MemberId::new(1, 1),
-            vec![Variable::new("a", "f64", &[1000]), Variable::new("e", "f64", &[0]), Variable::new("b", "i8", &[3])],
-        );
-        let spans = plan(&spec).unwrap().spans;
+        let spec = Spec::of(vec![
+            Variable::new("a", "f64", &[1000]),
+            Variable::new("e", "f64", &[0]),
+            Variable::new("b", "i8", &[3]),
+        ]);
+        let spans = plan("s", &spec).unwrap().spans;
         assert_eq!([spans[0].first, spans[1].first, spans[2].first], [0, 2, 2]);
         assert_eq!([spans[0].chunks, spans[1].chunks, spans[2].chunks], [2, 0, 1]);
     }
 
     #[test]
     fn a_capacity_below_one_version_is_refused() {
-        let mut spec = Spec::new("s", MemberId::new(1, 1), vec![Variable::new("a", "f64", &[1000])]);
+        let mut spec = Spec::of(vec![Variable::new("a", "f64", &[1000])]);
         spec.capacity = Some(4096);
-        assert_eq!(plan(&spec).err().unwrap().status, Status::Invalid);
+        assert_eq!(plan("s", &spec).err().unwrap().status, Status::Invalid);
         spec.capacity = Some(8192);
-        assert_eq!(plan(&spec).unwrap().geometry.counts.slots, 2);
+        assert_eq!(plan("s", &spec).unwrap().geometry.counts.slots, 2);
     }
 }

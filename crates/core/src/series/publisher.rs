@@ -18,7 +18,7 @@ use super::finder::Finder;
 use super::plan::{metadata_bytes, plan};
 use super::pool::Pool;
 use super::slots::Slots;
-use super::spec::{AttributeSpec, FullPolicy, Spec};
+use super::spec::{AttributeSpec, FullPolicy, Identity, Spec};
 use super::statistics::Counts;
 use crate::{Error, Result};
 
@@ -99,26 +99,26 @@ impl Publisher {
     ///
     /// # Errors
     /// `INVALID` (names, types, shapes, sizes), `NO_SPACE` (quota or node), `SYSTEM`.
-    pub fn create(spec: Spec, surroundings: Arc<dyn Surroundings>) -> Result<(Self, Offer)> {
-        spec.check()?;
-        let plan = plan(&spec)?;
+    pub fn create(identity: Identity, spec: &Spec, surroundings: Arc<dyn Surroundings>) -> Result<(Self, Offer)> {
+        spec.check(&identity.name)?;
+        let plan = plan(&identity.name, spec)?;
         let geometry = plan.geometry;
-        let system = |e: OsError| failed(&spec.name, &e);
+        let system = |e: OsError| failed(&identity.name, &e);
         let metadata = metadata_bytes(&geometry);
         surroundings.reserve(metadata + u64::from(spec.max_observers) * PAGE)?;
-        let label = spec.label("series");
+        let label = identity.label("series");
         let (descriptor, mapping) = memfd::create_published(&label, geometry.size, metadata).map_err(system)?;
         mapping.populate(0, metadata, Access::ReadWrite);
         let mut pins = Vec::new();
         let pin_pages = Place::reserve(spec.max_observers as usize * PAGE as usize).map_err(system)?;
         for index in 0..spec.max_observers as usize {
-            let page = memfd::create(&spec.label("pin"), PAGE).map_err(system)?;
+            let page = memfd::create(&identity.label("pin"), PAGE).map_err(system)?;
             memfd::reserve(&page, 0, PAGE).map_err(system)?;
             pin_pages.put_readable(index * PAGE as usize, PAGE as usize, &page, 0).map_err(system)?;
             pins.push(page);
         }
         let pool = Pool::new(mapping, geometry);
-        describe::write(&pool, &spec, &plan);
+        describe::write(&pool, identity.member, spec, &plan);
         let chunk = pool.chunk();
         let mut fields = Vec::new();
         for (variable, span) in spec.variables.iter().zip(&plan.spans) {
@@ -143,7 +143,7 @@ impl Publisher {
             pins: pin_pages,
             observers: spec.max_observers,
             fields,
-            attributes: spec.attributes,
+            attributes: spec.attributes.clone(),
             slots: Slots::new(geometry.counts.chunk),
             current: vec![NO_SLOT; geometry.counts.chunks as usize],
             pending: Bits::new(geometry.counts.chunks),
@@ -164,8 +164,8 @@ impl Publisher {
             scratch: vec![0; geometry.counts.chunks as usize],
             counts,
             token: fork::token(),
-            descriptor: descriptor.as_fd().try_clone_to_owned().map_err(|e| failed(&spec.name, &e))?,
-            name: spec.name,
+            descriptor: descriptor.as_fd().try_clone_to_owned().map_err(|e| failed(&identity.name, &e))?,
+            name: identity.name,
         };
         // Memory for one version: the first publish takes no faults.
         publisher.grow(publisher.chunks())?;

@@ -111,43 +111,53 @@ impl Method {
     }
 }
 
-/// Everything that a publisher declares.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Spec {
+/// Which series it is, and whose.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
     /// The series' name, for errors and `/proc/PID/maps`.
     pub name: String,
     /// The workflow that it belongs to, for `/proc/PID/maps`.
     pub workflow: String,
     /// Who publishes.
     pub member: MemberId,
-    /// At least one.
+}
+
+impl Identity {
+    /// What a segment of it is called in `/proc/PID/maps`, as all of crossdock's are. The kernel takes 249 bytes.
+    pub(super) fn label(&self, kind: &str) -> String {
+        let mut label = format!("crossdock:{}:{kind}:{}", self.workflow, self.name);
+        label.truncate(240);
+        label
+    }
+}
+
+/// Everything that a publisher declares.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Spec {
+    /// The arrays, at least one.
     pub variables: Vec<Variable>,
-    /// Those known beforehand.
+    /// Attributes that versions will carry. Others are declared by the first publish that has them.
     pub attributes: Vec<AttributeSpec>,
     /// Constants of the series itself.
     pub constants: Vec<(String, Value)>,
-    /// Bytes of the pool at most; `None`: room for four times the data at its largest.
+    /// Bytes of the pool at most; `None`: room for four times the data at its largest. Taken as it is used.
     pub capacity: Option<u64>,
     /// Bytes of a chunk, a power of two from 4 KiB to 2 MiB; `None`: by the size of the data.
     pub chunk: Option<u32>,
     /// Versions that are kept besides the newest, though nobody holds them.
     pub keep: u32,
-    /// Observers at a time.
+    /// Observers at a time, at most 1024.
     pub max_observers: u32,
-    /// What happens when the pool is full.
+    /// What happens when the pool is full and observers hold all the old versions.
     pub full: FullPolicy,
     /// How changes are to be found.
     pub detect: Detect,
 }
 
-impl Spec {
-    /// A series of these variables, everything else by default.
-    pub fn new(name: impl Into<String>, member: MemberId, variables: Vec<Variable>) -> Self {
+impl Default for Spec {
+    fn default() -> Self {
         Self {
-            name: name.into(),
-            workflow: "default".into(),
-            member,
-            variables,
+            variables: Vec::new(),
             attributes: Vec::new(),
             constants: Vec::new(),
             capacity: None,
@@ -158,17 +168,17 @@ impl Spec {
             detect: Detect::Auto,
         }
     }
+}
 
-    /// What a segment of it is called in `/proc/PID/maps`, as all of crossdock's are. The kernel takes 249 bytes.
-    pub(super) fn label(&self, kind: &str) -> String {
-        let mut label = format!("crossdock:{}:{kind}:{}", self.workflow, self.name);
-        label.truncate(240);
-        label
+impl Spec {
+    /// A series of these variables, everything else by default.
+    pub fn of(variables: Vec<Variable>) -> Self {
+        Self { variables, ..Self::default() }
     }
 
-    /// Checks all that needs no memory.
-    pub(super) fn check(&self) -> Result<()> {
-        let bad = |what: String| Err(invalid(&self.name, what));
+    /// Checks all that needs no memory, for a series of this name.
+    pub(super) fn check(&self, name: &str) -> Result<()> {
+        let bad = |what: String| Err(invalid(name, what));
         if self.variables.is_empty() || self.variables.len() > MAX_VARIABLES as usize {
             return bad(format!("{} variables; 1 to {MAX_VARIABLES} are allowed", self.variables.len()));
         }
@@ -179,14 +189,14 @@ impl Spec {
         if constants > MAX_CONSTANTS as usize {
             return bad(format!("{constants} constants; at most {MAX_CONSTANTS} are allowed"));
         }
-        unique(&self.name, "variable", self.variables.iter().map(|v| v.name.as_str()))?;
-        unique(&self.name, "attribute", self.attributes.iter().map(|a| a.name.as_str()))?;
-        unique(&self.name, "constant", self.constants.iter().map(|c| c.0.as_str()))?;
-        self.constants.iter().try_for_each(|(name, value)| check_value(&self.name, name, value))?;
+        unique(name, "variable", self.variables.iter().map(|v| v.name.as_str()))?;
+        unique(name, "attribute", self.attributes.iter().map(|a| a.name.as_str()))?;
+        unique(name, "constant", self.constants.iter().map(|c| c.0.as_str()))?;
+        self.constants.iter().try_for_each(|(of, value)| check_value(name, of, value))?;
         for variable in &self.variables {
-            unique(&self.name, "constant", variable.constants.iter().map(|c| c.0.as_str()))?;
-            variable.constants.iter().try_for_each(|(name, value)| check_value(&self.name, name, value))?;
-            Extents::of(&self.name, variable)?;
+            unique(name, "constant", variable.constants.iter().map(|c| c.0.as_str()))?;
+            variable.constants.iter().try_for_each(|(of, value)| check_value(name, of, value))?;
+            Extents::of(name, variable)?;
         }
         Ok(())
     }
@@ -265,30 +275,29 @@ pub(super) fn invalid(series: &str, what: impl std::fmt::Display) -> Error {
 mod tests {
     use super::*;
 
-    fn spec(variables: Vec<Variable>) -> Spec {
-        Spec::new("field", MemberId::new(1, 1), variables)
-    }
-
     #[test]
     fn what_cannot_be_published_is_refused_with_its_name() {
         let u = || Variable::new("u", "f64", &[10, 10]);
         for (wrong, word) in [
-            (spec(vec![]), "0 variables"),
-            (spec(vec![u(), u()]), "'u'"),
-            (spec(vec![Variable::new("a b", "f64", &[1])]), "' '"),
-            (spec(vec![Variable::new("u", "vector<f64>", &[1])]), "no plain data"),
-            (spec(vec![Variable::new("u", "{f64,string}", &[1])]), "no plain data"),
-            (spec(vec![Variable::new("u", "f65", &[1])]), "not a type name"),
-            (spec(vec![Variable::new("u", "f64", &[1; 9])]), "dimensions"),
-            (spec(vec![Variable::new("u", "f64", &[1 << 40, 1 << 40])]), "more bytes"),
-            (spec(vec![Variable { max_shape: vec![9, 10], ..u() }]), "beyond"),
-            (spec(vec![Variable { max_shape: vec![10], ..u() }]), "as many of each"),
-            (spec(vec![Variable { constants: vec![("c".into(), Value::Text("x".repeat(64)))], ..u() }]), "64 bytes"),
+            (Spec::of(vec![]), "0 variables"),
+            (Spec::of(vec![u(), u()]), "'u'"),
+            (Spec::of(vec![Variable::new("a b", "f64", &[1])]), "' '"),
+            (Spec::of(vec![Variable::new("u", "vector<f64>", &[1])]), "no plain data"),
+            (Spec::of(vec![Variable::new("u", "{f64,string}", &[1])]), "no plain data"),
+            (Spec::of(vec![Variable::new("u", "f65", &[1])]), "not a type name"),
+            (Spec::of(vec![Variable::new("u", "f64", &[1; 9])]), "dimensions"),
+            (Spec::of(vec![Variable::new("u", "f64", &[1 << 40, 1 << 40])]), "more bytes"),
+            (Spec::of(vec![Variable { max_shape: vec![9, 10], ..u() }]), "beyond"),
+            (Spec::of(vec![Variable { max_shape: vec![10], ..u() }]), "as many of each"),
+            (
+                Spec::of(vec![Variable { constants: vec![("c".into(), Value::Text("x".repeat(64)))], ..u() }]),
+                "64 bytes",
+            ),
         ] {
-            let error = wrong.check().unwrap_err();
+            let error = wrong.check("field").unwrap_err();
             assert_eq!(error.status, Status::Invalid);
             assert!(error.message.contains(word), "{error}");
         }
-        spec(vec![u(), Variable::new("t", "f64", &[])]).check().unwrap();
+        Spec::of(vec![u(), Variable::new("t", "f64", &[])]).check("field").unwrap();
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crossdock_core::series::{AttachParts, Observer, Offer, Publisher, Spec, Surroundings, Variable};
+use crossdock_core::series::{AttachParts, Identity, Observer, Offer, Publisher, Spec, Surroundings, Variable};
 use crossdock_core::{Error, Result};
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::{MemberId, Status};
@@ -50,7 +50,8 @@ impl World {
     }
 
     pub fn try_publisher(self: &Arc<Self>, spec: Spec) -> Result<(Publisher, Offer)> {
-        Publisher::create(spec, self.clone())
+        let identity = Identity { name: "field".into(), workflow: "default".into(), member: PUBLISHER };
+        Publisher::create(identity, &spec, self.clone())
     }
 
     /// Forks; the child runs `work` and ends with its code.
@@ -188,7 +189,7 @@ impl Series {
 
 /// A series of one variable of `count` u64.
 pub fn spec(count: u64) -> Spec {
-    Spec::new("field", PUBLISHER, vec![Variable::new("u", "u64", &[count])])
+    Spec::of(vec![Variable::new("u", "u64", &[count])])
 }
 
 /// The variable's memory as numbers.
