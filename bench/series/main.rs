@@ -6,9 +6,9 @@
 mod world;
 
 use crossdock_bench::{Record, median, print};
-use crossdock_core::series::{Detect, Method, Publisher, Spec, Variable};
+use crossdock_core::series::{Alone, Detect, Method, Publisher, Spec, Variable};
 use std::time::Instant;
-use world::{World, anonymous, memory_of};
+use world::{alone, anonymous, memory_of};
 
 const PAGE: usize = 4096;
 
@@ -51,9 +51,10 @@ fn copy(to: &Buffer, from: *const u8, bytes: usize) {
 }
 
 fn publisher(bytes: usize, detect: Detect) -> (Publisher, world::Kept) {
-    let world = World::new();
+    let world = alone();
     let spec = Spec { detect, ..Spec::of(vec![Variable::new("u", "u8", &[bytes as u64])]) };
-    let (publisher, offer) = Publisher::create(world::identity(), &spec, world.clone()).expect("memory for the series");
+    let (publisher, offer) =
+        Publisher::create(Alone::identity("bench"), &spec, world.clone()).expect("memory for the series");
     (publisher, world::Kept(world, offer))
 }
 
@@ -107,11 +108,12 @@ fn hundredth(
     records: &mut Vec<Record>,
 ) {
     let before = anonymous();
-    let world = World::new();
+    let world = alone();
     let mut spec = Spec::of(vec![Variable::new("u", "u8", &[bytes as u64])]);
     spec.chunk = chunk;
     spec.detect = detect;
-    let (mut publisher, offer) = Publisher::create(world::identity(), &spec, world.clone()).expect("memory for the series");
+    let (mut publisher, offer) =
+        Publisher::create(Alone::identity("bench"), &spec, world.clone()).expect("memory for the series");
     write_all(publisher.memory(0), bytes, 0);
     publisher.publish(&[]).expect("room");
     let (changed, pages) = (bytes / 100 / PAGE * PAGE, bytes / PAGE);

@@ -1,47 +1,16 @@
 //! A series without a daemon, for measuring it alone.
 
-use crossdock_core::Result;
-use crossdock_core::series::{Identity, Offer, Surroundings};
-use crossdock_layout::MemberId;
-use crossdock_layout::liveness::LivenessTable;
-use crossdock_os::{Access, Mapping, memfd};
+use crossdock_core::series::{Alone, Offer, Surroundings};
+use crossdock_os::memfd;
 use std::sync::Arc;
 
-pub const PUBLISHER: MemberId = MemberId::new(1, 1);
-
-pub fn identity() -> Identity {
-    Identity { name: "bench".into(), workflow: "default".into(), member: PUBLISHER }
-}
-
-pub struct World(Mapping);
-
 /// What the daemon would keep.
-pub struct Kept(#[allow(dead_code)] pub Arc<World>, #[allow(dead_code)] pub Offer);
+pub struct Kept(#[allow(dead_code)] pub Arc<Alone>, #[allow(dead_code)] pub Offer);
 
-impl World {
-    pub fn new() -> Arc<Self> {
-        let length = size_of::<LivenessTable>();
-        let fd = memfd::create("crossdock-bench-liveness", length as u64).expect("a memfd");
-        let world = Arc::new(Self(Mapping::new(&fd, length, Access::ReadWrite).expect("a mapping")));
-        world.liveness().format();
-        world.liveness().set_alive(PUBLISHER);
-        world
-    }
-}
-
-impl Surroundings for World {
-    fn liveness(&self) -> &LivenessTable {
-        // SAFETY: zeroed shared memory of that size, all atomics.
-        unsafe { self.0.start().cast().as_ref() }
-    }
-
-    fn reserve(&self, _: u64) -> Result<()> {
-        Ok(())
-    }
-
-    fn describe(&self, member: MemberId) -> String {
-        member.to_string()
-    }
+pub fn alone() -> Arc<Alone> {
+    let alone = Alone::default();
+    alone.liveness().set_alive(Alone::PUBLISHER);
+    Arc::new(alone)
 }
 
 /// Bytes of memory that the pool holds.

@@ -6,36 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crossdock_layout::MemberId;
-use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::series::{AtomicU64, SERIES_READY, SeriesHeader};
 use crossdock_os::{Access, Mapping, file, memfd};
 
 use super::plan::metadata_bytes;
 use super::{
-    AttachParts, Detect, FullPolicy, Identity, Observer, Offer, Publisher, Report, Spec, Surroundings, Value, Variable, Version,
-    diff,
+    Alone, AttachParts, Detect, FullPolicy, Observer, Offer, Publisher, Report, Spec, Surroundings, Value, Variable,
+    Version, diff,
 };
 use crate::Result;
-
-struct Alone(Mapping);
-
-impl Surroundings for Alone {
-    fn liveness(&self) -> &LivenessTable {
-        // SAFETY: the mapping has the table's size and a page's alignment, and all of it is atomics and bytes.
-        unsafe { self.0.start().cast().as_ref() }
-    }
-
-    fn reserve(&self, _: u64) -> Result<()> {
-        Ok(())
-    }
-
-    fn describe(&self, member: MemberId) -> String {
-        member.to_string()
-    }
-}
-
-const PUBLISHER: MemberId = MemberId::new(1, 1);
 
 fn shared(size: u64) -> (OwnedFd, Mapping) {
     let fd = memfd::create("crossdock-fuzz", size).expect("a memfd");
@@ -47,10 +26,9 @@ fn shared(size: u64) -> (OwnedFd, Mapping) {
 /// at a time (offset and value), a word of the copy's tables or of a pin page is overwritten, and all of them go on.
 pub fn fuzz_entry(data: &[u8]) {
     let Some((&[ways, more], rest)) = data.split_first_chunk() else { return };
-    let alone = Alone(shared(size_of::<LivenessTable>() as u64).1);
-    alone.liveness().format();
+    let alone = Alone::default();
     if more & 1 == 0 {
-        alone.liveness().set_alive(PUBLISHER);
+        alone.liveness().set_alive(Alone::PUBLISHER);
     }
     let surroundings: Arc<dyn Surroundings> = Arc::new(alone);
     let mut publisher = Scene::publisher(ways, surroundings.clone());
@@ -107,8 +85,7 @@ impl Scene {
             constants: vec![("c".into(), Value::Text("x".into()))],
             ..Spec::of(vec![Variable::new("u", "u8", &[5000]), grows])
         };
-        let identity = Identity { name: "fuzz".into(), workflow: "default".into(), member: PUBLISHER };
-        let (mut publisher, offer) = Publisher::create(identity, &spec, surroundings).expect("a series");
+        let (mut publisher, offer) = Publisher::create(Alone::identity("fuzz"), &spec, surroundings).expect("a series");
         for round in 0..3 {
             Self::step(&mut publisher, round);
         }
@@ -136,7 +113,7 @@ impl Scene {
             pool: file::reopen_read_only(pool).expect("a memfd"),
             size: self.offer.size,
             pin_page: self.offer.pins[index].as_fd().try_clone_to_owned().expect("a memfd"),
-            publisher: PUBLISHER,
+            publisher: Alone::PUBLISHER,
             surroundings: surroundings.clone(),
         })
     }

@@ -12,6 +12,7 @@
 //! | `publisher`, `publish`, `copy`, `begin`, `room`, `statistics` | the publishing side |
 //! | `observer`, `attached`, `version`, `record`, `view` | the observing side |
 //! | `report` | counters and versions, for those who only look |
+//! | `alone`, `fuzz` | a series without a daemon; readers of wild memory |
 //!
 //! The pool is sealed so that nobody but its publisher can write it, by any means; observers write to pin pages of their
 //! own. The publisher reads those as wild numbers that it compares and nothing else, and never waits. Observers copy what
@@ -19,6 +20,7 @@
 //!
 //! Under loom there is `protocol` alone, with `loom_model`: `lib.rs` chooses.
 
+mod alone;
 mod attached;
 mod begin;
 mod bits;
@@ -49,6 +51,7 @@ mod version;
 mod view;
 
 pub use self::{
+    alone::Alone,
     costs::Costs,
     describe::Description,
     finder::Changing,
