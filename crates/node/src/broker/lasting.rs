@@ -152,15 +152,6 @@ impl Lasting {
             }
             Record::MemberGone { member } => self.forget_member(*member),
             Record::Segment { segment, workflow, kind, name, size, reserved, attribute, cause } => {
-                let Some(owner) = self.workflows.get_mut(workflow) else { return };
-                owner.segments += 1;
-                owner.reserved = owner.reserved.saturating_add(*reserved);
-                self.reserved = self.reserved.saturating_add(*reserved);
-                self.next_segment = self.next_segment.max(segment.0.saturating_add(1));
-                // An item's memory is found by the item.
-                if *kind != SegmentKind::Item {
-                    self.names.insert((*workflow, *kind, name.clone()), *segment);
-                }
                 let fresh = Segment {
                     workflow: *workflow,
                     kind: *kind,
@@ -172,8 +163,7 @@ impl Lasting {
                     removed: None,
                     series: None,
                 };
-                self.segments.insert(*segment, fresh);
-                self.remember(*cause, Outcome::Made(*segment));
+                self.add_segment(*segment, fresh, *cause);
             }
             Record::Reserved { segment, upto } => {
                 let Some(found) = self.segments.get_mut(segment) else { return };
@@ -222,6 +212,20 @@ impl Lasting {
             self.tokens.remove(&gone.token);
             self.slots.remove(&member.slot());
         }
+    }
+
+    pub(super) fn add_segment(&mut self, id: SegmentId, fresh: Segment, cause: Cause) {
+        let Some(workflow) = self.workflows.get_mut(&fresh.workflow) else { return };
+        workflow.segments += fresh.descriptors();
+        workflow.reserved = workflow.reserved.saturating_add(fresh.reserved);
+        self.reserved = self.reserved.saturating_add(fresh.reserved);
+        self.next_segment = self.next_segment.max(id.0.saturating_add(fresh.descriptors()));
+        // An item's memory is found by the item.
+        if fresh.kind != SegmentKind::Item {
+            self.names.insert((fresh.workflow, fresh.kind, fresh.name.clone()), id);
+        }
+        self.segments.insert(id, fresh);
+        self.remember(cause, Outcome::Made(id));
     }
 
     fn forget_segment(&mut self, segment: SegmentId) {

@@ -97,12 +97,6 @@ impl Lasting {
     pub(super) fn apply_series(&mut self, record: &Record) {
         match record {
             Record::Series { segment, workflow, name, size, reserved, attribute, pins, cause } => {
-                let Some(owner) = self.workflows.get_mut(workflow) else { return };
-                owner.segments += 1 + u64::from(*pins);
-                owner.reserved = owner.reserved.saturating_add(*reserved);
-                self.reserved = self.reserved.saturating_add(*reserved);
-                self.next_segment = self.next_segment.max(pin_id(*segment, *pins).0);
-                self.names.insert((*workflow, SegmentKind::Series, name.clone()), *segment);
                 let pins = vec![Pin::default(); *pins as usize];
                 let fresh = Segment {
                     workflow: *workflow,
@@ -115,8 +109,7 @@ impl Lasting {
                     removed: None,
                     series: Some(Series { publisher: cause.member, ended: false, adopted: 0, pins }),
                 };
-                self.segments.insert(*segment, fresh);
-                self.remember(*cause, Outcome::Made(*segment));
+                self.add_segment(*segment, fresh, *cause);
             }
             Record::Pins { segment, upto, cause } => {
                 if let Some(series) = self.series_mut(*segment) {
