@@ -18,6 +18,21 @@ pub enum Kind {
     Find,
 }
 
+impl Kind {
+    /// As it is written down; 0 where there is no number to it.
+    fn words(self) -> (&'static str, u64) {
+        match self {
+            Self::Create => ("create", 0),
+            Self::Access => ("access", 0),
+            Self::Transfer(to) => ("transfer", to),
+            Self::Release => ("release", 0),
+            Self::Destroy => ("destroy", 0),
+            Self::Write(value) => ("write", value),
+            Self::Find => ("find", 0),
+        }
+    }
+}
+
 /// What it came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -33,6 +48,16 @@ pub enum Outcome {
 impl Outcome {
     pub fn is_success(self) -> bool {
         matches!(self, Self::Done | Self::Saw(_))
+    }
+
+    fn words(self) -> (&'static str, u64) {
+        match self {
+            Self::Done => ("done", 0),
+            Self::Saw(value) => ("saw", value),
+            Self::Exists => ("exists", 0),
+            Self::NotFound => ("not-found", 0),
+            Self::NotYet => ("not-yet", 0),
+        }
     }
 }
 
@@ -95,28 +120,14 @@ impl Log {
 
     pub fn call(&mut self, key: u64, kind: Kind) -> u64 {
         self.next += 1;
-        let (name, value) = match kind {
-            Kind::Create => ("create", 0),
-            Kind::Access => ("access", 0),
-            Kind::Transfer(to) => ("transfer", to),
-            Kind::Release => ("release", 0),
-            Kind::Destroy => ("destroy", 0),
-            Kind::Write(value) => ("write", value),
-            Kind::Find => ("find", 0),
-        };
+        let (name, value) = kind.words();
         let line = format!("call {} {} {key} {name} {value} {}\n", self.next, self.who, now());
         self.file.write_all(line.as_bytes()).unwrap();
         self.next
     }
 
     pub fn answer(&mut self, call: u64, outcome: Outcome) {
-        let (name, value) = match outcome {
-            Outcome::Done => ("done", 0),
-            Outcome::Saw(value) => ("saw", value),
-            Outcome::Exists => ("exists", 0),
-            Outcome::NotFound => ("not-found", 0),
-            Outcome::NotYet => ("not-yet", 0),
-        };
+        let (name, value) = outcome.words();
         let line = format!("answer {call} {} {name} {value} {} 0\n", self.who, now());
         self.file.write_all(line.as_bytes()).unwrap();
     }
@@ -129,24 +140,10 @@ pub fn write(path: &Path, events: &[Event]) {
     for e in events {
         let call = calls.entry(e.who).or_insert(0);
         *call += 1;
-        let (name, value) = match e.kind {
-            Kind::Create => ("create", 0),
-            Kind::Access => ("access", 0),
-            Kind::Transfer(to) => ("transfer", to),
-            Kind::Release => ("release", 0),
-            Kind::Destroy => ("destroy", 0),
-            Kind::Write(value) => ("write", value),
-            Kind::Find => ("find", 0),
-        };
+        let (name, value) = e.kind.words();
         text += &format!("call {call} {} {} {name} {value} {}\n", e.who, e.key, e.called);
         if let (Some(at), Some(outcome)) = (e.returned, e.outcome) {
-            let (name, value) = match outcome {
-                Outcome::Done => ("done", 0),
-                Outcome::Saw(value) => ("saw", value),
-                Outcome::Exists => ("exists", 0),
-                Outcome::NotFound => ("not-found", 0),
-                Outcome::NotYet => ("not-yet", 0),
-            };
+            let (name, value) = outcome.words();
             text += &format!("answer {call} {} {name} {value} {at} 0\n", e.who);
         }
         text += &format!("killed {call} {} {} 0 0 0\n", e.who, e.killed);
