@@ -120,7 +120,16 @@ impl Folder {
 
     fn write_new(new: &Path, contents: &Contents) -> Result<write::Written> {
         let refused = |e: std::io::Error| Error::system(new, "cannot create", &e);
-        let file = OpenOptions::new().write(true).create_new(true).open(new).map_err(refused)?;
+        let create = || OpenOptions::new().write(true).create_new(true).open(new);
+        let file = match create() {
+            // Ours, of a try that failed where it could not be removed: a folder that was read-only for a while.
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+                fs::remove_file(new).map_err(|e| Error::system(new, "cannot remove", &e))?;
+                create()
+            }
+            other => other,
+        };
+        let file = file.map_err(refused)?;
         write::write(&file, new, contents)
     }
 

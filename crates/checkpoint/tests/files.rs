@@ -201,6 +201,17 @@ fn a_folder_that_went_away_is_told_and_the_next_try_may_succeed() {
 }
 
 #[test]
+fn what_a_failed_try_could_not_clear_away_does_not_stop_the_next() {
+    let (place, bytes) = (tempfile::tempdir().unwrap(), numbers(3));
+    let mut folder = Folder::open(place.path(), "field", &mut |_| {}).unwrap();
+    let contents = Contents { attributes: vec![], series: vec![one("field", 1, &bytes)] };
+    // As if the folder had become read-only while the file was written.
+    fs::write(place.path().join(".field-00000001.h5.new"), "half").unwrap();
+    let saved = folder.save(&contents, &|| true).unwrap();
+    Checkpoint::open(&saved.path).unwrap().verify().unwrap();
+}
+
+#[test]
 fn what_was_taken_back_while_it_was_written_is_not_saved() {
     let (place, _) = folder_with(1);
     let (bytes, mut folder) = (numbers(3), Folder::open(place.path(), "field", &mut |_| {}).unwrap());

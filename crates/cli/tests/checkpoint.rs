@@ -251,6 +251,53 @@ fn a_full_disk_is_said_and_the_former_checkpoint_stays() {
 }
 
 #[test]
+fn a_read_only_folder_is_said_once_and_it_goes_on_when_that_is_mended() {
+    let mut node = Node::new();
+    let (to, mended) = (node.path("saved"), node.path("mended"));
+    fs::create_dir(&to).unwrap();
+    fs::create_dir(node.path("side")).unwrap();
+    let publisher = node.publish(0, &[("FIELD_PAUSE_MS", "5")]);
+    // Permissions do not stop root; a mount does. Another one over it, because the first has the writer's lock open.
+    let script = format!(
+        "read_only() {{ mount --bind {to} {place}/side && mount -o remount,bind,ro {place}/side && mount --move {place}/side {to}; }}
+        work() {{ '{crossdock}' checkpoint field --every 1 --keep 99999 --to {to}; }}
+        read_only && work 2>{place}/first; echo at once $?; umount {to}
+        work 2>{place}/later & until ls {to}/*.h5 >/dev/null 2>&1; do sleep 0.05; done; read_only
+        until [ -e {mended} ]; do sleep 0.05; done; umount {to}; wait $!",
+        to = to.display(),
+        place = node.place.path().display(),
+        mended = mended.display(),
+        crossdock = env!("CARGO_BIN_EXE_crossdock")
+    );
+    let mut shell = Command::new("unshare");
+    shell.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]).env("CROSSDOCK_SOCKET", &node.socket);
+    let shell = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let said = |name: &str| fs::read_to_string(node.path(name)).unwrap_or_default();
+    await_that("the trouble to be said", || said("later").contains("Read-only file system"));
+    let before = newest_number(&to);
+    // It looks five times a second.
+    std::thread::sleep(Duration::from_millis(900));
+    assert_eq!(newest_number(&to), before, "nothing can be written");
+    for name in ["first", "later"] {
+        let said = said(name);
+        let mut reasons: Vec<_> = said.lines().map(|l| l.split_once("cannot ").unwrap().1).collect();
+        let named = |l: &&str| l.contains(to.to_str().unwrap()) && l.contains("mount it with `write: true`");
+        assert!(reasons.iter().all(named), "{said}");
+        // It may have been in the middle of a file; then there are two reasons.
+        let all = reasons.len();
+        reasons.dedup();
+        assert!((1..3).contains(&all) && reasons.len() == all, "each once: {said}");
+    }
+    fs::write(&mended, "").unwrap();
+    await_that("a later checkpoint", || newest_number(&to) > before);
+    node.end(publisher, Signal::KILL);
+    node.publish(3, &[]);
+    let ended = finish(shell);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
+    assert!(ended.out.contains("at once 71"), "{}", ended.out);
+}
+
+#[test]
 fn a_place_that_is_no_folder_and_a_second_writer_are_refused_at_once() {
     let mut node = Node::new();
     fs::write(node.path("file"), "").unwrap();
