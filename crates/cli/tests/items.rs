@@ -47,6 +47,20 @@ fn check(place: &Place, what: &str) {
     assert!(victim.contains("shared: unharmed"), "{what}: {victim}");
 }
 
+/// The summary of the run has each hand-over, and each copy that it took.
+fn counted(summary: &str, victim: &str, what: &str) {
+    let summary: serde_json::Value = serde_json::from_str(summary).unwrap();
+    let items = summary["items"].as_array().unwrap();
+    let ways: Vec<_> = items.iter().filter(|i| i["item"].as_str().unwrap().starts_with("way/")).collect();
+    assert_eq!(ways.len(), COPIED.len() + MOVED.len(), "{what}: {summary}");
+    for item in ways {
+        let way = &item["item"].as_str().unwrap()["way/".len()..];
+        assert_eq!(item["transfers"], 1, "{what}: {item}");
+        assert!(victim.contains(&format!("{way}: unharmed copies {}", item["copies"])), "{what}: {item}: {victim}");
+        assert!(item["owner"].as_str().unwrap().contains("victim"), "{what}: {item}");
+    }
+}
+
 #[test]
 fn a_hostile_former_owner_sees_and_harms_nothing_in_any_engine_as_user_or_as_root() {
     for engine in engines() {
@@ -57,11 +71,12 @@ fn a_hostile_former_owner_sees_and_harms_nothing_in_any_engine_as_user_or_as_roo
         };
         for user in users {
             let place = place(user);
-            let run = place.run(engine, &[]);
+            let run = place.run(engine, &["--json"]);
             let what = format!("{engine} {user}");
             let logs = || format!("{}\n{}", place.log("former"), place.log("victim"));
             assert_eq!(run.code, 0, "{what}\n{}\n{}\n{}", run.err, run.out, logs());
             check(&place, &what);
+            counted(&run.out, &place.log("victim"), &what);
             place.assert_nothing_left(engine);
             println!("{what}: held");
         }

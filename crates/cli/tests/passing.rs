@@ -57,6 +57,21 @@ fn a_thousand_blocks_pass_without_a_copy_and_the_summary_counts_them() {
 }
 
 #[test]
+fn the_summary_counts_versions_of_series_and_the_bytes_copied_for_them() {
+    let place = place("make: publish, 12 | series: {field: publish}");
+    let run = place.run("process", &["--json"]);
+    assert_eq!(run.code, 0, "{}\n{}", run.err, run.out);
+    let summary: Value = serde_json::from_str(&run.out).unwrap();
+    let series = &summary["series"][0];
+    assert_eq!((&series["series"], &series["versions"]), (&"field".into(), &12.into()), "{summary}");
+    // All of it changes, 30 000 numbers of 8 bytes at each step; chunks may be larger.
+    let copied = series["bytes_copied"].as_u64().unwrap();
+    assert!((12 * 240_000..12 * 400_000).contains(&copied), "{series}");
+    assert_eq!((&series["no_space"], &series["refused"]), (&0.into(), &0.into()));
+    place.assert_nothing_left("process");
+}
+
+#[test]
 fn the_files_settings_of_a_port_hold_for_tasks_that_say_nothing() {
     let place = place(
         "make: produce, 10 | regions: {blocks: create} | ports: {numbers: produce}\n\

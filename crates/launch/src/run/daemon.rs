@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use rustix::process::Signal;
 
-use super::summary::{PortLine, RegionLine};
+use super::summary::{Figures, ItemLine, PortLine, RegionLine, SeriesLine};
 use super::{folder::RunFolder, processes};
 use crate::file::{Task, Workflow};
 
@@ -212,10 +212,10 @@ impl Hosted {
         self.own.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
     }
 
-    /// What ports and regions tell at this moment.
-    pub fn report(&self, workflow: &Workflow) -> Result<(Vec<PortLine>, Vec<RegionLine>), String> {
+    /// What ports, series, items and regions tell at this moment.
+    pub fn report(&self, workflow: &Workflow) -> Result<Figures, String> {
         let listing = self.control.workflow_report(&self.workflow).map_err(|e| e.message)?;
-        let (mut ports, mut regions) = (Vec::new(), Vec::new());
+        let mut figures = Figures::default();
         for segment in listing.segments {
             match segment.kind {
                 SegmentKind::Port => {
@@ -225,7 +225,7 @@ impl Hosted {
                         Err(error) if error.status == Status::NotYet => continue,
                         Err(error) => return Err(error.message),
                     };
-                    ports.push(PortLine {
+                    figures.ports.push(PortLine {
                         port: segment.name,
                         messages: s.messages,
                         received: s.received,
@@ -236,14 +236,37 @@ impl Hosted {
                     });
                 }
                 SegmentKind::Region => {
-                    regions.push(RegionLine { region: segment.name, size: segment.size, reserved: segment.reserved });
+                    let (size, reserved) = (segment.size, segment.reserved);
+                    figures.regions.push(RegionLine { region: segment.name, size, reserved });
                 }
-                SegmentKind::Series | SegmentKind::Item => {}
+                SegmentKind::Series => {
+                    let report = self.inside.series_report(segment.id).map_err(|e| e.message)?;
+                    let bytes = |chunks: u64| chunks.saturating_mul(u64::from(report.description.chunk));
+                    figures.series.push(SeriesLine {
+                        series: segment.name,
+                        versions: report.newest,
+                        bytes_copied: bytes(report.copied),
+                        bytes_shared: bytes(report.shared),
+                        no_space: report.no_space,
+                        refused: report.refused,
+                    });
+                }
+                // Items have a list of their own.
+                SegmentKind::Item => {}
             }
         }
+        figures.items.extend(listing.items.into_iter().map(|i| ItemLine {
+            item: i.key,
+            size: i.size,
+            owner: i.owner.to_string(),
+            transfers: i.transfers,
+            copies: i.copies,
+        }));
         let place = |name: &str| workflow.ports.iter().position(|p| p.name == name).unwrap_or(usize::MAX);
-        ports.sort_by_key(|p| place(&p.port));
-        Ok((ports, regions))
+        figures.ports.sort_by_key(|p| place(&p.port));
+        figures.series.sort_by(|a, b| numbered(&a.series).cmp(&numbered(&b.series)));
+        figures.items.sort_by(|a, b| numbered(&a.item).cmp(&numbered(&b.item)));
+        Ok(figures)
     }
 
     /// Ends the workflow, and the daemon if it is the run's own.
@@ -268,6 +291,12 @@ impl Hosted {
     pub fn pid(&self) -> Option<i32> {
         self.own.as_ref().map(|c| c.id() as i32)
     }
+}
+
+/// For an order in which `field/10` comes behind `field/9`.
+fn numbered(name: &str) -> (&str, u64) {
+    let text = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    (text, name[text.len()..].parse().unwrap_or(0))
 }
 
 /// A name for the launcher that no task has.

@@ -30,12 +30,24 @@ pub struct Summary {
     pub seconds: f64,
     /// One entry a rank.
     pub tasks: Vec<TaskLine>,
-    /// One entry a port.
-    pub ports: Vec<PortLine>,
-    /// One entry a region.
-    pub regions: Vec<RegionLine>,
+    /// What passed between them.
+    #[serde(flatten)]
+    pub figures: Figures,
     /// Where the logs are.
     pub logs: PathBuf,
+}
+
+/// What the daemon and shared memory tell when the last task has ended.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Figures {
+    /// One entry a port.
+    pub ports: Vec<PortLine>,
+    /// One entry a series.
+    pub series: Vec<SeriesLine>,
+    /// One entry an item that is still there.
+    pub items: Vec<ItemLine>,
+    /// One entry a region.
+    pub regions: Vec<RegionLine>,
 }
 
 /// One rank.
@@ -74,6 +86,38 @@ pub struct PortLine {
     pub consumer_wait_seconds: f64,
 }
 
+/// One series.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SeriesLine {
+    /// The series.
+    pub series: String,
+    /// Versions that were published.
+    pub versions: u64,
+    /// Bytes copied for them: what changed.
+    pub bytes_copied: u64,
+    /// Bytes that they took over from the version before.
+    pub bytes_shared: u64,
+    /// Publishes that found no room.
+    pub no_space: u64,
+    /// Versions that were taken back from observers.
+    pub refused: u64,
+}
+
+/// One item.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ItemLine {
+    /// The item.
+    pub item: String,
+    /// Its bytes.
+    pub size: u64,
+    /// Whose it was last.
+    pub owner: String,
+    /// How often it changed hands.
+    pub transfers: u64,
+    /// How often it had to be copied for that, because somebody clung to it.
+    pub copies: u64,
+}
+
 /// One region.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RegionLine {
@@ -108,6 +152,17 @@ impl Summary {
             vec![name, format!("{:.2} s", t.seconds), t.ended.clone(), t.log.display().to_string()]
         });
         table(&mut text, &["task", "wall time", "end", "log"], rows.collect());
+        self.figures.write(&mut text);
+        let _ = match &self.reason {
+            Some(reason) => writeln!(text, "{} after {:.2} s: {reason}", self.result, self.seconds),
+            None => writeln!(text, "all tasks ended well in {:.2} s", self.seconds),
+        };
+        text
+    }
+}
+
+impl Figures {
+    fn write(&self, text: &mut String) {
         let rows = self.ports.iter().map(|p| {
             vec![
                 p.port.clone(),
@@ -119,19 +174,32 @@ impl Summary {
             ]
         });
         table(
-            &mut text,
+            text,
             &["port", "messages", "handed over", "copied", "producers waited", "consumers waited"],
             rows.collect(),
         );
+        let rows = self.series.iter().map(|s| {
+            vec![
+                s.series.clone(),
+                s.versions.to_string(),
+                units::show(s.bytes_copied),
+                units::show(s.bytes_shared),
+                s.no_space.to_string(),
+                s.refused.to_string(),
+            ]
+        });
+        table(text, &["series", "versions", "copied", "unchanged", "found no room", "taken back"], rows.collect());
+        let rows = self.items.iter().map(|i| {
+            vec![i.item.clone(), units::show(i.size), i.owner.clone(), i.transfers.to_string(), i.copies.to_string()]
+        });
+        table(text, &["item", "size", "owner", "hand-overs", "copies"], rows.collect());
         let rows = self.regions.iter().map(|r| vec![r.region.clone(), units::show(r.size), units::show(r.reserved)]);
-        table(&mut text, &["region", "capacity", "memory"], rows.collect());
-        let _ = match &self.reason {
-            Some(reason) => writeln!(text, "{} after {:.2} s: {reason}", self.result, self.seconds),
-            None => writeln!(text, "all tasks ended well in {:.2} s", self.seconds),
-        };
-        text
+        table(text, &["region", "capacity", "memory"], rows.collect());
     }
 }
+
+/// Rows of one table that people are shown; programs get all.
+const ROWS: usize = 32;
 
 /// Columns as wide as their widest field; nothing for no rows.
 fn table(text: &mut String, head: &[&str], rows: Vec<Vec<String>>) {
@@ -145,8 +213,11 @@ fn table(text: &mut String, head: &[&str], rows: Vec<Vec<String>>) {
         let _ = writeln!(text, "  {}", padded.join("  ").trim_end());
     };
     line(head.to_vec());
-    for row in &rows {
+    for row in rows.iter().take(ROWS) {
         line(row.iter().map(String::as_str).collect());
+    }
+    if rows.len() > ROWS {
+        line(vec![&format!("… and {} others", rows.len() - ROWS)]);
     }
 }
 
@@ -169,12 +240,22 @@ mod tests {
                 seconds: 1.25,
                 ..TaskLine::default()
             }],
-            ports: vec![PortLine {
-                port: "results".into(),
-                messages: 7,
-                bytes_handed_over: 1 << 20,
-                ..PortLine::default()
-            }],
+            figures: Figures {
+                ports: vec![PortLine {
+                    port: "results".into(),
+                    messages: 7,
+                    bytes_handed_over: 1 << 20,
+                    ..PortLine::default()
+                }],
+                series: vec![SeriesLine {
+                    series: "field/0".into(),
+                    versions: 41,
+                    bytes_copied: 3 << 20,
+                    ..SeriesLine::default()
+                }],
+                items: (0..40).map(|i| ItemLine { item: format!("frame.{i}"), ..ItemLine::default() }).collect(),
+                ..Figures::default()
+            },
             ..Summary::default()
         };
         let text = summary.text();
@@ -184,12 +265,17 @@ mod tests {
             "1.25 s",
             "results",
             "1 MiB",
+            "field/0  41        3 MiB",
+            "frame.31",
+            "… and 8 others",
             "0 B",
             "failed after 1.50 s: task `plot`",
         ] {
             assert!(text.contains(words), "{words:?} in\n{text}");
         }
         let json: serde_json::Value = serde_json::from_str(&summary.json()).unwrap();
+        assert!(!text.contains("frame.32"), "{text}");
         assert_eq!(json["ports"][0]["bytes_handed_over"], 1 << 20);
+        assert_eq!((json["series"][0]["versions"].as_u64(), json["items"].as_array().unwrap().len()), (Some(41), 40));
     }
 }

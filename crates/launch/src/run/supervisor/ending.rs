@@ -68,8 +68,8 @@ impl Run {
                 false => hosted.report(&self.workflow),
             };
             match figures {
-                Ok((ports, regions)) => (summary.ports, summary.regions) = (ports, regions),
-                Err(e) => self.view.alarm(&format!("crossdock: no figures of ports and regions: {e}")),
+                Ok(figures) => summary.figures = figures,
+                Err(e) => self.view.alarm(&format!("crossdock: no figures of what passed between the tasks: {e}")),
             }
             if let Err(e) = hosted.end() {
                 self.view.alarm(&format!("crossdock: the workflow did not end in order: {e}"));
