@@ -60,7 +60,7 @@ impl Port {
     /// Which end this is.
     #[must_use]
     pub fn end(&self) -> End {
-        self.shared.end.side().into()
+        self.shared.end.side()
     }
 
     /// The options that the port was made with.
@@ -175,12 +175,12 @@ impl Port {
     /// Counters of the port as a whole. They lie in shared memory: a lying member can falsify them.
     #[must_use]
     pub fn statistics(&self) -> PortStatistics {
-        self.shared.end.ring().totals().into()
+        self.shared.end.ring().totals()
     }
 
     /// How this end waits; [`Waiting::Adaptive`] unless told.
     pub fn set_waiting(&self, waiting: Waiting) {
-        self.shared.end.set_waiting(waiting.into());
+        self.shared.end.set_waiting(waiting);
     }
 
     /// Leaves in order: peers get what was sent, then `CLOSED`; messages not released go to a successor. Another thread

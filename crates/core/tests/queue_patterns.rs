@@ -382,8 +382,8 @@ fn counters_add_up_and_outlive_their_ends() {
     let ring = Ring::inspect(world.mapping()).unwrap();
     drop((producer, consumer));
     let totals = ring.totals();
-    assert_eq!((totals.sent, totals.released, totals.under_way), (3, 1, 2));
-    assert_eq!((totals.bytes, totals.copied), (3 * 108, 50));
+    assert_eq!((totals.messages, totals.received, totals.under_way), (3, 1, 2));
+    assert_eq!((totals.bytes_handed_over, totals.bytes_copied), (3 * 108, 50));
 }
 
 #[test]

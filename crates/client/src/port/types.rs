@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crossdock_core::queue;
-use crossdock_layout::{Handle, MemberId, Status};
+pub use crossdock_core::queue::{EndReport as EndInfo, Side as End, Totals as PortStatistics, Waiting};
+use crossdock_layout::{Handle, Status};
 
 use crate::{Error, Result};
 
@@ -12,15 +13,6 @@ pub const DEFAULT_WAIT: Duration = Duration::from_secs(60);
 
 /// Most bytes that a message carries by itself.
 pub const INLINE_MAX: usize = queue::INLINE_MAX;
-
-/// The two ends of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum End {
-    /// Sends, and gets credits back.
-    Producer,
-    /// Receives, and releases.
-    Consumer,
-}
 
 /// Who may send, and who gets what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -130,66 +122,6 @@ impl Message {
         let length = parcel.inline_len.min(INLINE_MAX as u32);
         Self { handle: parcel.handle, tag: parcel.tag, inline: Inline { length, bytes: parcel.bytes() }, position }
     }
-}
-
-/// How an end waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Waiting {
-    /// Spin while it pays and a processor is to spare, then sleep.
-    #[default]
-    Adaptive,
-    /// Spin until the deadline (for a processor of one's own).
-    Spin,
-    /// Sleep at once.
-    Block,
-}
-
-/// Counters of a port as a whole, over all members that it ever had.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortStatistics {
-    /// Messages sent, by all producers.
-    pub messages: u64,
-    /// Messages released, by all consumers.
-    pub received: u64,
-    /// Bytes of data that changed hands, as told to `send_sized`, plus inline bytes.
-    pub bytes_handed_over: u64,
-    /// Bytes that had to be copied at an end, as told to `note_copied`.
-    pub bytes_copied: u64,
-    /// Time that producers waited for a cell.
-    pub producer_wait_ns: u64,
-    /// Time that consumers waited for a message.
-    pub consumer_wait_ns: u64,
-    /// Times that an end went to sleep.
-    pub sleeps: u64,
-    /// Times that an end woke another.
-    pub wakes: u64,
-    /// Messages delivered again because their consumer died or left.
-    pub redelivered: u64,
-    /// Messages that their producer died in the middle of writing.
-    pub voided: u64,
-    /// Messages in the ring right now.
-    pub under_way: u64,
-}
-
-/// One end's standing, for inspection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndInfo {
-    /// Which side.
-    pub end: End,
-    /// Who holds it.
-    pub member: MemberId,
-    /// The task's name, as the member wrote it.
-    pub task: String,
-    /// Does it live, as far as the daemon knows?
-    pub alive: bool,
-    /// Messages that went through this end.
-    pub messages: u64,
-    /// Time that it waited.
-    pub wait_ns: u64,
-    /// How long ago it was last seen at work.
-    pub last_seen: Duration,
-    /// Is it asleep, waiting, right now?
-    pub waiting: bool,
 }
 
 /// What goes on in a port.

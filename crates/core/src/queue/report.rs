@@ -11,30 +11,30 @@ use std::time::Duration;
 use super::ends::load_name;
 use super::ring::{Ring, Shape, Side};
 
-/// Sums over all ends that a port ever had. Wild: members write them.
+/// Counters of a port as a whole, over all members that it ever had. Wild: members write them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// Messages sent.
-    pub sent: u64,
-    /// Messages released.
-    pub released: u64,
-    /// Bytes handed over.
-    pub bytes: u64,
-    /// Bytes copied at an end.
-    pub copied: u64,
-    /// Time that producers waited.
+    /// Messages sent, by all producers.
+    pub messages: u64,
+    /// Messages released, by all consumers.
+    pub received: u64,
+    /// Bytes of data that changed hands, as senders told, plus inline bytes.
+    pub bytes_handed_over: u64,
+    /// Bytes that had to be copied at an end, as it told.
+    pub bytes_copied: u64,
+    /// Time that producers waited for a cell.
     pub producer_wait_ns: u64,
-    /// Time that consumers waited.
+    /// Time that consumers waited for a message.
     pub consumer_wait_ns: u64,
-    /// Times an end went to sleep.
+    /// Times that an end went to sleep.
     pub sleeps: u64,
-    /// Times an end woke others.
+    /// Times that an end woke another.
     pub wakes: u64,
-    /// Messages delivered again.
+    /// Messages delivered again because their consumer died or left.
     pub redelivered: u64,
-    /// Messages that died with their writer.
+    /// Messages that their producer died in the middle of writing.
     pub voided: u64,
-    /// Messages in the ring now.
+    /// Messages in the ring right now.
     pub under_way: u64,
 }
 
@@ -42,20 +42,20 @@ pub struct Totals {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EndReport {
     /// Which side.
-    pub side: Side,
+    pub end: Side,
     /// Who holds it.
     pub member: MemberId,
     /// The task's name as the member wrote it, printable.
     pub task: String,
-    /// Is the member alive?
+    /// Is the member alive, as far as the daemon knows?
     pub alive: bool,
     /// Messages that went through the slot, former owners' included.
     pub messages: u64,
     /// Time waited, former owners' included.
     pub wait_ns: u64,
-    /// How long ago it last worked.
+    /// How long ago it was last seen at work.
     pub last_seen: Duration,
-    /// Does it wait right now?
+    /// Is it asleep, waiting, right now?
     pub waiting: bool,
 }
 
@@ -86,13 +86,13 @@ impl Ring {
             for EndSlot { account, .. } in self.slots(side) {
                 let (messages, waited) = (account.messages.load(Relaxed), account.wait_ns.load(Relaxed));
                 let (count, wait) = match side {
-                    Side::Producer => (&mut totals.sent, &mut totals.producer_wait_ns),
-                    Side::Consumer => (&mut totals.released, &mut totals.consumer_wait_ns),
+                    Side::Producer => (&mut totals.messages, &mut totals.producer_wait_ns),
+                    Side::Consumer => (&mut totals.received, &mut totals.consumer_wait_ns),
                 };
                 *count = count.wrapping_add(messages);
                 *wait = wait.wrapping_add(waited);
-                totals.bytes = totals.bytes.wrapping_add(account.bytes.load(Relaxed));
-                totals.copied = totals.copied.wrapping_add(account.copied.load(Relaxed));
+                totals.bytes_handed_over = totals.bytes_handed_over.wrapping_add(account.bytes.load(Relaxed));
+                totals.bytes_copied = totals.bytes_copied.wrapping_add(account.copied.load(Relaxed));
                 totals.sleeps = totals.sleeps.wrapping_add(account.sleeps.load(Relaxed).into());
                 totals.wakes = totals.wakes.wrapping_add(account.wakes.load(Relaxed).into());
             }
@@ -115,7 +115,7 @@ fn end_report(side: Side, slot: &EndSlot, alive: &LivenessTable) -> Option<EndRe
     }
     let member = if owner & HEALING == 0 { MemberId(owner) } else { MemberId(slot.tenure.member.load(Relaxed)) };
     Some(EndReport {
-        side,
+        end: side,
         member,
         task: load_name(&slot.tenure.name),
         alive: alive.is_alive(member),

@@ -56,11 +56,11 @@ impl Pattern {
 }
 
 /// The two sides of a port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Side {
-    /// Sends.
+    /// Sends, and gets credits back.
     Producer = 0,
-    /// Receives.
+    /// Receives, and releases.
     Consumer = 1,
 }
 

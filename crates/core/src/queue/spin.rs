@@ -16,12 +16,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// How an end waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Waiting {
     /// Spin while it pays and a processor is to spare, then sleep.
     #[default]
     Adaptive,
-    /// Spin until the deadline.
+    /// Spin until the deadline (for a processor of one's own).
     Spin,
     /// Sleep at once.
     Block,
