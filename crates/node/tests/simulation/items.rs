@@ -8,7 +8,8 @@ use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 use crossdock_node::broker::{Attachment, Descriptor, Effect, Event, ItemRecord, Record, Verdict, memory_of};
 
 use crate::client::Client;
-use crate::world::{NAMES, Sabotage, World};
+use crate::sabotage::Sabotage;
+use crate::world::{NAMES, World};
 
 /// An item that a client was told is its own.
 #[derive(Clone, Copy, Debug)]

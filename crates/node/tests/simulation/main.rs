@@ -6,14 +6,19 @@
 
 mod checks;
 mod client;
+mod daemon;
+mod delivery;
 mod items;
+mod people;
 mod random;
+mod sabotage;
 mod series;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use world::{Sabotage, World};
+use sabotage::Sabotage;
+use world::World;
 
 const STEPS: usize = 500;
 

@@ -5,7 +5,8 @@ use crossdock_layout::{Rights, SegmentId};
 use crossdock_node::broker::Descriptor;
 
 use crate::client::{Asked, Publishing};
-use crate::world::{NAMES, Sabotage, World};
+use crate::sabotage::Sabotage;
+use crate::world::{NAMES, World};
 
 const PINS: u32 = 3;
 

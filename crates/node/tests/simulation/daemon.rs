@@ -1,0 +1,207 @@
+//! The daemon round the broker: it does what the broker says, writes its journal, and dies.
+
+use std::collections::BTreeSet;
+
+use crossdock_node::broker::{Attachment, Broker, Descriptor, Effect, Event, Lasting, Limits, Record};
+use crossdock_node::journal::{decode, encode};
+
+use crate::sabotage::Sabotage;
+use crate::world::{MEMORY, World};
+
+impl World {
+    pub fn start_broker(&mut self) {
+        let mut lasting = Lasting::default();
+        for bytes in &self.journal {
+            let record = decode(bytes).expect("what was written can be read");
+            if self.sabotage == Sabotage::CountAgain && matches!(record, Record::Counters { .. }) {
+                lasting.apply(&record);
+                continue;
+            }
+            lasting.apply(&record);
+        }
+        if self.sabotage == Sabotage::CountAgain {
+            lasting.next_segment = lasting.segments.keys().next_back().map_or(1, |s| s.0 + 1);
+            lasting.next_member = lasting.members.keys().next_back().map_or(1, |m| m.counter() + 1);
+        }
+        if self.sabotage == Sabotage::ForgetOutcomes {
+            lasting.members.values_mut().for_each(|m| m.outcomes.clear());
+        }
+        // A compacted journal must say the same.
+        if self.random.one_in(3) {
+            let snapshot = lasting.snapshot();
+            let mut again = Lasting::default();
+            snapshot.iter().for_each(|record| again.apply(record));
+            assert_eq!(again, lasting, "a compacted journal says something else");
+            self.journal = snapshot.iter().map(encode).collect();
+        }
+        let limits = Limits {
+            uid: 5,
+            memory: MEMORY,
+            segments: 40,
+            connections: 64,
+            members: 20,
+            incarnation: self.incarnation,
+            ..Limits::default()
+        };
+        let (broker, effects) = Broker::new(limits, lasting, 1, &self.kept, &self.listening, self.now);
+        self.broker = Some(broker);
+        self.perform(effects, &[]);
+        if self.broker.is_some() {
+            self.notice_deaths();
+        }
+        if let Some(broker) = &self.broker {
+            let living = broker.lasting().members.keys().copied().collect::<BTreeSet<_>>();
+            self.table.retain(|member| living.contains(member));
+            self.table.extend(living);
+        }
+    }
+
+    pub fn event(&mut self, event: Event<'_>) {
+        let Some(broker) = &mut self.broker else { return };
+        let effects = broker.handle(self.now, event);
+        self.perform(effects, &[]);
+    }
+
+    pub fn perform(&mut self, effects: Vec<Effect>, descriptors: &[Descriptor]) {
+        let mut effects = effects;
+        if self.sabotage == Sabotage::AnswerFirst {
+            effects.sort_by_key(|effect| !matches!(effect, Effect::Send { .. }));
+        }
+        let mut came = descriptors.iter();
+        for effect in effects {
+            if let Some(left) = self.fuse {
+                if left == 0 {
+                    self.fuse = None;
+                    return self.crash_broker();
+                }
+                self.fuse = Some(left - 1);
+            }
+            match effect {
+                Effect::Record(record) => self.write_down(&record),
+                Effect::Make { segment, .. } => {
+                    let works = !self.random.one_in(8);
+                    if works {
+                        self.kept.insert(segment);
+                    }
+                    let outcome = if works { Ok(()) } else { Err("no memory".to_owned()) };
+                    if self.fuse == Some(0) {
+                        self.fuse = None;
+                        return self.crash_broker();
+                    }
+                    self.event(Event::Made { outcome });
+                }
+                Effect::MakeItem { .. } | Effect::ProveItem { .. } | Effect::CopyItem { .. } | Effect::Log { .. } => {
+                    self.item_effect(effect);
+                    if self.broker.is_none() {
+                        return;
+                    }
+                }
+                Effect::Adopt { segment } => {
+                    let memory = matches!(came.next(), Some(Descriptor::Memory(_) | Descriptor::Pool(_)));
+                    assert!(memory, "only offered memory is adopted");
+                    self.kept.insert(segment);
+                }
+                Effect::Listen { endpoint } => {
+                    assert_eq!(descriptors, [Descriptor::Listener], "only a listening socket is listened on");
+                    self.listening.insert(endpoint);
+                }
+                Effect::Unlisten { endpoint } => {
+                    if self.sabotage != Sabotage::KeepListening {
+                        self.listening.remove(&endpoint);
+                    }
+                }
+                Effect::Forget { segment } => {
+                    if self.sabotage != Sabotage::KeepRemoved {
+                        self.kept.remove(&segment);
+                        self.pages.remove(&segment);
+                    }
+                }
+                Effect::ClearPin { pin } => self.clear_pin(pin),
+                Effect::Alive { member, .. } => {
+                    self.table.insert(member);
+                }
+                Effect::Dead { member } => {
+                    self.check_death(member);
+                    if self.sabotage != Sabotage::KeepTheDead {
+                        self.table.remove(&member);
+                    }
+                }
+                Effect::Send { connection, message, with } => self.send(connection, message, with),
+                Effect::Close { connection, .. } => {
+                    if let Some(pipe) = self.pipes.get_mut(&connection) {
+                        pipe.broker_closed = true;
+                        pipe.to_broker.clear();
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn write_down(&mut self, record: &Record) {
+        self.model.recorded(record);
+        let forgotten = match record {
+            Record::Segment { .. } => self.sabotage == Sabotage::ForgetSegments,
+            Record::Reserved { .. } => self.sabotage == Sabotage::ForgetReserves,
+            Record::WorkflowEnd { .. } => self.sabotage == Sabotage::ForgetEnds,
+            Record::PinTaken { .. } => self.sabotage == Sabotage::ForgetPins,
+            _ => false,
+        };
+        if !forgotten && !crate::items::forgotten(self.sabotage, record) {
+            self.journal.push(encode(record));
+        }
+    }
+
+    pub fn send(&mut self, connection: u64, message: Vec<u8>, with: Attachment) {
+        if let Attachment::Segment { segment, .. } = with {
+            assert!(self.kept.contains(&segment), "{segment} is given out but not kept");
+        }
+        if let Attachment::Series { pool, pin } = with {
+            self.hand_page(connection, pool, pin);
+        }
+        if let Attachment::Item { file, writable } = with {
+            self.hand_item(connection, file, writable);
+        }
+        let twice = self.sabotage == Sabotage::AnswerTwice && self.random.one_in(5);
+        if self.sabotage == Sabotage::LoseAnswers && self.random.one_in(10) {
+            return;
+        }
+        if let Some(pipe) = self.pipes.get_mut(&connection) {
+            assert!(!pipe.broker_closed, "an answer after the end of its connection");
+            pipe.to_client.push_back((message.clone(), with));
+            if twice {
+                pipe.to_client.push_back((message, with));
+            }
+        }
+    }
+
+    pub fn shift_limits(&mut self) {
+        let event = match self.random.below(8) {
+            0 => Event::Journal(Err("disk full".into())),
+            1..=5 => Event::Journal(Ok(())),
+            _ => Event::Free(self.random.below(1 << 22) as u64 + (1 << 20)),
+        };
+        self.event(event);
+    }
+
+    pub fn crash_broker(&mut self) {
+        self.broker = None;
+        self.copies.clear();
+        for pipe in self.pipes.values_mut() {
+            pipe.broker_closed = true;
+            pipe.to_broker.clear();
+        }
+        for client in &mut self.clients {
+            client.asked.values_mut().for_each(|a| a.due = None);
+        }
+    }
+
+    /// The keeper is killed too: descriptors are lost, the journal's file stays.
+    pub fn crash_daemon(&mut self) {
+        self.crash_broker();
+        self.kept.clear();
+        self.listening = BTreeSet::from([0]);
+        self.table.clear();
+        self.incarnation += 1;
+        self.model.daemon_lost();
+    }
+}

@@ -1,0 +1,163 @@
+//! What is on its way between clients and broker, and what becomes of it when it arrives.
+
+use crossdock_layout::wire::{Answer, ItemRequest, Request, SegmentKind};
+use crossdock_layout::{SegmentId, Status};
+use crossdock_node::broker::{Attachment, Descriptor, Event};
+
+use crate::sabotage::Sabotage;
+use crate::world::World;
+
+impl World {
+    pub fn deliver_to_broker(&mut self) {
+        let pipes: Vec<_> = self.pipes.keys().copied().collect();
+        if !pipes.is_empty() {
+            let pipe = self.random.pick(&pipes);
+            self.deliver_one_to_broker(pipe);
+        }
+    }
+
+    pub fn deliver_one_to_broker(&mut self, id: u64) -> bool {
+        let Some(pipe) = self.pipes.get_mut(&id) else { return false };
+        if self.broker.is_none() || pipe.broker_closed {
+            return false;
+        }
+        let client = pipe.client;
+        let Some((message, descriptors)) = pipe.to_broker.pop_front() else {
+            if pipe.client_closed || !self.clients[client].alive {
+                pipe.broker_closed = true;
+                self.event(Event::Disconnected { connection: id });
+                return true;
+            }
+            return false;
+        };
+        self.note_delivery(client, &message);
+        let event = Event::Message { connection: id, bytes: Some(&message), descriptors: &descriptors };
+        let broker = self.broker.as_mut().expect("checked above");
+        let effects = broker.handle(self.now, event);
+        self.perform(effects, &descriptors);
+        if let Some(pipe) = self.pipes.get(&id).filter(|_| self.clients[client].lied) {
+            assert!(pipe.broker_closed || !pipe.to_broker.is_empty(), "a liar was not dropped");
+        }
+        true
+    }
+
+    /// From here on the daemon owes an answer by the deadline.
+    pub fn note_delivery(&mut self, client: usize, message: &[u8]) {
+        let number = u64::from_le_bytes(message[8..16].try_into().expect("a header"));
+        if let Some(asked) = self.clients[client].asked.get_mut(&number) {
+            let wait = match asked.request {
+                Request::Open { wait_ms, .. } | Request::Observe { wait_ms, .. } => wait_ms,
+                // What is free may have to be copied first.
+                Request::Item(
+                    ItemRequest::Create { .. }
+                    | ItemRequest::Access { .. }
+                    | ItemRequest::Share { .. }
+                    | ItemRequest::Unshare { .. },
+                ) => 61_000,
+                _ => 0,
+            };
+            asked.due = Some(self.now + wait);
+            let request = asked.request.clone();
+            self.model.delivered(&self.clients[client], &request);
+        }
+    }
+
+    pub fn deliver_to_client(&mut self) {
+        let pipes: Vec<_> = self.pipes.keys().copied().collect();
+        if !pipes.is_empty() {
+            let pipe = self.random.pick(&pipes);
+            self.deliver_one_to_client(pipe);
+        }
+    }
+
+    pub fn deliver_one_to_client(&mut self, id: u64) -> bool {
+        let Some(pipe) = self.pipes.get_mut(&id) else { return false };
+        let number = pipe.client;
+        if !self.clients[number].alive || pipe.client_closed {
+            if pipe.broker_closed {
+                self.pipes.remove(&id);
+            }
+            return false;
+        }
+        if let Some((message, with)) = pipe.to_client.pop_front() {
+            self.receive(number, id, &message, with);
+            return true;
+        }
+        if pipe.broker_closed {
+            self.pipes.remove(&id);
+            let client = &mut self.clients[number];
+            if client.connection == Some(id) {
+                client.connection = None;
+                client.welcome = false;
+                client.asked.values_mut().for_each(|a| a.due = None);
+            }
+        }
+        false
+    }
+
+    pub fn receive(&mut self, number: usize, id: u64, message: &[u8], with: Attachment) {
+        let (request, answer) = Answer::decode(message, with.count()).expect("the broker's own words");
+        if request == 1 {
+            return self.greeted(number, id, &answer);
+        }
+        let client = &mut self.clients[number];
+        assert!(client.answered.insert(request), "request {request} of {} was answered twice", client.member);
+        let asked = client.asked.remove(&request).expect("only what was asked is answered");
+        let writable = matches!(with, Attachment::Segment { writable: true, .. });
+        let writable = writable || self.sabotage == Sabotage::WritableForAll;
+        let writable = writable
+            || self.sabotage == Sabotage::WritablePools
+                && !matches!(answer, Answer::Segment { kind: SegmentKind::Region, .. });
+        if let Answer::Segment { segment, .. } = answer {
+            *client.open.entry(segment).or_insert(0) += 1;
+        }
+        self.series_answered(number, &asked.request, &answer);
+        self.item_answered(number, &asked.request, &answer);
+        self.model.answered(&self.clients[number], &asked.request, &answer, writable, request);
+        if let (Request::MakeEndpoint { workflow, .. }, Answer::Done { .. }) = (&asked.request, &answer) {
+            assert!(asked.descriptors == [Descriptor::Listener], "endpoint of {workflow} without a listening socket");
+        }
+    }
+
+    pub fn greeted(&mut self, number: usize, id: u64, answer: &Answer) {
+        let client = &mut self.clients[number];
+        match answer {
+            Answer::Welcome { member, resumed, incarnation, workflow, .. } => {
+                self.model.welcomed(client, *member, *resumed, workflow);
+                client.member = *member;
+                client.welcome = true;
+                if client.incarnation != *incarnation {
+                    client.incarnation = *incarnation;
+                    self.offer_series(number);
+                }
+                let held = self.held_items(number);
+                let client = &mut self.clients[number];
+                let Some(pipe) = self.pipes.get_mut(&id) else { return };
+                for pin in client.pins.keys() {
+                    let hold = Request::Hold { segment: *pin, count: 1 };
+                    pipe.to_broker.push_back((hold.encode(0, 0), vec![]));
+                }
+                for (segment, count) in &client.open {
+                    let hold = Request::Hold { segment: *segment, count: *count };
+                    pipe.to_broker.push_back((hold.encode(0, 0), vec![]));
+                }
+                let all = Request::Hold { segment: SegmentId(0), count: 0 };
+                pipe.to_broker.push_back((all.encode(0, 0), vec![]));
+                for hold in held {
+                    pipe.to_broker.push_back((hold.encode(0, 0), vec![]));
+                }
+                for (request, asked) in &client.asked {
+                    pipe.to_broker
+                        .push_back((asked.request.encode(*request, client.settled()), asked.descriptors.clone()));
+                }
+            }
+            Answer::Failed { status, .. } => {
+                if *status == Status::Disconnected {
+                    self.model.refused(client);
+                }
+                client.over = *status != Status::NoSpace;
+            }
+            other => panic!("greeted by {other:?}"),
+        }
+    }
+}
