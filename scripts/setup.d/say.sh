@@ -8,6 +8,9 @@ die() {
     exit 1
 }
 
+# The comment that a script opens with.
+usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "${1:-$0}"; }
+
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # Daemons and setuid helpers live in sbin, which an ordinary user's PATH leaves out on Debian.

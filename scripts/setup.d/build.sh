@@ -1,0 +1,21 @@
+# Building what the examples and several tests run: the command, the library, and the Python wheel in environments. What is
+# up to date costs a fraction of a second. Sourced; it wants $top, say.sh and rust.sh.
+
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$top/build/target}
+
+build_release() {
+    local cargo
+    cargo=$(find_cargo) || die "no cargo >= $(rust_version); run scripts/setup"
+    (cd "$top" && PATH=$(dirname "$cargo"):$PATH cargo build --quiet --release -p crossdock-cli -p crossdock-capi)
+}
+
+# install_wheel ENVIRONMENT…: one wheel (stable ABI) for all of them, installed where it is not yet.
+install_wheel() {
+    local wheel site
+    wheel=$("$top/scripts/build-wheel")
+    for site in "$@"; do
+        [ ! "$site/.wheel" -nt "$wheel" ] || continue
+        "$site/bin/python3" -m pip install -q --no-input --disable-pip-version-check --no-deps --force-reinstall "$wheel"
+        touch "$site/.wheel"
+    done
+}

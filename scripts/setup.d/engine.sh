@@ -1,0 +1,26 @@
+# Which container engine, and a docker engine for as long as a script runs. Sourced by scripts/demo, heat, street and the
+# tests that use engines; it wants $top and say.sh.
+
+# engine_part ENGINE: the part of scripts/setup that it needs besides; nothing for those that need none.
+engine_part() {
+    case $1 in
+        auto | process) ;;
+        bubblewrap | podman | docker | charliecloud) echo "$1" ;;
+        *) die "unknown engine \"$1\": auto, process, bubblewrap, podman, docker or charliecloud" ;;
+    esac
+}
+
+# An engine that runs already is somebody else's: it is used as it is, and stays. One that is started here is stopped by
+# stop_docker, which whoever calls use_docker calls in its EXIT trap.
+docker_is_ours=no
+use_docker() {
+    local settings
+    settings=$("$top/scripts/engine-docker" start) || exit 1
+    eval "$settings"
+}
+
+stop_docker() {
+    [ "$docker_is_ours" = yes ] || return 0
+    docker_is_ours=no
+    "$top/scripts/engine-docker" stop
+}
