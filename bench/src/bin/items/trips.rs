@@ -1,0 +1,99 @@
+//! Round trips between two processes, and what one way of them takes.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crossdock_bench::median;
+use crossdock_os::{Access, Mapping, clock, memfd};
+
+/// Trips of one round.
+const TRIPS: u32 = 200;
+/// Long enough for the other side to have fallen asleep in its wait.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// Memory that both processes have: what floors wake each other by, and when the last thing was sent off.
+pub struct Words(pub Mapping);
+
+impl Words {
+    const SENT: u64 = 256;
+
+    pub fn new() -> Self {
+        let memory = memfd::create("bench", 4096).expect("memory");
+        Self(Mapping::new(memory, 4096, Access::ReadWrite).expect("a mapping"))
+    }
+
+    fn send_off(&self) {
+        self.0.word64(Self::SENT).expect("within").store(clock::now_ns(), Ordering::Release);
+    }
+
+    /// Microseconds since it was sent off.
+    fn on_its_way(&self) -> f64 {
+        clock::now_ns().saturating_sub(self.0.word64(Self::SENT).expect("within").load(Ordering::Acquire)) as f64 / 1e3
+    }
+}
+
+/// How trips follow each other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Pace {
+    /// The receiver has been waiting for a while; the time from the send-off to its return.
+    OneWay,
+    /// At once; half of a round trip.
+    BackToBack,
+}
+
+impl Pace {
+    pub const BOTH: [Self; 2] = [Self::OneWay, Self::BackToBack];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OneWay => "one way",
+            Self::BackToBack => "back to back",
+        }
+    }
+}
+
+/// One side of a hand-over: what goes there and back.
+pub trait Side {
+    /// The asking side begins with it; the answering one waits for it first.
+    fn start(&mut self, asks: bool);
+    /// Hands it over.
+    fn send(&mut self);
+    /// Waits for it.
+    fn take(&mut self);
+
+    /// Sends it there and back; microseconds one way.
+    fn ask(&mut self, pace: Pace, words: &Words) -> f64 {
+        self.start(true);
+        let (mut began, mut ways) = (Instant::now(), Vec::new());
+        for trip in 0..=TRIPS {
+            // The first trip is for warming up, and for the other to have arrived.
+            if trip == 1 {
+                began = Instant::now();
+                ways.clear();
+            }
+            if pace == Pace::OneWay {
+                std::thread::sleep(PAUSE);
+            }
+            self.send();
+            self.take();
+            ways.push(words.on_its_way());
+        }
+        match pace {
+            Pace::OneWay => median(&ways),
+            Pace::BackToBack => began.elapsed().as_secs_f64() * 1e6 / f64::from(TRIPS) / 2.0,
+        }
+    }
+
+    /// The other side of [`Side::ask`].
+    fn answer(&mut self, pace: Pace, words: &Words) {
+        self.start(false);
+        for _ in 0..=TRIPS {
+            self.take();
+            if pace == Pace::OneWay {
+                std::thread::sleep(PAUSE);
+            }
+            words.send_off();
+            self.send();
+        }
+    }
+}
