@@ -42,6 +42,8 @@ struct State {
     pending: BTreeMap<u64, Pending>,
     held: Held,
     reading: bool,
+    /// Threads that wait for the one that reads.
+    asleep: usize,
     /// It is saying goodbye: no daemon need be started for that.
     leaving: bool,
     /// Nothing can be asked any more, and why.
@@ -77,6 +79,7 @@ impl Connection {
             pending: BTreeMap::new(),
             held: Held::default(),
             reading: false,
+            asleep: 0,
             leaving: false,
             over: None,
             incarnation: welcome.incarnation,
@@ -114,6 +117,13 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Wakes the threads that wait for the reader. Nearly always there are none, and waking nobody is a system call too.
+    fn wake_others(&self, state: &State) {
+        if state.asleep > 0 {
+            self.changed.notify_all();
+        }
+    }
+
     /// Leaves in order, if the daemon is to be had soon; nothing can be asked afterwards. A daemon that does not hear
     /// of it takes the member for alive until its process ends.
     pub(crate) fn end(&self) {
@@ -131,8 +141,7 @@ impl Connection {
         let mut state = self.lock();
         state.over = Some(Error::new(Status::Closed, "this session was closed; connect anew"));
         state.socket = None;
-        drop(state);
-        self.changed.notify_all();
+        self.wake_others(&state);
     }
 }
 

@@ -67,6 +67,9 @@ pub fn next_signal(fd: impl AsFd) -> Option<i32> {
     }
 }
 
+/// Most events that one wait tells of.
+pub const ROUND: usize = 256;
+
 /// Many descriptors waited for at once. Each has a number of the caller's choice.
 pub struct Epoll {
     fd: OwnedFd,
@@ -109,18 +112,19 @@ impl Epoll {
         epoll::delete(&self.fd, fd).context("epoll_ctl", || "removing a descriptor".into())
     }
 
-    /// Waits until something is ready or the deadline passes; at most `most` of those that are ready. Empty when the
+    /// Waits until something is ready or the deadline passes; at most [`ROUND`] of those that are ready. Empty when the
     /// deadline passed or a signal came.
-    pub fn wait(&self, most: usize, deadline: Deadline) -> OsResult<Vec<Ready>> {
-        let mut events = Vec::with_capacity(most);
+    pub fn wait(&self, deadline: Deadline) -> OsResult<Vec<Ready>> {
+        let mut events = [std::mem::MaybeUninit::uninit(); ROUND];
         let left = deadline.left();
         let timeout =
             Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
-        match epoll::wait(&self.fd, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => {}
+        let ready = match epoll::wait(&self.fd, &mut events, Some(&timeout)) {
+            Ok((ready, _)) => ready,
+            Err(Errno::INTR) => &mut [],
             Err(errno) => return Err(OsError::new("epoll_wait", "a set", errno)),
-        }
-        let ready = |event: epoll::Event| {
+        };
+        let tell = |event: &epoll::Event| {
             let flags = event.flags;
             Ready {
                 token: event.data.u64(),
@@ -129,7 +133,7 @@ impl Epoll {
                 hung_up: flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR),
             }
         };
-        Ok(events.into_iter().map(ready).collect())
+        Ok(ready.iter().map(tell).collect())
     }
 }
 
@@ -183,9 +187,9 @@ mod tests {
         let (epoll, one, other) = (Epoll::new().unwrap(), eventfd().unwrap(), timerfd().unwrap());
         epoll.add(&one, 1, false).unwrap();
         epoll.add(&other, 2, false).unwrap();
-        assert!(epoll.wait(8, Deadline::after(Duration::ZERO)).unwrap().is_empty());
+        assert!(epoll.wait(Deadline::after(Duration::ZERO)).unwrap().is_empty());
         set_timer(&other, Duration::from_millis(1)).unwrap();
-        let ready = epoll.wait(8, Deadline::after(Duration::from_secs(10))).unwrap();
+        let ready = epoll.wait(Deadline::after(Duration::from_secs(10))).unwrap();
         assert_eq!(ready, [Ready { token: 2, readable: true, writable: false, hung_up: false }]);
     }
 }

@@ -74,7 +74,9 @@ impl Connection {
             state.send_unsent();
             if state.reading {
                 let left = deadline.left().min(Duration::from_millis(100));
+                state.asleep += 1;
                 state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                state.asleep -= 1;
                 continue;
             }
             state.reading = true;
@@ -123,7 +125,7 @@ impl Connection {
             // Whoever asked has gone; what came too late is given back.
             _ => state.refuse(&answer),
         }
-        self.changed.notify_all();
+        self.wake_others(state);
     }
 
     fn unreachable(&self) -> Error {
@@ -196,8 +198,9 @@ struct PassOn<'a>(&'a Connection);
 
 impl Drop for PassOn<'_> {
     fn drop(&mut self) {
-        self.0.lock().reading = false;
-        self.0.changed.notify_all();
+        let mut state = self.0.lock();
+        state.reading = false;
+        self.0.wake_others(&state);
     }
 }
 

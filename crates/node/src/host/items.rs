@@ -24,6 +24,8 @@ const DYING_PAUSE: Duration = Duration::from_micros(50);
 const DYING_EVERY: Duration = Duration::from_millis(50);
 /// Bytes that are copied between two looks at whether the copy is still wanted.
 const PART: usize = 256 << 10;
+/// A copy up to this size is done at once: a thread of its own would cost more than it, and it holds nobody up.
+const SMALL: u64 = 256 << 10;
 /// Copies at a time; more wait for one of these to end.
 const COPIES: usize = 4;
 
@@ -153,16 +155,22 @@ impl Host<'_> {
         match made {
             Ok((source, target)) => {
                 let unwanted = Arc::new(AtomicBool::new(false));
-                self.files.running.insert(to.0, unwanted.clone());
-                self.files.waiting.push(Job { item, to, size, source, target, unwanted });
+                let job = Job { item, to, size, source, target, unwanted };
+                if size <= SMALL {
+                    return self.ended_copy(item, to, copy(job));
+                }
+                self.files.running.insert(to.0, job.unwanted.clone());
+                self.files.waiting.push(job);
                 self.start_copies();
             }
-            // Told as an event of its own, as any other end of a copy.
-            Err(why) => {
-                let _ = self.files.sender.send(Done { item, to, outcome: Err(why) });
-                event::signal(&self.files.done);
-            }
+            Err(why) => self.ended_copy(item, to, Err(why)),
         }
+    }
+
+    /// Tells of a copy that ended here: as an event of its own, behind the effects of this one, as of any other.
+    fn ended_copy(&self, item: SegmentId, to: SegmentId, outcome: Result<(), String>) {
+        let _ = self.files.sender.send(Done { item, to, outcome });
+        event::signal(&self.files.done);
     }
 
     fn start_copies(&mut self) {
@@ -179,9 +187,7 @@ impl Host<'_> {
                 event::signal(&bell);
             };
             if let Err(error) = std::thread::Builder::new().name("copy".into()).stack_size(64 << 10).spawn(run) {
-                let outcome = Err(format!("the daemon can have no more threads: {error}"));
-                let _ = self.files.sender.send(Done { item, to, outcome });
-                event::signal(&self.files.done);
+                self.ended_copy(item, to, Err(format!("the daemon can have no more threads: {error}")));
             }
         }
     }

@@ -36,9 +36,6 @@ const SIGNALS: u64 = 4 << 56;
 const COPIES: u64 = 6 << 56;
 const KIND: u64 = 0xff << 56;
 
-/// Most events of a round. A connection has one message served in a round, so that a flood on one delays the others by
-/// the time of one message, and a quiet one costs no second look.
-const ROUND: usize = 256;
 /// Most connections taken from one listening socket in a round.
 const ACCEPTS: usize = 64;
 /// How old a figure for free memory may be.
@@ -97,7 +94,7 @@ impl Host<'_> {
 
     fn serve(&mut self, signals: &OwnedFd) -> OsResult<i32> {
         loop {
-            let events = self.epoll.wait(ROUND, self.next_wake())?;
+            let events = self.epoll.wait(self.next_wake())?;
             if events.is_empty() {
                 self.feed(Event::Tick);
             }

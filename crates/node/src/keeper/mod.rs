@@ -133,7 +133,7 @@ fn watch(held: &mut Held, post: OwnedFd, signals: &OwnedFd, broker: i32, ready: 
     epoll.add(&post, 1, false)?;
     let mut post_open = true;
     loop {
-        let events = epoll.wait(8, Deadline::after(Duration::from_secs(3600)))?;
+        let events = epoll.wait(Deadline::after(Duration::from_secs(3600)))?;
         for event in events {
             match event.token {
                 0 => {
