@@ -15,7 +15,7 @@ def sizes(quick):
 
 
 def rounds(size):
-    return 40 if size <= MIB else 12 if size <= 64 * MIB else 5
+    return 20 if size <= MIB else 12 if size <= 64 * MIB else 5
 
 
 def size_text(size):

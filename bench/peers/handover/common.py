@@ -1,7 +1,9 @@
 """What the peers' programs of P3 have in common: the same play for each of them.
 
-Two processes. In each round the consumer waits first; the producer fills its buffer, lets a millisecond pass, notes the time
-and hands the buffer over; the consumer notes the time when it has it, then reads all of it. Both clocks are the kernel's
+Two processes. In each round the consumer waits first; the producer fills its buffer, does other work, lets 20 ms pass, notes
+the time and hands the buffer over; the consumer notes the time when it has it, then reads all of it and does other work.
+The other work is writing 64 MiB: so caches are cold and the consumer has slept for long, whatever the size of what is handed
+over, and only what the hand-over itself has to do with the size can make a difference. Both clocks are the kernel's
 monotonic one. A program prints a line a size: `HANDOVER {"size", "ns": [...], "right"}`.
 """
 import json
@@ -14,7 +16,10 @@ import numpy
 STEP = 0x9E3779B97F4A7C15
 MASK = (1 << 64) - 1
 WARM_UP = 2
+OTHER_WORK = 64 << 20
+PAUSE_NS = 20_000_000
 _base = {}
+_other = []
 
 
 def now():
@@ -30,16 +35,26 @@ def fill(array, seed):
 
 
 def right(array, seed):
-    """Reads every element; is it what was written?"""
+    """Reads every element; is it what was written? Does other work then."""
     n = array.size
     expected = (n * seed + STEP * (n * (n - 1) // 2)) & MASK
     with numpy.errstate(over="ignore"):
-        return int(array.sum(dtype=numpy.uint64)) == expected and int(array[-1]) == ((n - 1) * STEP + seed) & MASK
+        so = int(array.sum(dtype=numpy.uint64)) == expected and int(array[-1]) == ((n - 1) * STEP + seed) & MASK
+    other_work()
+    return so
+
+
+def other_work():
+    """What a task does between two hand-overs: writes so much that nothing else is left in the caches."""
+    if not _other:
+        _other.append(numpy.zeros(OTHER_WORK // 8, dtype=numpy.uint64))
+    _other[0] += numpy.uint64(1)
 
 
 def pause():
-    """Lets the consumer come to wait, without giving up the processor."""
-    until = now() + 1_000_000
+    """Does other work and lets the consumer fall asleep, without giving up the processor."""
+    other_work()
+    until = now() + PAUSE_NS
     while now() < until:
         pass
 

@@ -1,6 +1,6 @@
 //! iceoryx2 in P3: a slice lent by the publisher, filled where it lies, sent; the subscriber has it and reads all of it.
-//! The play is that of `../handover/common.py`: the consumer waits first, then the producer fills, lets a millisecond pass,
-//! notes the time, and sends; so that no figure depends on who was late.
+//! The play is that of `../handover/common.py`: the consumer waits first, then the producer fills, does other work, lets 20 ms
+//! pass, notes the time, and sends; so that no figure depends on who was late, or on what the caches hold.
 //!
 //! `peer-iceoryx2-handover spin|block SIZE:ROUNDS…` prints a line a size: `HANDOVER {"size", "ns": […], "right"}`.
 
@@ -20,6 +20,12 @@ fn now_ns() -> u64 {
     // SAFETY: `time` lives through the call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// What a task does between two hand-overs: writes so much that nothing else is left in the caches.
+fn other_work(other: &mut Vec<u64>) {
+    other.resize(64 << 17, 0);
+    other.iter_mut().for_each(|word| *word = word.wrapping_mul(3).wrapping_add(1));
 }
 
 fn sizes() -> Vec<(usize, u64)> {
@@ -66,12 +72,13 @@ fn produce(run: &str, spin: bool) -> Result<(), Error> {
         let notifier = bell.notifier_builder().create()?;
         hear()?; // the subscriber is there
         publisher.update_connections()?;
-        let (mut times, mut right) = (Vec::new(), true);
+        let (mut times, mut right, mut other) = (Vec::new(), true, Vec::new());
         for seed in 0..rounds + WARM_UP {
             hear()?; // it waits
             let sample = publisher.loan_slice_uninit(size / 8)?;
             let sample = sample.write_from_fn(|i| seed.wrapping_add((i as u64).wrapping_mul(STEP)));
-            let ready = now_ns() + 1_000_000;
+            other_work(&mut other);
+            let ready = now_ns() + 20_000_000;
             while now_ns() < ready {}
             let begun = now_ns();
             sample.send()?;
@@ -104,7 +111,10 @@ fn consume(run: &str, spin: bool) -> Result<(), Error> {
         let bell = node.service_builder(&names.bell).event().open_or_create()?;
         let listener = bell.listener_builder().create()?;
         say("here".into())?;
+        let mut other = Vec::new();
         for seed in 0..rounds + WARM_UP {
+            other_work(&mut other);
+            std::hint::black_box(&other);
             say("waiting".into())?;
             let sample = loop {
                 if !spin {

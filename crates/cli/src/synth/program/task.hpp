@@ -71,7 +71,10 @@ class Runner {
     at_.clear();
     read_.clear();
     for (std::uint64_t i = 0; i < iterations; ++i) {
-      if (graph_.latency) group_.barrier();
+      if (graph_.latency) {
+        other_work();
+        group_.barrier();
+      }
       const std::int64_t period = graph_.tasks[task_].period_ns;
       if (period > 0) {
         next += std::chrono::nanoseconds(period);
@@ -113,9 +116,17 @@ class Runner {
     return seed;
   }
 
-  /// Lets the other side come to wait, without giving up the processor; then notes the time.
+  /// What a task does between two hand-overs: writes so much that nothing else is left in the caches. So they are as cold for
+  /// a small buffer as for a large one, and what the hand-over itself has to do with the size is all that can differ.
+  void other_work() {
+    other_.resize(std::size_t{64} << 17);
+    for (std::uint64_t& word : other_) word = word * 3 + 1;
+  }
+
+  /// Lets the other side fall asleep, without giving up the processor; then notes the time.
   void pause_before_sending() {
-    const std::uint64_t until = now_ns() + 1000000;
+    other_work();
+    const std::uint64_t until = now_ns() + 20000000;
     while (now_ns() < until) {
     }
     at_.push_back(now_ns());
@@ -138,6 +149,7 @@ class Runner {
   }();
   std::uint64_t turn_ = 0;
   std::vector<std::string> lines_;
+  std::vector<std::uint64_t> other_;
   std::vector<std::uint64_t> at_, read_;  // with latency: when each was sent or received, and when it had been read
 };
 
