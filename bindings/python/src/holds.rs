@@ -69,7 +69,7 @@ impl Grip {
     fn place(&self) -> Result<(*mut u8, u64, bool)> {
         match self {
             Self::Own(item) => item.check_open().map(|()| (item.base(), item.size(), true)),
-            Self::Shared(shared) => view_of(shared).map(|view| (view.base().cast_mut(), view.size(), false)),
+            Self::Shared(shared) => shared.view().map(|view| (view.base().cast_mut(), view.size(), false)),
             Self::Read(view) => Ok((view.base().cast_mut(), view.size(), false)),
             Self::Closed => Err(Error::new(Status::Closed, "the item was closed here; access it again")),
             Self::Moving => Err(Error::new(Status::Busy, "another thread is changing the item; look at it afterwards")),
@@ -81,16 +81,11 @@ impl Grip {
         self.place()?;
         match self {
             Self::Own(item) => item.contents(),
-            Self::Shared(shared) => view_of(shared)?.contents(),
+            Self::Shared(shared) => shared.view()?.contents(),
             Self::Read(view) => view.contents(),
             Self::Closed | Self::Moving => Ok(Contents::Bytes),
         }
     }
-}
-
-fn view_of(shared: &SharedItem) -> Result<&ItemView> {
-    let gone = || Error::new(Status::Closed, format!("item '{}' could not be opened again", shared.key()));
-    shared.view().ok_or_else(gone)
 }
 
 struct State {

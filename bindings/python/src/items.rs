@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use crossdock_client::{
-    Contents, Error, Item as Inner, ItemInfo, ItemLevel, ItemOptions, ItemState, Mode, OnDeath, Order, Party, Status,
+    Contents, Error, ItemInfo, ItemLevel, ItemOptions, ItemState, Mode, OnDeath, Order, Party, Status,
 };
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use pyo3::exceptions::PyBufferError;
@@ -337,32 +337,11 @@ impl Item {
 }
 
 fn heap(grip: &mut Grip, mode: Mode) -> crossdock_client::Result<crossdock_client::Region> {
-    let there = grip.contents()? == Contents::Heap;
-    if mode == Mode::OpenOnly {
-        match grip {
-            Grip::Read(view) => return view.region(),
-            Grip::Shared(shared) => {
-                if let Some(view) = shared.view_mut() {
-                    return view.region();
-                }
-            }
-            _ => {}
-        }
+    match (mode, &mut *grip) {
+        (Mode::OpenOnly, Grip::Read(view)) => view.region(),
+        (Mode::OpenOnly, Grip::Shared(shared)) => shared.region(),
+        _ => grip.owned()?.open_region(mode),
     }
-    let item: &mut Inner = grip.owned()?;
-    match mode {
-        Mode::CreateOnly if there => {
-            return Err(Error::new(Status::Exists, format!("item '{}' holds a heap already", item.key())));
-        }
-        Mode::CreateOnly | Mode::OpenOrCreate if !there => item.describe(&Contents::Heap)?,
-        Mode::Recreate => {
-            item.describe(&Contents::Bytes)?;
-            item.bytes_mut().fill(0);
-            item.describe(&Contents::Heap)?;
-        }
-        _ => {}
-    }
-    item.region()
 }
 
 /// What a caller says of a new item: dtype, shape and order; level and policy.

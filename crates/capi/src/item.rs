@@ -53,7 +53,7 @@ impl State {
     fn place(&self) -> Result<(*mut u8, u64)> {
         match self {
             Self::Own(item) => item.check_open().map(|()| (item.base(), item.size())),
-            Self::Shared(shared) => view_of(shared).map(|view| (view.base().cast_mut(), view.size())),
+            Self::Shared(shared) => shared.view().map(|view| (view.base().cast_mut(), view.size())),
             Self::Read(view) => Ok((view.base().cast_mut(), view.size())),
         }
     }
@@ -61,15 +61,10 @@ impl State {
     fn contents(&self) -> Result<Contents> {
         match self {
             Self::Own(item) => item.contents(),
-            Self::Shared(shared) => view_of(shared)?.contents(),
+            Self::Shared(shared) => shared.view()?.contents(),
             Self::Read(view) => view.contents(),
         }
     }
-}
-
-fn view_of(shared: &SharedItem) -> Result<&ItemView> {
-    let gone = || Error::new(Status::Closed, format!("item '{}' could not be opened again", shared.key()));
-    shared.view().ok_or_else(gone)
 }
 
 fn item(reference: u64) -> Result<Held<'static, Mutex<State>>> {
@@ -393,30 +388,11 @@ unsafe extern "C" fn crossdock_item_region(item: u64, mode: u32, region: *mut u6
 }
 
 fn heap(state: &mut State, mode: Mode) -> Result<Region> {
-    let there = state.contents()? == Contents::Heap;
     match (mode, &mut *state) {
-        (Mode::OpenOnly, State::Read(view)) => return view.region(),
-        (Mode::OpenOnly, State::Shared(shared)) => {
-            let key = shared.key().to_owned();
-            let gone = || Error::new(Status::Closed, format!("item '{key}' could not be opened again"));
-            return shared.view_mut().ok_or_else(gone)?.region();
-        }
-        _ => {}
+        (Mode::OpenOnly, State::Read(view)) => view.region(),
+        (Mode::OpenOnly, State::Shared(shared)) => shared.region(),
+        _ => state.owned()?.open_region(mode),
     }
-    let item = state.owned()?;
-    match mode {
-        Mode::CreateOnly if there => {
-            return Err(Error::new(Status::Exists, format!("item '{}' holds a heap already", item.key())));
-        }
-        Mode::CreateOnly | Mode::OpenOrCreate if !there => item.describe(&Contents::Heap)?,
-        Mode::Recreate => {
-            item.describe(&Contents::Bytes)?;
-            item.bytes_mut().fill(0);
-            item.describe(&Contents::Heap)?;
-        }
-        _ => {}
-    }
-    item.region()
 }
 
 #[unsafe(no_mangle)]

@@ -25,7 +25,7 @@ pub use shared::{ItemView, SharedItem};
 
 pub(crate) use local::Local;
 
-use crate::{Error, Region, Result, Session};
+use crate::{Error, Mode, Region, Result, Session};
 
 /// An item that this task owns and has open. Dropping it closes it; it stays this task's, which may access it again.
 #[derive(Debug)]
@@ -162,6 +162,27 @@ impl Item {
             self.region = Some(self.session.region_in_item(&self.key, self.id, mapping, true)?);
         }
         self.region.clone().ok_or_else(|| Error::new(Status::Closed, "the region is gone"))
+    }
+
+    /// The heap in it, as `mode` says: made of its bytes if it is not there, or made anew.
+    ///
+    /// # Errors
+    /// `EXISTS` if it is there and must not be; as for [`Item::region`] and [`Item::describe`].
+    pub fn open_region(&mut self, mode: Mode) -> Result<Region> {
+        let there = self.contents()? == Contents::Heap;
+        match mode {
+            Mode::CreateOnly if there => {
+                return Err(Error::new(Status::Exists, format!("item '{}' holds a heap already", self.key)));
+            }
+            Mode::CreateOnly | Mode::OpenOrCreate if !there => self.describe(&Contents::Heap)?,
+            Mode::Recreate => {
+                self.describe(&Contents::Bytes)?;
+                self.bytes_mut().fill(0);
+                self.describe(&Contents::Heap)?;
+            }
+            _ => {}
+        }
+        self.region()
     }
 
     fn memory(&self) -> Result<&ItemMemory> {

@@ -137,16 +137,20 @@ impl SharedItem {
         &self.key
     }
 
-    /// It, to be read; none once it was taken back.
-    #[must_use]
-    pub fn view(&self) -> Option<&ItemView> {
-        self.view.as_ref()
+    /// It, to be read.
+    ///
+    /// # Errors
+    /// `CLOSED` once it was taken back, or if it could not be opened again when that failed.
+    pub fn view(&self) -> Result<&ItemView> {
+        self.view.as_ref().ok_or_else(|| gone(&self.key))
     }
 
-    /// It, to be read.
-    #[must_use]
-    pub fn view_mut(&mut self) -> Option<&mut ItemView> {
-        self.view.as_mut()
+    /// The heap in it, to be read.
+    ///
+    /// # Errors
+    /// As for [`SharedItem::view`] and [`ItemView::region`].
+    pub fn region(&mut self) -> Result<Region> {
+        self.view.as_mut().ok_or_else(|| gone(&self.key))?.region()
     }
 
     /// Its data; none once it was taken back.
@@ -189,6 +193,10 @@ impl SharedItem {
             }
         }
     }
+}
+
+fn gone(key: &str) -> Error {
+    Error::new(Status::Closed, format!("item '{key}' could not be opened again"))
 }
 
 impl Drop for SharedItem {
