@@ -80,7 +80,7 @@ extern "C" fn crossdock_checkpoint_ref(reference: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_checkpoint_unref(reference: u64) -> i32 {
-    call(|| if reference == 0 { Ok(()) } else { CHECKPOINTS.remove(reference) })
+    call(|| CHECKPOINTS.remove(reference))
 }
 
 #[unsafe(no_mangle)]

@@ -402,5 +402,5 @@ extern "C" fn crossdock_item_ref(item: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_item_unref(item: u64) -> i32 {
-    call(|| if item == 0 { Ok(()) } else { ITEMS.remove(item) })
+    call(|| ITEMS.remove(item))
 }

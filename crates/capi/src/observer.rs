@@ -48,7 +48,7 @@ extern "C" fn crossdock_observer_ref(observer: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_observer_unref(observer: u64) -> i32 {
-    call(|| if observer == 0 { Ok(()) } else { OBSERVERS.remove(observer) })
+    call(|| OBSERVERS.remove(observer))
 }
 
 /// Asks an observer and writes the answer.

@@ -104,7 +104,7 @@ extern "C" fn crossdock_port_ref(port: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_port_unref(port: u64) -> i32 {
-    call(|| if port == 0 { Ok(()) } else { PORTS.remove(port) })
+    call(|| PORTS.remove(port))
 }
 
 #[unsafe(no_mangle)]

@@ -85,7 +85,7 @@ extern "C" fn crossdock_publisher_ref(publisher: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_publisher_unref(publisher: u64) -> i32 {
-    call(|| if publisher == 0 { Ok(()) } else { PUBLISHERS.remove(publisher) })
+    call(|| PUBLISHERS.remove(publisher))
 }
 
 #[unsafe(no_mangle)]

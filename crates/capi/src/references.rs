@@ -126,8 +126,12 @@ impl<T: Send + Sync> Table<T> {
         .map(drop)
     }
 
-    /// One reference less. The value goes with the last one, as soon as no call holds it.
+    /// One reference less. The value goes with the last one, as soon as no call holds it. 0 refers to nothing and is
+    /// given up in peace, as `free` takes NULL.
     pub(crate) fn remove(&self, reference: u64) -> Result<()> {
+        if reference == 0 {
+            return Ok(());
+        }
         let _held = self.enter(reference, 0)?;
         self.change(reference, 0, |state| Ok(state - REFERENCE)).map(drop)
     }

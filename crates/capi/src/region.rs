@@ -156,7 +156,7 @@ extern "C" fn crossdock_region_ref(region: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_region_unref(region: u64) -> i32 {
-    call(|| if region == 0 { Ok(()) } else { REGIONS.remove(region) })
+    call(|| REGIONS.remove(region))
 }
 
 #[unsafe(no_mangle)]

@@ -50,7 +50,7 @@ extern "C" fn crossdock_series_version_ref(version: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_series_version_unref(version: u64) -> i32 {
-    call(|| if version == 0 { Ok(()) } else { VERSIONS.remove(version) })
+    call(|| VERSIONS.remove(version))
 }
 
 #[unsafe(no_mangle)]

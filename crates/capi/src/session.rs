@@ -94,7 +94,7 @@ extern "C" fn crossdock_session_ref(session: u64) -> i32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_session_unref(session: u64) -> i32 {
-    call(|| if session == 0 { Ok(()) } else { SESSIONS.remove(session) })
+    call(|| SESSIONS.remove(session))
 }
 
 #[unsafe(no_mangle)]
