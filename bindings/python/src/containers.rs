@@ -11,6 +11,7 @@ use crate::handles::Handle;
 use crate::headers;
 use crate::objects::{Kind, Place};
 use crate::sizes::count;
+use crate::views::converted;
 
 /// An object of a region: Vector, Ndarray, String or Simple.
 #[pyclass(frozen, subclass, module = "crossdock")]
@@ -73,19 +74,7 @@ impl Object {
         dtype: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let array = self.place.array(py)?;
-        let other = match dtype {
-            Some(dtype) => array.getattr("dtype")?.ne(dtype)?,
-            None => false,
-        };
-        match (other, copy) {
-            (true, Some(false)) => {
-                Err(error(py, Status::Invalid, "another dtype needs a copy, which copy=False forbids; leave one out"))
-            }
-            (true, _) => array.call_method1("astype", (dtype,)),
-            (false, Some(true)) => array.call_method0("copy"),
-            (false, _) => Ok(array),
-        }
+        converted(self.place.array(py)?, dtype, copy)
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {

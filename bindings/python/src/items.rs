@@ -20,7 +20,7 @@ use crate::opening::bad_mode;
 use crate::regions::Region;
 use crate::sizes::{bytes_of, count};
 use crate::standing::Standing;
-use crate::views::{Shown, array_over, lock};
+use crate::views::{Shown, array_over, converted, lock};
 use crate::wait::deadline;
 
 /// An item that this task owns, or reads. Made by `Session.create_item`, `access_item`, `access_any`, `read_item`; a
@@ -195,19 +195,7 @@ impl Item {
         dtype: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let array = self.array(py, None, None, None)?;
-        let other = match dtype {
-            Some(dtype) => array.getattr("dtype")?.ne(dtype)?,
-            None => false,
-        };
-        match (other, copy) {
-            (true, Some(false)) => {
-                Err(error(py, Status::Invalid, "another dtype needs a copy, which copy=False forbids; leave one out"))
-            }
-            (true, _) => array.call_method1("astype", (dtype,)),
-            (false, Some(true)) => array.call_method0("copy"),
-            (false, _) => Ok(array),
-        }
+        converted(self.array(py, None, None, None)?, dtype, copy)
     }
 
     /// For `from_dlpack` of other libraries: the array, without a copy; it counts as a view for as long as they keep it.

@@ -215,6 +215,27 @@ pub fn array<'py>(
     unsafe { array_over(py, data, shown, writable, base) }
 }
 
+/// What `__array__` is asked for: the array itself, or a copy where another dtype or `copy=True` wants one.
+pub fn converted<'py>(
+    array: Bound<'py, PyAny>,
+    dtype: Option<&Bound<'py, PyAny>>,
+    copy: Option<bool>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let other = match dtype {
+        Some(dtype) => array.getattr("dtype")?.ne(dtype)?,
+        None => false,
+    };
+    match (other, copy) {
+        (true, Some(false)) => {
+            let text = "another dtype needs a copy, which copy=False forbids; leave one out";
+            Err(error(array.py(), Status::Invalid, text))
+        }
+        (true, _) => array.call_method1("astype", (dtype,)),
+        (false, Some(true)) => array.call_method0("copy"),
+        (false, _) => Ok(array),
+    }
+}
+
 /// An array over memory that `base` keeps where it is.
 ///
 /// # Safety
