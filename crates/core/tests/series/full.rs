@@ -1,0 +1,99 @@
+//! Pools that are full.
+
+use crossdock_core::series::{Detect, FullPolicy, Spec};
+use crossdock_layout::Status;
+
+use crate::WAYS;
+use crate::series_world::{World, as_numbers, numbers, spec};
+
+#[test]
+fn a_full_pool_is_reported_and_nothing_is_lost() {
+    for detect in WAYS {
+        let world = World::new();
+        let chunk = 4096;
+        let (mut publisher, series) =
+            world.publisher(Spec { chunk: Some(chunk), capacity: Some(3 * 64 * 4096), detect, ..spec(64 * 512) });
+        let mut observer = series.observe(0);
+        let mut held = Vec::new();
+        let mut refused = 0;
+        for step in 1..=6u64 {
+            numbers(&mut publisher, 0).fill(step);
+            publisher.touched(0, 0..64 * 4096).unwrap();
+            match publisher.publish(&[]) {
+                Ok(_) => held.push((observer.latest().unwrap(), step)),
+                Err(error) => {
+                    assert_eq!(error.status, Status::NoSpace, "{error}");
+                    assert!(error.message.contains("observer 0 holds 2 old version(s), the oldest is 1"), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        assert_eq!((held.len(), refused), (3, 3), "{detect:?}");
+        for (version, step) in &held {
+            assert!(as_numbers(version.bytes(0).unwrap()).iter().all(|n| n == step));
+        }
+        drop(held);
+        // The step that found no room was not lost: it is published with the next one, whatever that touches.
+        numbers(&mut publisher, 0)[0] = 99;
+        publisher.touched(0, 0..8).unwrap();
+        assert_eq!(publisher.publish(&[]).unwrap(), 4);
+        let version = observer.latest().unwrap();
+        let seen = as_numbers(version.bytes(0).unwrap());
+        assert!(seen[0] == 99 && seen[1..].iter().all(|n| *n == 6), "{detect:?}: {:?}", &seen[..3]);
+        assert_eq!(publisher.statistics().no_space, 3);
+    }
+}
+
+#[test]
+fn a_quota_is_a_full_pool() {
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(Spec { chunk: Some(4096), ..spec(64 * 512) });
+    world.set_quota(series.offer.reserved + 70 * 4096);
+    let mut observer = series.observe(0);
+    publisher.publish(&[]).unwrap();
+    let first = observer.latest().unwrap();
+    numbers(&mut publisher, 0).fill(1);
+    publisher.publish(&[]).unwrap();
+    let second = observer.latest().unwrap();
+    numbers(&mut publisher, 0).fill(2);
+    let error = publisher.publish(&[]).unwrap_err();
+    assert!(error.status == Status::NoSpace && error.message.contains("quota"), "{error}");
+    assert!(series.resident() <= series.offer.reserved + 70 * 4096);
+    drop(first);
+    publisher.publish(&[]).unwrap();
+    drop(second);
+    world.set_quota(100);
+    assert_eq!(world.try_publisher(spec(1000)).unwrap_err().status, Status::NoSpace);
+}
+
+#[test]
+fn the_policy_refuse_takes_the_oldest_version_back_and_its_view_says_so() {
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(Spec {
+        chunk: Some(4096),
+        capacity: Some(3 * 16 * 4096),
+        full: FullPolicy::Refuse,
+        detect: Detect::CopyAll,
+        ..spec(16 * 512)
+    });
+    let (mut laggard, mut other) = (series.observe(0), series.observe(1));
+    publisher.publish(&[]).unwrap();
+    let mut old = laggard.latest().unwrap();
+    old.bytes(0).unwrap();
+    publisher.publish(&[]).unwrap();
+    let young = other.latest().unwrap();
+    for step in 3..=10u64 {
+        numbers(&mut publisher, 0).fill(step);
+        publisher.publish(&[]).unwrap();
+        assert_eq!(old.is_valid(), step < 4, "step {step}");
+        assert!(young.is_valid(), "step {step}: one was enough");
+    }
+    let mut word = [0; 8];
+    assert_eq!(old.copy_out(0, 0, &mut word).unwrap_err().status, Status::NotFound);
+    assert_eq!(old.bytes(0).unwrap_err().status, Status::NotFound);
+    assert_eq!(publisher.statistics().refused, 1);
+    assert!(as_numbers(young.bytes(0).unwrap()).iter().all(|n| *n == 0));
+    old.refresh().unwrap();
+    old.copy_out(0, 8, &mut word).unwrap();
+    assert_eq!((old.is_valid(), u64::from_le_bytes(word)), (true, 10));
+}

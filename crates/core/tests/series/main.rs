@@ -1,0 +1,13 @@
+//! A series in one process: what publishers and observers see of each other.
+
+mod describing;
+mod full;
+mod observing;
+mod places;
+#[path = "../series_world/mod.rs"]
+mod series_world;
+mod versions;
+
+use crossdock_core::series::Detect;
+
+const WAYS: [Detect; 5] = [Detect::Auto, Detect::CopyAll, Detect::Hints, Detect::PrivateCopies, Detect::WriteProtect];

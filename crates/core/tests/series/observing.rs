@@ -1,0 +1,121 @@
+//! What observers wait for, hold and are told.
+
+use std::time::Duration;
+
+use crossdock_core::series::{PublisherState, Spec};
+use crossdock_layout::Status;
+
+use crate::series_world::{self, LONG, World, as_numbers, numbers, spec};
+
+#[test]
+fn next_waits_for_what_is_new_and_says_when_nothing_will_come() {
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(spec(1000));
+    let mut observer = series.observe(0);
+    assert_eq!(observer.latest().unwrap_err().status, Status::NotYet);
+    assert_eq!(observer.next(Duration::ZERO).unwrap_err().status, Status::NotYet);
+    let error = observer.next(Duration::from_millis(20)).unwrap_err();
+    assert_eq!(error.status, Status::TimedOut);
+    assert!(error.message.contains("member 1.1"), "{error}");
+    let waiting = std::thread::spawn(move || {
+        let sequence = observer.next(LONG).unwrap().sequence();
+        (observer, sequence)
+    });
+    std::thread::sleep(Duration::from_millis(20));
+    publisher.publish(&[]).unwrap();
+    let (mut observer, sequence) = waiting.join().unwrap();
+    assert_eq!(sequence, 1);
+    assert_eq!(observer.next(Duration::ZERO).unwrap_err().status, Status::NotYet);
+    publisher.publish(&[]).unwrap();
+    publisher.publish(&[]).unwrap();
+    assert_eq!(observer.next(LONG).unwrap().sequence(), 3, "those in between are passed over");
+    publisher.publish(&[]).unwrap();
+    publisher.end();
+    assert_eq!(observer.state(), PublisherState::Ended);
+    assert_eq!(observer.next(LONG).unwrap().sequence(), 4, "the last one is given first");
+    assert_eq!(observer.next(LONG).unwrap_err().status, Status::Closed);
+    assert_eq!(observer.latest().unwrap().sequence(), 4);
+    assert_eq!(series.observe(1).latest().unwrap().sequence(), 4, "also to those that come later");
+}
+
+#[test]
+fn a_dead_publishers_last_version_stays_and_who_waits_is_told() {
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(spec(1000));
+    publisher.publish(&[]).unwrap();
+    let mut observer = series.observe(0);
+    assert_eq!(observer.next(LONG).unwrap().sequence(), 1);
+    let waiting = std::thread::spawn(move || {
+        let status = observer.next(LONG).unwrap_err().status;
+        (observer, status)
+    });
+    std::thread::sleep(Duration::from_millis(20));
+    let table = crossdock_core::series::Surroundings::liveness(&*world);
+    table.set_dead(series_world::PUBLISHER);
+    crossdock_os::futex::wake_all(&table.epoch);
+    let (mut observer, status) = waiting.join().unwrap();
+    assert_eq!((status, observer.state()), (Status::PeerDied, PublisherState::Died));
+    assert_eq!(observer.latest().unwrap().sequence(), 1);
+    drop(publisher);
+}
+
+#[test]
+fn versions_that_are_kept_can_be_asked_for_and_others_are_gone() {
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(Spec { keep: 3, ..spec(1000) });
+    let mut observer = series.observe(0);
+    for step in 1..=10u64 {
+        numbers(&mut publisher, 0).fill(step);
+        publisher.publish(&[]).unwrap();
+    }
+    for sequence in 7..=10 {
+        let version = observer.at(sequence).unwrap();
+        assert!(as_numbers(version.bytes(0).unwrap()).iter().all(|n| *n == sequence));
+    }
+    let error = observer.at(6).unwrap_err();
+    assert_eq!(error.status, Status::NotFound);
+    assert!(error.message.contains("from 7 to 10"), "{error}");
+    assert_eq!(observer.at(11).unwrap_err().status, Status::NotYet);
+    assert_eq!(observer.at(0).unwrap_err().status, Status::NotFound);
+}
+
+#[test]
+fn an_observer_holds_fifteen_versions_and_no_more() {
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(Spec { capacity: Some(1 << 20), ..spec(8) });
+    let mut observer = series.observe(0);
+    let mut held = Vec::new();
+    for _ in 0..15 {
+        publisher.publish(&[]).unwrap();
+        held.push(observer.latest().unwrap());
+    }
+    assert_eq!(observer.latest().unwrap_err().status, Status::Busy);
+    held.remove(3);
+    held.push(observer.latest().unwrap());
+    assert_eq!(publisher.statistics().versions, 15);
+}
+
+#[test]
+fn a_forked_child_neither_publishes_nor_observes_nor_ends_anything() {
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(spec(1000));
+    publisher.publish(&[]).unwrap();
+    let mut observer = series.observe(0);
+    let held = observer.latest().unwrap();
+    let mut all = Some((publisher, observer, held));
+    let pid = world.fork(|| {
+        let (mut publisher, mut observer, held) = all.take().unwrap();
+        let cannot = publisher.publish(&[]).unwrap_err().status == Status::Disconnected
+            && observer.latest().unwrap_err().status == Status::Disconnected;
+        drop(held);
+        drop(observer);
+        drop(publisher);
+        i32::from(!cannot)
+    });
+    assert_eq!(world.wait(pid), 0);
+    let (mut publisher, observer, held) = all.unwrap();
+    assert_eq!(observer.state(), PublisherState::Live);
+    publisher.publish(&[]).unwrap();
+    assert!(held.is_valid(), "the child did not clear its parent's pins");
+    assert_eq!(publisher.statistics().versions, 2);
+}

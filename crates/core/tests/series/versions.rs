@@ -1,0 +1,190 @@
+//! What versions are: what the variables held, shared where nothing changed.
+
+use crossdock_core::series::{Detect, Method, Report, Spec, Value, Variable, diff};
+use crossdock_layout::Status;
+
+use crate::WAYS;
+use crate::series_world::{Series, World, as_numbers, numbers, spec};
+
+/// A megabyte in chunks of 4 KiB.
+fn in_pages(detect: Detect) -> Spec {
+    Spec { chunk: Some(4096), detect, ..spec(131_072) }
+}
+
+#[test]
+fn a_version_is_what_the_variables_held_when_it_was_published_however_changes_are_found() {
+    for detect in WAYS {
+        let world = World::new();
+        let (mut publisher, series) = world.publisher(Spec { capacity: Some(8 << 20), ..in_pages(detect) });
+        let mut observer = series.observe(0);
+        let mut random = 7u64;
+        let mut model = vec![0u64; 131_072];
+        let mut held = Vec::new();
+        for step in 1..=40u64 {
+            let changes = if step % 10 == 0 { 0 } else { 1 << (step % 9) };
+            for _ in 0..changes {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let at = (random >> 33) as usize % model.len();
+                model[at] = random;
+                numbers(&mut publisher, 0)[at] = random;
+                if detect == Detect::Hints {
+                    publisher.touched(0, at as u64 * 8..at as u64 * 8 + 8).unwrap();
+                }
+            }
+            assert_eq!(publisher.publish(&[("step", Value::U64(step))]).unwrap(), step);
+            let version = observer.latest().unwrap();
+            assert_eq!(version.sequence(), step);
+            assert_eq!(version.attribute("step"), Some(&Value::U64(step)));
+            assert!(as_numbers(version.bytes(0).unwrap()) == model, "{detect:?}, step {step}");
+            assert!(numbers(&mut publisher, 0) == model, "{detect:?}, step {step}: the publisher's own");
+            if step % 3 == 0 {
+                held.push((version, model.clone()));
+            }
+            if held.len() > 4 {
+                held.remove(0);
+            }
+            for (version, model) in &held {
+                let seen = as_numbers(version.bytes(0).unwrap());
+                assert!(seen == *model, "{detect:?}, step {step}: version {} changed", version.sequence());
+            }
+        }
+        let statistics = publisher.statistics();
+        let as_asked = match detect {
+            Detect::Hints => statistics.method == Method::Hints,
+            Detect::CopyAll => statistics.method == Method::CopyAll,
+            Detect::PrivateCopies => statistics.method == Method::PrivateCopies || !statistics.unavailable.is_empty(),
+            Detect::WriteProtect => statistics.method == Method::WriteProtect || !statistics.unavailable.is_empty(),
+            Detect::Auto => true,
+        };
+        assert!(as_asked, "{detect:?}: {statistics:?}");
+        if detect != Detect::Auto && statistics.method != Method::CopyAll {
+            assert!(statistics.shared > statistics.copied, "{detect:?}: {statistics:?}");
+        }
+    }
+}
+
+#[test]
+fn versions_share_what_did_not_change_and_memory_goes_back_when_nobody_holds_them() {
+    for detect in [Detect::PrivateCopies, Detect::WriteProtect, Detect::Hints] {
+        let world = World::new();
+        let (mut publisher, series) = world.publisher(in_pages(detect));
+        let mut observer = series.observe(0);
+        publisher.publish(&[]).unwrap();
+        publisher.publish(&[]).unwrap();
+        if publisher.statistics().method == Method::CopyAll {
+            continue; // this place has no such way, and says so
+        }
+        let used = || publisher_used(&series);
+        let baseline = used();
+        let mut held = Vec::new();
+        for step in 0..10usize {
+            numbers(&mut publisher, 0)[step * 512] = 1;
+            publisher.touched(0, step as u64 * 4096..step as u64 * 4096 + 8).unwrap();
+            publisher.publish(&[]).unwrap();
+            held.push(observer.latest().unwrap());
+        }
+        assert_eq!(used(), baseline + 9, "{detect:?}: a page each for nine versions that are held");
+        assert_eq!(diff(&held[0], &held[3]).unwrap(), [(0, 4096..4 * 4096)]);
+        drop(held);
+        publisher.touched(0, 0..0).unwrap();
+        publisher.publish(&[]).unwrap();
+        assert_eq!(used(), baseline, "{detect:?}");
+        assert_eq!(publisher.statistics().versions, 1);
+    }
+}
+
+#[test]
+fn refresh_maps_only_what_differs_and_addresses_stay() {
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(in_pages(Detect::Hints));
+    publisher.publish(&[]).unwrap();
+    let mut version = series.observe(0).latest().unwrap();
+    let address = version.bytes(0).unwrap().as_ptr();
+    assert_eq!(version.refresh().unwrap(), 0);
+    for at in [0usize, 5 * 512, 6 * 512] {
+        numbers(&mut publisher, 0)[at] = 9;
+        publisher.touched(0, at as u64 * 8..at as u64 * 8 + 8).unwrap();
+    }
+    publisher.publish(&[]).unwrap();
+    assert_eq!(as_numbers(version.bytes(0).unwrap())[0], 0);
+    assert_eq!(version.refresh().unwrap(), 3);
+    assert_eq!((version.sequence(), version.bytes(0).unwrap().as_ptr()), (2, address));
+    let seen = as_numbers(version.bytes(0).unwrap());
+    assert_eq!((seen[0], seen[512], seen[5 * 512], seen[6 * 512]), (9, 0, 9, 9));
+}
+
+#[test]
+fn variables_grow_and_shrink_and_versions_keep_their_shapes() {
+    for detect in WAYS {
+        let world = World::new();
+        let u = Variable { max_shape: vec![100, 512], ..Variable::new("u", "u64", &[3, 512]) };
+        let v = Variable { max_shape: vec![4000], ..Variable::new("v", "f32", &[0]) };
+        let spec = Spec { chunk: Some(8192), detect, ..Spec::of(vec![u, v, Variable::new("t", "f64", &[])]) };
+        let (mut publisher, series) = world.publisher(spec);
+        let mut observer = series.observe(0);
+        numbers(&mut publisher, 0).fill(5);
+        publisher.publish(&[]).unwrap();
+        let mut small = observer.latest().unwrap();
+        assert_eq!((small.shape(0), small.shape(1), small.shape(2)), (&[3u64, 512][..], &[0u64][..], &[][..]));
+        assert_eq!((small.bytes(0).unwrap().len(), small.bytes(1).unwrap().len()), (3 * 4096, 0));
+        publisher.resize(0, &[50, 512]).unwrap();
+        publisher.resize(1, &[4000]).unwrap();
+        let address = publisher.memory(0);
+        assert!(numbers(&mut publisher, 0)[3 * 512..].iter().all(|n| *n == 0), "{detect:?}: what comes new is zero");
+        numbers(&mut publisher, 0)[49 * 512] = 6;
+        publisher.touched(0, 49 * 4096..49 * 4096 + 8).unwrap();
+        publisher.publish(&[]).unwrap();
+        let large = observer.latest().unwrap();
+        let seen = as_numbers(large.bytes(0).unwrap());
+        assert_eq!((seen.len(), seen[0], seen[3 * 512], seen[49 * 512]), (50 * 512, 5, 0, 6), "{detect:?}");
+        assert_eq!(large.bytes(1).unwrap().len(), 16_000);
+        assert!(as_numbers(small.bytes(0).unwrap()).iter().all(|n| *n == 5));
+        assert_eq!(diff(&small, &large).unwrap()[0].0, 0);
+        small.refresh().unwrap();
+        assert_eq!(as_numbers(small.bytes(0).unwrap())[49 * 512], 6);
+        publisher.resize(0, &[1, 512]).unwrap();
+        publisher.resize(0, &[4, 512]).unwrap();
+        assert_eq!(publisher.memory(0), address);
+        publisher.publish(&[]).unwrap();
+        let back = observer.latest().unwrap();
+        let seen = as_numbers(back.bytes(0).unwrap());
+        assert!(seen[..512].iter().all(|n| *n == 5) && seen[512..].iter().all(|n| *n == 0), "{detect:?}");
+        small.refresh().unwrap();
+        assert_eq!(small.bytes(0).unwrap().len(), 4 * 4096);
+        for (shape, status) in [(&[101u64, 512][..], Status::Invalid), (&[1][..], Status::Invalid)] {
+            assert_eq!(publisher.resize(0, shape).unwrap_err().status, status);
+        }
+    }
+}
+
+#[test]
+fn what_is_chosen_follows_what_the_program_does() {
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(spec(1 << 20));
+    let mut observer = series.observe(0);
+    let mut seen = std::collections::BTreeSet::new();
+    let mut step_of = |publisher: &mut crossdock_core::series::Publisher, pages: usize, step: u64| {
+        for page in 0..pages {
+            numbers(publisher, 0)[page * 512] = step;
+        }
+        publisher.publish(&[]).unwrap();
+        seen.insert(publisher.statistics().method as u32);
+        let version = observer.latest().unwrap();
+        let numbers = as_numbers(version.bytes(0).unwrap());
+        assert!((0..pages).all(|page| numbers[page * 512] == step), "step {step}");
+    };
+    (1..12).for_each(|step| step_of(&mut publisher, 2048, step));
+    assert_eq!(publisher.statistics().method, Method::CopyAll);
+    (12..30).for_each(|step| step_of(&mut publisher, 4, step));
+    let sparse = publisher.statistics();
+    assert_ne!(sparse.method, Method::CopyAll, "{sparse:?}");
+    (30..60).for_each(|step| step_of(&mut publisher, 2048, step));
+    let dense = publisher.statistics();
+    assert_eq!(dense.method, Method::CopyAll, "{dense:?}");
+    // The trial after the first publish and back, then there and back.
+    assert!(dense.switches <= 4, "{dense:?}");
+}
+
+fn publisher_used(series: &Series) -> u32 {
+    Report::read("field", &series.offer.pool, series.offer.size).unwrap().slots.2
+}
