@@ -147,6 +147,16 @@ impl Broker {
         self.effects.push(Effect::Dead { member });
         self.commit(Record::MemberGone { member });
         self.end_grace(member);
+        self.drop_holds(member);
+        self.leave_series(member);
+        let owned: Vec<_> = self.lasting.workflows.iter().filter(|(_, w)| w.owner == member).map(|(n, _)| *n).collect();
+        for workflow in owned {
+            self.finish_workflow(workflow, Cause::NONE);
+        }
+    }
+
+    /// The member has nothing open any more.
+    pub(super) fn drop_holds(&mut self, member: MemberId) {
         let held: Vec<_> = self.holds.iter().filter(|(_, h)| h.contains_key(&member)).map(|(s, _)| *s).collect();
         for segment in held {
             if let Some(holders) = self.holds.get_mut(&segment) {
@@ -154,11 +164,6 @@ impl Broker {
             }
             self.readers_left(segment);
             self.release_if_unused(segment);
-        }
-        self.leave_series(member);
-        let owned: Vec<_> = self.lasting.workflows.iter().filter(|(_, w)| w.owner == member).map(|(n, _)| *n).collect();
-        for workflow in owned {
-            self.finish_workflow(workflow, Cause::NONE);
         }
     }
 

@@ -135,14 +135,7 @@ impl Broker {
             self.effects.push(Effect::Unlisten { endpoint: *endpoint });
         }
         for member in members {
-            let held: Vec<_> = self.holds.iter().filter(|(_, h)| h.contains_key(&member)).map(|(s, _)| *s).collect();
-            for segment in held {
-                if let Some(holders) = self.holds.get_mut(&segment) {
-                    holders.remove(&member);
-                }
-                self.readers_left(segment);
-                self.release_if_unused(segment);
-            }
+            self.drop_holds(member);
             self.connected.remove(&member);
         }
         let links = self.links.iter().filter(|(_, l)| {
