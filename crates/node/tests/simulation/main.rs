@@ -9,6 +9,7 @@ mod client;
 mod daemon;
 mod delivery;
 mod items;
+mod model;
 mod people;
 mod random;
 mod sabotage;

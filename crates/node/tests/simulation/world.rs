@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crossdock_layout::{MemberId, SegmentId};
 use crossdock_node::broker::{Attachment, Broker, Descriptor, Event};
 
-use crate::checks::Model;
 use crate::client::Client;
+use crate::model::Model;
 use crate::random::Random;
 use crate::sabotage::Sabotage;
 

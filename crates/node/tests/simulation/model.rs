@@ -1,0 +1,294 @@
+//! What clients were told and what was written down: whatever the guarantees are measured by.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crossdock_layout::wire::{Answer, Grant, OpenMode, Request, SegmentKind};
+use crossdock_layout::{MemberId, Rights, SegmentId, Status};
+use crossdock_node::broker::Record;
+
+use crate::client::Client;
+
+/// An endpoint that its maker was told of.
+#[derive(Clone, Debug)]
+pub struct KnownEndpoint {
+    pub workflow: u64,
+    pub name: String,
+}
+
+/// A segment that its maker was told of and that nobody has asked to take away since.
+#[derive(Clone, Debug)]
+pub struct Promise {
+    pub workflow: u64,
+    pub kind: SegmentKind,
+    pub name: String,
+    pub reserved: u64,
+}
+
+/// What a workflow was made as.
+pub struct KnownWorkflow {
+    pub name: String,
+    pub quota: u64,
+    pub owner: MemberId,
+}
+
+#[derive(Default)]
+pub struct Model {
+    /// What was told of items.
+    pub items: crate::items::ItemModel,
+    /// How often what happened, to see that the dice reach everything.
+    pub counts: BTreeMap<String, usize>,
+    /// Endpoints whose maker was told of them.
+    pub endpoints: BTreeMap<u64, KnownEndpoint>,
+    pub told_segments: BTreeSet<SegmentId>,
+    told_as_new: BTreeSet<SegmentId>,
+    pub sizes: BTreeMap<SegmentId, u64>,
+    /// Bugs are planted: endpoints get one grant too many, workflows twice their quota.
+    pub planted_grant: bool,
+    pub planted_quota: bool,
+    told_members: BTreeSet<MemberId>,
+    pub promises: BTreeMap<SegmentId, Promise>,
+    /// The greatest ids ever written down.
+    last_segment: u64,
+    last_member: u64,
+    pub workflows: BTreeMap<u64, KnownWorkflow>,
+    /// Workflows that ended, and those whose end was asked for or follows from their owner's.
+    pub ended: BTreeSet<u64>,
+    may_end: BTreeSet<u64>,
+    gone: BTreeSet<MemberId>,
+    /// What each request came to, as it was written down.
+    done: BTreeMap<(MemberId, u64), SegmentId>,
+    removed: BTreeSet<SegmentId>,
+    grants: BTreeMap<u64, Vec<Grant>>,
+    /// Ids up to these were lost with a keeper: they may come back, or not.
+    pub lost_segments: u64,
+    pub lost_endpoints: u64,
+}
+
+impl Model {
+    /// Names of workflows that a launcher made and that nothing has ended.
+    pub fn living_workflows(&self) -> Vec<String> {
+        let living = self.workflows.iter().filter(|(n, w)| w.owner != MemberId::NOBODY && !self.may_end.contains(n));
+        living.map(|(_, w)| w.name.clone()).collect()
+    }
+
+    pub fn daemon_lost(&mut self) {
+        self.lost_segments = self.last_segment;
+        self.lost_endpoints = self.grants.keys().next_back().copied().unwrap_or(0);
+        self.promises.clear();
+        self.items.daemon_lost();
+        self.endpoints.clear();
+    }
+
+    /// Ids only grow, whatever was killed in between.
+    pub fn recorded(&mut self, record: &Record) {
+        match record {
+            Record::Segment { segment, size, cause, .. } => {
+                assert!(segment.0 > self.last_segment, "{segment} after {}", self.last_segment);
+                self.last_segment = segment.0;
+                self.sizes.insert(*segment, *size);
+                self.done.insert((cause.member, cause.request), *segment);
+            }
+            Record::Series { segment, size, pins, .. } => {
+                assert!(segment.0 > self.last_segment, "{segment} after {}", self.last_segment);
+                self.last_segment = segment.0 + u64::from(*pins);
+                self.sizes.insert(*segment, *size);
+            }
+            Record::Member { member, .. } => {
+                assert!(member.counter() > self.last_member, "{member} after {}", self.last_member);
+                self.last_member = member.counter();
+            }
+            Record::Workflow { number, quota, owner, name, .. } => {
+                let quota = if self.planted_quota { quota / 2 } else { *quota };
+                let known = KnownWorkflow { name: name.clone(), quota, owner: *owner };
+                if self.gone.contains(owner) {
+                    self.may_end.insert(*number);
+                }
+                let fresh = self.workflows.insert(*number, known).is_none();
+                assert!(fresh && !self.ended.contains(number), "workflow number {number} again");
+            }
+            Record::WorkflowEnd { number, .. } => {
+                self.ended.insert(*number);
+                self.items.workflow_ends(*number);
+                self.promises.retain(|_, p| p.workflow != *number);
+                self.endpoints.retain(|_, e| e.workflow != *number);
+            }
+            Record::Removed { segment, .. } => {
+                self.removed.insert(*segment);
+            }
+            Record::Endpoint { number, grants, .. } => {
+                let meant = if self.planted_grant { grants.len() - 1 } else { grants.len() };
+                self.grants.insert(*number, grants[..meant].to_vec());
+            }
+            Record::Item(record) => self.items.recorded(record),
+            _ => {}
+        }
+    }
+
+    /// Was the memory of this lost with a keeper, perhaps?
+    pub fn was_lost(&self, segment: SegmentId) -> bool {
+        segment.0 <= self.lost_segments
+    }
+
+    /// Has something happened that ends this workflow?
+    pub fn may_end(&self, workflow: u64) -> bool {
+        self.may_end.contains(&workflow)
+    }
+
+    /// A request that may take something away reaches the broker: what it names is promised no longer.
+    pub fn delivered(&mut self, client: &Client, request: &Request) {
+        match request {
+            Request::Remove { kind, name } | Request::Open { kind, name, mode: OpenMode::Recreate, .. } => {
+                self.promises.retain(|_, p| !(p.workflow == client.workflow && p.kind == *kind && p.name == *name));
+            }
+            Request::Publish { name, .. } => {
+                let kind = SegmentKind::Series;
+                self.promises.retain(|_, p| !(p.workflow == client.workflow && p.kind == kind && p.name == *name));
+            }
+            Request::Item(request) => self.items.delivered(request),
+            Request::EndWorkflow { name } => {
+                let ending: Vec<_> = self.workflows.iter().filter(|(_, w)| w.name == *name).map(|(n, _)| *n).collect();
+                ending.into_iter().for_each(|number| self.ending(number));
+            }
+            _ => {}
+        }
+    }
+
+    fn ending(&mut self, number: u64) {
+        if self.workflows.get(&number).is_some_and(|w| w.owner != MemberId::NOBODY) {
+            self.may_end.insert(number);
+            self.items.workflow_ends(number);
+            self.promises.retain(|_, p| p.workflow != number);
+            self.endpoints.retain(|_, e| e.workflow != number);
+        }
+    }
+
+    /// A client is dead, leaving or lying: what ends with it is promised no longer.
+    pub fn left(&mut self, client: &Client) {
+        self.gone.insert(client.member);
+        let owned: Vec<_> = self.workflows.iter().filter(|(_, w)| w.owner == client.member).map(|(n, _)| *n).collect();
+        owned.into_iter().for_each(|number| self.ending(number));
+    }
+
+    pub fn welcomed(&mut self, client: &Client, member: MemberId, resumed: bool, workflow: &str) {
+        assert_eq!(workflow, client.workflow_name, "a member of another workflow than its endpoint's");
+        if client.member != MemberId::NOBODY {
+            assert_eq!(member, client.member, "it came back as somebody else");
+            assert!(resumed);
+        } else if !resumed {
+            assert!(self.told_members.insert(member), "{member} was somebody else before");
+        }
+        self.told_members.insert(member);
+    }
+
+    /// A series is complete: it stays, whatever is killed, until it is taken away or published anew.
+    pub fn promise_series(&mut self, client: &Client, segment: SegmentId, name: &str) {
+        self.told_segments.insert(segment);
+        let taken = self.removed.contains(&segment) || self.may_end.contains(&client.workflow);
+        if !taken && !self.may_be_lost(segment) {
+            let (workflow, name) = (client.workflow, name.to_owned());
+            self.promises.insert(segment, Promise { workflow, kind: SegmentKind::Series, name, reserved: 0 });
+        }
+    }
+
+    /// Was it lost with a keeper, so that it may come back or not?
+    pub fn may_be_lost(&self, segment: SegmentId) -> bool {
+        segment.0 <= self.lost_segments
+    }
+
+    /// Only whoever really ended is told so.
+    pub fn refused(&self, client: &Client) {
+        assert!(self.may_be_dead(client), "{} is alive and was not let back in", client.member);
+    }
+
+    pub fn may_be_dead(&self, client: &Client) -> bool {
+        !client.can_act() || self.may_end.contains(&client.workflow) || client.peer.started == 0
+    }
+
+    pub fn rights(&self, client: &Client, kind: SegmentKind, name: &str) -> Rights {
+        if client.endpoint == 0 {
+            return Rights::ALL;
+        }
+        let grants = self.grants.get(&client.endpoint).into_iter().flatten();
+        grants.filter(|g| fits(g, kind, name)).fold(Rights::NONE, |sum, g| sum.with(g.rights))
+    }
+
+    pub fn answered(&mut self, client: &Client, request: &Request, answer: &Answer, writable: bool, number: u64) {
+        let came = match answer {
+            Answer::Failed { status, .. } => status.name(),
+            Answer::Segment { created: true, .. } => "created",
+            _ => "done",
+        };
+        let who = if client.endpoint == 0 { "main" } else { "task" };
+        *self.counts.entry(format!("{who} {} {came}", request.opcode())).or_insert(0) += 1;
+        match (request, answer) {
+            (_, Answer::Segment { segment, kind, name, created, reserved, .. }) => {
+                // No grant, nothing.
+                let rights = self.rights(client, *kind, name);
+                let any = match kind {
+                    SegmentKind::Region => Rights::READ.with(Rights::WRITE).with(Rights::CREATE),
+                    SegmentKind::Port => Rights::PRODUCE.with(Rights::CONSUME),
+                    SegmentKind::Series => Rights::PUBLISH.with(Rights::OBSERVE),
+                    SegmentKind::Item => Rights::NONE,
+                };
+                assert!(rights.0 & any.0 != 0, "{kind:?} {name} without a grant");
+                assert!(*kind != SegmentKind::Series || !writable, "the pool of series {name} can be written");
+                if *kind == SegmentKind::Region && writable && !created {
+                    assert!(rights.contains(Rights::WRITE), "{name} for writing with {}", rights.words());
+                }
+                if let Request::Open { name: asked, kind: of, mode, .. } = request {
+                    assert_eq!((asked, of), (name, kind), "another segment than was asked for");
+                    if *created && *kind == SegmentKind::Region {
+                        assert!(rights.contains(Rights::CREATE), "{name} was made without the right to");
+                    }
+                    assert!(*created || *mode != OpenMode::CreateOnly && *mode != OpenMode::Recreate);
+                    if *created {
+                        assert!(self.told_as_new.insert(*segment), "{segment} was told of as new before");
+                        let (workflow, name) = (client.workflow, name.clone());
+                        let promise = Promise { workflow, kind: *kind, name, reserved: *reserved };
+                        let taken = self.removed.contains(segment) || self.may_end.contains(&client.workflow);
+                        if !taken && segment.0 > self.lost_segments {
+                            self.promises.insert(*segment, promise);
+                        }
+                    }
+                }
+                self.told_segments.insert(*segment);
+            }
+            (Request::Open { mode, name, .. }, Answer::Failed { status, text }) => {
+                // What was done once and not undone is not refused when it is asked for again.
+                if let Some(done) = self.done.get(&(client.member, number)).filter(|s| !self.removed.contains(s)) {
+                    let excused = self.may_end.contains(&client.workflow) || done.0 <= self.lost_segments;
+                    assert!(excused, "{mode:?} {name} made {done}, but was told {status}: {text}");
+                }
+                assert!(*status != Status::Ok);
+            }
+            (Request::Reserve { segment, .. }, Answer::Done { value }) => {
+                if let Some(promise) = self.promises.get_mut(segment) {
+                    promise.reserved = promise.reserved.max(*value);
+                }
+            }
+            (Request::MakeEndpoint { workflow, .. }, Answer::Done { value }) => {
+                assert_eq!(client.endpoint, 0, "a task makes an endpoint");
+                let of = self.workflows.iter().find(|(n, w)| w.name == *workflow && !self.may_end.contains(n));
+                if let Some((number, known)) = of.filter(|_| *value > self.lost_endpoints) {
+                    let known = KnownEndpoint { workflow: *number, name: known.name.clone() };
+                    self.endpoints.insert(*value, known);
+                }
+            }
+            (Request::MakeWorkflow { .. } | Request::EndWorkflow { .. }, Answer::Done { .. }) => {
+                assert_eq!(client.endpoint, 0, "a task manages workflows");
+            }
+            (Request::List { .. }, Answer::Segments(page)) => {
+                for entry in &page.entries {
+                    assert!(client.endpoint == 0 || entry.workflow == client.workflow_name, "it sees another workflow");
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn fits(grant: &Grant, kind: SegmentKind, name: &str) -> bool {
+    grant.kind == kind
+        && (grant.pattern == name
+            || grant.pattern.strip_suffix('*').is_some_and(|beginning| name.starts_with(beginning)))
+}
