@@ -14,6 +14,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 
+SHARED = "/dev/shm"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -63,7 +64,7 @@ def namespaces():
 def run(command, limit, environment=None, folder=None):
     """Runs the command (a list) for at most `limit` seconds."""
     scratch = tempfile.mkdtemp(prefix="cdbench.")
-    shared = set(os.listdir("/dev/shm")) if not namespaces() else set()
+    shared = set(os.listdir(SHARED)) if not namespaces() else set()
     given = {**os.environ, "TMPDIR": scratch, "XDG_RUNTIME_DIR": scratch, "CROSSDOCK_RUNS": scratch, **(environment or {})}
     given.pop("CROSSDOCK_SOCKET", None)
     given["BENCH_HOSTS"] = _hosts(scratch)
@@ -144,8 +145,8 @@ def _remove_shared(before):
     """Without a namespace: entries of ours that came while the program ran and that nobody has mapped any more."""
     if namespaces():
         return
-    for name in set(os.listdir("/dev/shm")) - before:
-        path = f"/dev/shm/{name}"
+    for name in set(os.listdir(SHARED)) - before:
+        path = f"{SHARED}/{name}"
         try:
             if os.stat(path).st_uid == os.geteuid() and subprocess.run(["fuser", "-s", path], stderr=subprocess.DEVNULL, check=False).returncode == 1:
                 os.unlink(path) if not os.path.isdir(path) else shutil.rmtree(path)
