@@ -182,7 +182,8 @@ crossdock_status crossdock_session_ref(crossdock_session *session);
 crossdock_status crossdock_session_unref(crossdock_session *session);
 
 /* Leave now: the ports of this session end in good order, the daemon forgets the member. Later calls on the session
- * give DISCONNECTED. Regions stay mapped until their references are gone. The reference is still to be given up. */
+ * give DISCONNECTED. The reference is still to be given up. BUSY while regions, items, publishers, observers or versions
+ * of this session are open: they go on, and so does the session; close them first. */
 crossdock_status crossdock_session_close(crossdock_session *session);
 
 /* The member id: unique on this node for ever. */

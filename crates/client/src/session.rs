@@ -212,10 +212,20 @@ impl Session {
     /// Leaves in order: ports are closed, the member is gone, the workflows that it made end.
     ///
     /// # Errors
-    /// `BUSY` while regions of this session are open: drop them first. The session then ends with the last of them.
+    /// `BUSY` while items, regions, publishers, observers or versions of this session are open: drop them first. Until
+    /// then they go on, and the session ends with the last of them.
     pub fn close(self) -> Result<()> {
         self.shared.connection.check_process()?;
         crate::port::close_ports(self.serial());
+        // A publisher's member that leaves is dead to its observers, and the pins of one that observes are not heeded
+        // any more: neither may happen behind the back of those who still hold them.
+        if self.shared.connection.has_series() {
+            let text = format!(
+                "series of task '{}' are still published or observed; end publishers, drop observers and versions, then close",
+                self.task()
+            );
+            return Err(Error::new(Status::Busy, text));
+        }
         if self.shared.connection.items() > 0 {
             let (items, task) = (self.shared.connection.items(), self.task());
             let text = format!("{items} items of task '{task}' are still open; drop or transfer them, then close");

@@ -1,4 +1,4 @@
-/* Rows S1 to S13 of ../conformance.md. */
+/* Rows S1 to S14 of ../conformance.md. */
 #define _GNU_SOURCE
 #include "suite.h"
 
@@ -487,6 +487,36 @@ static void s13(const char *role, const char *argument)
     says("f65");
 }
 
+static void s14(const char *role, const char *argument)
+{
+    (void)role, (void)argument;
+    crossdock_session *other;
+    crossdock_publisher *publisher;
+    crossdock_series_version *version;
+    crossdock_variable u = u_of(4, 5);
+    crossdock_connect_options options = CROSSDOCK_CONNECT_OPTIONS_INIT;
+    options.private_daemon = 0;
+    OK(crossdock_session_connect(&options, &other));
+    OK(crossdock_publisher_open(other, name_of(""), &u, 1, NULL, 0, NULL, &publisher));
+    fill(publisher, 1);
+    CHECK(publish(publisher) == 1);
+    crossdock_observer *observer = observe();
+    OK(crossdock_observer_next(observer, WAIT, &version));
+    OK(crossdock_series_version_unref(version));
+    WANT(CROSSDOCK_BUSY, crossdock_session_close(other));
+    says("series");
+    fill(publisher, 2);
+    CHECK(publish(publisher) == 2);
+    OK(crossdock_observer_next(observer, WAIT, &version));
+    shows(version, 2);
+    OK(crossdock_series_version_unref(version));
+    OK(crossdock_publisher_unref(publisher));
+    WANT(CROSSDOCK_CLOSED, crossdock_observer_next(observer, WAIT, &version));
+    OK(crossdock_session_close(other));
+    OK(crossdock_session_unref(other));
+    OK(crossdock_observer_unref(observer));
+}
+
 const row series_rows[] = {
     {"S1", "describe and read", s1},
     {"S2", "a version stays as it was", s2},
@@ -501,5 +531,6 @@ const row series_rows[] = {
     {"S11", "full pool", s11},
     {"S12", "diff", s12},
     {"S13", "misuse", s13},
+    {"S14", "a session is not left behind a series' back", s14},
     {NULL, NULL, NULL},
 };

@@ -1,5 +1,6 @@
-// Rows S1 to S13 of ../conformance.md.
+// Rows S1 to S14 of ../conformance.md.
 #include <algorithm>
+#include <optional>
 #include <thread>
 
 #include "suite.hpp"
@@ -275,6 +276,22 @@ void misuse(const part&) {
   FAILS(invalid, SAYS("f65"), publisher(name("b"), {bad}));
 }
 
+void left(const part&) {
+  crossdock::session other{crossdock::connect_options{}};
+  auto p = std::make_optional<publisher>(name(), u_only(), series_options{}, other);
+  fill(*p, 1);
+  p->publish();
+  auto o = observe();
+  EQUAL(o.next(wait).sequence(), 1U);
+  FAILS(busy, SAYS("series"), other.close());
+  fill(*p, 2);
+  p->publish();
+  CHECK(shows(o.next(wait), 2));
+  p.reset();
+  FAILS(closed, SAYS(name()), o.next(wait));
+  other.close();
+}
+
 }  // namespace
 
 const std::vector<row>& series_rows() {
@@ -292,6 +309,7 @@ const std::vector<row>& series_rows() {
       {"S11", "full pool", full},
       {"S12", "diff", differs},
       {"S13", "misuse", misuse},
+      {"S14", "a session is not left behind a series' back", left},
   };
   return rows;
 }

@@ -1,4 +1,4 @@
-! Rows S1 to S13 of ../conformance.md. Shapes are Fortran's: the list's (4,5) is (5,4) here.
+! Rows S1 to S14 of ../conformance.md. Shapes are Fortran's: the list's (4,5) is (5,4) here.
 module series
   use suite
   implicit none
@@ -496,5 +496,33 @@ contains
     call session%publisher(name_of('b'), bad, stat)
     call want(CROSSDOCK_INVALID, stat, 'a type that is none')
     call says('f65')
+  end subroutine
+
+  subroutine s14()
+    type(crossdock_session) :: other
+    type(crossdock_publisher) :: field
+    type(crossdock_observer) :: observer
+    type(crossdock_version) :: version
+    real(real64), pointer :: u(:, :)
+    integer :: stat
+    call other%connect(stat)
+    call ok(stat, 'connect')
+    call field%variable('u', 'f64', [5, 4])
+    call other%publisher(name_of(''), field, stat)
+    call ok(stat, 'publisher')
+    call field%view('u', u, stat)
+    call ok(stat, 'view')
+    u = 1
+    call publish(field, 1)
+    call observe(observer)
+    call latest_shows(observer, 1, 1._real64)
+    call other%free()
+    u = 2
+    call publish(field, 2)
+    call latest_shows(observer, 2, 2._real64)
+    call field%end(stat)
+    call ok(stat, 'end')
+    call observer%next(version, stat, timeout_ms=WAIT)
+    call want(CROSSDOCK_CLOSED, stat, 'next after the end')
   end subroutine
 end module

@@ -1,4 +1,4 @@
-"""Rows S1 to S13: series."""
+"""Rows S1 to S14: series."""
 
 import asyncio
 import os
@@ -348,3 +348,16 @@ def S13(t):
         publish(t, {"u": ("U4", 4)}, "b")
     with refused(InvalidError, "several"):
         publish(t, U, "b", full="several")
+
+
+@row("a session is not left behind a series' back")
+def S14(t):
+    other = crossdock.connect(private_daemon=False)
+    p, o = other.publisher(t.name(), U), observe(t)
+    p.u[:] = 1
+    p.publish()
+    shows(o.next(timeout=DEADLINE_S), 1)
+    other.close()
+    with refused(ClosedError, t.name()):
+        o.next(timeout=DEADLINE_S)
+    check("state", o.state, "ended")

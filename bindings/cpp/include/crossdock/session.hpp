@@ -48,7 +48,8 @@ class session {
   std::string task() const { return text(crossdock_session_task); }
   std::string workflow() const { return text(crossdock_session_workflow); }
 
-  /// Leave now: ports end in good order, regions stay mapped until they are closed.
+  /// Leave now: ports end in good order. Errors: busy while regions, items, publishers, observers or versions of this
+  /// session are there; they go on, and so does the session.
   void close() { detail::check(crossdock_session_close(get())); }
 
   /// For the C functions.

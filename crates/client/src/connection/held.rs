@@ -99,6 +99,11 @@ impl Connection {
     pub(crate) fn regions(&self) -> usize {
         self.lock().held.leases.values().filter(|leased| leased.kind == SegmentKind::Region).count()
     }
+
+    /// Does this session publish or observe a series, or hold a version of one?
+    pub(crate) fn has_series(&self) -> bool {
+        self.lock().held.leases.values().any(|leased| leased.kind == SegmentKind::Series)
+    }
 }
 
 impl State {

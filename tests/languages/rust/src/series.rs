@@ -1,10 +1,11 @@
-//! Rows S1 to S13: series.
+//! Rows S1 to S14: series.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crossdock_client::{
-    AttributeSpec, Kind, Observer, Publisher, SeriesOptions, SeriesState, Status, Value, Variable, Version, diff,
+    AttributeSpec, ConnectOptions, Kind, Observer, Publisher, SeriesOptions, SeriesState, Session, Status, Value,
+    Variable, Version, diff,
 };
 
 use crate::harness::{Context, Outcome, Row, alone, equal, fails, kill_self, say_ready, says, text, took};
@@ -27,6 +28,7 @@ pub fn rows() -> Vec<Row> {
         Row { id: "S11", claim: "full pool", test: s11, role: alone },
         Row { id: "S12", claim: "diff", test: s12, role: alone },
         Row { id: "S13", claim: "misuse", test: s13, role: alone },
+        Row { id: "S14", claim: "a session is not left behind a series' back", test: s14, role: alone },
     ]
 }
 
@@ -323,4 +325,18 @@ fn s13(context: &Context) -> Outcome {
     fails(Status::Invalid, context.session.publisher(&other, &SeriesOptions::default()))?;
     let bad = of(vec![Variable::new("u", "f65", &[4])]);
     says(&fails(Status::Invalid, context.session.publisher(&other, &bad))?, "f65")
+}
+
+fn s14(context: &Context) -> Outcome {
+    let other = Session::connect(&ConnectOptions { private_daemon: false, ..Default::default() }).map_err(text)?;
+    let mut publisher = other.publisher(&context.name(""), &u_only()).map_err(text)?;
+    publish(&mut publisher, 1.0)?;
+    let mut observer = observe(context)?;
+    equal("first", observer.next(WAIT).map_err(text)?.sequence(), 1)?;
+    says(&fails(Status::Busy, other.clone().close())?, "series")?;
+    publish(&mut publisher, 2.0)?;
+    shows(&observer.next(WAIT).map_err(text)?, 2.0)?;
+    publisher.end().map_err(text)?;
+    fails(Status::Closed, observer.next(WAIT))?;
+    other.close().map_err(text)
 }
