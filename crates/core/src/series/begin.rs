@@ -118,6 +118,7 @@ impl Publisher {
             let tracked = self.finder.has(Method::PrivateCopies);
             self.finder.method = if tracked { Method::PrivateCopies } else { Method::CopyAll };
         }
+        self.settled = false;
         if let Err(error) = self.put_pool_behind() {
             self.broken =
                 Some(self.error(Status::System, format!("its variables could not be mapped ({error}); end it")));

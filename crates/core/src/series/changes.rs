@@ -4,15 +4,36 @@ use std::ops::Range;
 
 use crossdock_layout::series::NO_SLOT;
 
+use super::backing::Backing;
 use super::finder::Changing;
 use super::publisher::Publisher;
 use super::spec::Method;
 
 const PAGE: usize = 4096;
 
+/// What a look found.
+pub(super) struct Found {
+    /// The way by which most was found.
+    pub method: Method,
+    /// Of the chunks that are slots', the pages that are private copies; `None` where nobody knows.
+    pub dirty: Option<Vec<Range<usize>>>,
+}
+
+/// How the chunks of a version were looked at.
+#[derive(Default)]
+struct Looked {
+    /// Chunks whose changes were found in either way.
+    private: u32,
+    protect: u32,
+    /// Chunks of which nothing is known.
+    unknown: u32,
+    /// Pages that changed, where that is known.
+    pages: usize,
+}
+
 impl Publisher {
-    /// Adds to the list what changed since the last version. Gives the way used, and the pages that are private copies.
-    pub(super) fn find_changes(&mut self) -> (Method, Vec<Range<usize>>) {
+    /// Adds to the list what changed since the last version.
+    pub(super) fn find_changes(&mut self) -> Found {
         // Chunks that no version has yet, whatever else is known.
         for field in &self.fields {
             for index in field.table() {
@@ -22,58 +43,85 @@ impl Publisher {
             }
         }
         let hints = self.hinted && self.finder.detect_allows_hints();
-        let method = match self.finder.method {
-            _ if hints => Method::Hints,
-            Method::Hints => Method::Hints,
-            _ if self.pool_backed && self.finder.has(Method::PrivateCopies) => Method::PrivateCopies,
-            Method::WriteProtect if !self.pool_backed => Method::WriteProtect,
-            _ => Method::CopyAll,
-        };
-        let mut dirty = Vec::new();
-        let found = match method {
-            Method::Hints => true,
-            Method::PrivateCopies | Method::WriteProtect => self.scan(method, &mut dirty),
-            _ => false,
-        };
-        if !found {
-            if method == Method::CopyAll && self.sequence > 0 {
-                self.sample();
-            }
-            for field in &self.fields {
-                self.pending.insert_range(field.table());
-            }
-            return (Method::CopyAll, Vec::new());
+        if hints || self.finder.method == Method::Hints {
+            return Found { method: Method::Hints, dirty: None };
         }
-        (method, dirty)
-    }
-
-    /// Asks the kernel which pages changed; `false` where it fails after all.
-    fn scan(&mut self, method: Method, dirty: &mut Vec<Range<usize>>) -> bool {
-        let chunk = self.pool.chunk();
-        let (mut found, mut pages) = (Vec::new(), 0);
-        for field in self.fields.iter().filter(|field| field.chunks > 0) {
-            let addresses = field.addresses(chunk);
-            if let Err(error) = self.finder.scan(addresses.clone(), method, &mut found) {
-                self.finder.give_up(method, error.to_string());
-                return false;
-            }
-            for range in &found {
-                let (from, to) =
-                    ((range.start - addresses.start) / chunk, (range.end - addresses.start).div_ceil(chunk));
-                self.pending.insert_range(field.span.first + from as u32..field.span.first + to as u32);
-                pages += range.len() / PAGE;
-            }
-            if method == Method::PrivateCopies {
-                dirty.append(&mut found);
+        let (mut looked, mut dirty) = (Looked::default(), Some(Vec::new()));
+        for index in 0..self.fields.len() {
+            for (part, backing) in self.backings(self.fields[index].table()) {
+                self.look(index, part, backing, &mut looked, &mut dirty);
             }
         }
         // The variables need not lie in memory in the order of their declaration.
-        dirty.sort_by_key(|range| range.start);
+        if let Some(dirty) = &mut dirty {
+            dirty.sort_by_key(|range| range.start);
+        }
         let all = f64::from(self.chunks()).max(1.0);
-        let chunks = f64::from(self.pending.count()) / all;
-        let pages = (pages * PAGE) as f64 / (all * chunk as f64);
-        self.finder.note(Changing { chunks, pages });
-        true
+        if looked.unknown == 0 {
+            let chunks = f64::from(self.pending.count()) / all;
+            let pages = (looked.pages * PAGE) as f64 / (all * self.pool.chunk() as f64);
+            self.finder.note(Changing { chunks, pages });
+        } else if self.sequence > 0 {
+            self.sample();
+        }
+        let method = match looked {
+            Looked { unknown, private, protect, .. } if unknown >= private.max(protect) => Method::CopyAll,
+            Looked { private, protect, .. } if private > protect => Method::PrivateCopies,
+            _ => Method::WriteProtect,
+        };
+        Found { method, dirty }
+    }
+
+    /// Asks the kernel which pages of a part of a variable changed, where it knows; all of it did where it does not.
+    fn look(
+        &mut self,
+        field: usize,
+        part: Range<u32>,
+        backing: Backing,
+        looked: &mut Looked,
+        dirty: &mut Option<Vec<Range<usize>>>,
+    ) {
+        let (chunk, first) = (self.pool.chunk(), self.fields[field].span.first);
+        let chunks = part.len() as u32;
+        let method = match backing {
+            Backing::Slot => Method::PrivateCopies,
+            Backing::Watched => Method::WriteProtect,
+            Backing::Memory => Method::CopyAll,
+        };
+        let start = self.fields[field].address(part.start - first, chunk) as usize;
+        let mut found = Vec::new();
+        let answer = match method {
+            Method::CopyAll => None,
+            _ if !self.finder.has(method) => None,
+            _ => Some(self.finder.scan(start..start + part.len() * chunk, method, &mut found)),
+        };
+        if let Some(Err(error)) = &answer {
+            self.finder.give_up(method, error.to_string());
+            self.finder.method = Method::CopyAll;
+            self.settled = false;
+        }
+        if !matches!(answer, Some(Ok(()))) {
+            self.pending.insert_range(part);
+            looked.unknown += chunks;
+            if backing == Backing::Slot {
+                *dirty = None;
+            }
+            return;
+        }
+        for range in &found {
+            let (from, to) = ((range.start - start) / chunk, (range.end - start).div_ceil(chunk));
+            self.pending.insert_range(part.start + from as u32..part.start + to as u32);
+            looked.pages += range.len() / PAGE;
+        }
+        match method {
+            Method::PrivateCopies => {
+                looked.private += chunks;
+                if let Some(dirty) = dirty {
+                    dirty.append(&mut found);
+                }
+            }
+            _ => looked.protect += chunks,
+        }
     }
 
     /// Compares a few chunks with the version before: how much changes, where everything is copied anyway.

@@ -6,6 +6,7 @@ use std::time::Instant;
 use crossdock_layout::series::NO_SLOT;
 use crossdock_os::copy;
 
+use super::backing::Backing;
 use super::publisher::Publisher;
 use super::slots::Run;
 use crate::fault_point;
@@ -47,9 +48,9 @@ impl Publisher {
         taken
     }
 
-    /// Copies the changed chunks to their slots. `dirty`: with the pool behind the variables, the pages that are private
-    /// copies; all others are still the old slot's, and are read there, where no page table has to be filled first.
-    pub(super) fn copy_changes(&mut self, taken: &[Taken], dirty: &[Range<usize>]) {
+    /// Copies the changed chunks to their slots. `dirty`: of chunks that are slots', the pages that are private copies, if
+    /// known; all others are still the old slot's, and are read there, where no page table has to be filled first.
+    pub(super) fn copy_changes(&mut self, taken: &[Taken], dirty: Option<&[Range<usize>]>) {
         let chunk = self.pool.chunk();
         let mut pieces: Vec<Piece> = Vec::new();
         for Taken { field, chunk: first, run } in taken {
@@ -57,11 +58,13 @@ impl Publisher {
             for n in 0..run.count {
                 let from = field.address(first + n, chunk) as usize;
                 let to = self.pool.slot(run.first + n) as usize;
-                let old = self.current[(field.span.first + first + n) as usize];
-                if dirty.is_empty() || old == NO_SLOT {
-                    add(&mut pieces, to, from, chunk);
-                } else {
-                    add_mixed(&mut pieces, to, from, self.pool.slot(old) as usize, chunk, dirty);
+                let index = (field.span.first + first + n) as usize;
+                let old = self.current[index];
+                match dirty {
+                    Some(dirty) if self.backing[index] == Backing::Slot && old != NO_SLOT => {
+                        add_mixed(&mut pieces, to, from, self.pool.slot(old) as usize, chunk, dirty);
+                    }
+                    _ => add(&mut pieces, to, from, chunk),
                 }
             }
         }

@@ -1,12 +1,8 @@
 //! A variable in the publisher's own memory: addresses that stay, and what lies there.
 //!
-//! | backing | what lies at the addresses | after a publish |
-//! |---|---|---|
-//! | memory | ordinary memory of this process | nothing to do |
-//! | pool | a private mapping of the newest version's slots | chunks that got fresh slots are mapped anew |
-//!
-//! With the pool behind it, a page that was never written *is* the version's page: the data are in memory once. A chunk
-//! whose slot is replaced must be mapped anew at once, since the old slot may be written to as soon as it is free.
+//! Each chunk's addresses hold memory of this process, or a private mapping of the newest version's slot (`backing.rs`). In
+//! the latter a page that was never written *is* the version's page: the data are in memory once. A chunk whose slot is
+//! replaced must be mapped anew at once, since the old slot may be written to as soon as it is free.
 
 use crossdock_layout::series::NO_SLOT;
 use crossdock_os::OsResult;
@@ -48,12 +44,6 @@ impl Field {
     /// Its chunks in slot tables, at its largest.
     pub fn whole_table(&self) -> std::ops::Range<u32> {
         self.span.first..self.span.first + self.span.chunks
-    }
-
-    /// The addresses of its present chunks.
-    pub fn addresses(&self, chunk: usize) -> std::ops::Range<usize> {
-        let start = self.place.start().as_ptr() as usize;
-        start..start + self.chunks as usize * chunk
     }
 
     /// Where a chunk lies in place.

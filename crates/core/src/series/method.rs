@@ -1,34 +1,55 @@
 //! What follows a publish: the variables' memory is made ready for the next step, and another way of finding changes is
 //! taken where it pays. The program does not write while this goes on, and its addresses stay.
 
+use std::ops::Range;
+
 use crossdock_layout::Status;
 use crossdock_os::{OsError, OsResult};
 
+use super::backing::Backing;
 use super::copy::Taken;
 use super::publisher::Publisher;
+use super::slots::Run;
 use super::spec::Method;
 use crate::fault_point;
 
 impl Publisher {
-    /// With the pool behind the variables, chunks that got fresh slots show those from now on: the old ones may be
-    /// written to as soon as no version has them.
-    pub(super) fn follow_up(&mut self, taken: &[Taken]) {
-        if !self.pool_backed {
-            return;
-        }
+    /// Chunks that are slots' and got fresh ones show those from now on: the old ones may be written to as soon as no
+    /// version has them. `dirty` as [`Self::copy_changes`].
+    pub(super) fn follow_up(&mut self, taken: &[Taken], dirty: Option<&[Range<usize>]>) {
         let chunk = self.pool.chunk();
+        let leaves = self.goal().is_some_and(|goal| goal != Backing::Slot);
         // Neighbours whose slots follow each other are one mapping.
         let mut runs: Vec<Taken> = Vec::new();
-        for next in taken {
-            match runs.last_mut() {
-                Some(last)
-                    if last.field == next.field
-                        && last.chunk + last.run.count == next.chunk
-                        && last.run.first + last.run.count == next.run.first =>
-                {
-                    last.run.count += next.run.count;
+        for Taken { field, chunk: first, run } in taken {
+            for n in 0..run.count {
+                let index = (self.fields[*field].span.first + first + n) as usize;
+                if self.backing[index] != Backing::Slot {
+                    continue;
                 }
-                _ => runs.push(*next),
+                let start = self.fields[*field].address(first + n, chunk) as usize;
+                let written = dirty.filter(|_| leaves).map_or(0, |dirty| written(dirty, start..start + chunk));
+                // Every page is an own copy: that is memory like any other. And most pages: the rest costs less than to
+                // give these back.
+                let place = &self.fields[*field].place;
+                let make_own = || place.make_own((first + n) as usize * chunk, chunk).is_ok();
+                if written == chunk || (2 * written >= chunk && make_own()) {
+                    self.backing[index] = Backing::Memory;
+                    continue;
+                }
+                match runs.last_mut() {
+                    Some(last)
+                        if last.field == *field
+                            && last.chunk + last.run.count == first + n
+                            && last.run.first + last.run.count == run.first + n =>
+                    {
+                        last.run.count += 1;
+                    }
+                    _ => {
+                        let run = Run { first: run.first + n, count: 1 };
+                        runs.push(Taken { field: *field, chunk: first + n, run });
+                    }
+                }
             }
         }
         let started = std::time::Instant::now();
@@ -50,102 +71,66 @@ impl Publisher {
         }
     }
 
-    /// The kernel does not map any more (a process has 65530 mappings): ordinary memory from here on. The old slots are
-    /// still whole, since nothing was retired yet.
-    fn leave_pool(&mut self, error: &OsError) {
+    /// The kernel does not map any more (a process has 65530 mappings): ordinary memory from here on, in one mapping for
+    /// each variable, whatever that costs. The old slots are still whole, since nothing was retired yet.
+    pub(super) fn leave_pool(&mut self, error: &OsError) {
         self.finder.give_up(Method::PrivateCopies, error.to_string());
-        if let Err(error) = self.turn_into_memory() {
-            let text = format!("its variables' memory could not be kept apart from the pool ({error}); end the series");
-            self.broken = Some(self.error(Status::System, text));
-        }
-    }
-
-    /// Another way, if it pays by now.
-    pub(super) fn choose_method(&mut self) {
-        let Some(method) = self.finder.choose(self.chunks(), self.version_bytes()) else { return };
-        match self.switch_to(method) {
-            Ok(()) => {
-                self.finder.method = method;
-                self.finder.switches += 1;
-            }
-            Err(error) => {
-                self.finder.give_up(method, error.to_string());
-                if self.finder.method == Method::WriteProtect && self.pool_backed {
-                    self.finder.method = Method::CopyAll;
-                }
-            }
-        }
-    }
-
-    /// Nothing is pending: the variables hold what the newest version holds.
-    fn switch_to(&mut self, method: Method) -> OsResult<()> {
+        self.finder.method = Method::CopyAll;
+        self.settled = false;
         let chunk = self.pool.chunk();
-        if self.finder.method == Method::WriteProtect && !self.pool_backed {
-            for field in self.fields.iter().filter(|field| field.chunks > 0) {
-                let addresses = field.addresses(chunk);
-                if let Some(notes) = self.finder.notes() {
-                    notes.leave(addresses.start, addresses.len())?;
-                }
+        for field in 0..self.fields.len() {
+            let table = self.fields[field].table();
+            let table = table.start as usize..table.end as usize;
+            if !self.backing[table.clone()].contains(&Backing::Slot) {
+                continue;
             }
+            if let Err(error) = self.fields[field].turn_into_memory(chunk) {
+                let text =
+                    format!("its variables' memory could not be kept apart from the pool ({error}); end the series");
+                self.broken = Some(self.error(Status::System, text));
+                return;
+            }
+            self.backing[table].fill(Backing::Memory);
         }
-        match method {
-            Method::PrivateCopies => self.put_pool_behind(),
-            Method::CopyAll | Method::WriteProtect => {
-                self.turn_into_memory()?;
-                if method == Method::WriteProtect {
-                    (0..self.fields.len()).try_for_each(|field| self.try_watch(field))?;
-                }
-                Ok(())
-            }
-            Method::Hints | Method::InPlace => Ok(()),
+    }
+
+    /// Another way, if it pays by now. What lies at the variables' addresses follows by and by.
+    pub(super) fn choose_method(&mut self) {
+        if let Some(method) = self.finder.choose(self.chunks(), self.version_bytes()) {
+            self.finder.method = method;
+            self.finder.switches += 1;
+            self.settled = false;
         }
     }
 
     /// Private mappings of the newest version's slots, in place of whatever lay there.
     pub(super) fn put_pool_behind(&mut self) -> OsResult<()> {
-        // From here on some chunks may be mapped, so all must be kept up.
-        self.pool_backed = true;
         for field in &self.fields {
+            // From here on some chunks may be mapped, so all must be kept up.
+            let table = field.table();
+            self.backing[table.start as usize..table.end as usize].fill(Backing::Slot);
             field.put_slots(0..field.chunks, &self.current, &self.pool, &self.descriptor)?;
         }
         Ok(())
     }
+}
 
-    fn turn_into_memory(&mut self) -> OsResult<()> {
-        if self.pool_backed {
-            let chunk = self.pool.chunk();
-            self.fields.iter().try_for_each(|field| field.turn_into_memory(chunk))?;
-            self.pool_backed = false;
-        }
-        Ok(())
-    }
+/// Bytes of `within` that lie in one of the ranges, which are sorted.
+fn written(ranges: &[Range<usize>], within: Range<usize>) -> usize {
+    let first = ranges.partition_point(|range| range.end <= within.start);
+    let here = ranges[first..].iter().take_while(|range| range.start < within.end);
+    here.map(|range| range.end.min(within.end) - range.start.max(within.start)).sum()
+}
 
-    fn try_watch(&self, variable: usize) -> OsResult<()> {
-        let field = &self.fields[variable];
-        let addresses = field.addresses(self.pool.chunk());
-        let Some(notes) = self.finder.notes() else { return Err(OsError::last("userfaultfd", "none is open")) };
-        if !addresses.is_empty() {
-            notes.watch(addresses.start, addresses.len())?;
-            notes.begin(addresses.start, addresses.len())?;
-        }
-        Ok(())
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// After a resize: memory that came new is watched, too.
-    pub(super) fn watch_more(&mut self, variable: usize, chunks: std::ops::Range<u32>) {
-        if self.finder.method != Method::WriteProtect || self.pool_backed {
-            return;
-        }
-        let chunk = self.pool.chunk();
-        let start = self.fields[variable].address(chunks.start, chunk) as usize;
-        let length = chunks.len() * chunk;
-        let watched = self.finder.notes().map_or(Ok(()), |notes| {
-            notes.watch(start, length)?;
-            notes.begin(start, length)
-        });
-        if let Err(error) = watched {
-            self.finder.give_up(Method::WriteProtect, error.to_string());
-            self.finder.method = Method::CopyAll;
-        }
+    #[test]
+    fn what_was_written_of_a_chunk_is_counted_within_it() {
+        let ranges = [0..10, 20..40, 50..90];
+        let counted = [0..10, 5..25, 10..20, 30..60, 90..99, 0..99].map(|within| written(&ranges, within));
+        assert_eq!(counted, [10, 10, 0, 20, 0, 70]);
+        assert_eq!(written(&[], 0..10), 0);
     }
 }

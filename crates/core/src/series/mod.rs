@@ -8,7 +8,7 @@
 //! | `protocol` | pinning and retiring, and why it is safe (modelled by loom) |
 //! | `slots`, `bits` | the publisher's book of free slots and changed chunks |
 //! | `field`, `variables`, `elements` | a variable in the publisher's own memory; what the program does with it |
-//! | `finder`, `costs`, `changes`, `method` | finding what changed, by the cheapest way that this place has |
+//! | `finder`, `costs`, `changes`, `backing`, `method` | finding what changed, by the cheapest way that this place has |
 //! | `publisher`, `publish`, `copy`, `begin`, `room`, `statistics` | the publishing side |
 //! | `observer`, `attached`, `version`, `record`, `view` | the observing side |
 //! | `report` | counters and versions, for those who only look |
@@ -22,6 +22,7 @@
 
 mod alone;
 mod attached;
+mod backing;
 mod begin;
 mod bits;
 mod changes;

@@ -12,6 +12,7 @@ use crossdock_layout::series::state::{Latest, MAX_SEQUENCE};
 use crossdock_layout::series::{KIND_NONE, MAX_ATTRIBUTES, NO_SLOT};
 use crossdock_os::{clock, futex};
 
+use super::changes::Found;
 use super::copy::Taken;
 use super::describe::write_attribute;
 use super::pool::store_value;
@@ -87,14 +88,14 @@ impl Publisher {
     }
 
     fn publish_in_place(&mut self, columns: &[u32], attributes: &[(&str, Value)]) -> Result<u64> {
-        let (method, dirty) = self.find_changes();
+        let Found { method, dirty } = self.find_changes();
         fault_point!("series.publish.found");
         let needed = self.pending.count();
         self.make_room(needed)?;
         let record = self.free_record()?;
         let taken = self.take_slots();
         fault_point!("series.publish.taken");
-        self.copy_changes(&taken, &dirty);
+        self.copy_changes(&taken, dirty.as_deref());
         fault_point!("series.publish.copied");
         for Taken { field, chunk, run } in &taken {
             let first = (self.fields[*field].span.first + chunk) as usize;
@@ -103,11 +104,13 @@ impl Publisher {
         self.finish(record, needed, method, columns, attributes);
         self.pending.clear();
         self.hinted = false;
-        self.follow_up(&taken);
-        self.retire(self.keep);
+        // First what is wanted from now on: what is to become memory need not be mapped anew.
         if method != Method::Hints {
             self.choose_method();
         }
+        self.follow_up(&taken, dirty.as_deref());
+        self.retire(self.keep);
+        self.change_over();
         Ok(self.sequence)
     }
 

@@ -9,6 +9,7 @@ use crossdock_layout::series::{NO_SLOT, PAGE, STATE_ENDED, STATE_LIVE};
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Access, OsError, fork, futex, memfd, place::Place};
 
+use super::backing::Backing;
 use super::bits::Bits;
 use super::copy::Taken;
 use super::costs::Ways;
@@ -70,8 +71,10 @@ pub struct Publisher {
     pub(super) pending: Bits,
     /// The program said what it touched in this step.
     pub(super) hinted: bool,
-    /// Does a private mapping of the newest version lie at the variables' addresses?
-    pub(super) pool_backed: bool,
+    /// What lies at each chunk's addresses; by the chunk's place in slot tables.
+    pub(super) backing: Vec<Backing>,
+    /// Is that what the chosen way wants, for all chunks?
+    pub(super) settled: bool,
     /// For each record the sequence that it holds; 0 = free.
     pub(super) records: Vec<u64>,
     /// The newest version's sequence; 0 before the first.
@@ -148,7 +151,8 @@ impl Publisher {
             current: vec![NO_SLOT; geometry.counts.chunks as usize],
             pending: Bits::new(geometry.counts.chunks),
             hinted: false,
-            pool_backed: false,
+            backing: vec![Backing::Memory; geometry.counts.chunks as usize],
+            settled: true,
             records: vec![0; geometry.counts.records as usize],
             sequence: 0,
             newest_record: 0,

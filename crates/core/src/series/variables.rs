@@ -3,6 +3,7 @@
 use crossdock_layout::Status;
 use crossdock_layout::series::NO_SLOT;
 
+use super::backing::Backing;
 use super::publisher::{Publisher, failed};
 use super::spec::{self, AttributeSpec};
 use crate::Result;
@@ -78,7 +79,9 @@ impl Publisher {
             field.put_memory(range.clone(), chunk).map_err(|e| failed(&self.name, &e))?;
             let table = field.span.first + range.start..field.span.first + range.end;
             self.current[table.start as usize..table.end as usize].fill(NO_SLOT);
-            self.pending.remove_range(table);
+            self.pending.remove_range(table.clone());
+            self.backing[table.start as usize..table.end as usize].fill(Backing::Memory);
+            self.settled = false;
         }
         if bytes > old_bytes && old > 0 {
             let end = bytes.min(u64::from(old) * chunk as u64);
@@ -97,9 +100,6 @@ impl Publisher {
         field.shape = shape.to_vec();
         field.bytes = bytes;
         field.chunks = new;
-        if new > old {
-            self.watch_more(variable, old..new);
-        }
         Ok(())
     }
 

@@ -1,0 +1,275 @@
+//! What lies at the variables' addresses, chunk by chunk; and how that is changed over to what the chosen way of finding
+//! changes needs.
+//!
+//! | backing | what lies there | did it change? |
+//! |---|---|---|
+//! | memory | memory of this process alone | not known: it is copied |
+//! | watched | the same | the kernel noted first writes |
+//! | slot | a private mapping of the newest version's slot | its pages that are own copies by now did |
+//!
+//! A change-over of all at once would hold one publish up for as long as several copies of all data take: fresh memory,
+//! page tables, marks. So it follows publishes a little at a time, and until it is done each chunk is asked in its own
+//! way. Slots become memory in the simplest way: a chunk whose pages were all written *is* memory already, and is just not
+//! mapped anew; of the others the kernel is asked to make the rest of the pages own copies, too.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use crossdock_os::place::HUGE;
+use crossdock_os::{OsError, OsResult};
+
+use super::publisher::Publisher;
+use super::spec::Method;
+
+/// What lies at a chunk's addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Backing {
+    /// Memory of this process alone.
+    #[default]
+    Memory,
+    /// The same, watched for first writes.
+    Watched,
+    /// A private mapping of the newest version's slot.
+    Slot,
+}
+
+/// Of all chunks at least this part goes over after one publish, ..
+const LEAST: u32 = 16;
+/// .. and more while all of it takes less than this part of a copy of everything.
+const SHARE: f64 = 0.25;
+
+impl Publisher {
+    /// What the chosen way wants to lie at the variables' addresses; `None`: whatever lies there.
+    pub(super) fn goal(&self) -> Option<Backing> {
+        match self.finder.method {
+            Method::CopyAll => Some(Backing::Memory),
+            Method::WriteProtect => Some(Backing::Watched),
+            Method::PrivateCopies => Some(Backing::Slot),
+            Method::Hints | Method::InPlace => None,
+        }
+    }
+
+    /// Stretches of chunks within `table`, a part of one variable's, that have the same backing.
+    pub(super) fn backings(&self, table: Range<u32>) -> Vec<(Range<u32>, Backing)> {
+        let mut found: Vec<(Range<u32>, Backing)> = Vec::new();
+        for index in table {
+            let backing = self.backing[index as usize];
+            match found.last_mut() {
+                Some((range, last)) if *last == backing => range.end = index + 1,
+                _ => found.push((index..index + 1, backing)),
+            }
+        }
+        found
+    }
+
+    /// After a publish: some chunks more get the backing that the chosen way wants. Nothing is pending: the variables
+    /// hold what the newest version holds.
+    pub(super) fn change_over(&mut self) {
+        let Some(goal) = self.goal().filter(|_| !self.settled && self.broken.is_none()) else { return };
+        let unit = (HUGE / self.pool.chunk()).max(1) as u32;
+        let least = (self.chunks() / LEAST).max(unit);
+        let limit = self.version_bytes() as f64 * self.finder.costs.copy_byte * SHARE;
+        let started = Instant::now();
+        let mut changed = 0;
+        for index in 0..self.fields.len() {
+            let (table, mut at) = (self.fields[index].table(), 0);
+            while table.start + at < table.end {
+                // Whole huge pages, so that none has to be split.
+                let piece = table.start + at..(table.start + (at / unit + 1) * unit).min(table.end);
+                at = piece.end - table.start;
+                for (part, backing) in self.backings(piece) {
+                    if backing == goal {
+                        continue;
+                    }
+                    if changed >= least && started.elapsed().as_nanos() as f64 >= limit {
+                        return;
+                    }
+                    if let Err(error) = self.change_part(index, part.clone(), backing, goal) {
+                        return self.cannot_change(goal, &error);
+                    }
+                    changed += part.len() as u32;
+                }
+            }
+        }
+        self.settled = true;
+    }
+
+    /// `part`: chunks of one variable that have one backing.
+    fn change_part(&mut self, field: usize, part: Range<u32>, from: Backing, to: Backing) -> OsResult<()> {
+        let field = &self.fields[field];
+        let chunk = self.pool.chunk();
+        let own = part.start - field.span.first..part.end - field.span.first;
+        let (at, length) = (own.start as usize * chunk, own.len() * chunk);
+        let address = field.address(own.start, chunk) as usize;
+        let as_usize = part.start as usize..part.end as usize;
+        if to == Backing::Slot {
+            // Whatever becomes of the call, some of them may be mapped, so all must be kept up.
+            self.backing[as_usize].fill(Backing::Slot);
+            field.put_slots(own, &self.current, &self.pool, &self.descriptor)?;
+            return Ok(());
+        }
+        match from {
+            Backing::Slot => field.place.make_own(at, length)?,
+            Backing::Watched => self.notes()?.leave(address, length)?,
+            Backing::Memory => {}
+        }
+        self.backing[as_usize.clone()].fill(Backing::Memory);
+        if to == Backing::Watched {
+            self.notes()?.watch(address, length)?;
+            self.notes()?.begin(address, length)?;
+            self.backing[as_usize].fill(Backing::Watched);
+        }
+        Ok(())
+    }
+
+    fn notes(&self) -> OsResult<&crossdock_os::userfault::WriteNotes> {
+        self.finder.notes().ok_or_else(|| OsError::last("userfaultfd", "none is open"))
+    }
+
+    /// The kernel does not do what the way needs.
+    fn cannot_change(&mut self, goal: Backing, error: &OsError) {
+        match goal {
+            Backing::Slot => self.leave_pool(error),
+            Backing::Watched => {
+                self.finder.give_up(Method::WriteProtect, error.to_string());
+                self.finder.method = Method::CopyAll;
+            }
+            // Without more memory it stays as it is: what is a slot's is tracked, or copied whole.
+            Backing::Memory => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::series::{Alone, Detect, Spec, Variable};
+    use std::sync::Arc;
+
+    const NUMBERS: usize = 6 << 20 >> 3;
+
+    fn publisher() -> Publisher {
+        let (one, other) = (Variable::new("a", "u64", &[1000]), Variable::new("u", "u64", &[NUMBERS as u64]));
+        let spec = Spec { detect: Detect::WriteProtect, ..Spec::of(vec![one, other]) };
+        Publisher::create(Alone::identity("s"), &spec, Arc::new(Alone::default())).unwrap().0
+    }
+
+    fn wants(publisher: &mut Publisher, goal: Backing) {
+        publisher.finder.method = match goal {
+            Backing::Memory => Method::CopyAll,
+            Backing::Watched => Method::WriteProtect,
+            Backing::Slot => Method::PrivateCopies,
+        };
+        publisher.settled = false;
+    }
+
+    /// Does the newest version hold what the program has?
+    fn check(publisher: &mut Publisher, model: &[u64]) {
+        let chunk = publisher.pool.chunk();
+        for (index, bytes) in publisher.fields[1].table().zip(model.chunks(chunk / 8)) {
+            let slot = publisher.pool.slot(publisher.current[index as usize]);
+            // SAFETY: a whole slot, which nobody writes now.
+            let there = unsafe { std::slice::from_raw_parts(slot.cast::<u64>(), bytes.len()) };
+            assert!(there == bytes, "chunk {index} as published");
+        }
+        assert!(publisher.elements::<u64>(1).unwrap() == model, "the program's own");
+    }
+
+    #[test]
+    fn whatever_lies_there_and_however_much_of_it_was_changed_over_nothing_is_lost() {
+        let mut publisher = publisher();
+        if !publisher.finder.has(Method::WriteProtect) {
+            return;
+        }
+        let mut model = vec![0u64; NUMBERS];
+        let mut random = 1u64;
+        let all = [Backing::Memory, Backing::Watched, Backing::Slot];
+        for (step, (from, to)) in (1u64..).zip(all.iter().flat_map(|from| all.iter().map(move |to| (*from, *to)))) {
+            for partly in [false, true] {
+                publisher.publish(&[]).unwrap();
+                wants(&mut publisher, from);
+                while !publisher.settled {
+                    publisher.change_over();
+                }
+                assert!(publisher.backing[..publisher.chunks() as usize].iter().all(|backing| *backing == from));
+                // Own copies of some pages, and of all of a chunk.
+                for n in (0..NUMBERS).step_by(512 * 7).chain(1 << 14..1 << 15) {
+                    model[n] = step;
+                    publisher.elements::<u64>(1).unwrap()[n] = step;
+                }
+                publisher.publish(&[]).unwrap();
+                check(&mut publisher, &model);
+                wants(&mut publisher, from);
+                while !publisher.settled {
+                    publisher.change_over();
+                }
+                wants(&mut publisher, to);
+                publisher.change_over();
+                while !publisher.settled && !partly {
+                    publisher.change_over();
+                }
+                for _ in 0..50 {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let n = (random >> 33) as usize % NUMBERS;
+                    model[n] = random;
+                    publisher.elements::<u64>(1).unwrap()[n] = random;
+                }
+                publisher.publish(&[]).unwrap();
+                check(&mut publisher, &model);
+            }
+        }
+    }
+
+    #[test]
+    fn a_chunk_whose_pages_were_all_written_becomes_memory_without_a_call() {
+        let mut publisher = publisher();
+        if !publisher.finder.has(Method::PrivateCopies) {
+            return;
+        }
+        publisher.publish(&[]).unwrap();
+        wants(&mut publisher, Backing::Slot);
+        while !publisher.settled {
+            publisher.change_over();
+        }
+        publisher.elements::<u64>(1).unwrap().fill(3);
+        let found = publisher.find_changes();
+        assert_eq!(found.method, Method::PrivateCopies);
+        publisher.finder.method = Method::CopyAll;
+        publisher.make_room(publisher.pending.count()).unwrap();
+        let taken = publisher.take_slots();
+        publisher.follow_up(&taken, found.dirty.as_deref());
+        let table = publisher.fields[1].table();
+        let whole = &publisher.backing[table.start as usize..table.end as usize];
+        assert!(whole.iter().all(|backing| *backing == Backing::Memory), "{whole:?}");
+        assert_eq!(publisher.backing[0], Backing::Slot, "of which nothing was written");
+    }
+
+    #[test]
+    fn a_chunk_that_leaves_its_slot_has_nothing_of_it() {
+        let mut publisher = publisher();
+        if !publisher.finder.has(Method::WriteProtect) {
+            return;
+        }
+        let mut model: Vec<u64> = (0..NUMBERS as u64).collect();
+        publisher.elements::<u64>(1).unwrap().copy_from_slice(&model);
+        publisher.publish(&[]).unwrap();
+        wants(&mut publisher, Backing::Slot);
+        while !publisher.settled {
+            publisher.change_over();
+        }
+        // Most pages of some chunks, a few of others, all of others; from now on write protection is wanted.
+        let chunk = publisher.pool.chunk() / 8;
+        for n in (0..NUMBERS).filter(|n| (n / 512) % (chunk / 512) < [12, 3, 16][n / chunk % 3]) {
+            model[n] += 1;
+            publisher.elements::<u64>(1).unwrap()[n] += 1;
+        }
+        let old: Vec<u32> = publisher.fields[1].table().map(|index| publisher.current[index as usize]).collect();
+        publisher.publish(&[]).unwrap();
+        assert_eq!(publisher.versions(), 1, "the old version's slots are free");
+        for slot in old {
+            // SAFETY: a whole slot that no version has: whatever is published next may write there.
+            unsafe { publisher.pool.slot(slot).write_bytes(0xee, chunk * 8) };
+        }
+        check(&mut publisher, &model);
+    }
+}
