@@ -5,7 +5,7 @@
 
 mod world;
 
-use crossdock_bench::{Record, median, print};
+use crossdock_bench::{Record, median, print, processor_time};
 use crossdock_core::series::{Alone, Detect, Method, Publisher, Spec, Variable};
 use std::time::Instant;
 use world::{alone, anonymous, memory_of};
@@ -226,10 +226,90 @@ fn table(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
     }
 }
 
+/// What a change of the way costs: a program that changes little, then everything, little again, and much but not all.
+/// The longest publish of each stretch, next to one memcpy of all the data. The pool grows in the second stretch, when two
+/// versions have no chunk in common for the first time: that is a row of its own, for no way saves fresh memory then.
+fn changing_over(bytes: usize, records: &mut Vec<Record>) {
+    const STRETCH: u64 = 20;
+    const GROWS: &str = "everything, after 1 %";
+    let (from, to) = (Buffer::new(bytes), Buffer::new(bytes));
+    write_all(from.start(), bytes, 0);
+    copy(&to, from.start(), bytes);
+    let floor: Vec<f64> = (0..5)
+        .map(|_| {
+            let before = processor_time();
+            copy(&to, from.start(), bytes);
+            (processor_time() - before) * 1e3
+        })
+        .collect();
+    drop((from, to));
+    let (mut publisher, _kept) = publisher(bytes, Detect::Auto);
+    let little = bytes / 100 / PAGE * PAGE;
+    let (mut step, mut at) = (0, 0);
+    let mut stretch = |part: usize, scattered: bool| {
+        let mut took = Vec::new();
+        for _ in 0..STRETCH {
+            step += 1;
+            at = (at + part) % (bytes - part + 1) / PAGE * PAGE;
+            // SAFETY: within the variable.
+            let place = unsafe { publisher.memory(0).add(at) };
+            if scattered {
+                // Two pages of three, all over.
+                for page in (0..bytes / PAGE).filter(|page| page % 3 != step as usize % 3) {
+                    // SAFETY: as above.
+                    write_all(unsafe { publisher.memory(0).add(page * PAGE) }, PAGE, step);
+                }
+            } else {
+                write_all(place, part, step);
+            }
+            // The publisher's own time: a busy machine shows as change-overs otherwise.
+            let before = processor_time();
+            publish_one(&mut publisher);
+            took.push((processor_time() - before) * 1e3);
+        }
+        let statistics = publisher.statistics();
+        if std::env::var("BENCH_TRACE").is_ok() {
+            eprintln!("{} {} {took:.1?}", statistics.method.name(), statistics.switches);
+        }
+        (took, statistics.method.name())
+    };
+    for (part, scattered, what) in [
+        (little, false, "1 % in one window, from the beginning"),
+        (bytes, false, GROWS),
+        (little, false, "1 % again"),
+        (bytes, true, "two pages of three, after 1 %"),
+    ] {
+        let (mut took, way) = stretch(part, scattered);
+        let (memcpy, size) = (median(&floor), bytes >> 20);
+        if what == GROWS {
+            let case = format!("the pool grows by {size} MB, and all of them are copied");
+            records.push(aim("P9", case, vec![took.remove(0)], memcpy, f64::INFINITY, ""));
+        }
+        let longest = took.iter().copied().fold(0.0, f64::max);
+        let case = format!("longest publish while the way changes, {size} MB, {what} (to {way})");
+        let words = "≤ 2 × memcpy of all: its own copy, and no more again";
+        records.push(aim("P9", case, vec![longest], memcpy, 2.0 * memcpy, words));
+    }
+}
+
 fn main() {
-    let quick = std::env::var("QUICK").is_ok_and(|value| !value.is_empty() && value != "0");
-    let (large, rounds) = if quick { (256 << 20, 7) } else { (1 << 30, 11) };
     let mut records = Vec::new();
+    let quick = std::env::var("QUICK").is_ok_and(|value| !value.is_empty() && value != "0");
+    // For a profiler: `begin` again and again.
+    if std::env::args().any(|argument| argument == "begin") {
+        let (mut publisher, _kept) = publisher(16 << 20, Detect::Auto);
+        for step in 0..if quick { 300 } else { 3000 } {
+            publisher.begin().expect("room");
+            write_all(publisher.memory(0), 16 << 20, step);
+            publish_one(&mut publisher);
+        }
+        return;
+    }
+    if std::env::args().any(|argument| argument == "changing-over") {
+        changing_over(if quick { 256 << 20 } else { 1 << 30 }, &mut records);
+        return print(&records);
+    }
+    let (large, rounds) = if quick { (256 << 20, 7) } else { (1 << 30, 11) };
     table(large / 4, rounds, &mut records);
     for bytes in [large / 16, large / 4] {
         everything(bytes, rounds, &mut records);
@@ -238,5 +318,6 @@ fn main() {
     hundredth(large, rounds, true, None, Detect::Auto, &mut records);
     hundredth(large, rounds, true, Some(4096), Detect::WriteProtect, &mut records);
     hundredth(large, rounds, false, None, Detect::Hints, &mut records);
+    changing_over(large, &mut records);
     print(&records);
 }

@@ -72,6 +72,13 @@ pub fn median(runs: &[f64]) -> f64 {
     if sorted.is_empty() { f64::NAN } else { sorted[sorted.len() / 2] }
 }
 
+/// Seconds of a processor that this thread has had so far: unlike the time of day they do not count who else was served.
+#[must_use]
+pub fn processor_time() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
 /// Prints the records: as a table, or with `--json` among the arguments as one JSON array.
 pub fn print(records: &[Record]) {
     if std::env::args().any(|argument| argument == "--json") {
