@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use crossdock_client::{
-    Contents, Error, ItemInfo, ItemLevel, ItemOptions, ItemState, Mode, OnDeath, Order, Party, Status,
+    Contents, Error, ItemInfo, ItemLevel, ItemOptions, ItemState, Mode, OnDeath, Order, Status, address,
 };
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use pyo3::exceptions::PyBufferError;
@@ -373,11 +373,6 @@ pub fn options_of(
 
 /// What is known of an item, as a named tuple.
 pub fn info_of<'py>(py: Python<'py>, info: &ItemInfo) -> PyResult<Bound<'py, PyAny>> {
-    let party = |party: &Party| match party {
-        Party::Task { task, rank: None } => task.clone(),
-        Party::Task { task, rank: Some(rank) } => format!("{task}/{rank}"),
-        Party::Number(number) => format!("#{number}"),
-    };
     let state = match info.state {
         ItemState::Held => "held",
         ItemState::Waiting => "waiting",
@@ -387,8 +382,8 @@ pub fn info_of<'py>(py: Python<'py>, info: &ItemInfo) -> PyResult<Bound<'py, PyA
     let fields = PyDict::new(py);
     fields.set_item("key", &info.key)?;
     fields.set_item("size", info.size)?;
-    fields.set_item("owner", party(&info.owner))?;
-    fields.set_item("creator", party(&info.creator))?;
+    fields.set_item("owner", address(&info.owner))?;
+    fields.set_item("creator", address(&info.creator))?;
     fields.set_item("mine", info.mine)?;
     fields.set_item("state", state)?;
     fields.set_item("level", info.level.word())?;

@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossdock_client::{
-    Contents, Error, Item, ItemInfo, ItemLevel, ItemOptions, ItemView, Mode, OnDeath, Order, Party, Region, Result,
-    SharedItem, Status,
+    Contents, Error, Item, ItemInfo, ItemLevel, ItemOptions, ItemView, Mode, OnDeath, Order, Region, Result,
+    SharedItem, Status, address,
 };
 
 use crate::arguments::{copy_text, optional_wait, out, read, text};
@@ -105,16 +105,6 @@ unsafe fn item_options(size: u64, options: *const plain::ItemOptions) -> Result<
     Ok(result)
 }
 
-/// A party in the words in which a transfer names it.
-fn address(party: &Party) -> [u8; 128] {
-    let text = match party {
-        Party::Task { task, rank: None } => task.clone(),
-        Party::Task { task, rank: Some(rank) } => format!("{task}/{rank}"),
-        Party::Number(number) => format!("#{number}"),
-    };
-    padded(&text)
-}
-
 fn padded(text: &str) -> [u8; 128] {
     let mut bytes = [0; 128];
     let length = text.len().min(127);
@@ -125,8 +115,8 @@ fn padded(text: &str) -> [u8; 128] {
 fn info_out(info: &ItemInfo) -> plain::ItemInfo {
     plain::ItemInfo {
         key: padded(&info.key),
-        owner: address(&info.owner),
-        creator: address(&info.creator),
+        owner: padded(&address(&info.owner)),
+        creator: padded(&address(&info.creator)),
         size: info.size,
         since_ms: info.since_ms,
         transfers: info.transfers,

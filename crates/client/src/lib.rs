@@ -23,7 +23,7 @@ pub use crossdock_layout::wire::{Grant, SegmentKind};
 pub use crossdock_layout::{Handle, MemberId, Rights, SegmentId, Status};
 pub use error::{Error, Result};
 pub use item::{
-    Contents, Item, ItemInfo, ItemLevel, ItemOptions, ItemState, ItemView, OnDeath, Party, SharedItem, party,
+    Contents, Item, ItemInfo, ItemLevel, ItemOptions, ItemState, ItemView, OnDeath, Party, SharedItem, address, party,
 };
 pub use listing::{Listing, MemberInfo, SegmentInfo, WorkflowInfo};
 pub use port::*;

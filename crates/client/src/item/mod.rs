@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 pub use crossdock_core::item::Contents;
 pub use crossdock_layout::wire::{ItemLevel, ItemState, OnDeath, Party};
-pub use options::{ItemInfo, ItemOptions, party};
+pub use options::{ItemInfo, ItemOptions, address, party};
 pub use shared::{ItemView, SharedItem};
 
 pub(crate) use local::Local;

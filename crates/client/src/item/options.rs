@@ -113,6 +113,16 @@ pub fn party(text: &str) -> Result<Party> {
     Ok(Party::task(text))
 }
 
+/// The words that [`party`] reads.
+#[must_use]
+pub fn address(party: &Party) -> String {
+    match party {
+        Party::Task { task, rank: None } => task.clone(),
+        Party::Task { task, rank: Some(rank) } => format!("{task}/{rank}"),
+        Party::Number(number) => format!("#{number}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,6 +133,9 @@ mod tests {
         assert_eq!(party("detect/3").unwrap(), Party::rank("detect", 3));
         assert_eq!(party("a/b").unwrap(), Party::task("a/b"));
         assert_eq!(party("#12").unwrap(), Party::Number(12));
+        for same in ["detect", "detect/3", "a/b", "#12"] {
+            assert_eq!(address(&party(same).unwrap()), same);
+        }
         for bad in ["", "#", "#x", "a b", "a/", "#-1"] {
             assert_eq!(party(bad).unwrap_err().status, Status::Invalid, "{bad}");
         }
