@@ -197,70 +197,30 @@ contains
   end subroutine
 
   !> Fills an array of just the variable's size. WRONG_TYPE for another size; CORRUPT: what was read is not to be used.
-#define NAME r32_1
+#define N1 r32_1
+#define N2 r32_2
+#define N3 r32_3
+#define N4 r32_4
 #define VALUE real(real32)
-#define SHAPE :
-#include "read.inc"
-#define NAME r32_2
-#define VALUE real(real32)
-#define SHAPE :, :
-#include "read.inc"
-#define NAME r32_3
-#define VALUE real(real32)
-#define SHAPE :, :, :
-#include "read.inc"
-#define NAME r32_4
-#define VALUE real(real32)
-#define SHAPE :, :, :, :
-#include "read.inc"
-#define NAME r64_1
+#include "reads.inc"
+#define N1 r64_1
+#define N2 r64_2
+#define N3 r64_3
+#define N4 r64_4
 #define VALUE real(real64)
-#define SHAPE :
-#include "read.inc"
-#define NAME r64_2
-#define VALUE real(real64)
-#define SHAPE :, :
-#include "read.inc"
-#define NAME r64_3
-#define VALUE real(real64)
-#define SHAPE :, :, :
-#include "read.inc"
-#define NAME r64_4
-#define VALUE real(real64)
-#define SHAPE :, :, :, :
-#include "read.inc"
-#define NAME i32_1
+#include "reads.inc"
+#define N1 i32_1
+#define N2 i32_2
+#define N3 i32_3
+#define N4 i32_4
 #define VALUE integer(int32)
-#define SHAPE :
-#include "read.inc"
-#define NAME i32_2
-#define VALUE integer(int32)
-#define SHAPE :, :
-#include "read.inc"
-#define NAME i32_3
-#define VALUE integer(int32)
-#define SHAPE :, :, :
-#include "read.inc"
-#define NAME i32_4
-#define VALUE integer(int32)
-#define SHAPE :, :, :, :
-#include "read.inc"
-#define NAME i64_1
+#include "reads.inc"
+#define N1 i64_1
+#define N2 i64_2
+#define N3 i64_3
+#define N4 i64_4
 #define VALUE integer(int64)
-#define SHAPE :
-#include "read.inc"
-#define NAME i64_2
-#define VALUE integer(int64)
-#define SHAPE :, :
-#include "read.inc"
-#define NAME i64_3
-#define VALUE integer(int64)
-#define SHAPE :, :, :
-#include "read.inc"
-#define NAME i64_4
-#define VALUE integer(int64)
-#define SHAPE :, :, :, :
-#include "read.inc"
+#include "reads.inc"
 
   subroutine read_all(checkpoint, name, into, bytes, stat, series)
     class(crossdock_checkpoint), intent(in) :: checkpoint

@@ -263,6 +263,7 @@ contains
     value = transfer(bytes, value)
   end subroutine
 
+#define OBJECT crossdock_object
 #define N0 r32_0
 #define N1 r32_1
 #define N2 r32_2

@@ -794,6 +794,7 @@ contains
     stat = c_version_data(object%reference, variable // c_null_char, address, bytes)
   end subroutine
 
+#define OF_VARIABLE
 #define OBJECT crossdock_publisher
 #define N0 p_r32_0
 #define N1 p_r32_1
@@ -802,9 +803,7 @@ contains
 #define N4 p_r32_4
 #define VALUE real(c_float)
 #define ELEMENTS 'f32'
-#include "series_views.inc"
-#undef OBJECT
-#define OBJECT crossdock_publisher
+#include "views.inc"
 #define N0 p_r64_0
 #define N1 p_r64_1
 #define N2 p_r64_2
@@ -812,9 +811,7 @@ contains
 #define N4 p_r64_4
 #define VALUE real(c_double)
 #define ELEMENTS 'f64'
-#include "series_views.inc"
-#undef OBJECT
-#define OBJECT crossdock_publisher
+#include "views.inc"
 #define N0 p_i32_0
 #define N1 p_i32_1
 #define N2 p_i32_2
@@ -822,9 +819,7 @@ contains
 #define N4 p_i32_4
 #define VALUE integer(c_int32_t)
 #define ELEMENTS 'i32'
-#include "series_views.inc"
-#undef OBJECT
-#define OBJECT crossdock_publisher
+#include "views.inc"
 #define N0 p_i64_0
 #define N1 p_i64_1
 #define N2 p_i64_2
@@ -832,7 +827,7 @@ contains
 #define N4 p_i64_4
 #define VALUE integer(c_int64_t)
 #define ELEMENTS 'i64'
-#include "series_views.inc"
+#include "views.inc"
 #undef OBJECT
 #define OBJECT crossdock_version
 #define N0 v_r32_0
@@ -842,9 +837,7 @@ contains
 #define N4 v_r32_4
 #define VALUE real(c_float)
 #define ELEMENTS 'f32'
-#include "series_views.inc"
-#undef OBJECT
-#define OBJECT crossdock_version
+#include "views.inc"
 #define N0 v_r64_0
 #define N1 v_r64_1
 #define N2 v_r64_2
@@ -852,9 +845,7 @@ contains
 #define N4 v_r64_4
 #define VALUE real(c_double)
 #define ELEMENTS 'f64'
-#include "series_views.inc"
-#undef OBJECT
-#define OBJECT crossdock_version
+#include "views.inc"
 #define N0 v_i32_0
 #define N1 v_i32_1
 #define N2 v_i32_2
@@ -862,9 +853,7 @@ contains
 #define N4 v_i32_4
 #define VALUE integer(c_int32_t)
 #define ELEMENTS 'i32'
-#include "series_views.inc"
-#undef OBJECT
-#define OBJECT crossdock_version
+#include "views.inc"
 #define N0 v_i64_0
 #define N1 v_i64_1
 #define N2 v_i64_2
@@ -872,7 +861,5 @@ contains
 #define N4 v_i64_4
 #define VALUE integer(c_int64_t)
 #define ELEMENTS 'i64'
-#include "series_views.inc"
-#undef OBJECT
-
+#include "views.inc"
 end module
