@@ -3,22 +3,21 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crossdock_client::{
-    Contents, Error, ItemInfo, ItemLevel, ItemOptions, ItemState, Mode, OnDeath, Order, Status, address,
-};
+use crossdock_client::{Contents, Error, Mode, Order, Status};
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMemoryView, PyType};
 
 use crate::containers::{order_of, shape_of};
-use crate::dtypes::{from_type, parse, to_dtype, to_type};
+use crate::dtypes::{from_type, parse, to_dtype};
 use crate::errors::error;
 use crate::fork::Own;
 use crate::holds::{Grip, Hold};
+use crate::item_words::check_plain;
 use crate::opening::bad_mode;
 use crate::regions::Region;
-use crate::sizes::{bytes_of, count};
+use crate::sizes::count;
 use crate::standing::Standing;
 use crate::views::{Shown, array_over, converted, lock};
 use crate::wait::deadline;
@@ -89,7 +88,7 @@ impl Item {
             }
         }
         let dtype = dtype.map_or_else(|| PyArrayDescr::new(py, "u1"), to_dtype)?;
-        plain(py, &dtype)?;
+        check_plain(py, &dtype)?;
         let element = (dtype.itemsize() as u64).max(1);
         let shape = shape.map_or_else(|| Ok(vec![size / element]), shape_of)?;
         let bytes = shape.iter().try_fold(element, |bytes, extent| bytes.checked_mul(*extent));
@@ -99,18 +98,6 @@ impl Item {
         }
         Ok(Shown { dtype, shape, fortran: order == Some(Order::Fortran), data: 0 })
     }
-}
-
-/// Python objects mean something in their own process only.
-fn plain(py: Python<'_>, dtype: &Bound<'_, PyArrayDescr>) -> PyResult<()> {
-    if dtype.getattr("hasobject")?.extract()? {
-        return Err(error(
-            py,
-            Status::Invalid,
-            format!("dtype {dtype} refers to Python objects; an item holds plain data"),
-        ));
-    }
-    Ok(())
 }
 
 #[pymethods]
@@ -330,84 +317,4 @@ fn heap(grip: &mut Grip, mode: Mode) -> crossdock_client::Result<crossdock_clien
         (Mode::OpenOnly, Grip::Shared(shared)) => shared.region(),
         _ => grip.owned()?.open_region(mode),
     }
-}
-
-/// What a caller says of a new item: dtype, shape and order; level and policy.
-pub fn options_of(
-    py: Python<'_>,
-    key: &str,
-    size: Option<&Bound<'_, PyAny>>,
-    (dtype, shape, order): (Option<&Bound<'_, PyAny>>, Option<&Bound<'_, PyAny>>, &str),
-    (level, on_death): (&str, &str),
-) -> PyResult<ItemOptions> {
-    let invalid = |text: String| Err(error(py, Status::Invalid, text));
-    let order = order_of(py, order)?;
-    let said = size.map(bytes_of).transpose()?;
-    let (least, contents) = match (dtype, shape) {
-        (None, None) => (0, Contents::Bytes),
-        (dtype, Some(shape)) => {
-            let dtype = dtype.map_or_else(|| PyArrayDescr::new(py, "u1"), to_dtype)?;
-            plain(py, &dtype)?;
-            let shape = shape_of(shape)?;
-            let bytes = shape.iter().try_fold(dtype.itemsize() as u64, |bytes, extent| bytes.checked_mul(*extent));
-            let Some(bytes) = bytes else {
-                return invalid(format!("item '{key}': shape {shape:?} is larger than any memory"));
-            };
-            (bytes, Contents::Array { ty: to_type(&dtype)?, shape, order })
-        }
-        (Some(_), None) => return invalid(format!("item '{key}': say the shape, too, when you say the dtype")),
-    };
-    let size = match said {
-        None if contents == Contents::Bytes => {
-            return invalid(format!("item '{key}': say its size, or dtype and shape"));
-        }
-        Some(size) if size < least => {
-            return invalid(format!("item '{key}': an array of that dtype and shape has {least} bytes, not {size}"));
-        }
-        said => said.unwrap_or(least),
-    };
-    let mut options = ItemOptions::bytes(size);
-    (options.level, options.on_death, options.contents) = (level_of(py, level)?, policy_of(py, on_death)?, contents);
-    Ok(options)
-}
-
-/// What is known of an item, as a named tuple.
-pub fn info_of<'py>(py: Python<'py>, info: &ItemInfo) -> PyResult<Bound<'py, PyAny>> {
-    let state = match info.state {
-        ItemState::Held => "held",
-        ItemState::Waiting => "waiting",
-        ItemState::Shared => "shared",
-        ItemState::Copying => "copying",
-    };
-    let fields = PyDict::new(py);
-    fields.set_item("key", &info.key)?;
-    fields.set_item("size", info.size)?;
-    fields.set_item("owner", address(&info.owner))?;
-    fields.set_item("creator", address(&info.creator))?;
-    fields.set_item("mine", info.mine)?;
-    fields.set_item("state", state)?;
-    fields.set_item("level", info.level.word())?;
-    fields.set_item("on_death", info.on_death.word())?;
-    fields.set_item("since", info.since_ms as f64 / 1000.0)?;
-    fields.set_item("readers", info.readers)?;
-    fields.set_item("waiting", info.waiting)?;
-    fields.set_item("transfers", info.transfers)?;
-    fields.set_item("copies", info.copies)?;
-    py.import("crossdock._records")?.getattr("ItemInfo")?.call((), Some(&fields))
-}
-
-/// The level of that name.
-pub fn level_of(py: Python<'_>, name: &str) -> PyResult<ItemLevel> {
-    [ItemLevel::Cooperative, ItemLevel::Verified, ItemLevel::Strict]
-        .into_iter()
-        .find(|l| l.word() == name)
-        .ok_or_else(|| error(py, Status::Invalid, format!("level '{name}' is none of cooperative, verified, strict")))
-}
-
-/// The policy of that name.
-pub fn policy_of(py: Python<'_>, name: &str) -> PyResult<OnDeath> {
-    [OnDeath::Keep, OnDeath::Return, OnDeath::Destroy]
-        .into_iter()
-        .find(|p| p.word() == name)
-        .ok_or_else(|| error(py, Status::Invalid, format!("on_death '{name}' is none of keep, return, destroy")))
 }

@@ -13,6 +13,7 @@ mod fork;
 mod handles;
 mod headers;
 mod holds;
+mod item_words;
 mod items;
 mod iteration;
 mod messages;

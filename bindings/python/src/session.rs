@@ -11,7 +11,8 @@ use crate::errors::{OrRaise, error};
 use crate::fork::Own;
 use crate::handles::Handle;
 use crate::holds::Grip;
-use crate::items::{self, Item};
+use crate::item_words;
+use crate::items::Item;
 use crate::objects;
 use crate::observing::Observer;
 use crate::opening::bad_mode;
@@ -205,7 +206,7 @@ impl Session {
         level: &str,
         on_death: &str,
     ) -> PyResult<Item> {
-        let options = items::options_of(py, key, size, (dtype, shape, order), (level, on_death))?;
+        let options = item_words::options_of(py, key, size, (dtype, shape, order), (level, on_death))?;
         let session = self.standing.get(py)?;
         let made = py.detach(|| session.create_item(key, &options)).or_raise(py)?;
         Ok(Item::new(&self.standing, Grip::Own(Own::new(made))))
@@ -249,7 +250,7 @@ impl Session {
     fn find_item<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyAny>> {
         let session = self.standing.get(py)?;
         let found = py.detach(|| session.find_item(key)).or_raise(py)?;
-        items::info_of(py, &found)
+        item_words::info_of(py, &found)
     }
 
     /// Be reached by a number, too: `transfer("#7")` means the task and rank that registered 7, now or later. ExistsError:
