@@ -1,0 +1,342 @@
+//! Doors: mounts of the tmpfs through which one party each opens a file, and which are shut behind it.
+//!
+//! A lease counts open files. It does not count a path descriptor (`O_PATH`), by which whoever was let in once may open the
+//! file anew later, or truncate it. But such a descriptor leads to the file through the mount that it was opened by. So
+//! each party gets a mount of its own, attached nowhere, and before the lease is asked for, that *door* is shut:
+//!
+//! 1. The mount becomes read-only. The kernel refuses that while anybody writes through it; afterwards it opens nothing for
+//!    writing, truncates nothing and changes no mode or owner, whoever asks.
+//! 2. The *gate* is shut: the kernel asks us before it opens anything through this mount (a fanotify permission event), and
+//!    the answer is no.
+//!
+//! This leaves no gap, because of the order in the kernel's open: it counts the open file first, as the lease does, and
+//! looks at the mount's being read-only and at the gate behind that. So an open that is under way meanwhile has been
+//! counted, and the lease is refused; or it finds the door shut. Nobody who has a door of another's gets it: the path
+//! descriptor is no mount, and the mount may not be cloned (it is unbindable).
+//!
+//! Ways that do leave gaps, each of them tried: *Modes and owners*, on mounts with mapped ids: a container's root with
+//! CAP_CHOWN may give a file whose owner is not mapped one that is, and permission is looked at so long before the open
+//! file is counted that a reader that is preempted in between comes in behind the proof. The *mount's count of references*
+//! (`MNT_EXPIRE`) is a sum over processors, and a reference that moves between two of them may be missed.
+//!
+//! A door asks for the rights of the initial user namespace's root: an ordinary user's daemon has none.
+
+use std::mem::MaybeUninit;
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::Folder;
+use super::mount::{clone_mount, set_attributes};
+use crate::error::{Context, OsError, OsResult};
+use crate::mapping::Access;
+
+/// Asks before anything is opened through a door that is shut. Doors stay shut for as long as any process has it, and
+/// whoever wants in waits for [`Gate::turn_away`].
+#[derive(Debug)]
+pub struct Gate(OwnedFd);
+
+/// A mount through which one party opens a file.
+#[derive(Debug)]
+pub struct Door {
+    mount: OwnedFd,
+    writable: bool,
+}
+
+impl Gate {
+    pub(super) fn new() -> OsResult<Self> {
+        let kind = libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
+        let limits = libc::FAN_UNLIMITED_MARKS | libc::FAN_UNLIMITED_QUEUE;
+        let files = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC;
+        // SAFETY: takes numbers only.
+        let fd = unsafe { libc::fanotify_init(kind | limits, files as libc::c_uint) };
+        if fd < 0 {
+            return Err(OsError::last("fanotify_init", "a gate"));
+        }
+        // SAFETY: a descriptor that the kernel made for us just now.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    fn mark(&self, mount: &OwnedFd, how: libc::c_uint) -> OsResult<()> {
+        let flags = how | libc::FAN_MARK_MOUNT;
+        // SAFETY: the path is a terminated string.
+        let answer = unsafe {
+            libc::fanotify_mark(self.0.as_raw_fd(), flags, libc::FAN_OPEN_PERM, mount.as_raw_fd(), c".".as_ptr())
+        };
+        if answer == 0 { Ok(()) } else { Err(OsError::last("fanotify_mark", "a door")) }
+    }
+
+    /// Says no to everybody who waits before a shut door; the processes that tried.
+    pub fn turn_away(&self) -> Vec<i32> {
+        let mut tried = Vec::new();
+        let mut buffer = [MaybeUninit::<libc::fanotify_event_metadata>::uninit(); 64];
+        loop {
+            // SAFETY: the kernel writes whole events into memory of theirs that is large enough and aligned for them.
+            let length = unsafe { libc::read(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), size_of_val(&buffer)) };
+            let count = usize::try_from(length).unwrap_or(0) / size_of::<libc::fanotify_event_metadata>();
+            if count == 0 {
+                return tried;
+            }
+            for event in &buffer[..count] {
+                // SAFETY: one of the events that were written; a gate's have no further parts.
+                let event = unsafe { event.assume_init_ref() };
+                tried.push(event.pid);
+                if event.fd < 0 {
+                    continue;
+                }
+                // SAFETY: a descriptor that came with the event, for us to close.
+                let file = unsafe { OwnedFd::from_raw_fd(event.fd) };
+                let answer = libc::fanotify_response { fd: event.fd, response: libc::FAN_DENY };
+                // SAFETY: a whole answer. Whoever was killed while it waited needs none.
+                unsafe { libc::write(self.0.as_raw_fd(), (&raw const answer).cast(), size_of_val(&answer)) };
+                drop(file);
+            }
+        }
+    }
+}
+
+impl AsFd for Gate {
+    /// Readable when somebody waits before a shut door.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Folder {
+    /// The gate of this folder's doors; without one it has no doors.
+    pub fn gate(&self) -> Option<&Gate> {
+        self.gate.as_ref()
+    }
+
+    /// A new door, shut. A reader's never lets write.
+    pub fn new_door(&self, access: Access) -> OsResult<Door> {
+        let gate = self.gate.as_ref().ok_or(Errno::OPNOTSUPP).context("open_tree", || "a door".into())?;
+        let mount = clone_mount(&self.writable)?;
+        // Without times of access, which a reader would write for a moment each time, and so be taken for a writer.
+        let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOATIME;
+        set_attributes(&mount, attributes, libc::MOUNT_ATTR__ATIME, libc::MS_UNBINDABLE)?;
+        gate.mark(&mount, libc::FAN_MARK_ADD)?;
+        Ok(Door { mount, writable: access == Access::ReadWrite })
+    }
+}
+
+impl Door {
+    /// A door that another process of ours has made.
+    pub fn inherited(mount: OwnedFd) -> Self {
+        Self { mount, writable: true }
+    }
+
+    /// Lets its party in.
+    pub fn open(&self, gate: &Gate) -> OsResult<()> {
+        if self.writable {
+            set_attributes(&self.mount, 0, libc::MOUNT_ATTR_RDONLY, 0)?;
+        }
+        let passing = libc::FAN_MARK_IGNORED_MASK | libc::FAN_MARK_IGNORED_SURV_MODIFY;
+        gate.mark(&self.mount, libc::FAN_MARK_ADD | passing)
+    }
+
+    /// Lets nobody in any more; `false`: somebody writes through it, and it stays as it is. Who reads is not put out.
+    pub fn shut(&self, gate: &Gate) -> OsResult<bool> {
+        if self.writable {
+            match set_attributes(&self.mount, libc::MOUNT_ATTR_RDONLY, 0, 0) {
+                Err(error) if error.errno == Errno::BUSY => return Ok(false),
+                done => done?,
+            }
+        }
+        gate.mark(&self.mount, libc::FAN_MARK_REMOVE | libc::FAN_MARK_IGNORED_MASK)?;
+        Ok(true)
+    }
+
+    /// A new open file description of a file, through this door, which must be open.
+    pub fn file(&self, name: &str) -> OsResult<OwnedFd> {
+        let access = if self.writable { OFlags::RDWR } else { OFlags::RDONLY };
+        rustix::fs::openat(&self.mount, name, access | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
+            .context("openat", || format!("segment file {name} through a door"))
+    }
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.mount.as_fd()
+    }
+}
+
+/// The gate, if this kernel and this process's rights give doors.
+pub(super) fn gate_of(folder: &mut Folder) -> OsResult<()> {
+    folder.gate = Some(Gate::new()?);
+    let tried = folder.new_door(Access::ReadWrite).and_then(|door| {
+        let gate = folder.gate.as_ref().expect("set above");
+        door.open(gate)?;
+        door.shut(gate)
+    });
+    if !matches!(tried, Ok(true)) {
+        folder.gate = None;
+    }
+    tried.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::{Proof, prove};
+
+    /// `None` where this user has no doors.
+    fn folder() -> Option<Folder> {
+        let folder = Folder::mount(64 << 20).unwrap();
+        let root = rustix::process::geteuid().is_root();
+        assert!(!root || folder.gate().is_some(), "root has doors, on every kernel that we run on");
+        folder.gate.is_some().then_some(folder)
+    }
+
+    /// What a path descriptor leads to, reopened in a thread of its own while the gate is minded here.
+    fn reopened(gate: &Gate, path: &OwnedFd, flags: OFlags) -> Result<(), Errno> {
+        let name = format!("/proc/self/fd/{}", path.as_raw_fd());
+        std::thread::scope(|scope| {
+            let tries = scope.spawn(|| rustix::fs::open(name, flags, Mode::empty()).map(drop));
+            while !tries.is_finished() {
+                gate.turn_away();
+                std::thread::yield_now();
+            }
+            tries.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn a_shut_door_opens_truncates_and_changes_nothing_by_a_path_descriptor() {
+        let Some(folder) = folder() else { return };
+        let gate = folder.gate().unwrap();
+        let kept = folder.create("one", 4096).unwrap();
+        let door = folder.new_door(Access::ReadWrite).unwrap();
+        assert_eq!(door.file("one").unwrap_err().errno, Errno::ROFS, "a door is made shut");
+        door.open(gate).unwrap();
+        let writer = door.file("one").unwrap();
+        let path = rustix::fs::openat(&door.mount, "one", OFlags::PATH, Mode::empty()).unwrap();
+        let name = format!("/proc/self/fd/{}", path.as_raw_fd());
+        assert!(!door.shut(gate).unwrap(), "somebody writes through it");
+        rustix::fs::ftruncate(&writer, 8192).unwrap();
+        drop(writer);
+        assert_eq!(reopened(gate, &path, OFlags::RDWR), Ok(()), "the owner may");
+
+        assert!(door.shut(gate).unwrap());
+        assert!(prove(&kept, Proof::Alone).unwrap());
+        for (flags, answer) in
+            [(OFlags::RDWR, Errno::ROFS), (OFlags::WRONLY, Errno::ROFS), (OFlags::RDONLY, Errno::PERM)]
+        {
+            assert_eq!(reopened(gate, &path, flags), Err(answer), "{flags:?}");
+        }
+        assert_eq!(std::fs::File::options().write(true).open(&name).unwrap_err().raw_os_error(), Some(libc::EROFS));
+        let name = std::ffi::CString::new(name).unwrap();
+        // SAFETY: a path that lives through the calls.
+        unsafe {
+            assert_eq!(libc::truncate(name.as_ptr(), 0), -1);
+            assert_eq!(libc::chmod(name.as_ptr(), 0o666), -1);
+            assert_eq!(libc::chown(name.as_ptr(), 1, 1), -1);
+        }
+        let clone = rustix::mount::OpenTreeFlags::OPEN_TREE_CLONE | rustix::mount::OpenTreeFlags::AT_EMPTY_PATH;
+        assert!(rustix::mount::open_tree(&path, "", clone).is_err(), "no second door is made of one");
+
+        let other = folder.new_door(Access::ReadWrite).unwrap();
+        other.open(gate).unwrap();
+        let next = other.file("one").unwrap();
+        assert_eq!(rustix::fs::fstat(&next).unwrap().st_size, 8192);
+        assert_eq!(reopened(gate, &path, OFlags::RDONLY), Err(Errno::PERM), "while the next one is in");
+        drop(next);
+        assert!(other.shut(gate).unwrap());
+        door.open(gate).unwrap();
+        assert_eq!(reopened(gate, &path, OFlags::RDWR), Ok(()), "it is the owner again");
+    }
+
+    #[test]
+    fn a_reader_is_let_in_while_its_door_is_open() {
+        let Some(folder) = folder() else { return };
+        let gate = folder.gate().unwrap();
+        let kept = folder.create("one", 4096).unwrap();
+        let door = folder.new_door(Access::Read).unwrap();
+        door.open(gate).unwrap();
+        let reader = door.file("one").unwrap();
+        assert_eq!(reopened(gate, &reader, OFlags::RDWR), Err(Errno::ROFS));
+        assert_eq!(reopened(gate, &reader, OFlags::RDONLY), Ok(()));
+        assert!(door.shut(gate).unwrap(), "who reads is not put out");
+        assert!(!prove(&kept, Proof::Alone).unwrap(), "but seen");
+        assert_eq!(reopened(gate, &reader, OFlags::RDONLY), Err(Errno::PERM));
+    }
+
+    #[test]
+    fn an_open_under_way_is_counted_before_it_waits_at_the_gate() {
+        let Some(folder) = folder() else { return };
+        let gate = folder.gate().unwrap();
+        let kept = folder.create("one", 4096).unwrap();
+        let door = folder.new_door(Access::Read).unwrap();
+        door.open(gate).unwrap();
+        let path = rustix::fs::openat(&door.mount, "one", OFlags::PATH, Mode::empty()).unwrap();
+        let name = format!("/proc/self/fd/{}", path.as_raw_fd());
+        assert!(door.shut(gate).unwrap());
+        std::thread::scope(|scope| {
+            let tries = scope.spawn(|| std::fs::File::open(name));
+            assert!(
+                crate::event::wait_readable(gate, crate::Deadline::after(std::time::Duration::from_secs(5))).unwrap()
+            );
+            assert!(!prove(&kept, Proof::Alone).unwrap());
+            assert_eq!(gate.turn_away(), [std::process::id() as i32]);
+            assert!(tries.join().unwrap().is_err());
+        });
+        assert!(prove(&kept, Proof::Alone).unwrap());
+    }
+
+    #[test]
+    fn whoever_races_with_the_shutting_is_seen_by_the_proof_or_stays_out() {
+        use std::os::unix::fs::FileExt;
+        use std::sync::atomic::{AtomicBool, Ordering};
+        const SECRET: [u8; 8] = [0x5e; 8];
+        let Some(folder) = folder() else { return };
+        let gate = folder.gate().unwrap();
+        let kept = std::fs::File::from(folder.create("one", 4096).unwrap());
+        let door = folder.new_door(Access::ReadWrite).unwrap();
+        let path = rustix::fs::openat(&door.mount, "one", OFlags::PATH, Mode::empty()).unwrap();
+        let name = format!("/proc/self/fd/{}", path.as_raw_fd());
+        let (ended, seen) = (AtomicBool::new(false), AtomicBool::new(false));
+        let proofs = std::thread::scope(|scope| {
+            let race = || {
+                while !ended.load(Ordering::Relaxed) {
+                    let Ok(file) = std::fs::File::open(&name) else {
+                        // One that waits at the gate is counted: the proof needs a moment without.
+                        std::thread::sleep(std::time::Duration::from_micros(200));
+                        continue;
+                    };
+                    let mut word = [0; 8];
+                    let _ = file.read_exact_at(&mut word, 0);
+                    seen.fetch_or(word == SECRET, Ordering::Relaxed);
+                }
+            };
+            let racers: Vec<_> = (0..3).map(|_| scope.spawn(race)).collect();
+            let (began, mut proofs) = (std::time::Instant::now(), 0);
+            while proofs < 300 && began.elapsed() < std::time::Duration::from_secs(5) {
+                let _ = kept.write_all_at(&[0; 8], 0);
+                let _ = door.open(gate);
+                std::thread::yield_now();
+                // A panic in here would leave the racers behind.
+                let shut = door.shut(gate).unwrap_or(false);
+                let alone = || {
+                    gate.turn_away();
+                    prove(&kept, Proof::Alone).unwrap_or(false)
+                };
+                if shut && (0..50).any(|_| alone()) {
+                    proofs += 1;
+                    let _ = kept.write_all_at(&SECRET, 0);
+                    for _ in 0..4 {
+                        std::thread::yield_now();
+                        gate.turn_away();
+                    }
+                }
+            }
+            ended.store(true, Ordering::Relaxed);
+            let _ = kept.write_all_at(&[0; 8], 0);
+            while !racers.iter().all(|racer| racer.is_finished()) {
+                gate.turn_away();
+            }
+            proofs
+        });
+        assert!(proofs > 0 && !seen.load(Ordering::Relaxed), "{proofs} proofs, seen: {seen:?}");
+    }
+}
