@@ -95,7 +95,7 @@ impl Host<'_> {
     }
 
     /// The keeper goes on without this broker, but not the other way round.
-    fn told(&self, told: crossdock_os::OsResult<()>) {
+    pub(super) fn told(&self, told: crossdock_os::OsResult<()>) {
         if let Err(error) = told {
             eprintln!("crossdock broker: the keeper cannot be reached: {error}");
             std::process::abort();
@@ -151,10 +151,13 @@ impl Host<'_> {
     }
 
     fn send(&mut self, connection: u64, message: &[u8], with: Attachment) {
+        let opened = match with {
+            Attachment::Item { file, writable } => self.open_item(connection, file.0, writable),
+            _ => Ok(None),
+        };
         let Some(link) = self.links.get(&connection) else { return };
         let read_only;
         let mut page = None;
-        let opened;
         let fd: Option<BorrowedFd<'_>> = match with {
             Attachment::Nothing => None,
             Attachment::Liveness => Some(self.table.as_fd()),
@@ -180,11 +183,8 @@ impl Host<'_> {
                 },
                 _ => return self.send_failure(connection, message, "the daemon has lost its descriptor"),
             },
-            Attachment::Item { file, writable } => match self.open_item(file.0, writable) {
-                Ok(Some(fd)) => {
-                    opened = fd;
-                    Some(opened.as_fd())
-                }
+            Attachment::Item { .. } => match &opened {
+                Ok(Some(fd)) => Some(fd.as_fd()),
                 Ok(None) => return self.send_failure(connection, message, "the daemon has lost its descriptor"),
                 Err(error) => return self.send_failure(connection, message, &error.to_string()),
             },

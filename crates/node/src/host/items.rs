@@ -3,7 +3,7 @@
 //! There is exactly one open file description of each here (the keeper's copies are the same one), so that the kernel's
 //! answer to the lease is about others. Copies run in threads of their own: a long one delays no client.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,12 +16,15 @@ use crossdock_os::tmpfs::{self, Folder};
 use crossdock_os::{Access, OsResult, event, file, memfd};
 
 use super::Host;
+use super::doors::{Doors, Party};
 use crate::broker::{Event, Verdict};
 
 /// How long the last references of a process that has just died are waited for, at most, and how often.
 const DYING: Duration = Duration::from_millis(2);
 const DYING_PAUSE: Duration = Duration::from_micros(50);
 const DYING_EVERY: Duration = Duration::from_millis(50);
+/// How often it is logged that somebody wants in.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// Bytes that are copied between two looks at whether the copy is still wanted.
 const PART: usize = 256 << 10;
 /// A copy up to this size is done at once: a thread of its own would cost more than it, and it holds nobody up.
@@ -31,7 +34,8 @@ const COPIES: usize = 4;
 
 /// What a host has for items.
 pub(super) struct Files {
-    folder: Option<Folder>,
+    pub(super) folder: Option<Folder>,
+    doors: Doors,
     /// Files that have a name in the folder.
     named: HashSet<u64>,
     /// Copies under way, by their target; set to end one that nobody wants any more.
@@ -42,6 +46,7 @@ pub(super) struct Files {
     /// Readable when a copy is done.
     pub(super) done: OwnedFd,
     patient_until: Option<Instant>,
+    told_until: Option<Instant>,
 }
 
 struct Job {
@@ -60,12 +65,13 @@ struct Done {
 }
 
 impl Files {
-    pub(super) fn new(folder: Option<Folder>) -> OsResult<Self> {
+    pub(super) fn new(folder: Option<Folder>, doors: BTreeMap<u64, Vec<OwnedFd>>) -> OsResult<Self> {
         let (sender, receiver) = channel();
         let names = folder.as_ref().map(Folder::names).transpose()?.unwrap_or_default();
         let named = names.iter().filter_map(|n| n.strip_prefix(PREFIX)?.parse().ok()).collect();
         Ok(Self {
             folder,
+            doors: Doors::new(doors),
             named,
             running: HashMap::new(),
             waiting: Vec::new(),
@@ -73,6 +79,7 @@ impl Files {
             receiver,
             done: event::eventfd()?,
             patient_until: None,
+            told_until: None,
         })
     }
 }
@@ -114,29 +121,48 @@ impl Host<'_> {
 
     /// Has anybody the file open or mapped?
     pub(super) fn prove_item(&mut self, id: u64, dying: bool) -> Verdict {
-        let Some(fd) = self.segments.get(&id) else { return Verdict::Unknown("the daemon has lost it".into()) };
-        let ask = || match lease::prove(fd, Proof::Alone) {
-            Ok(true) => Verdict::Alone,
-            Ok(false) => Verdict::Clinging,
-            Err(error) => Verdict::Unknown(error.to_string()),
-        };
-        let mut verdict = ask();
+        let mut verdict = self.ask(id);
         // A killed process lets go of its files one by one, and its connection may have been the first.
         let now = Instant::now();
         if dying && verdict == Verdict::Clinging && self.files.patient_until.is_none_or(|u| now >= u) {
             while verdict == Verdict::Clinging && now.elapsed() < DYING {
                 std::thread::sleep(DYING_PAUSE);
-                verdict = ask();
+                verdict = self.ask(id);
             }
             self.files.patient_until = Some(Instant::now() + DYING_EVERY);
+        }
+        if verdict == Verdict::Alone && self.files.doors.are_many(id) {
+            // They are all shut, for ever.
+            self.files.doors.forget(id);
+            self.told(self.post.drop_doors(id));
         }
         verdict
     }
 
+    /// First nobody can get in any more, then it is asked who is in.
+    fn ask(&mut self, id: u64) -> Verdict {
+        let Some(fd) = self.segments.get(&id) else { return Verdict::Unknown("the daemon has lost it".into()) };
+        let gate = self.files.folder.as_ref().and_then(Folder::gate);
+        let shut = gate.map_or(Ok(true), |gate| self.files.doors.shut(gate, id));
+        match shut.and_then(|shut| Ok(shut && lease::prove(fd, Proof::Alone)?)) {
+            Ok(true) => Verdict::Alone,
+            Ok(false) => Verdict::Clinging,
+            Err(error) => Verdict::Unknown(error.to_string()),
+        }
+    }
+
     /// A descriptor for a client: a new open file description.
-    pub(super) fn open_item(&self, id: u64, writable: bool) -> OsResult<Option<OwnedFd>> {
+    pub(super) fn open_item(&mut self, connection: u64, id: u64, writable: bool) -> OsResult<Option<OwnedFd>> {
         let Some(fd) = self.segments.get(&id) else { return Ok(None) };
         let opened = match &self.files.folder {
+            Some(folder) if folder.gate().is_some() => {
+                let party = if writable { Party::Connection(connection) } else { Party::Readers };
+                let (door, new) = self.files.doors.open(folder, id, party)?;
+                let told = if new { self.post.hold_door(id, door.as_fd()) } else { Ok(()) };
+                let opened = door.file(&name(id));
+                self.told(told);
+                opened
+            }
             Some(folder) if folder.has_read_only_door() && writable => folder.open_writer(&name(id)),
             Some(folder) if folder.has_read_only_door() => folder.open_reader(&name(id)),
             _ => tmpfs::open_anew(fd, if writable { Access::ReadWrite } else { Access::Read }),
@@ -201,11 +227,27 @@ impl Host<'_> {
         self.start_copies();
     }
 
+    /// Somebody was let in once, and tries it again by what is left of that.
+    pub(super) fn turn_away(&mut self) {
+        let Some(gate) = self.files.folder.as_ref().and_then(Folder::gate) else { return };
+        let tried = gate.turn_away();
+        if self.files.told_until.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        if let Some(process) = tried.last() {
+            self.files.told_until = Some(Instant::now() + TOLD_EVERY);
+            if !self.options.private {
+                eprintln!("crossdock broker: process {process} tried to open an item that it does not own any more");
+            }
+        }
+    }
+
     /// A file is given up: its name goes, and a copy to it ends.
     pub(super) fn forget_file(&mut self, id: u64) {
         if let Some(unwanted) = self.files.running.get(&id) {
             unwanted.store(true, Ordering::Relaxed);
         }
+        self.files.doors.forget(id);
         if self.files.named.remove(&id) {
             if let Some(Err(error)) = self.files.folder.as_ref().map(|folder| folder.remove(&name(id))) {
                 eprintln!("crossdock broker: {error}");

@@ -6,6 +6,7 @@
 
 mod descriptors;
 mod doing;
+mod doors;
 mod intake;
 mod items;
 mod start;
@@ -34,6 +35,7 @@ const LINK: u64 = 2 << 56;
 const PROCESS: u64 = 3 << 56;
 const SIGNALS: u64 = 4 << 56;
 const COPIES: u64 = 6 << 56;
+const GATE: u64 = 7 << 56;
 const KIND: u64 = 0xff << 56;
 
 /// Most connections taken from one listening socket in a round.
@@ -105,6 +107,7 @@ impl Host<'_> {
                     LINK => self.read(id),
                     PROCESS => self.process_died(id),
                     COPIES => self.copies_done(),
+                    GATE => self.turn_away(),
                     SIGNALS if next_signal(signals).is_some() => return Ok(TOLD),
                     _ => {}
                 }

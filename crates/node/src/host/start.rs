@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crossdock_layout::{MemberId, SegmentId};
 use crossdock_os::event::{Epoll, signalfd};
+use crossdock_os::tmpfs::Folder;
 use crossdock_os::{child, file, process};
 
 use super::{Host, LISTENER, PROCESS, SIGNALS};
@@ -31,7 +32,7 @@ pub(super) fn start<'a>(
     }
     let signals = signalfd(&[SIGTERM]).map_err(text)?;
     let began = Instant::now();
-    let Held { listeners, segments, journal, table, words, incarnation, detached, served, folder } = held;
+    let Held { listeners, segments, doors, journal, table, words, incarnation, detached, served, folder } = held;
     let (journal, lasting) = Journal::recover(journal, &place.journal).map_err(|e| format!("the journal: {e}"))?;
     let limits = limits(options, incarnation);
     let kept: BTreeSet<_> = segments.keys().map(|id| SegmentId(*id)).collect();
@@ -47,7 +48,7 @@ pub(super) fn start<'a>(
         broker,
         listeners,
         segments: segments.into_iter().collect(),
-        files: super::items::Files::new(folder).map_err(text)?,
+        files: super::items::Files::new(folder, doors).map_err(text)?,
         links: HashMap::new(),
         processes: HashMap::new(),
         next_link: 1,
@@ -63,6 +64,9 @@ pub(super) fn start<'a>(
     }
     host.epoll.add(&signals, SIGNALS, false).map_err(text)?;
     host.epoll.add(&host.files.done, super::COPIES, false).map_err(text)?;
+    if let Some(gate) = host.files.folder.as_ref().and_then(Folder::gate) {
+        host.epoll.add(gate, super::GATE, false).map_err(text)?;
+    }
     host.drop_nameless_files();
     host.journal.check_name();
     host.look_at_journal();

@@ -28,6 +28,8 @@ pub(crate) use post::{Letter, Post};
 pub(crate) struct Held {
     pub listeners: BTreeMap<u64, OwnedFd>,
     pub segments: BTreeMap<u64, OwnedFd>,
+    /// Doors to items' files that may be open.
+    pub doors: BTreeMap<u64, Vec<OwnedFd>>,
     pub journal: File,
     pub table: OwnedFd,
     pub words: Mapping,
@@ -98,6 +100,8 @@ pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>)
 }
 
 fn prepare(place: &Place, options: &ServeOptions) -> Result<Held, ServeError> {
+    // What a broker may have, its keeper may be asked to hold.
+    child::raise_descriptor_limit();
     let memory = process::total_memory();
     let memory = if options.memory == 0 { memory } else { options.memory.min(memory) };
     // Before the first fork, so that keeper and brokers have the same folder.
@@ -111,6 +115,7 @@ fn prepare(place: &Place, options: &ServeOptions) -> Result<Held, ServeError> {
     Ok(Held {
         listeners,
         segments: BTreeMap::new(),
+        doors: BTreeMap::new(),
         journal,
         table,
         words,
@@ -167,7 +172,9 @@ fn take_in(held: &mut Held, post: &OwnedFd, ready: &mut Option<OwnedFd>) -> OsRe
             Letter::Segment(id, fd) => drop(held.segments.insert(id, fd)),
             Letter::Listener(id, fd) => drop(held.listeners.insert(id, fd)),
             Letter::Journal(fd) => held.journal = File::from(fd),
-            Letter::NoSegment(id) => drop(held.segments.remove(&id)),
+            Letter::NoSegment(id) => drop((held.segments.remove(&id), held.doors.remove(&id))),
+            Letter::Door(file, fd) => held.doors.entry(file).or_default().push(fd),
+            Letter::NoDoors(file) => drop(held.doors.remove(&file)),
             Letter::NoListener(id) => drop(held.listeners.remove(&id)),
             Letter::Ready => {
                 held.served = true;

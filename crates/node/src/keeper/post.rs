@@ -15,7 +15,11 @@ pub(crate) enum Letter {
     Listener(u64, OwnedFd),
     /// The journal is this file now.
     Journal(OwnedFd),
-    /// Let go of a segment.
+    /// Hold this door to an item's file.
+    Door(u64, OwnedFd),
+    /// Let go of all doors to an item's file.
+    NoDoors(u64),
+    /// Let go of a segment, and of the doors to it.
     NoSegment(u64),
     /// Let go of a listening socket.
     NoListener(u64),
@@ -57,6 +61,14 @@ impl Post {
         self.send(6, 0, &[])
     }
 
+    pub(crate) fn hold_door(&self, file: u64, door: BorrowedFd<'_>) -> OsResult<()> {
+        self.send(7, file, &[door])
+    }
+
+    pub(crate) fn drop_doors(&self, file: u64) -> OsResult<()> {
+        self.send(8, file, &[])
+    }
+
     /// A letter is in the socket when this returns: it arrives even if the broker is killed right after.
     fn send(&self, kind: u64, id: u64, fds: &[BorrowedFd<'_>]) -> OsResult<()> {
         let mut letter = [0; 16];
@@ -83,6 +95,8 @@ pub(crate) fn read(socket: &OwnedFd) -> OsResult<Option<Letter>> {
                 (4, None) => Letter::NoSegment(word(8)),
                 (5, None) => Letter::NoListener(word(8)),
                 (6, None) => Letter::Ready,
+                (7, Some(fd)) => Letter::Door(word(8), fd),
+                (8, None) => Letter::NoDoors(word(8)),
                 // Only a descriptor that could not be received (the limit) comes here; its segment is then lost with
                 // this broker, not with this keeper.
                 _ => return read(socket),

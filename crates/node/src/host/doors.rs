@@ -1,0 +1,96 @@
+//! Which party gets at which item's file through which door ([`crossdock_os::tmpfs::door`]).
+//!
+//! Each connection that owns an item has a door of its own to its file, and all readers have one. A door is open from when
+//! its party is let in until the file is proved the next time; no proof is asked for while one of them is open. The keeper
+//! has every door before anybody goes through, so that a broker that comes after a killed one can shut it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+
+use crossdock_os::tmpfs::Folder;
+use crossdock_os::tmpfs::door::{Door, Gate};
+use crossdock_os::{Access, OsResult, child};
+
+/// Doors to one file that are kept for their parties to come back; and to all files, as a part of the descriptors.
+const MANY: usize = 16;
+const PART: u64 = 8;
+
+/// Who goes through a door.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Party {
+    /// The member at the other end.
+    Connection(u64),
+    /// Whoever may read what is shared now.
+    Readers,
+    /// Somebody whom a former broker knew.
+    Unknown,
+}
+
+struct Way {
+    party: Party,
+    door: Door,
+    open: bool,
+}
+
+/// All doors of a host.
+pub(super) struct Doors {
+    files: HashMap<u64, Vec<Way>>,
+    count: usize,
+    most: usize,
+}
+
+impl Doors {
+    /// From what the keeper holds: any of it may be open.
+    pub(super) fn new(kept: BTreeMap<u64, Vec<OwnedFd>>) -> Self {
+        let way = |door| Way { party: Party::Unknown, door: Door::inherited(door), open: true };
+        let files: HashMap<_, Vec<_>> =
+            kept.into_iter().map(|(file, doors)| (file, doors.into_iter().map(way).collect())).collect();
+        let count = files.values().map(Vec::len).sum();
+        Self { files, count, most: (child::raise_descriptor_limit() / PART) as usize }
+    }
+
+    /// Opens a party's door to a file, and says whether it is new: the keeper must have it before anybody goes through.
+    pub(super) fn open(&mut self, folder: &Folder, file: u64, party: Party) -> OsResult<(&Door, bool)> {
+        let ways = self.files.entry(file).or_default();
+        let found = ways.iter().position(|way| way.party == party);
+        let at = match found {
+            Some(at) => at,
+            None => {
+                let access = if party == Party::Readers { Access::Read } else { Access::ReadWrite };
+                let door = folder.new_door(access)?;
+                ways.push(Way { party, door, open: false });
+                self.count += 1;
+                ways.len() - 1
+            }
+        };
+        let way = &mut ways[at];
+        if let Some(gate) = folder.gate().filter(|_| !way.open) {
+            way.open = true;
+            way.door.open(gate)?;
+        }
+        Ok((&way.door, found.is_none()))
+    }
+
+    /// Shuts every door to a file; `false`: somebody writes through one.
+    pub(super) fn shut(&mut self, gate: &Gate, file: u64) -> OsResult<bool> {
+        let ways = self.files.get_mut(&file).into_iter().flatten();
+        for way in ways.filter(|way| way.open) {
+            if !way.door.shut(gate)? {
+                return Ok(false);
+            }
+            way.open = false;
+        }
+        Ok(true)
+    }
+
+    /// Is it time to make new ones rather than keep these?
+    pub(super) fn are_many(&self, file: u64) -> bool {
+        let of_file = self.files.get(&file).map_or(0, Vec::len);
+        of_file >= MANY || of_file > 0 && self.count >= self.most
+    }
+
+    /// Lets go of the doors to a file. Whoever has gone through one keeps it as it is.
+    pub(super) fn forget(&mut self, file: u64) {
+        self.count -= self.files.remove(&file).map_or(0, |ways| ways.len());
+    }
+}
