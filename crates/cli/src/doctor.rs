@@ -241,13 +241,16 @@ fn item_files() -> Check {
     use crossdock_os::tmpfs::Folder;
     let mend = "items work by copies where the kernel's proof or the read-only door is missing; allow user namespaces (kernel.unprivileged_userns_clone, user.max_user_namespaces) or run the daemon as root";
     match (Folder::mount(1 << 20), Folder::shared_memory()) {
-        (Ok(_), _) => check(
-            "memory",
-            "items",
-            Standing::Ok,
-            "files of a tmpfs of the daemon's own: proof by leases, a read-only door, huge pages",
-            "",
-        ),
+        (Ok(folder), _) => {
+            let doors = match folder.gate() {
+                Some(_) => "doors that are shut behind former owners",
+                None => {
+                    "a read-only door; a former owner of this user may come back by a path descriptor unless `strict`"
+                }
+            };
+            let what = format!("files of a tmpfs of the daemon's own: proof by leases, huge pages, {doors}");
+            check("memory", "items", Standing::Ok, what, "")
+        }
         (Err(why), Ok(_)) => {
             let what =
                 format!("proof by leases in /dev/shm; readers could reopen what is shared, no huge pages ({why})");

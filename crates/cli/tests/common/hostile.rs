@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use crossdock_client::{ConnectOptions, ItemLevel, ItemOptions, OnDeath, Party, Session};
+use crossdock_client::{ConnectOptions, Item, ItemLevel, ItemOptions, OnDeath, Party, Session};
 use crossdock_layout::MemberId;
 use crossdock_layout::wire::{Answer, FINGERPRINT, ItemRequest, MAX_MESSAGE, PROTOCOL_VERSION, Request};
 use crossdock_os::socket::{self, Received};
@@ -23,14 +23,20 @@ const OLD: u64 = 0x1111_1111_1111_1111;
 const SECRET: u64 = 0x5ec4_e75e_c4e7_5ec4;
 const SCRIBBLE: u64 = 0x6666_6666_6666_6666;
 
-/// Ways to stay in, each tried on an item of its own.
-const WAYS: [&str; 8] = ["mapping", "duplicate", "fork", "child", "flight", "reopened", "numbered", "path"];
+/// Ways to stay in, each tried on an item of its own; the last ones leave no open file to be seen.
+const WAYS: [&str; 10] =
+    ["mapping", "duplicate", "fork", "child", "flight", "reopened", "numbered", "path", "racing", "spying"];
+const BY_PATH: [&str; 3] = ["path", "racing", "spying"];
+/// Ways that are tried all the time while others hand the item to and fro, so many times.
+const RACES: [&str; 2] = ["racing", "spying"];
+const ROUNDS: usize = 200;
 
 fn main() {
     let word = std::env::args().nth(1).unwrap_or_default();
     let told = match word.as_str() {
         "former" => former(),
         "victim" => victim(),
+        "partner" => partner(),
         other => Err(format!("unknown word {other}")),
     };
     if let Err(why) = told {
@@ -106,6 +112,8 @@ struct Kept {
     /// A socket with the descriptor in it.
     flight: Option<(OwnedFd, OwnedFd)>,
     child: Option<i32>,
+    /// Tells the child that the item is another's.
+    start: Option<OwnedFd>,
 }
 
 fn map(fd: &OwnedFd) -> Result<Mapping, String> {
@@ -126,9 +134,10 @@ fn sees(mapping: &Mapping, value: u64) -> bool {
 fn former() -> Result<(), String> {
     let mut liar = Liar::connect()?;
     let mut kept = Vec::new();
+    let doors = std::env::args().nth(2).is_some_and(|word| word == "doors");
     for way in WAYS {
-        // A path descriptor is no open file to the kernel's proof: what is said of `strict` in SECURITY.md.
-        let level = if way == "path" { ItemLevel::Strict } else { ItemLevel::Verified };
+        // A path descriptor is no open file to the kernel's proof: a daemon without doors stands against it with `strict`.
+        let level = if BY_PATH.contains(&way) && !doors { ItemLevel::Strict } else { ItemLevel::Verified };
         let key = format!("way/{way}");
         let request = ItemRequest::Create { size: SIZE, level, on_death: OnDeath::Keep, key };
         let (Answer::Item(given), fds) = liar.item(request)? else { return Err("no item".into()) };
@@ -137,6 +146,9 @@ fn former() -> Result<(), String> {
         fill(&mapping, OLD);
         kept.push((way, keep(way, fd, mapping)?));
         liar.item(ItemRequest::Transfer { item: given.item, to: Party::task("victim") })?;
+        if let Some((_, Kept { start: Some(start), .. })) = kept.last() {
+            event::signal(start);
+        }
     }
     // By now the victim has written its secrets; it says so by handing this over.
     drop(liar.access("told", false)?);
@@ -181,15 +193,56 @@ fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
         },
         // Nothing at all is kept; all numbers of /proc/self/fd are tried afterwards.
         "numbered" => {}
-        "path" => {
-            let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-            let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
-            let opened = rustix::fs::open(path, flags, rustix::fs::Mode::empty()).map_err(|e| e.to_string())?;
-            kept.descriptor = Some(opened);
+        "path" => kept.descriptor = Some(path_of(&fd)?),
+        "racing" | "spying" => {
+            let path = path_of(&fd)?;
+            drop((fd, mapping));
+            let start = event::eventfd().map_err(text)?;
+            kept.child = Some(child::fork(|| race(&path, &start, way == "racing")).map_err(text)?);
+            kept.start = Some(start);
         }
         other => return Err(format!("no way '{other}'")),
     }
     Ok(kept)
+}
+
+/// A path descriptor: no open file, but a way to the file.
+fn path_of(fd: &OwnedFd) -> Result<OwnedFd, String> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, rustix::fs::Mode::empty()).map_err(|e| e.to_string())
+}
+
+/// What can be tried by a path descriptor; the first that works.
+fn try_path(path: &OwnedFd, write: bool) -> Option<&'static str> {
+    use std::os::unix::fs::PermissionsExt;
+    let name = format!("/proc/self/fd/{}", path.as_raw_fd());
+    if !write {
+        return File::open(&name).is_ok().then_some("opened for reading");
+    }
+    let user = rustix::process::geteuid().as_raw();
+    let changed = [
+        ("its owner changed", std::os::unix::fs::chown(&name, Some(user), Some(user)).is_ok()),
+        ("its mode changed", std::fs::set_permissions(&name, std::fs::Permissions::from_mode(0o666)).is_ok()),
+        ("opened for writing", File::options().write(true).open(&name).is_ok()),
+        ("opened for both", File::options().read(true).write(true).open(&name).is_ok()),
+        ("truncated", File::options().write(true).truncate(true).open(&name).is_ok()),
+    ];
+    changed.into_iter().find(|(_, worked)| *worked).map(|(what, _)| what)
+}
+
+/// A child of the former owner: from when the item is another's, tries all the time to get at it.
+fn race(path: &OwnedFd, start: &OwnedFd, write: bool) -> i32 {
+    if !event::wait_readable(start, Deadline::after(WAIT)).unwrap_or(false) {
+        return 2;
+    }
+    let deadline = Deadline::after(Duration::from_secs(4));
+    while deadline.left() > Duration::ZERO {
+        if try_path(path, write).is_some() {
+            return 1;
+        }
+    }
+    0
 }
 
 /// A child of the former owner: waits a while, then looks and scribbles; its exit code says whether it saw something.
@@ -213,6 +266,7 @@ fn spy(mapping: Option<&Mapping>, fd: Option<&OwnedFd>) -> i32 {
 /// Uses what was kept to see the victim's bytes, and to change them.
 fn look(way: &str, kept: Kept) -> Vec<String> {
     let mut troubles = Vec::new();
+    let mut what_worked = Vec::new();
     let mut look_at = |mapping: &Mapping, how: &str| {
         if sees(mapping, SECRET) {
             troubles.push(format!("SEEN through {how}"));
@@ -226,6 +280,11 @@ fn look(way: &str, kept: Kept) -> Vec<String> {
         Ok(Some(Received::Message(_, fds))) => fds.into_iter().next(),
         _ => None,
     });
+    if way == "path" {
+        let path = kept.descriptor.as_ref().expect("kept");
+        let both = [true, false].into_iter().filter_map(|write| try_path(path, write));
+        what_worked.extend(both);
+    }
     for fd in kept.descriptor.iter().chain(&received) {
         if let Ok(mapping) = map(fd) {
             look_at(&mapping, "the old descriptor");
@@ -253,6 +312,7 @@ fn look(way: &str, kept: Kept) -> Vec<String> {
             other => troubles.push(format!("SEEN by the child: {other:?}")),
         }
     }
+    troubles.extend(what_worked.into_iter().map(|what| format!("SEEN as a path: {what}")));
     if way == "flight" && received.is_none() {
         troubles.push("the descriptor in flight did not arrive".into());
     }
@@ -293,6 +353,37 @@ fn scribble_on_shared(fd: &OwnedFd) -> Vec<String> {
     let_in
 }
 
+/// Hands an item to the partner and takes it back, while a former owner tries to get at it.
+fn to_and_fro(session: &Session, mut item: Item) -> Result<Item, String> {
+    let text = |e: crossdock_client::Error| e.to_string();
+    for round in 0..ROUNDS {
+        let key = item.key().to_owned();
+        item.transfer("partner").map_err(text)?;
+        item = session.access_item(&key, Some(WAIT)).map_err(text)?;
+        if !item.bytes().chunks_exact(8).all(|word| word == SECRET.to_ne_bytes()) {
+            println!("{key}: HARMED in round {round}");
+        }
+    }
+    Ok(item)
+}
+
+/// Hands back what the victim hands over.
+fn partner() -> Result<(), String> {
+    let text = |e: crossdock_client::Error| e.to_string();
+    let session = Session::connect(&ConnectOptions::default()).map_err(text)?;
+    for way in RACES {
+        for round in 0..ROUNDS {
+            let mut item = session.access_item(&format!("way/{way}"), Some(WAIT)).map_err(text)?;
+            if !item.bytes().chunks_exact(8).all(|word| word == SECRET.to_ne_bytes()) {
+                println!("{way}: HARMED in round {round}");
+            }
+            item.bytes_mut().chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&SECRET.to_ne_bytes()));
+            item.transfer("victim").map_err(text)?;
+        }
+    }
+    Ok(())
+}
+
 fn victim() -> Result<(), String> {
     let text = |e: crossdock_client::Error| e.to_string();
     let session = Session::connect(&ConnectOptions::default()).map_err(text)?;
@@ -304,6 +395,9 @@ fn victim() -> Result<(), String> {
             println!("{way}: the bytes did not come over");
         }
         item.bytes_mut().chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&SECRET.to_ne_bytes()));
+        if RACES.contains(&way) {
+            item = to_and_fro(&session, item)?;
+        }
         items.push((way, item));
     }
     let mut shared = session.create_item("shared", &ItemOptions::bytes(SIZE)).map_err(text)?;
