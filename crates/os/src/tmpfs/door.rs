@@ -14,7 +14,7 @@
 //! counted, and the lease is refused; or it finds the door shut. Nobody who has a door of another's gets it: the path
 //! descriptor is no mount, and the mount may not be cloned (it is unbindable).
 //!
-//! Ways that do leave gaps, each of them tried: *Modes and owners*, on mounts with mapped ids: a container's root with
+//! Ways that do leave gaps: *Modes and owners*, on mounts with mapped ids: a container's root with
 //! CAP_CHOWN may give a file whose owner is not mapped one that is, and permission is looked at so long before the open
 //! file is counted that a reader that is preempted in between comes in behind the proof. The *mount's count of references*
 //! (`MNT_EXPIRE`) is a sum over processors, and a reference that moves between two of them may be missed.
