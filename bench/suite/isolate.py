@@ -148,7 +148,30 @@ def _remove_shared(before):
     for name in set(os.listdir(SHARED)) - before:
         path = f"{SHARED}/{name}"
         try:
-            if os.stat(path).st_uid == os.geteuid() and subprocess.run(["fuser", "-s", path], stderr=subprocess.DEVNULL, check=False).returncode == 1:
+            if os.stat(path).st_uid == os.geteuid() and not _in_use(path):
                 os.unlink(path) if not os.path.isdir(path) else shutil.rmtree(path)
         except OSError:
             pass
+
+
+def _in_use(path):
+    """Has any process of this user the file, or one in this folder, open or mapped?"""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        if any(name == path or name.startswith(f"{path}/") for name in _held(f"/proc/{pid}")):
+            return True
+    return False
+
+
+def _held(process):
+    """What a process has mapped or open; nothing if it ended or is another user's."""
+    try:
+        with open(f"{process}/maps") as maps:
+            yield from (line.split(maxsplit=5)[-1].strip() for line in maps)
+        descriptors = os.listdir(f"{process}/fd")
+    except OSError:
+        return
+    for descriptor in descriptors:
+        try:
+            yield os.readlink(f"{process}/fd/{descriptor}")
+        except OSError:
+            pass  # closed meanwhile
