@@ -78,11 +78,12 @@ fn publish(world: &World, publisher: &mut Publisher) -> i32 {
 fn whole(version: &Version, full: FullPolicy) -> Result<(), String> {
     let seen = version.bytes(0).map_err(|e| e.to_string());
     let checked = seen.and_then(|bytes| pattern::check(as_numbers(bytes), version.sequence(), 61));
-    // With the policy `refuse` a version may be taken back while it is looked at: then it says so. Otherwise never.
-    match full {
-        FullPolicy::Refuse if !version.is_valid() => Ok(()),
-        _ if !version.is_valid() => Err(format!("version {} is gone though it is held", version.sequence())),
-        _ => checked,
+    // With the policy `refuse` a version may be taken back while it is looked at: then it says so. Otherwise never. Asked
+    // once: a version that is taken back between two questions would be blamed for it.
+    match (version.is_valid(), full) {
+        (true, _) => checked,
+        (false, FullPolicy::Refuse) => Ok(()),
+        (false, _) => Err(format!("version {} is gone though it is held", version.sequence())),
     }
 }
 
