@@ -42,7 +42,7 @@ def _inside(words, records, about):
             continue
         low, _, high = spread(r["runs"])
         peers = ", ".join(f"{name} {number(v)}" for name, v in r["peers"].items())
-        verdict = "met" if r["met"] else "**missed**"
+        verdict = ("met" if r["met"] else "**missed**") + table.agreement(r)
         lines.append(f"| {r['id']} | {_cell(r['case'])} | {number(r['value'])} {r['unit']} | {number(low)} – {number(high)} | {number(r['floor'])} | {_cell(peers)} | "
                      f"{_cell(r['aim'])} | {number(r['ratio'])} | {verdict if r['aim'] else ''} |")
     return "\n".join(lines) + "\n"

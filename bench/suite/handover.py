@@ -8,6 +8,8 @@ from .records import record
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 AIM = "flat within 10 %; at least 30 times faster than Vineyard, Ray, ADIOS2 SST and MPI at 64 MB"
 RIVALS = ("Vineyard", "Ray", "ADIOS2 SST", "MPICH", "Open MPI")
+# Who hands over without a copy, too.
+ALIKE = ("threads", "iceoryx2", "iceoryx2, spinning", "Boost.Interprocess")
 
 
 def sizes(quick):
@@ -26,7 +28,9 @@ def size_text(size):
 
 
 def measure(run):
-    """All of P3. `run` has the synth runner, quick, and a place for problems."""
+    """All of P3, of this pass and those before it together. `run` has the synth runner, quick, what passes keep, and a place
+    for problems. Passes after the first leave out who is many times farther from the aim than passes differ."""
+    before = run.kept.setdefault("handover", [])
     ours = {waiting: {size: _synth(run, size, waiting=waiting, engine="bubblewrap") for size in sizes(run.quick)} for waiting in ("block", "spin")}
     if all(times is None for times in ours["block"].values()):
         run.report("P3", "containers", f"no container engine: {run.synth.why()}; measured between plain processes")
@@ -34,21 +38,42 @@ def measure(run):
     others = {}
     for name, options in {"MPICH": {"method": "mpi", "mpi": "mpich"}, "Open MPI": {"method": "mpi", "mpi": "openmpi"}, "Unix socket": {"method": "unix"},
                           "TCP": {"method": "tcp"}, "threads": {"method": "threads"}, "Boost.Interprocess": {"method": "boost"}}.items():
-        others[name] = {size: _synth(run, size, **options) for size in sizes(run.quick)}
-    for name, times in peers.measure_all(run, sizes(run.quick), rounds).items():
+        if not before or name in ALIKE:
+            others[name] = {size: _synth(run, size, **options) for size in sizes(run.quick)}
+    for name, times in peers.measure_all(run, sizes(run.quick), rounds, only=ALIKE if before else None).items():
         others[name] = times
-    found = list(_records(run, ours, others))
+    before.append({**{("ours", waiting): times for waiting, times in ours.items()}, **others})
+    ours, others = {waiting: pool(before, ("ours", waiting)) for waiting in ours}, {name: pool(before, name) for name in before[0] if not isinstance(name, tuple)}
+    found = list(_records(run, ours, others, {name: flatness(before, name) for name in (*ALIKE, ("ours", "block"), ("ours", "spin"))}))
     for size in sizes(run.quick):
         for series, times in {"crossdock, blocking": ours["block"], "crossdock, spinning": ours["spin"], **others}.items():
             if times.get(size):
-                found.append(record("P3", f"{series}, {size_text(size)}", "us", times[size], figure="hand-over", x=size, series=series))
+                found.append(record("P3", f"{series}, {size_text(size)}", "us", times[size], figure="hand-over", x=size, series=series, pooled=True))
     return found
 
 
-def flatness(times):
-    """Most over least of the sizes' medians."""
-    middle = [statistics.median(t) for t in times.values() if t]
-    return max(middle) / min(middle) if middle else None
+def pool(passes, name):
+    """size → all passes' times of one of them."""
+    found = {}
+    for one in passes:
+        for size, times in one.get(name, {}).items():
+            found.setdefault(size, []).extend(times or [])
+    return found
+
+
+def flatness(passes, name):
+    """Most over least of the sizes' times. Of each pass only how its sizes compare counts, for passes differ in all sizes
+    alike; and medians come first, for the most of many noisy figures over the least of them is more than 1 by itself."""
+    shares = {}
+    for one in passes:
+        middle = {size: statistics.median(times) for size, times in one.get(name, {}).items() if times}
+        if len(middle) < 2 or (shares and middle.keys() != shares.keys()):
+            continue
+        whole = statistics.geometric_mean(middle.values())
+        for size, time in middle.items():
+            shares.setdefault(size, []).append(time / whole)
+    of_sizes = [statistics.median(share) for share in shares.values()]
+    return max(of_sizes) / min(of_sizes) if of_sizes else None
 
 
 def _synth(run, size, **options):
@@ -60,7 +85,7 @@ def _synth(run, size, **options):
     return [ns / 1000 for ns in done["hand_over_ns"]] if done else None
 
 
-def _records(run, ours, others):
+def _records(run, ours, others, flat):
     big = 64 * MIB
     middle = {waiting: {size: statistics.median(t) for size, t in times.items() if t} for waiting, times in ours.items()}
     for waiting, word in (("block", "blocking"), ("spin", "spinning")):
@@ -72,12 +97,14 @@ def _records(run, ours, others):
         missing = [name for name in RIVALS if name not in found]
         case = f"64 MiB between two containers, {word}"
         if rivals:
-            yield record("P3", case, "us", ours[waiting][big], AIM, middle[waiting][big] * 30 / min(rivals), found, without=missing)
+            yield record("P3", case, "us", ours[waiting][big], AIM, middle[waiting][big] * 30 / min(rivals), found, without=missing, pooled=True)
         else:
             run.report("P3", case, "none of those that the aim names could be measured", ours=True)
-        ratio = flatness(ours[waiting])
+        ratio = flat["ours", waiting]
+        if ratio is None:
+            continue
         # A wake is not flat by itself: what was written before has pushed everything else out of the caches. Peers that hand
         # over without a copy show by how much.
-        alike = {name: flatness(others[name]) for name in ("threads", "iceoryx2", "iceoryx2, spinning", "Boost.Interprocess") if others.get(name)}
+        alike = {name: flat[name] for name in ALIKE if flat[name]}
         text = f"most / least over {', '.join(size_text(s) for s in middle[waiting])}, {word}"
-        yield record("P3", text, "x", [ratio], AIM, ratio / 1.1, {name: v for name, v in alike.items() if v})
+        yield record("P3", text, "x", [ratio], AIM, ratio / 1.1, alike, pooled=True)

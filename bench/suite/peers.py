@@ -38,10 +38,12 @@ def why_not(top, folder):
     return ""
 
 
-def measure_all(run, sizes, rounds):
-    """name → size → microseconds of each hand-over."""
+def measure_all(run, sizes, rounds, only=None):
+    """name → size → microseconds of each hand-over; of all, or of those in `only`."""
     found = {}
     for name, folder in PYTHON.items():
+        if only is not None and name not in only:
+            continue
         if why := why_not(run.top, folder):
             run.report("P3", name, why)
             continue
@@ -50,6 +52,8 @@ def measure_all(run, sizes, rounds):
         wanted = [f"{size}:{rounds(size)}" for size in sizes if size <= MOST.get(name, 1 << 62)]
         found[name] = _collect(run, name, [str(python), str(program), *ARGUMENTS.get(name, []), *wanted], len(sizes))
     for name, waiting in RUST.items():
+        if only is not None and name not in only:
+            continue
         program = run.target / "peers/release/peer-iceoryx2-handover"
         if not program.exists():
             run.report("P3", name, "not built; bench/peers/setup does that")

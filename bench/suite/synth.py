@@ -12,6 +12,10 @@ class Synth:
         self.top, self.target, self.quick, self.out_of_time = top, target, quick, out_of_time
         self.known, self.problems, self.last, self.progress = {}, {}, "", lambda text: None
 
+    def forget(self):
+        """From here on every case is run anew."""
+        self.known.clear()
+
     @property
     def command(self):
         return self.target / "release" / "crossdock"

@@ -20,7 +20,14 @@ def verdict(record):
         return "not measured"
     if not record["aim"]:
         return ""
-    return "met" if record["met"] else "MISSED"
+    return ("met" if record["met"] else "MISSED") + agreement(record)
+
+
+def agreement(record):
+    """How many of several passes had the same verdict by themselves."""
+    ratios = record.get("passes", [])
+    same = sum((ratio <= 1) == record["met"] for ratio in ratios)
+    return f", {same} of {len(ratios)}" if len(ratios) > 1 else ""
 
 
 def aims(records):

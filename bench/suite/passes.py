@@ -1,0 +1,88 @@
+"""Several passes over what a verdict is near to call, so that two runs of the suite come to the same verdicts.
+
+A shared machine changes from minute to minute: the same wake takes 4 or 35 µs, the same cache line 40 or 200 ns. Within a
+pass of a program, floors, peers and ours are seconds apart, so a pass's *ratio* is sound; passes that are minutes apart meet
+the machine in several of its states. A figure's ratio is the median of its passes' ratios, not the ratio of medians taken
+at different times.
+"""
+import statistics
+import time
+
+from .records import rounded
+
+# A ratio within this factor of its limit is looked at again ..
+NEAR = 1.6
+# .. until so many passes agree with each other, or so many were made.
+ENOUGH, MOST = 3, 9
+# Of a figure whose program pools all passes itself: within this factor of the limit more passes may still turn it.
+CLOSE = 1.1
+
+
+class Part:
+    """One line of bench/programs and what its passes found."""
+
+    def __init__(self, name, measure):
+        self.name, self._measure, self.passes, self.seconds = name, measure, [], 0.0
+
+    def once(self):
+        begun = time.monotonic()
+        self.passes.append(list(self._measure()))
+        self.seconds = time.monotonic() - begun
+
+    def merged(self):
+        """One record for each figure, of all passes."""
+        return [merge(records) for records in self._by_figure().values()]
+
+    def undecided(self):
+        """Is there a figure whose verdict another pass could turn?"""
+        return 0 < len(self.passes) < MOST and any(open_still(records, len(self.passes)) for records in self._by_figure().values())
+
+    def _by_figure(self):
+        found = {}
+        for records in self.passes:
+            for one in records:
+                found.setdefault((one["id"], one["case"]), []).append(one)
+        return found
+
+
+def open_still(records, passes):
+    """May the verdict on these, a figure's records by pass, still turn?"""
+    last = records[-1]
+    if not last["aim"] or last["ratio"] is None:
+        return False
+    if last.get("pooled"):
+        return _within(last["ratio"], NEAR if passes < ENOUGH else CLOSE)
+    if not any(_within(one["ratio"], NEAR) for one in records):
+        return False
+    return passes < ENOUGH or len({one["met"] for one in records}) > 1
+
+
+def _within(ratio, factor):
+    return 1 / factor < ratio < factor
+
+
+def merge(records):
+    """A figure's record of all its passes; `passes` has each one's ratio."""
+    last = records[-1]
+    if len(records) == 1 or last.get("pooled"):
+        return last
+    runs = [run for one in records for run in one["runs"]]
+    ratios = [one["ratio"] for one in records]
+    ratio = None if None in ratios else statistics.median(ratios)
+    floors = [one["floor"] for one in records if one["floor"] is not None]
+    names = dict.fromkeys(name for one in records for name in one["peers"])
+    peers = {name: rounded(statistics.median([one["peers"][name] for one in records if name in one["peers"]])) for name in names}
+    more = {"passes": [rounded(r) for r in ratios]} if last["aim"] else {}
+    return {**last, "value": rounded(statistics.median([one["value"] for one in records])), "floor": rounded(statistics.median(floors)) if floors else None,
+            "peers": peers, "ratio": rounded(ratio), "met": last["met"] if ratio is None else ratio <= 1.0, "runs": runs, **more}
+
+
+def again(parts, left, progress):
+    """Makes further passes while `left()` seconds are enough for one: always of the part that has had the fewest."""
+    while True:
+        waiting = [part for part in parts if part.undecided() and part.seconds * 1.2 < left()]
+        if not waiting:
+            return
+        part = min(waiting, key=lambda part: len(part.passes))
+        progress(f"{part.name}, pass {len(part.passes) + 1}")
+        part.once()
