@@ -94,7 +94,7 @@ impl Region {
         let system = |e| Error::new(Status::System, format!("region '{}': {e}", parts.name));
         memfd::check(&parts.descriptor, parts.size).map_err(system)?;
         let access = if parts.writable { Access::ReadWrite } else { Access::Read };
-        let mapping = Mapping::new(&parts.descriptor, parts.size as usize, access).map_err(system)?;
+        let mapping = Mapping::for_huge_pages(&parts.descriptor, parts.size as usize, access).map_err(system)?;
         let Parts { name, segment, descriptor, writable, member, surroundings, .. } = parts;
         Self::over(mapping, Some(descriptor), Over { name, segment, writable, member, surroundings })
     }

@@ -51,6 +51,31 @@ fn a_block_is_freed_once_and_only_by_its_start() {
 }
 
 #[test]
+fn steps_of_growth_end_at_huge_pages() {
+    const HUGE: u64 = 2 << 20;
+    let world = World::new(64 << 20);
+    let region = world.attach(1);
+    assert_eq!(region.base() as u64 % HUGE, 0);
+    let before = world.resident();
+    let first = region.allocate(64, 16).unwrap();
+    // Besides slices a few pages of heads and states.
+    let in_slices = |resident: u64| (resident - before) & !0xffff;
+    assert_eq!(in_slices(world.resident()), HUGE);
+    // More than a step: the rest of the huge page is there for others.
+    let second = region.allocate((3 << 20) + 1, 16).unwrap();
+    assert_eq!(in_slices(world.resident()), 2 * HUGE);
+    let third = region.allocate(HUGE / 4, 16).unwrap();
+    assert_eq!(in_slices(world.resident()), 2 * HUGE, "no step for what is there");
+    // A quota that has no room for the whole huge page has some for what is asked.
+    world.quota().store(world.resident() + (1 << 20) + 65536, Ordering::Relaxed);
+    let fourth = region.allocate(1 << 20, 16).unwrap();
+    assert_eq!(in_slices(world.resident()), 2 * HUGE + (10 << 16), "what lacks, in slices");
+    for block in [first, second, third, fourth] {
+        region.deallocate(block).unwrap();
+    }
+}
+
+#[test]
 fn bad_requests_are_refused() {
     let world = World::new(1 << 20);
     let region = world.attach(1);

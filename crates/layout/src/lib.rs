@@ -24,7 +24,10 @@ pub use status::Status;
 pub use wild::Wild;
 
 /// Version of everything that lies in shared memory. Builds with different versions refuse each other.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
+
+/// A huge page.
+pub const HUGE: u64 = 2 << 20;
 
 /// A member's processors cache lines of this size; fields written by different parties are kept apart by it.
 pub const CACHE_LINE: usize = 64;

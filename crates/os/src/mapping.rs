@@ -1,10 +1,14 @@
 //! A shared mapping of a descriptor, unmapped when dropped.
 
 use crate::error::{Context, OsResult};
+use crate::memfd;
+use crate::place::HUGE;
 use rustix::fd::AsFd;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+
+const PAGE: u64 = 4096;
 
 /// What may be done through a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +44,19 @@ impl Mapping {
             .context("mmap", || format!("{length} bytes of a segment"))?;
         let start = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
         Ok(Self { start, length })
+    }
+
+    /// As [`Self::new`], at addresses where huge pages of the file can be mapped as such: it begins at a multiple of one.
+    pub fn for_huge_pages(fd: impl AsFd, length: usize, access: Access) -> OsResult<Self> {
+        if length < HUGE {
+            return Self::new(fd, length, access);
+        }
+        // Unmapped with whoever holds it, until the file lies there; then the place is a mapping.
+        let place = crate::place::Place::reserve(length)?;
+        let mapping = Self { start: place.start(), length };
+        std::mem::forget(place);
+        mapping.replace(fd, access)?;
+        Ok(mapping)
     }
 
     /// A part of this mapping once more, at other addresses: the same memory, without its descriptor. `offset` and
@@ -121,10 +138,26 @@ impl Mapping {
         unsafe { libc::madvise(start.as_ptr().cast(), size as usize, advice) == 0 }
     }
 
+    /// Takes memory for the whole huge pages of a range of `fd`, of which this is a mapping, where there is none so far: the
+    /// kernel fills one at once where a first small page is there. Only an attempt: where it has none to give nothing
+    /// changes, and `memfd::reserve` takes what is missing afterwards in any case.
+    pub fn take_huge_pages(&self, fd: impl AsFd, offset: u64, size: u64) {
+        const HUGE: u64 = crate::place::HUGE as u64;
+        let (first, end) = (offset.next_multiple_of(HUGE), (offset + size) / HUGE * HUGE);
+        for block in (first..end).step_by(HUGE as usize) {
+            if memfd::reserve(&fd, block, PAGE).is_err() {
+                return;
+            }
+        }
+        if first < end {
+            self.populate(first, 1, Access::ReadWrite);
+            self.collapse(first, end - first);
+        }
+    }
+
     /// Asks for huge pages under a range, now; `false` where the kernel has none to give. The range is shrunk to whole
     /// huge pages. Works on memfds even where transparent huge pages are off for shared memory (kernel ≥ 6.1).
     pub fn collapse(&self, offset: u64, size: u64) -> bool {
-        const HUGE: usize = 2 << 20;
         const MADV_COLLAPSE: i32 = 25;
         let Some(start) = self.at(offset, size) else { return false };
         let first = (start.as_ptr() as usize).next_multiple_of(HUGE);
@@ -148,6 +181,30 @@ impl Drop for Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn huge_pages_are_taken_and_mapped_as_such() {
+        const LENGTH: usize = 3 * HUGE;
+        let fd = memfd::create("crossdock-test", LENGTH as u64).unwrap();
+        let mapping = Mapping::for_huge_pages(&fd, LENGTH, Access::ReadWrite).unwrap();
+        assert_eq!(mapping.start().as_ptr() as usize % HUGE, 0);
+        // Only the one in the middle is whole.
+        mapping.take_huge_pages(&fd, PAGE, LENGTH as u64 - 2 * PAGE);
+        let taken = memfd::resident(&fd).unwrap();
+        if taken != HUGE as u64 {
+            return; // the kernel has none to give
+        }
+        // SAFETY: within the mapping.
+        unsafe { mapping.start().as_ptr().add(HUGE + 5).write_volatile(7) };
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = format!("{:x}-", mapping.start().as_ptr() as usize);
+        let huge =
+            maps.lines().skip_while(|line| !line.starts_with(&start)).find(|line| line.starts_with("ShmemPmdMapped:"));
+        assert_eq!(huge.unwrap().split_whitespace().nth(1), Some("2048"));
+        let reader = Mapping::for_huge_pages(&fd, LENGTH, Access::Read).unwrap();
+        // SAFETY: within the mapping.
+        assert_eq!(unsafe { reader.start().as_ptr().add(HUGE + 5).read_volatile() }, 7);
+    }
 
     #[test]
     fn two_mappings_of_a_segment_show_the_same_bytes() {

@@ -31,7 +31,7 @@ pub fn create_published(name: &str, size: u64, reserved: u64) -> OsResult<(Owned
         .context("memfd_create", || name.into())?;
     rustix::fs::ftruncate(&fd, size).context("ftruncate", || format!("{name} to {size} bytes"))?;
     reserve(&fd, 0, reserved)?;
-    let mapping = crate::Mapping::new(&fd, size as usize, crate::Access::ReadWrite)?;
+    let mapping = crate::Mapping::for_huge_pages(&fd, size as usize, crate::Access::ReadWrite)?;
     rustix::fs::fcntl_add_seals(&fd, SEGMENT_SEALS | SealFlags::FUTURE_WRITE).context("F_ADD_SEALS", || name.into())?;
     Ok((fd, mapping))
 }

@@ -4,8 +4,8 @@
 //! but are not held; then the policy. Nobody is waited for.
 
 use crossdock_layout::Status;
-use crossdock_layout::series::{AtomicU64, HUGE, PAGE, PINS, PinPage};
-use crossdock_os::{Access, Mapping, memfd};
+use crossdock_layout::series::{AtomicU64, HUGE, PINS, PinPage};
+use crossdock_os::{Access, memfd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::protocol;
@@ -91,7 +91,7 @@ impl Publisher {
         let (at, length) = (geometry.slot(committed), u64::from(more) * chunk);
         let mapping = self.pool.mapping();
         if length >= HUGE {
-            put_huge_pages(mapping, &self.descriptor, at, length);
+            mapping.take_huge_pages(&self.descriptor, at, length);
         }
         memfd::reserve(&self.descriptor, at, length).map_err(|e| {
             self.error(Status::NoSpace, format!("the node has no memory left ({e}); end other tasks or remove objects"))
@@ -213,22 +213,5 @@ impl Publisher {
         let mend = "give it more capacity or quota, let observers release versions, or choose the policy 'refuse'";
         let why = why.message.trim_start_matches(&format!("series '{}': ", self.name)).to_owned();
         self.error(Status::NoSpace, format!("no room for {bytes} changed bytes: {why}; {who}; {mend}"))
-    }
-}
-
-/// Huge pages where whole ones fit: the kernel fills one at once where a first small page is there. Where it has none to
-/// give nothing changes.
-fn put_huge_pages(mapping: &Mapping, descriptor: &std::os::fd::OwnedFd, at: u64, length: u64) {
-    let (first, end) = (at.next_multiple_of(HUGE), (at + length) / HUGE * HUGE);
-    let mut block = first;
-    while block < end {
-        if memfd::reserve(descriptor, block, PAGE).is_err() {
-            return;
-        }
-        block += HUGE;
-    }
-    if first < end {
-        mapping.populate(first, 1, Access::ReadWrite);
-        mapping.collapse(first, end - first);
     }
 }

@@ -1,6 +1,7 @@
 //! Where the areas of a region lie, computed from its capacity.
 
 use super::{Entry, Header, SliceHead, Slot};
+use crate::HUGE;
 
 /// Memory is reserved in whole pages of this size.
 pub const PAGE: u64 = 4096;
@@ -17,10 +18,13 @@ const MIN_SLOTS: u64 = 16;
 const MIN_ENTRIES: u64 = 64;
 const MAX_ENTRIES: u64 = 65536;
 const MAX_BUCKETS: u64 = 4096;
+/// From this size on slices begin at a huge page: the addresses that this takes are a small part of the region then.
+const ROOMY: u64 = 32 * HUGE;
 /// Beyond this, offsets of blocks would not leave room for phase bits and slice numbers for 32 bits.
 const MAX_CAPACITY: u64 = 1 << 46;
 
-/// Offsets and counts of a region's areas, in the order in which they lie. Every area begins at a page.
+/// Offsets and counts of a region's areas, in the order in which they lie. Every area begins at a page; the slices of a region
+/// of 64 MiB or more at a huge page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
     /// Bytes of the segment.
@@ -66,7 +70,8 @@ impl Geometry {
         let most = (capacity - used_at) / SLICE;
         let heads_at = pages(used_at + most.div_ceil(64) * 8);
         let states_at = pages(heads_at + most * size_of::<SliceHead>() as u64);
-        let data_at = pages(states_at + most * STATES_PER_SLICE);
+        let areas_end = pages(states_at + most * STATES_PER_SLICE);
+        let data_at = if capacity >= ROOMY { areas_end.next_multiple_of(HUGE) } else { areas_end };
         if data_at >= capacity {
             return None;
         }
@@ -125,6 +130,7 @@ mod tests {
                 [0, g.slots_at, g.buckets_at, g.entries_at, g.used_at, g.heads_at, g.states_at, g.data_at, capacity];
             assert!(starts.windows(2).all(|w| w[0] < w[1]), "{g:?}");
             assert!(starts[..8].iter().all(|s| s % PAGE == 0));
+            assert!(g.data_at % if capacity < 64 << 20 { PAGE } else { HUGE } == 0);
             assert!(g.slices >= 2, "{g:?}");
             assert!(g.slice_at(g.slices) <= capacity);
             assert!(g.slots_at + g.slots * size_of::<Slot>() as u64 <= g.buckets_at);
@@ -148,7 +154,7 @@ mod tests {
         assert_eq!((g.slots, g.buckets, g.entries), (224, 4096, 32768));
         assert_eq!(
             (g.slots_at, g.buckets_at, g.entries_at, g.used_at, g.heads_at, g.states_at, g.data_at, g.slices),
-            (4096, 233472, 266240, 12849152, 12853248, 13373440, 46526464, 15674)
+            (4096, 233472, 266240, 12849152, 12853248, 13373440, 48234496, 15648)
         );
         assert!(g.first_reserve() + 2 * PAGE <= 65536, "an empty region takes at most 64 KiB");
     }

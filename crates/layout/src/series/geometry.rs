@@ -6,10 +6,10 @@ use super::{
     MIN_CHUNK, Measured, RecordHead, SeriesHeader,
 };
 
+pub use crate::HUGE;
+
 /// A page.
 pub const PAGE: u64 = 4096;
-/// A huge page.
-pub const HUGE: u64 = 2 << 20;
 
 /// What the geometry follows from; as in the pool's identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
