@@ -4,6 +4,7 @@ mod support;
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crossdock_client::{ConnectOptions, Item, ItemOptions, Session};
@@ -14,6 +15,10 @@ use support::Daemon;
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 const NOT_PERMITTED: i32 = 1;
 const READ_ONLY: i32 = 30;
+
+/// Where another test of this program starts a daemon, it forks: until its `exec` the child is in what this one has mapped, a
+/// proof fails, and an item is copied.
+static ALONE: Mutex<()> = Mutex::new(());
 
 fn task(daemon: &Daemon, name: &str) -> Session {
     Session::connect(&ConnectOptions { task: Some(name.into()), ..daemon.options() }).unwrap()
@@ -48,6 +53,7 @@ fn a_former_owner_does_not_come_back_by_a_path_whatever_brokers_are_killed() {
     if !has_doors() {
         return;
     }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let daemon = Daemon::start();
     let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
     let item = a.create_item("k", &ItemOptions::bytes(5000)).unwrap();
@@ -82,6 +88,7 @@ fn a_former_owner_does_not_come_back_by_a_path_whatever_brokers_are_killed() {
 
 #[test]
 fn an_item_that_goes_through_many_hands_is_not_copied_for_it() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let daemon = Daemon::start();
     let ring: Vec<_> = (0..20).map(|at| task(&daemon, &format!("t{at}"))).collect();
     let mut item = ring[0].create_item("k", &ItemOptions::bytes(100)).unwrap();
