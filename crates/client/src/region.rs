@@ -65,12 +65,14 @@ impl Region {
 
     /// The segment's id, the same in all processes.
     #[must_use]
+    #[inline]
     pub fn id(&self) -> SegmentId {
         self.shared.region.segment()
     }
 
     /// Where its first byte lies in this process.
     #[must_use]
+    #[inline]
     pub fn base(&self) -> *mut u8 {
         self.shared.region.base()
     }
@@ -127,12 +129,14 @@ impl Region {
     }
 
     /// A handle of the block that starts at `offset`.
+    #[inline]
     pub fn save(&self, offset: u64) -> Result<Handle> {
         Ok(self.shared.region.save(offset)?)
     }
 
     /// What a handle names: checks segment, bounds, that the block is in use, that the offset is its start, and its type
     /// if `ty` says one. A block without a name has no type; then only its size is checked.
+    #[inline]
     pub fn load(&self, handle: Handle, ty: Option<&TypeRef>) -> Result<Loaded> {
         Ok(self.shared.region.load(handle, ty)?)
     }

@@ -4,6 +4,7 @@
 //! blocks. Everything read from the mapping is wild: numbers become offsets only through [`Memory`], which checks them.
 
 use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,6 +25,10 @@ pub trait Surroundings: Send + Sync {
     fn is_alive(&self, member: MemberId) -> bool;
     /// Counts up with each death of a member; whoever takes the region's lock next then heals.
     fn deaths(&self) -> u32;
+    /// The word that `deaths` reads, if there is one that stays where it is for as long as these surroundings last.
+    fn death_word(&self) -> Option<&AtomicU32> {
+        None
+    }
     /// Count `total` bytes of this segment against the quota. `NO_SPACE` if that is too much.
     fn reserve(&self, total: u64) -> Result<()>;
     /// Who that is, for errors.
@@ -74,14 +79,22 @@ pub struct Region {
     pub(crate) surroundings: Arc<dyn Surroundings>,
     /// This mapping's number in this process; never used again.
     pub(crate) serial: u64,
-    /// Of the process that attached; a forked child has another.
-    token: u32,
+    /// The process that attached; a forked child of it may not use this.
+    origin: fork::Origin,
+    /// `Surroundings::death_word`, found once: the way there leads over half a dozen pages.
+    deaths: Option<NonNull<AtomicU32>>,
     pub(crate) locals: Locals,
     /// `Surroundings::deaths` when this process last healed.
     pub(crate) deaths_seen: AtomicU32,
     /// Objects that this process is constructing: (offset, entry).
     pub(crate) claims: Mutex<Vec<(u64, u32)>>,
 }
+
+// SAFETY: `deaths` points to an atomic that lasts as long as `surroundings`, which are Send and Sync and held here; all
+// else is Send by itself.
+unsafe impl Send for Region {}
+// SAFETY: as for Send.
+unsafe impl Sync for Region {}
 
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
@@ -122,9 +135,10 @@ impl Region {
             segment: over.segment,
             writable: over.writable,
             member: over.member,
+            deaths: over.surroundings.death_word().map(NonNull::from),
             surroundings: over.surroundings,
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
-            token: fork::token(),
+            origin: fork::Origin::here(),
             locals: Locals::default(),
             deaths_seen: AtomicU32::new(0),
             claims: Mutex::default(),
@@ -144,11 +158,13 @@ impl Region {
     }
 
     /// The segment's id.
+    #[inline]
     pub fn segment(&self) -> SegmentId {
         self.segment
     }
 
     /// Where it lies in this process.
+    #[inline]
     pub fn base(&self) -> *mut u8 {
         self.memory.base()
     }
@@ -256,15 +272,32 @@ impl Region {
     /// finished first. Done later, it would write its words over what the successor has made of the container.
     pub(crate) fn check_succession(&self) -> Result<()> {
         self.check_use()?;
-        if self.deaths_seen.load(Ordering::Acquire) != self.surroundings.deaths() {
+        if !self.is_healed() {
             drop(self.lock()?);
         }
         Ok(())
     }
 
+    /// Has nobody died since this process healed?
+    #[inline]
+    pub(crate) fn is_healed(&self) -> bool {
+        self.deaths_seen.load(Ordering::Acquire) == self.deaths()
+    }
+
+    /// How many members have died so far, counted round.
+    #[inline]
+    pub(crate) fn deaths(&self) -> u32 {
+        match self.deaths {
+            // SAFETY: the word lasts as long as `surroundings`, which are held as long as `self` (the trait's promise).
+            Some(word) => unsafe { word.as_ref() }.load(Ordering::Acquire),
+            None => self.surroundings.deaths(),
+        }
+    }
+
     /// Did this process open the region itself, rather than inherit it by fork?
+    #[inline]
     pub(crate) fn is_own(&self) -> bool {
-        fork::token() == self.token
+        self.origin.is_here()
     }
 
     /// An error about this region.

@@ -14,6 +14,19 @@ pub enum Way {
     Streaming,
 }
 
+/// Has the processor fetch the line at `at`, and what it needs to translate the address, while the caller goes on. Any
+/// address will do: it is no access, and one that leads nowhere costs nothing but time.
+#[inline]
+pub fn fetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86_64 has SSE; a prefetch never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// Does this processor have stores that go past the caches?
 pub const fn can_stream() -> bool {
     cfg!(target_arch = "x86_64")

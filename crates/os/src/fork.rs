@@ -31,6 +31,38 @@ pub fn token() -> u32 {
     }
 }
 
+/// The process that something was made in, which alone may use it.
+///
+/// It knows the word's place, so that asking touches one page and not also the one where that place is noted: where the
+/// caches are cold that is a large part of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    word: &'static AtomicU32,
+    token: u32,
+}
+
+impl Origin {
+    /// This process.
+    #[must_use]
+    pub fn here() -> Self {
+        let token = token();
+        // SAFETY: `token` has seen to it that it is not null: a page that is never unmapped, or what stands for one.
+        Self { word: unsafe { &*PAGE.load(Ordering::Acquire) }, token }
+    }
+
+    /// Is this still that process, and not a child of it?
+    #[inline]
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.word.load(Ordering::Relaxed) == self.token || self.is_here_without_page()
+    }
+
+    #[cold]
+    fn is_here_without_page(&self) -> bool {
+        ptr::eq(self.word, &raw const NO_PAGE) && token() == self.token
+    }
+}
+
 /// Runs `hook` in every child that this process forks, on the thread that forked; for caches that a child must not use.
 /// Children made without the C library's `fork` do not run it, and are told by `token` alone.
 pub fn in_child(hook: extern "C" fn()) {
@@ -91,13 +123,15 @@ mod tests {
 
     #[test]
     fn a_child_has_another_token() {
-        let own = super::token();
+        let (own, origin) = (super::token(), super::Origin::here());
         assert_ne!(own, 0);
         assert_eq!(own, super::token());
-        // SAFETY: the child only loads a word and leaves at once.
+        assert!(origin.is_here());
+        // SAFETY: the child only loads words and leaves at once.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let code = i32::from(super::token() == own);
+            let early = origin.is_here();
+            let code = i32::from(early || super::token() == own || origin.is_here());
             // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(code) }
         }

@@ -22,6 +22,7 @@ pub mod socket;
 pub mod tmpfs;
 pub mod userfault;
 
+pub use copy::fetch;
 pub use deadline::Deadline;
 pub use error::{OsError, OsResult};
 pub use mapping::{Access, Mapping};

@@ -1,6 +1,7 @@
 //! The session's calls for items: make, find, access, read, register.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use crossdock_core::item::{Backing, Claim, ItemMemory, Words};
@@ -220,6 +221,10 @@ impl core::Surroundings for Alone {
 
     fn deaths(&self) -> u32 {
         self.session.liveness().epoch()
+    }
+
+    fn death_word(&self) -> Option<&AtomicU32> {
+        Some(&self.session.liveness().epoch)
     }
 
     fn reserve(&self, _total: u64) -> crossdock_core::Result<()> {

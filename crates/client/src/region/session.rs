@@ -1,6 +1,7 @@
 //! The session's calls for regions.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use crossdock_core::region::{self as core, Parts, Surroundings};
@@ -26,6 +27,10 @@ impl Surroundings for Asking {
 
     fn deaths(&self) -> u32 {
         self.session.liveness().epoch()
+    }
+
+    fn death_word(&self) -> Option<&AtomicU32> {
+        Some(&self.session.liveness().epoch)
     }
 
     fn reserve(&self, total: u64) -> crossdock_core::Result<()> {

@@ -30,7 +30,7 @@ impl Region {
             self.rebuild(&guard);
         }
         // Noted when it is done: other threads of this process go by it.
-        let deaths = self.surroundings.deaths();
+        let deaths = self.deaths();
         if self.deaths_seen.load(Ordering::Relaxed) != deaths || took_over {
             self.heal_locked(&guard);
             self.deaths_seen.store(deaths, Ordering::Release);

@@ -153,6 +153,17 @@ impl Region {
         }
     }
 
+    /// Is the block at this place in use and without a name?
+    #[inline]
+    pub(crate) fn is_plain(&self, place: Place) -> bool {
+        match place {
+            Place::Small { slice, block, .. } => {
+                self.memory.state(slice, block).is_some_and(|s| s.load(Ordering::Acquire) == STATE_USED)
+            }
+            Place::Large { named, .. } => !named,
+        }
+    }
+
     /// Is it a named object's?
     pub(crate) fn is_named(&self, place: Place) -> bool {
         use crossdock_layout::region::STATE_NAMED;

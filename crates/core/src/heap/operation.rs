@@ -13,7 +13,6 @@ use crossdock_layout::region::{
 };
 
 use super::lock::Guard;
-use super::memory::Place;
 use crate::region::Region;
 use crate::{Result, fault_point};
 
@@ -141,13 +140,7 @@ impl Region {
 
     /// Is this the start of a block in use that has no name?
     pub(crate) fn is_plain_block(&self, offset: u64) -> bool {
-        match self.memory.place(offset) {
-            Some(Place::Small { slice, block, .. }) => {
-                self.memory.state(slice, block).is_some_and(|s| s.load(Ordering::Acquire) == STATE_USED)
-            }
-            Some(Place::Large { named, .. }) => !named,
-            None => false,
-        }
+        self.memory.place(offset).is_some_and(|place| self.is_plain(place))
     }
 
     fn prepared<'a>(&self, slot: &'a Slot, block: u64) -> Option<&'a Operation> {

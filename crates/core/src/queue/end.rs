@@ -38,7 +38,7 @@ pub struct End {
     /// `local.next`, to be read without the latch.
     next: AtomicU64,
     closed: AtomicBool,
-    process: u32,
+    origin: fork::Origin,
 }
 
 struct Local {
@@ -82,7 +82,7 @@ impl End {
             local: Latch::new(Local { next: joined.next, found: None }),
             next: AtomicU64::new(joined.next),
             closed: AtomicBool::new(false),
-            process: fork::token(),
+            origin: fork::Origin::here(),
         };
         end.call(Side::Producer);
         end.call(Side::Consumer);
@@ -290,7 +290,7 @@ impl End {
     /// Leaves in order; later calls give `CLOSED`. Messages that were not released go to a successor or another consumer.
     pub fn close(&self) {
         // A child of a fork has no business with its parent's end.
-        if fork::token() != self.process {
+        if !self.origin.is_here() {
             return;
         }
         let local = self.local();
@@ -311,7 +311,7 @@ impl End {
                 format!("this is a {}'s end; open the {}'s for that", self.side.word(), side.word()),
             ));
         }
-        if fork::token() != self.process {
+        if !self.origin.is_here() {
             return Err(Error::new(
                 Status::Disconnected,
                 "this end belongs to the parent process; connect and open the port anew after a fork",
