@@ -6,7 +6,7 @@ use crossdock_client::{Claim, Error, Handle, Mode, ObjectInfo, ObjectMode, Regio
 use crossdock_layout::type_name;
 
 use crate::arguments::{optional_wait, out, read, text};
-use crate::error::{call, invalid};
+use crate::error::{call, call_in_use, invalid};
 use crate::plain;
 use crate::region::{address_of, mode, offset_of, refer, region};
 use crate::session::session;
@@ -270,6 +270,7 @@ unsafe extern "C" fn crossdock_object_list(
 
 /// # Safety
 /// `ty` is NULL or points to a type whose name is NULL or zero-terminated.
+#[inline(always)]
 unsafe fn load(region: &Region, handle: Handle, ty: *const plain::Type) -> Result<plain::Object> {
     // SAFETY: the caller's promise.
     let ty = if ty.is_null() { None } else { Some(unsafe { type_in(ty)? }) };
@@ -278,13 +279,14 @@ unsafe fn load(region: &Region, handle: Handle, ty: *const plain::Type) -> Resul
 }
 
 #[unsafe(no_mangle)]
+#[unsafe(link_section = "crossdock_in_use")]
 unsafe extern "C" fn crossdock_handle_load(
     region: u64,
     handle: Handle,
     ty: *const plain::Type,
     object: *mut plain::Object,
 ) -> i32 {
-    call(|| {
+    call_in_use(|| {
         let place = out(object, "object")?;
         // SAFETY: the header asks for NULL or a good type, and a writable place.
         unsafe { place.set(load(self::region(region)?, handle, ty)?) };

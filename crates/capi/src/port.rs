@@ -3,10 +3,12 @@
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;
 
-use crossdock_client::{End, Handle, Inline, Message, Pattern, Port, PortOptions, Result, Status, Waiting};
+use crossdock_client::{
+    End, Error, Handle, INLINE_MAX, Inline, Message, Pattern, Port, PortOptions, Result, Status, Waiting,
+};
 
 use crate::arguments::{optional_wait, out, read, text, wait};
-use crate::error::{call, invalid};
+use crate::error::{call, call_in_use, invalid};
 use crate::plain;
 use crate::references::Table;
 use crate::session::session;
@@ -50,29 +52,28 @@ unsafe fn port_options(options: *const plain::PortOptions) -> Result<PortOptions
 
 /// # Safety
 /// `message` is NULL or readable.
+#[inline(always)]
 unsafe fn message_in(message: *const plain::Message) -> Result<Message> {
     // SAFETY: the caller's promise.
     let m = unsafe { read(message, "message")? };
-    let bytes = m.inline_bytes.get(..m.inline_length as usize).ok_or_else(|| {
-        invalid(format!(
-            "inline_length is {}; a message carries at most {} bytes inline",
-            m.inline_length,
-            m.inline_bytes.len()
-        ))
-    })?;
-    Ok(Message { handle: m.handle, tag: m.tag, inline: Inline::new(bytes)?, position: m.position })
+    let inline = Inline::cut(m.inline_bytes, m.inline_length).ok_or_else(|| too_long(m.inline_length))?;
+    Ok(Message { handle: m.handle, tag: m.tag, inline, position: m.position })
 }
 
+#[cold]
+fn too_long(length: u32) -> Error {
+    invalid(format!("inline_length is {length}; a message carries at most {INLINE_MAX} bytes inline"))
+}
+
+#[inline(always)]
 fn message_out(message: &Message) -> plain::Message {
-    let mut inline_bytes = [0; 24];
-    inline_bytes[..message.inline.len()].copy_from_slice(&message.inline);
     plain::Message {
         handle: message.handle,
         tag: message.tag,
         position: message.position,
         inline_length: message.inline.len() as u32,
         reserved: 0,
-        inline_bytes,
+        inline_bytes: message.inline.padded(),
     }
 }
 
@@ -127,13 +128,14 @@ extern "C" fn crossdock_port_wait_peer(port: u64, timeout_ms: i64) -> i32 {
 }
 
 #[unsafe(no_mangle)]
+#[unsafe(link_section = "crossdock_in_use")]
 unsafe extern "C" fn crossdock_port_send(
     port: u64,
     message: *const plain::Message,
     bytes: u64,
     timeout_ms: i64,
 ) -> i32 {
-    call(|| {
+    call_in_use(|| {
         // SAFETY: the header asks for a readable message.
         let message = unsafe { message_in(message)? };
         self::port(port)?.send_sized(&message, bytes, Some(wait(timeout_ms)?))
@@ -141,8 +143,9 @@ unsafe extern "C" fn crossdock_port_send(
 }
 
 #[unsafe(no_mangle)]
+#[unsafe(link_section = "crossdock_in_use")]
 unsafe extern "C" fn crossdock_port_reclaim(port: u64, timeout_ms: i64, handle: *mut Handle) -> i32 {
-    call(|| {
+    call_in_use(|| {
         let handle = out(handle, "handle")?;
         let credit = self::port(port)?.reclaim(Some(wait(timeout_ms)?))?;
         // SAFETY: the header asks for a writable place.
@@ -152,8 +155,9 @@ unsafe extern "C" fn crossdock_port_reclaim(port: u64, timeout_ms: i64, handle: 
 }
 
 #[unsafe(no_mangle)]
+#[unsafe(link_section = "crossdock_in_use")]
 unsafe extern "C" fn crossdock_port_receive(port: u64, timeout_ms: i64, message: *mut plain::Message) -> i32 {
-    call(|| {
+    call_in_use(|| {
         let message = out(message, "message")?;
         let received = self::port(port)?.receive(Some(wait(timeout_ms)?))?;
         // SAFETY: the header asks for a writable place.
@@ -163,9 +167,13 @@ unsafe extern "C" fn crossdock_port_receive(port: u64, timeout_ms: i64, message:
 }
 
 #[unsafe(no_mangle)]
+#[unsafe(link_section = "crossdock_in_use")]
 unsafe extern "C" fn crossdock_port_release(port: u64, message: *const plain::Message) -> i32 {
-    // SAFETY: the header asks for a readable message.
-    call(|| self::port(port)?.release(&unsafe { message_in(message)? }))
+    call_in_use(|| {
+        // SAFETY: the header asks for a readable message.
+        let position = unsafe { read(message, "message")? }.position;
+        self::port(port)?.release(&Message { position, ..Message::default() })
+    })
 }
 
 #[unsafe(no_mangle)]

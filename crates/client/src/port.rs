@@ -80,6 +80,7 @@ impl Port {
     /// # Errors
     /// `TIMED_OUT` (names who holds the place), `CLOSED` and `PEER_DIED` (no consumer is left and no cell is free),
     /// `INVALID` (a consumer's end), `CORRUPT`. On error nothing was sent.
+    #[inline]
     pub fn send(&self, message: &Message, timeout: Option<Duration>) -> Result<()> {
         self.send_sized(message, 0, timeout)
     }
@@ -88,6 +89,7 @@ impl Port {
     ///
     /// # Errors
     /// As [`Port::send`].
+    #[inline]
     pub fn send_sized(&self, message: &Message, bytes: u64, timeout: Option<Duration>) -> Result<()> {
         let sent = self.shared.end.send(&message.parcel(), bytes, timeout.unwrap_or(DEFAULT_WAIT));
         self.named(sent.map(|_position| ()))
@@ -99,6 +101,7 @@ impl Port {
     ///
     /// # Errors
     /// As [`Port::send`].
+    #[inline]
     pub fn reclaim(&self, timeout: Option<Duration>) -> Result<Option<Handle>> {
         let credit = self.named(self.shared.end.reclaim(timeout.unwrap_or(DEFAULT_WAIT)))?;
         if let Some(handle) = credit {
@@ -112,6 +115,7 @@ impl Port {
     ///
     /// # Errors
     /// `TIMED_OUT` (names the producers), `CLOSED` (all producers left in order), `PEER_DIED`, `INVALID`, `CORRUPT`.
+    #[inline]
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Message> {
         let mut parcel = queue::Parcel::default();
         let position = self.named(self.shared.end.receive_into(&mut parcel, timeout.unwrap_or(DEFAULT_WAIT)))?;
@@ -124,6 +128,7 @@ impl Port {
     ///
     /// # Errors
     /// `INVALID` for a message that was not received here or is released already.
+    #[inline]
     pub fn release(&self, message: &Message) -> Result<()> {
         self.named(self.shared.end.release(message.position))
     }
@@ -202,11 +207,13 @@ impl Port {
         Ok(self.shared.bell.get_or_init(|| bell))
     }
 
+    #[inline]
     fn named<T>(&self, result: std::result::Result<T, crossdock_core::Error>) -> Result<T> {
-        result.map_err(|error| self.name_it(Error::new(error.status, error.message)))
+        result.map_err(|error| self.name_it(error.into()))
     }
 
     #[cold]
+    #[inline(never)]
     fn name_it(&self, error: Error) -> Error {
         Error::new(error.status, format!("port {}: {}", self.shared.name, error.message))
     }

@@ -40,7 +40,7 @@ pub struct PortOptions {
     pub capacity: u32,
 }
 
-/// Up to [`INLINE_MAX`] bytes in the message itself. Derefs to the bytes that count.
+/// Up to [`INLINE_MAX`] bytes in the message itself, and zeros behind them. Derefs to the bytes that count.
 #[derive(Clone, Copy, Default)]
 pub struct Inline {
     length: u32,
@@ -65,6 +65,32 @@ impl Inline {
         let mut inline = Self { length: bytes.len() as u32, bytes: [0; INLINE_MAX] };
         inline.bytes[..bytes.len()].copy_from_slice(bytes);
         Ok(inline)
+    }
+}
+
+impl Inline {
+    /// The first `length` bytes of these; `None` if there are not so many.
+    ///
+    /// Word by word: a copy of a length that varies is a call of the C library's, on a page of its own.
+    #[must_use]
+    #[inline]
+    pub fn cut(bytes: [u8; INLINE_MAX], length: u32) -> Option<Self> {
+        if length as usize > INLINE_MAX {
+            return None;
+        }
+        let mut words = queue::Parcel::words(&bytes);
+        for (word, begin) in words.iter_mut().zip([0, 8, 16]) {
+            let kept = length.saturating_sub(begin).min(8);
+            *word &= 1u64.checked_shl(8 * kept).unwrap_or(0).wrapping_sub(1);
+        }
+        Some(Self { length, bytes: queue::Parcel::unwords(words) })
+    }
+
+    /// The bytes that count, and zeros.
+    #[must_use]
+    #[inline]
+    pub fn padded(&self) -> [u8; INLINE_MAX] {
+        self.bytes
     }
 }
 
@@ -109,6 +135,7 @@ impl Message {
         Self { handle, tag, ..Self::default() }
     }
 
+    #[inline]
     pub(super) fn parcel(&self) -> queue::Parcel {
         queue::Parcel {
             handle: self.handle,
@@ -118,9 +145,10 @@ impl Message {
         }
     }
 
+    #[inline]
     pub(super) fn from_parcel(position: u64, parcel: &queue::Parcel) -> Self {
-        let length = parcel.inline_len.min(INLINE_MAX as u32);
-        Self { handle: parcel.handle, tag: parcel.tag, inline: Inline { length, bytes: parcel.bytes() }, position }
+        let inline = Inline::cut(parcel.bytes(), parcel.inline_len.min(INLINE_MAX as u32)).unwrap_or_default();
+        Self { handle: parcel.handle, tag: parcel.tag, inline, position }
     }
 }
 
@@ -133,4 +161,19 @@ pub struct PortReport {
     pub statistics: PortStatistics,
     /// Who is at it.
     pub ends: Vec<EndInfo>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cut_off_is_zero_and_more_than_there_is_is_refused() {
+        for length in 0..=INLINE_MAX as u32 {
+            let cut = Inline::cut([7; INLINE_MAX], length).unwrap();
+            assert_eq!(*cut, [7; INLINE_MAX][..length as usize]);
+            assert_eq!(cut.padded()[length as usize..], [0; INLINE_MAX][length as usize..]);
+        }
+        assert_eq!(Inline::cut([7; INLINE_MAX], INLINE_MAX as u32 + 1), None);
+    }
 }

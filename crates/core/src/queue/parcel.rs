@@ -59,8 +59,14 @@ impl Parcel {
     /// The small data as bytes, all of them.
     #[inline]
     pub fn bytes(&self) -> [u8; INLINE_MAX] {
+        Self::unwords(self.inline)
+    }
+
+    /// The bytes that make up these words.
+    #[inline]
+    pub fn unwords(words: [u64; INLINE_MAX / 8]) -> [u8; INLINE_MAX] {
         let mut bytes = [0; INLINE_MAX];
-        for (to, from) in bytes.chunks_exact_mut(8).zip(self.inline) {
+        for (to, from) in bytes.chunks_exact_mut(8).zip(words) {
             to.copy_from_slice(&from.to_le_bytes());
         }
         bytes
