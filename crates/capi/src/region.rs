@@ -35,9 +35,13 @@ pub(crate) fn refer(region: Region) -> Result<u64> {
     Ok(reference)
 }
 
-/// Runs `work` on the region that is mapped at a base.
-#[inline]
+/// Runs `work` on the region that is mapped at a base, which this thread then has near.
 fn at<R>(base: *const c_void, work: impl FnOnce(&Region) -> Result<R>) -> Result<R> {
+    let work = |region: &Region| {
+        let done = work(region);
+        region.keep_near();
+        done
+    };
     if let Some(Ok(found)) = bases::look_up(base as usize).map(region) {
         if std::ptr::eq(found.base().cast(), base) {
             return work(found);
@@ -286,6 +290,20 @@ unsafe extern "C" fn crossdock_allocate_at(
     align: u64,
     address: *mut *mut c_void,
 ) -> i32 {
+    // What containers do with every node: outside of `call`, since nothing here fails or panics.
+    if !address.is_null() && address.is_aligned() {
+        if let Some(found) = Region::allocate_at(base.cast(), size, align) {
+            // SAFETY: the header asks for a writable place; checked for NULL and alignment.
+            unsafe { address.write(found.cast()) };
+            return Status::Ok as i32;
+        }
+    }
+    allocate_at_slowly(base, size, align, address)
+}
+
+#[cold]
+#[inline(never)]
+fn allocate_at_slowly(base: *const c_void, size: u64, align: u64, address: *mut *mut c_void) -> i32 {
     call(|| {
         let address = out(address, "address")?;
         let found = at(base, |region| region.allocate(size, align).map(|offset| address_of(region, offset)))?;
@@ -297,6 +315,15 @@ unsafe extern "C" fn crossdock_allocate_at(
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_deallocate_at(base: *const c_void, address: *mut c_void) -> i32 {
+    if Region::deallocate_at(base.cast(), address.cast()) {
+        return Status::Ok as i32;
+    }
+    deallocate_at_slowly(base, address)
+}
+
+#[cold]
+#[inline(never)]
+fn deallocate_at_slowly(base: *const c_void, address: *mut c_void) -> i32 {
     call(|| {
         if address.is_null() {
             return Ok(());

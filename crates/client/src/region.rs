@@ -225,6 +225,27 @@ impl Region {
         registry::at_base(base)
     }
 
+    /// `allocate` in the region mapped at `base`, as an address, if this thread used it lately (see `keep_near`) and has
+    /// such a block at hand. `None` says nothing: then the region itself is to be asked.
+    #[inline]
+    #[must_use]
+    pub fn allocate_at(base: *const u8, size: u64, align: u64) -> Option<*mut u8> {
+        crossdock_core::heap::allocate_at(base, size, align)
+    }
+
+    /// `deallocate` of the block at `address` in the same way. `false`: nothing was done.
+    #[inline]
+    #[must_use]
+    pub fn deallocate_at(base: *const u8, address: *const u8) -> bool {
+        crossdock_core::heap::deallocate_at(base, address)
+    }
+
+    /// Lets `allocate_at` and `deallocate_at` of this thread find this region by its base, as long as it is mapped. That
+    /// does not keep it mapped.
+    pub fn keep_near(&self) {
+        self.shared.region.keep_near();
+    }
+
     /// Runs `f` on the region mapped at `base`, if any; for allocators.
     pub fn with_base<R>(base: *const u8, f: impl FnOnce(&Region) -> R) -> Option<R> {
         registry::at_base(base).map(|region| f(&region))

@@ -216,6 +216,10 @@ static void in_child(crossdock_region *inherited, crossdock_port *port)
     refused(crossdock_object_open(inherited, "new", "i32", CROSSDOCK_OPEN_OR_CREATE, 0, &n));
     refused(crossdock_object_remove(inherited, "n"));
     refused(crossdock_allocate(inherited, 64, 64, &block));
+    void *base;
+    uint64_t capacity;
+    OK(crossdock_region_base(inherited, &base, &capacity));
+    refused(crossdock_allocate_at(base, 64, 8, &block));
     refused(crossdock_port_send(port, &message, 0, 0));
     refused(crossdock_region_open(session(), name_of(""), CROSSDOCK_OPEN_ONLY, 0, 0, &r));
     options.task = "child";
@@ -236,6 +240,11 @@ static void c6(const char *role, const char *argument)
     crossdock_port *port = port_open(CROSSDOCK_PRODUCER, CROSSDOCK_ONE_TO_ONE, 8);
     OK(crossdock_session_default(&shared));
     OK(crossdock_object_open(region(), "n", "i32", CROSSDOCK_CREATE_ONLY, 0, &n));
+    void *base, *block;
+    uint64_t capacity;
+    OK(crossdock_region_base(region(), &base, &capacity));
+    for (int i = 0; i < 2; i++) /* so that this thread has the region at hand */
+        OK(crossdock_allocate_at(base, 64, 8, &block));
     *(int *)n.address = 7;
     pid_t child = fork();
     if (child == 0) {
@@ -404,6 +413,76 @@ static void c9(const char *role, const char *argument)
     OK(crossdock_port_unref(in));
 }
 
+/* A region that threads allocated in by its base, and that is then closed, is held by nobody: not found any more, the
+ * session may go, and what is mapped at the same address later is what they find. */
+static struct {
+    pthread_barrier_t used, closed, missed, opened;
+    void *old, *new;
+} by_base;
+
+static void *allocate_by_base(void *argument)
+{
+    (void)argument;
+    void *block;
+    for (int i = 0; i < 3; i++) {
+        OK(crossdock_allocate_at(by_base.old, 64, 8, &block));
+        OK(crossdock_deallocate_at(by_base.old, block));
+        WANT(CROSSDOCK_BAD_HANDLE, crossdock_deallocate_at(by_base.old, block));
+    }
+    pthread_barrier_wait(&by_base.used);
+    pthread_barrier_wait(&by_base.closed);
+    WANT(CROSSDOCK_NOT_FOUND, crossdock_allocate_at(by_base.old, 64, 8, &block));
+    WANT(CROSSDOCK_NOT_FOUND, crossdock_deallocate_at(by_base.old, block));
+    pthread_barrier_wait(&by_base.missed);
+    pthread_barrier_wait(&by_base.opened);
+    for (int i = 0; i < 3; i++) {
+        OK(crossdock_allocate_at(by_base.new, 64, 8, &block));
+        CHECK((char *)block > (char *)by_base.new && (char *)block < (char *)by_base.new + MIB);
+        memset(block, i, 64);
+    }
+    WANT(CROSSDOCK_INVALID, crossdock_allocate_at(by_base.new, 64, 8, NULL));
+    WANT(CROSSDOCK_INVALID, crossdock_allocate_at(by_base.new, 0, 8, &block));
+    WANT(CROSSDOCK_INVALID, crossdock_deallocate_at(by_base.new, &block));
+    OK(crossdock_deallocate_at(by_base.new, NULL));
+    return NULL;
+}
+
+static void c12(const char *role, const char *argument)
+{
+    (void)role, (void)argument;
+    crossdock_connect_options options = CROSSDOCK_CONNECT_OPTIONS_INIT;
+    crossdock_session *own;
+    crossdock_region *old, *new;
+    crossdock_region_statistics after;
+    pthread_t threads[3];
+    uint64_t capacity;
+    options.task = "closer";
+    options.private_daemon = 0;
+    OK(crossdock_session_connect(&options, &own));
+    OK(crossdock_region_open(own, name_of("b"), CROSSDOCK_CREATE_ONLY, MIB, 0, &old));
+    OK(crossdock_region_base(old, &by_base.old, &capacity));
+    pthread_barrier_init(&by_base.used, NULL, 4);
+    pthread_barrier_init(&by_base.closed, NULL, 4);
+    pthread_barrier_init(&by_base.missed, NULL, 4);
+    pthread_barrier_init(&by_base.opened, NULL, 4);
+    for (int i = 0; i < 3; i++)
+        CHECK(pthread_create(&threads[i], NULL, allocate_by_base, NULL) == 0);
+    pthread_barrier_wait(&by_base.used);
+    OK(crossdock_region_unref(old));
+    OK(crossdock_session_close(own));
+    OK(crossdock_session_unref(own));
+    pthread_barrier_wait(&by_base.closed);
+    pthread_barrier_wait(&by_base.missed);
+    crossdock_region_remove(session(), name_of("b"));
+    new = region_named("c", CROSSDOCK_CREATE_ONLY, MIB);
+    OK(crossdock_region_base(new, &by_base.new, &capacity));
+    pthread_barrier_wait(&by_base.opened);
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    OK(crossdock_region_statistics_get(new, &after));
+    EQUAL(after.blocks, 9);
+}
+
 const row error_rows[] = {
     {"E1", "bad names", e1},
     {"E2", "bad sizes and types", e2},
@@ -417,5 +496,6 @@ const row error_rows[] = {
     {"C7", "NULL wherever a pointer is asked for", c7},
     {"C8", "threads share references", c8},
     {"C9", "closing a port ends the wait of another thread", c9},
+    {"C12", "allocation by base finds what is mapped there now, and holds nothing", c12},
     {0},
 };

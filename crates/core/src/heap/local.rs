@@ -40,6 +40,16 @@ impl LocalSlot {
         // through it, so the mapping is there.
         unsafe { &*self.shared }
     }
+
+    /// A block of a class that is known to be free, if there is one; a death before this returns takes it back.
+    #[inline(always)]
+    pub(super) fn take_at_hand(&mut self, class: usize) -> Option<u64> {
+        let cell = &self.shared().allocating;
+        let offset = self.classes[class].take(class, cell, STATE_USED)?;
+        fault_point!("heap.allocate.leaving");
+        cell.store(0, Ordering::Release);
+        Some(offset)
+    }
 }
 
 impl Region {

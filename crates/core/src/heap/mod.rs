@@ -2,7 +2,7 @@
 //! any instruction.
 //!
 //! - `memory` turns numbers into addresses, checked; `states` looks at many state bytes at once.
-//! - `known` and `local` are a thread's fast paths; `refill`, `rescan` find it free blocks; `threads`, `slots` give it its slot.
+//! - `known`, `local` and `near` are a thread's fast paths; `refill`, `rescan` find it free blocks; `threads`, `slots` give it its slot.
 //! - `pool`, `grow` have the slices, under `lock`.
 //! - `operation`, `retire` are changes that a death leaves done or undone; `heal` sees to it.
 //!
@@ -15,6 +15,7 @@ mod known;
 mod local;
 mod lock;
 mod memory;
+mod near;
 mod operation;
 mod points;
 mod pool;
@@ -37,6 +38,7 @@ pub use heal::HealReport;
 pub(crate) use local::LocalSlot;
 pub(crate) use lock::Guard;
 pub(crate) use memory::{Memory, Place};
+pub use near::{allocate_at, deallocate_at};
 pub use points::POINTS;
 pub use statistics::Statistics;
 pub(crate) use threads::Locals;
@@ -54,21 +56,21 @@ pub(crate) enum Want {
     Large(u64),
 }
 
+/// The class of a request that needs no thought: a small one, of an alignment that all blocks have (1, 2, 4, 8, 16).
+#[inline(always)]
+fn quick_class(size: u64, align: u64) -> Option<usize> {
+    (align <= 16 && 0x1_0116 >> align & 1 == 1 && size.wrapping_sub(1) < MAX_SMALL).then(|| class_for(size))
+}
+
 impl Region {
     /// A block of at least `size` bytes at a multiple of `align`, a power of two up to 4096. Not zeroed.
     ///
     /// # Errors
     /// `NO_SPACE`, `INVALID`.
     pub fn allocate(self: &Arc<Self>, size: u64, align: u64) -> Quick<u64> {
-        // Alignments of small blocks that need no thought: 1, 2, 4, 8, 16.
-        if align <= 16 && 0x1_0116 >> align & 1 == 1 && size.wrapping_sub(1) < MAX_SMALL {
-            if let Some(local) = self.cached_local() {
-                let (class, cell) = (class_for(size), &local.shared().allocating);
-                if let Some(offset) = local.classes[class].take(class, cell, STATE_USED) {
-                    crate::fault_point!("heap.allocate.leaving");
-                    cell.store(0, Ordering::Release);
-                    return Ok(offset);
-                }
+        if let Some(class) = quick_class(size, align) {
+            if let Some(offset) = self.cached_local().and_then(|local| local.take_at_hand(class)) {
+                return Ok(offset);
             }
         }
         self.allocate_slowly(size, align)

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::local::LocalSlot;
+use super::near;
 use crate::Result;
 use crate::region::Region;
 
@@ -62,11 +63,13 @@ struct Mine(Vec<(u64, Weak<Region>, NonNull<LocalSlot>)>);
 /// in all else, too, and beyond help.
 extern "C" fn forget_in_child() {
     let _ = LAST.try_with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
+    near::forget();
 }
 
 impl Drop for Mine {
     fn drop(&mut self) {
         LAST.with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
+        near::forget();
         for (_, region, slot) in self.0.drain(..) {
             // A forked child's copy of the mutex may be held by a thread that the child does not have.
             if let Some(region) = region.upgrade().filter(|region| region.is_own()) {
@@ -169,6 +172,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        near::region_goes();
         // A forked child has the lists, but not the right; nor can it rely on the mutexes.
         if !self.is_own() {
             return;
