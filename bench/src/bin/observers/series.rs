@@ -8,7 +8,20 @@ use crossdock_client::{Detect, Observer, Publisher, SeriesOptions, Session, Stat
 
 /// A publisher of one array of `bytes` bytes.
 pub fn publisher(session: &Session, name: &str, bytes: usize, detect: Detect, chunk: Option<u32>) -> Publisher {
+    publisher_that_keeps(session, name, bytes, detect, chunk, SeriesOptions::default().keep)
+}
+
+/// The same, with so many older versions kept.
+pub fn publisher_that_keeps(
+    session: &Session,
+    name: &str,
+    bytes: usize,
+    detect: Detect,
+    chunk: Option<u32>,
+    keep: u32,
+) -> Publisher {
     let options = SeriesOptions {
+        keep,
         variables: vec![Variable::new("u", "f64", &[bytes as u64 / 8])],
         capacity: Some((bytes as u64 * 12).max(1 << 20) + (16 << 20)),
         chunk,
