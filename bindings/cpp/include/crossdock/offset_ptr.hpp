@@ -10,12 +10,17 @@
 
 namespace crossdock {
 
-/// Self-relative pointer: eight bytes, address = address of the offset_ptr + value. Null is the value 1, because 0 is a
-/// pointer to itself, as the head of an empty ring of nodes has. Copying re-computes the value, so an offset_ptr must not
-/// be copied byte by byte. Use it for links between objects of one region; a link into another region is a handle.
+/// Self-relative pointer: eight bytes, address = address of the offset_ptr + value. Null is the value 2^62, or near it in
+/// copies, farther than anything in a process; 0 is a pointer to itself, as the head of an empty ring of nodes has. Copying re-computes the
+/// value, so an offset_ptr must not be copied byte by byte. Use it for links between objects of one region; a link into
+/// another region is a handle.
 template <class T>
 class offset_ptr {
-  static constexpr std::int64_t null = 1;
+  // A copy adds how far apart the two lie, to null as to all else, and null stays beyond the limit: no branch, so that the
+  // compiler sees through the copies in registers that containers make of their links. With a null of one value, which
+  // every copy must ask for, looking up in a table takes three times as long.
+  static constexpr std::int64_t null = std::int64_t{1} << 62;
+  static constexpr std::uintptr_t beyond = std::uintptr_t{1} << 61;
   template <class U>
   static constexpr bool converts = std::is_convertible_v<U*, T*>;
 
@@ -31,21 +36,21 @@ class offset_ptr {
 
   offset_ptr() noexcept = default;
   offset_ptr(T* p) noexcept { set(p); }
-  offset_ptr(const offset_ptr& other) noexcept { set(other.get()); }
+  offset_ptr(const offset_ptr& other) noexcept { point_to(other.address()); }
   template <class U>
     requires converts<U>
   offset_ptr(const offset_ptr<U>& other) noexcept {
-    set(other.get());
+    convert(other);
   }
   template <class U>
     requires(!converts<U> && requires(U* u) { static_cast<T*>(u); })
   explicit offset_ptr(const offset_ptr<U>& other) noexcept {
-    set(static_cast<T*>(other.get()));
+    convert(other);
   }
-  offset_ptr& operator=(const offset_ptr& other) noexcept { return (set(other.get()), *this); }
+  offset_ptr& operator=(const offset_ptr& other) noexcept { return (point_to(other.address()), *this); }
   offset_ptr& operator=(T* p) noexcept { return (set(p), *this); }
 
-  T* get() const noexcept { return offset_ == null ? nullptr : target(); }
+  T* get() const noexcept { return is_null() ? nullptr : target(); }
   reference operator*() const noexcept
     requires(!std::is_void_v<T>)
   {
@@ -57,14 +62,14 @@ class offset_ptr {
   {
     return target()[i];
   }
-  explicit operator bool() const noexcept { return offset_ != null; }
-  bool operator!() const noexcept { return offset_ == null; }
+  explicit operator bool() const noexcept { return !is_null(); }
+  bool operator!() const noexcept { return is_null(); }
 
   /// For std::pointer_traits and boost::intrusive::pointer_traits.
   static offset_ptr pointer_to(std::conditional_t<std::is_void_v<T>, char, T>& r) noexcept { return offset_ptr(std::addressof(r)); }
 
-  offset_ptr& operator+=(difference_type n) noexcept { return (set(get() + n), *this); }
-  offset_ptr& operator-=(difference_type n) noexcept { return (set(get() - n), *this); }
+  offset_ptr& operator+=(difference_type n) noexcept { return (point_to(address() + bytes(n)), *this); }
+  offset_ptr& operator-=(difference_type n) noexcept { return (point_to(address() - bytes(n)), *this); }
   offset_ptr& operator++() noexcept { return *this += 1; }
   offset_ptr& operator--() noexcept { return *this -= 1; }
   offset_ptr operator++(int) noexcept {
@@ -77,27 +82,47 @@ class offset_ptr {
     --*this;
     return before;
   }
-  friend offset_ptr operator+(const offset_ptr& p, difference_type n) noexcept { return offset_ptr(p.get() + n); }
-  friend offset_ptr operator+(difference_type n, const offset_ptr& p) noexcept { return offset_ptr(p.get() + n); }
-  friend offset_ptr operator-(const offset_ptr& p, difference_type n) noexcept { return offset_ptr(p.get() - n); }
-  friend difference_type operator-(const offset_ptr& a, const offset_ptr& b) noexcept { return a.get() - b.get(); }
-  friend bool operator==(const offset_ptr& a, const offset_ptr& b) noexcept { return a.get() == b.get(); }
+  friend offset_ptr operator+(const offset_ptr& p, difference_type n) noexcept { return offset_ptr(p) += n; }
+  friend offset_ptr operator+(difference_type n, const offset_ptr& p) noexcept { return offset_ptr(p) += n; }
+  friend offset_ptr operator-(const offset_ptr& p, difference_type n) noexcept { return offset_ptr(p) -= n; }
+  friend difference_type operator-(const offset_ptr& a, const offset_ptr& b) noexcept {
+    if (a.is_null() && b.is_null()) [[unlikely]] return 0;
+    return static_cast<difference_type>(a.address() - b.address()) / static_cast<difference_type>(sizeof(T));
+  }
+  // The second first: in `it != end()` it is mostly null, and the compiler knows.
+  friend bool operator==(const offset_ptr& a, const offset_ptr& b) noexcept { return b.is_null() ? a.is_null() : a.address() == b.address(); }
+  friend bool operator==(const offset_ptr& p, std::nullptr_t) noexcept { return p.is_null(); }
   friend std::strong_ordering operator<=>(const offset_ptr& a, const offset_ptr& b) noexcept { return std::compare_three_way{}(a.get(), b.get()); }
 
  private:
-  // What the compiler cannot know, and is told: no object lies at address 0, nor one byte behind a pointer to it. Without
-  // it each copy in a register would be tested for null again, and a walk through a tree takes twice as long.
+  template <class U>
+  friend class offset_ptr;
+
+  bool is_null() const noexcept { return address() >= beyond; }
+  // Integers, not pointers: the two ends are different objects, between which pointer arithmetic is undefined.
+  std::uintptr_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(this) + static_cast<std::uintptr_t>(offset_); }
+  void point_to(std::uintptr_t address) noexcept { offset_ = static_cast<std::int64_t>(address - reinterpret_cast<std::uintptr_t>(this)); }
+  // What the compiler cannot know, and is told: no object lies at address 0.
   T* target() const noexcept {
-    // Integers, not pointers: the two ends are different objects, between which pointer arithmetic is undefined.
-    const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(this) + static_cast<std::uintptr_t>(offset_);
-    if (address == 0) __builtin_unreachable();
-    return reinterpret_cast<T*>(address);
+    const std::uintptr_t to = address();
+    if (to == 0) __builtin_unreachable();
+    return reinterpret_cast<T*>(to);
   }
   void set(const volatile void* p) noexcept {
-    const auto distance = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(p) - reinterpret_cast<std::uintptr_t>(this));
-    if (distance == null) __builtin_unreachable();
-    offset_ = p ? distance : null;
+    point_to(reinterpret_cast<std::uintptr_t>(p));
+    if (!p) offset_ = null;
   }
+  /// A base may begin elsewhere than what is derived from it; null stays null, however far that is.
+  template <class U>
+  void convert(const offset_ptr<U>& other) noexcept {
+    if constexpr (std::is_void_v<T> || std::is_void_v<U> || std::is_same_v<std::remove_cv_t<T>, std::remove_cv_t<U>>) {
+      point_to(other.address());
+    } else {
+      point_to(reinterpret_cast<std::uintptr_t>(static_cast<T*>(other.target())));
+    }
+  }
+  static std::uintptr_t bytes(difference_type n) noexcept { return static_cast<std::uintptr_t>(n) * sizeof(T); }
+
   std::int64_t offset_ = null;
 };
 

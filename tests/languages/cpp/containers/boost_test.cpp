@@ -1,10 +1,12 @@
 // map, set, list, deque and the unordered ones: Boost's, over crossdock's allocator and offset_ptr.
 #include <array>
-#include <array>
+#include <cstddef>
+#include <cstring>
 #include <map>
 #include <numeric>
 #include <random>
 #include <set>
+#include <vector>
 
 #include "fixture.hpp"
 
@@ -113,6 +115,81 @@ TEST(OffsetPtr, FollowsItsTargetWhereverItIsCopied) {
   EXPECT_EQ(c, nodes[0].next);
   EXPECT_EQ((copy + 1)->value, 3);
   EXPECT_EQ((copy + 1) - copy, 1);
+}
+
+TEST(OffsetPtr, IsNullInEveryCopyAndOnlyThen) {
+  using pointer = crossdock::offset_ptr<int>;
+  int n = 0;
+  const pointer none;
+  const pointer some(&n);
+  std::array<pointer, 100> copies;  // each at another distance
+  for (std::size_t i = 1; i < copies.size(); ++i) copies[i] = copies[i - 1];
+  for (const pointer& p : copies) {
+    EXPECT_FALSE(p);
+    EXPECT_TRUE(!p);
+    EXPECT_EQ(p.get(), nullptr);
+    EXPECT_TRUE(p == none && none == p && p == nullptr && nullptr == p && p == copies[0]);
+    EXPECT_TRUE(p != some && some != p);
+    EXPECT_EQ(p - none, 0);
+    EXPECT_TRUE(p <= none && p < some && some > p);
+  }
+  copies[7] = some;
+  EXPECT_TRUE(copies[7] && copies[7] == some && copies[7] != nullptr && copies[7].get() == &n);
+  copies[7] = nullptr;
+  EXPECT_EQ(copies[7], none);
+  copies[8] = static_cast<int*>(nullptr);
+  EXPECT_EQ(copies[8], none);
+  // One byte behind itself, and itself, are places like others.
+  std::array<crossdock::offset_ptr<char>, 2> links;
+  for (int at : {0, 1, 8, -1}) {
+    char* const to = reinterpret_cast<char*>(&links[0]) + at;
+    links[0] = to;
+    links[1] = links[0];
+    EXPECT_TRUE(links[0] && links[1] && links[0].get() == to && links[1].get() == to) << at;
+  }
+}
+
+TEST(OffsetPtr, ConvertsToBasesThatBeginElsewhereAndBack) {
+  struct first {
+    int a = 1;
+  };
+  struct second {
+    int b = 2;
+  };
+  struct both : first, second {};
+  both object;
+  const crossdock::offset_ptr<both> p(&object);
+  const crossdock::offset_ptr<second> base = p;
+  EXPECT_EQ(base.get(), static_cast<second*>(&object));
+  EXPECT_EQ(base->b, 2);
+  EXPECT_EQ(crossdock::offset_ptr<both>(base).get(), &object);
+  const crossdock::offset_ptr<void> raw = base;
+  EXPECT_EQ(crossdock::offset_ptr<second>(raw), base);
+  const crossdock::offset_ptr<both> none;
+  const crossdock::offset_ptr<second> none_too = none;
+  EXPECT_FALSE(none_too);
+  EXPECT_EQ(none_too.get(), nullptr);
+  EXPECT_EQ(crossdock::offset_ptr<both>(none_too).get(), nullptr);
+  EXPECT_EQ(crossdock::offset_ptr<void>(none_too), nullptr);
+}
+
+TEST(OffsetPtr, MeansTheSameWhereverTheMemoryIsMapped) {
+  struct block {
+    crossdock::offset_ptr<int> to;
+    crossdock::offset_ptr<int> none;
+    crossdock::offset_ptr<int> copied;
+    int n;
+  };
+  std::array<block, 2> there;
+  there[0].n = 7;
+  there[0].to = &there[0].n;
+  there[0].copied = there[1].none;  // from far away
+  std::vector<std::byte> moved(sizeof(block));
+  std::memcpy(moved.data(), static_cast<const void*>(&there[0]), sizeof(block));  // as if mapped at another address
+  const auto& here = *reinterpret_cast<const block*>(moved.data());
+  EXPECT_EQ(here.to.get(), &here.n);
+  EXPECT_TRUE(!here.none && !here.copied && here.none == here.copied && here.copied == nullptr);
+  EXPECT_EQ(crossdock::offset_ptr<int>(here.copied).get(), nullptr);
 }
 
 }  // namespace
