@@ -51,7 +51,7 @@ pub fn work(world: &World, region: Arc<Region>) {
     let mut ledger = Ledger { world, next: PEERS + 1 };
     // Small and large blocks, growth.
     let mixed: Vec<usize> = (0..40).map(|i| ledger.allocate(&region, 20 + 37 * i)).collect();
-    let large: Vec<usize> = [200_000, 1 << 20, 70_000].map(|size| ledger.allocate(&region, size)).into();
+    let large: Vec<usize> = [200_000, 3 << 20, 70_000].map(|size| ledger.allocate(&region, size)).into();
     // Blocks of a slice that its owner found full.
     ledger.free(&region, 1);
     ledger.free(&region, 2);
