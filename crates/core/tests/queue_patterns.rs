@@ -2,7 +2,7 @@
 
 mod queue_world;
 
-use crossdock_core::queue::{End, Pattern, Ring, Shape, Side};
+use crossdock_core::queue::{End, Hooks, Pattern, Ring, Shape, Side, Waiting};
 use crossdock_layout::queue::state::State;
 use crossdock_layout::queue::{AtomicU64, CELLS_AT};
 use crossdock_layout::{Handle, Status};
@@ -431,4 +431,31 @@ fn a_timeout_without_end_is_no_overflow() {
         send(&producer, [7]);
         assert_eq!(waiter.join().unwrap().unwrap(), 7);
     });
+}
+
+#[test]
+fn one_that_spins_for_good_is_seen_and_counted_while_it_waits() {
+    let world = World::new(Pattern::OneToOne, 2);
+    let (producer, consumer) = (world.open(Side::Producer), world.open(Side::Consumer));
+    consumer.set_waiting(Waiting::Spin);
+    let standing = || {
+        let report = producer.ring().report(world.hooks.liveness());
+        report.ends.into_iter().find(|end| end.end == Side::Consumer).unwrap()
+    };
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| consumer.receive(LONG));
+        let started = Instant::now();
+        while standing().wait_ns < 5_000_000 {
+            assert!(started.elapsed() < LONG, "its waiting is not counted before it ends");
+        }
+        assert!(standing().waiting);
+        send(&producer, [7]);
+        assert_eq!(waiting.join().unwrap().unwrap().1.tag, 7);
+    });
+    assert!(!standing().waiting);
+    let (before, started) = (standing().wait_ns, Instant::now());
+    assert_eq!(status(consumer.receive(Duration::from_millis(20))), Status::TimedOut);
+    let (counted, passed) = (Duration::from_nanos(standing().wait_ns - before), started.elapsed());
+    assert!(counted > Duration::from_millis(19) && counted <= passed, "{counted:?} counted of {passed:?}");
+    assert!(!standing().waiting);
 }

@@ -57,6 +57,35 @@ impl Local {
     }
 }
 
+/// What an end tries until it works; the answer is a message's position. A trait and not a closure, so that the first try is
+/// inlined into the call: a closure that a proper wait goes on with becomes a function somewhere else.
+trait Act {
+    fn attempt(&mut self, end: &End) -> Try<u64>;
+}
+
+struct Sending<'a> {
+    parcel: &'a Parcel,
+    bytes: u64,
+}
+
+impl Act for Sending<'_> {
+    #[inline(always)]
+    fn attempt(&mut self, end: &End) -> Try<u64> {
+        end.try_send(self.parcel, self.bytes)
+    }
+}
+
+struct Receiving<'a> {
+    out: &'a mut Parcel,
+}
+
+impl Act for Receiving<'_> {
+    #[inline(always)]
+    fn attempt(&mut self, end: &End) -> Try<u64> {
+        end.try_receive(self.out)
+    }
+}
+
 impl End {
     /// Takes a place at a port; `name` is the task's, for the messages of others. Waits up to `timeout` for a place that
     /// somebody living has.
@@ -96,14 +125,10 @@ impl End {
     #[inline]
     pub fn send(&self, parcel: &Parcel, bytes: u64, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Producer)?;
-        let mut attempt = || self.try_send(parcel, bytes);
-        match self.attempt_briefly(timeout, &mut attempt)? {
-            Some(position) => Ok(position),
-            None => self.wait(timeout, "a free cell", &mut attempt),
-        }
+        self.attempt(timeout, "a free cell", &mut Sending { parcel, bytes })
     }
 
-    #[inline]
+    #[inline(always)]
     fn try_send(&self, parcel: &Parcel, bytes: u64) -> Try<u64> {
         let mut local = self.open_local()?;
         let Some(position) = self.ring.try_send(&mut local.next, self.slot, parcel)? else { return Ok(None) };
@@ -137,11 +162,7 @@ impl End {
     #[inline]
     pub fn receive_into(&self, out: &mut Parcel, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Consumer)?;
-        let mut attempt = || self.try_receive(out);
-        match self.attempt_briefly(timeout, &mut attempt)? {
-            Some(position) => Ok(position),
-            None => self.wait(timeout, "a message", &mut attempt),
-        }
+        self.attempt(timeout, "a message", &mut Receiving { out })
     }
 
     /// As `receive_into`, by value.
@@ -154,32 +175,62 @@ impl End {
         Ok((position, parcel))
     }
 
-    /// A try, and if it may pay some more of them for a moment, before the cost of a proper wait: clocks and accounts.
-    #[inline]
-    fn attempt_briefly<T>(&self, timeout: Duration, attempt: &mut impl FnMut() -> Try<T>) -> Try<T> {
-        let mut seen = self.watched().load(Relaxed);
-        if let Some(done) = attempt()? {
-            return Ok(Some(done));
-        }
-        if timeout.is_zero() || !self.spinner.pays() {
-            return Ok(None);
-        }
-        let word = self.watched();
-        for _ in 0..BRIEF {
-            std::hint::spin_loop();
-            let now = word.load(Relaxed);
-            if now != seen {
-                if let Some(done) = attempt()? {
-                    return Ok(Some(done));
+    /// Tries, and waits if need be. `what` is waited for, in words.
+    ///
+    /// One that spins for good comes back here at every turn and tries by the very same code, so that it is in the caches
+    /// when the message comes: leaving a loop of its own over code that had not run for long took 2 to 5 µs.
+    #[inline(always)]
+    fn attempt(&self, timeout: Duration, what: &str, act: &mut impl Act) -> Result<u64, Error> {
+        let mut vigil = None;
+        loop {
+            let tried = self.attempt_briefly(timeout, act);
+            if let Some(ended) = tried.transpose() {
+                if vigil.is_some() {
+                    self.account().waiting.store(0, Relaxed);
                 }
-                // It was only claimed, or somebody else took it.
-                seen = now;
+                return ended;
+            }
+            if !self.keep_vigil(&mut vigil, timeout) {
+                return self.wait_on(vigil, timeout, what, &mut || act.attempt(self));
             }
         }
-        Ok(None)
     }
 
-    #[inline]
+    /// A try, and if it may pay some more of them for a moment, before the cost of a proper wait: clocks and accounts.
+    #[inline(always)]
+    fn attempt_briefly(&self, timeout: Duration, act: &mut impl Act) -> Try<u64> {
+        let (mut word, mut left) = (self.watched(), None);
+        let mut seen = word.load(Relaxed);
+        loop {
+            if let Some(done) = act.attempt(self)? {
+                return Ok(Some(done));
+            }
+            let left = left.get_or_insert_with(|| {
+                // The try may have gone past messages that are nobody's.
+                word = self.watched();
+                if self.spins_briefly(timeout) { BRIEF } else { 0 }
+            });
+            loop {
+                if *left == 0 {
+                    return Ok(None);
+                }
+                *left -= 1;
+                std::hint::spin_loop();
+                let now = word.load(Relaxed);
+                if now != seen {
+                    // If there is nothing after all, it was only claimed, or somebody else took it.
+                    seen = now;
+                    break;
+                }
+            }
+        }
+    }
+
+    fn spins_briefly(&self, timeout: Duration) -> bool {
+        !timeout.is_zero() && self.spinner.pays()
+    }
+
+    #[inline(always)]
     fn try_receive(&self, out: &mut Parcel) -> Try<u64> {
         let mut local = self.open_local()?;
         if local.found.is_some() {

@@ -90,6 +90,12 @@ impl Spinner {
         }
     }
 
+    /// Does it spin until its deadline?
+    #[inline]
+    pub fn spins_for_good(&self) -> bool {
+        self.mode.load(Relaxed) == Waiting::Spin as u32
+    }
+
     /// Is it worth while to give others a turn before sleeping, going by what was learned?
     pub fn gives_way(&self) -> bool {
         if cfg!(loom) {

@@ -22,6 +22,22 @@ use super::trouble::{Error, Try};
 /// How long a wait sleeps at a stretch. Whatever happens wakes it earlier; this is for a daemon that was killed whole
 /// and came back with another liveness table, and it lets others see that who waits is not dead.
 const STRETCH: Duration = Duration::from_secs(1);
+/// Nobody waits longer than a year: sums of times must not overflow.
+const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
+
+/// A wait of one that spins for good. Its account is brought up to date at each turn, so that nothing is left to do for it
+/// when the wait ends.
+pub(super) struct Vigil {
+    /// Nanoseconds of the monotonic clock, as all of these.
+    began: u64,
+    /// When it was counted last.
+    counted: u64,
+    /// When the dead were looked after last.
+    looked: u64,
+}
+
+/// How often one that spins for good looks up, for deaths.
+const LOOKS_UP: u64 = 1_000_000;
 
 impl End {
     /// Waits until `attempt` succeeds; it was tried once already. `what` is waited for, in words.
@@ -33,6 +49,49 @@ impl End {
         attempt: &mut dyn FnMut() -> Try<T>,
     ) -> Result<T, Error> {
         self.wait_until(timeout, what, attempt, true)
+    }
+
+    /// As `wait`, after a vigil that gave up, if there was one.
+    #[cold]
+    pub(super) fn wait_on<T>(
+        &self,
+        vigil: Option<Vigil>,
+        timeout: Duration,
+        what: &str,
+        attempt: &mut dyn FnMut() -> Try<T>,
+    ) -> Result<T, Error> {
+        let Some(vigil) = vigil else { return self.wait(timeout, what, attempt) };
+        let slept = Instant::now();
+        let left = timeout.saturating_sub(Duration::from_nanos(vigil.counted - vigil.began));
+        let ended = self.sleep_until(slept + left.min(FOR_EVER), timeout, what, attempt, true);
+        self.waited(slept.elapsed());
+        ended
+    }
+
+    /// Spinning for good: a few tries found nothing. `true`: to be tried again. `false`: a proper wait is to follow, because
+    /// this end does not spin for good, its time is up, or nobody is left to wait for.
+    #[inline]
+    pub(super) fn keep_vigil(&self, vigil: &mut Option<Vigil>, timeout: Duration) -> bool {
+        if timeout.is_zero() || !self.spinner.spins_for_good() {
+            return false;
+        }
+        let (now, account) = (clock::now_ns(), self.account());
+        let Some(vigil) = vigil else {
+            account.waiting.store(1, Relaxed);
+            *vigil = Some(Vigil { began: now, counted: now, looked: now });
+            return true;
+        };
+        account.wait_ns.fetch_add(now - vigil.counted, Relaxed);
+        account.last_seen.store(now, Relaxed);
+        vigil.counted = now;
+        if u128::from(now - vigil.began) >= timeout.as_nanos() {
+            return false;
+        }
+        if now - vigil.looked < LOOKS_UP {
+            return true;
+        }
+        vigil.looked = now;
+        !self.look_after() && self.over().is_none()
     }
 
     /// As `wait`, but an empty other side is what is waited to change.
@@ -54,8 +113,7 @@ impl End {
         if timeout.is_zero() {
             return self.poll(attempt, needs_peer);
         }
-        // Beyond a year is for ever, and sums of times must not overflow.
-        let timeout = timeout.min(Duration::from_secs(365 * 86_400));
+        let timeout = timeout.min(FOR_EVER);
         let started = Instant::now();
         let account = self.account();
         account.waiting.store(1, Relaxed);
@@ -72,13 +130,20 @@ impl End {
                 ended
             }
         };
-        account.waiting.store(0, Relaxed);
-        if clock != started {
-            let waited = u64::try_from(clock.duration_since(started).as_nanos()).unwrap_or(u64::MAX);
-            account.wait_ns.fetch_add(waited, Relaxed);
-            account.last_seen.store(clock::coarse_ns(), Relaxed);
+        if clock == started {
+            account.waiting.store(0, Relaxed);
+        } else {
+            self.waited(clock.duration_since(started));
         }
         ended
+    }
+
+    /// A wait is over.
+    fn waited(&self, time: Duration) {
+        let account = self.account();
+        account.waiting.store(0, Relaxed);
+        account.wait_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        account.last_seen.store(clock::coarse_ns(), Relaxed);
     }
 
     fn sleep_until<T>(
