@@ -148,6 +148,26 @@ fn bad_input_is_refused_with_words_that_help_and_the_item_stays_as_it_was() {
 }
 
 #[test]
+fn a_deadline_that_passes_as_another_message_arrives_is_told() {
+    use crossdock_layout::wire::{ItemRequest, Request};
+    let daemon = Daemon::start();
+    let raw = support::Raw::join(&daemon.socket()).0;
+    for n in 10..50 {
+        let access = ItemRequest::Access { read: false, wait_ms: 25, keys: vec!["nothing".into()] };
+        assert!(raw.send(&Request::Item(access).encode(2 * n, 1), &[]));
+        // Just behind the deadline, and so long after the last message that the daemon looks at free memory first.
+        std::thread::sleep(Duration::from_micros(25_000 + n * 30));
+        let find = ItemRequest::Find { key: "nothing".into() };
+        assert!(raw.send(&Request::Item(find).encode(2 * n + 1, 1), &[]));
+        let mut told: Vec<_> = (0..2).map(|_| raw.receive().expect("an answer to each").0).collect();
+        told.sort_unstable();
+        assert_eq!(told, [2 * n, 2 * n + 1]);
+    }
+    drop(raw);
+    daemon.stop();
+}
+
+#[test]
 fn what_is_dropped_stays_its_tasks_and_can_be_accessed_again() {
     let daemon = Daemon::start();
     let a = task(&daemon, "a");

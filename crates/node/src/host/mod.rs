@@ -158,7 +158,9 @@ impl Host<'_> {
             // The last bit is the node's own, for programs that are not ours.
             let free = if available == 0 { u64::MAX } else { available.saturating_sub(available / 64 + (32 << 20)) };
             let now = self.now();
-            self.broker.handle(now, Event::Free(free));
+            // Deadlines are looked at with every event, this one, too.
+            let effects = self.broker.handle(now, Event::Free(free));
+            self.perform(effects, Vec::new());
         }
     }
 
