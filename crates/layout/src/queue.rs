@@ -184,7 +184,8 @@ pub struct Tenure {
 pub struct Account {
     /// The next position of this end, for inspection and for counting what a successor gets again.
     pub cursor: AtomicU64,
-    /// When it last worked, nanoseconds of the coarse monotonic clock: at each wait and wake, and each sixteenth message.
+    /// When it last worked, nanoseconds of the monotonic clock (mostly the coarse one): at each wait and wake, each turn of
+    /// one that spins for good, and each sixteenth message.
     pub last_seen: AtomicU64,
     /// Messages sent or released.
     pub messages: AtomicU64,
