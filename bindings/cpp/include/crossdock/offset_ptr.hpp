@@ -11,9 +11,9 @@
 namespace crossdock {
 
 /// Self-relative pointer: eight bytes, address = address of the offset_ptr + value. Null is the value 2^62, or near it in
-/// copies, farther than anything in a process; 0 is a pointer to itself, as the head of an empty ring of nodes has. Copying re-computes the
-/// value, so an offset_ptr must not be copied byte by byte. Use it for links between objects of one region; a link into
-/// another region is a handle.
+/// copies, farther than anything in a process, whose addresses have at most 57 bits; 0 is a pointer to itself, as the head
+/// of an empty ring of nodes has. Copying re-computes the value, so an offset_ptr must not be copied byte by byte. Use it
+/// for links between objects of one region; a link into another region is a handle.
 template <class T>
 class offset_ptr {
   // A copy adds how far apart the two lie, to null as to all else, and null stays beyond the limit: no branch, so that the
