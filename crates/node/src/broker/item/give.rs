@@ -184,9 +184,10 @@ impl Broker {
         // Whoever clings to it keeps it alive, and it counts until then: readers that are known, else who had it last.
         let read = self.holds.get(&old).is_some_and(|readers| !readers.is_empty());
         let former = self.desk.former.get(&item).copied().filter(|_| clung && !read);
-        self.drop_file(old, former);
         self.desk.clean.insert(item);
         self.ready(item);
+        // Behind what somebody waits for. A broker that is killed in between drops files that no item lies in.
+        self.drop_file(old, former);
     }
 
     /// Gives a file up. It counts for as long as members have it open, as far as that is known.
