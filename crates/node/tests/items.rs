@@ -122,11 +122,7 @@ fn bad_input_is_refused_with_words_that_help_and_the_item_stays_as_it_was() {
     // Others name its number, too.
     let id = item.id();
     let refused = support::Raw::join(&daemon.socket()).0.ask(&crossdock_layout::wire::Request::Item(
-        crossdock_layout::wire::ItemRequest::Transfer {
-            item: id,
-            to: crossdock_client::Party::task("b"),
-            early: false,
-        },
+        crossdock_layout::wire::ItemRequest::Transfer { item: id, to: crossdock_client::Party::task("b") },
     ));
     assert!(matches!(refused, Some((crossdock_layout::wire::Answer::Failed { status: Status::Denied, .. }, _))));
     // Spent: every call says where it went.
@@ -148,38 +144,6 @@ fn bad_input_is_refused_with_words_that_help_and_the_item_stays_as_it_was() {
     });
     assert!(a.list().unwrap().items.is_empty() && a.list().unwrap().segments.is_empty());
     drop((item, a, b));
-    daemon.stop();
-}
-
-#[test]
-fn whoever_says_too_early_that_it_lets_go_keeps_the_item_and_the_next_one_is_told_once() {
-    use crossdock_client::Party;
-    use crossdock_layout::wire::{Answer, ItemRequest, Request};
-    let daemon = Daemon::start();
-    let (mut a, b) = (support::Raw::join_as(&daemon.socket(), "a").0, support::Raw::join_as(&daemon.socket(), "b").0);
-    let (size, level, on_death) = (10_000, ItemLevel::Verified, OnDeath::Keep);
-    let create = Request::Item(ItemRequest::Create { size, level, on_death, key: "k".into() });
-    let Some((Answer::Item(given), fds)) = a.ask(&create) else { panic!("no item") };
-    let access = ItemRequest::Access { read: false, wait_ms: 20_000, keys: vec!["k".into()] };
-    assert!(b.send(&Request::Item(access).encode(90, 1), &[]));
-    let mut hand_over = |early| {
-        a.ask(&Request::Item(ItemRequest::Transfer { item: given.item, to: Party::task("b"), early })).unwrap().0
-    };
-    for _ in 0..500 {
-        let answer = hand_over(true);
-        assert!(matches!(answer, Answer::Failed { status: Status::NotYet, .. }), "it has it open: {answer:?}");
-    }
-    let told = b.receive().unwrap();
-    assert!(matches!(told, (90, Answer::Soon, _)), "{told:?}");
-    drop(fds);
-    assert_eq!(hand_over(true), Answer::Done { value: 0 });
-    let answer = b.receive().unwrap();
-    assert!(
-        matches!(&answer, (90, Answer::Item(same), _) if same.file == given.file),
-        "told once, and no copy: {answer:?}"
-    );
-    assert!(matches!(hand_over(true), Answer::Failed { status: Status::Denied, .. }), "it is another's");
-    drop((a, b));
     daemon.stop();
 }
 

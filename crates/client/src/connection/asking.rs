@@ -12,9 +12,6 @@ use crossdock_os::{Deadline, event};
 use super::{Connection, State};
 use crate::{Error, Result};
 
-/// How long the reader stays awake for what is to come soon. Looking for longer pays on idle processors only.
-const AWAKE: Duration = Duration::from_micros(20);
-
 /// An answer, and the descriptor that came with it.
 pub(crate) type Answered = (Answer, Option<OwnedFd>);
 
@@ -45,12 +42,6 @@ impl Connection {
         Ok((answer, descriptors.into_iter().next()))
     }
 
-    /// Asks, and does something between sending and waiting; in any case before this returns.
-    pub(crate) fn ask_while(&self, request: Request, deadline: Deadline, meanwhile: impl FnOnce()) -> Result<Answered> {
-        let (answer, descriptors) = self.ask_and(request, Vec::new(), None, deadline, meanwhile)?;
-        Ok((answer, descriptors.into_iter().next()))
-    }
-
     /// As `ask`, with any number of descriptors both ways.
     pub(crate) fn ask_with(
         &self,
@@ -59,29 +50,12 @@ impl Connection {
         wait: Option<Duration>,
         deadline: Deadline,
     ) -> Result<AnsweredWith> {
-        self.ask_and(request, descriptors, wait, deadline, || ())
-    }
-
-    fn ask_and(
-        &self,
-        request: Request,
-        descriptors: Vec<Arc<OwnedFd>>,
-        wait: Option<Duration>,
-        deadline: Deadline,
-        meanwhile: impl FnOnce(),
-    ) -> Result<AnsweredWith> {
         self.check_process()?;
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
         let pending = Pending { request, descriptors, wait: wait.map(Deadline::after), sent_on: 0, answer: None };
         state.pending.insert(number, pending);
-        if state.over.is_none() {
-            state.send_unsent();
-        }
-        drop(state);
-        meanwhile();
-        state = self.lock();
         loop {
             if let Some(error) = state.over.clone() {
                 state.pending.remove(&number);
@@ -129,17 +103,7 @@ impl Connection {
         if !event::wait_readable(&*socket, slice).unwrap_or(true) {
             return;
         }
-        let mut received = socket::receive(&*socket, &mut buffer);
-        if matches!(&received, Ok(Some(Received::Message(length, _))) if is_soon(&buffer[..*length])) {
-            let asleep_at = Deadline::after(AWAKE);
-            loop {
-                received = socket::receive(&*socket, &mut buffer);
-                if !matches!(received, Ok(None)) || asleep_at.passed() {
-                    break;
-                }
-                std::hint::spin_loop();
-            }
-        }
+        let received = socket::receive(&*socket, &mut buffer);
         let mut state = self.lock();
         match received {
             Ok(None) => {}
@@ -227,11 +191,6 @@ fn wait_of(request: &mut Request) -> Option<&mut u64> {
         | Request::Item(ItemRequest::Access { wait_ms, .. } | ItemRequest::Unshare { wait_ms, .. }) => Some(wait_ms),
         _ => None,
     }
-}
-
-/// Is something else about to come?
-fn is_soon(message: &[u8]) -> bool {
-    matches!(Answer::decode(message, 0), Ok((_, Answer::Soon)))
 }
 
 /// Lets another thread read.

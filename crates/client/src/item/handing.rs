@@ -41,9 +41,7 @@ impl Item {
             self.state = State::Spent(gone);
             return Ok(());
         }
-        let request = |early| ItemRequest::Transfer { item: self.id, to: addressee.clone(), early };
-        let (early, late) = (request(true), request(false));
-        self.give_up(early, Some(late), gone)
+        self.give_up(ItemRequest::Transfer { item: self.id, to: addressee }, gone)
     }
 
     /// Takes the item away. Whoever waits for it is told.
@@ -69,24 +67,13 @@ impl Item {
             self.session.items().forget(&self.key, self.id);
             return self.session.ask_item(request, None).map(drop);
         }
-        self.give_up(request, None, gone)
+        self.give_up(request, gone)
     }
 
-    /// Lets the memory go, then asks; if that is refused, opens it again. With two requests, asks the first one while it
-    /// lets go, and the other one if that was too early.
-    fn give_up(&mut self, request: ItemRequest, late: Option<ItemRequest>, gone: String) -> Result<()> {
-        let memory = std::mem::replace(&mut self.state, State::Spent(gone));
-        let asked = match late {
-            None => {
-                drop(memory);
-                self.session.ask_item(request, None)
-            }
-            Some(late) => match self.session.ask_item_while(request, || drop(memory)) {
-                Err(error) if error.status == Status::NotYet => self.session.ask_item(late, None),
-                asked => asked,
-            },
-        };
-        match asked {
+    /// Lets the memory go, then asks; if that is refused, opens it again.
+    fn give_up(&mut self, request: ItemRequest, gone: String) -> Result<()> {
+        self.state = State::Spent(gone);
+        match self.session.ask_item(request, None) {
             Ok(_) => {
                 self.session.connection().forget_item(self.id);
                 Ok(())

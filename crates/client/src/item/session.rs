@@ -115,11 +115,6 @@ impl Session {
         self.connection().ask(Request::Item(request), None, wait, deadline)
     }
 
-    /// Asks something about items, and does something while it is under way.
-    pub(super) fn ask_item_while(&self, request: ItemRequest, meanwhile: impl FnOnce()) -> Result<Answered> {
-        self.connection().ask_while(Request::Item(request), self.late(None), meanwhile)
-    }
-
     /// An item that the daemon gave to this member to own; cooperative ones may have to be waited for still.
     fn opened_item(&self, answer: Answered, wait: Option<(Option<Duration>, Deadline)>) -> Result<Item> {
         let (given, descriptor) = taken(answer)?;

@@ -65,9 +65,6 @@ pub enum Answer {
     Item(ItemGiven),
     /// To `Find`.
     ItemInfo(ItemEntry),
-    /// To `Access` that waits, before its answer: what it waits for is being handed over to it, or looks so. Worth being
-    /// awake for, and no promise.
-    Soon,
     /// To `Describe`.
     Member(MemberEntry),
     /// To `Observe`; pool and pin page come with it.
@@ -89,9 +86,6 @@ pub struct Page<T> {
     /// Ask again, after the last of these.
     pub more: bool,
 }
-
-/// What is no answer to a request of this number yet.
-pub const SOON: u16 = 64;
 
 /// Longest text of a failure, in bytes; longer ones are cut.
 pub const MAX_TEXT: usize = 1024;
@@ -134,7 +128,6 @@ impl Answer {
             Self::Members(page) => write_page(w, 2, page, MemberEntry::write),
             Self::Segments(page) => write_page(w, 3, page, SegmentEntry::write),
             Self::Items(page) => write_page(w, 5, page, ItemEntry::write),
-            Self::Soon => {}
             Self::Item(given) => given.write(w),
             Self::ItemInfo(entry) => entry.write(w),
             Self::Member(entry) => entry.write(w),
@@ -193,7 +186,6 @@ impl Answer {
             50 | 52 | 57..=59 | 61 => Self::Item(ItemGiven::read(&mut r)?),
             51 => Self::ItemInfo(ItemEntry::read(&mut r)?),
             53 | 56 | 60 | 62 | 63 => Self::Done { value: r.u64()? },
-            SOON => Self::Soon,
             other => return Err(Malformed::Opcode(other)),
         };
         r.end()?;

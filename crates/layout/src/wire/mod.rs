@@ -18,7 +18,7 @@ mod series;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{Answer, MAX_TEXT, Page, SOON};
+pub use answer::{Answer, MAX_TEXT, Page};
 pub use cursor::{Malformed, NAME_FIELD};
 pub use entry::{MemberEntry, MemberState, SegmentEntry, WorkflowEntry};
 pub use fingerprint::FINGERPRINT;
@@ -31,7 +31,7 @@ pub use request::{GRANTS_PER_MESSAGE, ListOf, Request};
 pub use series::{MAX_PINS, PIN_PAGE, SeriesEntry};
 
 /// Version of the messages. A daemon and a client of different versions refuse each other, naming both.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// The longest message, header and all.
 pub const MAX_MESSAGE: usize = 4096;

@@ -2,7 +2,7 @@
 
 use crossdock_layout::{MemberId, SegmentId};
 
-use super::item::{Patience, Verdict};
+use super::item::Verdict;
 use super::record::{Peer, Record};
 
 /// A connection, by the number that the host gave it; no number is used twice.
@@ -113,8 +113,8 @@ pub enum Effect {
         item: SegmentId,
         /// Its file.
         file: SegmentId,
-        /// What may pass by itself in a moment.
-        patience: Patience,
+        /// Whoever had it is dead, and its last references may be on their way out.
+        dying: bool,
     },
     /// Make a fresh file, hand it to the keeper, copy the item's bytes there beside all other work, and answer by
     /// [`Event::Copied`]. It may be forgotten meanwhile.

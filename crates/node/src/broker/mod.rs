@@ -28,7 +28,7 @@ use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 pub use event::{Attachment, Connection, Descriptor, Effect, Event};
 pub use fuzz::fuzz;
-pub use item::{Item, ItemRecord, Patience, Verdict, memory_of};
+pub use item::{Item, ItemRecord, Verdict, memory_of};
 pub use lasting::{DEFAULT_WORKFLOW, Endpoint, Lasting, MAIN_ENDPOINT, Member, Outcome, Segment, Workflow};
 pub use record::{Cause, Peer, Record};
 pub use series::{Pin, Series};

@@ -33,8 +33,8 @@ impl Host<'_> {
                     let more = self.broker.handle(now, Event::Made { outcome });
                     self.perform(more, Vec::new());
                 }
-                Effect::ProveItem { item, file, patience } => {
-                    let verdict = self.prove_item(file.0, patience);
+                Effect::ProveItem { item, file, dying } => {
+                    let verdict = self.prove_item(file.0, dying);
                     let now = self.now();
                     let more = self.broker.handle(now, Event::Proved { item, file, verdict });
                     self.perform(more, Vec::new());

@@ -17,14 +17,12 @@ use crossdock_os::{Access, OsResult, event, file, memfd};
 
 use super::Host;
 use super::doors::{Doors, Party};
-use crate::broker::{Event, Patience, Verdict};
+use crate::broker::{Event, Verdict};
 
 /// How long the last references of a process that has just died are waited for, at most, and how often.
 const DYING: Duration = Duration::from_millis(2);
 const DYING_PAUSE: Duration = Duration::from_micros(50);
 const DYING_EVERY: Duration = Duration::from_millis(50);
-/// How long an owner may take to let go that said it was doing so; one that takes longer asks again.
-const LETTING_GO: Duration = Duration::from_micros(20);
 /// How often it is logged that somebody wants in.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// Bytes that are copied between two looks at whether the copy is still wanted.
@@ -122,27 +120,16 @@ impl Host<'_> {
     }
 
     /// Has anybody the file open or mapped?
-    pub(super) fn prove_item(&mut self, id: u64, patience: Patience) -> Verdict {
+    pub(super) fn prove_item(&mut self, id: u64, dying: bool) -> Verdict {
         let mut verdict = self.ask(id);
+        // A killed process lets go of its files one by one, and its connection may have been the first.
         let now = Instant::now();
-        match patience {
-            _ if verdict != Verdict::Clinging => {}
-            Patience::None => {}
-            Patience::LettingGo => {
-                while verdict == Verdict::Clinging && now.elapsed() < LETTING_GO {
-                    std::hint::spin_loop();
-                    verdict = self.ask(id);
-                }
+        if dying && verdict == Verdict::Clinging && self.files.patient_until.is_none_or(|u| now >= u) {
+            while verdict == Verdict::Clinging && now.elapsed() < DYING {
+                std::thread::sleep(DYING_PAUSE);
+                verdict = self.ask(id);
             }
-            // A killed process lets go of its files one by one, and its connection may have been the first.
-            Patience::Dying if self.files.patient_until.is_none_or(|u| now >= u) => {
-                while verdict == Verdict::Clinging && now.elapsed() < DYING {
-                    std::thread::sleep(DYING_PAUSE);
-                    verdict = self.ask(id);
-                }
-                self.files.patient_until = Some(Instant::now() + DYING_EVERY);
-            }
-            Patience::Dying => {}
+            self.files.patient_until = Some(Instant::now() + DYING_EVERY);
         }
         if verdict == Verdict::Alone && self.files.doors.are_many(id) {
             // They are all shut, for ever.

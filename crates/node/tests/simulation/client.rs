@@ -44,8 +44,6 @@ pub struct Client {
     pub next: u64,
     pub asked: BTreeMap<u64, Asked>,
     pub answered: BTreeSet<u64>,
-    /// Connection and number of waits that something was said to come for.
-    pub told: BTreeSet<(u64, u64)>,
     pub open: BTreeMap<SegmentId, u32>,
     /// Pin pages that it has, with their series.
     pub pins: BTreeMap<SegmentId, SegmentId>,
@@ -78,7 +76,6 @@ impl Client {
             next: 2,
             asked: BTreeMap::new(),
             answered: BTreeSet::new(),
-            told: BTreeSet::new(),
             open: BTreeMap::new(),
             pins: BTreeMap::new(),
             series: BTreeMap::new(),

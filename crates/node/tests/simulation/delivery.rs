@@ -97,14 +97,6 @@ impl World {
 
     pub fn receive(&mut self, number: usize, id: u64, message: &[u8], with: Attachment) {
         let (request, answer) = Answer::decode(message, with.count()).expect("the broker's own words");
-        if answer == Answer::Soon {
-            let client = &mut self.clients[number];
-            let waits = client.asked.get(&request).map(|asked| &asked.request);
-            assert!(matches!(waits, Some(Request::Item(ItemRequest::Access { read: false, .. }))), "told for nothing");
-            let twice = self.sabotage == Sabotage::AnswerTwice;
-            assert!(client.told.insert((id, request)) || twice, "told more than once of one wait");
-            return;
-        }
         if request == 1 {
             return self.greeted(number, id, &answer);
         }

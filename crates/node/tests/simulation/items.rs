@@ -170,20 +170,16 @@ impl World {
                 9 => ItemRequest::Register { number: r.below(3) as u64 },
                 10 => ItemRequest::Word { party: Party::task("t") },
                 // Of what is another's, or nobody's.
-                _ => ItemRequest::Transfer {
-                    item: SegmentId(1 + r.below(60) as u64),
-                    to: Party::task("t"),
-                    early: r.one_in(2),
-                },
+                _ => ItemRequest::Transfer { item: SegmentId(1 + r.below(60) as u64), to: Party::task("t") },
             }
         } else {
             let item = r.pick(&idle);
             let to =
                 [Party::task("t"), Party::task("program"), Party::rank("t", 0), Party::Number(1)][r.below(4)].clone();
             let choice = r.below(16);
-            let (clings, early, own) = (r.one_in(5), r.one_in(2), self.clients[number].items[&item]);
+            let (clings, own) = (r.one_in(5), self.clients[number].items[&item]);
             let request = match choice {
-                0..=5 if !own.shared => ItemRequest::Transfer { item, to, early },
+                0..=5 if !own.shared => ItemRequest::Transfer { item, to },
                 6..=7 => ItemRequest::Destroy { item },
                 8..=9 if !own.shared => ItemRequest::Share { item },
                 0..=9 if own.shared => ItemRequest::Unshare { item, wait_ms: r.pick(&[0, 100]) },
@@ -204,7 +200,7 @@ impl World {
         Some((Request::Item(request), vec![]))
     }
 
-    /// An honest client lets go before it asks, or asks early and is slow; another one does not.
+    /// An honest client lets go before it asks; another one does not.
     fn close(&mut self, number: usize, item: SegmentId, clings: bool, request: &ItemRequest) {
         let client = &mut self.clients[number];
         let own = client.items.get_mut(&item).expect("picked from these");
@@ -212,7 +208,6 @@ impl World {
         let file = own.file;
         match request {
             ItemRequest::Policy { .. } | ItemRequest::Reopen { .. } => {}
-            ItemRequest::Transfer { early: true, .. } if clings => {}
             ItemRequest::Unshare { .. } => {
                 own.open = false;
                 self.close_one(number, file);
@@ -286,15 +281,12 @@ impl World {
                     client.clings.remove(&given.file);
                 }
             }
-            (ItemRequest::Transfer { item, to, .. }, Answer::Done { .. }) => {
-                let had = self.clients[number].items.remove(item);
-                // One that is not busy was given to it again since.
-                let kept = had.is_some_and(|own| own.open && own.busy);
-                assert!(!kept, "item {item} was taken from whoever has it open");
+            (ItemRequest::Transfer { item, to }, Answer::Done { .. }) => {
+                let had = self.clients[number].items.remove(item).is_some();
                 // Written down before it was told, unless something else was since.
                 let lasting = self.broker.as_ref().map(|b| b.lasting());
                 let there = lasting.and_then(|l| l.items.all.get(item)).is_some_and(|i| i.owner == *to);
-                if had.is_some() && there {
+                if had && there {
                     let workflow = self.clients[number].workflow;
                     self.model.items.moved.insert(*item, (workflow, to.clone()));
                 }

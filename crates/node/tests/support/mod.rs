@@ -159,16 +159,8 @@ impl Raw {
 
     /// Says hello and takes the welcome.
     pub fn join(path: &Path) -> (Self, MemberId) {
-        Self::join_with(path, None)
-    }
-
-    pub fn join_as(path: &Path, task: &str) -> (Self, MemberId) {
-        Self::join_with(path, Some(task.to_owned()))
-    }
-
-    fn join_with(path: &Path, task: Option<String>) -> (Self, MemberId) {
         let mut raw = Self::connect(path);
-        let Request::Hello { protocol, layout, fingerprint, member, rank, workflow, .. } = Self::hello_message(0)
+        let Request::Hello { protocol, layout, fingerprint, member, rank, task, workflow, .. } = Self::hello_message(0)
         else {
             unreachable!()
         };

@@ -41,9 +41,6 @@ pub enum ItemRequest {
         item: SegmentId,
         /// To whom.
         to: Party,
-        /// The asker lets go of it while this is under way. If it has it open still when the daemon looks, the answer is
-        /// `NOT_YET`, nothing has happened, and it asks again when it has let go.
-        early: bool,
     },
     /// The member has it open no longer; it stays its task's. No answer.
     Release {
@@ -145,10 +142,7 @@ impl ItemRequest {
                     w.name(key);
                 }
             }
-            Self::Transfer { item, to, early } => {
-                to.write(w.u64(item.0));
-                w.u32(u32::from(*early)).u32(0);
-            }
+            Self::Transfer { item, to } => to.write(w.u64(item.0)),
             Self::Release { item }
             | Self::Hold { item }
             | Self::Destroy { item }
@@ -188,11 +182,7 @@ impl ItemRequest {
                 }
                 Self::Access { read, wait_ms, keys: (0..count).map(|_| r.name()).collect::<Result<_, _>>()? }
             }
-            53 => {
-                let (item, to, early) = (item(r)?, Party::read(r)?, flag(r, "early")?);
-                r.reserved()?;
-                Self::Transfer { item, to, early }
-            }
+            53 => Self::Transfer { item: item(r)?, to: Party::read(r)? },
             54 => Self::Release { item: item(r)? },
             55 => Self::Hold { item: item(r)? },
             56 => Self::Destroy { item: item(r)? },

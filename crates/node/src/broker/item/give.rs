@@ -90,12 +90,6 @@ impl Broker {
 
     /// What the kernel said of an item's file.
     pub(in crate::broker) fn proved(&mut self, item: SegmentId, file: SegmentId, verdict: &Verdict) {
-        if let Some((asker, to)) = self.desk.early.remove(&item) {
-            if *verdict != Verdict::Alone {
-                return self.fail(asker, Status::NotYet, "it was not seen to be let go of; do that first");
-            }
-            self.hand_over(asker, item, to);
-        }
         let Some(found) = self.lasting.items.all.get(&item).filter(|i| i.file == file) else { return };
         if self.desk.copying.contains_key(&item) {
             return;

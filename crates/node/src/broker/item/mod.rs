@@ -43,17 +43,6 @@ pub enum Verdict {
     Unknown(String),
 }
 
-/// What may pass by itself, if only for a moment, when somebody seems to cling to a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
-    /// Nothing.
-    None,
-    /// Its owner is taking its mapping down.
-    LettingGo,
-    /// Its owner has just died: the kernel takes its mappings down one by one.
-    Dying,
-}
-
 /// An item that the host is making right now.
 #[derive(Clone, Debug)]
 struct Making {
@@ -84,8 +73,6 @@ struct Wait {
     deadline: u64,
     waited_ms: u64,
     arrival: u64,
-    /// It was told once that something may come soon. Not more often: nobody fills another's connection.
-    told: bool,
 }
 
 /// Requests that wait for one key: number of arrival, and which request of which connection.
@@ -105,8 +92,6 @@ pub(super) struct Desk {
     copying: BTreeMap<SegmentId, (SegmentId, bool)>,
     /// To be proved at the end of this event.
     to_prove: BTreeSet<SegmentId>,
-    /// Being let go of by whoever asked to hand it over, and to whom; handed over when it is proved.
-    early: BTreeMap<SegmentId, (Asker, Party)>,
     /// To be done behind the proofs.
     last: Vec<Effect>,
     /// Who wants it shared, or unshared, once it is proved.
@@ -128,14 +113,8 @@ impl Broker {
         for item in std::mem::take(&mut self.desk.to_prove) {
             if let Some(found) = self.lasting.items.all.get(&item) {
                 let former = self.desk.former.get(&item);
-                let patience = if self.desk.early.contains_key(&item) {
-                    Patience::LettingGo
-                } else if former.is_some_and(|m| !self.lasting.members.contains_key(m)) {
-                    Patience::Dying
-                } else {
-                    Patience::None
-                };
-                self.effects.push(Effect::ProveItem { item, file: found.file, patience });
+                let dying = former.is_some_and(|m| !self.lasting.members.contains_key(m));
+                self.effects.push(Effect::ProveItem { item, file: found.file, dying });
             }
         }
         let last = std::mem::take(&mut self.desk.last);

@@ -1,6 +1,6 @@
 //! Requests about items, but for waiting.
 
-use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath, Party, SOON, SegmentKind};
+use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath, Party, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::{Item, ItemRecord, Making, Refusal, memory_of};
@@ -21,7 +21,7 @@ impl Broker {
             ItemRequest::Create { size, level, on_death, key } => self.create_item(asker, size, level, on_death, key),
             ItemRequest::Find { key } => self.find_item(asker, &key),
             ItemRequest::Access { read, wait_ms, keys } => self.access_item(asker, read, wait_ms, keys),
-            ItemRequest::Transfer { item, to, early } => self.transfer_item(asker, item, to, early),
+            ItemRequest::Transfer { item, to } => self.transfer_item(asker, item, to),
             ItemRequest::Release { item } => return self.release_item(asker.member, item),
             ItemRequest::Hold { item } => return self.hold_item(asker.member, item),
             ItemRequest::Destroy { item } => self.destroy_item(asker, item),
@@ -138,10 +138,9 @@ impl Broker {
         Ok(())
     }
 
-    fn transfer_item(&mut self, asker: Asker, item: SegmentId, to: Party, early: bool) -> Result<(), Refusal> {
+    fn transfer_item(&mut self, asker: Asker, item: SegmentId, to: Party) -> Result<(), Refusal> {
         let found = self.own_item(asker, item, "transfer")?;
         let (workflow, key) = (found.workflow, found.key.clone());
-        let held = found.holder == asker.member;
         if found.level == ItemLevel::Cooperative {
             let text = format!("item '{key}' is cooperative: its owner word hands it over, not the daemon");
             return Err((Status::Invalid, text));
@@ -154,21 +153,10 @@ impl Broker {
         }
         self.may_receive(workflow, &to, &key)?;
         self.journalled()?;
-        self.tell_next(item, &to);
-        self.desk.to_prove.insert(item);
-        if early && held {
-            self.desk.early.insert(item, (asker, to));
-        } else {
-            self.hand_over(asker, item, to);
-        }
-        Ok(())
-    }
-
-    /// From here on it is the next owner's.
-    pub(super) fn hand_over(&mut self, asker: Asker, item: SegmentId, to: Party) {
         let cause = Cause { member: asker.member, request: asker.number };
         self.desk.former.insert(item, asker.member);
         self.set_owner(item, to, MemberId::NOBODY, false, true, false, cause);
+        self.desk.to_prove.insert(item);
         // Behind the proof, so that whoever waits for the item has it first.
         let message = Answer::Done { value: 0 }.encode(asker.opcode, asker.number);
         self.desk.last.push(Effect::Send {
@@ -176,23 +164,7 @@ impl Broker {
             message,
             with: crate::broker::Attachment::Nothing,
         });
-    }
-
-    /// Whoever will probably have it next is woken, so that it is awake when it has it: a processor that sleeps takes as
-    /// long to wake as all that is done here.
-    fn tell_next(&mut self, item: SegmentId, to: &Party) {
-        let Some(found) = self.lasting.items.all.get(&item).filter(|i| i.level == ItemLevel::Verified) else { return };
-        let Some(queue) = self.desk.queues.get(&(found.workflow, found.key.clone())) else { return };
-        let ids = queue.iter().map(|(_, connection, number)| (*connection, *number));
-        let next = ids.into_iter().find(|id| {
-            let wait = self.desk.waits.get(id).filter(|w| w.what == super::For::Owning);
-            wait.is_some_and(|w| self.is_of(w.asker.member, found.workflow, to))
-        });
-        let Some(wait) = next.and_then(|id| self.desk.waits.get_mut(&id)).filter(|w| !w.told) else { return };
-        wait.told = true;
-        let message = Answer::Soon.encode(SOON, wait.asker.number);
-        let with = crate::broker::Attachment::Nothing;
-        self.effects.push(Effect::Send { connection: wait.asker.connection, message, with });
+        Ok(())
     }
 
     /// A task whose endpoints say that it may not own the item would never open it.

@@ -105,9 +105,7 @@ impl Broker {
         for key in &keys {
             self.desk.queues.entry((workflow, key.clone())).or_default().insert((arrival, id.0, id.1));
         }
-        self.desk
-            .waits
-            .insert(id, Wait { asker, what, workflow, keys, deadline, waited_ms: wait_ms, arrival, told: false });
+        self.desk.waits.insert(id, Wait { asker, what, workflow, keys, deadline, waited_ms: wait_ms, arrival });
         Ok(())
     }
 
