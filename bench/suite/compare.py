@@ -30,7 +30,17 @@ def main(a, b):
         if only:
             print(f"only in {name}: " + "; ".join(f"{i} {c}" for i, c in sorted(only))[:2000])
     print(f"{slower} slower, {faster} faster, {same} the same")
+    print(compare_verdicts(before, after))
     return 1 if slower else 0
+
+
+def compare_verdicts(before, after):
+    """Whether both came to the same verdicts. One that was too close to call in either is no verdict, so it is not contrary."""
+    both = [key for key in sorted(before.keys() & after.keys()) if before[key]["aim"]]
+    called = [key for key in both if not before[key].get("close") and not after[key].get("close")]
+    contrary = [key for key in called if before[key]["met"] != after[key]["met"]]
+    text = f"verdicts: {len(called) - len(contrary)} the same, {len(both) - len(called)} too close to call, {len(contrary)} contrary"
+    return text + "".join(f"\n  {row} {case}: {_met(before[row, case])} -> {_met(after[row, case])}" for row, case in contrary)
 
 
 def _read(file):
@@ -43,6 +53,8 @@ def _read(file):
 
 
 def _met(record):
+    if record.get("close"):
+        return "too close"
     return "met" if record["met"] else "missed"
 
 

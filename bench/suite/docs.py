@@ -42,7 +42,7 @@ def _inside(words, records, about):
             continue
         low, _, high = spread(r["runs"])
         peers = ", ".join(f"{name} {number(v)}" for name, v in r["peers"].items())
-        verdict = ("met" if r["met"] else "**missed**") + table.agreement(r)
+        verdict = ("*too close*" if r.get("close") else "met" if r["met"] else "**missed**") + table.agreement(r)
         lines.append(f"| {r['id']} | {_cell(r['case'])} | {number(r['value'])} {r['unit']} | {number(low)} – {number(high)} | {number(r['floor'])} | {_cell(peers)} | "
                      f"{_cell(r['aim'])} | {number(r['ratio'])} | {verdict if r['aim'] else ''} |")
     return "\n".join(lines) + "\n"
@@ -54,8 +54,7 @@ def _cell(text):
 
 def _machine(records, about):
     peers = "; ".join(f"{name}: {version}" for name, version in about["versions"].get("peers", {}).items())
-    judged = [r for r in records if r["aim"] and not r.get("problem")]
     kind = "short" if about["quick"] else "full"
     return (f"**Taken** {about['taken']}, a {kind} run of {about.get('seconds', 0):.0f} s: {table.head(about).splitlines()[0]}.\n"
             f"{table.head(about).splitlines()[1]}. Peers: {peers or 'none'}.\n"
-            f"{len(judged)} figures with an aim, {sum(r['met'] for r in judged)} met.\n")
+            f"{table.summary(records)}.\n")

@@ -3,18 +3,19 @@
 A shared machine changes from minute to minute: the same wake takes 4 or 35 µs, the same cache line 40 or 200 ns. Within a
 pass of a program, floors, peers and ours are seconds apart, so a pass's *ratio* is sound; passes that are minutes apart meet
 the machine in several of its states. A figure's ratio is the median of its passes' ratios, not the ratio of medians taken
-at different times.
+at different times. Where even so the middle of the passes lies on both sides of the limit, the figure is *too close to
+call*, and says so instead of a verdict: `met` is then what the median says, and the next run may say otherwise.
 """
 import statistics
 import time
 
-from .records import rounded
+from .records import rounded, spread
 
 # A ratio within this factor of its limit is looked at again ..
 NEAR = 1.6
 # .. until so many passes agree with each other, or so many were made.
 ENOUGH, MOST = 3, 9
-# Of a figure whose program pools all passes itself: within this factor of the limit more passes may still turn it.
+# Of a figure with one pass, or whose program pools all passes itself: within this factor of the limit another may turn it.
 CLOSE = 1.1
 
 
@@ -31,7 +32,7 @@ class Part:
 
     def merged(self):
         """One record for each figure, of all passes."""
-        return [merge(records) for records in self._by_figure().values()]
+        return [{**merged, "close": close(merged)} if merged["aim"] else merged for merged in map(merge, self._by_figure().values())]
 
     def undecided(self):
         """Is there a figure whose verdict another pass could turn?"""
@@ -55,6 +56,17 @@ def open_still(records, passes):
     if not any(_within(one["ratio"], NEAR) for one in records):
         return False
     return passes < ENOUGH or len({one["met"] for one in records}) > 1
+
+
+def close(record):
+    """Is this, a figure's record of all passes, too close to its limit for a verdict?"""
+    ratios = record.get("passes", [])
+    if record["ratio"] is None:
+        return False
+    if len(ratios) < 2:
+        return _within(record["ratio"], CLOSE)
+    low, _, high = spread(ratios)
+    return low <= 1 < high
 
 
 def _within(ratio, factor):

@@ -49,7 +49,8 @@ def _table(records):
     for r in sorted((r for r in table.aims(records) if not r.get("problem")), key=table.order):
         low, _, high = spread(r["runs"])
         peers = ", ".join(f"{e(name)} {number(v)}" for name, v in r["peers"].items())
-        verdict = f'<td class="{"met" if r["met"] else "missed"}">{"met" if r["met"] else "missed"}{table.agreement(r)}</td>'
+        word = "close" if r.get("close") else "met" if r["met"] else "missed"
+        verdict = f'<td class="{word}">{"too close" if word == "close" else word}{table.agreement(r)}</td>'
         rows.append(f'<tr><td>{e(r["id"])}</td>{verdict}<td class="words">{e(r["case"])}</td><td>{number(r["value"])} {e(r["unit"])}</td><td>{number(low)} – {number(high)}</td>'
                     f'<td>{number(r["floor"])}</td><td class="peers">{peers}</td><td class="words">{e(r["aim"])}</td><td>{number(r["ratio"])}</td></tr>')
     head = "".join(f"<th{' class=words' if n in ('case', 'aim', 'peers') else ''}>{n}</th>" for n in ("id", "", "case", "median", "quartiles", "floor", "peers", "aim", "ratio"))

@@ -19,7 +19,7 @@ table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-
 th, td { text-align: right; padding: .3rem .5rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 th:first-child, td:first-child, td.words, th.words { text-align: left; }
 td { white-space: nowrap; } td.words, td.peers { white-space: normal; } td.words { min-width: 11rem; } td.peers { min-width: 24rem; text-align: left; color: var(--soft); }
-.met { color: var(--good); font-weight: 600; } .missed { color: var(--bad); font-weight: 600; }
+.met { color: var(--good); font-weight: 600; } .missed { color: var(--bad); font-weight: 600; } .close { font-weight: 600; }
 figure { margin: .5rem 0 1rem; background: var(--box); border: 1px solid var(--line); border-radius: .5rem; padding: .6rem; }
 figure svg { display: block; width: 100%; max-width: 42rem; height: auto; margin: 0 auto; } figcaption { font-size: .9rem; font-weight: 600; }
 svg text { fill: var(--text); font-family: system-ui, sans-serif; } svg .soft { fill: var(--soft); }

@@ -20,14 +20,25 @@ def verdict(record):
         return "not measured"
     if not record["aim"]:
         return ""
+    if record.get("close"):
+        return "too close" + agreement(record)
     return ("met" if record["met"] else "MISSED") + agreement(record)
 
 
 def agreement(record):
-    """How many of several passes had the same verdict by themselves."""
+    """How many of several passes met the aim, or missed it where that is the verdict, by themselves."""
     ratios = record.get("passes", [])
-    same = sum((ratio <= 1) == record["met"] for ratio in ratios)
+    wanted = record["met"] or record.get("close", False)
+    same = sum((ratio <= 1) == wanted for ratio in ratios)
     return f", {same} of {len(ratios)}" if len(ratios) > 1 else ""
+
+
+def summary(records):
+    """How many figures with an aim there are, and what became of them."""
+    judged = [r for r in records if r["aim"] and not r.get("problem")]
+    called = [r for r in judged if not r.get("close")]
+    met = sum(r["met"] for r in called)
+    return f"{len(judged)} figures with an aim, {met} met, {len(called) - met} missed, {len(judged) - len(called)} too close to call"
 
 
 def aims(records):
@@ -48,10 +59,8 @@ def text(records):
         lines.append(f"{r['id']:5}{r['case'][:57]:58}{number(r['value']):>10} {r['unit']:13}{number(low) + ' - ' + number(high):>19}  {number(r['ratio']):>6}  {verdict(r)}")
         if r["peers"]:
             lines.append("     " + ", ".join(f"{name} {number(v)}" for name, v in r["peers"].items()))
-    judged = [r for r in records if r["aim"] and not r.get("problem")]
-    missed = sorted({r["id"] for r in judged if not r["met"]}, key=lambda i: int(i[1:]) if i[1:].isdigit() else 0)
-    lines.append(f"\n{len(judged)} figures with an aim, {sum(r['met'] for r in judged)} met, {sum(not r['met'] for r in judged)} missed"
-                 + (f" ({', '.join(missed)})" if missed else ""))
+    missed = sorted({r["id"] for r in records if r["aim"] and not r.get("problem") and not r["met"] and not r.get("close")}, key=lambda i: int(i[1:]) if i[1:].isdigit() else 0)
+    lines.append(f"\n{summary(records)}" + (f" (missed: {', '.join(missed)})" if missed else ""))
     problems = [r for r in records if r.get("problem")]
     lines += [f"not measured: {r['id']} {r['case']}: {r['problem']}" for r in problems]
     return "\n".join(lines)
