@@ -1,0 +1,33 @@
+# Says beforehand that the disk will not do, instead of a "No space left on device" somewhere in the middle.
+# Sourced by scripts/setup.
+
+# Gigabytes that a part takes in all: packages, environments, what is built, what its runs write. Measured on a machine
+# that had nothing.
+gigabytes() {
+    case $1 in
+        test) echo 11 ;;
+        bench) echo 9 ;;
+        demo | heat | street) echo 5 ;;
+        *) echo 1 ;;
+    esac
+}
+
+check_space() {
+    local part need=0 gigabytes free has
+    for part in "$@"; do
+        gigabytes=$(gigabytes "$part")
+        [ "$gigabytes" -le "$need" ] || need=$gigabytes
+    done
+    free=$(free_gigabytes)
+    [ "$free" -lt "$need" ] || return 0
+    # What is built already has its place.
+    has=$(du -s --block-size=1G "$top/build" 2>/dev/null | cut -f1 || true)
+    need=$((need - ${has:-0}))
+    [ "$free" -lt "$need" ] || return 0
+    local text="$top is on a disk with $free GB free, and $* may take some $need GB; free some (\`make clean\` gives back what was built), or put this folder onto another disk"
+    # Less than a quarter will not do, whatever is installed already.
+    [ $((4 * free)) -ge "$need" ] || die "$text"
+    warn "$text"
+}
+
+free_gigabytes() { df --output=avail --block-size=1G "$top" | tail -n 1 | tr -d ' '; }
