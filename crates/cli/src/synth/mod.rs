@@ -6,6 +6,7 @@ mod graph;
 mod measure;
 mod program;
 mod run;
+mod shared;
 mod verify;
 mod workflow;
 
@@ -16,7 +17,7 @@ use std::path::Path;
 use crossdock_launch::run::code;
 
 use crate::table::{complain, say};
-use graph::{Graph, Task};
+use graph::{Graph, Mpi, Task};
 use measure::Figures;
 
 pub fn synth(options: &Synth) -> u8 {
@@ -71,23 +72,28 @@ fn read_graph(options: &Synth) -> Result<Graph, String> {
     Ok(graph)
 }
 
-fn prepare(graph: &Graph, options: &Synth, folder: &Path) -> Result<(), String> {
+/// `shared`: where Open MPI may put what it shares, if that is taken away afterwards.
+fn prepare(graph: &Graph, options: &Synth, folder: &Path, shared: Option<&Path>) -> Result<(), String> {
     let program = program::build(graph, options.mpi, &options.build)?;
     let text = workflow::graph_text(graph, options, &run::id(folder));
-    run::fill(folder, &program, &text, &workflow::workflow_text(graph, options, folder)?)
+    run::fill(folder, &program, &text, &workflow::workflow_text(graph, options, folder, shared)?)
 }
 
 fn emit(graph: &Graph, options: &Synth, folder: &Path) -> Result<(), String> {
     std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let folder = std::path::absolute(folder).map_err(|e| e.to_string())?;
-    prepare(graph, options, &folder)?;
+    prepare(graph, options, &folder, None)?;
     say(&format!("crossdock run {}", folder.join("workflow.yaml").display()));
     Ok(())
 }
 
 fn measured(graph: &Graph, options: &Synth) -> Result<(), String> {
     let folder = run::Folder::make(&options.build)?;
-    prepare(graph, options, &folder.0)?;
+    let shared = match options.mpi {
+        Mpi::Openmpi if graph.needs_mpi() => Some(shared::make_folder(&run::id(&folder.0))?),
+        _ => None,
+    };
+    prepare(graph, options, &folder.0, shared.as_deref())?;
     let (said, summary) = run::run(&folder.0, &options.engine, options.deadline, graph)?;
     let figures = measure::measure(graph, &said)?;
     print(graph, options, &figures, &summary);

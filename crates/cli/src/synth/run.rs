@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-use super::graph::{Graph, Method};
+use super::graph::Graph;
+use super::shared;
 
 /// One trial of one task, by the monotonic clock that all tasks of a node share.
 #[derive(Clone, Debug, Deserialize)]
@@ -36,7 +37,7 @@ pub struct Said {
     pub trials: Vec<Trial>,
 }
 
-/// The folder of one run; it goes with this value.
+/// The folder of one run; it goes with this value, as does what the run has in shared memory.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -47,6 +48,7 @@ impl Folder {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 let dead = |pid: &str| !Path::new("/proc").join(pid).exists();
                 if name.strip_prefix("run-").is_some_and(dead) {
+                    shared::remove(&name);
                     let _ = std::fs::remove_dir_all(entry.path());
                 }
             }
@@ -59,6 +61,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        shared::remove(&id(&self.0));
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -89,7 +92,6 @@ pub fn run(
     command.args(["--daemon", "own", "--deadline", &deadline.to_string()]).arg("--logs").arg(folder.join("logs"));
     let output = command.stdin(Stdio::null()).stderr(Stdio::piped()).output();
     let output = output.map_err(|e| format!("cannot start `crossdock run`: {e}"))?;
-    remove_names(graph, folder);
     if output.status.code() == Some(i32::from(crossdock_launch::run::code::DEADLINE)) {
         return Err(format!("the workflow was not done after {deadline} s, and was stopped; --deadline gives it more"));
     }
@@ -113,20 +115,7 @@ pub fn run(
     Ok((said, summary))
 }
 
-/// Boost.Interprocess' names outlive processes that were killed.
-fn remove_names(graph: &Graph, folder: &Path) {
-    if !graph.uses(Method::Boost) {
-        return;
-    }
-    let prefix = format!("crossdock-synth-{}-", id(folder));
-    for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
-}
-
-/// What names of this run's own begin with.
+/// What names of this run's own have in them.
 pub fn id(folder: &Path) -> String {
     folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }

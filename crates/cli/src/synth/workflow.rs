@@ -34,8 +34,8 @@ pub fn graph_text(graph: &Graph, options: &Synth, run: &str) -> String {
 }
 
 /// The workflow file. Tasks that are processes of their own are tasks of it; threads, and the ranks of an MPI job, are
-/// together one task.
-pub fn workflow_text(graph: &Graph, options: &Synth, folder: &Path) -> Result<String, String> {
+/// together one task. `shared`: a folder in memory for Open MPI.
+pub fn workflow_text(graph: &Graph, options: &Synth, folder: &Path, shared: Option<&Path>) -> Result<String, String> {
     let mut text = String::from("workflow: synth\ngrace: 1\ntasks:\n");
     let program = |argument: &str| -> (Vec<String>, Vec<String>) {
         let words = |at: &str| vec![format!("{at}/program"), format!("{at}/graph.txt"), argument.to_owned()];
@@ -44,6 +44,12 @@ pub fn workflow_text(graph: &Graph, options: &Synth, folder: &Path) -> Result<St
     if graph.needs_mpi() {
         let command = mpirun(graph, options.mpi, folder)?;
         task(&mut text, folder, "mpi", &command, &command, &ends(graph, None));
+        if let Some(shared) = shared {
+            text.push_str("    environment:\n");
+            for name in ["btl_vader_backing_directory", "orte_tmpdir_base"] {
+                let _ = writeln!(text, "      OMPI_MCA_{name}: {}", quoted(&shared.to_string_lossy()));
+            }
+        }
     } else if graph.uses(Method::Threads) {
         let (inside, outside) = program("threads");
         task(&mut text, folder, "threads", &inside, &outside, &ends(graph, None));
