@@ -23,6 +23,19 @@ impl Ring {
     /// released when it dies is there for its successor, who starts a lap back.
     #[inline]
     fn read_next(&self, next: &mut u64, end: u8, out: &mut Parcel) -> Try<u64> {
+        let position = *next;
+        let cell = self.cell(position);
+        // Nearly always it is the next one.
+        let ready = cell.state.load(Acquire) == State::ready(self.lap(position)).0;
+        if ready && self.shape.pattern == Pattern::OneToOne {
+            out.load(cell)?;
+            *next = position.wrapping_add(1);
+            return Ok(Some(position));
+        }
+        self.look_for_next(next, end, out)
+    }
+
+    fn look_for_next(&self, next: &mut u64, end: u8, out: &mut Parcel) -> Try<u64> {
         for _ in 0..2 * self.capacity() + 2 {
             let position = *next;
             let (cell, lap) = (self.cell(position), self.lap(position));

@@ -31,6 +31,8 @@ pub struct End {
     pub(super) ring: Ring,
     pub(super) side: Side,
     pub(super) slot: u8,
+    /// Of `slot` among all of the port's.
+    place: u8,
     pub(super) me: MemberId,
     pub(super) hooks: Arc<dyn Hooks>,
     pub(super) spinner: Spinner,
@@ -102,6 +104,7 @@ impl End {
     ) -> Result<Self, Error> {
         let joined = ring.join_within(side, me, name, hooks.liveness(), timeout)?;
         let end = Self {
+            place: ring.place(side, joined.slot),
             ring,
             side,
             slot: joined.slot,
@@ -125,6 +128,17 @@ impl End {
     #[inline]
     pub fn send(&self, parcel: &Parcel, bytes: u64, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Producer)?;
+        match self.try_send(parcel, bytes) {
+            Ok(Some(position)) => Ok(position),
+            Ok(None) => self.send_after_waiting(parcel, bytes, timeout),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Apart, so that a send that need not wait saves no registers for one that does.
+    #[cold]
+    #[inline(never)]
+    fn send_after_waiting(&self, parcel: &Parcel, bytes: u64, timeout: Duration) -> Result<u64, Error> {
         self.attempt(timeout, "a free cell", &mut Sending { parcel, bytes })
     }
 
@@ -162,6 +176,16 @@ impl End {
     #[inline]
     pub fn receive_into(&self, out: &mut Parcel, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Consumer)?;
+        match self.try_receive(out) {
+            Ok(Some(position)) => Ok(position),
+            Ok(None) => self.receive_after_waiting(out, timeout),
+            Err(error) => Err(error),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn receive_after_waiting(&self, out: &mut Parcel, timeout: Duration) -> Result<u64, Error> {
         self.attempt(timeout, "a message", &mut Receiving { out })
     }
 
@@ -199,17 +223,21 @@ impl End {
     /// A try, and if it may pay some more of them for a moment, before the cost of a proper wait: clocks and accounts.
     #[inline(always)]
     fn attempt_briefly(&self, timeout: Duration, act: &mut impl Act) -> Try<u64> {
-        let (mut word, mut left) = (self.watched(), None);
-        let mut seen = word.load(Relaxed);
+        // The word to look at, what it said last, and how often it may still be looked at.
+        let mut watch: Option<(&_, u64, u32)> = None;
         loop {
             if let Some(done) = act.attempt(self)? {
                 return Ok(Some(done));
             }
-            let left = left.get_or_insert_with(|| {
-                // The try may have gone past messages that are nobody's.
-                word = self.watched();
-                if self.spins_briefly(timeout) { BRIEF } else { 0 }
-            });
+            let Some((word, seen, left)) = &mut watch else {
+                if !self.spins_briefly(timeout) {
+                    return Ok(None);
+                }
+                // Only now, since a try may go past messages that are nobody's. It may have changed since the try: once more.
+                let word = self.watched();
+                watch = Some((word, word.load(Relaxed), BRIEF));
+                continue;
+            };
             loop {
                 if *left == 0 {
                     return Ok(None);
@@ -217,9 +245,9 @@ impl End {
                 *left -= 1;
                 std::hint::spin_loop();
                 let now = word.load(Relaxed);
-                if now != seen {
+                if now != *seen {
                     // If there is nothing after all, it was only claimed, or somebody else took it.
-                    seen = now;
+                    *seen = now;
                     break;
                 }
             }
@@ -388,7 +416,7 @@ impl End {
 
     #[inline]
     pub(super) fn slot(&self) -> &EndSlot {
-        &self.ring.slots(self.side)[self.slot as usize]
+        self.ring.slot(self.place)
     }
 
     #[inline]

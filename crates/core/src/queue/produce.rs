@@ -95,8 +95,11 @@ impl Ring {
     #[inline]
     pub(super) fn room(&self, cell: &Cell, lap: u64) -> Result<Room, Error> {
         let seen = State(cell.state.load(Acquire));
+        if seen.is_free(lap) { Ok(Room::Free(seen)) } else { Self::no_room(seen, lap) }
+    }
+
+    fn no_room(seen: State, lap: u64) -> Result<Room, Error> {
         match seen.phase() {
-            Some(Phase::Free) if seen.lap() == lap => Ok(Room::Free(seen)),
             Some(Phase::Claimed | Phase::Ready | Phase::Taken) if seen.lap() + 1 == lap => Ok(Room::Full),
             Some(_) if seen.lap() >= lap => Ok(Room::Past),
             _ => Err(corrupt(format_args!("a cell's state is {:#x} where lap {lap} was due", seen.0))),

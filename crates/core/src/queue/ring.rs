@@ -284,6 +284,19 @@ impl Ring {
         &all[side_at..side_at + self.shape.pattern.places(side)]
     }
 
+    /// The place of a side's slot among all slots.
+    pub(super) fn place(&self, side: Side, slot: u8) -> u8 {
+        side as u8 * MAX_PRODUCERS as u8 + slot
+    }
+
+    /// The slot at a place: what every call looks at is not looked for in `slots`.
+    #[inline]
+    pub(super) fn slot(&self, place: u8) -> &EndSlot {
+        assert!(usize::from(place) < END_SLOTS);
+        // SAFETY: within the table of END_SLOTS slots, as for `slots`.
+        unsafe { &*self.slots.as_ptr().add(usize::from(place)) }
+    }
+
     pub(super) fn cells(&self) -> &[Cell] {
         // SAFETY: `capacity` cells were checked to lie within `memory`; all fields are atomics.
         unsafe { std::slice::from_raw_parts(self.cells.as_ptr(), self.shape.capacity as usize) }

@@ -68,6 +68,11 @@ impl State {
         (self.0 >> END_SHIFT) as u8
     }
 
+    /// Free for this lap, with or without a credit?
+    pub const fn is_free(self, lap: u64) -> bool {
+        self.0 & !CREDIT == Self::free(lap, false).0
+    }
+
     /// Does its handle wait to be reclaimed?
     pub const fn has_credit(self) -> bool {
         self.0 & CREDIT != 0
