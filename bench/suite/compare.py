@@ -3,10 +3,8 @@ import json
 import statistics
 import sys
 
+from .records import MORE
 from .table import number
-
-# Units of which more is better.
-MORE = ("MB/s", "iterations/s", "GB/s", "/s")
 
 
 def main(a, b):

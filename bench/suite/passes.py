@@ -4,12 +4,13 @@ A shared machine changes from minute to minute: the same wake takes 4 or 35 µs,
 pass of a program, floors, peers and ours are seconds apart, so a pass's *ratio* is sound; passes that are minutes apart meet
 the machine in several of its states. A figure's ratio is the median of its passes' ratios, not the ratio of medians taken
 at different times. Where even so the middle of the passes lies on both sides of the limit, the figure is *too close to
-call*, and says so instead of a verdict: `met` is then what the median says, and the next run may say otherwise.
+call*, and says so instead of a verdict: `met` is then what the median says, and the next run may say otherwise. The same where
+there was time for one pass only, and its own rounds scatter to both sides.
 """
 import statistics
 import time
 
-from .records import rounded, spread
+from .records import ratio_range, rounded, spread
 
 # A ratio within this factor of its limit is looked at again ..
 NEAR = 1.6
@@ -53,7 +54,7 @@ def open_still(records, passes):
         return False
     if last.get("pooled"):
         return _within(last["ratio"], NEAR if passes < ENOUGH else CLOSE)
-    if not any(_within(one["ratio"], NEAR) for one in records):
+    if not any(_within(one["ratio"], NEAR) or _scatters(one) for one in records):
         return False
     return passes < ENOUGH or len({one["met"] for one in records}) > 1
 
@@ -64,8 +65,14 @@ def close(record):
     if record["ratio"] is None:
         return False
     if len(ratios) < 2:
-        return _within(record["ratio"], CLOSE)
+        return _within(record["ratio"], CLOSE) or _scatters(record)
     low, _, high = spread(ratios)
+    return low <= 1 < high
+
+
+def _scatters(record):
+    """Do a pass's rounds lie so far apart that its median could as well have been on the other side of the limit?"""
+    low, high = ratio_range(record)
     return low <= 1 < high
 
 

@@ -1,5 +1,9 @@
 """Records: the JSON object of one figure, the same in every program (bench/src/lib.rs)."""
+import math
 import statistics
+
+# Units of which more is better.
+MORE = ("MB/s", "iterations/s", "GB/s", "/s")
 
 
 def record(row, case, unit, runs, aim="", ratio=None, peers=None, floor=None, **more):
@@ -43,3 +47,17 @@ def spread(runs):
         return runs[0], statistics.median(runs), runs[-1]
     low, middle, high = statistics.quantiles(runs, n=4)
     return low, middle, high
+
+
+def ratio_range(record):
+    """Between what the ratio's median lies, by the scatter of the record's rounds: 95 % of the time where they were drawn
+    alike (McGill, Tukey, Larsen, 1978: the notch of a box plot). Of few rounds it says nothing but the ratio."""
+    value, ratio, runs = record["value"], record["ratio"], record["runs"]
+    if ratio is None or not value or len(runs) < 4:
+        return ratio, ratio
+    low, _, high = spread(runs)
+    notch = 1.57 * (high - low) / math.sqrt(len(runs))
+    if record["unit"] in MORE:
+        return ratio * value / (value + notch), ratio * value / (value - notch) if notch < value else math.inf
+    ends = ratio * (value - notch) / value, ratio * (value + notch) / value
+    return min(ends), max(ends)
