@@ -59,8 +59,8 @@ impl Local {
     }
 }
 
-/// What an end tries until it works; the answer is a message's position. A trait and not a closure, so that the first try is
-/// inlined into the call: a closure that a proper wait goes on with becomes a function somewhere else.
+/// What an end tries until it works; the answer is a message's position. A trait and not a closure, so that the try is inlined
+/// into the loop that spins: a closure that a proper wait goes on with becomes a function somewhere else.
 trait Act {
     fn attempt(&mut self, end: &End) -> Try<u64>;
 }
@@ -201,8 +201,8 @@ impl End {
 
     /// Tries, and waits if need be. `what` is waited for, in words.
     ///
-    /// One that spins for good comes back here at every turn and tries by the very same code, so that it is in the caches
-    /// when the message comes: leaving a loop of its own over code that had not run for long took 2 to 5 µs.
+    /// One that spins for good comes back here at every turn and tries by this very code, so that it is in the caches when the
+    /// message comes: leaving a loop of its own over code that had not run for long took 2 to 5 µs.
     #[inline(always)]
     fn attempt(&self, timeout: Duration, what: &str, act: &mut impl Act) -> Result<u64, Error> {
         let mut vigil = None;
