@@ -5,7 +5,7 @@ pass of a program, floors, peers and ours are seconds apart, so a pass's *ratio*
 the machine in several of its states. A figure's ratio is the median of its passes' ratios, not the ratio of medians taken
 at different times. Where even so the middle of the passes lies on both sides of the limit, the figure is *too close to
 call*, and says so instead of a verdict: `met` is then what the median says, and the next run may say otherwise. The same where
-there was time for one pass only, and its own rounds scatter to both sides.
+there was time for one or two passes only, and their rounds scatter to both sides.
 """
 import statistics
 import time
@@ -67,7 +67,8 @@ def close(record):
     if len(ratios) < 2:
         return _within(record["ratio"], CLOSE) or _scatters(record)
     low, _, high = spread(ratios)
-    return low <= 1 < high
+    # Two passes on one side say little: a coin does that every other time.
+    return low <= 1 < high or (len(ratios) < ENOUGH and _scatters(record))
 
 
 def _scatters(record):
