@@ -25,7 +25,7 @@ def now():
 
 def versions(top):
     """Of what was built with and measured against; peers in environments of their own say theirs (peers.py)."""
-    found = {"gcc": _says(["c++", "-dumpfullversion"]), "rustc": _says(["rustc", "--version"]),
+    found = {"gcc": _says(["c++", "-dumpfullversion"]), "rustc": _says(["rustc", "--version"], r"(\d\S+)"),
              "MPICH": _says(["mpichversion"], r"Version:\s*(\S+)"), "Open MPI": _says(["mpirun.openmpi", "--version"], r"(\d+\.\d+\.\d+)"),
              "Boost": _boost(), "python": platform.python_version(), "commit": _says(["git", "-C", str(top), "describe", "--always", "--dirty"])}
     return {name: version for name, version in found.items() if version}
