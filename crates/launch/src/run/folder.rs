@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 
 use super::processes;
 use crate::engine;
@@ -36,11 +36,13 @@ pub fn base() -> PathBuf {
     }
 }
 
+/// What the name of a folder begins with until its run has the lock in it: those that clean up after the dead pass it by.
+const MAKING: char = '.';
+
 /// Makes the base with its parent, private to the user; refuses a folder that somebody else put there.
-fn private_base() -> Result<PathBuf, String> {
-    let base = base();
+fn make_private(base: &Path) -> Result<(), String> {
     let uid = rustix::process::geteuid().as_raw();
-    for folder in [base.parent().unwrap_or(&base), &base] {
+    for folder in [base.parent().unwrap_or(base), base] {
         match DirBuilder::new().mode(0o700).create(folder) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -63,12 +65,16 @@ fn private_base() -> Result<PathBuf, String> {
                 .map_err(|e| format!("cannot make {} private: {e}", folder.display()))?;
         }
     }
-    Ok(base)
+    Ok(())
 }
 
 impl RunFolder {
     /// Makes one with a fresh id.
     pub fn make(workflow: &str) -> Result<Self, String> {
+        Self::make_in(&base(), workflow)
+    }
+
+    fn make_in(base: &Path, workflow: &str) -> Result<Self, String> {
         let word: String = workflow
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
@@ -83,36 +89,61 @@ impl RunFolder {
             let id = format!("{word}-{:08x}", mixed >> 32);
             let id = id.trim_start_matches('-').to_owned();
             // Asked for each time: another run that ends may take the empty folder away between the two steps.
-            let base = private_base()?;
-            let path = base.join(&id);
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Self::open(id, path),
-                Err(e) if matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {}
+            make_private(base)?;
+            let (making, path) = (base.join(format!("{MAKING}{id}")), base.join(&id));
+            match DirBuilder::new().mode(0o700).create(&making) {
+                Ok(()) => {}
+                Err(e) if matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => continue,
                 Err(e) => {
-                    return Err(format!("cannot make the folder {}: {e}; is the file system full?", path.display()));
+                    return Err(format!("cannot make the folder {}: {e}; is the file system full?", making.display()));
+                }
+            }
+            // It gets its name when the lock is held: a run that starts meanwhile would take one without for a dead run's.
+            let named = lock_in(&making).and_then(|lock| match name(&making, &path) {
+                Ok(()) => Ok(Some(Self { id, path: path.clone(), _lock: lock })),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+                Err(e) => Err(format!("cannot rename {} to {}: {e}", making.display(), path.display())),
+            });
+            match named {
+                Ok(Some(made)) => return Ok(made),
+                Ok(None) => remove(&making),
+                Err(e) => {
+                    remove(&making);
+                    return Err(e);
                 }
             }
         }
-        Err(format!("cannot find a free name for the run in {}", base().display()))
+        Err(format!("cannot find a free name for the run in {}", base.display()))
     }
 
     /// Joins one that the front made.
     pub fn join(id: &str) -> Result<Self, String> {
-        Self::open(id.to_owned(), base().join(id))
-    }
-
-    fn open(id: String, path: PathBuf) -> Result<Self, String> {
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock"));
-        let lock = lock.map_err(|e| format!("cannot make the lock in {}: {e}", path.display()))?;
-        // Shared: front and supervisor both hold it. Who cleans up asks for it alone.
-        flock(&lock, FlockOperation::NonBlockingLockShared)
-            .map_err(|e| format!("cannot lock {}: {e}", path.display()))?;
-        Ok(Self { id, path, _lock: lock })
+        let path = base().join(id);
+        let lock = lock_in(&path)?;
+        Ok(Self { id: id.to_owned(), path, _lock: lock })
     }
 
     /// Notes the engine, so that whoever cleans up knows whom to ask for containers.
     pub fn note_engine(&self, name: &str) -> Result<(), String> {
         fs::write(self.path.join("engine"), name).map_err(|e| format!("cannot write to {}: {e}", self.path.display()))
+    }
+}
+
+/// Makes the lock in a run's folder, or finds it, and takes it. Shared: front and supervisor both hold it. Who cleans up asks
+/// for it alone.
+fn lock_in(path: &Path) -> Result<File, String> {
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock"));
+    let lock = lock.map_err(|e| format!("cannot make the lock in {}: {e}", path.display()))?;
+    flock(&lock, FlockOperation::NonBlockingLockShared).map_err(|e| format!("cannot lock {}: {e}", path.display()))?;
+    Ok(lock)
+}
+
+/// Gives a folder its name, unless something has that name.
+fn name(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Some file systems do not know the flag; there a name of 32 random bits must do.
+        Err(rustix::io::Errno::INVAL) => fs::rename(from, to),
+        done => done.map_err(io::Error::from),
     }
 }
 
@@ -141,18 +172,23 @@ pub fn remove(path: &Path) {
 
 /// Cleans up after runs that died whole (both processes killed, or the machine reset). Gives their ids.
 pub fn clean_dead() -> Vec<String> {
+    clean_dead_in(&base())
+}
+
+fn clean_dead_in(base: &Path) -> Vec<String> {
     let mut cleaned = Vec::new();
-    for entry in fs::read_dir(base()).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let (path, Ok(id)) = (entry.path(), entry.file_name().into_string()) else { continue };
-        let Ok(lock) = File::open(path.join("lock")) else {
-            // A run that is just being made has no lock yet.
+        let lock = File::open(path.join("lock"));
+        if id.starts_with(MAKING) || lock.is_err() {
+            // A run that is just being made; or that died at it, or while it was cleaned up.
             let age = entry.metadata().ok().and_then(|m| m.modified().ok()).and_then(|t| t.elapsed().ok());
             if age.is_some_and(|a| a.as_secs() > 60) {
                 remove(&path);
             }
             continue;
-        };
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        }
+        if lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()) {
             clean(&id, &path);
             cleaned.push(id);
         }
@@ -166,5 +202,57 @@ pub fn living() -> Vec<(String, PathBuf)> {
     let held = |path: &Path| {
         File::open(path.join("lock")).is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err())
     };
-    entries.filter_map(|e| Some((e.file_name().into_string().ok()?, e.path()))).filter(|(_, path)| held(path)).collect()
+    entries
+        .filter_map(|e| Some((e.file_name().into_string().ok()?, e.path())))
+        .filter(|(id, path)| !id.starts_with(MAKING) && held(path))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_run_that_is_being_made_is_not_taken_for_a_dead_one() {
+        let above = std::env::temp_dir().join(format!("crossdock-folder-test-{}", std::process::id()));
+        fs::create_dir_all(&above).unwrap();
+        let base = above.join("crossdock/runs");
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let cleaning = scope.spawn(|| {
+                let (mut cleaned, started) = (Vec::new(), std::time::Instant::now());
+                while started.elapsed().as_secs() < 30 && !done.load(Ordering::Relaxed) {
+                    cleaned.append(&mut clean_dead_in(&base));
+                }
+                cleaned
+            });
+            for n in 0..500 {
+                let made = RunFolder::make_in(&base, "w").unwrap();
+                assert!(made.path.join("lock").exists(), "run {n} has its folder");
+                assert!(made.path.ends_with(&made.id));
+                remove(&made.path);
+            }
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(cleaning.join().unwrap(), Vec::<String>::new());
+        });
+        let left: Vec<_> = fs::read_dir(&base).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+        fs::remove_dir_all(&above).unwrap();
+    }
+
+    #[test]
+    fn a_dead_runs_folder_goes_and_a_living_ones_stays() {
+        let above = std::env::temp_dir().join(format!("crossdock-folder-dead-{}", std::process::id()));
+        fs::create_dir_all(&above).unwrap();
+        let base = above.join("crossdock/runs");
+        let living = RunFolder::make_in(&base, "Some Workflow").unwrap();
+        let dead = RunFolder::make_in(&base, "dead").unwrap();
+        let (id, path) = (dead.id.clone(), dead.path.clone());
+        drop(dead);
+        assert_eq!(clean_dead_in(&base), [id]);
+        assert!(!path.exists() && living.path.join("lock").exists());
+        drop(living);
+        fs::remove_dir_all(&above).unwrap();
+    }
 }
