@@ -199,7 +199,7 @@ impl End {
         Ok((position, parcel))
     }
 
-    /// Tries, and waits if need be. `what` is waited for, in words.
+    /// After a try that found nothing: tries again, and waits if need be. `what` is waited for, in words.
     ///
     /// One that spins for good comes back here at every turn and tries by this very code, so that it is in the caches when the
     /// message comes: leaving a loop of its own over code that had not run for long took 2 to 5 µs.
@@ -220,42 +220,34 @@ impl End {
         }
     }
 
-    /// A try, and if it may pay some more of them for a moment, before the cost of a proper wait: clocks and accounts.
+    /// After a try that found nothing: some more of them for a moment, if that may pay, before the cost of a proper wait:
+    /// clocks and accounts.
     #[inline(always)]
     fn attempt_briefly(&self, timeout: Duration, act: &mut impl Act) -> Try<u64> {
-        // The word to look at, what it said last, and how often it may still be looked at.
-        let mut watch: Option<(&_, u64, u32)> = None;
+        if timeout.is_zero() || !self.spinner.pays() {
+            return Ok(None);
+        }
+        // Only now, since a try may go past messages that are nobody's. What came since that try is found by the next one.
+        let word = self.watched();
+        let (mut seen, mut left) = (word.load(Relaxed), BRIEF);
         loop {
             if let Some(done) = act.attempt(self)? {
                 return Ok(Some(done));
             }
-            let Some((word, seen, left)) = &mut watch else {
-                if !self.spins_briefly(timeout) {
-                    return Ok(None);
-                }
-                // Only now, since a try may go past messages that are nobody's. It may have changed since the try: once more.
-                let word = self.watched();
-                watch = Some((word, word.load(Relaxed), BRIEF));
-                continue;
-            };
+            // What changed may have been claimed only, or taken by somebody else.
             loop {
-                if *left == 0 {
+                if left == 0 {
                     return Ok(None);
                 }
-                *left -= 1;
+                left -= 1;
                 std::hint::spin_loop();
                 let now = word.load(Relaxed);
-                if now != *seen {
-                    // If there is nothing after all, it was only claimed, or somebody else took it.
-                    *seen = now;
+                if now != seen {
+                    seen = now;
                     break;
                 }
             }
         }
-    }
-
-    fn spins_briefly(&self, timeout: Duration) -> bool {
-        !timeout.is_zero() && self.spinner.pays()
     }
 
     #[inline(always)]
