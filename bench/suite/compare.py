@@ -1,9 +1,8 @@
 """What got slower, or faster, between two results, beyond the noise of both."""
 import json
-import statistics
 import sys
 
-from .records import MORE
+from .records import more_is_better, spread, verdict
 from .table import number
 
 
@@ -19,7 +18,7 @@ def main(a, b):
         slower, faster, same = slower + (word == "slower"), faster + (word == "faster"), same + (not word)
         turned = before[key]["met"] != after[key]["met"]
         if word or turned:
-            verdicts = f"  {_met(before[key])} -> {_met(after[key])}" if turned else ""
+            verdicts = f"  {verdict(before[key])} -> {verdict(after[key])}" if turned else ""
             lines.append(f"{key[0]:5}{key[1][:60]:61}{number(before[key]['value']):>10} -> {number(after[key]['value']):>9} {before[key]['unit']:13}"
                          f"{change:+7.1%} (noise {noise:.1%})  {word}{verdicts}")
     print(f"{a} -> {b}: change of time, + is slower; what is within the noise of both is not shown")
@@ -38,7 +37,7 @@ def compare_verdicts(before, after):
     called = [key for key in both if not before[key].get("close") and not after[key].get("close")]
     contrary = [key for key in called if before[key]["met"] != after[key]["met"]]
     text = f"verdicts: {len(called) - len(contrary)} the same, {len(both) - len(called)} too close to call, {len(contrary)} contrary"
-    return text + "".join(f"\n  {row} {case}: {_met(before[row, case])} -> {_met(after[row, case])}" for row, case in contrary)
+    return text + "".join(f"\n  {row} {case}: {verdict(before[row, case])} -> {verdict(after[row, case])}" for row, case in contrary)
 
 
 def _read(file):
@@ -50,28 +49,19 @@ def _read(file):
     return {(r["id"], r["case"]): r for r in found if r.get("value") is not None and r.get("runs")}
 
 
-def _met(record):
-    if record.get("close"):
-        return "too close"
-    return "met" if record["met"] else "missed"
-
-
 def change_of(before, after):
     """Relative change of time, and how much of one is noise: the sum of both spreads (interquartile, over the median), at
     least 5 %, because two runs on one machine differ by that much with nothing changed."""
     if not before["value"] or not after["value"] or before["unit"] != after["unit"]:
         return None, None
     change = after["value"] / before["value"] - 1
-    if before["unit"].endswith(MORE):
+    if more_is_better(before):
         change = before["value"] / after["value"] - 1
     return change, max(0.05, _spread(before) + _spread(after))
 
 
 def _spread(record):
-    runs = record["runs"]
-    if len(runs) < 2:
+    if len(record["runs"]) < 2:
         return 0.05
-    if len(runs) < 4:
-        return (max(runs) - min(runs)) / abs(record["value"])
-    low, _, high = statistics.quantiles(runs, n=4)
+    low, _, high = spread(record["runs"])
     return (high - low) / abs(record["value"])

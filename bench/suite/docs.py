@@ -9,7 +9,7 @@ import re
 import sys
 
 from . import table
-from .records import spread
+from .records import spread, verdict
 from .table import number
 
 MARK = re.compile(r"(<!-- bench ([A-Za-z0-9 ]+?) -->\n).*?(<!-- /bench -->)", re.S)
@@ -42,9 +42,9 @@ def _inside(words, records, about):
             continue
         low, _, high = spread(r["runs"])
         peers = ", ".join(f"{name} {number(v)}" for name, v in r["peers"].items())
-        verdict = ("*too close*" if r.get("close") else "met" if r["met"] else "**missed**") + table.agreement(r)
+        word = {"met": "met", "missed": "**missed**", "too close": "*too close*"}[verdict(r)] + table.agreement(r)
         lines.append(f"| {r['id']} | {_cell(r['case'])} | {number(r['value'])} {r['unit']} | {number(low)} – {number(high)} | {number(r['floor'])} | {_cell(peers)} | "
-                     f"{_cell(r['aim'])} | {number(r['ratio'])} | {verdict if r['aim'] else ''} |")
+                     f"{_cell(r['aim'])} | {number(r['ratio'])} | {word if r['aim'] else ''} |")
     return "\n".join(lines) + "\n"
 
 

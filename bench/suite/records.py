@@ -2,9 +2,6 @@
 import math
 import statistics
 
-# Units of which more is better.
-MORE = ("MB/s", "iterations/s", "GB/s", "/s")
-
 
 def record(row, case, unit, runs, aim="", ratio=None, peers=None, floor=None, **more):
     """`ratio` is the value over its limit: at most 1 when the aim is met. Without an aim there is nothing to miss."""
@@ -38,6 +35,21 @@ def checked(found, name):
     return found
 
 
+def more_is_better(record):
+    """Is it so much a second?"""
+    return record["unit"].endswith("/s")
+
+
+def judged(records):
+    """Those with an aim that could be measured."""
+    return [r for r in records if r["aim"] and not r.get("problem")]
+
+
+def verdict(record):
+    """In a word, of one with an aim."""
+    return "too close" if record.get("close") else "met" if record["met"] else "missed"
+
+
 def spread(runs):
     """Lower quartile, median, upper quartile; of few runs the least and the most."""
     runs = sorted(runs)
@@ -57,7 +69,7 @@ def ratio_range(record):
         return ratio, ratio
     low, _, high = spread(runs)
     notch = 1.57 * (high - low) / math.sqrt(len(runs))
-    if record["unit"] in MORE:
+    if more_is_better(record):
         return ratio * value / (value + notch), ratio * value / (value - notch) if notch < value else math.inf
     ends = ratio * (value - notch) / value, ratio * (value + notch) / value
     return min(ends), max(ends)

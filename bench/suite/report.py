@@ -2,7 +2,7 @@
 import html
 
 from . import plot, table
-from .records import spread
+from .records import spread, verdict
 from .style import CSS
 from .table import number
 
@@ -49,9 +49,9 @@ def _table(records):
     for r in sorted((r for r in table.aims(records) if not r.get("problem")), key=table.order):
         low, _, high = spread(r["runs"])
         peers = ", ".join(f"{e(name)} {number(v)}" for name, v in r["peers"].items())
-        word = "close" if r.get("close") else "met" if r["met"] else "missed"
-        verdict = f'<td class="{word}">{"too close" if word == "close" else word}{table.agreement(r)}</td>'
-        rows.append(f'<tr><td>{e(r["id"])}</td>{verdict}<td class="words">{e(r["case"])}</td><td>{number(r["value"])} {e(r["unit"])}</td><td>{number(low)} – {number(high)}</td>'
+        word = verdict(r)
+        cell = f'<td class="{word.replace("too ", "")}">{word}{table.agreement(r)}</td>'
+        rows.append(f'<tr><td>{e(r["id"])}</td>{cell}<td class="words">{e(r["case"])}</td><td>{number(r["value"])} {e(r["unit"])}</td><td>{number(low)} – {number(high)}</td>'
                     f'<td>{number(r["floor"])}</td><td class="peers">{peers}</td><td class="words">{e(r["aim"])}</td><td>{number(r["ratio"])}</td></tr>')
     head = "".join(f"<th{' class=words' if n in ('case', 'aim', 'peers') else ''}>{n}</th>" for n in ("id", "", "case", "median", "quartiles", "floor", "peers", "aim", "ratio"))
     return f'<p>The ratio is the value over its limit: at most 1 when the aim is met.</p><div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'

@@ -1,5 +1,6 @@
 """The table at the end, as text."""
-from .records import spread
+from .records import judged, spread
+from .records import verdict as in_a_word
 
 
 def head(about):
@@ -20,9 +21,7 @@ def verdict(record):
         return "not measured"
     if not record["aim"]:
         return ""
-    if record.get("close"):
-        return "too close" + agreement(record)
-    return ("met" if record["met"] else "MISSED") + agreement(record)
+    return in_a_word(record).replace("missed", "MISSED") + agreement(record)
 
 
 def agreement(record):
@@ -35,10 +34,8 @@ def agreement(record):
 
 def summary(records):
     """How many figures with an aim there are, and what became of them."""
-    judged = [r for r in records if r["aim"] and not r.get("problem")]
-    called = [r for r in judged if not r.get("close")]
-    met = sum(r["met"] for r in called)
-    return f"{len(judged)} figures with an aim, {met} met, {len(called) - met} missed, {len(judged) - len(called)} too close to call"
+    words = [in_a_word(r) for r in judged(records)]
+    return f"{len(words)} figures with an aim, {words.count('met')} met, {words.count('missed')} missed, {words.count('too close')} too close to call"
 
 
 def aims(records):
@@ -59,7 +56,7 @@ def text(records):
         lines.append(f"{r['id']:5}{r['case'][:57]:58}{number(r['value']):>10} {r['unit']:13}{number(low) + ' - ' + number(high):>19}  {number(r['ratio']):>6}  {verdict(r)}")
         if r["peers"]:
             lines.append("     " + ", ".join(f"{name} {number(v)}" for name, v in r["peers"].items()))
-    missed = sorted({r["id"] for r in records if r["aim"] and not r.get("problem") and not r["met"] and not r.get("close")}, key=lambda i: int(i[1:]) if i[1:].isdigit() else 0)
+    missed = sorted({r["id"] for r in judged(records) if in_a_word(r) == "missed"}, key=lambda i: int(i[1:]) if i[1:].isdigit() else 0)
     lines.append(f"\n{summary(records)}" + (f" (missed: {', '.join(missed)})" if missed else ""))
     problems = [r for r in records if r.get("problem")]
     lines += [f"not measured: {r['id']} {r['case']}: {r['problem']}" for r in problems]

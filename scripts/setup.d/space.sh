@@ -13,10 +13,10 @@ gigabytes() {
 }
 
 check_space() {
-    local part need=0 gigabytes free has
+    local part need=0 takes free has
     for part in "$@"; do
-        gigabytes=$(gigabytes "$part")
-        [ "$gigabytes" -le "$need" ] || need=$gigabytes
+        takes=$(gigabytes "$part")
+        [ "$takes" -le "$need" ] || need=$takes
     done
     free=$(free_gigabytes)
     [ "$free" -lt "$need" ] || return 0
