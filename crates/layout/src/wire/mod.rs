@@ -9,6 +9,8 @@ mod cursor;
 mod entry;
 mod fingerprint;
 mod fuzz;
+#[cfg(test)]
+mod golden;
 mod grant;
 mod header;
 mod item;

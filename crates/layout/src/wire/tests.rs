@@ -3,7 +3,7 @@
 use super::*;
 use crate::{LAYOUT_VERSION, MemberId, Rights, SegmentId, Status};
 
-fn requests() -> Vec<Request> {
+pub(super) fn requests() -> Vec<Request> {
     let name = || "out/field".to_owned();
     let grant = Grant { pattern: "out/*".into(), kind: SegmentKind::Port, rights: Rights::PRODUCE };
     vec![
@@ -47,7 +47,7 @@ fn requests() -> Vec<Request> {
     ]
 }
 
-fn answers() -> Vec<(u16, Answer)> {
+pub(super) fn answers() -> Vec<(u16, Answer)> {
     let name = || "n".to_owned();
     let segment = SegmentEntry {
         segment: SegmentId(5),

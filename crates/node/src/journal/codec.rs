@@ -215,15 +215,17 @@ pub fn decode(bytes: &[u8]) -> Option<Record> {
 }
 
 #[cfg(test)]
+mod golden;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_record_comes_back_and_none_comes_out_of_a_part_of_it() {
+    pub(super) fn records() -> Vec<Record> {
         let cause = Cause { member: MemberId(7), request: 8 };
         let grants = vec![Grant { pattern: "a/*".into(), kind: SegmentKind::Port, rights: Rights::PRODUCE }];
         let (name, task) = ("n".to_owned(), "t".to_owned());
-        let records = [
+        vec![
             Record::Counters { member: 1, segment: 2, number: 3 },
             Record::Workflow { number: 1, quota: 2, owner: MemberId(3), name: name.clone(), cause },
             Record::WorkflowEnd { number: 1, cause },
@@ -267,8 +269,12 @@ mod tests {
             Record::PinTaken { segment: SegmentId(1), pin: 2, endpoint: 3, cause },
             Record::PinFreed { segment: SegmentId(1), pin: 2 },
             Record::Unpublished { segment: SegmentId(1), cause },
-        ];
-        for record in records {
+        ]
+    }
+
+    #[test]
+    fn every_record_comes_back_and_none_comes_out_of_a_part_of_it() {
+        for record in records() {
             let bytes = encode(&record);
             assert_eq!(decode(&bytes), Some(record));
             for length in 0..bytes.len() {

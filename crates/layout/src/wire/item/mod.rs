@@ -5,7 +5,7 @@ mod kinds;
 mod party;
 mod request;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use super::cursor::{Malformed, Reader};
 use crate::SegmentId;

@@ -2,7 +2,7 @@ use super::*;
 use crate::wire::{Answer, MAX_MESSAGE, Page, Request};
 use crate::{MemberId, SegmentId};
 
-fn requests() -> Vec<ItemRequest> {
+pub(in crate::wire) fn requests() -> Vec<ItemRequest> {
     let key = || "frame/3".to_owned();
     let item = SegmentId(7);
     vec![
@@ -40,8 +40,7 @@ fn every_request_about_items_comes_through_unchanged_and_no_part_of_it_does() {
     }
 }
 
-#[test]
-fn every_answer_about_items_comes_through_unchanged() {
+pub(in crate::wire) fn answers() -> Vec<(u16, Answer)> {
     let key = || "k".to_owned();
     let given = ItemGiven {
         item: SegmentId(1),
@@ -75,13 +74,18 @@ fn every_answer_about_items_comes_through_unchanged() {
         key: key(),
     };
     let page = Page { entries: vec![entry.clone(); ItemEntry::PER_PAGE], more: true };
-    for (opcode, answer) in [
+    vec![
         (50, Answer::Item(given.clone())),
         (52, Answer::Item(given)),
         (51, Answer::ItemInfo(entry)),
         (12, Answer::Items(page)),
         (53, Answer::Done { value: 1 }),
-    ] {
+    ]
+}
+
+#[test]
+fn every_answer_about_items_comes_through_unchanged() {
+    for (opcode, answer) in answers() {
         let message = answer.encode(opcode, 9);
         assert!(message.len() <= MAX_MESSAGE);
         assert_eq!(Answer::decode(&message, answer.descriptors().into()), Ok((9, answer)));

@@ -98,14 +98,13 @@ pub(super) fn decode(number: u32, r: &mut In<'_>) -> Option<ItemRecord> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::{decode, encode};
     use super::*;
     use crate::broker::{Cause, Record};
     use crossdock_layout::{MemberId, SegmentId};
 
-    #[test]
-    fn every_record_of_items_comes_back_and_none_comes_out_of_a_part_of_it() {
+    pub(in super::super) fn records() -> Vec<Record> {
         let cause = Cause { member: MemberId(7), request: 8 };
         let item = SegmentId(9);
         let state = Item {
@@ -123,7 +122,7 @@ mod tests {
             copies: 7,
         };
         let owner = Party::Number(3);
-        let records = [
+        let records = vec![
             ItemRecord::Made { item, state, cause },
             ItemRecord::Owner {
                 item,
@@ -140,7 +139,12 @@ mod tests {
             ItemRecord::Number { workflow: 1, number: 2, party: owner.clone(), cause },
             ItemRecord::Word { workflow: 1, party: owner, word: 3, cause },
         ];
-        for record in records.map(Record::Item) {
+        records.into_iter().map(Record::Item).collect()
+    }
+
+    #[test]
+    fn every_record_of_items_comes_back_and_none_comes_out_of_a_part_of_it() {
+        for record in records() {
             let bytes = encode(&record);
             assert_eq!(decode(&bytes), Some(record));
             for length in 0..bytes.len() {
