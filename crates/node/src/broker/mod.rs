@@ -5,6 +5,7 @@
 //! to anybody: a broker that is killed between any two effects and rebuilt from its journal has promised nothing that
 //! it does not keep.
 
+mod check;
 mod event;
 mod fuzz;
 mod hello;
@@ -136,7 +137,7 @@ pub struct Broker {
     waiting: BTreeMap<(u64, SegmentKind, String), BTreeSet<(Connection, u64)>>,
     due: BTreeSet<(u64, Due)>,
     making: Option<Making>,
-    desk: item::Desk,
+    items: item::Transient,
     dead: VecDeque<(u64, MemberEntry)>,
     effects: Vec<Effect>,
 }
@@ -172,7 +173,7 @@ impl Broker {
             waiting: BTreeMap::new(),
             due: BTreeSet::new(),
             making: None,
-            desk: item::Desk::default(),
+            items: item::Transient::default(),
             dead: VecDeque::new(),
             effects: Vec::new(),
         };
@@ -199,6 +200,9 @@ impl Broker {
 
     /// Takes an event in; the effects are to be done in their order.
     pub fn handle(&mut self, now: u64, event: Event<'_>) -> Vec<Effect> {
+        if cfg!(debug_assertions) {
+            self.check_before(&event);
+        }
         self.now = self.now.max(now);
         match event {
             Event::Connected { connection, endpoint, peer } => self.connected(connection, endpoint, peer),
@@ -214,6 +218,9 @@ impl Broker {
         }
         self.run_due();
         self.finish_items();
+        if cfg!(debug_assertions) {
+            self.check();
+        }
         std::mem::take(&mut self.effects)
     }
 

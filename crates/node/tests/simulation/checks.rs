@@ -11,6 +11,7 @@ impl World {
     /// The guarantees, looked for in the broker's state, the keeper, the table and the pipes.
     pub fn check(&self) {
         let Some(broker) = &self.broker else { return };
+        broker.check_at_rest();
         let (lasting, model) = (broker.lasting(), &self.model);
 
         // The quota is never exceeded, and what is counted is what is there.

@@ -110,7 +110,9 @@ impl World {
                     self.fuse = None;
                     return self.crash_broker();
                 }
-                self.event(Event::Proved { item, file, verdict });
+                if self.sabotage != Sabotage::LoseVerdicts || self.random.one_in(2) {
+                    self.event(Event::Proved { item, file, verdict });
+                }
             }
             Effect::CopyItem { item, to, size, from } => {
                 assert!(self.kept.contains(&from) && size > 4096);

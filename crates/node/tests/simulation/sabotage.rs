@@ -44,10 +44,13 @@ pub enum Sabotage {
     ForgetEndpoints,
     /// Pools can be written by those who observe.
     WritablePools,
+    /// Some questions about items' files are never answered. Only [`Broker::check_at_rest`] finds this: no client is
+    /// promised that an item ever gets ready.
+    LoseVerdicts,
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::ForgetSegments,
         Self::ForgetReserves,
         Self::ForgetEnds,
@@ -66,6 +69,7 @@ impl Sabotage {
         Self::ForgetPins,
         Self::ForgetEndpoints,
         Self::WritablePools,
+        Self::LoseVerdicts,
         Self::ProveAll,
         Self::ForgetOwners,
     ];

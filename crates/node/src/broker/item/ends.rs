@@ -5,28 +5,43 @@ use std::collections::BTreeSet;
 use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, Status};
 
-use super::{For, ItemRecord};
+use super::change::Change;
+use super::{ItemRecord, Phase};
 use crate::broker::{Asker, Broker, Cause, Outcome, Record};
 
 impl Broker {
     /// A member has it open no longer; it stays its task's.
     pub(super) fn release_item(&mut self, member: MemberId, item: SegmentId) {
-        let Some(found) = self.lasting.items.all.get(&item).filter(|i| i.holder == member) else { return };
-        let (owner, shared) = (found.owner.clone(), found.shared);
-        self.desk.sharing.remove(&item);
-        self.desk.unsharing.remove(&item);
-        self.desk.former.insert(item, member);
-        self.set_owner(item, owner, MemberId::NOBODY, shared, false, false, Cause::NONE);
+        if self.lasting.items.all.get(&item).is_none_or(|i| i.holder != member) {
+            return;
+        }
+        self.abandon(item, "its owner closed it");
+        self.items.handovers.set_former(item, member);
+        self.change_owner(item, Change::Closed, Cause::NONE);
         self.serve_waiting(item);
+    }
+
+    /// The owner's request to share the item, or to write it again, comes to nothing.
+    fn abandon(&mut self, item: SegmentId, why: &str) {
+        if let Some(asker) = self.items.handovers.drop_pending(item) {
+            self.refuse_abandoned(asker, item, why);
+        }
+    }
+
+    fn refuse_abandoned(&mut self, asker: Asker, item: SegmentId, why: &str) {
+        self.unqueue((asker.connection, asker.number));
+        if self.links.contains_key(&asker.connection) {
+            self.fail(asker, Status::Denied, format!("item {} did not get there: {why}", item.0));
+        }
     }
 
     /// A member that came back says what it has open; item 0 says that this was all.
     pub(super) fn hold_item(&mut self, member: MemberId, item: SegmentId) {
         if item.0 != 0 {
-            self.desk.told.entry(member).or_default().insert(item);
+            self.items.resuming.entry(member).or_default().insert(item);
             return;
         }
-        let told = self.desk.told.remove(&member).unwrap_or_default();
+        let told = self.items.resuming.remove(&member).unwrap_or_default();
         let held = self.lasting.items.all.iter().filter(|(id, i)| i.holder == member && !told.contains(id));
         for item in held.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.release_item(member, item);
@@ -35,7 +50,7 @@ impl Broker {
 
     /// A member is about to be gone: what it owned goes the way that its policy says.
     pub(in crate::broker) fn items_of_gone(&mut self, member: MemberId) {
-        self.desk.told.remove(&member);
+        self.items.resuming.remove(&member);
         let Some(known) = self.lasting.members.get(&member) else { return };
         let workflow = known.workflow;
         let of_workflow = self.lasting.items.all.iter().filter(|(_, i)| i.workflow == workflow);
@@ -57,17 +72,16 @@ impl Broker {
 
     fn item_orphaned(&mut self, item: SegmentId, member: MemberId) {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
-        self.desk.sharing.remove(&item);
-        self.desk.unsharing.remove(&item);
-        self.desk.former.insert(item, member);
+        self.abandon(item, "its owner is gone");
+        self.items.handovers.set_former(item, member);
         match found.on_death {
             OnDeath::Destroy => self.end_item(item, &format!("its owner, {}, is gone", found.owner), Cause::NONE),
             OnDeath::Return if found.owner != found.creator => {
-                self.set_owner(item, found.creator, MemberId::NOBODY, found.shared, true, false, Cause::NONE);
+                self.change_owner(item, Change::Transferred { to: found.creator }, Cause::NONE);
                 self.serve_waiting(item);
             }
             _ => {
-                self.set_owner(item, found.owner, MemberId::NOBODY, found.shared, false, false, Cause::NONE);
+                self.change_owner(item, Change::Closed, Cause::NONE);
                 self.serve_waiting(item);
             }
         }
@@ -78,33 +92,24 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
         self.commit(Record::Item(ItemRecord::Gone { item, cause }));
         self.drop_file(found.file, None);
-        if let Some((to, _)) = self.desk.copying.remove(&item) {
+        let phase = self.items.handovers.end(item);
+        if let Phase::Copying { to, .. } = phase {
             self.drop_file(to, None);
         }
-        self.forget_item(item);
-        let waits = self.desk.waits.iter().filter(|(_, w)| w.what == For::Readers(item)).map(|(id, _)| *id);
-        for id in waits.collect::<Vec<_>>() {
-            self.unqueue(id);
+        if let Some(asker) = phase.pending() {
+            self.refuse_abandoned(asker, item, why);
         }
         self.tell_waiting_of_end(found.workflow, &found.key, why);
-    }
-
-    fn forget_item(&mut self, item: SegmentId) {
-        let desk = &mut self.desk;
-        desk.clean.remove(&item);
-        desk.copying.remove(&item);
-        desk.to_prove.remove(&item);
-        desk.sharing.remove(&item);
-        desk.unsharing.remove(&item);
-        desk.former.remove(&item);
-        desk.since.remove(&item);
     }
 
     /// A workflow is ending: nothing of its items is to be remembered.
     pub(in crate::broker) fn forget_items_of(&mut self, workflow: u64) {
         let items = self.lasting.items.all.iter().filter(|(_, i)| i.workflow == workflow).map(|(id, _)| *id);
         for item in items.collect::<Vec<_>>() {
-            self.forget_item(item);
+            self.items.handovers.end(item);
+        }
+        for member in self.lasting.members_of(workflow) {
+            self.items.resuming.remove(&member);
         }
     }
 
@@ -140,7 +145,7 @@ impl Broker {
             self.item_orphaned(item, holder);
         }
         for item in self.lasting.items.all.keys() {
-            self.desk.since.insert(*item, self.now);
+            self.items.handovers.begin(*item, self.now);
         }
     }
 

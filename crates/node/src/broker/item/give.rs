@@ -3,20 +3,16 @@
 use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel};
 use crossdock_layout::{MemberId, SegmentId, Status};
 
-use super::{For, ItemRecord, Verdict, memory_of};
+use super::change::Change;
+use super::handover::Purpose;
+use super::queue::For;
+use super::{ItemRecord, Phase, Verdict, memory_of};
 use crate::broker::{Asker, Attachment, Broker, Cause, Effect, Hold, Record};
 
 impl Broker {
-    /// Whoever can have the item now gets it; the first by arrival.
+    /// Gives the item to the requests that wait for it and can have it now, by order of arrival.
     pub(super) fn serve_waiting(&mut self, item: SegmentId) {
-        while let Some(id) = self.first_waiting(item, For::Reading) {
-            if let Some(wait) = self.unqueue(id) {
-                self.give_item(wait.asker, item, false);
-            }
-        }
-        if self.desk.copying.contains_key(&item) {
-            return;
-        }
+        self.serve_readers(item);
         while let Some(id) = self.first_waiting(item, For::Owning) {
             let cooperative = self.lasting.items.all[&item].level == ItemLevel::Cooperative;
             if cooperative {
@@ -25,17 +21,29 @@ impl Broker {
                 }
                 continue;
             }
-            if !self.desk.clean.contains(&item) {
-                self.desk.to_prove.insert(item);
-                return;
+            match self.items.handovers.phase(item) {
+                Phase::Open => {
+                    self.items.handovers.enter(item, Phase::Proving { purpose: Purpose::NextOwner });
+                    return;
+                }
+                Phase::Draining { .. } | Phase::Proving { .. } | Phase::Copying { .. } => return,
+                Phase::Proved => {}
             }
-            // Taken by this member until it gives it up.
+            // This member has it until it closes or transfers it.
             let Some(wait) = self.unqueue(id) else { return };
-            let Some(party) = self.party(wait.asker.member) else { continue };
+            let Some(by) = self.party(wait.asker.member) else { continue };
             let cause = Cause { member: wait.asker.member, request: wait.asker.number };
-            self.set_owner(item, party, wait.asker.member, false, false, true, cause);
+            self.change_owner(item, Change::Opened { by, holder: wait.asker.member }, cause);
             self.give_item(wait.asker, item, false);
             return;
+        }
+    }
+
+    pub(super) fn serve_readers(&mut self, item: SegmentId) {
+        while let Some(id) = self.first_waiting(item, For::Reading) {
+            if let Some(wait) = self.unqueue(id) {
+                self.give_item(wait.asker, item, false);
+            }
         }
     }
 
@@ -65,8 +73,9 @@ impl Broker {
             let hold = hold.or_insert(Hold { count: 0, assumed: false });
             hold.count = hold.count.saturating_add(1);
         }
-        // Somebody may be in from now on.
-        self.desk.clean.remove(&item);
+        if matches!(self.items.handovers.phase(item), Phase::Proved) {
+            self.items.handovers.enter(item, Phase::Open);
+        }
         let given = ItemGiven {
             item,
             file: found.file,
@@ -91,20 +100,10 @@ impl Broker {
     /// What the kernel said of an item's file.
     pub(in crate::broker) fn proved(&mut self, item: SegmentId, file: SegmentId, verdict: &Verdict) {
         let Some(found) = self.lasting.items.all.get(&item).filter(|i| i.file == file) else { return };
-        if self.desk.copying.contains_key(&item) {
-            return;
-        }
-        // Somebody may have it: whoever asked for the proof has been answered otherwise meanwhile.
-        let held = found.holder != MemberId::NOBODY;
-        if held && !self.desk.sharing.contains_key(&item) && !self.desk.unsharing.contains_key(&item) {
-            return;
-        }
+        let Phase::Proving { purpose } = *self.items.handovers.phase(item) else { return };
         match verdict {
-            Verdict::Alone if found.level != ItemLevel::Strict => {
-                self.desk.clean.insert(item);
-                self.ready(item);
-            }
-            Verdict::Alone => self.start_copy(item, false),
+            Verdict::Alone if found.level != ItemLevel::Strict => self.ready(item, purpose),
+            Verdict::Alone => self.start_copy(item, purpose, false),
             Verdict::Clinging => {
                 let line = format!(
                     "item '{}' of workflow '{}': a former user clings to its memory; {} gets a copy",
@@ -113,28 +112,27 @@ impl Broker {
                     found.owner
                 );
                 self.effects.push(Effect::Log { line });
-                self.start_copy(item, true);
+                self.start_copy(item, purpose, true);
             }
             Verdict::Unknown(why) => self.cannot_give(item, &format!("its memory could not be checked: {why}")),
         }
     }
 
-    /// The item is proved: whoever asked for it goes on.
-    fn ready(&mut self, item: SegmentId) {
-        let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
-        if let Some(asker) = self.desk.sharing.remove(&item) {
-            let cause = Cause { member: asker.member, request: asker.number };
-            self.set_owner(item, found.owner, found.holder, true, false, true, cause);
-            self.give_item(asker, item, false);
-        } else if let Some(asker) = self.desk.unsharing.remove(&item) {
-            let cause = Cause { member: asker.member, request: asker.number };
-            self.set_owner(item, found.owner, found.holder, false, false, true, cause);
-            self.give_item(asker, item, false);
-        }
+    /// The item is proved: the request that it was proved for is answered, then those that wait.
+    fn ready(&mut self, item: SegmentId, purpose: Purpose) {
+        self.items.handovers.enter(item, Phase::Proved);
+        let (asker, change) = match purpose {
+            Purpose::NextOwner => return self.serve_waiting(item),
+            Purpose::Share(asker) => (asker, Change::Shared),
+            Purpose::Unshare(asker) => (asker, Change::Unshared),
+        };
+        debug_assert_eq!(self.lasting.items.all.get(&item).map(|i| i.holder), Some(asker.member), "not its owner's");
+        self.change_owner(item, change, Cause { member: asker.member, request: asker.number });
+        self.give_item(asker, item, false);
         self.serve_waiting(item);
     }
 
-    fn start_copy(&mut self, item: SegmentId, clung: bool) {
+    fn start_copy(&mut self, item: SegmentId, purpose: Purpose, clung: bool) {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
         let what = format!("a copy of item '{}'", found.key);
         let memory = memory_of(found.size);
@@ -146,28 +144,30 @@ impl Broker {
         }
         let to = SegmentId(self.lasting.next_segment);
         self.file_record(to, found.workflow, &found.key, found.size, Cause::NONE);
-        self.desk.copying.insert(item, (to, clung));
+        self.items.handovers.enter(item, Phase::Copying { to, clung, purpose });
         self.effects.push(Effect::CopyItem { item, from: found.file, to, size: memory });
     }
 
-    /// Whoever waits for it and could have it is told why not; the next one who asks tries again.
+    /// The request that the item was proved for fails. The next request for the item tries again.
     fn cannot_give(&mut self, item: SegmentId, why: &str) {
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let text = format!("item '{}' cannot be opened anew: {why}", found.key);
-        let asker = self.desk.sharing.remove(&item).or_else(|| self.desk.unsharing.remove(&item));
-        let asker = asker.or_else(|| {
+        let asker = self.items.handovers.enter(item, Phase::Open).pending().or_else(|| {
             let id = self.first_waiting(item, For::Owning)?;
             self.unqueue(id).map(|wait| wait.asker)
         });
         if let Some(asker) = asker {
             self.fail(asker, Status::NoSpace, text);
         }
+        self.serve_readers(item);
     }
 
     /// A copy is done, or failed.
     pub(in crate::broker) fn copied(&mut self, item: SegmentId, to: SegmentId, outcome: Result<(), String>) {
-        let Some((_, clung)) = self.desk.copying.get(&item).copied().filter(|(file, _)| *file == to) else { return };
-        self.desk.copying.remove(&item);
+        let Phase::Copying { to: target, clung, purpose } = *self.items.handovers.phase(item) else { return };
+        if target != to {
+            return;
+        }
         if let Err(why) = outcome {
             self.drop_file(to, None);
             return self.cannot_give(item, &why);
@@ -175,12 +175,11 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let (old, size) = (found.file, found.size);
         self.commit(Record::Item(ItemRecord::Memory { item, file: to, size, clung, cause: Cause::NONE }));
-        // Whoever clings to it keeps it alive, and it counts until then: readers that are known, else who had it last.
+        // A user that clings to the old file keeps it alive. It counts until then, for its known readers or its last user.
         let read = self.holds.get(&old).is_some_and(|readers| !readers.is_empty());
-        let former = self.desk.former.get(&item).copied().filter(|_| clung && !read);
-        self.desk.clean.insert(item);
-        self.ready(item);
-        // Behind what somebody waits for. A broker that is killed in between drops files that no item lies in.
+        let former = self.items.handovers.former(item).filter(|_| clung && !read);
+        self.ready(item, purpose);
+        // After the answers, which are waited for. A broker that is killed in between drops files that no item lies in.
         self.drop_file(old, former);
     }
 

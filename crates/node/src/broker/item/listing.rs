@@ -5,6 +5,7 @@ use std::ops::Bound;
 use crossdock_layout::wire::{ItemEntry, ItemState};
 use crossdock_layout::{MemberId, SegmentId};
 
+use super::Phase;
 use crate::broker::Broker;
 
 impl Broker {
@@ -12,24 +13,23 @@ impl Broker {
     pub(super) fn item_entry(&self, item: SegmentId, asker: MemberId) -> Option<ItemEntry> {
         let found = self.lasting.items.all.get(&item)?;
         let state = match found {
-            _ if self.desk.copying.contains_key(&item) => ItemState::Copying,
+            _ if matches!(self.items.handovers.phase(item), Phase::Copying { .. }) => ItemState::Copying,
             found if found.shared => ItemState::Shared,
             found if found.holder == MemberId::NOBODY => ItemState::Waiting,
             _ => ItemState::Held,
         };
-        let queue = self.desk.queues.get(&(found.workflow, found.key.clone()));
         Some(ItemEntry {
             item,
             file: found.file,
             size: found.size,
             holder: found.holder,
-            since_ms: self.now.saturating_sub(self.desk.since.get(&item).copied().unwrap_or(0)),
+            since_ms: self.now.saturating_sub(self.items.handovers.since(item)),
             transfers: found.transfers,
             copies: found.copies,
             level: found.level,
             on_death: found.on_death,
             state,
-            waiting: queue.map_or(0, |q| q.len() as u32),
+            waiting: self.items.waits.of_key(found.workflow, &found.key).count() as u32,
             readers: self.holds.get(&found.file).map_or(0, |r| r.len() as u32),
             mine: self.is_of(asker, found.workflow, &found.owner),
             owner: found.owner.clone(),

@@ -1,24 +1,28 @@
-//! Items: exactly one owner each, and nobody gets in before the kernel has proved that nobody else is in.
+//! Items: each has exactly one owner, and is opened only after the kernel has proved that no other process has it open.
 //!
 //! The **owner** is a task (or a rank of one, or a registered number), which need not exist yet; the **holder** is the
 //! one member of it that has the item open. Before a file is opened for a new holder, or for the first reader, it is
 //! *proved*: [`Effect::ProveItem`] asks the kernel for a lease, which it grants only if nobody has the file open or
-//! mapped. If somebody clings to it, or the item is `strict`, the bytes are copied to a fresh file first
-//! ([`Effect::CopyItem`]), and the former one is given up. So a transfer has three states, each with its way on:
+//! mapped. If a former user clings to it, or the item is `strict`, the bytes are copied to a fresh file first
+//! ([`Effect::CopyItem`]), and the old one is given up. [`handover::Phase`] is how far an item is:
 //!
 //! ```text
-//!   owned by A, held ── transfer ──► owned by B, unproved ── alone ──► clean ── B waits ──► held by B
-//!                                         │                              ▲
-//!                                         └── clinging, strict ──► copying┘
+//!   Open (A has it) ── transfer to B ──► Proving ── alone ──► Proved ── B asks ──► Open (B has it)
+//!                                           │                   ▲
+//!                                           └── clinging, strict ──► Copying
 //! ```
 //!
-//! A broker that is killed in any of them finds the owner in its journal, takes nothing for proved, and drops files that
-//! no item lies in. Whoever waits is served by order of arrival; a cooperative item is waited for in shared memory
-//! (`core::item`), and the daemon only opens it.
+//! A broker that is killed in any phase finds the owner in its journal, starts again with `Open`, and drops files that
+//! belong to no item. Requests that wait are served by order of arrival. A cooperative item is waited for in shared
+//! memory (`core::item`), and the daemon only opens it.
 
+mod change;
+mod check;
 mod ends;
 mod give;
+mod handover;
 mod listing;
+mod queue;
 mod record;
 mod serve;
 mod wait;
@@ -29,6 +33,9 @@ use crossdock_layout::wire::{ItemLevel, OnDeath, Party};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::{Asker, Broker, Connection, Effect};
+
+use handover::{Handovers, Phase};
+use queue::Waits;
 
 pub use record::{Item, ItemRecord, Items, memory_of};
 
@@ -55,69 +62,44 @@ struct Making {
     on_death: OnDeath,
 }
 
-/// What a request waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum For {
-    Owning,
-    Reading,
-    /// That readers leave.
-    Readers(SegmentId),
-}
-
-#[derive(Clone, Debug)]
-struct Wait {
-    asker: Asker,
-    what: For,
-    workflow: u64,
-    keys: Vec<String>,
-    deadline: u64,
-    waited_ms: u64,
-    arrival: u64,
-}
-
-/// Requests that wait for one key: number of arrival, and which request of which connection.
-type Queue = BTreeSet<(u64, Connection, u64)>;
-
-/// What a broker knows of items beyond what lasts.
+/// What this broker knows of items beyond what lasts; a new broker starts without it.
 #[derive(Default)]
-pub(super) struct Desk {
+pub(super) struct Transient {
     making: Option<Making>,
-    waits: BTreeMap<(Connection, u64), Wait>,
-    /// Who waits for a key, by arrival.
-    queues: BTreeMap<(u64, String), Queue>,
-    arrivals: u64,
-    /// Proved, and opened for nobody since.
-    clean: BTreeSet<SegmentId>,
-    /// Being copied, and to which file; `true` if somebody clings.
-    copying: BTreeMap<SegmentId, (SegmentId, bool)>,
-    /// To be proved at the end of this event.
-    to_prove: BTreeSet<SegmentId>,
-    /// To be done behind the proofs.
-    last: Vec<Effect>,
-    /// Who wants it shared, or unshared, once it is proved.
-    sharing: BTreeMap<SegmentId, Asker>,
-    unsharing: BTreeMap<SegmentId, Asker>,
-    /// Who had it open last: whom a file that is clung to counts for.
-    former: BTreeMap<SegmentId, MemberId>,
-    since: BTreeMap<SegmentId, u64>,
-    /// What members that came back have said they hold.
-    told: BTreeMap<MemberId, BTreeSet<SegmentId>>,
+    handovers: Handovers,
+    waits: Waits,
+    /// Effects that follow the proofs of this event. Empty between events.
+    after_proofs: Vec<Effect>,
+    /// Members that came back and are saying which items they have open, and what they have said so far.
+    resuming: BTreeMap<MemberId, BTreeSet<SegmentId>>,
+}
+
+impl Transient {
+    /// How many requests of a connection wait for items.
+    pub(super) fn waiting_of(&self, connection: Connection) -> usize {
+        self.waits.of_connection(connection).len()
+    }
+
+    /// Does this request wait for an item, up to that moment?
+    pub(super) fn waits_until(&self, connection: Connection, number: u64, deadline: u64) -> bool {
+        self.waits.get((connection, number)).is_some_and(|w| w.deadline == deadline)
+    }
 }
 
 /// Why a request is refused.
 type Refusal = (Status, String);
 
 impl Broker {
-    /// What is to be done behind everything else of this event: proofs, then what waited for them.
+    /// Asks for the proofs of this event, after all its other effects, and then adds the effects that follow them.
     pub(super) fn finish_items(&mut self) {
-        for item in std::mem::take(&mut self.desk.to_prove) {
+        for item in self.items.handovers.take_questions() {
             if let Some(found) = self.lasting.items.all.get(&item) {
-                let former = self.desk.former.get(&item);
-                let dying = former.is_some_and(|m| !self.lasting.members.contains_key(m));
+                let former = self.items.handovers.former(item);
+                let dying = former.is_some_and(|m| !self.lasting.members.contains_key(&m));
                 self.effects.push(Effect::ProveItem { item, file: found.file, dying });
             }
         }
-        let last = std::mem::take(&mut self.desk.last);
+        let last = std::mem::take(&mut self.items.after_proofs);
         self.effects.extend(last);
     }
 
@@ -176,12 +158,12 @@ impl Broker {
 
     /// Whose it is, and since when, for people.
     fn whose(&self, item: SegmentId, found: &Item) -> String {
-        let since = self.now.saturating_sub(self.desk.since.get(&item).copied().unwrap_or(0)) as f64 / 1000.0;
+        let since = self.now.saturating_sub(self.items.handovers.since(item)) as f64 / 1000.0;
         let has = match self.lasting.members.get(&found.holder) {
             Some(holder) if found.shared => format!("process {} shares it", holder.peer.pid),
             Some(holder) => format!("process {} has it open", holder.peer.pid),
             None if found.shared => "it is shared".into(),
-            None if self.desk.copying.contains_key(&item) => "it is being copied".into(),
+            None if matches!(self.items.handovers.phase(item), Phase::Copying { .. }) => "it is being copied".into(),
             None => "which has not opened it".into(),
         };
         format!("item '{}' belongs to {} since {since:.1} s; {has}", found.key, found.owner)

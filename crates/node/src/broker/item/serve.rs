@@ -3,7 +3,10 @@
 use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath, Party, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
-use super::{Item, ItemRecord, Making, Refusal, memory_of};
+use super::change::Change;
+use super::handover::Purpose;
+use super::queue::For;
+use super::{Item, ItemRecord, Making, Phase, Refusal, memory_of};
 use crate::broker::{Asker, Broker, Cause, Effect, Record, text};
 
 /// More than any machine's address space for one mapping.
@@ -74,14 +77,14 @@ impl Broker {
         } else {
             Effect::MakeItem { file: item, size: memory }
         };
-        self.desk.making = Some(Making { asker, item, workflow, key, size, level, on_death });
+        self.items.making = Some(Making { asker, item, workflow, key, size, level, on_death });
         self.effects.push(effect);
         Ok(())
     }
 
     /// The host has made an item's memory, or not. False if it was none that was being made.
     pub(in crate::broker) fn item_made(&mut self, outcome: &Result<(), String>) -> bool {
-        let Some(Making { asker, item, workflow, key, size, level, on_death }) = self.desk.making.take() else {
+        let Some(Making { asker, item, workflow, key, size, level, on_death }) = self.items.making.take() else {
             return false;
         };
         if let Err(why) = outcome {
@@ -107,7 +110,7 @@ impl Broker {
             copies: 0,
         };
         self.commit(Record::Item(ItemRecord::Made { item, state, cause }));
-        self.desk.since.insert(item, self.now);
+        self.items.handovers.begin(item, self.now);
         self.give_item(asker, item, true);
         self.serve_waiting(item);
         true
@@ -140,7 +143,7 @@ impl Broker {
 
     fn transfer_item(&mut self, asker: Asker, item: SegmentId, to: Party) -> Result<(), Refusal> {
         let found = self.own_item(asker, item, "transfer")?;
-        let (workflow, key) = (found.workflow, found.key.clone());
+        let (workflow, key, holder) = (found.workflow, found.key.clone(), found.holder);
         if found.level == ItemLevel::Cooperative {
             let text = format!("item '{key}' is cooperative: its owner word hands it over, not the daemon");
             return Err((Status::Invalid, text));
@@ -151,20 +154,34 @@ impl Broker {
         if self.is_of(asker.member, workflow, &to) {
             return Err((Status::Invalid, format!("item '{key}' belongs to this task already ({to})")));
         }
+        self.undisturbed(item)?;
         self.may_receive(workflow, &to, &key)?;
         self.journalled()?;
         let cause = Cause { member: asker.member, request: asker.number };
-        self.desk.former.insert(item, asker.member);
-        self.set_owner(item, to, MemberId::NOBODY, false, true, false, cause);
-        self.desk.to_prove.insert(item);
-        // Behind the proof, so that whoever waits for the item has it first.
+        if holder == asker.member {
+            self.items.handovers.set_former(item, asker.member);
+        }
+        self.change_owner(item, Change::Transferred { to }, cause);
+        if matches!(self.items.handovers.phase(item), Phase::Open | Phase::Proved) {
+            self.items.handovers.enter(item, Phase::Proving { purpose: Purpose::NextOwner });
+        }
+        // After the proof, so that a request that waits for the item is served first.
         let message = Answer::Done { value: 0 }.encode(asker.opcode, asker.number);
-        self.desk.last.push(Effect::Send {
+        self.items.after_proofs.push(Effect::Send {
             connection: asker.connection,
             message,
             with: crate::broker::Attachment::Nothing,
         });
         Ok(())
+    }
+
+    /// One request at a time changes what an item is: a share, or its end, that still waits for a proof comes first.
+    fn undisturbed(&self, item: SegmentId) -> Result<(), Refusal> {
+        if self.items.handovers.phase(item).pending().is_none() {
+            return Ok(());
+        }
+        let key = self.lasting.items.all.get(&item).map_or("", |i| &i.key);
+        Err((Status::Busy, format!("item '{key}' is being shared or unshared by another request; wait for its answer")))
     }
 
     /// A task whose endpoints say that it may not own the item would never open it.
@@ -183,23 +200,6 @@ impl Broker {
             return Err((Status::Denied, text));
         }
         Ok(())
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "one line a field of the record")]
-    pub(super) fn set_owner(
-        &mut self,
-        item: SegmentId,
-        owner: Party,
-        holder: MemberId,
-        shared: bool,
-        transferred: bool,
-        made: bool,
-        cause: Cause,
-    ) {
-        if transferred {
-            self.desk.since.insert(item, self.now);
-        }
-        self.commit(Record::Item(ItemRecord::Owner { item, owner, holder, shared, transferred, made, cause }));
     }
 
     fn destroy_item(&mut self, asker: Asker, item: SegmentId) -> Result<(), Refusal> {
@@ -232,9 +232,9 @@ impl Broker {
             return Err((Status::Busy, format!("item '{}' is shared already", found.key)));
         }
         self.journalled()?;
-        self.desk.former.insert(item, asker.member);
-        self.desk.sharing.insert(item, asker);
-        self.desk.to_prove.insert(item);
+        self.undisturbed(item)?;
+        self.items.handovers.set_former(item, asker.member);
+        self.items.handovers.enter(item, Phase::Proving { purpose: Purpose::Share(asker) });
         Ok(())
     }
 
@@ -246,12 +246,14 @@ impl Broker {
         }
         self.journalled()?;
         let (file, key) = (found.file, found.key.clone());
-        self.desk.unsharing.insert(item, asker);
+        self.undisturbed(item)?;
         let read = self.holds.get(&file).is_some_and(|readers| !readers.is_empty());
         if read && wait_ms > 0 {
-            return self.await_item(asker, super::For::Readers(item), wait_ms, vec![key]);
+            self.await_item(asker, For::Readers(item), wait_ms, vec![key])?;
+            self.items.handovers.enter(item, Phase::Draining { asker });
+        } else {
+            self.items.handovers.enter(item, Phase::Proving { purpose: Purpose::Unshare(asker) });
         }
-        self.desk.to_prove.insert(item);
         Ok(())
     }
 
@@ -265,6 +267,7 @@ impl Broker {
         if found.shared {
             return Err((Status::Busy, format!("item '{key}' is shared; unshare it before you resize it")));
         }
+        self.undisturbed(item)?;
         if size == 0 || size > MAX_SIZE {
             return Err((Status::Invalid, format!("item '{key}' cannot have {}", text::bytes(size))));
         }

@@ -3,7 +3,9 @@
 use crossdock_layout::wire::{ItemLevel, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
-use super::{For, Refusal, Wait};
+use super::handover::Purpose;
+use super::queue::{For, Wait};
+use super::{Phase, Refusal};
 use crate::broker::{Asker, Broker, Connection, Due, PARKED};
 
 /// How long a free item may take to be made ready (copied) for somebody who would not wait for its owner.
@@ -44,10 +46,7 @@ impl Broker {
             return Err(self.not_yet(&keys, workflow, read));
         }
         let patience = if ready.is_some() { wait_ms.max(READY_MS) } else { wait_ms };
-        self.await_item(asker, what, patience, keys)?;
-        if let Some(wait) = self.desk.waits.get_mut(&(asker.connection, asker.number)) {
-            wait.waited_ms = wait_ms;
-        }
+        self.await_for(asker, what, patience, wait_ms, keys)?;
         if let Some(item) = ready {
             self.serve_waiting(item);
         }
@@ -63,7 +62,7 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item) else { return false };
         let lost = self.lost.contains(&found.file);
         match what {
-            For::Reading => found.shared && !self.desk.unsharing.contains_key(&item),
+            For::Reading => found.shared && !self.items.handovers.phase(item).ends_sharing(),
             For::Owning if found.level == ItemLevel::Cooperative => !lost,
             For::Owning => found.holder == MemberId::NOBODY && self.is_of(member, found.workflow, &found.owner),
             For::Readers(_) => false,
@@ -90,38 +89,36 @@ impl Broker {
         wait_ms: u64,
         keys: Vec<String>,
     ) -> Result<(), Refusal> {
+        self.await_for(asker, what, wait_ms, wait_ms, keys)
+    }
+
+    /// As `await_item`, where the deadline is another than the time that the asker named.
+    fn await_for(
+        &mut self,
+        asker: Asker,
+        what: For,
+        patience_ms: u64,
+        waited_ms: u64,
+        keys: Vec<String>,
+    ) -> Result<(), Refusal> {
         let Some((_, workflow)) = self.place(asker) else { return Ok(()) };
         let id = (asker.connection, asker.number);
         let Some(link) = self.links.get_mut(&asker.connection) else { return Ok(()) };
-        if link.parked >= PARKED || self.desk.waits.contains_key(&id) {
+        if link.parked >= PARKED || self.items.waits.contains(id) {
             let text = format!("this program has {PARKED} requests waiting already; let some end first");
             return Err((Status::Busy, text));
         }
         link.parked += 1;
-        let deadline = self.now.saturating_add(wait_ms);
-        self.desk.arrivals += 1;
-        let arrival = self.desk.arrivals;
+        let deadline = self.now.saturating_add(patience_ms);
         self.due.insert((deadline, Due::Item(id.0, id.1)));
-        for key in &keys {
-            self.desk.queues.entry((workflow, key.clone())).or_default().insert((arrival, id.0, id.1));
-        }
-        self.desk.waits.insert(id, Wait { asker, what, workflow, keys, deadline, waited_ms: wait_ms, arrival });
+        self.items.waits.add(Wait { asker, what, workflow, keys, deadline, waited_ms });
         Ok(())
     }
 
     /// A request waits for items no longer, for whatever reason.
     pub(super) fn unqueue(&mut self, id: (Connection, u64)) -> Option<Wait> {
-        let wait = self.desk.waits.remove(&id)?;
+        let wait = self.items.waits.remove(id)?;
         self.due.remove(&(wait.deadline, Due::Item(id.0, id.1)));
-        for key in &wait.keys {
-            let of = (wait.workflow, key.clone());
-            if let Some(queue) = self.desk.queues.get_mut(&of) {
-                queue.remove(&(wait.arrival, id.0, id.1));
-                if queue.is_empty() {
-                    self.desk.queues.remove(&of);
-                }
-            }
-        }
         if let Some(link) = self.links.get_mut(&id.0) {
             link.parked -= 1;
         }
@@ -129,22 +126,20 @@ impl Broker {
     }
 
     pub(in crate::broker) fn forget_item_waits(&mut self, connection: Connection) {
-        let waits = self.desk.waits.range((connection, 0)..=(connection, u64::MAX));
-        for id in waits.map(|(id, _)| *id).collect::<Vec<_>>() {
+        for id in self.items.waits.of_connection(connection) {
             self.unqueue(id);
         }
-        let gone = |asker: &Asker| asker.connection != connection;
-        self.desk.sharing.retain(|_, asker| gone(asker));
-        self.desk.unsharing.retain(|_, asker| gone(asker));
+        for item in self.items.handovers.forget_connection(connection) {
+            self.serve_readers(item);
+        }
     }
 
     /// The deadline of a request that waits for items.
     pub(in crate::broker) fn give_up_item(&mut self, connection: Connection, number: u64) {
         let Some(wait) = self.unqueue((connection, number)) else { return };
         if let For::Readers(item) = wait.what {
-            // They keep the bytes as they were; the owner gets its own.
-            self.desk.to_prove.insert(item);
-            return;
+            // Its readers keep the bytes as they were; the owner gets a copy.
+            return self.end_draining(item);
         }
         let found = wait.keys.iter().find_map(|key| self.key(wait.workflow, key));
         let what = if wait.what == For::Reading { "shared" } else { "given" };
@@ -168,21 +163,19 @@ impl Broker {
         self.fail(wait.asker, Status::TimedOut, text);
     }
 
-    /// The first who waits for this item and may have it now.
+    /// The first request that waits for this item and may have it now.
     pub(super) fn first_waiting(&self, item: SegmentId, what: For) -> Option<(Connection, u64)> {
         let found = self.lasting.items.all.get(&item)?;
-        let queue = self.desk.queues.get(&(found.workflow, found.key.clone()))?;
-        let ids = queue.iter().map(|(_, connection, number)| (*connection, *number));
-        ids.into_iter().find(|id| {
-            self.desk.waits.get(id).is_some_and(|w| w.what == what && self.could_have(item, what, w.asker.member))
+        self.items.waits.of_key(found.workflow, &found.key).find(|id| {
+            let wait = self.items.waits.get(*id);
+            wait.is_some_and(|w| w.what == what && self.could_have(item, what, w.asker.member))
         })
     }
 
-    /// Whoever waits only for what is gone now is told.
+    /// An item is gone: requests that wait for nothing else fail.
     pub(super) fn tell_waiting_of_end(&mut self, workflow: u64, key: &str, why: &str) {
-        let queue = self.desk.queues.get(&(workflow, key.to_owned())).into_iter().flatten();
-        for id in queue.map(|(_, connection, number)| (*connection, *number)).collect::<Vec<_>>() {
-            let others = self.desk.waits.get(&id).is_some_and(|w| w.keys.iter().any(|k| k != key));
+        for id in self.items.waits.of_key(workflow, key).collect::<Vec<_>>() {
+            let others = self.items.waits.get(id).is_some_and(|w| w.keys.iter().any(|k| k != key));
             if others {
                 continue;
             }
@@ -192,7 +185,7 @@ impl Broker {
         }
     }
 
-    /// Readers of a file have become fewer: somebody may wait for that.
+    /// A file has fewer readers. Its owner may wait for that.
     pub(in crate::broker) fn readers_left(&mut self, file: SegmentId) {
         if self.lasting.segments.get(&file).is_none_or(|s| s.kind != SegmentKind::Item) {
             return;
@@ -201,10 +194,13 @@ impl Broker {
             return;
         }
         let Some(item) = self.lasting.items.files.get(&file).copied() else { return };
-        let waits = self.desk.waits.iter().find(|(_, w)| w.what == For::Readers(item)).map(|(id, _)| *id);
-        if let Some(id) = waits {
-            self.unqueue(id);
-            self.desk.to_prove.insert(item);
-        }
+        self.end_draining(item);
+    }
+
+    /// The owner has waited for its readers for long enough, or none is left.
+    fn end_draining(&mut self, item: SegmentId) {
+        let Phase::Draining { asker } = *self.items.handovers.phase(item) else { return };
+        self.unqueue((asker.connection, asker.number));
+        self.items.handovers.enter(item, Phase::Proving { purpose: Purpose::Unshare(asker) });
     }
 }

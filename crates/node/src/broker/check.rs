@@ -1,0 +1,116 @@
+//! What always holds of a broker, between any two events.
+//!
+//! Debug builds check it after every event, and the simulator after every step. A broker that violates one of these has
+//! a defect, whatever its clients and its journal said.
+
+use super::{Broker, Due, Event, MAIN_ENDPOINT};
+
+impl Broker {
+    /// Panics if an invariant is violated.
+    pub fn check(&self) {
+        self.check_links();
+        self.check_waits();
+        self.check_segments();
+        self.check_items();
+    }
+
+    /// Also panics if the host has left something undone: between its events, it has done all effects.
+    pub fn check_at_rest(&self) {
+        self.check();
+        assert!(self.effects.is_empty(), "effects were left over");
+        assert!(self.making.is_none(), "a segment was asked for and never made");
+        self.check_items_at_rest();
+    }
+
+    /// The host answers what it was asked before it reports anything else.
+    pub(super) fn check_before(&self, event: &Event<'_>) {
+        if !matches!(event, Event::Proved { .. } | Event::Made { .. }) {
+            self.check_items_at_rest();
+        }
+    }
+
+    fn check_links(&self) {
+        for (connection, link) in &self.links {
+            match link.member {
+                Some(member) => {
+                    assert_eq!(self.connected.get(&member), Some(connection), "{member} is connected by another one");
+                    assert!(self.lasting.members.contains_key(&member), "{member} is gone and connected");
+                }
+                None => {
+                    let silent = self.silent.get(&link.endpoint).is_some_and(|s| s.contains(connection));
+                    assert!(silent, "connection {connection} is no member's and is not waited for");
+                    let due = (link.hello_due, Due::Hello(*connection));
+                    assert!(self.due.contains(&due), "connection {connection} has no deadline for its hello");
+                }
+            }
+            let parked = self.parked.range((*connection, 0)..=(*connection, u64::MAX)).count();
+            let waiting = self.items.waiting_of(*connection);
+            assert_eq!(link.parked, parked + waiting, "connection {connection} counts its waiting requests wrongly");
+            let known = link.endpoint == MAIN_ENDPOINT || self.lasting.endpoints.contains_key(&link.endpoint);
+            assert!(known, "connection {connection} outlives its endpoint");
+        }
+        for (member, connection) in &self.connected {
+            let link = self.links.get(connection);
+            assert!(link.is_some_and(|l| l.member == Some(*member)), "{member} is connected by nothing");
+        }
+        let silent: usize = self.silent.values().map(|s| s.len()).sum();
+        assert_eq!(
+            silent,
+            self.links.values().filter(|l| l.member.is_none()).count(),
+            "the silent are counted wrongly"
+        );
+        for member in self.heard.keys() {
+            assert!(self.lasting.members.contains_key(member), "{member} is gone and was heard");
+        }
+    }
+
+    /// Every request that waits has a deadline and stands in one queue; every deadline has its request.
+    fn check_waits(&self) {
+        for (id, parked) in &self.parked {
+            assert!(self.links.contains_key(&id.0), "request {id:?} outlives its connection");
+            assert!(self.due.contains(&(parked.deadline, Due::Parked(id.0, id.1))), "request {id:?} has no deadline");
+            let queue = self.waiting.get(&parked.key);
+            assert!(queue.is_some_and(|q| q.contains(id)), "request {id:?} is in no queue");
+        }
+        let queued: usize = self.waiting.values().map(|q| q.len()).sum();
+        assert_eq!(queued, self.parked.len(), "a queue has a request that does not wait");
+        for (at, due) in &self.due {
+            let there = match due {
+                Due::Hello(connection) => self.links.get(connection).is_some_and(|l| l.hello_due == *at),
+                Due::Parked(connection, number) => {
+                    self.parked.get(&(*connection, *number)).is_some_and(|p| p.deadline == *at)
+                }
+                Due::Item(connection, number) => self.items.waits_until(*connection, *number, *at),
+                Due::Grace(member) => self.grace.get(member) == Some(at),
+                Due::Lost => true,
+            };
+            assert!(there, "{due:?} is due and nothing waits for it");
+            assert!(*at > self.now || matches!(due, Due::Hello(_)), "{due:?} was due at {at}, and it is {}", self.now);
+        }
+    }
+
+    fn check_segments(&self) {
+        let of_segment = |id| self.lasting.of(id).is_some();
+        for (segment, holders) in &self.holds {
+            assert!(holders.is_empty() || of_segment(*segment), "{segment} is gone and open");
+            for (member, hold) in holders {
+                assert!(self.lasting.members.contains_key(member), "{member} is gone and has {segment} open");
+                assert!(hold.count > 0, "{member} has {segment} open no time");
+            }
+        }
+        for segment in &self.lost {
+            let there = self.lasting.of(*segment).is_some_and(|(_, s)| s.removed.is_none());
+            assert!(there, "{segment} is waited for and has no name");
+        }
+        for segment in &self.unsure {
+            assert!(self.lasting.pin_of(*segment).is_some(), "{segment} is no pin page");
+        }
+        for endpoint in &self.deaf {
+            assert!(self.lasting.endpoints.contains_key(endpoint), "endpoint {endpoint} is gone and waited for");
+        }
+        for (segment, found) in self.lasting.segments.iter().filter(|(_, s)| s.removed.is_some()) {
+            let held = self.holds.get(segment).is_some_and(|h| !h.is_empty());
+            assert!(held, "{} {segment} is removed, no member has it open, and it counts", found.kind.word());
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The changes of an item's owner, each by its name.
+
+use crossdock_layout::wire::Party;
+use crossdock_layout::{MemberId, SegmentId};
+
+use super::ItemRecord;
+use crate::broker::{Broker, Cause, Record};
+
+/// What happens to an item's owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// A member of its owner opens it to write.
+    Opened { by: Party, holder: MemberId },
+    /// The member that had it open closed it, or is gone. The owner stays.
+    Closed,
+    /// Its owner lets others read it.
+    Shared,
+    /// Its owner writes it again.
+    Unshared,
+    /// It belongs to another owner, who has not opened it yet.
+    Transferred { to: Party },
+}
+
+impl Broker {
+    pub(super) fn change_owner(&mut self, item: SegmentId, change: Change, cause: Cause) {
+        let Some(found) = self.lasting.items.all.get(&item) else { return };
+        let (owner, holder, shared) = match &change {
+            Change::Opened { by, holder } => (by.clone(), *holder, false),
+            Change::Closed => (found.owner.clone(), MemberId::NOBODY, found.shared),
+            Change::Shared => (found.owner.clone(), found.holder, true),
+            Change::Unshared => (found.owner.clone(), found.holder, false),
+            Change::Transferred { to } => (to.clone(), MemberId::NOBODY, found.shared),
+        };
+        let transferred = matches!(change, Change::Transferred { .. });
+        if transferred {
+            self.items.handovers.restart_clock(item, self.now);
+        }
+        // These answer with the item's memory, so that a repeated request gets it again.
+        let made = matches!(change, Change::Opened { .. } | Change::Shared | Change::Unshared);
+        self.commit(Record::Item(ItemRecord::Owner { item, owner, holder, shared, transferred, made, cause }));
+    }
+}

@@ -1,0 +1,111 @@
+//! What always holds of items, between any two events.
+
+use crossdock_layout::MemberId;
+use crossdock_layout::wire::{ItemLevel, SegmentKind};
+
+use super::Phase;
+use super::handover::Purpose;
+use super::memory_of;
+use super::queue::For;
+use crate::broker::{Broker, Due};
+
+impl Broker {
+    pub(in crate::broker) fn check_items(&self) {
+        assert!(self.items.after_proofs.is_empty(), "effects were left over");
+        self.items.waits.check();
+        self.check_handovers();
+        self.check_item_waits();
+        self.check_item_files();
+        for member in self.items.resuming.keys() {
+            assert!(self.lasting.members.contains_key(member), "{member} is gone and is resuming");
+        }
+    }
+
+    /// No question to the kernel is open: the host answers it before any other event.
+    pub(in crate::broker) fn check_items_at_rest(&self) {
+        for (item, phase) in self.items.handovers.iter() {
+            assert!(!matches!(phase, Phase::Proving { .. }), "the proof of item {item} was never answered");
+        }
+        assert!(self.items.making.is_none(), "an item's memory was asked for and never made");
+    }
+
+    fn check_handovers(&self) {
+        assert!(self.items.handovers.asked(), "a proof was left to be asked for");
+        assert!(
+            self.items.handovers.iter().map(|(item, _)| item).eq(self.lasting.items.all.keys().copied()),
+            "the items and their hand-overs differ"
+        );
+        for (item, phase) in self.items.handovers.iter() {
+            let found = &self.lasting.items.all[&item];
+            if found.level == ItemLevel::Cooperative {
+                assert!(matches!(phase, Phase::Open), "cooperative item {item} is {phase:?}");
+                assert_eq!(found.holder, MemberId::NOBODY, "cooperative item {item} has a holder");
+            }
+            if let Some(asker) = phase.pending() {
+                assert_eq!(found.holder, asker.member, "item {item} is {phase:?} and its owner did not ask for that");
+                let link = self.links.get(&asker.connection);
+                assert!(
+                    link.is_some_and(|l| l.member == Some(asker.member)),
+                    "item {item} is {phase:?} for a lost asker"
+                );
+                assert_eq!(found.shared, phase.ends_sharing(), "item {item} is {phase:?}");
+            }
+            match phase {
+                Phase::Open | Phase::Proving { purpose: Purpose::Share(_) | Purpose::Unshare(_) } => {}
+                Phase::Draining { asker } => {
+                    let wait = self.items.waits.get((asker.connection, asker.number));
+                    assert!(wait.is_some_and(|w| w.what == For::Readers(item)), "item {item} drains with no deadline");
+                    assert!(self.holds.get(&found.file).is_some_and(|h| !h.is_empty()), "item {item} has no reader");
+                }
+                Phase::Proving { purpose: Purpose::NextOwner } | Phase::Proved => {
+                    assert_eq!(found.holder, MemberId::NOBODY, "item {item} is {phase:?} and open");
+                }
+                Phase::Copying { to, purpose, .. } => {
+                    let target = self.lasting.segments.get(to).filter(|s| s.kind == SegmentKind::Item);
+                    let target = target.filter(|s| s.removed.is_none() && s.size == memory_of(found.size));
+                    assert!(target.is_some(), "item {item} is copied to a file that does not fit");
+                    assert!(!self.lasting.items.files.contains_key(to), "item {item} is copied over another one");
+                    if matches!(purpose, Purpose::NextOwner) {
+                        assert_eq!(found.holder, MemberId::NOBODY, "item {item} is {phase:?} and open");
+                    }
+                }
+            }
+        }
+    }
+
+    fn check_item_waits(&self) {
+        for wait in self.items.waits.iter() {
+            let (connection, number) = (wait.asker.connection, wait.asker.number);
+            assert!(self.due.contains(&(wait.deadline, Due::Item(connection, number))), "a wait has no deadline");
+            assert!(self.links.contains_key(&connection), "a wait outlives its connection");
+            match wait.what {
+                For::Readers(item) => {
+                    let phase = self.items.handovers.phase(item);
+                    let its = matches!(phase, Phase::Draining { asker } if asker.number == number);
+                    assert!(its, "request {number} waits for readers of item {item}, which is {phase:?}");
+                }
+                // What can be read is given at once.
+                For::Reading => {
+                    let keys = wait.keys.iter().map(|key| (wait.workflow, key.clone()));
+                    let mut items = keys.filter_map(|key| self.lasting.items.keys.get(&key));
+                    let ready = items.find(|item| self.could_have(**item, For::Reading, wait.asker.member));
+                    assert_eq!(ready, None, "request {number} waits for an item that it could read");
+                }
+                For::Owning => {}
+            }
+        }
+    }
+
+    /// Every file is an item's, or is being filled for one.
+    fn check_item_files(&self) {
+        let copies = self.items.handovers.iter().filter_map(|(_, phase)| match phase {
+            Phase::Copying { to, .. } => Some(*to),
+            _ => None,
+        });
+        let copies: Vec<_> = copies.collect();
+        let files = self.lasting.segments.iter().filter(|(_, s)| s.kind == SegmentKind::Item && s.removed.is_none());
+        for (file, _) in files {
+            assert!(self.lasting.items.files.contains_key(file) || copies.contains(file), "file {file} is no item's");
+        }
+    }
+}

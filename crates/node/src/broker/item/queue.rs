@@ -1,0 +1,110 @@
+//! Requests that wait for items, by key and in order of arrival.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crossdock_layout::SegmentId;
+
+use crate::broker::{Asker, Connection};
+
+/// A request: its connection and its number.
+pub(super) type RequestId = (Connection, u64);
+
+/// What a request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum For {
+    Owning,
+    Reading,
+    /// That this item's readers close it.
+    Readers(SegmentId),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Wait {
+    pub(super) asker: Asker,
+    pub(super) what: For,
+    pub(super) workflow: u64,
+    /// Never empty.
+    pub(super) keys: Vec<String>,
+    pub(super) deadline: u64,
+    pub(super) waited_ms: u64,
+}
+
+/// All requests that wait for items.
+#[derive(Default)]
+pub(super) struct Waits {
+    all: BTreeMap<RequestId, (u64, Wait)>,
+    /// By key: the number of arrival, and the request.
+    queues: BTreeMap<(u64, String), BTreeSet<(u64, RequestId)>>,
+    arrivals: u64,
+}
+
+impl Waits {
+    pub(super) fn contains(&self, id: RequestId) -> bool {
+        self.all.contains_key(&id)
+    }
+
+    pub(super) fn get(&self, id: RequestId) -> Option<&Wait> {
+        self.all.get(&id).map(|(_, wait)| wait)
+    }
+
+    /// The request waits behind all that came before it.
+    pub(super) fn add(&mut self, wait: Wait) {
+        let id = (wait.asker.connection, wait.asker.number);
+        self.arrivals += 1;
+        for key in &wait.keys {
+            self.queues.entry((wait.workflow, key.clone())).or_default().insert((self.arrivals, id));
+        }
+        self.all.insert(id, (self.arrivals, wait));
+    }
+
+    pub(super) fn remove(&mut self, id: RequestId) -> Option<Wait> {
+        let (arrival, wait) = self.all.remove(&id)?;
+        for key in &wait.keys {
+            let of = (wait.workflow, key.clone());
+            if let Some(queue) = self.queues.get_mut(&of) {
+                queue.remove(&(arrival, id));
+                if queue.is_empty() {
+                    self.queues.remove(&of);
+                }
+            }
+        }
+        Some(wait)
+    }
+
+    /// The requests that wait for a key, by arrival.
+    pub(super) fn of_key(&self, workflow: u64, key: &str) -> impl Iterator<Item = RequestId> {
+        self.queues.get(&(workflow, key.to_owned())).into_iter().flatten().map(|(_, id)| *id)
+    }
+
+    pub(super) fn of_connection(&self, connection: Connection) -> Vec<RequestId> {
+        self.all.range((connection, 0)..=(connection, u64::MAX)).map(|(id, _)| *id).collect()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Wait> {
+        self.all.values().map(|(_, wait)| wait)
+    }
+
+    /// Every request stands in the queue of each of its keys, and each queue has only requests that wait for its key.
+    pub(super) fn check(&self) {
+        for (id, (arrival, wait)) in &self.all {
+            assert!(!wait.keys.is_empty(), "request {id:?} waits for no item");
+            for key in &wait.keys {
+                let queue = self.queues.get(&(wait.workflow, key.clone()));
+                assert!(
+                    queue.is_some_and(|q| q.contains(&(*arrival, *id))),
+                    "request {id:?} is in no queue for '{key}'"
+                );
+            }
+        }
+        for ((workflow, key), queue) in &self.queues {
+            assert!(!queue.is_empty(), "the queue for '{key}' is empty");
+            for (arrival, id) in queue {
+                let wait = self.all.get(id).filter(|(a, w)| a == arrival && w.workflow == *workflow);
+                assert!(
+                    wait.is_some_and(|(_, w)| w.keys.contains(key)),
+                    "{id:?} is queued for '{key}' and does not wait"
+                );
+            }
+        }
+    }
+}
