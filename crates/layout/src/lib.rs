@@ -12,6 +12,7 @@ pub mod queue;
 pub mod region;
 pub mod rights;
 pub mod series;
+pub mod set;
 pub mod status;
 pub mod type_name;
 pub mod wild;

@@ -1,6 +1,6 @@
 //! Reading and writing little-endian fields one after the other; every read is checked, none can go out of bounds.
 
-use crate::name;
+use crate::{Status, name};
 
 /// What is wrong with a message. Whoever sent it is dropped, and nobody else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,28 +39,46 @@ impl std::fmt::Display for Malformed {
 pub const NAME_FIELD: usize = name::MAX_NAME + 1;
 
 /// Takes fields from the front of a message.
-#[derive(Clone, Copy)]
-pub(super) struct Reader<'a>(&'a [u8]);
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    /// The status in the message's header, if it is an answer.
+    pub(super) status: Status,
+}
 
 impl<'a> Reader<'a> {
+    /// Begins with the first of these bytes.
+    #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
-        Self(bytes)
+        Self::answer(bytes, Status::Ok)
     }
 
+    pub(super) const fn answer(bytes: &'a [u8], status: Status) -> Self {
+        Self { bytes, status }
+    }
+
+    /// The next `N` bytes.
+    #[inline]
     pub fn bytes<const N: usize>(&mut self) -> Result<&'a [u8; N], Malformed> {
-        let (field, rest) = self.0.split_first_chunk::<N>().ok_or(Malformed::Length)?;
-        self.0 = rest;
+        let (field, rest) = self.bytes.split_first_chunk::<N>().ok_or(Malformed::Length)?;
+        self.bytes = rest;
         Ok(field)
     }
 
+    /// The next field.
+    #[inline]
     pub fn u16(&mut self) -> Result<u16, Malformed> {
         self.bytes().map(|b| u16::from_le_bytes(*b))
     }
 
+    /// The next field.
+    #[inline]
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         self.bytes().map(|b| u32::from_le_bytes(*b))
     }
 
+    /// The next field.
+    #[inline]
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         self.bytes().map(|b| u64::from_le_bytes(*b))
     }
@@ -70,6 +88,7 @@ impl<'a> Reader<'a> {
         if self.u32()? == 0 { Ok(()) } else { Err(Malformed::Reserved) }
     }
 
+    /// A name in its field.
     pub fn name(&mut self) -> Result<String, Malformed> {
         let field = self.bytes::<NAME_FIELD>()?;
         name::from_field(field).map(str::to_owned).ok_or(Malformed::Name)
@@ -95,33 +114,46 @@ impl<'a> Reader<'a> {
         if super::is_pattern(text) { Ok(text.to_owned()) } else { Err(Malformed::Name) }
     }
 
+    /// Everything up to the end.
     pub fn rest(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.0)
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// The next `length` bytes.
+    pub fn slice(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        let (field, rest) = self.bytes.split_at_checked(length).ok_or(Malformed::Length)?;
+        self.bytes = rest;
+        Ok(field)
     }
 
     /// The end of the message: nothing may follow.
     pub fn end(self) -> Result<(), Malformed> {
-        if self.0.is_empty() { Ok(()) } else { Err(Malformed::Length) }
+        if self.bytes.is_empty() { Ok(()) } else { Err(Malformed::Length) }
     }
 }
 
 /// Appends fields to a message.
-pub(super) struct Writer(pub Vec<u8>);
+#[derive(Debug)]
+pub struct Writer(pub Vec<u8>);
 
 impl Writer {
+    /// Bytes as they are.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.0.extend_from_slice(bytes);
         self
     }
 
+    /// A number, little-endian.
     pub fn u16(&mut self, value: u16) -> &mut Self {
         self.bytes(&value.to_le_bytes())
     }
 
+    /// A number, little-endian.
     pub fn u32(&mut self, value: u32) -> &mut Self {
         self.bytes(&value.to_le_bytes())
     }
 
+    /// A number, little-endian.
     pub fn u64(&mut self, value: u64) -> &mut Self {
         self.bytes(&value.to_le_bytes())
     }

@@ -1,18 +1,18 @@
 //! Grants: what an endpoint's task may do with the names that a pattern fits.
 
-use super::SegmentKind;
-use super::cursor::{Malformed, Reader, Writer};
-use crate::{Rights, name};
+use super::{Pattern, SegmentKind, Wire};
+use crate::{Rights, name, record};
 
-/// Rights on the names of one kind that a pattern fits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// A name, or a beginning of names followed by `*`.
-    pub pattern: String,
-    /// Regions or ports.
-    pub kind: SegmentKind,
-    /// What is allowed.
-    pub rights: Rights,
+record! {
+    /// Rights on the names of one kind that a pattern fits.
+    pub struct Grant as Wire {
+        /// What kind of objects.
+        kind: SegmentKind,
+        /// What is allowed.
+        rights: Rights,
+        /// A name, or a beginning of names followed by `*`.
+        pattern: String as Pattern,
+    }
 }
 
 /// Is this a name, or a beginning of names followed by `*`?
@@ -26,9 +26,6 @@ pub fn is_pattern(text: &str) -> bool {
 }
 
 impl Grant {
-    /// Bytes of a grant in a message.
-    pub const SIZE: usize = 136;
-
     /// Does the pattern fit this name?
     #[must_use]
     pub fn fits(&self, kind: SegmentKind, name: &str) -> bool {
@@ -38,22 +35,6 @@ impl Grant {
                 Some(beginning) => name.starts_with(beginning),
             }
     }
-
-    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let kind = SegmentKind::from_u32(reader.u32()?).ok_or(Malformed::Value("kind"))?;
-        let rights = rights(reader)?;
-        Ok(Self { pattern: reader.pattern()?, kind, rights })
-    }
-
-    pub(super) fn write(&self, writer: &mut Writer) {
-        writer.u32(self.kind as u32).u32(self.rights.0).name(&self.pattern);
-    }
-}
-
-/// Rights with no unknown bit.
-pub(super) fn rights(reader: &mut Reader<'_>) -> Result<Rights, Malformed> {
-    let rights = Rights(reader.u32()?);
-    if Rights::ALL.contains(rights) { Ok(rights) } else { Err(Malformed::Value("rights")) }
 }
 
 #[cfg(test)]

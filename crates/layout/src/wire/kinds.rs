@@ -1,68 +1,97 @@
-//! The small closed sets of the protocol: what a segment is for, and how it is opened.
+//! The closed sets of the protocol.
 
-/// What a segment is for. Names of different kinds do not meet: a region and a port may share a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u32)]
-pub enum SegmentKind {
-    /// A heap with named objects.
-    Region = 1,
-    /// A bounded channel.
-    Port = 2,
-    /// A data set that one member publishes version by version. Its memory is its publisher's own making.
-    Series = 3,
-    /// The memory of an item.
-    Item = 4,
-}
+use crate::closed_set;
 
-impl SegmentKind {
-    /// The kind with this number, if there is one.
-    #[must_use]
-    pub const fn from_u32(value: u32) -> Option<Self> {
-        match value {
-            1 => Some(Self::Region),
-            2 => Some(Self::Port),
-            3 => Some(Self::Series),
-            4 => Some(Self::Item),
-            _ => None,
-        }
-    }
-
-    /// The word used in messages to people.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Region => "region",
-            Self::Port => "port",
-            Self::Series => "series",
-            Self::Item => "item",
-        }
+closed_set! {
+    /// What a segment is for. Names of different kinds do not meet: a region and a port may share a name.
+    pub enum SegmentKind {
+        /// A heap with named objects.
+        Region = 1 "region",
+        /// A bounded channel.
+        Port = 2 "port",
+        /// A data set that one member publishes version by version; the publisher makes its memory.
+        Series = 3 "series",
+        /// The memory of an item.
+        Item = 4 "item",
     }
 }
 
-/// What to do about a name that is, or is not, there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u32)]
-pub enum OpenMode {
-    /// Make it; `EXISTS` if the name is taken.
-    CreateOnly = 1,
-    /// Open it; `NOT_FOUND` (or wait) if it is not there.
-    OpenOnly = 2,
-    /// Open it, or make it if it is not there.
-    OpenOrCreate = 3,
-    /// Take the name from whatever has it, and make a fresh segment.
-    Recreate = 4,
+closed_set! {
+    /// What to do about a name that is, or is not, there. The C header counts these from 0.
+    pub enum OpenMode {
+        /// Create it; `EXISTS` if the name is taken.
+        CreateOnly = 1 "create_only",
+        /// Open it; `NOT_FOUND` (or wait) if it is not there.
+        OpenOnly = 2 "open_only",
+        /// Open it, or create it if it is not there.
+        OpenOrCreate = 3 "open_or_create",
+        /// Remove what has the name, then create.
+        Recreate = 4 "recreate",
+    }
 }
 
-impl OpenMode {
-    /// The mode with this number, if there is one.
-    #[must_use]
-    pub const fn from_u32(value: u32) -> Option<Self> {
-        match value {
-            1 => Some(Self::CreateOnly),
-            2 => Some(Self::OpenOnly),
-            3 => Some(Self::OpenOrCreate),
-            4 => Some(Self::Recreate),
-            _ => None,
-        }
+closed_set! {
+    /// What a `List` request lists.
+    pub enum ListOf {
+        /// Workflows.
+        Workflows = 1 "workflows",
+        /// Members.
+        Members = 2 "members",
+        /// Segments.
+        Segments = 3 "segments",
+        /// Items.
+        Items = 5 "items",
+    }
+}
+
+closed_set! {
+    /// What is known of a member's state.
+    pub enum MemberState {
+        /// Its connection stands.
+        Connected = 1 "connected",
+        /// Its process lives, its connection went down with the former broker.
+        Away = 2 "away",
+        /// It left in order.
+        Left = 3 "left",
+        /// It died.
+        Dead = 4 "dead",
+    }
+}
+
+closed_set! {
+    /// How sure a new owner can be that the former one has no access left.
+    pub enum ItemLevel {
+        /// An owner word in shared memory: the tasks trust each other, and no daemon is asked.
+        Cooperative = 1 "cooperative",
+        /// The kernel proves that no other process has the memory open or mapped; else the new owner gets a copy.
+        Verified = 2 "verified",
+        /// Always fresh pages: also against what the kernel's proof does not see.
+        Strict = 3 "strict",
+    }
+}
+
+closed_set! {
+    /// What becomes of an item whose owner dies.
+    pub enum OnDeath {
+        /// It stays with its task, and waits for the task to be started again.
+        Keep = 1 "keep",
+        /// It goes back to the task that made it.
+        Return = 2 "return",
+        /// It is destroyed.
+        Destroy = 3 "destroy",
+    }
+}
+
+closed_set! {
+    /// What is going on with an item.
+    pub enum ItemState {
+        /// Its owner has it open.
+        Held = 1 "held",
+        /// Its owner does not have it open, or is still to come.
+        Waiting = 2 "waiting",
+        /// It is shared for reading.
+        Shared = 3 "shared",
+        /// It is being copied for its new owner: a former owner still has it open or mapped, or its level is strict.
+        Copying = 4 "copying",
     }
 }

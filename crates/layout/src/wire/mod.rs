@@ -6,6 +6,7 @@
 
 mod answer;
 mod cursor;
+pub(crate) mod declare;
 mod entry;
 mod fingerprint;
 mod fuzz;
@@ -17,20 +18,23 @@ mod item;
 mod kinds;
 mod request;
 mod series;
+mod spelling;
 #[cfg(test)]
 mod tests;
 
 pub use answer::{Answer, MAX_TEXT, Page};
-pub use cursor::{Malformed, NAME_FIELD};
-pub use entry::{MemberEntry, MemberState, SegmentEntry, WorkflowEntry};
+pub use cursor::{Malformed, NAME_FIELD, Reader, Writer};
+pub use declare::{Field, Message};
+pub use entry::{MemberEntry, SegmentEntry, WorkflowEntry};
 pub use fingerprint::FINGERPRINT;
 pub use fuzz::fuzz_decode;
 pub use grant::{Grant, is_pattern};
 pub use header::{ANSWER, HEADER, Header};
-pub use item::{ItemEntry, ItemGiven, ItemLevel, ItemRequest, ItemState, KEYS_PER_MESSAGE, OnDeath, Party};
-pub use kinds::{OpenMode, SegmentKind};
-pub use request::{GRANTS_PER_MESSAGE, ListOf, Request};
+pub use item::{ItemEntry, ItemGiven, ItemRequest, KEYS_PER_MESSAGE, Party};
+pub use kinds::{ItemLevel, ItemState, ListOf, MemberState, OnDeath, OpenMode, SegmentKind};
+pub use request::{GRANTS_PER_MESSAGE, Request};
 pub use series::{MAX_PINS, PIN_PAGE, SeriesEntry};
+pub use spelling::{Bits, Descriptors, InHeader, List, Padded, Pattern, Some1, Spells, Text, Wire};
 
 /// Version of the messages. A daemon and a client of different versions refuse each other, naming both.
 pub const PROTOCOL_VERSION: u32 = 2;

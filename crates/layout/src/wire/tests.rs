@@ -174,7 +174,7 @@ fn wrong_opcodes_names_rights_reserved_words_and_descriptors_are_each_named() {
     assert_eq!(with(8, &0u64.to_le_bytes()), Malformed::Value("request"));
     assert_eq!(with(HEADER, &9u32.to_le_bytes()), Malformed::Value("kind"));
     assert_eq!(with(HEADER + 4, &9u32.to_le_bytes()), Malformed::Value("mode"));
-    assert_eq!(with(HEADER + 8, &(1u32 << 31).to_le_bytes()), Malformed::Value("rights"));
+    assert_eq!(with(HEADER + 8, &(1u32 << 31).to_le_bytes()), Malformed::Value("access"));
     assert_eq!(with(HEADER + 12, &1u32.to_le_bytes()), Malformed::Reserved);
     assert_eq!(with(HEADER + 48, b"../"), Malformed::Name);
     assert_eq!(Request::decode(&message, 1).unwrap_err(), Malformed::Descriptors);

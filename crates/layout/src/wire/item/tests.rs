@@ -1,5 +1,5 @@
 use super::*;
-use crate::wire::{Answer, MAX_MESSAGE, Page, Request};
+use crate::wire::{Answer, ItemLevel, ItemState, MAX_MESSAGE, OnDeath, Page, Request};
 use crate::{MemberId, SegmentId};
 
 pub(in crate::wire) fn requests() -> Vec<ItemRequest> {

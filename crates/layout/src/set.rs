@@ -1,0 +1,116 @@
+//! Closed sets: each number with its word and its meaning, declared once.
+//!
+//! `crossdock-facts` writes the C header's enums, the Fortran constants, the Python and C++ words and the tables of the
+//! documentation from these declarations (`crates/facts`).
+
+/// One member of a closed set.
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    /// Its name in Rust.
+    pub name: &'static str,
+    /// What it is called in shared memory and on the wire.
+    pub number: u32,
+    /// What people write and read.
+    pub word: &'static str,
+    /// What it means, line by line.
+    pub doc: &'static [&'static str],
+}
+
+/// A closed set, for generators.
+#[derive(Clone, Copy, Debug)]
+pub struct Set {
+    /// Its name in Rust.
+    pub name: &'static str,
+    /// What it is about, line by line.
+    pub doc: &'static [&'static str],
+    /// In order of their numbers.
+    pub members: &'static [Member],
+}
+
+/// Declares a closed set: an enum whose members have a number and a word, and the ways between them.
+#[macro_export]
+macro_rules! closed_set {
+    ($(#[doc = $about:literal])+ $visibility:vis enum $name:ident {
+        $($(#[doc = $doc:literal])+ $member:ident = $number:literal $word:literal,)+
+    }) => {
+        $(#[doc = $about])+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u32)]
+        $visibility enum $name {
+            $($(#[doc = $doc])+ $member = $number,)+
+        }
+
+        impl $name {
+            /// Every member, in order of its number.
+            pub const ALL: [Self; [$($number),+].len()] = [$(Self::$member),+];
+
+            /// The declaration, for generators.
+            pub const SET: $crate::set::Set = $crate::set::Set {
+                name: stringify!($name),
+                doc: &[$($about),+],
+                members: &[$($crate::set::Member {
+                    name: stringify!($member),
+                    number: $number,
+                    word: $word,
+                    doc: &[$($doc),+],
+                }),+],
+            };
+
+            /// The member with this number, if there is one.
+            #[must_use]
+            pub const fn from_number(number: u32) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$member),)+
+                    _ => None,
+                }
+            }
+
+            /// The member with this word, if there is one.
+            #[must_use]
+            pub fn from_word(word: &str) -> Option<Self> {
+                match word {
+                    $($word => Some(Self::$member),)+
+                    _ => None,
+                }
+            }
+
+            /// The word that people write and read.
+            #[must_use]
+            pub const fn word(self) -> &'static str {
+                match self {
+                    $(Self::$member => $word,)+
+                }
+            }
+
+            /// All words, for messages that name the choice.
+            pub const WORDS: &'static [&'static str] = &[$($word),+];
+        }
+
+        impl $crate::wire::Spells<$name> for $crate::wire::Wire {
+            const WHAT: &'static str = "u32";
+            const SIZE: usize = 4;
+            fn write(value: &$name, w: &mut $crate::wire::Writer) {
+                w.u32(*value as u32);
+            }
+            fn read(r: &mut $crate::wire::Reader<'_>, field: &'static str) -> Result<$name, $crate::wire::Malformed> {
+                $name::from_number(r.u32()?).ok_or($crate::wire::Malformed::Value(field))
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Status;
+
+    #[test]
+    fn numbers_and_words_find_their_members_and_others_find_none() {
+        for member in Status::ALL {
+            assert_eq!(Status::from_number(member as u32), Some(member));
+            assert_eq!(Status::from_word(member.word()), Some(member));
+        }
+        assert_eq!(Status::from_number(17), None);
+        assert_eq!(Status::from_word("fine"), None);
+        assert_eq!(Status::SET.members[14].name, "Disconnected");
+    }
+}

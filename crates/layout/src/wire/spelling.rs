@@ -1,0 +1,179 @@
+//! How values are spelled as bytes. Each type has one usual spelling on the wire; the others are named where they are used.
+
+use super::MAX_DESCRIPTORS;
+use super::cursor::{Malformed, NAME_FIELD, Reader, Writer};
+use super::item::Party;
+use crate::{MemberId, Rights, SegmentId, Status};
+
+/// Writes values of one type as bytes, and reads them back with every check.
+pub trait Spells<T> {
+    /// What the protocol's tables call it.
+    const WHAT: &'static str;
+    /// Its bytes; 0 if that varies.
+    const SIZE: usize;
+    /// Appends the value.
+    fn write(value: &T, w: &mut Writer);
+    /// Takes a value from the front; an error names `field`.
+    ///
+    /// # Errors
+    /// The bytes are not a value's one spelling.
+    fn read(r: &mut Reader<'_>, field: &'static str) -> Result<T, Malformed>;
+}
+
+/// The usual spelling of a type in messages.
+#[derive(Clone, Copy, Debug)]
+pub struct Wire;
+
+/// A value of four bytes and a reserved word behind it, so that what follows begins at a multiple of eight.
+#[derive(Clone, Copy, Debug)]
+pub struct Padded;
+
+/// Several flags in one word, the first one in bit 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Bits;
+
+/// A name, or a beginning of names that ends in `*`.
+#[derive(Clone, Copy, Debug)]
+pub struct Pattern;
+
+/// From 1 to `MOST` values, with their number in front.
+#[derive(Clone, Copy, Debug)]
+pub struct Some1<const MOST: usize>;
+
+/// At most `MOST` values, with their number and a reserved word in front.
+#[derive(Clone, Copy, Debug)]
+pub struct List<const MOST: usize>;
+
+/// How many descriptors come with the message: at least one.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptors;
+
+/// The status in an answer's header; no bytes of the body.
+#[derive(Clone, Copy, Debug)]
+pub struct InHeader;
+
+/// Text up to the end of the message; more than `MOST` bytes are cut off.
+#[derive(Clone, Copy, Debug)]
+pub struct Text<const MOST: usize>;
+
+macro_rules! spelled {
+    ($($spelling:ty: $type:ty, $what:literal, $size:expr, |$value:ident, $w:ident| $write:expr, |$r:ident, $field:ident| $read:expr;)+) => {$(
+        impl Spells<$type> for $spelling {
+            const WHAT: &'static str = $what;
+            const SIZE: usize = $size;
+            fn write($value: &$type, $w: &mut Writer) {
+                $write;
+            }
+            #[inline]
+            fn read($r: &mut Reader<'_>, $field: &'static str) -> Result<$type, Malformed> {
+                $read
+            }
+        }
+    )+};
+}
+
+spelled! {
+    Wire: u32, "u32", 4, |value, w| w.u32(*value), |r, _field| r.u32();
+    Wire: u64, "u64", 8, |value, w| w.u64(*value), |r, _field| r.u64();
+    Wire: [u64; 2], "2 × u64", 16, |value, w| w.u64(value[0]).u64(value[1]), |r, _field| Ok([r.u64()?, r.u64()?]);
+    Wire: [u8; 16], "16 bytes", 16, |value, w| w.bytes(value), |r, _field| r.bytes().copied();
+    Wire: bool, "0 or 1, u32", 4, |value, w| w.u32(u32::from(*value)), |r, field| Ok(bits(r, field, 1)? == 1);
+    Wire: MemberId, "member, u64", 8, |value, w| w.u64(value.0), |r, _field| r.u64().map(MemberId);
+    Wire: SegmentId, "segment, u64", 8, |value, w| w.u64(value.0), |r, _field| r.u64().map(SegmentId);
+    Wire: Rights, "rights, u32", 4, |value, w| w.u32(value.0),
+        |r, field| Ok(Rights(r.u32()?)).and_then(|set| Rights::ALL.contains(set).then_some(set).ok_or(Malformed::Value(field)));
+    Wire: String, "name", NAME_FIELD, |value, w| w.name(value), |r, _field| r.name();
+    Wire: Option<String>, "optional name", NAME_FIELD,
+        |value, w| w.name(value.as_deref().unwrap_or("")), |r, _field| r.optional_name();
+    Wire: Party, "party", 8 + NAME_FIELD, |value, w| value.write(w), |r, _field| Party::read(r);
+    Pattern: String, "pattern", NAME_FIELD, |value, w| w.name(value), |r, _field| r.pattern();
+    Bits: (bool, bool), "bits, u32", 4, |value, w| w.u32(u32::from(value.0) | u32::from(value.1) << 1),
+        |r, field| bits(r, field, 3).map(|bits| (bits & 1 != 0, bits & 2 != 0));
+    Bits: (bool, bool, bool), "bits, u32", 4,
+        |value, w| w.u32(u32::from(value.0) | u32::from(value.1) << 1 | u32::from(value.2) << 2),
+        |r, field| bits(r, field, 7).map(|bits| (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0));
+    Descriptors: u32, "u32", 4, |value, w| w.u32(*value), |r, field| {
+        let count = r.u32()?;
+        if (1..=MAX_DESCRIPTORS as u32).contains(&count) { Ok(count) } else { Err(Malformed::Value(field)) }
+    };
+    InHeader: Status, "in the header", 0, |_value, _w| (), |r, _field| Ok(r.status);
+}
+
+fn bits(r: &mut Reader<'_>, field: &'static str, all: u32) -> Result<u32, Malformed> {
+    let bits = r.u32()?;
+    if bits <= all { Ok(bits) } else { Err(Malformed::Value(field)) }
+}
+
+impl<T> Spells<T> for Padded
+where
+    Wire: Spells<T>,
+{
+    const WHAT: &'static str = <Wire as Spells<T>>::WHAT;
+    const SIZE: usize = <Wire as Spells<T>>::SIZE + 4;
+    fn write(value: &T, w: &mut Writer) {
+        Wire::write(value, w);
+        w.u32(0);
+    }
+    #[inline]
+    fn read(r: &mut Reader<'_>, field: &'static str) -> Result<T, Malformed> {
+        let value = Wire::read(r, field)?;
+        r.reserved()?;
+        Ok(value)
+    }
+}
+
+impl<T, const MOST: usize> Spells<Vec<T>> for Some1<MOST>
+where
+    Wire: Spells<T>,
+{
+    const WHAT: &'static str = "number u32, entries";
+    const SIZE: usize = 0;
+    fn write(values: &Vec<T>, w: &mut Writer) {
+        w.u32(values.len() as u32);
+        values.iter().for_each(|value| Wire::write(value, w));
+    }
+    fn read(r: &mut Reader<'_>, field: &'static str) -> Result<Vec<T>, Malformed> {
+        match r.u32()? as usize {
+            count if (1..=MOST).contains(&count) => (0..count).map(|_| Wire::read(r, field)).collect(),
+            _ => Err(Malformed::Value(field)),
+        }
+    }
+}
+
+impl<T, const MOST: usize> Spells<Vec<T>> for List<MOST>
+where
+    Wire: Spells<T>,
+{
+    const WHAT: &'static str = "number u32, reserved u32, entries";
+    const SIZE: usize = 0;
+    fn write(values: &Vec<T>, w: &mut Writer) {
+        w.u32(values.len() as u32).u32(0);
+        values.iter().for_each(|value| Wire::write(value, w));
+    }
+    fn read(r: &mut Reader<'_>, field: &'static str) -> Result<Vec<T>, Malformed> {
+        let count: u32 = <Padded as Spells<u32>>::read(r, field)?;
+        if count as usize > MOST {
+            return Err(Malformed::Value(field));
+        }
+        (0..count).map(|_| Wire::read(r, field)).collect()
+    }
+}
+
+impl<const MOST: usize> Spells<String> for Text<MOST> {
+    const WHAT: &'static str = "UTF-8 up to the end";
+    const SIZE: usize = 0;
+    fn write(text: &String, w: &mut Writer) {
+        let mut end = text.len().min(MOST);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        w.bytes(&text.as_bytes()[..end]);
+    }
+    fn read(r: &mut Reader<'_>, field: &'static str) -> Result<String, Malformed> {
+        let body = r.rest();
+        if body.len() > MOST {
+            return Err(Malformed::Length);
+        }
+        std::str::from_utf8(body).map(str::to_owned).map_err(|_| Malformed::Value(field))
+    }
+}
