@@ -94,7 +94,10 @@ pub extern "C" fn crossdock_error_status() -> i32 {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_error_raise(status: i32, message: *const c_char) -> i32 {
     call(|| {
-        let status = Status::from_number(status).ok_or_else(|| invalid(format!("{status} is no status")))?;
+        let status = u32::try_from(status)
+            .ok()
+            .and_then(Status::from_number)
+            .ok_or_else(|| invalid(format!("{status} is no status")))?;
         // SAFETY: the header asks for zero-terminated text.
         let message = unsafe { crate::arguments::text(message, "message")? };
         if status == Status::Ok { Ok(()) } else { Err(Error::new(status, message)) }
@@ -114,7 +117,7 @@ pub extern "C" fn crossdock_status_meaning(status: i32) -> *const c_char {
 }
 
 fn texts(status: i32) -> (&'static std::ffi::CStr, &'static std::ffi::CStr) {
-    match Status::from_number(status) {
+    match u32::try_from(status).ok().and_then(Status::from_number) {
         None => (c"UNKNOWN", c"not a status of this library"),
         Some(Status::Ok) => (c"OK", c"done"),
         Some(Status::NotYet) => (c"NOT_YET", c"nothing there now, and asked not to wait"),

@@ -96,11 +96,11 @@ unsafe fn item_options(size: u64, options: *const plain::ItemOptions) -> Result<
     let given = unsafe { read(options, "options")? };
     if given.level != 0 {
         let none = || invalid(format!("{} is no level; see crossdock_item_level", given.level));
-        result.level = ItemLevel::from_u32(given.level).ok_or_else(none)?;
+        result.level = ItemLevel::from_number(given.level).ok_or_else(none)?;
     }
     if given.on_death != 0 {
         let none = || invalid(format!("{} is no policy; see crossdock_item_policy", given.on_death));
-        result.on_death = OnDeath::from_u32(given.on_death).ok_or_else(none)?;
+        result.on_death = OnDeath::from_number(given.on_death).ok_or_else(none)?;
     }
     Ok(result)
 }

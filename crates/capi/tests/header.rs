@@ -63,7 +63,7 @@ fn the_library_exports_what_the_header_declares_and_nothing_else() {
 #[test]
 fn statuses_of_the_header_are_those_of_the_library() {
     for status in crossdock_layout::Status::ALL {
-        let name = status.name().to_uppercase().replace(' ', "_");
+        let name = status.word().to_uppercase().replace(' ', "_");
         let line = format!("CROSSDOCK_{name} = {}", status as i32);
         assert!(header().contains(&format!("{line},")) || header().contains(&format!("{line} ")), "{line}");
     }

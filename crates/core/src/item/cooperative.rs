@@ -150,7 +150,7 @@ impl ItemMemory {
             return;
         }
         fault_point!("item.heal");
-        match OnDeath::from_u32(header.on_death.load(Ordering::Acquire)) {
+        match OnDeath::from_number(header.on_death.load(Ordering::Acquire)) {
             Some(OnDeath::Return) => header.owner.store(header.creator.load(Ordering::Relaxed), Ordering::Release),
             Some(OnDeath::Destroy) => header.owner.store(OWNER_GONE, Ordering::Release),
             _ => {}

@@ -91,12 +91,13 @@ macro_rules! optional {
 /// Declares a struct that is part of messages.
 #[macro_export]
 macro_rules! record {
-    ($(#[doc = $about:literal])+ $visibility:vis struct $name:ident as $usual:ident {
+    ($(#[doc = $about:literal])+ $(#[derive($($derive:ident),+)])? $visibility:vis struct $name:ident as $usual:ident {
         $($(#[doc = $doc:literal])* $field:ident $(+ $(#[doc = $more_doc:literal])* $more:ident)*
             : $type:ty $(as $spelling:ty)?,)+
     } $(where $wrong:literal: |$it:ident| $right:expr)?) => {
         $(#[doc = $about])+
         #[derive(Clone, Debug, PartialEq, Eq)]
+        $(#[derive($($derive),+)])?
         $visibility struct $name {
             $($(#[doc = $doc])* pub $field: $type, $($(#[doc = $more_doc])* pub $more: $type,)*)+
         }

@@ -62,7 +62,7 @@ macro_rules! spelled {
             const WHAT: &'static str = $what;
             const SIZE: usize = $size;
             fn write($value: &$type, $w: &mut Writer) {
-                $write;
+                let _ = $write;
             }
             #[inline]
             fn read($r: &mut Reader<'_>, $field: &'static str) -> Result<$type, Malformed> {
@@ -96,7 +96,7 @@ spelled! {
         let count = r.u32()?;
         if (1..=MAX_DESCRIPTORS as u32).contains(&count) { Ok(count) } else { Err(Malformed::Value(field)) }
     };
-    InHeader: Status, "in the header", 0, |_value, _w| (), |r, _field| Ok(r.status);
+    InHeader: Status, "in the header", 0, |_value, w| w, |r, _field| Ok(r.status);
 }
 
 fn bits(r: &mut Reader<'_>, field: &'static str, all: u32) -> Result<u32, Malformed> {

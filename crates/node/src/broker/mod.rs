@@ -19,6 +19,7 @@ mod publishing;
 mod record;
 mod segments;
 mod series;
+mod stored;
 mod text;
 mod workflows;
 
@@ -296,7 +297,7 @@ impl Broker {
         request: Request,
         descriptors: &[Descriptor],
     ) {
-        let opcode = request.opcode();
+        let opcode = request.number();
         let asker = Asker { connection, member, number, opcode };
         // Asked again after a restart: the same answer, and nothing happens twice.
         let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&number)).copied();

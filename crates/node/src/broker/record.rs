@@ -1,17 +1,20 @@
 //! Everything that outlives a broker, as records: what the journal holds, and the only way that lasting state changes.
 
 use crossdock_layout::wire::{Grant, SegmentKind};
-use crossdock_layout::{MemberId, SegmentId};
+use crossdock_layout::{MemberId, SegmentId, messages, record};
 
 use super::item::ItemRecord;
+use super::stored::Stored;
 
-/// Which request made a change, so that the same request asked again gets the same answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cause {
-    /// Who asked; nobody if nobody did.
-    pub member: MemberId,
-    /// The number of its request.
-    pub request: u64,
+record! {
+    /// Which request made a change, so that the same request asked again gets the same answer.
+    #[derive(Copy)]
+    pub struct Cause as Stored {
+        /// Who asked; nobody if nobody did.
+        member: MemberId,
+        /// The number of its request.
+        request: u64,
+    }
 }
 
 impl Cause {
@@ -19,195 +22,197 @@ impl Cause {
     pub const NONE: Self = Self { member: MemberId::NOBODY, request: 0 };
 }
 
-/// A process at the other end of a connection, by the kernel's word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// Process id in the daemon's namespace.
-    pub pid: u32,
-    /// When it was started, in clock ticks since boot: number and time name a process for good. 0 = not known.
-    pub started: u64,
-    /// User id in the daemon's namespace.
-    pub uid: u32,
+record! {
+    /// A process at the other end of a connection, by the kernel's word.
+    #[derive(Copy)]
+    pub struct Peer as Stored {
+        /// Process id in the daemon's namespace.
+        pid: u32,
+        /// When it was started, in clock ticks since boot: number and time name a process for good. 0 = not known.
+        started: u64,
+        /// User id in the daemon's namespace.
+        uid: u32,
+    }
 }
 
-/// One change of lasting state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// Ids below these are used up.
-    Counters {
-        /// Of members.
-        member: u64,
-        /// Of segments.
-        segment: u64,
-        /// Of workflows and endpoints.
-        number: u64,
-    },
-    /// A workflow began.
-    Workflow {
-        /// Its number.
-        number: u64,
-        /// Most bytes; 0 = the node's.
-        quota: u64,
-        /// The member that it ends with.
-        owner: MemberId,
-        /// Its name.
-        name: String,
-        /// Who asked.
-        cause: Cause,
-    },
-    /// A workflow ended, and everything in it is gone: endpoints, members, segments.
-    WorkflowEnd {
-        /// Its number.
-        number: u64,
-        /// Who asked.
-        cause: Cause,
-    },
-    /// An endpoint began; its listening socket is with the keeper.
-    Endpoint {
-        /// Its number.
-        number: u64,
-        /// The workflow's number.
-        workflow: u64,
-        /// Who connects is this task.
-        task: String,
-        /// And may do this.
-        grants: Vec<Grant>,
-        /// Who asked.
-        cause: Cause,
-    },
-    /// More grants.
-    Grants {
-        /// The endpoint's number.
-        endpoint: u64,
-        /// What.
-        grants: Vec<Grant>,
-        /// Who asked.
-        cause: Cause,
-    },
-    /// A member began.
-    Member {
-        /// Its id.
-        member: MemberId,
-        /// The endpoint that it came by.
-        endpoint: u64,
-        /// The workflow's number.
-        workflow: u64,
-        /// Its task.
-        task: String,
-        /// Its rank.
-        rank: u32,
-        /// Its process.
-        peer: Peer,
-        /// What it proves itself by when it comes back.
-        token: [u8; 16],
-    },
-    /// A member is gone.
-    MemberGone {
-        /// Which.
-        member: MemberId,
-    },
-    /// A segment began; its descriptor is with the keeper.
-    Segment {
-        /// Its id.
-        segment: SegmentId,
-        /// The workflow's number.
-        workflow: u64,
-        /// Region or port.
-        kind: SegmentKind,
-        /// Its name.
-        name: String,
-        /// Bytes.
-        size: u64,
-        /// Bytes that are reserved.
-        reserved: u64,
-        /// What its maker gave.
-        attribute: u64,
-        /// Who asked.
-        cause: Cause,
-    },
-    /// More of a segment is reserved.
-    Reserved {
-        /// Which.
-        segment: SegmentId,
-        /// Bytes from its start.
-        upto: u64,
-    },
-    /// A segment lost its name; it counts against the quota until nobody has it open.
-    Removed {
-        /// Which.
-        segment: SegmentId,
-        /// Who has it open.
-        holders: Vec<(MemberId, u32)>,
-        /// Who asked.
-        cause: Cause,
-    },
-    /// A segment is gone altogether.
-    Released {
-        /// Which.
-        segment: SegmentId,
-    },
-    /// A series began; its pool is with the keeper. Its pin pages get the ids that follow the pool's.
-    Series {
-        /// The pool's id.
-        segment: SegmentId,
-        /// The workflow's number.
-        workflow: u64,
-        /// Its name.
-        name: String,
-        /// Bytes of the pool.
-        size: u64,
-        /// Bytes of it that are reserved.
-        reserved: u64,
-        /// What its publisher gave.
-        attribute: u64,
-        /// How many pin pages it has.
-        pins: u32,
-        /// Who publishes, and its request.
-        cause: Cause,
-    },
-    /// Pin pages of a series are with the keeper.
-    Pins {
-        /// The pool's id.
-        segment: SegmentId,
-        /// All those below this index.
-        upto: u32,
-        /// Who asked.
-        cause: Cause,
-    },
-    /// An observer has a pin page.
-    PinTaken {
-        /// The pool's id.
-        segment: SegmentId,
-        /// The page's index.
-        pin: u32,
-        /// The endpoint that the observer came by.
-        endpoint: u64,
-        /// Who observes, and its request.
-        cause: Cause,
-    },
-    /// A pin page was cleared and is nobody's.
-    PinFreed {
-        /// The pool's id.
-        segment: SegmentId,
-        /// The page's index.
-        pin: u32,
-    },
-    /// A series' publisher publishes it no longer.
-    Unpublished {
-        /// The pool's id.
-        segment: SegmentId,
-        /// Who asked.
-        cause: Cause,
-    },
-    /// Something about items.
-    Item(ItemRecord),
-    /// A request that is done and changed nothing else (in snapshots).
-    Outcome {
-        /// Which request.
-        cause: Cause,
-        /// Its answer: a segment made (true), or a number.
-        made: bool,
-        /// The segment's id, or the number.
-        value: u64,
-    },
+messages! {
+    /// One change of lasting state.
+    pub enum Record: u32 as Stored {
+        /// Ids below these are used up.
+        1 Counters {
+            /// Of members.
+            member: u64,
+            /// Of segments.
+            segment: u64,
+            /// Of workflows and endpoints.
+            number: u64,
+        },
+        /// A workflow began.
+        2 Workflow {
+            /// Its number.
+            number: u64,
+            /// Most bytes; 0 = the node's.
+            quota: u64,
+            /// The member that it ends with.
+            owner: MemberId,
+            /// Its name.
+            name: String,
+            /// Who asked.
+            cause: Cause,
+        },
+        /// A workflow ended, and everything in it is gone: endpoints, members, segments.
+        3 WorkflowEnd {
+            /// Its number.
+            number: u64,
+            /// Who asked.
+            cause: Cause,
+        },
+        /// An endpoint began; its listening socket is with the keeper.
+        4 Endpoint {
+            /// Its number.
+            number: u64,
+            /// The workflow's number.
+            workflow: u64,
+            /// Who connects is this task.
+            task: String,
+            /// And may do this.
+            grants: Vec<Grant>,
+            /// Who asked.
+            cause: Cause,
+        },
+        /// More grants.
+        5 Grants {
+            /// The endpoint's number.
+            endpoint: u64,
+            /// What.
+            grants: Vec<Grant>,
+            /// Who asked.
+            cause: Cause,
+        },
+        /// A member began.
+        6 Member {
+            /// Its id.
+            member: MemberId,
+            /// The endpoint that it came by.
+            endpoint: u64,
+            /// The workflow's number.
+            workflow: u64,
+            /// Its task.
+            task: String,
+            /// Its rank.
+            rank: u32,
+            /// Its process.
+            peer: Peer,
+            /// What it proves itself by when it comes back.
+            token: [u8; 16],
+        },
+        /// A member is gone.
+        7 MemberGone {
+            /// Which.
+            member: MemberId,
+        },
+        /// A segment began; its descriptor is with the keeper.
+        8 Segment {
+            /// Its id.
+            segment: SegmentId,
+            /// The workflow's number.
+            workflow: u64,
+            /// Region or port.
+            kind: SegmentKind,
+            /// Its name.
+            name: String,
+            /// Bytes.
+            size: u64,
+            /// Bytes that are reserved.
+            reserved: u64,
+            /// What its maker gave.
+            attribute: u64,
+            /// Who asked.
+            cause: Cause,
+        },
+        /// More of a segment is reserved.
+        9 Reserved {
+            /// Which.
+            segment: SegmentId,
+            /// Bytes from its start.
+            upto: u64,
+        },
+        /// A segment lost its name; it counts against the quota until nobody has it open.
+        10 Removed {
+            /// Which.
+            segment: SegmentId,
+            /// Who has it open.
+            holders: Vec<(MemberId, u32)>,
+            /// Who asked.
+            cause: Cause,
+        },
+        /// A segment is gone altogether.
+        11 Released {
+            /// Which.
+            segment: SegmentId,
+        },
+        /// A series began; its pool is with the keeper. Its pin pages get the ids that follow the pool's.
+        13 Series {
+            /// The pool's id.
+            segment: SegmentId,
+            /// The workflow's number.
+            workflow: u64,
+            /// Its name.
+            name: String,
+            /// Bytes of the pool.
+            size: u64,
+            /// Bytes of it that are reserved.
+            reserved: u64,
+            /// What its publisher gave.
+            attribute: u64,
+            /// How many pin pages it has.
+            pins: u32,
+            /// Who publishes, and its request.
+            cause: Cause,
+        },
+        /// Pin pages of a series are with the keeper.
+        14 Pins {
+            /// The pool's id.
+            segment: SegmentId,
+            /// All those below this index.
+            upto: u32,
+            /// Who asked.
+            cause: Cause,
+        },
+        /// An observer has a pin page.
+        15 PinTaken {
+            /// The pool's id.
+            segment: SegmentId,
+            /// The page's index.
+            pin: u32,
+            /// The endpoint that the observer came by.
+            endpoint: u64,
+            /// Who observes, and its request.
+            cause: Cause,
+        },
+        /// A pin page was cleared and is nobody's.
+        16 PinFreed {
+            /// The pool's id.
+            segment: SegmentId,
+            /// The page's index.
+            pin: u32,
+        },
+        /// A series' publisher publishes it no longer.
+        17 Unpublished {
+            /// The pool's id.
+            segment: SegmentId,
+            /// Who asked.
+            cause: Cause,
+        },
+        /// A request that is done and changed nothing else (in snapshots).
+        12 Outcome {
+            /// Which request.
+            cause: Cause,
+            /// Its answer: a segment made (true), or a number.
+            made: bool,
+            /// The segment's id, or the number.
+            value: u64,
+        },
+        ..Item(ItemRecord) "Something about items.",
+    }
 }

@@ -214,12 +214,12 @@ impl Model {
 
     pub fn answered(&mut self, client: &Client, request: &Request, answer: &Answer, writable: bool, number: u64) {
         let came = match answer {
-            Answer::Failed { status, .. } => status.name(),
+            Answer::Failed { status, .. } => status.word(),
             Answer::Segment { created: true, .. } => "created",
             _ => "done",
         };
         let who = if client.endpoint == 0 { "main" } else { "task" };
-        *self.counts.entry(format!("{who} {} {came}", request.opcode())).or_insert(0) += 1;
+        *self.counts.entry(format!("{who} {} {came}", request.number())).or_insert(0) += 1;
         match (request, answer) {
             (_, Answer::Segment { segment, kind, name, created, reserved, .. }) => {
                 // No grant, nothing.

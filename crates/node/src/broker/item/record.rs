@@ -4,49 +4,52 @@
 
 use std::collections::BTreeMap;
 
-use crossdock_layout::wire::{ItemLevel, OnDeath, Party};
-use crossdock_layout::{MemberId, SegmentId};
+use crossdock_layout::wire::{Bits, ItemLevel, OnDeath, Party};
+use crossdock_layout::{MemberId, SegmentId, messages, record};
 
+use crate::broker::stored::Stored;
 use crate::broker::{Cause, Lasting, Outcome};
 
-/// One lasting change of items.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ItemRecord {
-    /// An item began (or, in a snapshot, is). Its memory was written down before, as a segment.
-    Made { item: SegmentId, state: Item, cause: Cause },
-    /// It has another owner, or its owner opened it, closed it, shared it, took it back.
-    Owner { item: SegmentId, owner: Party, holder: MemberId, shared: bool, transferred: bool, made: bool, cause: Cause },
-    /// It lies in another memory, or has another size.
-    Memory { item: SegmentId, file: SegmentId, size: u64, clung: bool, cause: Cause },
-    /// It is gone.
-    Gone { item: SegmentId, cause: Cause },
-    /// Another policy.
-    Policy { item: SegmentId, on_death: OnDeath, cause: Cause },
-    /// A number stands for a rank of a task.
-    Number { workflow: u64, number: u64, party: Party, cause: Cause },
-    /// Owner words name a party by this number.
-    Word { workflow: u64, party: Party, word: u64, cause: Cause },
+messages! {
+    /// One lasting change of items.
+    pub enum ItemRecord: u32 as Stored {
+        /// An item began (or, in a snapshot, is). Its memory was written down before, as a segment.
+        20 Made { item: SegmentId, state: Item, cause: Cause, },
+        /// It has another owner, or its owner opened it, closed it, shared it, took it back.
+        21 Owner { item: SegmentId, owner: Party, holder: MemberId, shared + transferred + made: bool as Bits, cause: Cause, },
+        /// It lies in another memory, or has another size.
+        22 Memory { item: SegmentId, file: SegmentId, size: u64, clung: bool, cause: Cause, },
+        /// It is gone.
+        23 Gone { item: SegmentId, cause: Cause, },
+        /// Another policy.
+        24 Policy { item: SegmentId, on_death: OnDeath, cause: Cause, },
+        /// A number stands for a rank of a task.
+        25 Number { workflow: u64, number: u64, party: Party, cause: Cause, },
+        /// Owner words name a party by this number.
+        26 Word { workflow: u64, party: Party, word: u64, cause: Cause, },
+    }
 }
 
-/// An item.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item {
-    pub workflow: u64,
-    pub key: String,
-    /// The segment that holds its bytes; at first the one that gave the item its number.
-    pub file: SegmentId,
-    pub size: u64,
-    pub level: ItemLevel,
-    pub on_death: OnDeath,
-    pub creator: Party,
-    pub owner: Party,
-    /// The owner's member that has it open.
-    pub holder: MemberId,
-    /// Nobody writes it; whoever may read it gets it.
-    pub shared: bool,
-    pub transfers: u64,
-    /// How often somebody clung to it.
-    pub copies: u64,
+record! {
+    /// An item.
+    pub struct Item as Stored {
+        workflow: u64,
+        key: String,
+        /// The segment that holds its bytes; at first the one that gave the item its number.
+        file: SegmentId,
+        size: u64,
+        level: ItemLevel,
+        on_death: OnDeath,
+        creator: Party,
+        owner: Party,
+        /// The owner's member that has it open.
+        holder: MemberId,
+        /// Nobody writes it; whoever may read it gets it.
+        shared: bool,
+        transfers: u64,
+        /// How often somebody clung to it.
+        copies: u64,
+    }
 }
 
 /// All that lasts of items.
