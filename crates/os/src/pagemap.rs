@@ -29,8 +29,8 @@ const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 const PM_SCAN_WP_MATCHING: u64 = 1;
 const PM_SCAN_CHECK_WPASYNC: u64 = 1 << 1;
-/// `_IOWR('f', 16, struct pm_scan_arg)`
-const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
+/// `_IOWR('f', 16, struct pm_scan_arg)`. musl's type of a request has a sign, glibc's has none; the bits are the same.
+const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610_u32 as libc::Ioctl;
 
 #[repr(C)]
 #[derive(Default)]

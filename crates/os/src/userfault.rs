@@ -20,13 +20,13 @@ const UFFD_FEATURE_WP_ASYNC: u64 = 1 << 15;
 const UFFDIO_REGISTER_MODE_WP: u64 = 2;
 const UFFDIO_WRITEPROTECT_MODE_WP: u64 = 1;
 /// `_IOWR(0xaa, 0x3f, struct uffdio_api)`
-const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+const UFFDIO_API: libc::Ioctl = 0xc018_aa3f_u32 as libc::Ioctl;
 /// `_IOWR(0xaa, 0x00, struct uffdio_register)`
-const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+const UFFDIO_REGISTER: libc::Ioctl = 0xc020_aa00_u32 as libc::Ioctl;
 /// `_IOR(0xaa, 0x01, struct uffdio_range)`
-const UFFDIO_UNREGISTER: libc::c_ulong = 0x8010_aa01;
+const UFFDIO_UNREGISTER: libc::Ioctl = 0x8010_aa01_u32 as libc::Ioctl;
 /// `_IOWR(0xaa, 0x06, struct uffdio_writeprotect)`
-const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
+const UFFDIO_WRITEPROTECT: libc::Ioctl = 0xc018_aa06_u32 as libc::Ioctl;
 
 #[repr(C)]
 struct Api {
@@ -94,7 +94,7 @@ impl WriteNotes {
 
     fn control<T>(
         &self,
-        request: libc::c_ulong,
+        request: libc::Ioctl,
         argument: *mut T,
         name: &'static str,
         what: impl Into<String>,
