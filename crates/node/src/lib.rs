@@ -25,16 +25,36 @@ pub use options::{ServeError, ServeOptions, default_socket};
 /// # Errors
 /// The socket's folder is another's or cannot be made, another daemon serves the socket, the kernel lacks something.
 pub fn serve(mut options: ServeOptions) -> Result<(), ServeError> {
+    let passed = socket::passed_listener().map_err(|error| ServeError(error.to_string()))?;
+    if let Some((listener, path)) = passed {
+        return run_passed(&mut options, listener, path);
+    }
     let socket = options.socket.take().unwrap_or_else(default_socket);
     let ready = options.ready.take();
     if options.detach { detach(&options, socket) } else { run(&options, socket, ready) }
 }
 
 fn run(options: &ServeOptions, socket: PathBuf, ready: Option<OwnedFd>) -> Result<(), ServeError> {
+    serve_at(options, keeper::Place::take(socket)?, ready)
+}
+
+/// Serves a socket that the service manager made, and keeps.
+fn run_passed(options: &mut ServeOptions, listener: OwnedFd, path: PathBuf) -> Result<(), ServeError> {
+    if options.socket.take().is_some_and(|socket| socket != path) {
+        return Err(ServeError(format!("the service manager passed {}; leave --socket out", path.display())));
+    }
+    if options.detach {
+        return Err(ServeError("the service manager started this daemon; leave --detach out".into()));
+    }
+    let ready = options.ready.take();
+    serve_at(options, keeper::Place::take(path)?.with_listener(listener), ready)
+}
+
+fn serve_at(options: &ServeOptions, place: keeper::Place, ready: Option<OwnedFd>) -> Result<(), ServeError> {
     if child::threads() > 1 {
+        place.leave(options.private);
         return Err(ServeError("the daemon has to be started from a process with one thread".into()));
     }
-    let place = keeper::Place::take(socket)?;
     let outcome = keeper::run(options, &place, ready);
     place.leave(options.private);
     outcome

@@ -27,6 +27,11 @@ pub fn try_lock(file: impl AsFd) -> OsResult<bool> {
     }
 }
 
+/// Another descriptor of the same open file.
+pub fn duplicate(file: impl AsFd) -> OsResult<OwnedFd> {
+    rustix::io::fcntl_dupfd_cloexec(file, 3).context("F_DUPFD_CLOEXEC", || "a descriptor".into())
+}
+
 /// The same file through a descriptor that cannot be written through.
 pub fn reopen_read_only(file: impl AsFd) -> OsResult<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());

@@ -4,7 +4,10 @@ use crate::error::{Context, OsError, OsResult};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The most descriptors that one message carries.
 pub const MAX_DESCRIPTORS: usize = 4;
@@ -42,6 +45,38 @@ pub fn listen(path: &Path) -> OsResult<OwnedFd> {
     rustix::net::bind(&socket, &address).context("bind", named)?;
     rustix::net::listen(&socket, 4096).context("listen", named)?;
     Ok(socket)
+}
+
+/// A listening socket that the service manager passed to this process (systemd's protocol: `LISTEN_PID` names this process,
+/// the first socket is descriptor 3), with its path; `None` when none was passed. Only the first call finds it.
+///
+/// # Errors
+/// What was passed is no listening SOCK_SEQPACKET socket with a path, or there are several.
+pub fn passed_listener() -> OsResult<Option<(OwnedFd, PathBuf)>> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    const FIRST: RawFd = 3;
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    let count = number("LISTEN_FDS").unwrap_or(0);
+    if number("LISTEN_PID") != Some(std::process::id()) || count == 0 || TAKEN.swap(true, Ordering::Relaxed) {
+        return Ok(None);
+    }
+    // SAFETY: the service manager gave descriptor 3 to this process, by its number, and TAKEN says that it has no other
+    // owner here. If the variables lie, it is at worst closed, or checked below and refused.
+    let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
+    let what = || "descriptor 3, passed by the service manager".to_string();
+    let wrong = |why: &str| OsError::new("check", format!("{} ({why})", what()), Errno::INVAL);
+    if count > 1 {
+        return Err(wrong("one socket is wanted"));
+    }
+    if !is_listener(&socket) {
+        return Err(wrong("a listening Unix socket of type SOCK_SEQPACKET is wanted: ListenSequentialPacket="));
+    }
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC).context("F_SETFD", what)?;
+    set_nonblocking(&socket)?;
+    let address = rustix::net::getsockname(&socket).context("getsockname", what)?;
+    let address = SocketAddrUnix::try_from(address).context("getsockname", what)?;
+    let path = address.path_bytes().ok_or_else(|| wrong("it has no path"))?;
+    Ok(Some((socket, PathBuf::from(OsStr::from_bytes(path)))))
 }
 
 /// Connects to `path`. The connection is non-blocking; connecting itself answers at once or `AGAIN` when the backlog is full.

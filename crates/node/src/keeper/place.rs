@@ -20,6 +20,8 @@ pub(crate) struct Place {
     lock_path: PathBuf,
     lock: Option<File>,
     made_folder: bool,
+    /// A listening socket that the service manager made: its file is not ours to make or remove.
+    passed: Option<OwnedFd>,
 }
 
 impl Place {
@@ -74,13 +76,21 @@ impl Place {
                 continue;
             }
             lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).ok();
-            return Ok(Self { socket, journal, folder, lock_path, lock: Some(lock), made_folder });
+            return Ok(Self { socket, journal, folder, lock_path, lock: Some(lock), made_folder, passed: None });
         }
         Err(ServeError(format!("the lock {} is not to be had", lock_path.display())))
     }
 
+    /// Serves this socket of the service manager instead of making one.
+    pub fn with_listener(self, listener: OwnedFd) -> Self {
+        Self { passed: Some(listener), ..self }
+    }
+
     /// Listens. Whoever has the lock may take a dead daemon's socket out of the way.
     pub fn listen(&self) -> OsResult<OwnedFd> {
+        if let Some(passed) = &self.passed {
+            return file::duplicate(passed);
+        }
         let _ = std::fs::remove_file(&self.socket);
         socket::listen(&self.socket)
     }
@@ -89,7 +99,10 @@ impl Place {
     pub fn leave(mut self, private: bool) {
         let name = self.folder.file_name().unwrap_or_default().to_string_lossy();
         let own = self.made_folder || private && name.starts_with("crossdock");
-        for path in [&self.socket, &self.journal, &self.journal.with_extension("new"), &self.lock_path] {
+        if self.passed.is_none() {
+            let _ = std::fs::remove_file(&self.socket);
+        }
+        for path in [&self.journal, &self.journal.with_extension("new"), &self.lock_path] {
             let _ = std::fs::remove_file(path);
         }
         self.lock = None;
