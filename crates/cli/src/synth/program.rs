@@ -25,7 +25,8 @@ const SOURCES: [(&str, &str); 12] = [
 const FLAGS: [&str; 8] =
     ["-std=c++20", "-O3", "-DNDEBUG", "-Wall", "-Wextra", "-pthread", "-Wl,-rpath,$ORIGIN", "-Wl,--disable-new-dtags"];
 
-pub const LIBRARY: &str = "libcrossdock.so";
+/// By its soname: that is the name that the tasks' program loads.
+pub const LIBRARY: &str = "libcrossdock.so.0";
 
 /// The folder with `program` and the library that it uses.
 pub fn build(graph: &Graph, mpi: Mpi, folder: &Path) -> Result<PathBuf, String> {
@@ -64,7 +65,7 @@ fn compile(home: &Path, compiler: &str, flags: &[&str], library: &Path) -> Resul
     }
     std::fs::copy(library, scratch.join(LIBRARY)).map_err(|e| failed(library, e))?;
     let mut command = Command::new(compiler);
-    command.current_dir(&scratch).args(["main.cpp", "-o", "program", "-I.", "-L.", "-lcrossdock"]).args(flags);
+    command.current_dir(&scratch).args(["main.cpp", "-o", "program", "-I.", "-L.", "-l:libcrossdock.so.0"]).args(flags);
     let output = command.output().map_err(|e| format!("cannot start the compiler {compiler}: {e}"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -82,7 +83,8 @@ fn library() -> Result<PathBuf, String> {
     let mut places: Vec<PathBuf> = std::env::var_os("CROSSDOCK_LIBRARY_DIR").map(PathBuf::from).into_iter().collect();
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program in the file system: {e}"))?;
     let beside = program.parent().unwrap_or(Path::new("/"));
-    places.extend([beside.to_owned(), beside.join("../lib")]);
+    let of_debian = format!("../lib/{}-linux-gnu", std::env::consts::ARCH);
+    places.extend([beside.to_owned(), beside.join("../lib"), beside.join(of_debian)]);
     let found = places.iter().map(|p| p.join(LIBRARY)).find(|p| p.is_file());
     found.ok_or_else(|| {
         let tried: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
