@@ -4,6 +4,8 @@
 #   make heat [ENGINE=…] [QUICK=1]
 #   make street [ENGINE=…] [QUICK=1]
 #   make test [SUITES="NAME…"] · lint · fmt · clean · setup
+#   make install [PREFIX=/usr/local] [DESTDIR=] [LIBDIR=lib] [FROM=folder of what is built]
+#   make docs · release · release-check
 #   make bench [QUICK=1] [ONLY=P1,P4] · bench-docs · bench-compare A=old.json B=new.json
 
 SHELL := /bin/bash
@@ -13,9 +15,13 @@ SUITES ?=
 ONLY ?=
 A ?=
 B ?= build/bench/results.json
+PREFIX ?= /usr/local
+DESTDIR ?=
+LIBDIR ?= lib
+FROM ?=
 export CARGO_TARGET_DIR ?= $(CURDIR)/build/target
 
-.PHONY: demo heat street test bench bench-docs bench-compare lint fmt clean setup
+.PHONY: demo heat street test bench bench-docs bench-compare lint fmt clean setup install docs release release-check
 
 # A real coupled simulation, each task in a container of its own.
 demo:
@@ -47,6 +53,26 @@ bench-docs:
 # What got slower, beyond the noise of both.
 bench-compare:
 	@bench/run --compare $(A) $(B)
+
+# Command, library, headers, CMake package, pkg-config file, Fortran sources, man pages, completions and systemd units into PREFIX.
+install:
+	@$(if $(FROM),,scripts/with-rust cargo build --release --locked -p crossdock-cli -p crossdock-capi)
+	@packaging/install-tree --from "$(or $(FROM),$(CARGO_TARGET_DIR)/release)" --prefix "$(PREFIX)" --destdir "$(DESTDIR)" --libdir "$(LIBDIR)"
+
+# The site of documentation, in build/site; every link of it is checked.
+docs:
+	@scripts/setup docs
+	@scripts/with-rust scripts/docs
+
+# Wheels, static commands, Debian packages, archives, with checksums and SBOM, in build/release/VERSION.
+release:
+	@scripts/setup release
+	@scripts/with-rust scripts/release
+
+# Each artefact by its own judge, and used in root folders of other distributions.
+release-check:
+	@scripts/setup release
+	@tests/install/release
 
 lint:
 	@scripts/setup lint

@@ -19,7 +19,7 @@ make_environments() {
     local part
     for part in "$@"; do
         case $part in
-            lint | docker | podman | bubblewrap | charliecloud) ;;
+            lint | docs | release | docker | podman | bubblewrap | charliecloud) ;;
             heat) make_environment plot ;;
             street) make_environment plot; make_environment street examples/street/requirements.txt ;;
             test)

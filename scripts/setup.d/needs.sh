@@ -22,7 +22,13 @@ test            cmd:mpicc.mpich                    libmpich-dev        handles o
 test            cmd:mpirun.mpich                   mpich               handles over MPICH
 test            file:/usr/include/gtest/gtest.h    libgtest-dev        the C++ containers' tests
 test            cmd:setpriv                        util-linux          runs tests as an ordinary user
+test            clang                              clang               compiles the C++ headers as well as g++ does
+test            cmd:man                            man-db              the manual's pages without warnings
 test            cmd:git                            git                 looks at what the checkout holds
+release         cmd:lintian                        lintian             judges the Debian packages
+release         cmd:dpkg-shlibdeps                 dpkg-dev            what the Debian packages depend on
+release         cmd:debootstrap                    debootstrap         roots of other distributions, to use the packages in
+release         cmd:qemu-aarch64-static            qemu-user-static    runs what is built for aarch64
 bench           cmd:mpicc.mpich                    libmpich-dev        MPICH, to compare with
 bench           cmd:mpirun.mpich                   mpich               MPICH, to compare with
 bench           cmd:mpicc.openmpi                  libopenmpi-dev      Open MPI, to compare with
@@ -47,7 +53,8 @@ parts_of() {
         heat) echo demo heat; any_engine || echo bubblewrap ;;
         test) echo demo heat test bubblewrap podman docker charliecloud ;;
         bench) echo demo bench bubblewrap ;;
-        lint) echo demo ;;
+        lint | docs) echo demo ;;
+        release) echo demo release ;;
         *) echo demo "$1" ;;
     esac
 }
@@ -68,6 +75,7 @@ probe() {
     case $1 in
         cmd:*) have "${1#cmd:}" ;;
         file:*) [ -e "${1#file:}" ] ;;
+        clang) [ -n "$(compgen -c clang-)" ] || have clang ;;
         boost) boost_is_new_enough ;;
         venv) python_for_environments >/dev/null ;;
     esac

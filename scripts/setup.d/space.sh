@@ -6,7 +6,7 @@
 gigabytes() {
     case $1 in
         test) echo 11 ;;
-        bench) echo 6 ;;
+        bench | release) echo 6 ;;
         demo | heat | street) echo 4 ;;
         *) echo 1 ;;
     esac

@@ -10,25 +10,30 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import maturin
-from maturin import get_requires_for_build_editable, get_requires_for_build_wheel  # noqa: F401 (hooks as they are)
 
 PYTHON = Path(__file__).resolve().parent.parent
 WORKSPACE = PYTHON.parent.parent
 
 
+def get_requires_for_build_wheel(config_settings=None):
+    return []  # beyond what pyproject.toml requires
+
+
+get_requires_for_build_editable = get_requires_for_build_wheel
+
+
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     _bundle()
-    return _here(maturin.build_wheel, wheel_directory, config_settings, metadata_directory)
+    return _here("build_wheel", wheel_directory, config_settings, metadata_directory)
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
     _bundle()
-    return _here(maturin.build_editable, wheel_directory, config_settings, metadata_directory)
+    return _here("build_editable", wheel_directory, config_settings, metadata_directory)
 
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
-    return _here(maturin.prepare_metadata_for_build_wheel, metadata_directory, config_settings)
+    return _here("prepare_metadata_for_build_wheel", metadata_directory, config_settings)
 
 
 prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
@@ -39,33 +44,41 @@ def build_sdist(sdist_directory, config_settings=None):
 
 
 def _here(hook, folder, *rest):
-    """Runs maturin in bindings/python, whichever pyproject.toml was asked: the repository's root has one that says less."""
+    """Runs this hook of maturin in bindings/python, whichever pyproject.toml was asked: the repository's root has one that says less."""
+    import maturin  # the bundle alone is made without it
+
     folder, before = os.path.abspath(folder), os.getcwd()
     os.chdir(PYTHON)
     try:
-        return hook(folder, *rest)
+        return getattr(maturin, hook)(folder, *rest)
     finally:
         os.chdir(before)
 
 
 def _bundle():
-    """Puts the program, the library and its header beside the module's Python files."""
-    cargo = os.environ.get("CARGO", "cargo")
-    command = [cargo, "build", "--release", "-p", "crossdock-cli", "-p", "crossdock-capi"]
-    subprocess.run(command, cwd=WORKSPACE, check=True)
-    metadata = subprocess.run(
-        [cargo, "metadata", "--format-version=1", "--no-deps"], cwd=WORKSPACE, check=True, stdout=subprocess.PIPE
-    )
-    built = Path(json.loads(metadata.stdout)["target_directory"]) / "release"
+    """Puts the program, the library, its headers and the Fortran sources beside the module's Python files.
+
+    CROSSDOCK_BUILT names a folder where the program and the library were built already, for another machine perhaps.
+    """
+    built = os.environ.get("CROSSDOCK_BUILT")
+    if not built:
+        cargo = os.environ.get("CARGO", "cargo")
+        subprocess.run([cargo, "build", "--release", "-p", "crossdock-cli", "-p", "crossdock-capi"], cwd=WORKSPACE, check=True)
+        metadata = subprocess.run(
+            [cargo, "metadata", "--format-version=1", "--no-deps"], cwd=WORKSPACE, check=True, stdout=subprocess.PIPE
+        )
+        built = Path(json.loads(metadata.stdout)["target_directory"]) / "release"
     package = PYTHON / "python" / "crossdock"
-    for source, folder in (
-        (built / "crossdock", "bin"),
-        (built / "libcrossdock.so", "lib"),
-        (WORKSPACE / "crates" / "capi" / "include" / "crossdock.h", "include"),
-    ):
-        target = package / folder / source.name
-        shutil.rmtree(target.parent, ignore_errors=True)
-        target.parent.mkdir()
-        shutil.copy2(source, target)
-        if folder != "include" and shutil.which("strip"):
-            subprocess.run(["strip", "--strip-unneeded", target], check=True)
+    for folder in ("bin", "lib", "include", "share"):
+        shutil.rmtree(package / folder, ignore_errors=True)
+    install = [WORKSPACE / "packaging" / "install-tree", "--from", built, "--prefix", package, "--no-links"]
+    subprocess.run([*install, "command", "library", "devel", "fortran"], check=True)
+    # A program for another kind of machine needs another strip; without one the wheel is larger, nothing else.
+    strip = shutil.which(os.environ.get("CROSSDOCK_STRIP", "strip"))
+    for file in (package / "bin" / "crossdock", *(package / "lib").glob("libcrossdock.so.*")):
+        if strip:
+            subprocess.run([strip, "--strip-unneeded", file], check=True)
+
+
+if __name__ == "__main__":
+    _bundle()

@@ -87,9 +87,26 @@ pub enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Write the reference of this command from the same source as its help: man pages, or one page for the site
+    #[command(hide = true)]
+    Pages {
+        /// What to write
+        kind: Pages,
+        /// The folder for it
+        folder: PathBuf,
+    },
     /// The other half of `run`; not for people
     #[command(name = SUPERVISE, hide = true)]
     Supervise,
+}
+
+/// What `pages` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Pages {
+    /// `crossdock.1` and one a command
+    Man,
+    /// `command-line.md`
+    Markdown,
 }
 
 /// The hidden command that `run` starts.

@@ -9,6 +9,7 @@ mod find;
 mod inspect;
 mod items;
 mod ls;
+mod pages;
 mod run;
 mod series;
 mod serve;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
             table::say(&String::from_utf8_lossy(&script));
             0
         }
+        Command::Pages { kind, folder } => pages::write(kind, &folder),
     };
     ExitCode::from(code)
 }

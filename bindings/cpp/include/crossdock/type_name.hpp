@@ -51,7 +51,7 @@ consteval std::string_view scalar_name() {
 }
 
 /// [n] goes before the brackets that the element already has: float[4][8] is f32[4][8], as C writes it.
-consteval type_text describe_array(std::string_view element, std::size_t n) {
+constexpr type_text describe_array(std::string_view element, std::size_t n) {
   std::size_t base = element.size();
   while (base > 0 && element[base - 1] == ']') base = element.rfind('[', base - 1);
   type_text extent;

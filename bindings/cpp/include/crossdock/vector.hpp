@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <ranges>
 #include <span>
 #include <stdexcept>
@@ -43,7 +44,7 @@ class vector {
   vector(size_type n, const T& value, const allocator_type& a) : block_(a) { resize(n, value); }
   template <std::input_iterator It>
   vector(It first, It last, const allocator_type& a) : block_(a) {
-    append(std::ranges::subrange(first, last));
+    append(first, last);
   }
   vector(std::initializer_list<T> values, const allocator_type& a) : block_(a) { append(values); }
   template <std::ranges::input_range R>
@@ -93,7 +94,8 @@ class vector {
   }
   template <std::input_iterator It>
   void assign(It first, It last) {
-    assign(std::ranges::subrange(first, last));
+    clear();
+    append(first, last);
   }
 
   allocator_type get_allocator() const noexcept { return block_.get_allocator(); }
@@ -173,13 +175,19 @@ class vector {
   /// Appends a range; it must not be part of this vector.
   template <std::ranges::input_range R>
   void append(R&& values) {
-    using item = std::remove_cvref_t<std::ranges::range_reference_t<R>>;
     if constexpr (std::ranges::sized_range<R>) make_room(size() + static_cast<size_type>(std::ranges::size(values)));
-    if constexpr (std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && std::is_same_v<item, T> && std::is_trivially_copyable_v<T>) {
-      detail::relocate_n(std::ranges::data(values), std::ranges::size(values), end());
-      block_.set_size(size() + std::ranges::size(values));
+    append(std::ranges::begin(values), std::ranges::end(values));
+  }
+  template <std::input_iterator It, std::sentinel_for<It> End>
+  void append(It first, End last) {
+    constexpr bool counted = std::sized_sentinel_for<End, It>;
+    if constexpr (counted) make_room(size() + static_cast<size_type>(last - first));
+    if constexpr (counted && std::contiguous_iterator<It> && std::is_same_v<std::iter_value_t<It>, T> && std::is_trivially_copyable_v<T>) {
+      const auto n = static_cast<size_type>(last - first);
+      detail::relocate_n(std::to_address(first), n, end());
+      block_.set_size(size() + n);
     } else {
-      for (auto&& value : values) emplace_back(std::forward<decltype(value)>(value));
+      for (; first != last; ++first) emplace_back(*first);
     }
   }
   void append(std::initializer_list<T> values) { append(std::span<const T>(values.begin(), values.size())); }
@@ -197,7 +205,7 @@ class vector {
   iterator insert(const_iterator where, It first, It last) {
     const auto i = where - cbegin();
     const auto old_size = static_cast<difference_type>(size());
-    append(std::ranges::subrange(first, last));
+    append(first, last);
     std::rotate(begin() + i, begin() + old_size, end());
     return begin() + i;
   }
