@@ -63,7 +63,8 @@ fn as_it_is(text: String) -> String {
 }
 
 fn markdown(cli: &Command) -> String {
-    let mut text = String::from("# The crossdock command\n\nWritten from the same declaration as `crossdock help`.\n\n");
+    let mut text =
+        String::from("# The crossdock command\n\nWritten from the same declaration as `crossdock help`.\n\n");
     for sub in visible(cli) {
         let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
         let name = sub.get_name();
@@ -106,7 +107,8 @@ fn row(arg: &Arg) -> String {
         write!(help, " [default: {}]", defaults.join(" ")).ok();
     }
     let possible = arg.get_possible_values();
-    let possible: Vec<_> = possible.iter().filter(|v| !v.is_hide_set()).map(|v| format!("`{}`", v.get_name())).collect();
+    let possible: Vec<_> =
+        possible.iter().filter(|v| !v.is_hide_set()).map(|v| format!("`{}`", v.get_name())).collect();
     if takes && !possible.is_empty() {
         write!(help, "; one of {}", possible.join(", ")).ok();
     }

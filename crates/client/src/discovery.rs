@@ -135,7 +135,14 @@ fn command() -> PathBuf {
     let beside = [own_file(), std::env::current_exe().ok()];
     let folders = beside.into_iter().flatten().filter_map(|file| file.parent().map(Path::to_owned));
     for folder in folders {
-        for way in ["crossdock", "bin/crossdock", "../crossdock", "../bin/crossdock", "../../bin/crossdock", "../../../../bin/crossdock"] {
+        for way in [
+            "crossdock",
+            "bin/crossdock",
+            "../crossdock",
+            "../bin/crossdock",
+            "../../bin/crossdock",
+            "../../../../bin/crossdock",
+        ] {
             let candidate = folder.join(way);
             if is_program(&candidate) {
                 return candidate;

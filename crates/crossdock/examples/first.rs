@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use crossdock::{ConnectOptions, End, Message, Mode, ObjectMode, PortOptions, Result, SeriesOptions, Session, Variable};
+use crossdock::{
+    ConnectOptions, End, Message, Mode, ObjectMode, PortOptions, Result, SeriesOptions, Session, Variable,
+};
 
 const WAIT: Duration = Duration::from_secs(10);
 

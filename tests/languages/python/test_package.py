@@ -46,7 +46,7 @@ def test_the_command_is_in_the_wheel():
 
 def test_the_library_is_in_the_wheel():
     bundle = Path(crossdock.__file__).parent
-    library = ctypes.CDLL(str(bundle / "lib" / "libcrossdock.so"))
+    library = ctypes.CDLL(str(bundle / "lib" / "libcrossdock.so.0"))
     library.crossdock_version_string.restype = ctypes.c_char_p
     assert library.crossdock_version_string().decode() == crossdock.__version__
     assert "crossdock_session_connect" in (bundle / "include" / "crossdock.h").read_text()
