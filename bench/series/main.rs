@@ -91,7 +91,7 @@ fn everything(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
     }
     let memcpy = median(&floor);
     let size = bytes >> 20;
-    let way = auto.statistics().method.name();
+    let way = auto.statistics().method.word();
     let case = format!("publish, all of {size} MB changed ({way})");
     records.push(aim("P8", case, publish, memcpy, 1.15 * memcpy, "≤ 1.15 × memcpy"));
     let case = format!("begin and publish, {size} MB written in place");
@@ -163,7 +163,7 @@ fn hundredth(
     let memcpy = median(&floor);
     let where_ = if scattered { "in single pages" } else { "in one window" };
     let chunk = statistics.chunk >> 10;
-    let what = format!("1 % of {} MB {where_}, {chunk} KB chunks ({})", bytes >> 20, statistics.method.name());
+    let what = format!("1 % of {} MB {where_}, {chunk} KB chunks ({})", bytes >> 20, statistics.method.word());
     records.push(aim("P9", format!("publish, {what}"), publish, memcpy, 5.0 * memcpy + 1.0, "≤ 5 × memcpy + 1 ms"));
     // Memory is the aim of what is chosen by itself; a forced way has the data in memory twice.
     let (limit, words) = match detect {
@@ -210,7 +210,7 @@ fn table(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
     for ((publisher, _), (writing, publishing)) in publishers.iter().zip(sums) {
         let method = publisher.statistics().method;
         let both: Vec<f64> = writing.iter().zip(&publishing).map(|(w, p)| w + p).collect();
-        let name = method.name();
+        let name = method.word();
         for (case, runs) in [("publish", publishing), ("first writes", writing)] {
             let mut record =
                 Record::below("T9", format!("table I: {case}, {name}"), "µs/page", runs, f64::INFINITY, "");
@@ -269,9 +269,9 @@ fn changing_over(bytes: usize, records: &mut Vec<Record>) {
         }
         let statistics = publisher.statistics();
         if std::env::var("BENCH_TRACE").is_ok() {
-            eprintln!("{} {} {took:.1?}", statistics.method.name(), statistics.switches);
+            eprintln!("{} {} {took:.1?}", statistics.method.word(), statistics.switches);
         }
-        (took, statistics.method.name())
+        (took, statistics.method.word())
     };
     for (part, scattered, what) in [
         (little, false, "1 % in one window, from the beginning"),

@@ -12,6 +12,7 @@ use crate::headers;
 use crate::objects::{Kind, Place};
 use crate::sizes::count;
 use crate::views::converted;
+use crate::words::member;
 
 /// An object of a region: Vector, Ndarray, String or Simple.
 #[pyclass(frozen, subclass, module = "crossdock")]
@@ -176,11 +177,7 @@ impl Ndarray {
 
 /// "C" or "F".
 pub fn order_of(py: Python<'_>, order: &str) -> PyResult<Order> {
-    match order {
-        "C" | "c" => Ok(Order::C),
-        "F" | "f" => Ok(Order::Fortran),
-        _ => Err(error(py, Status::Invalid, format!("order '{order}' is neither 'C' nor 'F'"))),
-    }
+    member(py, "order", &order.to_uppercase())
 }
 
 /// A shape: one number or several, as NumPy takes them.

@@ -1,6 +1,6 @@
 //! What callers say of items, and what they are told of them.
 
-use crossdock_client::{Contents, ItemInfo, ItemLevel, ItemOptions, ItemState, OnDeath, Status, address};
+use crossdock_client::{Contents, ItemInfo, ItemOptions, Status, address};
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -9,6 +9,7 @@ use crate::containers::{order_of, shape_of};
 use crate::dtypes::{to_dtype, to_type};
 use crate::errors::error;
 use crate::sizes::bytes_of;
+use crate::words::member;
 
 /// What a caller says of a new item: dtype, shape and order; level and policy.
 pub fn options_of(
@@ -45,25 +46,20 @@ pub fn options_of(
         said => said.unwrap_or(least),
     };
     let mut options = ItemOptions::bytes(size);
-    (options.level, options.on_death, options.contents) = (level_of(py, level)?, policy_of(py, on_death)?, contents);
+    (options.level, options.on_death, options.contents) =
+        (member(py, "level", level)?, member(py, "on_death", on_death)?, contents);
     Ok(options)
 }
 
 /// What is known of an item, as a named tuple.
 pub fn info_of<'py>(py: Python<'py>, info: &ItemInfo) -> PyResult<Bound<'py, PyAny>> {
-    let state = match info.state {
-        ItemState::Held => "held",
-        ItemState::Waiting => "waiting",
-        ItemState::Shared => "shared",
-        ItemState::Copying => "copying",
-    };
     let fields = PyDict::new(py);
     fields.set_item("key", &info.key)?;
     fields.set_item("size", info.size)?;
     fields.set_item("owner", address(&info.owner))?;
     fields.set_item("creator", address(&info.creator))?;
     fields.set_item("mine", info.mine)?;
-    fields.set_item("state", state)?;
+    fields.set_item("state", info.state.word())?;
     fields.set_item("level", info.level.word())?;
     fields.set_item("on_death", info.on_death.word())?;
     fields.set_item("since", info.since_ms as f64 / 1000.0)?;
@@ -72,22 +68,6 @@ pub fn info_of<'py>(py: Python<'py>, info: &ItemInfo) -> PyResult<Bound<'py, PyA
     fields.set_item("transfers", info.transfers)?;
     fields.set_item("copies", info.copies)?;
     py.import("crossdock._records")?.getattr("ItemInfo")?.call((), Some(&fields))
-}
-
-/// The level of that name.
-fn level_of(py: Python<'_>, name: &str) -> PyResult<ItemLevel> {
-    [ItemLevel::Cooperative, ItemLevel::Verified, ItemLevel::Strict]
-        .into_iter()
-        .find(|l| l.word() == name)
-        .ok_or_else(|| error(py, Status::Invalid, format!("level '{name}' is none of cooperative, verified, strict")))
-}
-
-/// The policy of that name.
-fn policy_of(py: Python<'_>, name: &str) -> PyResult<OnDeath> {
-    [OnDeath::Keep, OnDeath::Return, OnDeath::Destroy]
-        .into_iter()
-        .find(|p| p.word() == name)
-        .ok_or_else(|| error(py, Status::Invalid, format!("on_death '{name}' is none of keep, return, destroy")))
 }
 
 /// Python objects mean something in their own process only.

@@ -15,12 +15,12 @@ use crate::errors::error;
 use crate::fork::Own;
 use crate::holds::{Grip, Hold};
 use crate::item_words::check_plain;
-use crate::opening::bad_mode;
 use crate::regions::Region;
 use crate::sizes::count;
 use crate::standing::Standing;
 use crate::views::{Shown, array_over, converted, lock};
 use crate::wait::deadline;
+use crate::words::member;
 
 /// An item that this task owns, or reads. Made by `Session.create_item`, `access_item`, `access_any`, `read_item`; a
 /// context manager, which lets go of it here: an item that this task owns stays its own.
@@ -207,13 +207,7 @@ impl Item {
     /// before the item is handed on: BusyError until then.
     #[pyo3(signature = (mode="open_or_create"))]
     fn region(&self, py: Python<'_>, mode: &str) -> PyResult<Region> {
-        let mode = match mode {
-            "open_or_create" => Mode::OpenOrCreate,
-            "create_only" => Mode::CreateOnly,
-            "open_only" => Mode::OpenOnly,
-            "recreate" => Mode::Recreate,
-            _ => return Err(bad_mode(py, mode)),
-        };
+        let mode: Mode = member(py, "mode", mode)?;
         let region = self.hold.beside_views(py, "opened as a heap", move |grip| heap(grip, mode))?;
         Ok(Region::new(self.session.shared(region)))
     }

@@ -31,6 +31,7 @@ mod texts;
 mod values;
 mod views;
 mod wait;
+mod words;
 
 use pyo3::prelude::*;
 

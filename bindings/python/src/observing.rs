@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use crossdock_client::{Observer as Inner, Order, Result, SeriesState, Status, Version as InnerVersion};
+use crossdock_client::{Observer as Inner, Order, Result, Status, Version as InnerVersion};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
@@ -71,12 +71,7 @@ impl Observer {
     /// "live", "ended" (in order) or "died".
     #[getter]
     fn state(&self, py: Python<'_>) -> PyResult<&'static str> {
-        let state = self.with(py, |o| Ok(o.state()))?;
-        Ok(match state {
-            SeriesState::Live => "live",
-            SeriesState::Ended => "ended",
-            SeriesState::Died => "died",
-        })
+        self.with(py, |o| Ok(o.state().word()))
     }
 
     /// What the series says of its variables, by name: type, dtype, shape (the largest), order, constants.
@@ -90,7 +85,7 @@ impl Observer {
             let dtype = parse(py, &v.ty)
                 .and_then(|t| from_type(py, &t, &v.ty))
                 .map_or_else(|_| py.None(), |d| d.into_any().unbind());
-            let order = if v.order == Order::C { "C" } else { "F" };
+            let order = v.order.word();
             let shape = pyo3::types::PyTuple::new(py, &v.shape)?;
             all.set_item(&v.name, record.call1((&v.ty, dtype, shape, order, values::dict(py, &v.constants)?))?)?;
         }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crossdock_client::{Claim, Error, ObjectInfo, ObjectMode, Region as Inner, Result, Status, TypeRef};
+use crossdock_client::{Claim, Error, Mode, ObjectInfo, ObjectMode, Region as Inner, Result, Status, TypeRef};
 use pyo3::prelude::*;
 
 use crate::containers::settle;
@@ -12,6 +12,7 @@ use crate::errors::{OrRaise, error};
 use crate::objects::{Kind, Place, type_ref};
 use crate::regions::Region;
 use crate::wait::{deadline, wait};
+use crate::words::member;
 
 /// How an object is opened.
 #[derive(Clone, Copy)]
@@ -92,12 +93,11 @@ impl Region {
     }
 
     pub(crate) fn way(py: Python<'_>, mode: &str, timeout: Option<f64>) -> PyResult<Way> {
-        let (mode, anew) = match mode {
-            "open_or_create" => (ObjectMode::OpenOrCreate, false),
-            "create_only" => (ObjectMode::CreateOnly, false),
-            "open_only" => (ObjectMode::OpenOnly, false),
-            "recreate" => (ObjectMode::CreateOnly, true),
-            _ => return Err(bad_mode(py, mode)),
+        let (mode, anew) = match member(py, "mode", mode)? {
+            Mode::OpenOrCreate => (ObjectMode::OpenOrCreate, false),
+            Mode::CreateOnly => (ObjectMode::CreateOnly, false),
+            Mode::OpenOnly => (ObjectMode::OpenOnly, false),
+            Mode::Recreate => (ObjectMode::CreateOnly, true),
         };
         let timeout = timeout.map(|t| deadline(py, Some(t))).transpose()?.filter(|t| !t.is_zero());
         Ok(Way { mode, anew, timeout })
@@ -107,10 +107,4 @@ impl Region {
         let text = format!("{} of region '{}' is {}, not a {wanted}", place.what(), place.live.name, place.ty.name);
         Err(error(py, Status::WrongType, text))
     }
-}
-
-/// The error for a mode that is none.
-pub fn bad_mode(py: Python<'_>, mode: &str) -> PyErr {
-    let text = format!("mode '{mode}' is none of create_only, open_only, open_or_create, recreate");
-    error(py, Status::Invalid, text)
 }

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_client::{Inline, Message as Sent, Pattern, Port as Inner, Result, Status};
+use crossdock_client::{End, Inline, Message as Sent, Pattern, Port as Inner, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 use std::os::fd::AsRawFd;
 
-use crate::errors::{OrRaise, error};
+use crate::errors::OrRaise;
 use crate::handles::Handle;
 use crate::iteration::Messages;
 use crate::messages::Message;
@@ -25,15 +25,15 @@ use crate::wait::{deadline, wait};
 pub struct Port {
     slot: Arc<Slot>,
     session: Arc<Standing>,
-    producer: bool,
+    end: End,
     pattern: Pattern,
     capacity: u32,
 }
 
 impl Port {
     /// An end that was just opened.
-    pub fn new(slot: Arc<Slot>, session: Arc<Standing>, producer: bool, pattern: Pattern, capacity: u32) -> Self {
-        Self { slot, session, producer, pattern, capacity }
+    pub fn new(slot: Arc<Slot>, session: Arc<Standing>, end: End, pattern: Pattern, capacity: u32) -> Self {
+        Self { slot, session, end, pattern, capacity }
     }
 
     /// Waits with the end kept open only for a slice at a time, so that `close` by another thread ends the wait.
@@ -60,13 +60,13 @@ impl Port {
     /// "producer" or "consumer".
     #[getter]
     fn end(&self) -> &str {
-        if self.producer { "producer" } else { "consumer" }
+        self.end.word()
     }
 
     /// "one-to-one", "fan-out", "fan-in" or "work-queue".
     #[getter]
     fn pattern(&self) -> &str {
-        pattern_name(self.pattern)
+        self.pattern.word()
     }
 
     /// Messages that can be under way.
@@ -239,23 +239,4 @@ impl Port {
             if self.closed() { ", closed" } else { "" }
         )
     }
-}
-
-const PATTERNS: [(&str, Pattern); 4] = [
-    ("one-to-one", Pattern::OneToOne),
-    ("fan-out", Pattern::FanOut),
-    ("fan-in", Pattern::FanIn),
-    ("work-queue", Pattern::WorkQueue),
-];
-
-fn pattern_name(pattern: Pattern) -> &'static str {
-    PATTERNS.iter().find(|p| p.1 == pattern).map_or("", |p| p.0)
-}
-
-/// The pattern of that name; underscores are as good as hyphens.
-pub fn pattern_of(py: Python<'_>, name: &str) -> PyResult<Pattern> {
-    let wanted = name.replace('_', "-");
-    PATTERNS.iter().find(|p| p.0 == wanted).map(|p| p.1).ok_or_else(|| {
-        error(py, Status::Invalid, format!("pattern '{name}' is none of one-to-one, fan-out, fan-in, work-queue"))
-    })
 }

@@ -4,9 +4,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crossdock_client::{
-    AttributeSpec, Detect, FullPolicy, Publisher as Inner, Result, SeriesOptions, Session, Status, Variable,
-};
+use crossdock_client::{AttributeSpec, Publisher as Inner, Result, SeriesOptions, Session, Status, Variable};
 use numpy::PyArrayDescr;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
@@ -18,6 +16,7 @@ use crate::errors::{OrRaise, error};
 use crate::fork::Own;
 use crate::values;
 use crate::views::{Shown, array_over, lock};
+use crate::words::member;
 
 /// A publisher as this process has it, shared by everything that looks into its memory, which stays as long as this.
 pub struct Works {
@@ -105,24 +104,8 @@ impl Declared<'_, '_> {
         for (name, kind) in self.attributes.iter().flat_map(|a| a.iter()) {
             options.attributes.push(AttributeSpec { name: name.extract()?, ty: values::kind_of(&kind)? });
         }
-        options.full = match self.full {
-            "report" => FullPolicy::Report,
-            "refuse" => FullPolicy::Refuse,
-            other => {
-                return Err(error(py, Status::Invalid, format!("full '{other}' is neither 'report' nor 'refuse'")));
-            }
-        };
-        options.detect = match self.detect {
-            "auto" => Detect::Auto,
-            "hints" => Detect::Hints,
-            "private_copies" => Detect::PrivateCopies,
-            "write_protect" => Detect::WriteProtect,
-            "copy_all" => Detect::CopyAll,
-            other => {
-                let all = "auto, hints, private_copies, write_protect, copy_all";
-                return Err(error(py, Status::Invalid, format!("detect '{other}' is none of {all}")));
-            }
-        };
+        options.full = member(py, "full", self.full)?;
+        options.detect = member(py, "detect", self.detect)?;
         Ok(options)
     }
 }
@@ -312,7 +295,7 @@ impl Publisher {
         ] {
             all.set_item(name, value)?;
         }
-        all.set_item("method", s.method.name())?;
+        all.set_item("method", s.method.word())?;
         Ok(all)
     }
 

@@ -15,14 +15,14 @@ use crate::item_words;
 use crate::items::Item;
 use crate::objects;
 use crate::observing::Observer;
-use crate::opening::bad_mode;
-use crate::ports::{Port, pattern_of};
+use crate::ports::Port;
 use crate::publishing::{Declared, Publisher};
 use crate::regions::Region;
 use crate::sizes::{bytes_of, count};
 use crate::slots::Slot;
 use crate::standing::Standing;
 use crate::wait::{deadline, wait, wait_in_line};
+use crate::words::member;
 
 /// One member's standing in a workflow. Made by `crossdock.connect`; a context manager. Threads may share it; a forked
 /// child has to connect by itself.
@@ -103,13 +103,7 @@ impl Session {
         size: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<Region> {
-        let way = match mode {
-            "open_or_create" => Mode::OpenOrCreate,
-            "create_only" => Mode::CreateOnly,
-            "open_only" => Mode::OpenOnly,
-            "recreate" => Mode::Recreate,
-            _ => return Err(bad_mode(py, mode)),
-        };
+        let way: Mode = member(py, "mode", mode)?;
         let size = size.map_or(Ok(1 << 30), bytes_of)?;
         let session = self.standing.get(py)?;
         let region = match timeout {
@@ -146,13 +140,8 @@ impl Session {
         capacity: Option<Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<Port> {
-        let producer = match end {
-            "producer" => true,
-            "consumer" => false,
-            _ => return Err(error(py, Status::Invalid, format!("end '{end}' is neither 'producer' nor 'consumer'"))),
-        };
-        let side = if producer { End::Producer } else { End::Consumer };
-        let pattern = pattern.map_or(Ok(Pattern::Any), |name| pattern_of(py, name))?;
+        let side: End = member(py, "end", end)?;
+        let pattern = pattern.map(|word| member(py, "pattern", word)).transpose()?;
         let capacity = match capacity.map(|given| count(&given)).transpose()? {
             None => 0,
             Some(0) => {
@@ -177,7 +166,7 @@ impl Session {
         let options = port.options();
         let slot = Arc::new(Slot::new(name, port));
         self.standing.keep(&slot);
-        Ok(Port::new(slot, self.standing.clone(), producer, options.pattern, options.capacity))
+        Ok(Port::new(slot, self.standing.clone(), side, options.pattern.unwrap_or(Pattern::OneToOne), options.capacity))
     }
 
     /// Takes a port's name away; members that have it open keep it.

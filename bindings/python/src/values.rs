@@ -50,7 +50,7 @@ pub fn kind_of(given: &Bound<'_, PyAny>) -> PyResult<Kind> {
         "int" => Some(Kind::I64),
         "float" => Some(Kind::F64),
         "str" => Some(Kind::Text),
-        other => Kind::from_name(other),
+        other => Kind::from_word(other),
     };
     known.ok_or_else(|| {
         let text = format!("{given:?} is no kind of attribute; it is int, float, str, 'i64', 'u64', 'f64' or 'string'");

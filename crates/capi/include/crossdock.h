@@ -730,7 +730,7 @@ crossdock_status crossdock_observer_constant(crossdock_observer *observer, const
                                              crossdock_value *value);
 
 /* The newest version. With nothing published yet: NOT_YET (CLOSED, PEER_DIED if nothing will come). BUSY: this observer
- * holds 16 versions already. A version is the caller's until crossdock_series_version_unref. */
+ * holds 15 versions already, the most at a time. A version is the caller's until crossdock_series_version_unref. */
 crossdock_status crossdock_observer_latest(crossdock_observer *observer, crossdock_series_version **version);
 /* The newest version, if it is newer than the last one given by this observer; waits for one. NOT_YET (no waiting),
  * TIMED_OUT, CLOSED (ended in order), PEER_DIED. */

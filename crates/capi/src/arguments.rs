@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use crossdock_client::{DEFAULT_WAIT, Error, Result, Status};
 
+use crossdock_layout::set::Closed;
+
 use crate::error::invalid;
 
 /// Longer text than this is never a name, a path or a type.
@@ -48,6 +50,23 @@ pub(crate) unsafe fn read<T: Copy>(pointer: *const T, what: &str) -> Result<T> {
     }
     // SAFETY: checked above as far as can be; the rest is the caller's promise.
     Ok(unsafe { pointer.read() })
+}
+
+/// The member of a closed set that a number of the header's is.
+pub(crate) fn choice<T: Closed>(number: u32, what: &str, set: &str) -> Result<T> {
+    counted(number, 0, what, set)
+}
+
+/// The same for a set that the header counts from 0 and the library from 1.
+pub(crate) fn choice_from_0<T: Closed>(number: u32, what: &str, set: &str) -> Result<T> {
+    counted(number, 1, what, set)
+}
+
+fn counted<T: Closed>(number: u32, first: u32, what: &str, set: &str) -> Result<T> {
+    T::from_number(number.wrapping_add(first)).ok_or_else(|| {
+        let known: Vec<_> = T::SET.members.iter().map(|m| format!("{} ({})", m.number - first, m.word)).collect();
+        invalid(format!("{number} is no {what}; {set} has {}", known.join(", ")))
+    })
 }
 
 /// A place of the caller's for a result. Made before the work is done, so that a bad pointer costs nothing.

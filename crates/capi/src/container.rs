@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 
 use crossdock_client::{Error, Order, Region, Result, Status};
 
-use crate::arguments::{out, text};
+use crate::arguments::{choice, out, text};
 use crate::error::{call, invalid};
 use crate::object::open;
 use crate::plain::{Ndarray, Vector};
@@ -46,11 +46,7 @@ fn data(region: &Region, at: u64, word: i64, bytes: Option<u64>) -> Result<Optio
 }
 
 pub(crate) fn order(number: u32) -> Result<Order> {
-    match number {
-        0 => Ok(Order::C),
-        1 => Ok(Order::Fortran),
-        n => Err(invalid(format!("{n} is no order; it is CROSSDOCK_ORDER_C (0) or CROSSDOCK_ORDER_FORTRAN (1)"))),
-    }
+    choice(number, "order", "crossdock_order")
 }
 
 /// # Safety

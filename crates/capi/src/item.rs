@@ -4,11 +4,10 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossdock_client::{
-    Contents, Error, Item, ItemInfo, ItemLevel, ItemOptions, ItemView, Mode, OnDeath, Order, Region, Result,
-    SharedItem, Status, address,
+    Contents, Error, Item, ItemInfo, ItemOptions, ItemView, Mode, Region, Result, SharedItem, Status, address,
 };
 
-use crate::arguments::{copy_text, optional_wait, out, read, text};
+use crate::arguments::{choice, copy_text, optional_wait, out, read, text};
 use crate::error::{call, invalid};
 use crate::plain;
 use crate::references::{Held, Table};
@@ -95,12 +94,10 @@ unsafe fn item_options(size: u64, options: *const plain::ItemOptions) -> Result<
     // SAFETY: the caller's promise.
     let given = unsafe { read(options, "options")? };
     if given.level != 0 {
-        let none = || invalid(format!("{} is no level; see crossdock_item_level", given.level));
-        result.level = ItemLevel::from_number(given.level).ok_or_else(none)?;
+        result.level = choice(given.level, "level", "crossdock_item_level")?;
     }
     if given.on_death != 0 {
-        let none = || invalid(format!("{} is no policy; see crossdock_item_policy", given.on_death));
-        result.on_death = OnDeath::from_number(given.on_death).ok_or_else(none)?;
+        result.on_death = choice(given.on_death, "policy", "crossdock_item_policy")?;
     }
     Ok(result)
 }
@@ -358,7 +355,7 @@ unsafe extern "C" fn crossdock_item_array(
         unsafe {
             copy_text(&ty, element_type, element_type_size)?;
             shape.copy_from_nonoverlapping(extents.as_ptr(), extents.len());
-            order.set(u32::from(its_order == Order::Fortran));
+            order.set(its_order as u32);
             rank.set(extents.len() as u32);
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crossdock_client::{Error, Observer, Result, SeriesState, Status, Version};
+use crossdock_client::{Error, Observer, Result, Status, Version};
 
 use crate::arguments::{Out, out, text, wait};
 use crate::error::call;
@@ -73,13 +73,8 @@ unsafe extern "C" fn crossdock_observer_id(observer: u64, id: *mut u64) -> i32 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_state(observer: u64, state: *mut u32) -> i32 {
-    let number = |o: &Observer| match o.state() {
-        SeriesState::Live => 0,
-        SeriesState::Ended => 1,
-        SeriesState::Died => 2,
-    };
     // SAFETY: the header asks for a writable place.
-    unsafe { told(observer, state, "state", |o| Ok(number(o))) }
+    unsafe { told(observer, state, "state", |o| Ok(o.state() as u32)) }
 }
 
 #[unsafe(no_mangle)]

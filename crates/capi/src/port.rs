@@ -3,11 +3,9 @@
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;
 
-use crossdock_client::{
-    End, Error, Handle, INLINE_MAX, Inline, Message, Pattern, Port, PortOptions, Result, Status, Waiting,
-};
+use crossdock_client::{End, Error, Handle, INLINE_MAX, Inline, Message, Port, PortOptions, Result, Status};
 
-use crate::arguments::{optional_wait, out, read, text, wait};
+use crate::arguments::{choice, optional_wait, out, read, text, wait};
 use crate::error::{call, call_in_use, invalid};
 use crate::plain;
 use crate::references::Table;
@@ -23,12 +21,11 @@ fn port(reference: u64) -> Result<&'static Port> {
     unsafe { PORTS.peek(reference) }
 }
 
+/// `CROSSDOCK_ANY_PATTERN`.
+const ANY_PATTERN: u32 = 4;
+
 fn end(number: u32) -> Result<End> {
-    match number {
-        0 => Ok(End::Producer),
-        1 => Ok(End::Consumer),
-        n => Err(invalid(format!("{n} is no end of a port; it is CROSSDOCK_PRODUCER (0) or CROSSDOCK_CONSUMER (1)"))),
-    }
+    choice(number, "end of a port", "crossdock_end")
 }
 
 /// # Safety
@@ -40,12 +37,8 @@ unsafe fn port_options(options: *const plain::PortOptions) -> Result<PortOptions
     // SAFETY: the caller's promise.
     let given = unsafe { read(options, "options")? };
     let pattern = match given.pattern {
-        0 => Pattern::OneToOne,
-        1 => Pattern::FanOut,
-        2 => Pattern::FanIn,
-        3 => Pattern::WorkQueue,
-        4 => Pattern::Any,
-        n => return Err(invalid(format!("{n} is no pattern of a port; see crossdock_pattern"))),
+        ANY_PATTERN => None,
+        number => Some(choice(number, "pattern of a port", "crossdock_pattern")?),
     };
     Ok(PortOptions { pattern, capacity: given.capacity })
 }
@@ -234,13 +227,7 @@ unsafe extern "C" fn crossdock_port_statistics_get(port: u64, statistics: *mut p
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_port_set_waiting(port: u64, waiting: u32) -> i32 {
     call(|| {
-        let waiting = match waiting {
-            0 => Waiting::Adaptive,
-            1 => Waiting::Spin,
-            2 => Waiting::Block,
-            n => return Err(invalid(format!("{n} is no way to wait; see crossdock_waiting"))),
-        };
-        self::port(port)?.set_waiting(waiting);
+        self::port(port)?.set_waiting(choice(waiting, "way to wait", "crossdock_waiting")?);
         Ok(())
     })
 }

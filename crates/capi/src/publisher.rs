@@ -3,9 +3,9 @@
 use std::ffi::{c_char, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crossdock_client::{Detect, FullPolicy, Publisher, Result, SeriesOptions, Status};
+use crossdock_client::{Publisher, Result, SeriesOptions, Status};
 
-use crate::arguments::{out, read, text};
+use crate::arguments::{choice, out, read, text};
 use crate::error::{call, invalid};
 use crate::references::Table;
 use crate::series_plain as plain;
@@ -34,19 +34,8 @@ unsafe fn options(given: *const plain::SeriesOptions) -> Result<SeriesOptions> {
     options.chunk = Some(given.chunk).filter(|n| *n != 0);
     options.keep = given.keep;
     options.max_observers = given.max_observers;
-    options.full = match given.full {
-        0 => FullPolicy::Report,
-        1 => FullPolicy::Refuse,
-        n => return Err(invalid(format!("{n} is no policy for a full pool; see crossdock_full"))),
-    };
-    options.detect = match given.detect {
-        0 => Detect::Auto,
-        1 => Detect::Hints,
-        2 => Detect::PrivateCopies,
-        3 => Detect::WriteProtect,
-        4 => Detect::CopyAll,
-        n => return Err(invalid(format!("{n} is no way of finding changes; see crossdock_detect"))),
-    };
+    options.full = choice(given.full, "policy for a full pool", "crossdock_full")?;
+    options.detect = choice(given.detect, "way of finding changes", "crossdock_detect")?;
     Ok(options)
 }
 

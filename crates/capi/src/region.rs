@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use crossdock_client::{Error, Handle, Mode, Region, Result, Status};
 
-use crate::arguments::{copy_text, optional_wait, out, text};
+use crate::arguments::{choice_from_0, copy_text, optional_wait, out, text};
 use crate::error::{call, invalid};
 use crate::plain;
 use crate::references::Table;
@@ -82,13 +82,7 @@ mod bases {
 
 /// A mode of the header's.
 pub(crate) fn mode(number: u32) -> Result<Mode> {
-    match number {
-        0 => Ok(Mode::CreateOnly),
-        1 => Ok(Mode::OpenOnly),
-        2 => Ok(Mode::OpenOrCreate),
-        3 => Ok(Mode::Recreate),
-        n => Err(invalid(format!("{n} is no mode; see crossdock_mode"))),
-    }
+    choice_from_0(number, "mode", "crossdock_mode")
 }
 
 /// How far `bytes` bytes at an address lie from the start of the region.

@@ -2,9 +2,9 @@
 
 use std::ffi::c_char;
 
-use crossdock_client::{AttributeSpec, Kind, Order, Result, Value, Variable};
+use crossdock_client::{AttributeSpec, Kind, Result, Value, Variable};
 
-use crate::arguments::text;
+use crate::arguments::{choice_from_0, text};
 use crate::error::invalid;
 use crate::series_plain as plain;
 
@@ -27,13 +27,7 @@ unsafe fn list<'a, T>(list: *const T, count: usize, what: &str) -> Result<&'a [T
 }
 
 fn kind(number: u32) -> Result<Kind> {
-    Ok(match number {
-        0 => Kind::I64,
-        1 => Kind::U64,
-        2 => Kind::F64,
-        3 => Kind::Text,
-        n => return Err(invalid(format!("{n} is no kind of value; see crossdock_value_kind"))),
-    })
+    choice_from_0(number, "kind of value", "crossdock_value_kind")
 }
 
 fn value_in(given: &plain::Value) -> Result<Value> {
@@ -51,12 +45,13 @@ fn value_in(given: &plain::Value) -> Result<Value> {
 }
 
 pub(crate) fn value_out(value: &Value) -> plain::Value {
-    let (kind, number) = match value {
-        Value::I64(n) => (0, *n as u64),
-        Value::U64(n) => (1, *n),
-        Value::F64(x) => (2, x.to_bits()),
-        Value::Text(_) => (3, 0),
+    let number = match value {
+        Value::I64(n) => *n as u64,
+        Value::U64(n) => *n,
+        Value::F64(x) => x.to_bits(),
+        Value::Text(_) => 0,
     };
+    let kind = value.kind() as u32 - 1;
     let mut out = plain::Value { kind, reserved: 0, number, text: [0; plain::TEXT] };
     if let Value::Text(text) = value {
         let length = text.len().min(plain::TEXT - 1);
@@ -117,26 +112,11 @@ pub(crate) unsafe fn variables(given: *const plain::Variable, count: usize) -> R
             ty: ty.to_owned(),
             shape: shape.to_vec(),
             max_shape,
-            order: order_in(v.order)?,
+            order: crate::container::order(v.order)?,
             constants: constants.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         })
     };
     given.iter().map(one).collect()
-}
-
-fn order_in(number: u32) -> Result<Order> {
-    match number {
-        0 => Ok(Order::C),
-        1 => Ok(Order::Fortran),
-        n => Err(invalid(format!("{n} is no order; it is CROSSDOCK_ORDER_C (0) or CROSSDOCK_ORDER_FORTRAN (1)"))),
-    }
-}
-
-fn order_out(order: Order) -> u32 {
-    match order {
-        Order::C => 0,
-        Order::Fortran => 1,
-    }
 }
 
 /// What a series says of a variable.
@@ -149,7 +129,7 @@ pub(crate) fn variable_out(v: &Variable) -> plain::VariableInfo {
         name: field(&v.name),
         type_name: field(&v.ty),
         dimensions: v.shape.len() as u32,
-        order: order_out(v.order),
+        order: v.order as u32,
         element_size: size.map_or(0, |(size, _)| size),
         max_shape,
         constant_count: v.constants.len() as u32,

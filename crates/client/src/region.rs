@@ -19,17 +19,7 @@ pub use crossdock_core::heap::{HealReport, Statistics};
 use crate::{Error, Result, Session};
 
 /// How to open a region by name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
-    /// Must not be there.
-    CreateOnly,
-    /// Must be there.
-    OpenOnly,
-    /// Whichever.
-    OpenOrCreate,
-    /// A new one, in place of an old one if there is one. Who has the old one open keeps it.
-    Recreate,
-}
+pub use crossdock_layout::wire::OpenMode as Mode;
 
 /// A region, mapped in this process. Clones are the same mapping, which goes with the last of them; threads may share it.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossdock_layout::Status;
-use crossdock_layout::region::{MAX_RANK, NdarrayHeader, ORDER_C, ORDER_FORTRAN, VectorHeader};
+use crossdock_layout::region::{MAX_RANK, NdarrayHeader, VectorHeader};
 
 use crate::Result;
 use crate::region::Region;
@@ -15,14 +15,7 @@ use crate::region::Region;
 /// Elements begin at a cache line, which is also what vector instructions like best.
 const DATA_ALIGN: u64 = 64;
 
-/// Order of an ndarray's elements.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
-    /// Last index fastest.
-    C,
-    /// First index fastest.
-    Fortran,
-}
+pub use crossdock_layout::region::Order;
 
 impl Region {
     /// Gives the vector at `header` `n` elements; new ones are zero. `elem_size` is 1 for a string.
@@ -91,10 +84,9 @@ impl Region {
             return Err(self.corrupt(format!("the ndarray at {header:#x}: capacity of {capacity} bytes")));
         }
         let used = self.ndarray_bytes(header, elem_size).min(capacity);
-        let order = if order == Order::C { ORDER_C } else { ORDER_FORTRAN };
         let mut words = [0u64; 12];
         words[0] = self.region_word(header);
-        words[3] = shape.len() as u64 | u64::from(order) << 32;
+        words[3] = shape.len() as u64 | u64::from(order as u32) << 32;
         words[4..4 + shape.len()].copy_from_slice(shape);
         if bytes <= capacity {
             if let Some((at, _)) = data.filter(|_| bytes > used) {

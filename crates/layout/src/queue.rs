@@ -11,7 +11,10 @@ pub use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 
+mod sets;
 pub mod state;
+
+pub use sets::{Departure, Pattern, Side, Waiting};
 
 /// First word of a port's segment.
 pub const PORT_MAGIC: u64 = u64::from_le_bytes(*b"xdockprt");
@@ -36,16 +39,6 @@ pub const NAME_BYTES: usize = 40;
 pub const SLEEPER: u32 = 1;
 /// A signal word's count goes up by this at each wake.
 pub const SIGNAL_STEP: u32 = 2;
-
-/// How the last member left a side. Greater wins until somebody comes to that side again.
-pub mod departure {
-    /// Nobody left since somebody came.
-    pub const NONE: u32 = 0;
-    /// The last one that left did so in order.
-    pub const LEFT: u32 = 1;
-    /// One died and nobody came after it.
-    pub const DIED: u32 = 2;
-}
 
 /// Bytes of one cache line, so that words of different writers never share one.
 #[cfg_attr(loom, derive(Default))]
@@ -72,7 +65,7 @@ pub struct Identity {
     /// 0 → the formatting member's id → [`PORT_READY`] (Release, the last store of formatting). A dead formatter is
     /// taken over by compare-and-swap.
     pub init: AtomicU64,
-    /// 0 one-to-one, 1 fan-out, 2 fan-in, 3 work queue.
+    /// A [`Pattern`].
     pub pattern: AtomicU32,
     /// Cells; a power of two.
     pub capacity: AtomicU32,
@@ -118,7 +111,7 @@ pub struct Signal {
 pub struct Company {
     /// How many ever came, complete; wraps. Whoever joins counts it up.
     pub joined: AtomicU32,
-    /// One of [`departure`].
+    /// A [`Departure`].
     pub departed: AtomicU32,
     /// The member that left last; for messages to people.
     pub last_member: AtomicU64,

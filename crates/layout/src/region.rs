@@ -11,7 +11,7 @@ mod slice;
 mod slot;
 
 pub use classes::{CLASSES, Class, MAX_SMALL, MIN_BLOCK, class_for};
-pub use containers::{MAX_RANK, NdarrayHeader, ORDER_C, ORDER_FORTRAN, VectorHeader};
+pub use containers::{MAX_RANK, NdarrayHeader, Order, VectorHeader};
 pub use entry::{ENTRY_CONSTRUCTING, ENTRY_FREE, ENTRY_READY, ENTRY_REMOVING, Entry};
 pub use geometry::{Geometry, MAX_SLOTS, MIN_CAPACITY, PAGE, SLICE, STATES_PER_SLICE};
 pub use slice::{Available, Kind, STATE_DYING, STATE_FREE, STATE_NAMED, STATE_USED, SliceHead, SliceWord};

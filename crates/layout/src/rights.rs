@@ -1,34 +1,53 @@
 //! What a task may do with the objects whose names match a grant's pattern.
 
+use crate::set::{Member, Set};
+
 /// A set of rights, as bits; the same numbers on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(transparent)]
 pub struct Rights(pub u32);
 
-impl Rights {
-    /// Nothing at all.
-    pub const NONE: Self = Self(0);
-    /// Map a region to read it.
-    pub const READ: Self = Self(1);
-    /// Map a region to read and write it.
-    pub const WRITE: Self = Self(2);
-    /// Create a region.
-    pub const CREATE: Self = Self(4);
-    /// Remove a region, a port or a series.
-    pub const REMOVE: Self = Self(8);
-    /// Act as a producer of a port.
-    pub const PRODUCE: Self = Self(16);
-    /// Act as a consumer of a port.
-    pub const CONSUME: Self = Self(32);
-    /// Publish a series.
-    pub const PUBLISH: Self = Self(64);
-    /// Observe a series; who may publish one may observe it, too.
-    pub const OBSERVE: Self = Self(128);
-    /// Make items, own them, and hand them on.
-    pub const OWN: Self = Self(256);
-    /// All of them.
-    pub const ALL: Self = Self(511);
+macro_rules! rights {
+    ($(#[doc = $doc:literal] $name:ident = $bit:literal $word:literal,)+) => {
+        impl Rights {
+            $(#[doc = $doc] pub const $name: Self = Self($bit);)+
+            /// Nothing at all.
+            pub const NONE: Self = Self(0);
+            /// All of them.
+            pub const ALL: Self = Self(0 $(| $bit)+);
 
+            /// The declaration, for generators.
+            pub const SET: Set = Set {
+                name: "Rights",
+                doc: &[" What a task may do with objects; bits."],
+                members: &[$(Member { name: stringify!($name), number: $bit, word: $word, doc: &[$doc] }),+],
+            };
+        }
+    };
+}
+
+rights! {
+    /// Map a region or a shared item to read it.
+    READ = 1 "read",
+    /// Map a region to read and write it.
+    WRITE = 2 "write",
+    /// Create a region.
+    CREATE = 4 "create",
+    /// Remove a region, a port or a series.
+    REMOVE = 8 "remove",
+    /// Act as a producer of a port.
+    PRODUCE = 16 "produce",
+    /// Act as a consumer of a port.
+    CONSUME = 32 "consume",
+    /// Publish a series, which includes observing it.
+    PUBLISH = 64 "publish",
+    /// Observe a series.
+    OBSERVE = 128 "observe",
+    /// Make items, own them, and hand them on.
+    OWN = 256 "own",
+}
+
+impl Rights {
     /// Are all rights of `other` in this set?
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -40,20 +59,16 @@ impl Rights {
         Self(self.0 | other.0)
     }
 
+    /// The right with this word, if there is one.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::SET.members.iter().find(|right| right.word == word).map(|right| Self(right.number))
+    }
+
     /// The words of the set, for messages: `read, write`.
     pub fn words(self) -> String {
-        const NAMES: [(Rights, &str); 9] = [
-            (Rights::READ, "read"),
-            (Rights::WRITE, "write"),
-            (Rights::CREATE, "create"),
-            (Rights::REMOVE, "remove"),
-            (Rights::PRODUCE, "produce"),
-            (Rights::CONSUME, "consume"),
-            (Rights::PUBLISH, "publish"),
-            (Rights::OBSERVE, "observe"),
-            (Rights::OWN, "own"),
-        ];
-        let words: Vec<_> = NAMES.iter().filter(|(right, _)| self.contains(*right)).map(|(_, word)| *word).collect();
+        let words: Vec<_> =
+            Self::SET.members.iter().filter(|r| self.contains(Self(r.number))).map(|r| r.word).collect();
         if words.is_empty() { "nothing".into() } else { words.join(", ") }
     }
 }

@@ -16,10 +16,13 @@ mod description;
 mod frozen;
 #[cfg(not(loom))]
 mod geometry;
+mod sets;
 pub mod state;
 
+pub use sets::{Detect, FullPolicy, Method, PublisherState, ValueKind};
+
 #[cfg(not(loom))]
-pub use description::{AttributeEntry, ConstantEntry, Extent, KIND_F64, KIND_I64, KIND_NONE, KIND_TEXT, KIND_U64};
+pub use description::{AttributeEntry, ConstantEntry, Extent, KIND_NONE};
 #[cfg(not(loom))]
 pub use description::{MAX_TEXT, Measured, ValueField, VariableEntry};
 #[cfg(not(loom))]

@@ -27,6 +27,16 @@ pub struct Set {
     pub members: &'static [Member],
 }
 
+/// Every closed set, for code that reads any of them.
+pub trait Closed: Copy + Sized + 'static {
+    /// The declaration.
+    const SET: Set;
+    /// The member with this number, if there is one.
+    fn from_number(number: u32) -> Option<Self>;
+    /// The member with this word, if there is one.
+    fn from_word(word: &str) -> Option<Self>;
+}
+
 /// Declares a closed set: an enum whose members have a number and a word, and the ways between them.
 #[macro_export]
 macro_rules! closed_set {
@@ -43,18 +53,6 @@ macro_rules! closed_set {
         impl $name {
             /// Every member, in order of its number.
             pub const ALL: [Self; [$($number),+].len()] = [$(Self::$member),+];
-
-            /// The declaration, for generators.
-            pub const SET: $crate::set::Set = $crate::set::Set {
-                name: stringify!($name),
-                doc: &[$($about),+],
-                members: &[$($crate::set::Member {
-                    name: stringify!($member),
-                    number: $number,
-                    word: $word,
-                    doc: &[$($doc),+],
-                }),+],
-            };
 
             /// The member with this number, if there is one.
             #[must_use]
@@ -86,6 +84,25 @@ macro_rules! closed_set {
             pub const WORDS: &'static [&'static str] = &[$($word),+];
         }
 
+        impl $crate::set::Closed for $name {
+            const SET: $crate::set::Set = $crate::set::Set {
+                name: stringify!($name),
+                doc: &[$($about),+],
+                members: &[$($crate::set::Member {
+                    name: stringify!($member),
+                    number: $number,
+                    word: $word,
+                    doc: &[$($doc),+],
+                }),+],
+            };
+            fn from_number(number: u32) -> Option<Self> {
+                $name::from_number(number)
+            }
+            fn from_word(word: &str) -> Option<Self> {
+                $name::from_word(word)
+            }
+        }
+
         impl $crate::wire::Spells<$name> for $crate::wire::Wire {
             const WHAT: &'static str = "u32";
             const SIZE: usize = 4;
@@ -101,6 +118,7 @@ macro_rules! closed_set {
 
 #[cfg(test)]
 mod tests {
+    use super::Closed;
     use crate::Status;
 
     #[test]

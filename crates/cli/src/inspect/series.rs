@@ -23,8 +23,8 @@ pub fn look(inside: &Session, segment: &SegmentInfo) -> Result<(String, Value), 
 fn text(r: &SeriesReport, (observers, most): (u32, u32), state: &str) -> String {
     let (fit, reserved, used) = r.slots;
     let chunk = u64::from(r.description.chunk);
-    let method = r.method.map_or("not known", Method::name);
-    let missing: Vec<_> = r.unavailable.iter().map(|m| m.name()).collect();
+    let method = r.method.map_or("not known", Method::word);
+    let missing: Vec<_> = r.unavailable.iter().map(|m| m.word()).collect();
     let missing =
         if missing.is_empty() { String::new() } else { format!(" (not to be had here: {})", missing.join(", ")) };
     let first = r.versions.first().map_or(0, |v| v.0);
@@ -49,7 +49,7 @@ fn text(r: &SeriesReport, (observers, most): (u32, u32), state: &str) -> String 
     let row = |v: &Variable| vec![format!("  {}", v.name), v.ty.clone(), shape(&v.shape), constants(v)];
     let rows: Vec<_> = r.description.variables.iter().map(row).collect();
     lines.push(columns(&["  VARIABLE", "TYPE", "SHAPE (LARGEST)", "CONSTANTS"], &rows));
-    let names: Vec<_> = r.description.attributes.iter().map(|a| format!("{} ({})", a.name, a.ty.name())).collect();
+    let names: Vec<_> = r.description.attributes.iter().map(|a| format!("{} ({})", a.name, a.ty.word())).collect();
     if !names.is_empty() {
         lines.push(format!("  attributes: {}", names.join(", ")));
     }
@@ -77,7 +77,7 @@ fn value(r: &SeriesReport, (observers, most): (u32, u32), state: &str) -> Value 
     let versions: Vec<_> = r.versions.iter().map(|(n, time)| json!({ "sequence": n, "time_ns": time })).collect();
     json!({
         "state": state, "newest": r.newest, "versions": versions, "observers": observers, "max_observers": most,
-        "method": r.method.map(Method::name), "unavailable": r.unavailable.iter().map(|m| m.name()).collect::<Vec<_>>(),
+        "method": r.method.map(Method::word), "unavailable": r.unavailable.iter().map(|m| m.word()).collect::<Vec<_>>(),
         "switches": r.switches, "chunk": r.description.chunk, "slots": fit, "slots_reserved": reserved, "slots_used": used,
         "copied": r.copied, "shared": r.shared, "last_ns": r.last.as_nanos() as u64, "longest_ns": r.longest.as_nanos() as u64,
         "no_space": r.no_space, "refused": r.refused,

@@ -10,7 +10,7 @@ use crossdock_layout::{Rights, SegmentId, Status};
 use crossdock_os::{Access, Deadline, Mapping};
 
 use super::kept::Kept;
-use super::{End, Pattern, Port, PortOptions, PortReport, Shared};
+use super::{End, Port, PortOptions, PortReport, Shared};
 use crate::segment::{Lease, OpenRequest, OpenedSegment};
 use crate::{Error, Region, Result, Session};
 
@@ -125,7 +125,7 @@ fn agreed(name: &str, opened: &OpenedSegment, wanted: &PortOptions) -> Result<Sh
         let text = format!("port {name}: it is something that is no port of this version; remove it");
         return Err(Error::new(Status::Incompatible, text));
     };
-    let pattern_agrees = wanted.pattern == Pattern::Any || queue::Pattern::from(wanted.pattern) == found.pattern;
+    let pattern_agrees = wanted.pattern.is_none_or(|pattern| pattern == found.pattern);
     if pattern_agrees && (wanted.capacity == 0 || wanted.capacity == found.capacity) {
         return Ok(found);
     }

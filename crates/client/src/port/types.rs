@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crossdock_core::queue;
-pub use crossdock_core::queue::{EndReport as EndInfo, Side as End, Totals as PortStatistics, Waiting};
+pub use crossdock_core::queue::{EndReport as EndInfo, Pattern, Side as End, Totals as PortStatistics, Waiting};
 use crossdock_layout::{Handle, Status};
 
 use crate::{Error, Result};
@@ -14,28 +14,12 @@ pub const DEFAULT_WAIT: Duration = Duration::from_secs(60);
 /// Most bytes that a message carries by itself.
 pub const INLINE_MAX: usize = queue::INLINE_MAX;
 
-/// Who may send, and who gets what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Pattern {
-    /// Whichever the port was made with; one-to-one if it is made by this.
-    #[default]
-    Any,
-    /// One producer, one consumer, in order.
-    OneToOne,
-    /// One producer; each consumer (at most 31) sees each message from when it came on.
-    FanOut,
-    /// Up to 32 producers, one consumer; each producer's order is kept.
-    FanIn,
-    /// Up to 32 producers, up to 31 consumers; each message goes to one of them.
-    WorkQueue,
-}
-
 /// What a port is made with. Who opens it says the same, or leaves it open: the default takes the port as whoever came
 /// first made it (a task, or the launcher by the workflow file's word).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct PortOptions {
-    /// Who may send, and who gets what.
-    pub pattern: Pattern,
+    /// Who may send, and who gets what. `None`: whichever the port was made with; one-to-one if it is made by this.
+    pub pattern: Option<Pattern>,
     /// Messages under way at most: a power of two, 1 to 4096. 0: as many as the port has, 8 if it is made by this.
     pub capacity: u32,
 }

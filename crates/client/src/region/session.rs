@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossdock_core::region::{self as core, Parts, Surroundings};
 use crossdock_layout::region::MIN_CAPACITY;
-use crossdock_layout::wire::{OpenMode, SegmentKind};
+use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{Handle, MemberId, Rights, Status};
 
 use super::{Mode, Region, Shared, registry};
@@ -59,12 +59,7 @@ impl Session {
         let opened = self.open_segment(&OpenRequest {
             kind: SegmentKind::Region,
             name,
-            mode: match mode {
-                Mode::CreateOnly => OpenMode::CreateOnly,
-                Mode::OpenOnly => OpenMode::OpenOnly,
-                Mode::OpenOrCreate => OpenMode::OpenOrCreate,
-                Mode::Recreate => OpenMode::Recreate,
-            },
+            mode,
             access: Rights::READ.with(Rights::WRITE),
             size: if mode == Mode::OpenOnly { 0 } else { size.max(MIN_CAPACITY) },
             reserve: 0,

@@ -114,7 +114,7 @@ impl Version {
     /// Turns this into the newest version; only chunks that differ are mapped anew. How many those were.
     ///
     /// # Errors
-    /// `BUSY`: this observer holds 16 versions. `SYSTEM`.
+    /// `BUSY`: this observer holds 15 versions, which is the most. `SYSTEM`.
     pub fn refresh(&mut self) -> Result<u64> {
         Ok(self.inner.refresh()?)
     }

@@ -4,8 +4,9 @@ use crossdock_layout::queue::state::{Phase, State};
 use crossdock_layout::queue::{Cell, RETAINED};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
+use super::Pattern;
 use super::parcel::Parcel;
-use super::ring::{Pattern, Ring};
+use super::ring::Ring;
 use super::trouble::{Error, Try, corrupt};
 
 impl Ring {

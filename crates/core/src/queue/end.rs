@@ -9,12 +9,14 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
+use super::Side;
+use super::Waiting;
 use super::latch::{Held, Latch};
 use super::parcel::Parcel;
 use super::produce::Room;
-use super::ring::{Ring, Shape, Side};
+use super::ring::{Ring, Shape};
 use super::signal;
-use super::spin::{Spinner, Waiting};
+use super::spin::Spinner;
 use super::trouble::{Error, Try};
 
 /// What an end needs of the world around it.

@@ -2,13 +2,14 @@
 
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::state::{Phase, State};
-use crossdock_layout::queue::{AtomicU64, Company, EndSlot, HEALING, NAME_BYTES, departure};
+use crossdock_layout::queue::{AtomicU64, Company, Departure, EndSlot, HEALING, NAME_BYTES};
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::clock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-use super::ring::{Pattern, Ring, Side};
+use super::ring::Ring;
 use super::trouble::{Error, corrupt};
+use super::{Pattern, Side};
 
 /// A place at a port, just taken.
 pub(super) struct Joined {
@@ -88,7 +89,7 @@ impl Ring {
             self.count_redelivered(next, account.cursor.load(Relaxed).min(head));
         }
         let company = self.company(side);
-        company.departed.store(departure::NONE, Release);
+        company.departed.store(Departure::None as u32, Release);
         tenure.here.store(1, Release);
         crate::fault_point!("queue.join.here");
         company.joined.fetch_add(1, AcqRel);
@@ -124,26 +125,26 @@ impl Ring {
         }
         crate::fault_point!("queue.leave.claimed");
         self.settle(side, index);
-        self.record_departure(side, slot, departure::LEFT);
+        self.record_departure(side, slot, Departure::Left);
         crate::fault_point!("queue.leave.settled");
         slot.tenure.here.store(0, Relaxed);
         slot.tenure.owner.store(0, Release);
     }
 
     /// Notes how an end's owner went; a death outweighs leaving in order until somebody comes to that side again.
-    pub(super) fn record_departure(&self, side: Side, slot: &EndSlot, how: u32) {
+    pub(super) fn record_departure(&self, side: Side, slot: &EndSlot, how: Departure) {
         if slot.tenure.here.load(Acquire) == 0 {
             return; // never quite came, or is recorded already
         }
         let company = self.company(side);
-        if how >= company.departed.load(Acquire) {
+        if how as u32 >= company.departed.load(Acquire) {
             company.last_member.store(slot.tenure.member.load(Relaxed), Relaxed);
             company.last_seen.store(slot.account.last_seen.load(Relaxed), Relaxed);
             for (to, from) in company.last_name.iter().zip(&slot.tenure.name) {
                 to.store(from.load(Relaxed), Relaxed);
             }
         }
-        company.departed.fetch_max(how, AcqRel);
+        company.departed.fetch_max(how as u32, AcqRel);
     }
 
     pub(super) fn company(&self, side: Side) -> &Company {

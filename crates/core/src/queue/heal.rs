@@ -7,11 +7,12 @@
 use crossdock_layout::MemberId;
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::state::{Phase, State};
-use crossdock_layout::queue::{HEALING, departure};
+use crossdock_layout::queue::{Departure, HEALING};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use super::ends::is_gone;
-use super::ring::{Pattern, Ring, Side};
+use super::ring::Ring;
+use super::{Pattern, Side};
 
 impl Ring {
     /// Heals every end whose owner is dead. `true` if there was one: both sides are then to be called, and whoever waits
@@ -60,7 +61,7 @@ impl Ring {
         crate::fault_point!("queue.heal.locked");
         self.settle(side, index);
         crate::fault_point!("queue.heal.settled");
-        self.record_departure(side, slot, departure::DIED);
+        self.record_departure(side, slot, Departure::Died);
         slot.tenure.here.store(0, Release);
         slot.account.waiting.store(0, Relaxed);
         crate::fault_point!("queue.heal.recorded");

@@ -8,8 +8,9 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 use super::parcel::Parcel;
-use super::ring::{Pattern, Ring, Shape, Side};
+use super::ring::{Ring, Shape};
 use super::signal;
+use super::{Pattern, Side};
 use std::sync::atomic::Ordering::Acquire;
 
 const ALICE: MemberId = MemberId::new(1, 1);

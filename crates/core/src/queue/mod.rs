@@ -38,14 +38,14 @@ mod spin;
 mod trouble;
 mod wait;
 
+pub use crossdock_layout::queue::{Pattern, Side, Waiting};
 pub use end::{End, Hooks};
 #[cfg(not(loom))]
 pub use fuzz::fuzz_entry;
 pub use parcel::{INLINE_MAX, Parcel};
 pub use report::{EndReport, Report, Totals};
-pub use ring::{Pattern, Ring, Shape, Side};
+pub use ring::{Ring, Shape};
 
-pub use spin::Waiting;
 pub use trouble::Try;
 
 /// Every place in this module where a checked build can be made to die; the kill matrix goes through all of them.

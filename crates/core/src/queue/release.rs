@@ -5,7 +5,8 @@ use crossdock_layout::queue::Cell;
 use crossdock_layout::queue::state::{Phase, State};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use super::ring::{Pattern, Ring};
+use super::Pattern;
+use super::ring::Ring;
 use super::trouble::Error;
 
 impl Ring {

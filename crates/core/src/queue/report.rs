@@ -8,8 +8,9 @@ use crossdock_os::clock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
+use super::Side;
 use super::ends::load_name;
-use super::ring::{Ring, Shape, Side};
+use super::ring::{Ring, Shape};
 
 /// Counters of a port as a whole, over all members that it ever had. Wild: members write them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -4,8 +4,8 @@
 
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::{
-    CELLS_AT, Cell, END_SLOTS, ENDS_AT, EndSlot, MAX_CAPACITY, MAX_CONSUMERS, MAX_PRODUCERS, PORT_FINGERPRINT,
-    PORT_MAGIC, PORT_READY, PortHeader, Signal, port_size,
+    CELLS_AT, Cell, END_SLOTS, ENDS_AT, EndSlot, MAX_CAPACITY, MAX_PRODUCERS, PORT_FINGERPRINT, PORT_MAGIC, PORT_READY,
+    Pattern, PortHeader, Side, Signal, port_size,
 };
 use crossdock_layout::{LAYOUT_VERSION, MemberId, Status};
 use crossdock_os::{Deadline, Mapping};
@@ -14,67 +14,6 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use super::trouble::{Error, corrupt};
-
-/// Who may send, and who gets what.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Pattern {
-    /// One producer, one consumer.
-    OneToOne = 0,
-    /// One producer, each consumer sees each message.
-    FanOut = 1,
-    /// Many producers, one consumer.
-    FanIn = 2,
-    /// Many producers, each message goes to one of many consumers.
-    WorkQueue = 3,
-}
-
-impl Pattern {
-    /// The pattern of a number.
-    pub fn from_number(number: u32) -> Option<Self> {
-        [Self::OneToOne, Self::FanOut, Self::FanIn, Self::WorkQueue].get(number as usize).copied()
-    }
-
-    /// As people write it.
-    pub fn word(self) -> &'static str {
-        ["one-to-one", "fan-out", "fan-in", "work queue"][self as usize]
-    }
-
-    /// Do several producers share the sending side?
-    pub(super) fn many_produce(self) -> bool {
-        matches!(self, Self::FanIn | Self::WorkQueue)
-    }
-
-    /// Ends that a side has.
-    pub fn places(self, side: Side) -> usize {
-        match (side, self) {
-            (Side::Producer, Self::FanIn | Self::WorkQueue) => MAX_PRODUCERS,
-            (Side::Consumer, Self::FanOut | Self::WorkQueue) => MAX_CONSUMERS,
-            _ => 1,
-        }
-    }
-}
-
-/// The two sides of a port.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Side {
-    /// Sends, and gets credits back.
-    Producer = 0,
-    /// Receives, and releases.
-    Consumer = 1,
-}
-
-impl Side {
-    /// The opposite one.
-    pub fn other(self) -> Self {
-        if self == Self::Producer { Self::Consumer } else { Self::Producer }
-    }
-
-    /// As people write it.
-    pub fn word(self) -> &'static str {
-        ["producer", "consumer"][self as usize]
-    }
-}
 
 /// What all who open a port must agree on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

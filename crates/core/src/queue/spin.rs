@@ -11,21 +11,10 @@
 //! so long that somebody who has nothing to do with this port must have had it, halves its score; at zero every 256th
 //! wait probes.
 
+use crossdock_layout::queue::Waiting;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-
-/// How an end waits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Waiting {
-    /// Spin while it pays and a processor is to spare, then sleep.
-    #[default]
-    Adaptive,
-    /// Spin until the deadline (for a processor of one's own).
-    Spin,
-    /// Sleep at once.
-    Block,
-}
 
 /// About what one sleep and one wake cost (measured: 4.7 µs each).
 const WAKE_PAIR: Duration = Duration::from_micros(10);

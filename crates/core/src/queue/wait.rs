@@ -4,7 +4,7 @@
 
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::state::{Phase, State};
-use crossdock_layout::queue::{AtomicU64, departure};
+use crossdock_layout::queue::{AtomicU64, Departure};
 use crossdock_layout::{MemberId, Status};
 #[cfg(not(loom))]
 use crossdock_os::futex;
@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use super::end::End;
 use super::ends::Joined;
-use super::ring::{Pattern, Ring, Side};
+use super::ring::Ring;
 use super::signal;
 use super::spin::{NOBODYS, TOO_LONG, TURNS, spin_while};
 use super::trouble::{Error, Try};
+use super::{Pattern, Side};
 
 /// How long a wait sleeps at a stretch. Whatever happens wakes it earlier; this is for a daemon that was killed whole
 /// and came back with another liveness table, and it lets others see that who waits is not dead.
@@ -301,15 +302,15 @@ impl End {
             return None;
         }
         let (word, who) = (other.word(), self.ring.who_left(other));
-        match company.departed.load(Acquire) {
-            departure::LEFT if self.side == Side::Consumer => {
+        match Departure::from_number(company.departed.load(Acquire)) {
+            Some(Departure::Left) if self.side == Side::Consumer => {
                 Some(Error::new(Status::Closed, format!("all was received, and the last {word} left in order: {who}")))
             }
-            departure::LEFT => Some(Error::new(
+            Some(Departure::Left) => Some(Error::new(
                 Status::Closed,
                 format!("no cell is free, and the last {word} left in order: {who}; wait_peer waits for another one"),
             )),
-            departure::DIED => Some(Error::new(
+            Some(Departure::Died) => Some(Error::new(
                 Status::PeerDied,
                 format!("no {word} is left, one died: {who}; wait_peer waits for its successor"),
             )),

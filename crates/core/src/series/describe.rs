@@ -1,7 +1,6 @@
 //! A series' self-description: written by the publisher before anybody sees the pool, read by observers, who check it.
 
-use crossdock_layout::series::{KIND_F64, KIND_I64, KIND_TEXT, KIND_U64};
-use crossdock_layout::{LAYOUT_VERSION, MemberId, Status, region, series};
+use crossdock_layout::{LAYOUT_VERSION, MemberId, Status, series};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::plan::{Plan, Span};
@@ -72,8 +71,7 @@ fn write_variable(pool: &Pool, index: u32, variable: &Variable, span: &Span) {
     store_text(&entry.ty, &variable.ty);
     let most = if variable.max_shape.is_empty() { &variable.shape } else { &variable.max_shape };
     entry.rank.store(most.len() as u32, Relaxed);
-    let order = if variable.order == Order::Fortran { region::ORDER_FORTRAN } else { region::ORDER_C };
-    entry.order.store(order, Relaxed);
+    entry.order.store(variable.order as u32, Relaxed);
     entry.element.store(span.extents.element, Relaxed);
     entry.max_shape.iter().zip(most).for_each(|(word, length)| word.store(*length, Relaxed));
     entry.first.store(span.first, Relaxed);
@@ -84,13 +82,7 @@ fn write_variable(pool: &Pool, index: u32, variable: &Variable, span: &Span) {
 pub(super) fn write_attribute(pool: &Pool, index: u32, attribute: &AttributeSpec) {
     let entry = pool.attribute(index);
     store_text(&entry.name, &attribute.name);
-    let kind = match attribute.ty {
-        Kind::I64 => KIND_I64,
-        Kind::U64 => KIND_U64,
-        Kind::F64 => KIND_F64,
-        Kind::Text => KIND_TEXT,
-    };
-    entry.kind.store(kind, Relaxed);
+    entry.kind.store(attribute.ty as u32, Relaxed);
 }
 
 /// Reads the attributes named so far, at most `limit`; one that is none is called by its number.
@@ -98,12 +90,7 @@ pub(super) fn read_attributes(pool: &Pool, limit: u32) -> Vec<AttributeSpec> {
     let known = pool.header().report.attributes.load(Acquire).min(pool.geometry().counts.attributes).min(limit);
     let read = |index: u32| {
         let entry = pool.attribute(index);
-        let ty = match entry.kind.load(Relaxed) {
-            KIND_U64 => Kind::U64,
-            KIND_F64 => Kind::F64,
-            KIND_TEXT => Kind::Text,
-            _ => Kind::I64,
-        };
+        let ty = Kind::from_number(entry.kind.load(Relaxed)).unwrap_or(Kind::I64);
         AttributeSpec { name: read_name(&entry.name).unwrap_or_else(|| format!("attribute-{index}")), ty }
     };
     (0..known).map(read).collect()
@@ -160,7 +147,7 @@ fn read_variable(pool: &Pool, index: u32) -> Option<(Variable, Span)> {
         ty: String::from_utf8(load_bytes(&entry.ty)).ok()?,
         shape: most.clone(),
         max_shape: most,
-        order: if entry.order.load(Relaxed) == region::ORDER_FORTRAN { Order::Fortran } else { Order::C },
+        order: Order::from_number(entry.order.load(Relaxed)).unwrap_or(Order::C),
         constants: Vec::new(),
     };
     let extents = Extents::of("", &variable).ok()?;

@@ -39,16 +39,7 @@ pub struct AttachParts {
     pub surroundings: Arc<dyn Surroundings>,
 }
 
-/// How a series' publisher is doing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PublisherState {
-    /// It publishes.
-    Live,
-    /// It ended in order: no version will follow.
-    Ended,
-    /// It died: no version of this one will follow. A restarted one makes a series of its own under the same name.
-    Died,
-}
+pub use crossdock_layout::series::PublisherState;
 
 /// An observer of a series. Its versions live on their own and may be held, several at a time, beyond it.
 pub struct Observer {

@@ -10,7 +10,7 @@ use crossdock_layout::{LAYOUT_VERSION, Status};
 use crossdock_os::Mapping;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::value::Value;
+use super::value::{Kind, Value};
 use crate::{Error, Result};
 
 pub(super) struct Pool {
@@ -155,13 +155,7 @@ pub(super) fn load_bytes(words: &[AtomicU64]) -> Vec<u8> {
 }
 
 pub(super) fn store_value(field: &ValueField, value: &Value) {
-    use crossdock_layout::series::{KIND_F64, KIND_I64, KIND_TEXT, KIND_U64};
-    let (kind, length) = match value {
-        Value::I64(_) => (KIND_I64, 8),
-        Value::U64(_) => (KIND_U64, 8),
-        Value::F64(_) => (KIND_F64, 8),
-        Value::Text(text) => (KIND_TEXT, text.len() as u32),
-    };
+    let length = if let Value::Text(text) = value { text.len() as u32 } else { 8 };
     match value {
         Value::I64(n) => field.words[0].store(*n as u64, Relaxed),
         Value::U64(n) => field.words[0].store(*n, Relaxed),
@@ -169,18 +163,17 @@ pub(super) fn store_value(field: &ValueField, value: &Value) {
         Value::Text(text) => store_text(&field.words, text),
     }
     field.length.store(length, Relaxed);
-    field.kind.store(kind, Release);
+    field.kind.store(value.kind() as u32, Release);
 }
 
 /// A value; `None` where there is none, or nothing that an honest publisher writes.
 pub(super) fn load_value(field: &ValueField) -> Option<Value> {
-    use crossdock_layout::series::{KIND_F64, KIND_I64, KIND_TEXT, KIND_U64};
+    let kind = Kind::from_number(field.kind.load(Acquire))?;
     let word = field.words[0].load(Relaxed);
-    match field.kind.load(Acquire) {
-        KIND_I64 => Some(Value::I64(word as i64)),
-        KIND_U64 => Some(Value::U64(word)),
-        KIND_F64 => Some(Value::F64(f64::from_bits(word))),
-        KIND_TEXT => String::from_utf8(load_bytes(&field.words)).ok().map(Value::Text),
-        _ => None,
+    match kind {
+        Kind::I64 => Some(Value::I64(word as i64)),
+        Kind::U64 => Some(Value::U64(word)),
+        Kind::F64 => Some(Value::F64(f64::from_bits(word))),
+        Kind::Text => String::from_utf8(load_bytes(&field.words)).ok().map(Value::Text),
     }
 }

@@ -77,7 +77,7 @@ impl Publisher {
             };
             let declared = self.attributes[column].ty;
             if declared != value.kind() {
-                let (is, has) = (declared.name(), value.kind().name());
+                let (is, has) = (declared.word(), value.kind().word());
                 return Err(
                     self.error(Status::WrongType, format!("attribute '{name}' is declared {is}, this value is {has}"))
                 );

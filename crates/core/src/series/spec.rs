@@ -48,68 +48,7 @@ pub struct AttributeSpec {
     pub ty: Kind,
 }
 
-/// What happens when the pool is full, cannot grow, and observers hold all the old versions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum FullPolicy {
-    /// `publish` says `NO_SPACE`; nothing is lost, the next publish carries the changes too.
-    #[default]
-    Report,
-    /// The oldest versions are taken back from the observers that hold them; their views say so.
-    Refuse,
-}
-
-/// How changes are to be found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Detect {
-    /// Whatever is cheapest by measurement, chosen anew while the program runs.
-    #[default]
-    Auto,
-    /// Only what [`super::Publisher::touched`] named.
-    Hints,
-    /// Private copies of pages: the unchanged ones are the pool's own, so memory is needed once.
-    PrivateCopies,
-    /// Asynchronous write protection.
-    WriteProtect,
-    /// Everything is copied each time.
-    CopyAll,
-}
-
-/// How changes are found at present.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(u32)]
-pub enum Method {
-    /// Everything is copied each time.
-    #[default]
-    CopyAll = 0,
-    /// The program said what it touched.
-    Hints = 1,
-    /// Private copies of pages, found by `PAGEMAP_SCAN`.
-    PrivateCopies = 2,
-    /// userfaultfd's asynchronous write protection, read off by `PAGEMAP_SCAN`.
-    WriteProtect = 3,
-    /// Written straight into the pool between `begin` and `publish`.
-    InPlace = 4,
-}
-
-impl Method {
-    /// Its name, for people.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::CopyAll => "copy all",
-            Self::Hints => "hints",
-            Self::PrivateCopies => "private copies",
-            Self::WriteProtect => "write protection",
-            Self::InPlace => "written in place",
-        }
-    }
-
-    /// The method of this number.
-    pub fn from_number(number: u32) -> Option<Self> {
-        [Self::CopyAll, Self::Hints, Self::PrivateCopies, Self::WriteProtect, Self::InPlace]
-            .into_iter()
-            .find(|method| *method as u32 == number)
-    }
-}
+pub use crossdock_layout::series::{Detect, FullPolicy, Method};
 
 /// Which series it is, and whose.
 #[derive(Clone, PartialEq, Eq, Debug)]

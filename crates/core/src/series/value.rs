@@ -1,6 +1,7 @@
 //! Values of attributes and constants.
 
 use crossdock_layout::series::MAX_TEXT;
+pub use crossdock_layout::series::ValueKind as Kind;
 
 use super::spec::invalid;
 use crate::Result;
@@ -38,36 +39,6 @@ impl std::fmt::Display for Value {
             Self::F64(n) => n.fmt(f),
             Self::Text(text) => text.fmt(f),
         }
-    }
-}
-
-/// Kinds of [`Value`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// `i64`
-    I64,
-    /// `u64`
-    U64,
-    /// `f64`
-    F64,
-    /// `string`
-    Text,
-}
-
-impl Kind {
-    /// Its name: `i64`, `u64`, `f64`, `string`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::I64 => "i64",
-            Self::U64 => "u64",
-            Self::F64 => "f64",
-            Self::Text => "string",
-        }
-    }
-
-    /// The kind of this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::I64, Self::U64, Self::F64, Self::Text].into_iter().find(|kind| kind.name() == name)
     }
 }
 

@@ -3,9 +3,9 @@
 //! What is a cycle: `after:` alone, and `after:` together with ports, must not lead back to where it began — such tasks
 //! would wait for each other for ever. Ports alone may form a cycle: two coupled codes that feed each other are ordinary.
 
+use crossdock_layout::queue::Pattern;
 use std::collections::HashSet;
 
-use super::keys::PATTERNS;
 use super::reader::{Notes, clip, list};
 use super::suggest::nearest;
 use super::workflow::{Files, Port, Processors, Task, Workflow};
@@ -31,7 +31,7 @@ pub fn check(w: &mut Workflow, notes: &Notes) {
 fn complete_ports(w: &mut Workflow) {
     for right in w.tasks.iter().flat_map(|t| &t.ports) {
         if !w.ports.iter().any(|p| p.name == right.name) {
-            w.ports.push(Port { name: right.name.clone(), pattern: PATTERNS[0], capacity: 8, declared: None });
+            w.ports.push(Port { name: right.name.clone(), pattern: Pattern::OneToOne, capacity: 8, declared: None });
         }
     }
 }
@@ -153,8 +153,8 @@ fn ports(w: &Workflow, notes: &Notes) {
                     .map(String::as_str),
             )
         };
-        if matches!(port.pattern, "one-to-one" | "fan-out") && crowd(&producers) {
-            let what = format!("the port is {} but has several producers: {}", port.pattern, who(&producers));
+        if !port.pattern.many_produce() && crowd(&producers) {
+            let what = format!("the port is {} but has several producers: {}", port.pattern.word(), who(&producers));
             notes.add(
                 position,
                 &key,
@@ -162,8 +162,8 @@ fn ports(w: &Workflow, notes: &Notes) {
                 "set `pattern: fan-in` (or work-queue) under `ports:`, or keep one producer",
             );
         }
-        if matches!(port.pattern, "one-to-one" | "fan-in") && crowd(&consumers) {
-            let what = format!("the port is {} but has several consumers: {}", port.pattern, who(&consumers));
+        if !port.pattern.many_consume() && crowd(&consumers) {
+            let what = format!("the port is {} but has several consumers: {}", port.pattern.word(), who(&consumers));
             notes.add(position, &key, what, "set `pattern: fan-out` (each sees every message) or `work-queue` (each message goes to one) under `ports:`");
         }
         for (tasks, end, most) in [(&producers, "producers", PRODUCERS_MAX), (&consumers, "consumers", CONSUMERS_MAX)] {

@@ -1,6 +1,8 @@
 //! The one table of keys. The reader gets its "unknown key" hints from it, `schema` writes the editors' JSON schema
 //! from it, and a test keeps the committed schema equal.
 
+use crossdock_layout::queue::Pattern;
+
 /// What a key's value looks like.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
@@ -66,7 +68,7 @@ pub const SERIES_RIGHTS: &[&str] = &["publish", "observe"];
 /// What a task may do with an item.
 pub const ITEM_RIGHTS: &[&str] = &["own", "read"];
 /// How a port shares its messages out.
-pub const PATTERNS: &[&str] = &["one-to-one", "fan-out", "fan-in", "work-queue"];
+pub const PATTERNS: &[&str] = Pattern::WORDS;
 /// Which network a task sees.
 pub const NETWORKS: &[&str] = &["none", "host"];
 

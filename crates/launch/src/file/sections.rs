@@ -1,5 +1,6 @@
 //! The top of the file, its ports and regions: what each key becomes.
 
+use crossdock_layout::queue::Pattern;
 use std::path::{Path, PathBuf};
 
 use crossdock_layout::name;
@@ -65,7 +66,8 @@ fn port(name: String, item: &Item<'_>) -> Option<Port> {
     }
     let declared = Some(item.position());
     let s = item.section(PORT)?;
-    let pattern = s.get("pattern").and_then(|i| i.word(PATTERNS)).unwrap_or(PATTERNS[0]);
+    let pattern =
+        s.get("pattern").and_then(|i| i.word(PATTERNS)).and_then(Pattern::from_word).unwrap_or(Pattern::OneToOne);
     let capacity = s.get("capacity").and_then(|i| {
         let n = i.count(1, 4096)?;
         if !n.is_power_of_two() {

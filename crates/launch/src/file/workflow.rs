@@ -1,5 +1,6 @@
 //! A workflow as the file describes it, with the places that later messages point at.
 
+use crossdock_layout::queue::Pattern;
 use std::path::PathBuf;
 
 pub use super::items::ItemRight;
@@ -155,7 +156,7 @@ pub struct Port {
     /// Its name.
     pub name: String,
     /// One of `keys::PATTERNS`.
-    pub pattern: &'static str,
+    pub pattern: Pattern,
     /// Messages under way.
     pub capacity: u32,
     /// Has an entry under `ports:`.

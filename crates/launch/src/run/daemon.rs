@@ -9,9 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crossdock_client::{
-    ConnectOptions, Grant, Mode, Pattern, PortOptions, Region, Rights, SegmentKind, Session, Status,
-};
+use crossdock_client::{ConnectOptions, Grant, Mode, PortOptions, Region, Rights, SegmentKind, Session, Status};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use rustix::process::Signal;
@@ -324,13 +322,7 @@ fn make_regions(workflow: &Workflow, inside: &Session) -> Result<Vec<Region>, St
 /// for others is told.
 fn make_ports(workflow: &Workflow, inside: &Session) -> Result<(), String> {
     for port in workflow.ports.iter().filter(|port| port.declared.is_some() && !port.name.ends_with('*')) {
-        let pattern = match port.pattern {
-            "fan-out" => Pattern::FanOut,
-            "fan-in" => Pattern::FanIn,
-            "work-queue" => Pattern::WorkQueue,
-            _ => Pattern::OneToOne,
-        };
-        let options = PortOptions { pattern, capacity: port.capacity };
+        let options = PortOptions { pattern: Some(port.pattern), capacity: port.capacity };
         inside.make_port(&port.name, &options).map_err(|e| e.message)?;
     }
     Ok(())

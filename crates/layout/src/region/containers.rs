@@ -1,12 +1,20 @@
 //! Headers of the containers that all languages share. Pointers are self-relative: the address of the field plus its
 //! value; 0 is null. They mean the same in every process, wherever it maps the region.
 
+use crate::closed_set;
+
 /// The highest rank of an ndarray.
 pub const MAX_RANK: usize = 8;
-/// `NdarrayHeader::order`: last index fastest.
-pub const ORDER_C: u32 = 0;
-/// `NdarrayHeader::order`: first index fastest.
-pub const ORDER_FORTRAN: u32 = 1;
+
+closed_set! {
+    /// Order of an ndarray's elements.
+    pub enum Order {
+        /// Last index fastest.
+        C = 0 "C",
+        /// First index fastest.
+        Fortran = 1 "F",
+    }
+}
 
 /// `vector<T>`, and `string` with bytes as elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +42,7 @@ pub struct NdarrayHeader {
     pub capacity_bytes: u64,
     /// Number of dimensions, at most [`MAX_RANK`].
     pub rank: u32,
-    /// [`ORDER_C`] or [`ORDER_FORTRAN`].
+    /// An [`Order`].
     pub order: u32,
     /// Lengths of the dimensions; 0 beyond the rank.
     pub shape: [u64; MAX_RANK],

@@ -4,21 +4,13 @@ use super::{AtomicU32, AtomicU64};
 
 /// A value's `kind`: there is none.
 pub const KIND_NONE: u32 = 0;
-/// A signed number.
-pub const KIND_I64: u32 = 1;
-/// An unsigned number.
-pub const KIND_U64: u32 = 2;
-/// A floating-point number.
-pub const KIND_F64: u32 = 3;
-/// Text of at most [`MAX_TEXT`] bytes.
-pub const KIND_TEXT: u32 = 4;
 /// The longest text of a value, in bytes.
 pub const MAX_TEXT: usize = 63;
 
 /// A value of an attribute or a constant.
 #[repr(C)]
 pub struct ValueField {
-    /// `KIND_…`
+    /// A [`super::ValueKind`], or [`KIND_NONE`].
     pub kind: AtomicU32,
     /// Bytes of a text.
     pub length: AtomicU32,
@@ -35,7 +27,7 @@ pub struct VariableEntry {
     pub ty: [AtomicU64; 24],
     /// Dimensions.
     pub rank: AtomicU32,
-    /// Which index runs fastest: `region::ORDER_C` or `region::ORDER_FORTRAN`.
+    /// Which index runs fastest: [`crate::region::Order`].
     pub order: AtomicU32,
     /// Bytes of an element.
     pub element: AtomicU64,
@@ -54,7 +46,7 @@ pub struct VariableEntry {
 pub struct AttributeEntry {
     /// Its name.
     pub name: [AtomicU64; 16],
-    /// `KIND_…`
+    /// A [`super::ValueKind`], or [`KIND_NONE`].
     pub kind: AtomicU32,
     /// Zero.
     pub reserved: AtomicU32,

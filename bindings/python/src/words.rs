@@ -1,0 +1,17 @@
+//! Words of closed sets, as callers write them.
+
+use crossdock_client::Status;
+use crossdock_layout::set::Closed;
+use pyo3::prelude::*;
+
+use crate::errors::error;
+
+/// The member of a closed set with this word; underscores and hyphens are the same.
+pub fn member<T: Closed>(py: Python<'_>, argument: &str, word: &str) -> PyResult<T> {
+    let words = || T::SET.members.iter().map(|member| member.word);
+    let same = |known: &&str| known.replace('_', "-") == word.replace('_', "-");
+    words().find(same).and_then(T::from_word).ok_or_else(|| {
+        let all = words().collect::<Vec<_>>().join(", ");
+        error(py, Status::Invalid, format!("{argument} '{word}' is none of {all}"))
+    })
+}

@@ -1,0 +1,90 @@
+//! The closed sets of series.
+
+use crate::closed_set;
+
+closed_set! {
+    /// What kind of value an attribute or a constant has; 0 in a value's field: there is none. The C header counts these
+    /// from 0.
+    pub enum ValueKind {
+        /// A signed number.
+        I64 = 1 "i64",
+        /// An unsigned number.
+        U64 = 2 "u64",
+        /// A floating-point number.
+        F64 = 3 "f64",
+        /// Text of at most 63 bytes.
+        Text = 4 "string",
+    }
+}
+
+closed_set! {
+    /// What happens when the pool is full, cannot grow, and observers hold all the old versions.
+    pub enum FullPolicy {
+        /// `publish` gives `NO_SPACE`; nothing is lost, the next publish carries the changes too.
+        Report = 0 "report",
+        /// The oldest versions are taken back from the observers that hold them, and become invalid.
+        Refuse = 1 "refuse",
+    }
+}
+
+impl Default for FullPolicy {
+    fn default() -> Self {
+        Self::Report
+    }
+}
+
+closed_set! {
+    /// How changes are to be found.
+    pub enum Detect {
+        /// Whatever is cheapest by measurement, chosen anew while the program runs.
+        Auto = 0 "auto",
+        /// Only what the publisher named as touched.
+        Hints = 1 "hints",
+        /// Private copies of pages: the unchanged ones are the pool's own, so memory is needed once.
+        PrivateCopies = 2 "private_copies",
+        /// The kernel's notes of writes (kernel 6.7; not in docker's default filter).
+        WriteProtect = 3 "write_protect",
+        /// Everything is copied each time.
+        CopyAll = 4 "copy_all",
+    }
+}
+
+impl Default for Detect {
+    fn default() -> Self {
+        Self::Auto
+    }
+}
+
+closed_set! {
+    /// How changes are found at present.
+    pub enum Method {
+        /// Everything is copied each time.
+        CopyAll = 0 "copy all",
+        /// The program said what it touched.
+        Hints = 1 "hints",
+        /// Private copies of pages, found by `PAGEMAP_SCAN`.
+        PrivateCopies = 2 "private copies",
+        /// userfaultfd's asynchronous write protection, read off by `PAGEMAP_SCAN`.
+        WriteProtect = 3 "write protection",
+        /// Written straight into the pool between `begin` and `publish`.
+        InPlace = 4 "written in place",
+    }
+}
+
+impl Default for Method {
+    fn default() -> Self {
+        Self::CopyAll
+    }
+}
+
+closed_set! {
+    /// How a series' publisher is doing.
+    pub enum PublisherState {
+        /// It publishes.
+        Live = 0 "live",
+        /// It ended in order: no version will follow.
+        Ended = 1 "ended",
+        /// It died: no version of this one will follow. A restarted one makes a series of its own under the same name.
+        Died = 2 "died",
+    }
+}
