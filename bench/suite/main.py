@@ -145,9 +145,9 @@ def build(run, chosen):
 
 
 def warm_up(run):
-    """Has `crossdock synth` compile its programs."""
+    """Has `synth` compile its programs."""
     for method in (["crossdock"], ["boost"], ["mpi", "--mpi", "mpich"], ["mpi", "--mpi", "openmpi"]):
-        words = [str(run.synth.command), "synth", "simple", "--size", "8", "--method", *method, "--emit", str(run.target / "bench-synth"), "--build", "build/synth"]
+        words = [str(run.synth.command), "simple", "--size", "8", "--method", *method, "--emit", str(run.target / "bench-synth"), "--build", "build/synth"]
         done = subprocess.run(words, cwd=TOP, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode != 0:
             run.report("build", f"synth, {' '.join(method)}", isolate.last_lines(done.stderr, 4))

@@ -1,4 +1,4 @@
-"""Calls `crossdock synth`; the same case is run once and remembered, because several rows and figures share cases."""
+"""Calls the program `synth`; the same case is run once and remembered, because several rows and figures share cases."""
 import json
 import os
 
@@ -18,7 +18,7 @@ class Synth:
 
     @property
     def command(self):
-        return self.target / "release" / "crossdock"
+        return self.target / "release" / "synth"
 
     def run(self, shape, tasks=9, size=10 * MB, method="crossdock", mpi="mpich", **options):
         """What it measured, or None; then `problems` says why, by the same key."""
@@ -35,7 +35,7 @@ class Synth:
         if self.out_of_time():
             self.last = "left out: the time of a quick run was over"
             return None
-        words = [str(self.command), "synth", shape, "--tasks", str(tasks), "--size", str(size), "--method", method, "--mpi", mpi,
+        words = [str(self.command), shape, "--tasks", str(tasks), "--size", str(size), "--method", method, "--mpi", mpi,
                  "--build", str(self.top / "build/synth"), "--deadline", str(int(limit)), "--json"]
         for name, value in options.items():
             words += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
@@ -43,7 +43,7 @@ class Synth:
         if method in ("mpi", "hybrid") and tasks > len(os.sched_getaffinity(0)):
             # What MPICH's documentation has for more ranks than processors; Open MPI sees to it by itself.
             environment["MPIR_CVAR_POLLS_BEFORE_YIELD"] = "1"
-        self.progress(" ".join(words[2:12]))
+        self.progress(" ".join(words[1:11]))
         ended = isolate.run(words, limit + 10, environment, self.top)
         if ended.problem:
             return self._failed(key, ended.problem)

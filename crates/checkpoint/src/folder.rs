@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crossdock_layout::Status;
-use rustix::fs::{FlockOperation, flock};
+use crossdock_os::file::try_lock;
 
 use crate::contents::Contents;
 use crate::error::{Error, Result};
@@ -156,16 +156,16 @@ fn take_lock(path: &Path, name: &str) -> Result<File> {
     let place = path.join(format!(".{name}.lock"));
     let refused = |e: &std::io::Error| Error::system(&place, "cannot create", e);
     let lock = OpenOptions::new().create(true).append(true).open(&place).map_err(|e| refused(&e))?;
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
-        Err(rustix::io::Errno::AGAIN) => Err(Error::new(
+    match try_lock(&lock) {
+        Ok(true) => Ok(lock),
+        Ok(false) => Err(Error::new(
             Status::Busy,
             format!(
                 "somebody else writes checkpoints `{name}` into {}; give one of them another --name",
                 path.display()
             ),
         )),
-        Err(e) => Err(Error::system(&place, "cannot lock", &e.into())),
+        Err(e) => Err(Error::system(&place, "cannot lock", &e.reason())),
     }
 }
 

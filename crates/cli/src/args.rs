@@ -76,9 +76,6 @@ pub enum Command {
         after_long_help = "Every line that is not ok says what to do. The exit code is 0 when workflows can run at all, 1 when not.\n\nExamples:\n  crossdock doctor\n  crossdock doctor --json | jq '.checks[] | select(.standing != \"ok\")'"
     )]
     Doctor(Doctor),
-    /// Generate a synthetic workflow, run it and say how fast it was
-    #[command(after_long_help = crate::synth::HELP)]
-    Synth(crate::synth::Synth),
     /// Write a completion script for a shell
     #[command(
         after_long_help = "Examples:\n  crossdock completions bash > ~/.local/share/bash-completion/completions/crossdock\n  crossdock completions zsh > ~/.zfunc/_crossdock\n  crossdock completions fish > ~/.config/fish/completions/crossdock.fish"

@@ -174,9 +174,8 @@ fn add_descriptor(folder: &Path, entry: &fs::DirEntry, access: &mut BTreeMap<(St
 
 /// Can nobody write it through a descriptor, whatever that was opened for? Asked of the kernel, not of the name.
 fn is_sealed(descriptor: &Path) -> bool {
-    use rustix::fs::SealFlags;
     let Ok(file) = fs::File::open(descriptor) else { return false };
-    rustix::fs::fcntl_get_seals(&file).is_ok_and(|s| s.intersects(SealFlags::FUTURE_WRITE | SealFlags::WRITE))
+    crossdock_os::memfd::is_sealed_for_writing(&file)
 }
 
 /// The segment behind a descriptor, and the kernel's account of the same one. The process goes on meanwhile: a number that
@@ -333,7 +332,7 @@ mod tests {
     #[test]
     fn a_memfd_of_this_process_is_found_with_its_modes() {
         let name = format!("crossdock:audit-test:port:{}", std::process::id());
-        let fd = rustix::fs::memfd_create(name.as_str(), rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let fd = crossdock_os::memfd::create(&name, 4096).unwrap();
         let folder = Path::new("/proc/self");
         let mut access = BTreeMap::new();
         for entry in fs::read_dir(folder.join("fd")).unwrap().flatten() {
@@ -351,7 +350,7 @@ mod tests {
         use std::sync::atomic::{AtomicBool, Ordering};
 
         let name = format!("crossdock:audit-churn:region:{}", std::process::id());
-        let memory = rustix::fs::memfd_create(name.as_str(), rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let memory = crossdock_os::memfd::create(&name, 4096).unwrap();
         let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
         // A number that no other thread of the tests is given: far up, by fcntl.
         let churned = 700;
@@ -364,7 +363,7 @@ mod tests {
                         break;
                     }
                     let reader = fs::File::open(&path).unwrap();
-                    let high = rustix::io::fcntl_dupfd_cloexec(&reader, churned).unwrap();
+                    let high = crossdock_os::file::duplicate_from(&reader, churned).unwrap();
                     assert_eq!(high.as_raw_fd(), churned);
                     std::thread::sleep(std::time::Duration::from_micros(turn % 8));
                 }

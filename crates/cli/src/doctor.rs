@@ -5,8 +5,8 @@ use std::fs;
 use crossdock_launch::engine;
 use crossdock_launch::file::units;
 use crossdock_launch::run;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use rustix::process::{Resource, getrlimit};
+use crossdock_os::process::{self, Limit};
+use crossdock_os::{file, memfd};
 use serde::Serialize;
 
 use crate::args::Doctor;
@@ -93,8 +93,7 @@ fn sysctl(path: &str) -> Option<String> {
 
 fn kernel() -> Vec<Check> {
     let area = "kernel";
-    let name = rustix::system::uname();
-    let release = name.release().to_string_lossy().into_owned();
+    let release = process::kernel_release();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let mut checks = vec![check(
@@ -132,10 +131,8 @@ fn kernel() -> Vec<Check> {
         "changed pages can be found quickly",
         "changed pages are found by comparing",
     ));
-    let sealed = memfd_create("crossdock:doctor", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-        .and_then(|fd| fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL));
-    let (standing, what) = match sealed {
-        Ok(()) => (Standing::Ok, "segments can be made and sealed".to_owned()),
+    let (standing, what) = match memfd::create("crossdock:doctor", 4096) {
+        Ok(_) => (Standing::Ok, "segments can be made and sealed".to_owned()),
         Err(e) => (Standing::Bad, format!("a segment cannot be made: {e}")),
     };
     checks.push(check(area, "memfd", standing, what, "a seccomp filter or a policy forbids memfd_create; allow it"));
@@ -157,8 +154,8 @@ fn kernel() -> Vec<Check> {
 
 fn limits() -> Vec<Check> {
     let area = "limits";
-    let files = getrlimit(Resource::Nofile);
-    let (now, most) = (files.current.unwrap_or(u64::MAX), files.maximum.unwrap_or(u64::MAX));
+    let (now, most) = process::limit(Limit::Descriptors);
+    let (now, most) = (now.unwrap_or(u64::MAX), most.unwrap_or(u64::MAX));
     let show = |n: u64| if n == u64::MAX { "no limit".to_owned() } else { n.to_string() };
     let text = format!("{} now, at most {}", show(now), show(most));
     let mut checks = vec![check(
@@ -168,9 +165,9 @@ fn limits() -> Vec<Check> {
         text,
         "ulimit -Hn 65536, or LimitNOFILE= of the service",
     )];
-    let processes = getrlimit(Resource::Nproc).maximum.unwrap_or(u64::MAX);
+    let processes = process::limit(Limit::Processes).1.unwrap_or(u64::MAX);
     checks.push(check(area, "processes", pass(processes >= 256, Standing::Note), show(processes), "ulimit -Hu 4096"));
-    let space = getrlimit(Resource::As).current;
+    let space = process::limit(Limit::AddressSpace).0;
     let text = space.map_or("no limit".to_owned(), units::show);
     let mend = "ulimit -v unlimited: regions take address space up to their capacity";
     checks.push(check(area, "address space", pass(space.is_none(), Standing::Note), text, mend));
@@ -264,7 +261,7 @@ fn places() -> Vec<Check> {
     let area = "places";
     let base = run::runs_base();
     let above = base.ancestors().find(|p| p.exists()).unwrap_or(std::path::Path::new("/"));
-    let writable = rustix::fs::access(above, rustix::fs::Access::WRITE_OK).is_ok();
+    let writable = file::is_writable(above);
     // A socket's path may have 107 bytes; a run's id and an endpoint take about 60.
     let long = base.as_os_str().len() > 45;
     let what = match (writable, long) {

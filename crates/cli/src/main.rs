@@ -13,7 +13,6 @@ mod pages;
 mod run;
 mod series;
 mod serve;
-mod synth;
 mod table;
 mod watch;
 
@@ -36,7 +35,6 @@ fn main() -> ExitCode {
         Command::Watch(options) => watch::watch(&options),
         Command::Export(options) => export::export(&options),
         Command::Doctor(options) => doctor::doctor(&options),
-        Command::Synth(options) => synth::synth(&options),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "crossdock", &mut script);

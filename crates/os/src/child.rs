@@ -64,6 +64,25 @@ pub fn signal(pid: i32, signal: Signal) -> OsResult<()> {
     }
 }
 
+/// Sends a signal to a process group; one that is gone is no error.
+pub fn signal_group(group: i32, signal: Signal) -> OsResult<()> {
+    let Some(id) = Pid::from_raw(group) else { return Ok(()) };
+    match rustix::process::kill_process_group(id, signal) {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(errno) => Err(OsError::new("killpg", format!("process group {group}"), errno)),
+    }
+}
+
+/// From now on, descendants of this process that lose their parent become its children.
+pub fn adopt_orphans() -> OsResult<()> {
+    rustix::process::set_child_subreaper(Pid::from_raw(1)).context("PR_SET_CHILD_SUBREAPER", || "this process".into())
+}
+
+/// Takes note of the end of every child that has ended, whichever it is.
+pub fn reap_all() {
+    while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
+}
+
 /// Leaves the terminal's process group and session, so that its signals do not come here.
 pub fn leave_session() {
     // A process that leads a group already is not let go, and needs no letting.
@@ -88,6 +107,11 @@ pub fn parent() -> i32 {
 /// The user that this process acts for.
 pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+/// The group that this process acts for.
+pub fn group() -> u32 {
+    rustix::process::getegid().as_raw()
 }
 
 /// Lets this process have as many descriptors as it ever may, and says how many.

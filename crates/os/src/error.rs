@@ -27,6 +27,11 @@ impl OsError {
         matches!(self.errno, Errno::OPNOTSUPP | Errno::NOSYS)
     }
 
+    /// Does what was to be made exist already?
+    pub fn is_taken(&self) -> bool {
+        self.errno == Errno::EXIST
+    }
+
     /// Are there no descriptors left, here or on the whole node?
     pub fn is_out_of_descriptors(&self) -> bool {
         matches!(self.errno, Errno::MFILE | Errno::NFILE)

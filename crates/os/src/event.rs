@@ -3,7 +3,7 @@
 use crate::deadline::Deadline;
 use crate::error::{Context, OsError, OsResult};
 use rustix::event::{EventfdFlags, epoll};
-use rustix::fd::{AsFd, FromRawFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::time::Duration;
@@ -116,9 +116,7 @@ impl Epoll {
     /// deadline passed or a signal came.
     pub fn wait(&self, deadline: Deadline) -> OsResult<Vec<Ready>> {
         let mut events = [std::mem::MaybeUninit::uninit(); ROUND];
-        let left = deadline.left();
-        let timeout =
-            Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+        let timeout = timeout(deadline);
         let ready = match epoll::wait(&self.fd, &mut events, Some(&timeout)) {
             Ok((ready, _)) => ready,
             Err(Errno::INTR) => &mut [],
@@ -151,11 +149,25 @@ pub fn wait_writable(fd: impl AsFd, deadline: Deadline) -> OsResult<bool> {
     wait_for(fd, rustix::event::PollFlags::OUT, deadline)
 }
 
+/// Waits until one of these is readable, or has no other end any more, or the deadline passes; says of each whether it is.
+/// Ends early, with none, if a signal arrives. No deadline waits for ever.
+pub fn wait_any(fds: &[BorrowedFd<'_>], deadline: Option<Deadline>) -> OsResult<Vec<bool>> {
+    let mut polled: Vec<_> =
+        fds.iter().map(|fd| rustix::event::PollFd::from_borrowed_fd(*fd, rustix::event::PollFlags::IN)).collect();
+    match rustix::event::poll(&mut polled, deadline.map(timeout).as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(polled.iter().map(|fd| !fd.revents().is_empty()).collect()),
+        Err(errno) => Err(OsError::new("poll", format!("{} descriptors", fds.len()), errno)),
+    }
+}
+
+fn timeout(deadline: Deadline) -> Timespec {
+    let left = deadline.left();
+    Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() }
+}
+
 fn wait_for(fd: impl AsFd, what: rustix::event::PollFlags, deadline: Deadline) -> OsResult<bool> {
     loop {
-        let left = deadline.left();
-        let timeout =
-            Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+        let timeout = timeout(deadline);
         let mut fds = [rustix::event::PollFd::new(&fd, what)];
         match rustix::event::poll(&mut fds, Some(&timeout)) {
             Ok(n) => return Ok(n > 0),
@@ -180,6 +192,10 @@ mod tests {
         assert!(readable());
         clear(&fd);
         assert!(!readable());
+        let (one, other) = (fd.as_fd(), eventfd().unwrap());
+        signal(&other);
+        let soon = Some(Deadline::after(Duration::from_secs(10)));
+        assert_eq!(wait_any(&[one, other.as_fd()], soon).unwrap(), [false, true]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::error::{Context, OsError, OsResult};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::path::Path;
 
@@ -20,7 +20,16 @@ pub fn extend(file: impl AsFd, from: u64, more: u64) -> OsResult<()> {
 /// Locks a file that no other open description of it has locked; `false` if one has. The lock goes with the last copy
 /// of the descriptor, however its processes end.
 pub fn try_lock(file: impl AsFd) -> OsResult<bool> {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+    try_flock(file, FlockOperation::NonBlockingLockExclusive)
+}
+
+/// The same lock held together with others that take it shared; `false` if one has it alone.
+pub fn try_lock_shared(file: impl AsFd) -> OsResult<bool> {
+    try_flock(file, FlockOperation::NonBlockingLockShared)
+}
+
+fn try_flock(file: impl AsFd, how: FlockOperation) -> OsResult<bool> {
+    match rustix::fs::flock(file, how) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
         Err(errno) => Err(OsError::new("flock", "a lock file", errno)),
@@ -29,13 +38,33 @@ pub fn try_lock(file: impl AsFd) -> OsResult<bool> {
 
 /// Another descriptor of the same open file.
 pub fn duplicate(file: impl AsFd) -> OsResult<OwnedFd> {
-    rustix::io::fcntl_dupfd_cloexec(file, 3).context("F_DUPFD_CLOEXEC", || "a descriptor".into())
+    duplicate_from(file, 3)
+}
+
+/// Gives a file or folder another name, which must be free. Where the file system cannot check that in the same step, an
+/// existing one may be replaced.
+pub fn rename_to_free_name(from: &Path, to: &Path) -> OsResult<()> {
+    let named = || format!("{} to {}", from.display(), to.display());
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL) => rustix::fs::rename(from, to).context("rename", named),
+        done => done.context("renameat2", named),
+    }
+}
+
+/// May this process make files in that folder?
+pub fn is_writable(folder: &Path) -> bool {
+    rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
 /// The same file through a descriptor that cannot be written through.
 pub fn reopen_read_only(file: impl AsFd) -> OsResult<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || path)
+}
+
+/// A copy of a descriptor, under the first free number from `lowest` on.
+pub fn duplicate_from(fd: impl AsFd, lowest: i32) -> OsResult<OwnedFd> {
+    rustix::io::fcntl_dupfd_cloexec(fd, lowest).context("F_DUPFD_CLOEXEC", || format!("a descriptor from {lowest} on"))
 }
 
 /// Copies bytes of one file to the same place of another, through `buffer` and at most as many; how many. 0 = the end.

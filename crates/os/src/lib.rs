@@ -16,6 +16,7 @@ pub mod lease;
 pub mod mapping;
 pub mod memfd;
 pub mod pagemap;
+pub mod pipe;
 pub mod place;
 pub mod process;
 pub mod socket;

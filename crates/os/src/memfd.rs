@@ -50,6 +50,11 @@ pub fn pool_size(fd: impl AsFd) -> Option<u64> {
     seals.contains(SealFlags::FUTURE_WRITE).then(|| sealed_size(fd)).flatten()
 }
 
+/// Is this memory that no descriptor, however it was opened, can be used to write?
+pub fn is_sealed_for_writing(fd: impl AsFd) -> bool {
+    rustix::fs::fcntl_get_seals(fd).is_ok_and(|s| s.intersects(SealFlags::FUTURE_WRITE | SealFlags::WRITE))
+}
+
 /// Fills the first `size` bytes with zeros through the descriptor, whoever has them mapped.
 pub fn clear(fd: impl AsFd, size: u64) -> OsResult<()> {
     let zeros = vec![0; usize::try_from(size).unwrap_or(0)];

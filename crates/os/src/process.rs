@@ -4,7 +4,8 @@ use crate::error::{Context, OsError, OsResult};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 pub use rustix::process::Signal;
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Pid, PidfdFlags, Resource};
+use rustix::thread::CpuSet;
 use std::sync::OnceLock;
 
 /// A pidfd of `pid`; `None` when there is no such process.
@@ -50,6 +51,45 @@ pub fn start_time(pid: i32) -> Option<u64> {
 pub fn processors() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize).max(1))
+}
+
+/// The numbers of the processors that this thread may run on; empty if the kernel does not say.
+pub fn affinity() -> Vec<u32> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
+    (0..CpuSet::MAX_CPU).filter(|i| set.is_set(*i)).map(|i| i as u32).collect()
+}
+
+/// Lets this thread, and what it starts, run on these processors alone.
+pub fn set_affinity(processors: &[u32]) -> OsResult<()> {
+    let mut set = CpuSet::new();
+    processors.iter().filter(|p| (**p as usize) < CpuSet::MAX_CPU).for_each(|p| set.set(*p as usize));
+    rustix::thread::sched_setaffinity(None, &set).context("sched_setaffinity", || format!("processors {processors:?}"))
+}
+
+/// The kernel's release, as `uname -r` prints it.
+pub fn kernel_release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+/// What a limit is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Open descriptors of this process.
+    Descriptors,
+    /// Processes of this user.
+    Processes,
+    /// Bytes of address space of this process.
+    AddressSpace,
+}
+
+/// A limit of this process: what holds now, and what it may raise that to. `None` = no limit.
+pub fn limit(of: Limit) -> (Option<u64>, Option<u64>) {
+    let limit = rustix::process::getrlimit(match of {
+        Limit::Descriptors => Resource::Nofile,
+        Limit::Processes => Resource::Nproc,
+        Limit::AddressSpace => Resource::As,
+    });
+    (limit.current, limit.maximum)
 }
 
 /// Lets the kernel send this process `signal` when its parent dies.

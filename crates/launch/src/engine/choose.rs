@@ -74,8 +74,8 @@ fn start(engine: &dyn Engine, id: &str, folder: &Path) -> Result<Duration, Unava
     let run = RunContext {
         id: id.to_owned(),
         folder: folder.to_owned(),
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
+        uid: crossdock_os::child::user(),
+        gid: crossdock_os::child::group(),
     };
     let task = Task::example(vec!["/bin/true".into()]);
     let prepared = engine.prepare(&run, &task)?;

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit};
+use crossdock_os::process::{self, Limit};
 
 use super::container::{Flavour, arguments};
 use super::{CommandLine, Engine, Isolation, Prepared, Request, RunContext, Skeleton, Unavailable, tool};
@@ -27,7 +27,7 @@ impl Podman {
     }
 
     fn rootless() -> bool {
-        !rustix::process::geteuid().is_root()
+        crossdock_os::child::user() != 0
     }
 }
 
@@ -81,14 +81,14 @@ impl Engine for Podman {
 
     fn command(&self, r: &Request<'_>) -> CommandLine {
         // An engine's default limits may lie above this process's own, which only CAP_SYS_RESOURCE may raise.
-        let limit = |name: &str, resource: Resource, most: u64| {
-            let hard = getrlimit(resource).maximum.unwrap_or(most).min(most);
+        let limit = |name: &str, of: Limit, most: u64| {
+            let hard = process::limit(of).1.unwrap_or(most).min(most);
             format!("{name}={hard}:{hard}")
         };
         let ulimits = if Self::rootless() {
             Vec::new()
         } else {
-            vec![limit("nofile", Resource::Nofile, 1 << 20), limit("nproc", Resource::Nproc, 32_768)]
+            vec![limit("nofile", Limit::Descriptors, 1 << 20), limit("nproc", Limit::Processes, 32_768)]
         };
         let flavour = Flavour {
             program: self.program(),

@@ -15,8 +15,7 @@ impl Engine for Process {
     }
 
     fn version(&self) -> Result<String, Unavailable> {
-        let release = rustix::system::uname();
-        Ok(format!("Linux {}", release.release().to_string_lossy()))
+        Ok(format!("Linux {}", crossdock_os::process::kernel_release()))
     }
 
     fn accepts(&self, task: &Task) -> Result<(), Unavailable> {

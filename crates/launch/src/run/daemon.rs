@@ -10,9 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{ConnectOptions, Grant, Mode, PortOptions, Region, Rights, SegmentKind, Session, Status};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
-use rustix::process::Signal;
+use crossdock_os::process::Signal;
+use crossdock_os::{Deadline, event, socket};
 
 use super::summary::{Figures, ItemLine, PortLine, RegionLine, SeriesLine};
 use super::{folder::RunFolder, processes};
@@ -90,14 +89,9 @@ fn grants(task: &Task) -> Vec<Grant> {
 }
 
 fn listener(path: &Path) -> Result<OwnedFd, String> {
-    let trouble = |e: rustix::io::Errno| format!("cannot make the socket {}: {e}", path.display());
-    let socket =
-        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
-            .map_err(trouble)?;
-    bind(&socket, &SocketAddrUnix::new(path).map_err(trouble)?).map_err(trouble)?;
+    let socket = socket::listen(path).map_err(|e| format!("cannot make the socket {}: {e}", path.display()))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o666))
         .map_err(|e| format!("cannot open the socket {} to the task: {e}", path.display()))?;
-    listen(&socket, 1024).map_err(trouble)?;
     Ok(socket)
 }
 
@@ -129,10 +123,9 @@ fn start_own(folder: &RunFolder) -> Result<(Child, PathBuf), String> {
         .spawn()
         .map_err(|e| format!("cannot start the daemon: {e}"))?;
     let mut ready = child.stdout.take().ok_or("the daemon has no standard output")?;
-    let seconds = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
     let mut byte = [0];
-    let polled = poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&seconds));
-    if matches!(polled, Ok(1..)) && matches!(ready.read(&mut byte), Ok(1)) {
+    let up = event::wait_readable(&ready, Deadline::after(PATIENCE)).unwrap_or(false);
+    if up && matches!(ready.read(&mut byte), Ok(1)) {
         return Ok((child, socket));
     }
     stop_own(&mut child);

@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use crossdock_os::file::{rename_to_free_name, try_lock, try_lock_shared};
 
 use super::processes;
 use crate::engine;
@@ -27,7 +27,7 @@ pub fn base() -> PathBuf {
     if let Some(folder) = std::env::var_os("CROSSDOCK_RUNS").map(PathBuf::from).filter(|f| f.is_absolute()) {
         return folder.join("crossdock").join("runs");
     }
-    let uid = rustix::process::geteuid().as_raw();
+    let uid = crossdock_os::child::user();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let owned = |p: &PathBuf| p.is_absolute() && fs::metadata(p).is_ok_and(|m| m.is_dir() && m.uid() == uid);
     match runtime.filter(owned) {
@@ -41,7 +41,7 @@ const MAKING: char = '.';
 
 /// Makes the base with its parent, private to the user; refuses a folder that somebody else put there.
 fn make_private(base: &Path) -> Result<(), String> {
-    let uid = rustix::process::geteuid().as_raw();
+    let uid = crossdock_os::child::user();
     for folder in [base.parent().unwrap_or(base), base] {
         match DirBuilder::new().mode(0o700).create(folder) {
             Ok(()) => {}
@@ -98,11 +98,12 @@ impl RunFolder {
                     return Err(format!("cannot make the folder {}: {e}; is the file system full?", making.display()));
                 }
             }
+            // Some file systems cannot refuse a name that is taken; there its 32 random bits must do.
             // It gets its name when the lock is held: a run that starts meanwhile would take one without for a dead run's.
-            let named = lock_in(&making).and_then(|lock| match name(&making, &path) {
+            let named = lock_in(&making).and_then(|lock| match rename_to_free_name(&making, &path) {
                 Ok(()) => Ok(Some(Self { id, path: path.clone(), _lock: lock })),
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(None),
-                Err(e) => Err(format!("cannot rename {} to {}: {e}", making.display(), path.display())),
+                Err(e) if e.is_taken() => Ok(None),
+                Err(e) => Err(e.to_string()),
             });
             match named {
                 Ok(Some(made)) => return Ok(made),
@@ -134,16 +135,10 @@ impl RunFolder {
 fn lock_in(path: &Path) -> Result<File, String> {
     let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock"));
     let lock = lock.map_err(|e| format!("cannot make the lock in {}: {e}", path.display()))?;
-    flock(&lock, FlockOperation::NonBlockingLockShared).map_err(|e| format!("cannot lock {}: {e}", path.display()))?;
-    Ok(lock)
-}
-
-/// Gives a folder its name, unless something has that name.
-fn name(from: &Path, to: &Path) -> io::Result<()> {
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Some file systems do not know the flag; there a name of 32 random bits must do.
-        Err(rustix::io::Errno::INVAL) => fs::rename(from, to),
-        done => done.map_err(io::Error::from),
+    match try_lock_shared(&lock) {
+        Ok(true) => Ok(lock),
+        Ok(false) => Err(format!("cannot lock {}: another run is cleaning it up", path.display())),
+        Err(e) => Err(format!("cannot lock {}: {e}", path.display())),
     }
 }
 
@@ -188,7 +183,7 @@ fn clean_dead_in(base: &Path) -> Vec<String> {
             }
             continue;
         }
-        if lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()) {
+        if lock.is_ok_and(|lock| try_lock(&lock).unwrap_or(false)) {
             clean(&id, &path);
             cleaned.push(id);
         }
@@ -199,9 +194,7 @@ fn clean_dead_in(base: &Path) -> Vec<String> {
 /// The user's runs that live now, by id and folder.
 pub fn living() -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir(base()).into_iter().flatten().flatten();
-    let held = |path: &Path| {
-        File::open(path.join("lock")).is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err())
-    };
+    let held = |path: &Path| File::open(path.join("lock")).is_ok_and(|lock| !try_lock(&lock).unwrap_or(false));
     entries
         .filter_map(|e| Some((e.file_name().into_string().ok()?, e.path())))
         .filter(|(id, path)| !id.starts_with(MAKING) && held(path))

@@ -7,9 +7,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_child_subreaper};
+use crossdock_os::process::{Signal, open_pidfd};
+use crossdock_os::{child, event, pipe};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::folder::{self, RunFolder};
@@ -57,8 +56,7 @@ pub fn front(options: &RunOptions, supervise: (&Path, &[&str])) -> u8 {
 
 fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), folder: &RunFolder) -> Result<u8, String> {
     let trouble = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
-    set_child_subreaper(Pid::from_raw(1))
-        .map_err(|e| trouble("cannot become the reaper of the run's processes", &e))?;
+    child::adopt_orphans().map_err(|e| trouble("cannot become the reaper of the run's processes", &e))?;
     let signals = signals().map_err(|e| trouble("cannot take signals", &e))?;
     let mut child = Command::new(program)
         .args(arguments)
@@ -85,37 +83,35 @@ fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), folder: &Ru
 
 /// A descriptor from which each signal that is passed on can be read, one byte each.
 fn signals() -> std::io::Result<OwnedFd> {
-    let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    let (read, write) = pipe::pipe().map_err(|e| e.reason())?;
     // A thread writes each signal's number into the pipe: `poll` can then wait for signals and the child at once.
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::spawn(move || {
         for signal in signals.forever() {
-            let _ = rustix::io::write(&write, &[signal as u8]);
+            let _ = pipe::write(&write, &[signal as u8]);
         }
     });
     Ok(read)
 }
 
 fn watch(child: &mut Child, pipe: &mut ChildStdin, signals: &OwnedFd) -> Result<std::process::ExitStatus, String> {
-    let pid = Pid::from_child(child);
-    let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| format!("cannot watch the supervisor: {e}"))?;
+    let pid = child.id() as i32;
+    let ended = open_pidfd(pid).map_err(|e| format!("cannot watch the supervisor: {e}"))?;
+    // Its end has not been taken note of, so its number is still its own.
+    let ended = ended.ok_or("cannot watch the supervisor: it is not there")?;
     let mut asked = 0;
     loop {
-        let mut fds = [PollFd::new(&ended, PollFlags::IN), PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
-        match poll(&mut fds, None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(format!("cannot wait for the supervisor: {e}")),
-        }
-        let (end, signal) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
-        if end {
+        let ready = event::wait_any(&[ended.as_fd(), signals.as_fd()], None)
+            .map_err(|e| format!("cannot wait for the supervisor: {e}"))?;
+        if ready[0] {
             return child.wait().map_err(|e| format!("cannot wait for the supervisor: {e}"));
         }
         let mut byte = [0];
-        if signal && matches!(rustix::io::read(signals, &mut byte), Ok(1)) {
+        if ready[1] && matches!(pipe::read(signals, &mut byte), Ok(Some(1))) {
             asked += 1;
             if asked > 2 {
                 // Asked again and again: no grace any more. The clean-up is then this process's.
-                processes::signal(pid.as_raw_nonzero().get(), Signal::KILL);
+                processes::signal(pid, Signal::KILL);
             }
             let _ = pipe.write_all(format!("signal {}\n", byte[0]).as_bytes());
         }

@@ -1,6 +1,6 @@
 //! Which processors go to which rank.
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use crossdock_os::process::{affinity, set_affinity};
 
 use crate::file::{Processors, Task};
 
@@ -14,11 +14,8 @@ pub struct Placement {
 impl Placement {
     /// Over the processors that this process may use.
     pub fn new() -> Self {
-        let free = match sched_getaffinity(None) {
-            Ok(set) => (0..CpuSet::MAX_CPU).filter(|i| set.is_set(*i)).map(|i| i as u32).collect(),
-            Err(_) => vec![0],
-        };
-        Self { free, next: 0 }
+        let free = affinity();
+        Self { free: if free.is_empty() { vec![0] } else { free }, next: 0 }
     }
 
     /// The processors for one rank: `None` = all. A list is kept as it is; a count is taken in turn.
@@ -64,16 +61,11 @@ fn show(list: &[u32]) -> String {
 
 /// Runs `f` with this thread on these processors: what it starts inherits them.
 pub fn with<T>(processors: Option<&[u32]>, f: impl FnOnce() -> T) -> T {
-    let before = sched_getaffinity(None).ok();
-    let mut moved = false;
-    if let (Some(list), Some(_)) = (processors, &before) {
-        let mut set = CpuSet::new();
-        list.iter().for_each(|p| set.set(*p as usize));
-        moved = sched_setaffinity(None, &set).is_ok();
-    }
+    let before = affinity();
+    let moved = processors.is_some_and(|list| !before.is_empty() && set_affinity(list).is_ok());
     let result = f();
-    if let (true, Some(before)) = (moved, before) {
-        let _ = sched_setaffinity(None, &before);
+    if moved {
+        let _ = set_affinity(&before);
     }
     result
 }

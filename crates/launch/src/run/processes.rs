@@ -5,7 +5,8 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, wait};
+use crossdock_os::child;
+use crossdock_os::process::Signal;
 
 /// A process below another: its pid and how many steps below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,16 +50,12 @@ pub fn descendants(ancestor: i32) -> Vec<Descendant> {
 
 /// Sends a signal; a process that is gone is no trouble.
 pub fn signal(pid: i32, signal: Signal) {
-    if let Some(pid) = Pid::from_raw(pid) {
-        let _ = kill_process(pid, signal);
-    }
+    let _ = child::signal(pid, signal);
 }
 
 /// Sends a signal to a process group.
 pub fn signal_group(group: i32, signal: Signal) {
-    if let Some(group) = Pid::from_raw(group) {
-        let _ = kill_process_group(group, signal);
-    }
+    let _ = child::signal_group(group, signal);
 }
 
 /// Does the process catch this signal? The first process of a pid namespace never gets one that it does not catch.
@@ -81,7 +78,7 @@ pub fn kill_descendants(keep: &[i32], patience: Duration) -> bool {
         }
         if keep.is_empty() {
             // Nobody else waits for children at this point: take all zombies away.
-            while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+            child::reap_all();
         }
         if left.is_empty() {
             return true;

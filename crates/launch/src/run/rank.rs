@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use crossdock_os::process::{Signal, open_pidfd};
+use crossdock_os::{OsError, pipe};
 
 use super::log::Log;
 use super::{place, processes};
@@ -93,8 +93,7 @@ pub fn start(
         let script = format!("ulimit -d {} && exec \"$@\"", bytes.div_ceil(1024));
         line.words.splice(0..0, ["/bin/sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]);
     }
-    let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| system("cannot make a pipe", e.into()))?;
-    rustix::io::ioctl_fionbio(&read, true).map_err(|e| system("cannot set up a pipe", e.into()))?;
+    let (read, write) = pipe::pipe().map_err(|e| system("cannot make a pipe", e.reason()))?;
     let errors = write.try_clone().map_err(|e| system("cannot copy a descriptor", e))?;
     let mut command = engine::command(&line);
     command.stdin(Stdio::null()).stdout(write).stderr(errors).process_group(0);
@@ -111,8 +110,10 @@ pub fn start(
             None => End::NotStarted(code, format!("`{program}`: {e}")),
         }
     })?;
-    let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())
-        .map_err(|e| system("cannot watch the process", e.into()))?;
+    // Its number is its own until `try_wait` has taken note of its end.
+    let pidfd = open_pidfd(child.id() as i32)
+        .and_then(|fd| fd.ok_or_else(|| OsError::last("pidfd_open", "a child")))
+        .map_err(|e| system("cannot watch the process", e.reason()))?;
     Ok(Running {
         child,
         pidfd,
@@ -135,13 +136,13 @@ impl Running {
         let mut buffer = [0u8; 64 << 10];
         // Bounded, so that a task that writes without end does not starve the others.
         for _ in 0..4 {
-            match rustix::io::read(output, &mut buffer) {
-                Ok(0) => {
+            match pipe::read(output, &mut buffer) {
+                Ok(Some(0)) => {
                     self.output = None;
                     return false;
                 }
-                Ok(n) => log.add(&buffer[..n]).iter().for_each(|l| line(l)),
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return true,
+                Ok(Some(n)) => log.add(&buffer[..n]).iter().for_each(|l| line(l)),
+                Ok(None) => return true,
                 Err(_) => {
                     self.output = None;
                     return false;

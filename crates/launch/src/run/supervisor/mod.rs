@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, set_child_subreaper};
+use crossdock_os::{Deadline, child, event, pipe};
 
 use super::daemon::{self, Hosted};
 use super::folder::{self, RunFolder};
@@ -51,8 +50,8 @@ struct Rank {
 /// The other half of a run; its standard input is the front's pipe. Gives the exit code.
 pub fn supervisor() -> u8 {
     // A session of its own: no signal of the terminal, no hang-up, only what the front says.
-    let _ = rustix::process::setsid();
-    let _ = set_child_subreaper(Pid::from_raw(1));
+    child::leave_session();
+    let _ = child::adopt_orphans();
     let order: Order = match serde_json::from_slice(&first_line()) {
         Ok(order) => order,
         Err(e) => {
@@ -179,22 +178,16 @@ impl Run {
 
     /// Waits for output, an end, the front, or time.
     fn wait(&mut self, front: &mut Option<BorrowedFd<'_>>) {
-        let mut fds: Vec<PollFd<'_>> = Vec::new();
+        let mut fds: Vec<BorrowedFd<'_>> = Vec::new();
         for running in self.ranks.iter().filter_map(|r| r.running.as_ref()) {
-            fds.push(PollFd::new(&running.pidfd, PollFlags::IN));
+            fds.push(running.pidfd.as_fd());
             if let Some(output) = &running.output {
-                fds.push(PollFd::new(output, PollFlags::IN));
+                fds.push(output.as_fd());
             }
         }
-        if let Some(front) = front {
-            fds.push(PollFd::from_borrowed_fd(*front, PollFlags::IN));
-        }
-        let patience = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-        let ready = poll(&mut fds, Some(&patience));
-        let from_front =
-            front.is_some() && matches!(ready, Ok(1..)) && fds.last().is_some_and(|f| !f.revents().is_empty());
-        drop(fds);
-        if from_front {
+        fds.extend(front.iter());
+        let ready = event::wait_any(&fds, Some(Deadline::after(Duration::from_millis(100)))).unwrap_or_default();
+        if front.is_some() && ready.last() == Some(&true) {
             self.hear(front);
         }
     }
@@ -203,7 +196,7 @@ impl Run {
     fn hear(&mut self, front: &mut Option<BorrowedFd<'_>>) {
         let Some(fd) = *front else { return };
         let mut buffer = [0u8; 256];
-        let n = rustix::io::read(fd, &mut buffer).unwrap_or(0);
+        let n = pipe::read(fd, &mut buffer).ok().flatten().unwrap_or(0);
         if n == 0 {
             *front = None;
             if self.stop.is_some() {
@@ -287,9 +280,8 @@ fn first_line() -> Vec<u8> {
     let mut line = Vec::new();
     let mut byte = [0];
     while line.len() < 1 << 20 {
-        match rustix::io::read(stdin.as_fd(), &mut byte) {
-            Ok(1) if byte[0] != b'\n' => line.push(byte[0]),
-            Err(rustix::io::Errno::INTR) => {}
+        match pipe::read(stdin.as_fd(), &mut byte) {
+            Ok(Some(1)) if byte[0] != b'\n' => line.push(byte[0]),
             _ => break,
         }
     }
@@ -298,7 +290,5 @@ fn first_line() -> Vec<u8> {
 
 fn readable(running: &Running) -> bool {
     let Some(output) = &running.output else { return false };
-    let mut fds = [PollFd::new(output, PollFlags::IN)];
-    let brief = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-    matches!(poll(&mut fds, Some(&brief)), Ok(1..))
+    event::wait_readable(output, Deadline::after(Duration::from_millis(20))).unwrap_or(false)
 }

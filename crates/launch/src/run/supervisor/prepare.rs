@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use crossdock_os::file::try_lock;
 
 use super::{Rank, Run, Stop};
 use crate::engine::{self, Engine, RunContext, Trial};
@@ -43,8 +43,8 @@ impl Run {
         let context = RunContext {
             id: folder.id.clone(),
             folder: folder.path.clone(),
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
+            uid: crossdock_os::child::user(),
+            gid: crossdock_os::child::group(),
         };
         // Processors first: a mistake there costs nothing yet.
         let mut trial = Placement::new();
@@ -134,13 +134,13 @@ fn logs_folder(options: &RunOptions, workflow: &Workflow, id: &str) -> Result<(P
         File::open(folder).map_err(trouble)
     };
     let lock = open(&wanted)?;
-    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+    if try_lock(&lock).unwrap_or(false) {
         return Ok((wanted, lock));
     }
     let mut other = wanted.into_os_string();
     other.push(format!("-{id}"));
     let other = PathBuf::from(other);
     let lock = open(&other)?;
-    let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
+    let _ = try_lock(&lock);
     Ok((other, lock))
 }

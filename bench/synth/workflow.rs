@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::args::Synth;
-use super::graph::{Graph, Method, Mpi};
-use super::program::first_of;
+use crate::args::Synth;
+use crate::graph::{Graph, Method, Mpi};
+use crate::program::first_of;
 
 /// Where the run's folder is seen inside a container.
 const INSIDE: &str = "/synth";
@@ -71,7 +71,7 @@ pub fn workflow_text(graph: &Graph, options: &Synth, folder: &Path, shared: Opti
 
 /// The ports of one task, or of all when all tasks are one of the workflow's.
 fn ends(graph: &Graph, task: Option<usize>) -> String {
-    let of = |(number, port): (usize, &super::graph::Port)| {
+    let of = |(number, port): (usize, &crate::graph::Port)| {
         let right = match task {
             None => "[produce, consume]",
             Some(task) if port.from == task => "produce",
@@ -103,7 +103,7 @@ fn mpirun(graph: &Graph, mpi: Mpi, folder: &Path) -> Result<Vec<String>, String>
         Mpi::Mpich => vec![first_of(&["mpiexec.mpich", "mpiexec.hydra", "mpiexec"])?],
         Mpi::Openmpi => {
             let mut words = vec![first_of(&["mpirun.openmpi", "mpirun"])?, "--oversubscribe".into()];
-            if rustix::process::geteuid().is_root() {
+            if crossdock_os::child::user() == 0 {
                 words.push("--allow-run-as-root".into());
             }
             words

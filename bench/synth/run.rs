@@ -1,12 +1,12 @@
-//! Runs the workflow by `crossdock run`, which sees to deadline and cleaning up, and collects what the tasks said.
+//! Runs the workflow by `crossdock run`, which keeps the deadline and cleans up, and collects what the tasks reported.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-use super::graph::Graph;
-use super::shared;
+use crate::graph::Graph;
+use crate::shared;
 
 /// One trial of one task, by the monotonic clock that all tasks of a node share.
 #[derive(Clone, Debug, Deserialize)]
@@ -73,7 +73,7 @@ pub fn fill(folder: &Path, program: &Path, graph: &str, workflow: &str) -> Resul
     };
     write("graph.txt", graph)?;
     write("workflow.yaml", workflow)?;
-    for name in ["program", super::program::LIBRARY] {
+    for name in ["program", crate::program::LIBRARY] {
         std::fs::copy(program.join(name), folder.join(name)).map_err(|e| format!("{name}: {e}"))?;
     }
     Ok(())
@@ -86,8 +86,7 @@ pub fn run(
     deadline: u64,
     graph: &Graph,
 ) -> Result<(Vec<Said>, serde_json::Value), String> {
-    let me = std::env::current_exe().map_err(|e| format!("cannot find this program in the file system: {e}"))?;
-    let mut command = Command::new(me);
+    let mut command = Command::new(crossdock());
     command.arg("run").arg(folder.join("workflow.yaml")).args(["--engine", engine, "--show", "quiet", "--json"]);
     command.args(["--daemon", "own", "--deadline", &deadline.to_string()]).arg("--logs").arg(folder.join("logs"));
     let output = command.stdin(Stdio::null()).stderr(Stdio::piped()).output();
@@ -113,6 +112,12 @@ pub fn run(
         return Err(format!("of {} tasks these told their figures: {tasks:?}", graph.tasks.len()));
     }
     Ok((said, summary))
+}
+
+/// The command that is built beside this program, else the one on PATH.
+fn crossdock() -> PathBuf {
+    let beside = std::env::current_exe().ok().map(|me| me.with_file_name("crossdock"));
+    beside.filter(|path| path.is_file()).unwrap_or_else(|| "crossdock".into())
 }
 
 /// What names of this run's own have in them.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 const AT: &str = "/dev/shm";
 
-/// What the names of a run begin with. `run`: [`super::run::id`].
+/// What the names of a run begin with. `run`: [`crate::run::id`].
 fn prefix(run: &str) -> String {
     format!("crossdock-synth-{run}-")
 }

@@ -4,10 +4,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::graph::{Graph, Method, Mpi};
+use crate::graph::{Graph, Method, Mpi};
 
 const SOURCES: [(&str, &str); 12] = [
-    ("crossdock.h", include_str!("../../../capi/include/crossdock.h")),
+    ("crossdock.h", include_str!("../../crates/capi/include/crossdock.h")),
     ("graph.hpp", include_str!("program/graph.hpp")),
     ("work.hpp", include_str!("program/work.hpp")),
     ("channel.hpp", include_str!("program/channel.hpp")),

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::graph::Graph;
+use crate::graph::Graph;
 
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 const BLOCK: u64 = 4096;

@@ -1,4 +1,4 @@
-//! `crossdock synth`: see README.md beside this file.
+//! Generates a synthetic workflow, runs it and says how fast it was: see README.md beside this file.
 
 mod args;
 mod describe;
@@ -10,21 +10,26 @@ mod shared;
 mod verify;
 mod workflow;
 
-pub use args::{HELP, Synth};
-
 use std::path::Path;
+use std::process::ExitCode;
 
+use clap::Parser;
 use crossdock_launch::run::code;
 
-use crate::table::{complain, say};
+use args::Synth;
 use graph::{Graph, Mpi, Task};
 use measure::Figures;
 
-pub fn synth(options: &Synth) -> u8 {
+fn main() -> ExitCode {
+    let options = Synth::parse();
+    ExitCode::from(synth(&options))
+}
+
+fn synth(options: &Synth) -> u8 {
     let graph = match read_graph(options) {
         Ok(graph) => graph,
         Err(what) => {
-            complain(&what);
+            eprintln!("synth: {what}");
             return code::FILE;
         }
     };
@@ -38,7 +43,7 @@ fn finish(result: Result<(), String>) -> u8 {
     match result {
         Ok(()) => code::OK,
         Err(what) => {
-            complain(&what);
+            eprintln!("synth: {what}");
             1
         }
     }
@@ -83,7 +88,7 @@ fn emit(graph: &Graph, options: &Synth, folder: &Path) -> Result<(), String> {
     std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let folder = std::path::absolute(folder).map_err(|e| e.to_string())?;
     prepare(graph, options, &folder, None)?;
-    say(&format!("crossdock run {}", folder.join("workflow.yaml").display()));
+    println!("crossdock run {}", folder.join("workflow.yaml").display());
     Ok(())
 }
 
@@ -116,26 +121,23 @@ fn print(graph: &Graph, options: &Synth, figures: &Figures, summary: &serde_json
         if let (Some(all), Some(figures)) = (all.as_object_mut(), figures.as_object()) {
             all.extend(figures.clone());
         }
-        crate::table::json(&all);
+        println!("{}", serde_json::to_string_pretty(&all).unwrap_or_default());
         return;
     }
-    say(&format!("{}, {} tasks, {} ports, {methods}", options.graph, figures.tasks, figures.ports));
+    println!("{}, {} tasks, {} ports, {methods}", options.graph, figures.tasks, figures.ports);
     for trial in 0..figures.seconds.len() {
-        say(&format!(
+        println!(
             "  {} iterations in {:.3} s: {:.1} MB/s, {:.1} iterations/s; all checksums right",
             figures.iterations[trial],
             figures.seconds[trial],
             figures.megabytes_per_second[trial],
             figures.iterations_per_second[trial]
-        ));
+        );
     }
     if figures.sleeps_per_message > 0.0 {
-        say(&format!(
-            "  {:.3} sleeps and {:.3} wakes a message",
-            figures.sleeps_per_message, figures.wakes_per_message
-        ));
+        println!("  {:.3} sleeps and {:.3} wakes a message", figures.sleeps_per_message, figures.wakes_per_message);
     }
     if let Some(median) = figures.median_hand_over_ns() {
-        say(&format!("  hand-over {median} ns, the median"));
+        println!("  hand-over {median} ns, the median");
     }
 }

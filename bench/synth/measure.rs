@@ -3,9 +3,9 @@
 
 use serde::Serialize;
 
-use super::graph::Graph;
-use super::run::Said;
-use super::verify;
+use crate::graph::Graph;
+use crate::run::Said;
+use crate::verify;
 
 /// What comes out.
 #[derive(Debug, Serialize)]
@@ -91,9 +91,9 @@ pub fn measure(graph: &Graph, said: &[Said]) -> Result<Figures, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::graph::{Method, Task};
-    use super::super::run::Trial;
     use super::*;
+    use crate::graph::{Method, Task};
+    use crate::run::Trial;
 
     fn two_tasks() -> (Graph, Vec<Said>) {
         let task = Task { name: String::new(), elements: 1000, period_ns: 0 };

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use crossdock_launch::file::units;
 
-use super::graph::{Graph, Method, Port, Task};
+use crate::graph::{Graph, Method, Port, Task};
 
 /// What a description's lines leave out.
 pub struct Defaults {

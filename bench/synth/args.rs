@@ -1,12 +1,12 @@
-//! The command line of `synth`.
+//! The command line.
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::Parser;
 
-use super::graph::{Method, Mpi, Waiting};
+use crate::graph::{Method, Mpi, Waiting};
 
-pub const HELP: &str = "\
+const HELP: &str = "\
 The graph is one of the paper's shapes, or the file of a description:
   simple           one task produces, one consumes
   pipeline         a chain of --tasks tasks
@@ -34,14 +34,15 @@ Throughput is the size of all data that goes between tasks, divided by the time 
 one ends; memory was touched before. A C++20 compiler is needed, and for mpi and hybrid an MPI.
 
 Examples:
-  crossdock synth simple --size 10MB
-  crossdock synth pipeline --tasks 9 --size 10MB --method mpi --mpi openmpi
-  crossdock synth scatter-gather --tasks 9 --size 8 --seconds 0.5 --trials 5 --json
-  crossdock synth workflow.txt --engine bubblewrap
-  crossdock synth simple --size 10MB --emit /tmp/simple      write everything, run nothing";
+  synth simple --size 10MB
+  synth pipeline --tasks 9 --size 10MB --method mpi --mpi openmpi
+  synth scatter-gather --tasks 9 --size 8 --seconds 0.5 --trials 5 --json
+  synth workflow.txt --engine bubblewrap
+  synth simple --size 10MB --emit /tmp/simple      write everything, run nothing";
 
-/// `synth`
-#[derive(Args, Debug)]
+/// Generate a synthetic workflow, run it and say how fast it was
+#[derive(Parser, Debug)]
+#[command(name = "synth", version, after_long_help = HELP)]
 pub struct Synth {
     /// simple, pipeline, scatter-gather, or a description's file
     pub graph: String,
@@ -52,7 +53,7 @@ pub struct Synth {
     #[arg(long, default_value = "10MB", value_parser = size)]
     pub size: u64,
     /// Time between two sends of a task: `1s`, `10ms` [default: as fast as it can]
-    #[arg(long, default_value = "0s", value_parser = super::describe::duration)]
+    #[arg(long, default_value = "0s", value_parser = crate::describe::duration)]
     pub period: u64,
     /// What carries the data
     #[arg(short, long, value_enum, default_value_t = Method::Crossdock)]

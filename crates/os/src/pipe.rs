@@ -1,0 +1,51 @@
+//! Pipes, and plain reading and writing of descriptors that are no files.
+
+use crate::error::{Context, OsError, OsResult};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+
+/// A pipe: its end to read, which never blocks, and its end to write, which does.
+pub fn pipe() -> OsResult<(OwnedFd, OwnedFd)> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context("pipe2", || "a pipe".into())?;
+    rustix::io::ioctl_fionbio(&read, true).context("FIONBIO", || "a pipe".into())?;
+    Ok((read, write))
+}
+
+/// Reads what is there. 0 bytes are the end; `None` means that nothing is there yet.
+pub fn read(fd: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<usize>> {
+    loop {
+        match rustix::io::read(&fd, &mut *buffer) {
+            Ok(length) => return Ok(Some(length)),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(errno) => return Err(OsError::new("read", "a pipe", errno)),
+        }
+    }
+}
+
+/// Writes some of these bytes, and says how many.
+pub fn write(fd: impl AsFd, bytes: &[u8]) -> OsResult<usize> {
+    loop {
+        match rustix::io::write(&fd, bytes) {
+            Err(Errno::INTR) => {}
+            other => return other.context("write", || "a pipe".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_yet_is_not_the_end() {
+        let (from, to) = pipe().unwrap();
+        let mut buffer = [0; 4];
+        assert_eq!(read(&from, &mut buffer).unwrap(), None);
+        assert_eq!(write(&to, b"ab").unwrap(), 2);
+        assert_eq!(read(&from, &mut buffer).unwrap(), Some(2));
+        drop(to);
+        assert_eq!(read(&from, &mut buffer).unwrap(), Some(0));
+    }
+}
