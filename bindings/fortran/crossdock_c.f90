@@ -1,4 +1,5 @@
 ! crossdock.h, word for word, for the module `crossdock`; programs use that one.
+! The enumerators and limits are written from crates/layout (its test `generated`); change them there.
 ! SPDX-License-Identifier: Apache-2.0
 module crossdock_c
   use, intrinsic :: iso_c_binding

@@ -49,6 +49,8 @@
  *     vector<T>   string   ndarray<T>                           the growing ones, see crossdock_vector ..
  *     cpp:Name                                                  a language's own; size and alignment must be given
  * Opening an object as another type is CROSSDOCK_WRONG_TYPE, and the message prints both.
+ *
+ * The enums and limits are written from crates/layout (its test `generated`); change them there.
  */
 #ifndef CROSSDOCK_H
 #define CROSSDOCK_H
@@ -79,20 +81,20 @@ const char *crossdock_version_string(void);
 typedef enum crossdock_status {
     CROSSDOCK_OK = 0,            /* done */
     CROSSDOCK_NOT_YET = 1,       /* nothing there now, asked not to wait; not a failure */
-    CROSSDOCK_TIMED_OUT = 2,     /* the deadline passed; the message says who was waited for and when last seen */
+    CROSSDOCK_TIMED_OUT = 2,     /* the deadline passed */
     CROSSDOCK_CLOSED = 3,        /* the other end left in good order, and everything it sent was taken */
     CROSSDOCK_PEER_DIED = 4,     /* the other end died; everything it had sent was taken */
-    CROSSDOCK_NOT_FOUND = 5,     /* no such region, port or object */
-    CROSSDOCK_EXISTS = 6,        /* create_only, and it is there already */
+    CROSSDOCK_NOT_FOUND = 5,     /* no such region, port, item, series or object */
+    CROSSDOCK_EXISTS = 6,        /* there is one already, and a new one was asked for */
     CROSSDOCK_WRONG_TYPE = 7,    /* the object is of another type; the message prints both */
     CROSSDOCK_INVALID = 8,       /* an argument that can never be right */
-    CROSSDOCK_BAD_HANDLE = 9,    /* the handle is of another region, of a freed object, or was never one */
+    CROSSDOCK_BAD_HANDLE = 9,    /* the handle names nothing that is in use here */
     CROSSDOCK_DENIED = 10,       /* this task has no such grant */
-    CROSSDOCK_NO_SPACE = 11,     /* region, quota or node is full; what exists goes on working */
-    CROSSDOCK_BUSY = 12,         /* the place is taken, e.g. a second producer of a one-to-one port */
-    CROSSDOCK_CORRUPT = 13,      /* another member wrote nonsense into this structure */
+    CROSSDOCK_NO_SPACE = 11,     /* region, quota or node is full */
+    CROSSDOCK_BUSY = 12,         /* another member holds it: a second producer, a view that is still in use */
+    CROSSDOCK_CORRUPT = 13,      /* shared memory holds what no honest member writes there */
     CROSSDOCK_DISCONNECTED = 14, /* no node daemon, or the session is closed */
-    CROSSDOCK_INCOMPATIBLE = 15, /* daemon or region of another layout version */
+    CROSSDOCK_INCOMPATIBLE = 15, /* the two sides were built with other layouts or protocols */
     CROSSDOCK_SYSTEM = 16        /* the system refused; the message has its reason */
 } crossdock_status;
 
@@ -144,8 +146,8 @@ typedef struct crossdock_type {
 typedef enum crossdock_mode {
     CROSSDOCK_CREATE_ONLY = 0,    /* EXISTS if it is there */
     CROSSDOCK_OPEN_ONLY = 1,      /* NOT_FOUND if it is not there; the only mode that waits */
-    CROSSDOCK_OPEN_OR_CREATE = 2,
-    CROSSDOCK_RECREATE = 3        /* remove what is there, then create */
+    CROSSDOCK_OPEN_OR_CREATE = 2, /* open it, or create it if it is not there */
+    CROSSDOCK_RECREATE = 3        /* remove what has the name, then create */
 } crossdock_mode;
 
 /* --------------------------------------------------------------------- type */
@@ -362,8 +364,8 @@ typedef struct crossdock_vector {
 typedef crossdock_vector crossdock_string;
 
 typedef enum crossdock_order {
-    CROSSDOCK_ORDER_C = 0,      /* last index runs fastest */
-    CROSSDOCK_ORDER_FORTRAN = 1 /* first index runs fastest */
+    CROSSDOCK_ORDER_C = 0,      /* last index fastest */
+    CROSSDOCK_ORDER_FORTRAN = 1 /* first index fastest */
 } crossdock_order;
 
 typedef struct crossdock_ndarray {
@@ -427,15 +429,15 @@ static inline void *crossdock_ndarray_data(const crossdock_ndarray *array)
 /* --------------------------------------------------------------------- port */
 
 typedef enum crossdock_end {
-    CROSSDOCK_PRODUCER = 0,
-    CROSSDOCK_CONSUMER = 1
+    CROSSDOCK_PRODUCER = 0, /* sends, and gets credits back */
+    CROSSDOCK_CONSUMER = 1  /* receives, and releases */
 } crossdock_end;
 
 typedef enum crossdock_pattern {
     CROSSDOCK_ONE_TO_ONE = 0, /* one producer, one consumer; order kept */
-    CROSSDOCK_FAN_OUT = 1,    /* one producer; each consumer sees each message sent since it came (at most 31) */
-    CROSSDOCK_FAN_IN = 2,     /* many producers, one consumer; each producer's order kept */
-    CROSSDOCK_WORK_QUEUE = 3, /* many producers, many consumers; each message goes to one of them */
+    CROSSDOCK_FAN_OUT = 1,    /* one producer; each consumer (at most 31) sees each message sent since it came */
+    CROSSDOCK_FAN_IN = 2,     /* up to 32 producers, one consumer; each producer's order kept */
+    CROSSDOCK_WORK_QUEUE = 3, /* up to 32 producers, up to 31 consumers; each message goes to one of them */
     CROSSDOCK_ANY_PATTERN = 4 /* whichever the port was made with; one-to-one if it is made by this */
 } crossdock_pattern;
 
@@ -532,9 +534,9 @@ crossdock_status crossdock_port_statistics_get(crossdock_port *port, crossdock_p
 
 /* How this end waits. Adaptive unless told: spin while it pays and a processor is to spare, then sleep. */
 typedef enum crossdock_waiting {
-    CROSSDOCK_WAIT_ADAPTIVE = 0,
-    CROSSDOCK_WAIT_SPIN = 1, /* until the deadline; for a processor of one's own */
-    CROSSDOCK_WAIT_BLOCK = 2 /* sleep at once */
+    CROSSDOCK_WAIT_ADAPTIVE = 0, /* spin while it pays and a CPU is to spare, then sleep */
+    CROSSDOCK_WAIT_SPIN = 1,     /* spin until the deadline (for a CPU of one's own) */
+    CROSSDOCK_WAIT_BLOCK = 2     /* sleep at once */
 } crossdock_waiting;
 
 crossdock_status crossdock_port_set_waiting(crossdock_port *port, crossdock_waiting waiting);
@@ -566,13 +568,14 @@ typedef struct crossdock_publisher crossdock_publisher; /* counted references, a
 typedef struct crossdock_observer crossdock_observer;
 typedef struct crossdock_series_version crossdock_series_version;
 
-#define CROSSDOCK_TEXT_MAX 63 /* bytes of a text value */
+#define CROSSDOCK_TEXT_MAX 63     /* bytes of a text value */
+#define CROSSDOCK_VERSIONS_MAX 15 /* versions that one observer holds at a time */
 
 typedef enum crossdock_value_kind {
-    CROSSDOCK_VALUE_I64 = 0,
-    CROSSDOCK_VALUE_U64 = 1,
-    CROSSDOCK_VALUE_F64 = 2,
-    CROSSDOCK_VALUE_TEXT = 3
+    CROSSDOCK_VALUE_I64 = 0, /* a signed number */
+    CROSSDOCK_VALUE_U64 = 1, /* an unsigned number */
+    CROSSDOCK_VALUE_F64 = 2, /* a floating-point number */
+    CROSSDOCK_VALUE_TEXT = 3 /* text of at most 63 bytes */
 } crossdock_value_kind;
 
 /* A number or a text. 80 bytes. */
@@ -611,17 +614,17 @@ typedef struct crossdock_variable {
 
 /* What happens when the pool is full, cannot grow, and observers hold all old versions. */
 typedef enum crossdock_full {
-    CROSSDOCK_FULL_REPORT = 0, /* publish gives NO_SPACE; nothing is lost, the next publish has the changes too */
-    CROSSDOCK_FULL_REFUSE = 1  /* the oldest versions are taken back from those who hold them; they become invalid */
+    CROSSDOCK_FULL_REPORT = 0, /* publish gives NO_SPACE; nothing is lost, the next publish carries the changes too */
+    CROSSDOCK_FULL_REFUSE = 1  /* the oldest versions are taken back from their observers, and become invalid */
 } crossdock_full;
 
 /* How changes are found. */
 typedef enum crossdock_detect {
-    CROSSDOCK_DETECT_AUTO = 0,           /* whatever is cheapest here, measured while the program runs */
-    CROSSDOCK_DETECT_HINTS = 1,          /* only what crossdock_publisher_touched says */
+    CROSSDOCK_DETECT_AUTO = 0,           /* whatever is cheapest by measurement, chosen anew while the program runs */
+    CROSSDOCK_DETECT_HINTS = 1,          /* only what the publisher named as touched */
     CROSSDOCK_DETECT_PRIVATE_COPIES = 2, /* private copies of pages */
-    CROSSDOCK_DETECT_WRITE_PROTECT = 3,  /* the kernel's notes of writes (kernel 6.7, not in docker's default filter) */
-    CROSSDOCK_DETECT_COPY_ALL = 4
+    CROSSDOCK_DETECT_WRITE_PROTECT = 3,  /* the kernel's notes of writes (kernel 6.7; not in docker's default filter) */
+    CROSSDOCK_DETECT_COPY_ALL = 4        /* everything is copied each time */
 } crossdock_detect;
 
 typedef struct crossdock_series_options {
@@ -702,9 +705,9 @@ crossdock_status crossdock_observer_unref(crossdock_observer *observer);
 crossdock_status crossdock_observer_id(crossdock_observer *observer, uint64_t *id);
 
 typedef enum crossdock_series_state {
-    CROSSDOCK_SERIES_LIVE = 0,
-    CROSSDOCK_SERIES_ENDED = 1, /* in good order */
-    CROSSDOCK_SERIES_DIED = 2   /* with its publisher */
+    CROSSDOCK_SERIES_LIVE = 0,  /* it publishes */
+    CROSSDOCK_SERIES_ENDED = 1, /* it ended in order: no version will follow */
+    CROSSDOCK_SERIES_DIED = 2   /* it died: no version of this one will follow */
 } crossdock_series_state;
 
 crossdock_status crossdock_observer_state(crossdock_observer *observer, crossdock_series_state *state);
@@ -730,7 +733,7 @@ crossdock_status crossdock_observer_constant(crossdock_observer *observer, const
                                              crossdock_value *value);
 
 /* The newest version. With nothing published yet: NOT_YET (CLOSED, PEER_DIED if nothing will come). BUSY: this observer
- * holds 15 versions already, the most at a time. A version is the caller's until crossdock_series_version_unref. */
+ * holds CROSSDOCK_VERSIONS_MAX versions already. A version is the caller's until crossdock_series_version_unref. */
 crossdock_status crossdock_observer_latest(crossdock_observer *observer, crossdock_series_version **version);
 /* The newest version, if it is newer than the last one given by this observer; waits for one. NOT_YET (no waiting),
  * TIMED_OUT, CLOSED (ended in order), PEER_DIED. */
@@ -860,17 +863,17 @@ typedef struct crossdock_item crossdock_item;
 
 typedef enum crossdock_item_level {
     CROSSDOCK_LEVEL_DEFAULT = 0, /* verified */
-    CROSSDOCK_COOPERATIVE = 1,   /* for tasks that trust each other: no daemon call on transfer, no proof */
+    CROSSDOCK_COOPERATIVE = 1,   /* for tasks that trust each other: no daemon call, no proof */
     CROSSDOCK_VERIFIED = 2,      /* the kernel proves that the old owner let go; else the new owner gets a copy */
-    CROSSDOCK_STRICT = 3         /* always fresh pages: whatever the old owner still does with the old ones */
+    CROSSDOCK_STRICT = 3         /* always fresh pages */
 } crossdock_item_level;
 
 /* What becomes of an item whose owner dies. */
 typedef enum crossdock_item_policy {
     CROSSDOCK_POLICY_DEFAULT = 0, /* keep */
-    CROSSDOCK_KEEP = 1,           /* it waits for the task to be started again */
+    CROSSDOCK_KEEP = 1,           /* it stays with its task, and waits for the task to be started again */
     CROSSDOCK_RETURN = 2,         /* it goes back to the task that made it */
-    CROSSDOCK_DESTROY = 3
+    CROSSDOCK_DESTROY = 3         /* it is destroyed */
 } crossdock_item_policy;
 
 typedef struct crossdock_item_options {
@@ -883,8 +886,8 @@ typedef struct crossdock_item_options {
 typedef enum crossdock_item_state {
     CROSSDOCK_ITEM_HELD = 1,    /* its owner has it open */
     CROSSDOCK_ITEM_WAITING = 2, /* its owner does not have it open, or is still to come */
-    CROSSDOCK_ITEM_SHARED = 3,  /* for reading */
-    CROSSDOCK_ITEM_COPYING = 4  /* for its new owner, because an old one clings to it or it is strict */
+    CROSSDOCK_ITEM_SHARED = 3,  /* it is shared for reading */
+    CROSSDOCK_ITEM_COPYING = 4  /* it is being copied for its new owner */
 } crossdock_item_state;
 
 typedef struct crossdock_item_info {

@@ -3,11 +3,12 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 
 use crossdock_client::{Error, Result, Status};
+use crossdock_layout::set::Closed;
 
 thread_local! {
     /// The last failure of this thread, with its message as C text.
@@ -116,33 +117,24 @@ pub extern "C" fn crossdock_status_meaning(status: i32) -> *const c_char {
     texts(status).1.as_ptr()
 }
 
-fn texts(status: i32) -> (&'static std::ffi::CStr, &'static std::ffi::CStr) {
-    match u32::try_from(status).ok().and_then(Status::from_number) {
-        None => (c"UNKNOWN", c"not a status of this library"),
-        Some(Status::Ok) => (c"OK", c"done"),
-        Some(Status::NotYet) => (c"NOT_YET", c"nothing there now, and asked not to wait"),
-        Some(Status::TimedOut) => (c"TIMED_OUT", c"the deadline passed"),
-        Some(Status::Closed) => (c"CLOSED", c"the other end left in good order, and everything it sent was taken"),
-        Some(Status::PeerDied) => (c"PEER_DIED", c"the other end died; everything it had sent was taken"),
-        Some(Status::NotFound) => (c"NOT_FOUND", c"there is none of this name"),
-        Some(Status::Exists) => (c"EXISTS", c"there is one already"),
-        Some(Status::WrongType) => (c"WRONG_TYPE", c"the object is of another type"),
-        Some(Status::Invalid) => (c"INVALID", c"an argument that can never be right"),
-        Some(Status::BadHandle) => (c"BAD_HANDLE", c"the handle names nothing that is in use here"),
-        Some(Status::Denied) => (c"DENIED", c"this task was not granted that"),
-        Some(Status::NoSpace) => (c"NO_SPACE", c"region, quota or node is full"),
-        Some(Status::Busy) => (c"BUSY", c"the place is taken"),
-        Some(Status::Corrupt) => (c"CORRUPT", c"another member wrote nonsense into this structure"),
-        Some(Status::Disconnected) => (c"DISCONNECTED", c"the node daemon cannot be reached, or the session is closed"),
-        Some(Status::Incompatible) => (c"INCOMPATIBLE", c"the other side was built with another layout version"),
-        Some(Status::System) => (c"SYSTEM", c"the system refused"),
-    }
+/// Name and meaning of each status, by its number.
+fn texts(status: i32) -> (&'static CStr, &'static CStr) {
+    static TEXTS: OnceLock<Vec<(CString, CString)>> = OnceLock::new();
+    let text = |text: String| CString::new(text).unwrap_or_default();
+    let texts = TEXTS.get_or_init(|| {
+        let told = Status::SET.members.iter().map(|status| {
+            let meaning: Vec<_> = status.doc.iter().map(|line| line.trim()).collect();
+            (text(status.word.to_uppercase().replace(' ', "_")), text(meaning.join(" ")))
+        });
+        told.collect()
+    });
+    let found = usize::try_from(status).ok().and_then(|number| texts.get(number));
+    found.map_or((c"UNKNOWN", c"not a status of this library"), |(name, meaning)| (name, meaning))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::CStr;
 
     fn message() -> String {
         // SAFETY: the function gives zero-terminated text that stays valid until this thread's next failure.

@@ -32,6 +32,8 @@ pub const MAX_CONSUMERS: usize = 31;
 pub const MAX_CAPACITY: u32 = 4096;
 /// In `pending`: sent while no consumer was there, kept for the first that comes.
 pub const RETAINED: u32 = 1 << 31;
+/// Most bytes that a message carries itself.
+pub const INLINE_MAX: usize = 24;
 /// Bytes of a task's name that an end keeps; a longer name is cut.
 pub const NAME_BYTES: usize = 40;
 

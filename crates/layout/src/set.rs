@@ -40,7 +40,7 @@ pub trait Closed: Copy + Sized + 'static {
 /// Declares a closed set: an enum whose members have a number and a word, and the ways between them.
 #[macro_export]
 macro_rules! closed_set {
-    ($(#[doc = $about:literal])+ $visibility:vis enum $name:ident {
+    ($(#[doc = $about:literal])+ $visibility:vis enum $name:ident $(, default $default:ident)? {
         $($(#[doc = $doc:literal])+ $member:ident = $number:literal $word:literal,)+
     }) => {
         $(#[doc = $about])+
@@ -84,6 +84,12 @@ macro_rules! closed_set {
             pub const WORDS: &'static [&'static str] = &[$($word),+];
         }
 
+        $(impl Default for $name {
+            fn default() -> Self {
+                Self::$default
+            }
+        })?
+
         impl $crate::set::Closed for $name {
             const SET: $crate::set::Set = $crate::set::Set {
                 name: stringify!($name),
@@ -104,7 +110,7 @@ macro_rules! closed_set {
         }
 
         impl $crate::wire::Spells<$name> for $crate::wire::Wire {
-            const WHAT: &'static str = "u32";
+            const WHAT: &'static str = concat!(stringify!($name), ", u32");
             const SIZE: usize = 4;
             fn write(value: &$name, w: &mut $crate::wire::Writer) {
                 w.u32(*value as u32);

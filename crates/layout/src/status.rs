@@ -5,39 +5,39 @@ use crate::closed_set;
 closed_set! {
     /// How a call ended. Every error carries one of these and a text that names object, reason and hint.
     pub enum Status {
-        /// It happened.
+        /// Done.
         Ok = 0 "ok",
-        /// Not yet: a poll found nothing. Neither success nor failure; ask again or wait.
+        /// Nothing there now, asked not to wait; not a failure.
         NotYet = 1 "not yet",
-        /// The deadline passed before it happened.
+        /// The deadline passed. The message says who was waited for and when last seen.
         TimedOut = 2 "timed out",
-        /// The other end left in order and nothing is left to come.
+        /// The other end left in good order, and everything it sent was taken.
         Closed = 3 "closed",
-        /// The member waited for is dead.
+        /// The other end died; everything it had sent was taken.
         PeerDied = 4 "peer died",
-        /// There is no such object.
+        /// No such region, port, item, series or object.
         NotFound = 5 "not found",
         /// There is one already, and a new one was asked for.
         Exists = 6 "exists",
-        /// The object is of another type.
+        /// The object is of another type; the message prints both.
         WrongType = 7 "wrong type",
-        /// An argument is outside what the call takes.
+        /// An argument that can never be right.
         Invalid = 8 "invalid",
-        /// The handle names nothing that is in use, or something of another segment.
+        /// The handle names nothing that is in use here.
         BadHandle = 9 "bad handle",
-        /// The task was not granted this.
+        /// This task has no such grant.
         Denied = 10 "denied",
-        /// Region, quota or node has no room for it.
+        /// Region, quota or node is full. What exists goes on working.
         NoSpace = 11 "no space",
-        /// Somebody else holds it: a second producer, a view that is still in use.
+        /// Another member holds it: a second producer, a view that is still in use.
         Busy = 12 "busy",
         /// Shared memory holds what no honest member writes there.
         Corrupt = 13 "corrupt",
-        /// The node daemon cannot be reached.
+        /// No node daemon, or the session is closed.
         Disconnected = 14 "disconnected",
-        /// The two sides were built with different layouts or protocols.
+        /// The two sides were built with other layouts or protocols.
         Incompatible = 15 "incompatible",
-        /// The kernel refused; the text has its words.
+        /// The system refused; the message has its reason.
         System = 16 "system",
     }
 }

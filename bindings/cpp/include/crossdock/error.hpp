@@ -12,23 +12,23 @@ namespace crossdock {
 
 /// How a call ended; the numbers are the same in every language.
 enum class status : int {
-  ok = CROSSDOCK_OK,                      ///< it happened
-  not_yet = CROSSDOCK_NOT_YET,            ///< a poll found nothing: neither success nor failure
-  timed_out = CROSSDOCK_TIMED_OUT,        ///< the deadline passed; the message says who was waited for
-  closed = CROSSDOCK_CLOSED,              ///< the other end left in order and nothing is left to come
-  peer_died = CROSSDOCK_PEER_DIED,        ///< the member waited for is dead
-  not_found = CROSSDOCK_NOT_FOUND,        ///< no such object
+  ok = CROSSDOCK_OK,                      ///< done
+  not_yet = CROSSDOCK_NOT_YET,            ///< nothing there now, asked not to wait; not a failure
+  timed_out = CROSSDOCK_TIMED_OUT,        ///< the deadline passed
+  closed = CROSSDOCK_CLOSED,              ///< the other end left in good order, and everything it sent was taken
+  peer_died = CROSSDOCK_PEER_DIED,        ///< the other end died; everything it had sent was taken
+  not_found = CROSSDOCK_NOT_FOUND,        ///< no such region, port, item, series or object
   exists = CROSSDOCK_EXISTS,              ///< there is one already, and a new one was asked for
   wrong_type = CROSSDOCK_WRONG_TYPE,      ///< the object is of another type; the message prints both
-  invalid = CROSSDOCK_INVALID,            ///< an argument outside what the call takes
+  invalid = CROSSDOCK_INVALID,            ///< an argument that can never be right
   bad_handle = CROSSDOCK_BAD_HANDLE,      ///< the handle names nothing that is in use here
-  denied = CROSSDOCK_DENIED,              ///< the task was not granted this
-  no_space = CROSSDOCK_NO_SPACE,          ///< region, quota or node has no room for it
-  busy = CROSSDOCK_BUSY,                  ///< somebody else holds it
+  denied = CROSSDOCK_DENIED,              ///< this task has no such grant
+  no_space = CROSSDOCK_NO_SPACE,          ///< region, quota or node is full
+  busy = CROSSDOCK_BUSY,                  ///< another member holds it: a second producer, a view that is still in use
   corrupt = CROSSDOCK_CORRUPT,            ///< shared memory holds what no honest member writes there
-  disconnected = CROSSDOCK_DISCONNECTED,  ///< the node daemon cannot be reached
-  incompatible = CROSSDOCK_INCOMPATIBLE,  ///< the two sides were built with different layouts
-  system = CROSSDOCK_SYSTEM,              ///< the kernel refused; the message has its words
+  disconnected = CROSSDOCK_DISCONNECTED,  ///< no node daemon, or the session is closed
+  incompatible = CROSSDOCK_INCOMPATIBLE,  ///< the two sides were built with other layouts or protocols
+  system = CROSSDOCK_SYSTEM,              ///< the system refused; the message has its reason
 };
 
 /// "NO_SPACE" and the like; static.

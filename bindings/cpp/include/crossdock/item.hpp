@@ -29,16 +29,16 @@ using item_ref = counted<crossdock_item, crossdock_item_ref, crossdock_item_unre
 
 /// How sure a new owner can be that the former one has no way in.
 enum class level : int {
-  cooperative = CROSSDOCK_COOPERATIVE,  ///< tasks that trust each other: no daemon call, no proof
-  verified = CROSSDOCK_VERIFIED,        ///< proved by the kernel; else the new owner gets a copy
+  cooperative = CROSSDOCK_COOPERATIVE,  ///< for tasks that trust each other: no daemon call, no proof
+  verified = CROSSDOCK_VERIFIED,        ///< the kernel proves that the old owner let go; else the new owner gets a copy
   strict = CROSSDOCK_STRICT,            ///< always fresh pages
 };
 
 /// What becomes of an item whose owner dies.
 enum class on_death : int {
-  keep = CROSSDOCK_KEEP,                  ///< it waits for the task to be started again
-  return_to_creator = CROSSDOCK_RETURN,   ///< it goes back to the task that made it
-  destroy = CROSSDOCK_DESTROY,
+  keep = CROSSDOCK_KEEP,                 ///< it stays with its task, and waits for the task to be started again
+  return_to_creator = CROSSDOCK_RETURN,  ///< it goes back to the task that made it
+  destroy = CROSSDOCK_DESTROY,           ///< it is destroyed
 };
 
 struct item_options {

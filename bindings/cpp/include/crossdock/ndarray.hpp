@@ -18,8 +18,8 @@
 namespace crossdock {
 
 enum class order : std::uint32_t {
-  c = CROSSDOCK_ORDER_C,             ///< last index runs fastest
-  fortran = CROSSDOCK_ORDER_FORTRAN  ///< first index runs fastest
+  c = CROSSDOCK_ORDER_C,              ///< last index fastest
+  fortran = CROSSDOCK_ORDER_FORTRAN,  ///< first index fastest
 };
 
 /// Data, shape and strides in registers: how to walk an ndarray in a loop. Cheap to copy; ends with a reshape.

@@ -14,16 +14,19 @@ namespace crossdock {
 
 class region;
 
-enum class port_end : int { producer = CROSSDOCK_PRODUCER, consumer = CROSSDOCK_CONSUMER };
+enum class port_end : int {
+  producer = CROSSDOCK_PRODUCER,  ///< sends, and gets credits back
+  consumer = CROSSDOCK_CONSUMER,  ///< receives, and releases
+};
 inline constexpr port_end producer = port_end::producer;
 inline constexpr port_end consumer = port_end::consumer;
 
 enum class pattern : int {
   one_to_one = CROSSDOCK_ONE_TO_ONE,  ///< one producer, one consumer; order kept
-  fan_out = CROSSDOCK_FAN_OUT,        ///< one producer; each consumer sees each message
-  fan_in = CROSSDOCK_FAN_IN,          ///< many producers, one consumer; each producer's order kept
-  work_queue = CROSSDOCK_WORK_QUEUE,  ///< many producers, many consumers; each message goes to one of them
-  any = CROSSDOCK_ANY_PATTERN,        ///< whichever the port was made with; one_to_one if it is made by this
+  fan_out = CROSSDOCK_FAN_OUT,        ///< one producer; each consumer (at most 31) sees each message sent since it came
+  fan_in = CROSSDOCK_FAN_IN,          ///< up to 32 producers, one consumer; each producer's order kept
+  work_queue = CROSSDOCK_WORK_QUEUE,  ///< up to 32 producers, up to 31 consumers; each message goes to one of them
+  any = CROSSDOCK_ANY_PATTERN,        ///< whichever the port was made with; one-to-one if it is made by this
 };
 
 /// Who opens a port says the same as who made it (a task, or the workflow file), or leaves it open.

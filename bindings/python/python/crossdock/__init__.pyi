@@ -60,10 +60,16 @@ __all__ = [
     "type_name",
 ]
 
-_Mode = Literal["open_or_create", "open_only", "create_only", "recreate"]
+_Mode = Literal["create_only", "open_only", "open_or_create", "recreate"]
 _Pattern = Literal["one-to-one", "fan-out", "fan-in", "work-queue"]
 _Level = Literal["cooperative", "verified", "strict"]
 _Policy = Literal["keep", "return", "destroy"]
+_ItemState = Literal["held", "waiting", "shared", "copying"]
+_Order = Literal["C", "F"]
+_End = Literal["producer", "consumer"]
+_Full = Literal["report", "refuse"]
+_Detect = Literal["auto", "hints", "private_copies", "write_protect", "copy_all"]
+_SeriesState = Literal["live", "ended", "died"]
 _Array = npt.NDArray[Any]
 _Value = Union[int, float, str]
 _Kind = Union[str, Type[int], Type[float], Type[str]]
@@ -125,7 +131,7 @@ class Session:
     def port(
         self,
         name: str,
-        end: Literal["producer", "consumer"],
+        end: _End,
         *,
         pattern: Optional[_Pattern] = None,
         capacity: Optional[int] = None,
@@ -139,7 +145,7 @@ class Session:
         *,
         dtype: Optional[npt.DTypeLike] = None,
         shape: Optional[Union[int, Sequence[int]]] = None,
-        order: Literal["C", "F"] = "C",
+        order: _Order = "C",
         level: _Level = "verified",
         on_death: _Policy = "keep",
     ) -> Item: ...
@@ -160,8 +166,8 @@ class Session:
         chunk: Optional[int] = None,
         keep: int = 0,
         max_observers: int = 64,
-        full: Literal["report", "refuse"] = "report",
-        detect: Literal["auto", "hints", "private_copies", "write_protect", "copy_all"] = "auto",
+        full: _Full = "report",
+        detect: _Detect = "auto",
     ) -> Publisher: ...
     def observe(self, name: str, *, timeout: Optional[float] = None) -> Observer: ...
     def remove_series(self, name: str) -> None: ...
@@ -205,7 +211,7 @@ class Region:
         shape: Optional[Union[int, Sequence[int]]] = None,
         dtype: Optional[npt.DTypeLike] = None,
         *,
-        order: Optional[Literal["C", "F"]] = None,
+        order: Optional[_Order] = None,
         mode: _Mode = "open_or_create",
         timeout: Optional[float] = None,
     ) -> Ndarray: ...
@@ -272,8 +278,8 @@ class Ndarray(Object):
     @property
     def shape(self) -> Tuple[int, ...]: ...
     @property
-    def order(self) -> Literal["C", "F"]: ...
-    def reshape(self, shape: Union[int, Sequence[int]], *, order: Optional[Literal["C", "F"]] = None) -> None: ...
+    def order(self) -> _Order: ...
+    def reshape(self, shape: Union[int, Sequence[int]], *, order: Optional[_Order] = None) -> None: ...
     def __len__(self) -> int: ...
 
 @final
@@ -291,7 +297,7 @@ class Port:
     @property
     def name(self) -> str: ...
     @property
-    def end(self) -> Literal["producer", "consumer"]: ...
+    def end(self) -> _End: ...
     @property
     def pattern(self) -> _Pattern: ...
     @property
@@ -399,7 +405,7 @@ class Observer:
     @property
     def id(self) -> int: ...
     @property
-    def state(self) -> Literal["live", "ended", "died"]: ...
+    def state(self) -> _SeriesState: ...
     @property
     def variables(self) -> Dict[str, VariableInfo]: ...
     def latest(self) -> Version: ...
@@ -461,7 +467,7 @@ class Item:
         dtype: Optional[npt.DTypeLike] = None,
         shape: Optional[Union[int, Sequence[int]]] = None,
         *,
-        order: Optional[Literal["C", "F"]] = None,
+        order: Optional[_Order] = None,
     ) -> _Array: ...
     def region(self, mode: _Mode = "open_or_create") -> Region: ...
     def transfer(self, to: str) -> None: ...

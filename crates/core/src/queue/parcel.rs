@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::trouble::{Error, corrupt};
 
 /// Most bytes in a message itself.
-pub const INLINE_MAX: usize = 24;
+pub use crossdock_layout::queue::INLINE_MAX;
 
 /// A message's contents. Wild at the receiver, save that `inline_len` was checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

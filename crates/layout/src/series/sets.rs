@@ -19,28 +19,22 @@ closed_set! {
 
 closed_set! {
     /// What happens when the pool is full, cannot grow, and observers hold all the old versions.
-    pub enum FullPolicy {
+    pub enum FullPolicy, default Report {
         /// `publish` gives `NO_SPACE`; nothing is lost, the next publish carries the changes too.
         Report = 0 "report",
-        /// The oldest versions are taken back from the observers that hold them, and become invalid.
+        /// The oldest versions are taken back from their observers, and become invalid.
         Refuse = 1 "refuse",
-    }
-}
-
-impl Default for FullPolicy {
-    fn default() -> Self {
-        Self::Report
     }
 }
 
 closed_set! {
     /// How changes are to be found.
-    pub enum Detect {
+    pub enum Detect, default Auto {
         /// Whatever is cheapest by measurement, chosen anew while the program runs.
         Auto = 0 "auto",
         /// Only what the publisher named as touched.
         Hints = 1 "hints",
-        /// Private copies of pages: the unchanged ones are the pool's own, so memory is needed once.
+        /// Private copies of pages. The unchanged ones are the pool's own, so memory is needed once.
         PrivateCopies = 2 "private_copies",
         /// The kernel's notes of writes (kernel 6.7; not in docker's default filter).
         WriteProtect = 3 "write_protect",
@@ -49,15 +43,9 @@ closed_set! {
     }
 }
 
-impl Default for Detect {
-    fn default() -> Self {
-        Self::Auto
-    }
-}
-
 closed_set! {
     /// How changes are found at present.
-    pub enum Method {
+    pub enum Method, default CopyAll {
         /// Everything is copied each time.
         CopyAll = 0 "copy all",
         /// The program said what it touched.
@@ -68,12 +56,6 @@ closed_set! {
         WriteProtect = 3 "write protection",
         /// Written straight into the pool between `begin` and `publish`.
         InPlace = 4 "written in place",
-    }
-}
-
-impl Default for Method {
-    fn default() -> Self {
-        Self::CopyAll
     }
 }
 

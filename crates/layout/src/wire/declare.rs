@@ -25,6 +25,8 @@ pub struct Message {
     pub name: &'static str,
     /// The name of what answers it, if anything does.
     pub answer: Option<&'static str>,
+    /// How many descriptors come with it, as declared; none: 0.
+    pub descriptors: Option<&'static str>,
     /// What it is, line by line.
     pub doc: &'static [&'static str],
     /// In order of their bytes.
@@ -112,6 +114,7 @@ macro_rules! record {
                 number: 0,
                 name: stringify!($name),
                 answer: None,
+                descriptors: None,
                 doc: &[$($about),+],
                 fields: &[$($crate::wire::Field {
                     names: &[stringify!($field) $(, stringify!($more))*],
@@ -172,6 +175,7 @@ macro_rules! messages {
                 number: $number,
                 name: stringify!($variant),
                 answer: $crate::optional!($(stringify!($answer))?),
+                descriptors: $crate::optional!($(stringify!($($descriptors)+))?),
                 doc: &[$($doc),*],
                 fields: &[$($($crate::wire::Field {
                     names: &[stringify!($field) $(, stringify!($more))*],

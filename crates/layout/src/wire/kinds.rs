@@ -19,9 +19,9 @@ closed_set! {
 closed_set! {
     /// What to do about a name that is, or is not, there. The C header counts these from 0.
     pub enum OpenMode {
-        /// Create it; `EXISTS` if the name is taken.
+        /// `EXISTS` if it is there.
         CreateOnly = 1 "create_only",
-        /// Open it; `NOT_FOUND` (or wait) if it is not there.
+        /// `NOT_FOUND` if it is not there; the only mode that waits.
         OpenOnly = 2 "open_only",
         /// Open it, or create it if it is not there.
         OpenOrCreate = 3 "open_or_create",
@@ -61,11 +61,11 @@ closed_set! {
 closed_set! {
     /// How sure a new owner can be that the former one has no access left.
     pub enum ItemLevel {
-        /// An owner word in shared memory: the tasks trust each other, and no daemon is asked.
+        /// For tasks that trust each other: no daemon call, no proof. An owner word in shared memory says whose it is.
         Cooperative = 1 "cooperative",
-        /// The kernel proves that no other process has the memory open or mapped; else the new owner gets a copy.
+        /// The kernel proves that the old owner let go; else the new owner gets a copy.
         Verified = 2 "verified",
-        /// Always fresh pages: also against what the kernel's proof does not see.
+        /// Always fresh pages. Also against what the kernel's proof does not see.
         Strict = 3 "strict",
     }
 }
@@ -91,7 +91,7 @@ closed_set! {
         Waiting = 2 "waiting",
         /// It is shared for reading.
         Shared = 3 "shared",
-        /// It is being copied for its new owner: a former owner still has it open or mapped, or its level is strict.
+        /// It is being copied for its new owner. A former owner still has it open or mapped, or its level is strict.
         Copying = 4 "copying",
     }
 }

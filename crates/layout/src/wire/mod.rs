@@ -1,4 +1,4 @@
-//! The messages between clients and the node daemon; drawn bit by bit in `docs/wire-protocol.md`.
+//! The messages between clients and the node daemon; `docs/wire-protocol.md` has their tables.
 //!
 //! SOCK_SEQPACKET keeps messages whole, so a message is a header of 24 bytes and a body whose layout its opcode fixes:
 //! little-endian, no padding but named reserved fields that must be zero, names in zero-filled fields of 128 bytes.

@@ -19,10 +19,10 @@ namespace crossdock {
 
 /// How to open a region or an object.
 enum class mode : int {
-  create_only = CROSSDOCK_CREATE_ONLY,        ///< status::exists if it is there
-  open_only = CROSSDOCK_OPEN_ONLY,            ///< status::not_found if it is not; the only mode that waits for it
-  open_or_create = CROSSDOCK_OPEN_OR_CREATE,  ///< whoever comes first creates
-  recreate = CROSSDOCK_RECREATE,              ///< remove what is there, then create
+  create_only = CROSSDOCK_CREATE_ONLY,        ///< EXISTS if it is there
+  open_only = CROSSDOCK_OPEN_ONLY,            ///< NOT_FOUND if it is not there; the only mode that waits
+  open_or_create = CROSSDOCK_OPEN_OR_CREATE,  ///< open it, or create it if it is not there
+  recreate = CROSSDOCK_RECREATE,              ///< remove what has the name, then create
 };
 inline constexpr mode create_only = mode::create_only;
 inline constexpr mode open_only = mode::open_only;

@@ -1,4 +1,4 @@
-//! Requests and answers about items; drawn in `docs/wire-protocol.md`.
+//! Requests and answers about items; `docs/wire-protocol.md` has their tables.
 
 mod answer;
 mod party;
