@@ -6,6 +6,7 @@ pub mod containers;
 pub mod directory;
 pub mod error;
 pub mod fault;
+pub mod files;
 pub mod heap;
 pub mod item;
 pub mod liveness;

@@ -3,6 +3,7 @@
 //! Nothing here has behaviour beyond checking itself. Offsets and sizes are frozen by tests,
 //! because programs of other languages and of other builds read the same bytes.
 
+pub mod files;
 pub mod handle;
 pub mod id;
 pub mod item;

@@ -37,6 +37,11 @@ impl OsError {
         matches!(self.errno, Errno::MFILE | Errno::NFILE)
     }
 
+    /// Is there nothing of this name?
+    pub fn is_absent(&self) -> bool {
+        matches!(self.errno, Errno::NOENT | Errno::NOTDIR)
+    }
+
     /// Are too many descriptors on their way through sockets, not taken out yet?
     pub fn is_too_many_in_flight(&self) -> bool {
         self.errno == Errno::TOOMANYREFS

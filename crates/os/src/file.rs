@@ -67,6 +67,57 @@ pub fn duplicate_from(fd: impl AsFd, lowest: i32) -> OsResult<OwnedFd> {
     rustix::io::fcntl_dupfd_cloexec(fd, lowest).context("F_DUPFD_CLOEXEC", || format!("a descriptor from {lowest} on"))
 }
 
+/// Opens an existing file for reading only.
+pub fn open_read_only(path: &Path) -> OsResult<OwnedFd> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || path.display().to_string())
+}
+
+/// Opens an ordinary file for reading; `None` for a folder, a link, a pipe or a device, none of which is opened for good.
+pub fn open_ordinary(path: &Path) -> OsResult<Option<OwnedFd>> {
+    let named = || path.display().to_string();
+    // Without NONBLOCK a pipe would wait for its writer, and an open that breaks a lease for the lease's holder.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
+        other => other.context("open", named)?,
+    };
+    let stat = rustix::fs::fstat(&file).context("fstat", named)?;
+    Ok((rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile).then_some(file))
+}
+
+/// Device and inode of what this process has open under a number.
+pub fn identity(number: i32) -> OsResult<(u64, u64)> {
+    // SAFETY: the number is only looked at for the length of one call, which fails if nothing is open there.
+    let file = unsafe { rustix::fd::BorrowedFd::borrow_raw(number) };
+    let stat = rustix::fs::fstat(file).context("fstat", || format!("descriptor {number}"))?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Writes a text to standard error by one call, without the standard library's lock. A text that cannot be written is lost.
+pub fn complain(text: &str) {
+    // SAFETY: as in `identity`.
+    let errors = unsafe { rustix::fd::BorrowedFd::borrow_raw(2) };
+    let _ = rustix::io::write(errors, text.as_bytes());
+}
+
+/// The path of this process's working folder.
+pub fn working_folder() -> OsResult<Vec<u8>> {
+    let path = rustix::process::getcwd(Vec::new()).context("getcwd", || "the working folder".into())?;
+    Ok(path.into_bytes())
+}
+
+/// The path of the folder that this process has open under a number.
+pub fn folder_of(number: i32) -> OsResult<Vec<u8>> {
+    let link = format!("/proc/self/fd/{number}");
+    let path = rustix::fs::readlink(&link, Vec::new()).context("readlink", || link)?;
+    Ok(path.into_bytes())
+}
+
+/// Is there something of this name? Follows no symbolic link at its end, and calls the kernel directly, not through libc.
+pub fn exists(path: &std::ffi::CStr) -> bool {
+    rustix::fs::lstat(path).is_ok()
+}
+
 /// Copies bytes of one file to the same place of another, through `buffer` and at most as many; how many. 0 = the end.
 pub fn copy_part(from: impl AsFd, to: impl AsFd, offset: u64, buffer: &mut [u8]) -> OsResult<usize> {
     let named = || format!("bytes at {offset} of a file that is copied");

@@ -35,6 +35,20 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: Deadline) -> Woken {
     if answer < 0 && Errno::from_raw_os_error(errno()) == Errno::TIMEDOUT { Woken::TimedOut } else { Woken::LookAgain }
 }
 
+/// As [`wait`], but a signal whose handler does not restart calls ends it: `true` then.
+pub fn wait_interruptible(word: &AtomicU32, expected: u32, deadline: Deadline) -> bool {
+    let left = deadline.left();
+    if left.is_zero() {
+        return false;
+    }
+    let timeout = rustix::time::Timespec {
+        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: left.subsec_nanos().into(),
+    };
+    let ended = rustix::thread::futex::wait(word, rustix::thread::futex::Flags::empty(), expected, Some(&timeout));
+    ended == Err(Errno::INTR)
+}
+
 /// Sleeps while both words hold what is expected of them, until either is woken or the deadline passes.
 ///
 /// Where `futex_waitv` is not to be had it sleeps on the first in slices of [`SLICE`], so that a change of the second

@@ -38,6 +38,63 @@ pub fn prove(file: impl AsFd, proof: Proof) -> OsResult<bool> {
     }
 }
 
+/// A lease that is held. It is given back when this is dropped.
+#[derive(Debug)]
+pub struct Held<'a>(BorrowedFd<'a>);
+
+/// Asks for the proof and keeps the lease: for as long as it is held, an open that would break the proof waits in the
+/// kernel (at most `/proc/sys/fs/lease-break-time`). `None`: the proof fails now.
+pub fn hold<'a>(file: &'a impl AsFd, proof: Proof) -> OsResult<Option<Held<'a>>> {
+    let file = file.as_fd();
+    let kind = match proof {
+        Proof::Alone => libc::F_WRLCK,
+        Proof::NoWriter => libc::F_RDLCK,
+    };
+    survive_breaking();
+    match set_lease(file, kind) {
+        Ok(()) => Ok(Some(Held(file))),
+        Err(error) if error.errno == Errno::AGAIN => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The kernel tells the holder of a lease that is being broken by SIGIO, which ends a process by default. A handler that
+/// does nothing replaces the default; unlike "ignore" it does not pass on to programs that this process starts.
+fn survive_breaking() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the structures live through the calls; the handler touches nothing. A handler that is there stays.
+        unsafe {
+            let mut present = std::mem::zeroed::<libc::sigaction>();
+            if libc::sigaction(libc::SIGIO, std::ptr::null(), &raw mut present) == 0
+                && present.sa_sigaction == libc::SIG_DFL
+            {
+                let mut quiet = std::mem::zeroed::<libc::sigaction>();
+                quiet.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
+                quiet.sa_flags = libc::SA_RESTART;
+                libc::sigaction(libc::SIGIO, &raw const quiet, std::ptr::null_mut());
+            }
+        }
+    });
+}
+
+impl Held<'_> {
+    /// Does an open wait for the end of this lease?
+    pub fn is_being_broken(&self) -> bool {
+        // SAFETY: F_GETLEASE takes no argument and touches no memory of ours.
+        let kind = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETLEASE) };
+        kind == libc::F_UNLCK
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // It cannot fail for a lease that we hold; one that the kernel took back is gone already.
+        let _ = set_lease(self.0, libc::F_UNLCK);
+    }
+}
+
 fn set_lease(file: BorrowedFd<'_>, kind: i32) -> OsResult<()> {
     // SAFETY: F_SETLEASE takes an int and touches no memory of ours.
     let answer = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
@@ -77,6 +134,31 @@ mod tests {
         assert!(!prove(&file, Proof::Alone).unwrap());
         drop((one, other));
         assert!(prove(&file, Proof::Alone).unwrap());
+    }
+
+    #[test]
+    fn an_open_for_writing_waits_for_a_held_lease_and_shows_as_its_breaking() {
+        let file = folder().create("test", 4096).unwrap();
+        let asker = crate::tmpfs::open_anew(&file, Access::Read).unwrap();
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        assert!(hold(&asker, Proof::NoWriter).unwrap().is_none(), "the first description is a writer");
+        // A path descriptor is no writer.
+        let name = rustix::fs::open(&path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        drop(file);
+        let held = hold(&asker, Proof::NoWriter).unwrap().unwrap();
+        assert!(!held.is_being_broken());
+        let path = format!("/proc/self/fd/{}", name.as_raw_fd());
+        let writer = std::thread::spawn(move || {
+            // The kernel sends SIGIO to the holder of the lease when an open breaks it.
+            std::fs::OpenOptions::new().write(true).open(path).map(drop)
+        });
+        let deadline = crate::Deadline::after(std::time::Duration::from_secs(10));
+        while !held.is_being_broken() && !deadline.passed() {
+            std::thread::yield_now();
+        }
+        assert!(held.is_being_broken());
+        drop(held);
+        writer.join().unwrap().unwrap();
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! One file per kind of kernel object. Nothing here knows what crossdock does with them. Every error names the call
 //! and the object it was about. Every descriptor is close-on-exec.
 
+pub mod calls;
 pub mod child;
 pub mod clock;
 pub mod copy;
@@ -12,9 +13,11 @@ pub mod event;
 pub mod file;
 pub mod fork;
 pub mod futex;
+pub mod inotify;
 pub mod lease;
 pub mod mapping;
 pub mod memfd;
+pub mod openers;
 pub mod pagemap;
 pub mod pipe;
 pub mod place;

@@ -23,6 +23,61 @@ pub fn is_dead(pidfd: impl AsFd) -> bool {
     crate::event::wait_readable(pidfd, crate::Deadline::after(std::time::Duration::ZERO)).unwrap_or(true)
 }
 
+/// How a process stands that may have been killed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It runs.
+    Lives,
+    /// A signal ended it, or is ending it now.
+    Killed,
+    /// It ended by itself, or is about to.
+    Ended,
+    /// It is gone, and this kernel (before 6.15) does not keep how.
+    Unknown,
+}
+
+/// What became of the process with this pidfd and number. A process that is ending at this moment counts as ended or
+/// killed, also before its parent can see that.
+pub fn fate(pidfd: impl AsFd, pid: i32) -> Fate {
+    const EXITING: u64 = 0x4;
+    const SIGNALED: u64 = 0x400;
+    let flags = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|stat| {
+        // The second field is the program's name in brackets and may hold anything; the 9th field has the flags.
+        stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(6)?.parse::<u64>().ok()
+    });
+    let gone = is_dead(&pidfd);
+    match (flags, gone) {
+        (Some(flags), _) if flags & SIGNALED != 0 => Fate::Killed,
+        (Some(flags), false) if flags & EXITING == 0 => Fate::Lives,
+        (Some(flags), _) if flags & EXITING != 0 => Fate::Ended,
+        _ => match exit_code(pidfd) {
+            Some(code) if code & 0x7f != 0 => Fate::Killed,
+            Some(_) => Fate::Ended,
+            None => Fate::Unknown,
+        },
+    }
+}
+
+/// The wait status of a process that was reaped; `None` before that, and on kernels that do not keep it.
+fn exit_code(pidfd: impl AsFd) -> Option<i32> {
+    const EXIT: u64 = 1 << 3;
+    /// `struct pidfd_info` of the kernel's interface, version 0.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Info {
+        mask: u64,
+        cgroup: u64,
+        ids: [u32; 11],
+        exit_code: i32,
+    }
+    const GET_INFO: libc::Ioctl = (3 << 30 | (size_of::<Info>() as u32) << 16 | 0xff << 8 | 11) as libc::Ioctl;
+    let mut info = Info { mask: EXIT, ..Info::default() };
+    use rustix::fd::AsRawFd;
+    // SAFETY: the kernel writes at most the size that the number of the call tells, into a structure of that size.
+    let answer = unsafe { libc::ioctl(pidfd.as_fd().as_raw_fd(), GET_INFO, &raw mut info) };
+    (answer == 0 && info.mask & EXIT != 0).then_some(info.exit_code)
+}
+
 /// Sends a signal to exactly the process of this pidfd; a dead one is no error.
 pub fn send_signal(pidfd: impl AsFd, signal: Signal) -> OsResult<()> {
     match rustix::process::pidfd_send_signal(pidfd, signal) {
@@ -132,6 +187,23 @@ mod tests {
         assert!(is_dead(&pidfd));
         child.wait().unwrap();
         assert!(open_pidfd(child.id() as i32).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_killed_process_is_told_from_one_that_ended_before_and_after_it_was_reaped() {
+        for (script, fate_then) in [("kill -9 $$", Fate::Killed), ("exit 3", Fate::Ended)] {
+            let mut child = std::process::Command::new("sh").args(["-c", script]).spawn().unwrap();
+            let pid = child.id() as i32;
+            let pidfd = open_pidfd(pid).unwrap().unwrap();
+            let soon = crate::Deadline::after(std::time::Duration::from_secs(10));
+            assert!(crate::event::wait_readable(&pidfd, soon).unwrap());
+            assert_eq!(fate(&pidfd, pid), fate_then, "{script}, not reaped yet");
+            child.wait().unwrap();
+            let later = fate(&pidfd, pid);
+            assert!(later == fate_then || later == Fate::Unknown, "{script}, reaped: {later:?}");
+        }
+        let own = open_pidfd(std::process::id() as i32).unwrap().unwrap();
+        assert_eq!(fate(&own, std::process::id() as i32), Fate::Lives);
     }
 
     #[test]

@@ -1,0 +1,52 @@
+//! Paths as programs give them, made absolute without asking the file system about their parts.
+
+/// Puts `path` behind `folder` unless it is absolute, and takes out `.`, `..` and doubled slashes by their words alone.
+/// (A `..` behind a symbolic link is thus taken as the words say; managed directories are mounts, not links.)
+#[must_use]
+pub fn absolute(folder: &[u8], path: &[u8]) -> Vec<u8> {
+    let mut joined = Vec::with_capacity(folder.len() + path.len() + 1);
+    if path.first() != Some(&b'/') {
+        joined.extend_from_slice(folder);
+        joined.push(b'/');
+    }
+    joined.extend_from_slice(path);
+    normalise(&joined)
+}
+
+/// An absolute path without `.`, `..`, doubled slashes, or a slash at its end.
+#[must_use]
+pub fn normalise(path: &[u8]) -> Vec<u8> {
+    let mut clean: Vec<u8> = Vec::with_capacity(path.len());
+    for part in path.split(|b| *b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => clean.truncate(clean.iter().rposition(|b| *b == b'/').unwrap_or(0)),
+            part => {
+                clean.push(b'/');
+                clean.extend_from_slice(part);
+            }
+        }
+    }
+    if clean.is_empty() {
+        clean.push(b'/');
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_made_absolute_by_their_words() {
+        for (folder, path, wanted) in [
+            ("/data", "frames/a", "/data/frames/a"),
+            ("/data", "/x//y/./z/", "/x/y/z"),
+            ("/data/frames", "../other/a", "/data/other/a"),
+            ("/", "../../a", "/a"),
+            ("/", ".", "/"),
+        ] {
+            assert_eq!(absolute(folder.as_bytes(), path.as_bytes()), wanted.as_bytes(), "{folder} {path}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The directories that this process consumes, as the launcher wrote them into the environment.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::notice::NoticeReader;
+
+/// The environment variable that names them: one line a directory, with the fields path, notice, deadline in milliseconds
+/// and patterns of names, separated by tabs. The patterns are separated by spaces.
+pub const VARIABLE: &str = "CROSSDOCK_FILES";
+
+/// A directory that this process consumes.
+#[derive(Debug)]
+pub struct View {
+    /// Where this process sees the published files; absolute, without a slash at its end.
+    pub path: String,
+    /// Where this process finds the notice.
+    notice: String,
+    /// How long a call waits for a name.
+    pub deadline: Duration,
+    /// Names that are awaited; see [`View::awaits`].
+    patterns: Vec<String>,
+    mapped: OnceLock<Option<NoticeReader>>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Views(Vec<View>);
+
+impl Views {
+    /// Reads what [`VARIABLE`] holds. A line that makes no sense is an error that names it.
+    ///
+    /// # Errors
+    /// The line that cannot be read, with the reason.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let line = |line: &str| {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let [path, notice, deadline, patterns] = fields[..] else {
+                return Err(format!("{VARIABLE}: '{line}' has {} fields, not 4", fields.len()));
+            };
+            let ms: u64 = deadline.parse().map_err(|_| format!("{VARIABLE}: '{deadline}' is no number of ms"))?;
+            if !path.starts_with('/') || path.len() < 2 {
+                return Err(format!("{VARIABLE}: '{path}' is no absolute path of a folder"));
+            }
+            Ok(View {
+                path: path.trim_end_matches('/').to_owned(),
+                notice: notice.to_owned(),
+                deadline: Duration::from_millis(ms),
+                patterns: patterns.split(' ').filter(|p| !p.is_empty()).map(str::to_owned).collect(),
+                mapped: OnceLock::new(),
+            })
+        };
+        text.lines().filter(|l| !l.is_empty()).map(line).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// One line of [`VARIABLE`]: what [`Views::parse`] reads.
+    #[must_use]
+    pub fn line(path: &str, notice: &str, deadline: Duration, patterns: &[String]) -> String {
+        format!("{path}\t{notice}\t{}\t{}", deadline.as_millis(), patterns.join(" "))
+    }
+
+    /// Is there none?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The view that an absolute, normalised path lies in, and the rest of the path below it.
+    #[must_use]
+    pub fn find<'p>(&self, path: &'p [u8]) -> Option<(&View, &'p [u8])> {
+        self.0.iter().find_map(|view| {
+            let rest = path.strip_prefix(view.path.as_bytes())?.strip_prefix(b"/")?;
+            (!rest.is_empty()).then_some((view, rest))
+        })
+    }
+}
+
+impl View {
+    /// Is this name, relative to the directory, one that a producer may still publish? Each part must not begin with a dot,
+    /// and with patterns the last part has to match one of them. `*` stands for any characters, `?` for one.
+    #[must_use]
+    pub fn awaits(&self, rest: &[u8]) -> bool {
+        let hidden = rest.split(|b| *b == b'/').any(|part| part.is_empty() || part[0] == b'.');
+        let last = rest.rsplit(|b| *b == b'/').next().unwrap_or(rest);
+        !hidden && (self.patterns.is_empty() || self.patterns.iter().any(|p| matches(p.as_bytes(), last)))
+    }
+
+    /// The directory's notice, mapped once; `None` if it cannot be mapped.
+    pub(super) fn notice(&self) -> Option<&NoticeReader> {
+        self.mapped.get_or_init(|| NoticeReader::map(&self.notice).ok().flatten()).as_ref()
+    }
+}
+
+/// Does the name match the pattern?
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    // The classical two-pointer way: on a mismatch, the last star takes one character more.
+    let (mut p, mut n, mut star) = (0, 0, None);
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(c) if *c == b'?' || *c == name[n] => {
+                p += 1;
+                n += 1;
+            }
+            _ => match star {
+                Some((at, taken)) => {
+                    star = Some((at, taken + 1));
+                    p = at + 1;
+                    n = taken + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn views(patterns: &[&str]) -> Views {
+        let patterns: Vec<String> = patterns.iter().map(|p| (*p).to_owned()).collect();
+        Views::parse(&Views::line("/data/frames/", "/run/n", Duration::from_secs(3), &patterns)).unwrap()
+    }
+
+    #[test]
+    fn a_path_belongs_to_the_directory_that_it_lies_in() {
+        let views = views(&[]);
+        let (view, rest) = views.find(b"/data/frames/a/b.h5").unwrap();
+        assert_eq!((view.path.as_str(), rest, view.deadline), ("/data/frames", &b"a/b.h5"[..], Duration::from_secs(3)));
+        for other in [&b"/data/frames"[..], b"/data/frames/", b"/data/frames2/x", b"/data/x", b"/"] {
+            assert!(views.find(other).is_none(), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn hidden_names_and_names_without_a_pattern_are_not_awaited() {
+        let all = views(&[]);
+        let (view, _) = all.find(b"/data/frames/x").unwrap();
+        assert!(view.awaits(b"a/b.h5"));
+        assert!(!view.awaits(b".git/x") && !view.awaits(b"a/.tmp"));
+        let some = views(&["*.h5", "step-??"]);
+        let (view, _) = some.find(b"/data/frames/x").unwrap();
+        for (name, awaited) in [("a.h5", true), ("a/b.h5", true), ("step-07", true), ("step-7", false), ("a.h5x", false)] {
+            assert_eq!(view.awaits(name.as_bytes()), awaited, "{name}");
+        }
+        assert!(matches(b"a*b*c", b"aXXbYbZc") && !matches(b"a*b*c", b"aXXbYbZ") && matches(b"*", b""));
+    }
+
+    #[test]
+    fn a_line_that_makes_no_sense_is_named() {
+        for bad in ["/data", "relative\t/n\t5\t", "/data\t/n\tsoon\t"] {
+            assert!(Views::parse(bad).unwrap_err().contains(VARIABLE), "{bad}");
+        }
+        assert!(Views::parse("").unwrap().is_empty());
+    }
+}

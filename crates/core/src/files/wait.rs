@@ -1,0 +1,114 @@
+//! Waiting for a file that is to be published.
+
+use std::ffi::{CString, OsStr};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
+
+use crossdock_layout::files::Phase;
+use crossdock_os::{Deadline, clock, file, futex};
+
+use super::{View, Views};
+
+/// How long a wait sleeps at a stretch: after that it looks at the folder itself, in case the service was killed.
+const STRETCH: Duration = Duration::from_millis(100);
+
+/// How a wait ended. Every door maps it to the same answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// The name is not awaited here: the kernel's answer stands.
+    Pass,
+    /// The file is there now: try the call again.
+    Published,
+    /// All producers are gone: the answer is ENOENT.
+    Gone(Story),
+    /// The deadline passed: the answer is ETIMEDOUT.
+    TimedOut(Story),
+    /// A signal handler ran that does not restart calls: the answer is EINTR.
+    Interrupted,
+}
+
+/// Why a file did not come, for the task's log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Story {
+    path: String,
+    waited: Duration,
+    producers: String,
+    phase: Phase,
+    published: u64,
+    last: Option<Duration>,
+    torn: u64,
+}
+
+impl Views {
+    /// Waits for the file at an absolute, normalised path, if that name is awaited.
+    ///
+    /// The caller has tried its call before and got ENOENT. Blocks until the file is published, all producers are gone, the
+    /// directory's deadline has passed, or a signal handler ran. Any number of threads may wait.
+    #[must_use]
+    pub fn await_file(&self, path: &[u8]) -> Outcome {
+        match self.find(path) {
+            Some((view, rest)) if view.awaits(rest) => view.wait(path),
+            _ => Outcome::Pass,
+        }
+    }
+}
+
+impl View {
+    fn wait(&self, path: &[u8]) -> Outcome {
+        let (Some(notice), Ok(name)) = (self.notice(), CString::new(path)) else { return Outcome::Pass };
+        let began = clock::now_ns();
+        let deadline = Deadline::after(self.deadline);
+        loop {
+            // The order matters: the word first, then the phase, then the file, which could have come just before either.
+            let news = notice.news.load(Acquire);
+            let phase = notice.phase();
+            if file::exists(&name) {
+                return Outcome::Published;
+            }
+            let over = matches!(phase, Phase::Ended | Phase::Failed);
+            if over || deadline.passed() {
+                let last = notice.last_ns.load(Relaxed);
+                let now = clock::now_ns();
+                let story = Story {
+                    path: OsStr::from_bytes(path).to_string_lossy().into_owned(),
+                    waited: Duration::from_nanos(now.saturating_sub(began)),
+                    producers: notice.producers(),
+                    phase,
+                    published: notice.published.load(Relaxed),
+                    last: (last != 0).then(|| Duration::from_nanos(now.saturating_sub(last))),
+                    torn: notice.torn.load(Relaxed),
+                };
+                return if over { Outcome::Gone(story) } else { Outcome::TimedOut(story) };
+            }
+            if futex::wait_interruptible(&notice.news, news, deadline.at_most(STRETCH)) {
+                return Outcome::Interrupted;
+            }
+        }
+    }
+}
+
+impl fmt::Display for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, producers, published, .. } = self;
+        match self.phase {
+            Phase::Ended => write!(f, "{path} will not come: {producers} ended in order")?,
+            Phase::Failed => write!(f, "{path} will not come: {producers} failed")?,
+            Phase::Coming => {
+                write!(f, "{path} was not published within {:.1} s: {producers} has not started", self.waited.as_secs_f64())?;
+            }
+            Phase::Producing => {
+                write!(f, "{path} was not published within {:.1} s: {producers} still runs", self.waited.as_secs_f64())?;
+            }
+        }
+        match self.last {
+            Some(ago) => write!(f, "; {published} files were published, the last one {:.1} s ago", ago.as_secs_f64())?,
+            None => write!(f, "; no file was published")?,
+        }
+        if self.torn > 0 {
+            write!(f, "; {} files were not published because their writer was killed", self.torn)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! What an event means: no system call, no clock. The service carries out what comes out of here.
+
+use std::path::Path;
+
+use crossdock_os::inotify::Change;
+
+/// When a file counts as finished.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Publish {
+    /// When its last writer closes it, and when it is renamed into place. (The default.)
+    #[default]
+    Close,
+    /// Only when it is renamed into place: for programs that open and close a file several times while they write it.
+    Rename,
+    /// When the producers have ended well.
+    End,
+    /// When a file with the same name and this ending (`.done`) is closed; that one is not published.
+    Marker(String),
+}
+
+/// What to do about a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Action {
+    /// Publish it if no process writes it.
+    Publish,
+    /// Publish another name: the one that this marker is for.
+    PublishInstead(String),
+    /// Consumers must not see the name any more.
+    Withdraw,
+    /// A new folder: watch it, show it, and look at what is in it already.
+    Enter,
+    Nothing,
+}
+
+impl Publish {
+    /// What an event about a name of `stage` means.
+    pub(crate) fn action(&self, change: Change, name: &str, is_folder: bool) -> Action {
+        match (change, is_folder) {
+            (Change::Made | Change::Arrived, true) => Action::Enter,
+            (Change::Removed | Change::Left, _) => Action::Withdraw,
+            (Change::Closed, false) => match self {
+                Self::Close => Action::Publish,
+                Self::Marker(ending) => match name.strip_suffix(ending.as_str()) {
+                    Some(finished) if !finished.is_empty() => Action::PublishInstead(finished.to_owned()),
+                    _ => Action::Nothing,
+                },
+                Self::Rename | Self::End => Action::Nothing,
+            },
+            (Change::Arrived, false) => match self {
+                Self::Close | Self::Rename => Action::Publish,
+                Self::Marker(_) => self.action(Change::Closed, name, false),
+                Self::End => Action::Nothing,
+            },
+            // A hard link of a finished file is made and never closed. A file that is only just made has a writer, or is
+            // empty and stays so: its close tells.
+            (Change::Made, false) if *self == Self::Close => Action::Publish,
+            _ => Action::Nothing,
+        }
+    }
+
+    /// Is a file published that the service finds when it starts, or when the producers have ended well?
+    pub(crate) fn takes_found(&self, at_end: bool) -> bool {
+        match self {
+            Self::Close => true,
+            Self::End => at_end,
+            Self::Rename | Self::Marker(_) => false,
+        }
+    }
+}
+
+/// Names that are no one else's business: editors, compilers and libraries write them beside the file that they make.
+pub(crate) fn is_hidden(rest: &Path) -> bool {
+    rest.iter().any(|part| part.as_encoded_bytes().first() == Some(&b'.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_to_publish_takes_its_own_events() {
+        let marker = Publish::Marker(".done".into());
+        for (how, change, wanted) in [
+            (&Publish::Close, Change::Closed, Action::Publish),
+            (&Publish::Close, Change::Arrived, Action::Publish),
+            (&Publish::Rename, Change::Closed, Action::Nothing),
+            (&Publish::Rename, Change::Arrived, Action::Publish),
+            (&Publish::Rename, Change::Made, Action::Nothing),
+            (&Publish::End, Change::Closed, Action::Nothing),
+            (&Publish::End, Change::Arrived, Action::Nothing),
+            (&marker, Change::Closed, Action::Nothing),
+        ] {
+            assert_eq!(how.action(change, "a.h5", false), wanted, "{how:?} {change:?}");
+        }
+        assert_eq!(marker.action(Change::Closed, "a.h5.done", false), Action::PublishInstead("a.h5".into()));
+        assert_eq!(marker.action(Change::Arrived, "a.done", false), Action::PublishInstead("a".into()));
+        assert_eq!(marker.action(Change::Closed, ".done", false), Action::Nothing);
+        for how in [Publish::Close, Publish::Rename, Publish::End, marker] {
+            assert_eq!(how.action(Change::Made, "d", true), Action::Enter);
+            assert_eq!(how.action(Change::Removed, "a", false), Action::Withdraw);
+            assert_eq!(how.action(Change::Left, "d", true), Action::Withdraw);
+        }
+    }
+
+    #[test]
+    fn hidden_names_are_not_published() {
+        assert!(is_hidden(Path::new(".a")) && is_hidden(Path::new("a/.git/b")));
+        assert!(!is_hidden(Path::new("a/b.c")));
+    }
+}

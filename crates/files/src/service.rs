@@ -1,0 +1,348 @@
+//! The publisher service of one managed directory: a thread that watches the producers' folder and publishes.
+//!
+//! It keeps nothing that the folders do not say. What if it dies? Before the link: nothing is visible, and the next service
+//! publishes what it finds finished. Between link and rename: the link waits in `new`, which the next service clears. After
+//! the rename and before the notice: the file is published; a consumer that waits sees it at its next look, within 100 ms.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossdock_layout::files::Phase;
+use crossdock_os::event::{self, Epoll};
+use crossdock_os::inotify::{Change, Watch};
+use crossdock_os::{Deadline, OsResult};
+
+use crate::rules::{Action, Publish, is_hidden};
+use crate::store::{Attempt, Layout, Store};
+use crate::writers::Writers;
+
+/// How soon the service looks again at a file that a process had open for writing: its close may have been the close of
+/// another descriptor, and a mapping tells nothing when it goes. Events come sooner; this is for what has none.
+const AGAIN: Duration = Duration::from_millis(50);
+
+const EVENTS: u64 = 1;
+const STOP: u64 = 2;
+const OPENERS: u64 = 3;
+
+/// A running service. Dropping it ends the thread; published files stay.
+#[derive(Debug)]
+pub struct Service {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What a directory came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Files published; one that was replaced counts again.
+    pub published: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files that were not published because their writer was killed.
+    pub torn: u64,
+    /// Are killed writers noticed here? (The service's user is root.)
+    pub writers_known: bool,
+    /// What went wrong, a line each; at most [`TROUBLES`].
+    pub troubles: Vec<String>,
+}
+
+/// Most lines of [`Report::troubles`].
+pub const TROUBLES: usize = 20;
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    writers: Mutex<Writers>,
+    stop: OwnedFd,
+}
+
+#[derive(Debug)]
+struct State {
+    store: Store,
+    how: Publish,
+    keep: Option<usize>,
+    watch: Watch,
+    /// Watched folders, relative to `stage`, by their numbers.
+    folders: BTreeMap<i32, PathBuf>,
+    /// Files that a process had open for writing when they were looked at.
+    written: BTreeSet<PathBuf>,
+    /// Published files, oldest first, where only some are kept.
+    order: Vec<PathBuf>,
+    report: Report,
+}
+
+impl Service {
+    /// Publishes from the store in folder `root`, made if need be. `keep`: how many files are kept for consumers, the newest
+    /// ones; `None` = all. Files that a former service left finished are published at once.
+    ///
+    /// # Errors
+    /// The store cannot be made or watched; the error names the folder.
+    pub fn start(root: &Path, producers: &str, how: Publish, keep: Option<usize>) -> io::Result<Self> {
+        let store = Store::open(root, producers)?;
+        let writers = Writers::new();
+        let known = writers.are_known();
+        let state = State {
+            store,
+            how,
+            keep,
+            watch: Watch::new().map_err(plain)?,
+            folders: BTreeMap::new(),
+            written: BTreeSet::new(),
+            order: Vec::new(),
+            report: Report { writers_known: known, ..Report::default() },
+        };
+        let stop = event::eventfd().map_err(plain)?;
+        let shared = Arc::new(Shared { state: Mutex::new(state), writers: Mutex::new(writers), stop });
+        let mut threads = Vec::new();
+        // The kernel asks before each open in a watched folder, also before the service's own. So a thread of its own
+        // answers, which opens nothing; it has to run before the first folder is watched.
+        if let Some(descriptor) = shared.writers().descriptor() {
+            let for_thread = shared.clone();
+            let answers = move || for_thread.answer_opens(&descriptor);
+            threads.push(std::thread::Builder::new().name("crossdock-opens".into()).spawn(answers)?);
+        }
+        let service = Self { shared: shared.clone(), threads };
+        shared.state().enter(&shared, Path::new(""))?;
+        let watches = move || shared.run();
+        let watcher = std::thread::Builder::new().name("crossdock-files".into()).spawn(watches)?;
+        let mut service = service;
+        service.threads.push(watcher);
+        Ok(service)
+    }
+
+    /// Where the store's folders are.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.shared.state().store.layout.clone()
+    }
+
+    /// Tells consumers what the producers do. With [`Phase::Ended`] everything that is finished is published first.
+    pub fn producers(&self, phase: Phase) {
+        let mut state = self.shared.state();
+        // Events of producers that have ended are all there; what they tell comes before the end.
+        state.take_in(&self.shared);
+        if matches!(phase, Phase::Ended | Phase::Failed) {
+            if state.how.takes_found(phase == Phase::Ended) {
+                state.look_at_all(&self.shared, Path::new(""));
+            }
+            let left: Vec<PathBuf> = std::mem::take(&mut state.written).into_iter().collect();
+            left.iter().for_each(|rest| state.publish(&self.shared, rest));
+        }
+        state.store.tell_phase(phase);
+    }
+
+    /// What the directory came to so far.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.shared.state().report.clone()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        event::signal(&self.shared.stop);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writers(&self) -> MutexGuard<'_, Writers> {
+        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer_opens(&self, descriptor: &OwnedFd) {
+        let Ok(epoll) = two(&self.stop, (descriptor, OPENERS)) else { return };
+        while let Ok(ready) = epoll.wait(Deadline::after(Duration::from_secs(3600))) {
+            if ready.iter().any(|r| r.token == STOP) {
+                return;
+            }
+            self.writers().take_in();
+        }
+    }
+
+    fn run(&self) {
+        let Ok(epoll) = two(&self.stop, (&self.state().watch, EVENTS)) else { return };
+        loop {
+            let patience = if self.state().written.is_empty() { Duration::from_secs(3600) } else { AGAIN };
+            let Ok(ready) = epoll.wait(Deadline::after(patience)) else { return };
+            if ready.iter().any(|r| r.token == STOP) {
+                return;
+            }
+            let mut state = self.state();
+            state.take_in(self);
+            if ready.is_empty() {
+                let again: Vec<PathBuf> = std::mem::take(&mut state.written).into_iter().collect();
+                again.iter().for_each(|rest| state.publish(self, rest));
+            }
+        }
+    }
+}
+
+fn two(stop: &OwnedFd, (other, token): (impl std::os::fd::AsFd, u64)) -> OsResult<Epoll> {
+    let epoll = Epoll::new()?;
+    epoll.add(stop, STOP, false)?;
+    epoll.add(other, token, false)?;
+    Ok(epoll)
+}
+
+impl State {
+    /// Carries out all events that are there.
+    fn take_in(&mut self, shared: &Shared) {
+        let events = match self.watch.read() {
+            Ok(events) => events,
+            Err(error) => return self.trouble(error.to_string()),
+        };
+        for event in events {
+            if event.change == Change::Overflow {
+                if self.how.takes_found(false) {
+                    self.look_at_all(shared, Path::new(""));
+                }
+                continue;
+            }
+            let Some(folder) = self.folders.get(&event.folder) else { continue };
+            let rest = folder.join(&event.name);
+            if is_hidden(&rest) {
+                continue;
+            }
+            let name = event.name.to_string_lossy();
+            match self.how.action(event.change, &name, event.is_folder) {
+                Action::Publish => self.publish(shared, &rest),
+                Action::PublishInstead(name) => {
+                    let rest = rest.with_file_name(name);
+                    self.publish(shared, &rest);
+                }
+                Action::Withdraw => self.withdraw(&rest),
+                Action::Enter => {
+                    if let Err(error) = self.enter(shared, &rest) {
+                        self.trouble(error.to_string());
+                    }
+                }
+                Action::Nothing => {}
+            }
+        }
+    }
+
+    /// Watches a folder of `stage` and all below it, and looks at what is there already: it may have been made before the
+    /// watch was.
+    fn enter(&mut self, shared: &Shared, rest: &Path) -> io::Result<()> {
+        let folder = self.store.layout.stage.join(rest);
+        let number = match self.watch.add(&folder) {
+            Ok(number) => number,
+            // Removed again already.
+            Err(error) if error.is_absent() => return Ok(()),
+            Err(error) => return Err(plain(error)),
+        };
+        self.folders.insert(number, rest.to_owned());
+        shared.writers().watch(&folder);
+        self.report.writers_known = shared.writers().are_known();
+        self.store.show_folder(rest)?;
+        if self.how.takes_found(false) {
+            self.look_at_all(shared, rest);
+        } else {
+            for below in folders_in(&folder) {
+                self.enter(shared, &rest.join(below))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Publishes every finished file of a folder and of the folders below it; watches those that are new.
+    fn look_at_all(&mut self, shared: &Shared, rest: &Path) {
+        let folder = self.store.layout.stage.join(rest);
+        let entries: Vec<_> = fs::read_dir(&folder).into_iter().flatten().flatten().collect();
+        for entry in entries {
+            let below = rest.join(entry.file_name());
+            if is_hidden(&below) {
+                continue;
+            }
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && !self.folders.values().any(|f| *f == below) => {
+                    if let Err(error) = self.enter(shared, &below) {
+                        self.trouble(error.to_string());
+                    }
+                }
+                Ok(kind) if kind.is_dir() => self.look_at_all(shared, &below),
+                Ok(kind) if kind.is_file() => self.publish(shared, &below),
+                _ => {}
+            }
+        }
+    }
+
+    /// Publishes a file if it is finished; else it is looked at again.
+    fn publish(&mut self, shared: &Shared, rest: &Path) {
+        let path = self.store.layout.stage.join(rest);
+        let Ok(meta) = fs::symlink_metadata(&path) else {
+            self.written.remove(rest);
+            return;
+        };
+        match self.store.publish(rest, &mut || shared.writers().is_torn(meta.ino())) {
+            Ok(Attempt::Done) => {
+                self.written.remove(rest);
+                self.report.published += 1;
+                self.report.bytes += meta.len();
+                self.store.tell_published();
+                self.drop_old(rest);
+            }
+            Ok(Attempt::Written) => drop(self.written.insert(rest.to_owned())),
+            Ok(Attempt::Torn) => {
+                self.written.remove(rest);
+                self.report.torn += 1;
+                self.store.tell_torn();
+                self.trouble(format!("{} was not published: its writer was killed", rest.display()));
+            }
+            Ok(Attempt::Already | Attempt::Nothing) => drop(self.written.remove(rest)),
+            Err(error) => {
+                self.written.remove(rest);
+                self.trouble(format!("{} cannot be published: {error}", rest.display()));
+            }
+        }
+    }
+
+    fn withdraw(&mut self, rest: &Path) {
+        self.written.remove(rest);
+        self.folders.retain(|_, folder| !folder.starts_with(rest));
+        if let Err(error) = self.store.withdraw(rest) {
+            self.trouble(format!("{} cannot be taken from consumers: {error}", rest.display()));
+        }
+    }
+
+    /// Where only so many files are kept: the oldest ones go, from both folders. A consumer that has one open keeps it.
+    fn drop_old(&mut self, newest: &Path) {
+        let Some(keep) = self.keep else { return };
+        self.order.retain(|rest| rest != newest);
+        self.order.push(newest.to_owned());
+        while self.order.len() > keep.max(1) {
+            let old = self.order.remove(0);
+            self.withdraw(&old);
+            let _ = fs::remove_file(self.store.layout.stage.join(&old));
+        }
+    }
+
+    fn trouble(&mut self, line: String) {
+        if self.report.troubles.len() < TROUBLES {
+            self.report.troubles.push(line);
+        }
+    }
+}
+
+fn folders_in(folder: &Path) -> Vec<std::ffi::OsString> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.file_name()).collect()
+}
+
+fn plain(error: crossdock_os::OsError) -> io::Error {
+    io::Error::new(error.reason().kind(), error.to_string())
+}

@@ -1,0 +1,201 @@
+//! The folders of one managed directory on the host.
+//!
+//! ```text
+//! ROOT/stage/       what producers see, writable
+//! ROOT/published/   what consumers see, mounted read-only for them: links to finished files of `stage`
+//! ROOT/new/         a link waits here for its rename into `published`, so that a file takes its name in one step
+//! ROOT/notice       one page, mapped read-only by consumers (layout/files.rs)
+//! ```
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use crossdock_core::files::NoticeWriter;
+use crossdock_layout::files::Phase;
+use crossdock_os::lease::{self, Proof};
+use crossdock_os::{clock, file, futex};
+
+/// Where the parts of a store are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// What producers see.
+    pub stage: PathBuf,
+    /// What consumers see.
+    pub published: PathBuf,
+    /// The notice.
+    pub notice: PathBuf,
+    new: PathBuf,
+}
+
+/// The folders of one managed directory, and its notice mapped for writing.
+#[derive(Debug)]
+pub struct Store {
+    /// Where its parts are.
+    pub layout: Layout,
+    notice: NoticeWriter,
+    links: u64,
+}
+
+/// What an attempt to publish a file came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Attempt {
+    /// Consumers see it now.
+    Done,
+    /// Consumers saw this very file already.
+    Already,
+    /// A process has it open or mapped for writing.
+    Written,
+    /// Its writer was killed while it had the file open.
+    Torn,
+    /// It is gone, or is no ordinary file.
+    Nothing,
+}
+
+impl Layout {
+    /// The parts of the store in this folder.
+    #[must_use]
+    pub fn of(root: &Path) -> Self {
+        let at = |name: &str| root.join(name);
+        Self { stage: at("stage"), published: at("published"), notice: at("notice"), new: at("new") }
+    }
+}
+
+impl Store {
+    /// Makes the store in this folder, or takes over the one that is there.
+    ///
+    /// # Errors
+    /// A folder or the notice cannot be made; the error names it.
+    pub fn open(root: &Path, producers: &str) -> io::Result<Self> {
+        let layout = Layout::of(root);
+        let named = |path: &Path, error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        for (path, mode) in [(root, 0o711), (&layout.stage, 0o777), (&layout.published, 0o755), (&layout.new, 0o700)] {
+            match DirBuilder::new().mode(mode).create(path) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(named(path, error)),
+                _ => fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|e| named(path, e))?,
+            }
+        }
+        let mut how = OpenOptions::new();
+        let notice = how.read(true).write(true).create(true).truncate(false).mode(0o644).open(&layout.notice);
+        let page = notice.and_then(|notice| {
+            notice.set_len(4096)?;
+            NoticeWriter::map(&notice).map_err(|e| e.reason())
+        });
+        let store = Self { notice: page.map_err(|e| named(&layout.notice, e))?, layout, links: 0 };
+        if !store.notice.is_valid() {
+            store.notice.format(producers);
+        }
+        store.clear_new()?;
+        Ok(store)
+    }
+
+    /// Links that a killed service left.
+    fn clear_new(&self) -> io::Result<()> {
+        for left in fs::read_dir(&self.layout.new)? {
+            fs::remove_file(left?.path())?;
+        }
+        Ok(())
+    }
+
+    /// Publishes a file of `stage` under the same name if no process writes it. `rest` is relative to both folders.
+    /// `is_torn` is asked once the lease has proved that no writer is left.
+    pub(crate) fn publish(&mut self, rest: &Path, is_torn: &mut dyn FnMut() -> bool) -> io::Result<Attempt> {
+        let (from, to) = (self.layout.stage.join(rest), self.layout.published.join(rest));
+        let Some(file) = ordinary(&from)? else { return Ok(Attempt::Nothing) };
+        let meta = file.metadata()?;
+        if same(&to, &meta) {
+            return Ok(Attempt::Already);
+        }
+        let file = OwnedFd::from(file);
+        let Some(held) = lease::hold(&file, Proof::NoWriter).map_err(|e| e.reason())? else {
+            return Ok(Attempt::Written);
+        };
+        if is_torn() {
+            return Ok(Attempt::Torn);
+        }
+        // No process may write what was published: an open for writing fails with EACCES from now on.
+        let mode = meta.mode() & 0o7555;
+        fs::set_permissions(&from, fs::Permissions::from_mode(mode | 0o444))?;
+        self.links += 1;
+        let waiting = self.layout.new.join(self.links.to_string());
+        let linked = fs::hard_link(&from, &waiting).and_then(|()| {
+            let same_file = fs::symlink_metadata(&waiting)?.ino() == meta.ino();
+            Ok(same_file && !held.is_being_broken())
+        });
+        match linked {
+            Ok(true) => {}
+            // A process opened it for writing before its mode changed, or another file has taken the name.
+            Ok(false) => {
+                fs::remove_file(&waiting)?;
+                fs::set_permissions(&from, fs::Permissions::from_mode(meta.mode() & 0o7777))?;
+                return Ok(Attempt::Written);
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Attempt::Nothing),
+            Err(error) => return Err(error),
+        }
+        if let Some(folder) = to.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let renamed = fs::rename(&waiting, &to);
+        if renamed.is_err() {
+            let _ = fs::remove_file(&waiting);
+        }
+        renamed.map(|()| Attempt::Done)
+    }
+
+    /// Takes a name away from consumers; those that have the file open keep it.
+    pub(crate) fn withdraw(&self, rest: &Path) -> io::Result<()> {
+        let path = self.layout.published.join(rest);
+        match fs::symlink_metadata(&path) {
+            Ok(meta) if meta.is_dir() => fs::remove_dir_all(&path),
+            Ok(_) => fs::remove_file(&path),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Shows consumers a folder that a producer made.
+    pub(crate) fn show_folder(&self, rest: &Path) -> io::Result<()> {
+        fs::create_dir_all(self.layout.published.join(rest))
+    }
+
+    /// Tells consumers that a file was published.
+    pub(crate) fn tell_published(&self) {
+        let notice = &self.notice;
+        notice.published.fetch_add(1, Ordering::Relaxed);
+        notice.last_ns.store(clock::now_ns(), Ordering::Relaxed);
+        self.tell();
+    }
+
+    pub(crate) fn tell_torn(&self) {
+        self.notice.torn.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tells consumers what the producers do.
+    pub(crate) fn tell_phase(&self, phase: Phase) {
+        self.notice.phase.store(phase as u32, Ordering::Release);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let news = &self.notice.news;
+        news.fetch_add(1, Ordering::Release);
+        futex::wake_all(news);
+    }
+}
+
+/// An ordinary file, opened for reading without following a link at its end; `None` if there is none.
+fn ordinary(path: &Path) -> io::Result<Option<File>> {
+    match file::open_ordinary(path) {
+        Ok(file) => Ok(file.map(File::from)),
+        Err(error) if error.is_absent() => Ok(None),
+        Err(error) => Err(io::Error::new(error.reason().kind(), error.to_string())),
+    }
+}
+
+fn same(path: &Path, meta: &fs::Metadata) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (meta.dev(), meta.ino()))
+}

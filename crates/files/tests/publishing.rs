@@ -1,0 +1,290 @@
+//! A managed directory from both sides: what producers do in `stage`, and what consumers see and when.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crossdock_core::files::{Outcome, Views};
+use crossdock_files::{Layout, Publish, Service};
+use crossdock_layout::files::Phase;
+
+/// A directory in memory, with its service.
+struct Fixture {
+    root: PathBuf,
+    service: Option<Service>,
+    layout: Layout,
+}
+
+impl Fixture {
+    fn new(how: Publish) -> Self {
+        Self::keeping(how, None)
+    }
+
+    fn keeping(how: Publish, keep: Option<usize>) -> Self {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let root = PathBuf::from(format!("/dev/shm/crossdock-files-{}-{number}", std::process::id()));
+        let service = Service::start(&root, "simulate", how, keep).unwrap();
+        let layout = service.layout();
+        Self { root, service: Some(service), layout }
+    }
+
+    fn service(&self) -> &Service {
+        self.service.as_ref().unwrap()
+    }
+
+    fn stage(&self, name: &str) -> PathBuf {
+        self.layout.stage.join(name)
+    }
+
+    fn published(&self, name: &str) -> PathBuf {
+        self.layout.published.join(name)
+    }
+
+    /// Waits as every door does; the path is the published folder itself.
+    fn views(&self, deadline: Duration) -> Views {
+        let notice = self.layout.notice.to_str().unwrap();
+        Views::parse(&Views::line(self.layout.published.to_str().unwrap(), notice, deadline, &[])).unwrap()
+    }
+
+    fn wait(&self, name: &str) -> Outcome {
+        self.views(Duration::from_secs(10)).await_file(self.published(name).to_str().unwrap().as_bytes())
+    }
+
+    /// Long enough for the service to have looked at every event so far: it publishes a file that comes after them.
+    fn settle(&self) {
+        let name = format!("settled-{}", fs::read_dir(&self.layout.published).unwrap().count());
+        fs::write(self.stage(&name), "x").unwrap();
+        assert_eq!(self.wait(&name), Outcome::Published);
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.service = None;
+        fs::remove_dir_all(&self.root).unwrap();
+    }
+}
+
+#[test]
+fn a_closed_file_is_published_whole_and_is_the_very_file_that_was_written() {
+    let f = Fixture::new(Publish::Close);
+    let mut file = File::create(f.stage("a.dat")).unwrap();
+    file.write_all(&[7; 100_000]).unwrap();
+    f.settle();
+    assert!(!f.published("a.dat").exists(), "it is still open");
+    file.write_all(&[8; 100_000]).unwrap();
+    drop(file);
+    assert_eq!(f.wait("a.dat"), Outcome::Published);
+    let (here, there) = (fs::metadata(f.stage("a.dat")).unwrap(), fs::metadata(f.published("a.dat")).unwrap());
+    assert_eq!((here.ino(), here.len()), (there.ino(), 200_000));
+    assert_eq!(there.permissions().mode() & 0o222, 0, "a published file is final");
+}
+
+#[test]
+fn a_file_with_two_writers_waits_for_the_second_and_one_that_is_mapped_for_its_unmapping() {
+    let f = Fixture::new(Publish::Close);
+    let one = File::create(f.stage("two")).unwrap();
+    let other = OpenOptions::new().append(true).open(f.stage("two")).unwrap();
+    drop(one);
+    f.settle();
+    assert!(!f.published("two").exists());
+    drop(other);
+    assert_eq!(f.wait("two"), Outcome::Published);
+
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(f.stage("mapped")).unwrap();
+    file.set_len(4096).unwrap();
+    let mapping = crossdock_os::Mapping::new(&file, 4096, crossdock_os::Access::ReadWrite).unwrap();
+    drop(file);
+    f.settle();
+    assert!(!f.published("mapped").exists(), "stores through the mapping still come");
+    drop(mapping);
+    assert_eq!(f.wait("mapped"), Outcome::Published);
+}
+
+#[test]
+fn a_rename_into_place_publishes_and_replaces_while_a_reader_keeps_what_it_opened() {
+    let f = Fixture::new(Publish::Rename);
+    fs::write(f.stage("x.tmp"), "first").unwrap();
+    fs::rename(f.stage("x.tmp"), f.stage("x")).unwrap();
+    assert_eq!(f.wait("x"), Outcome::Published);
+    assert!(!f.published("x.tmp").exists(), "a close alone publishes nothing here");
+    let reader = File::open(f.published("x")).unwrap();
+    fs::write(f.stage("y.tmp"), "second").unwrap();
+    fs::rename(f.stage("y.tmp"), f.stage("x")).unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while fs::read_to_string(f.published("x")).unwrap() != "second" {
+        assert!(Instant::now() < until, "the second generation was never published");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(std::io::read_to_string(reader).unwrap(), "first");
+}
+
+#[test]
+fn a_file_whose_writer_is_killed_is_never_published_and_one_written_anew_is() {
+    let f = Fixture::new(Publish::Close);
+    if !f.service().report().writers_known {
+        println!("skipped: killed writers are known to root only");
+        return;
+    }
+    for _ in 0..20 {
+        let script = format!("exec 3> {}; echo half >&3; kill -9 $$", f.stage("half").display());
+        let mut child = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).spawn().unwrap();
+        child.wait().unwrap();
+        f.settle();
+        assert!(!f.published("half").exists());
+    }
+    assert_eq!(f.service().report().torn, 20);
+    fs::write(f.stage("half"), "whole").unwrap();
+    assert_eq!(f.wait("half"), Outcome::Published);
+    // A process that closes its file and is killed later has finished it.
+    for number in 0..20 {
+        let name = format!("early-{number}");
+        let script = format!("echo whole > {}; sleep 0.01; kill -9 $$", f.stage(&name).display());
+        Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(f.wait(&name), Outcome::Published);
+    }
+}
+
+#[test]
+fn subfolders_links_and_removals_are_seen_as_producers_make_them() {
+    let f = Fixture::new(Publish::Close);
+    fs::create_dir_all(f.stage("a/b/c")).unwrap();
+    fs::write(f.stage("a/b/c/deep"), "1").unwrap();
+    assert_eq!(f.wait("a/b/c/deep"), Outcome::Published);
+    fs::hard_link(f.stage("a/b/c/deep"), f.stage("again")).unwrap();
+    assert_eq!(f.wait("again"), Outcome::Published);
+    fs::remove_file(f.stage("again")).unwrap();
+    fs::write(f.stage(".hidden"), "1").unwrap();
+    fs::rename(f.stage("a"), f.stage("z")).unwrap();
+    assert_eq!(f.wait("z/b/c/deep"), Outcome::Published);
+    f.settle();
+    assert!(!f.published("again").exists() && !f.published("a").exists() && !f.published(".hidden").exists());
+    // Made outside and moved in: never closed in the folder.
+    fs::create_dir(f.root.join("outside")).unwrap();
+    fs::write(f.root.join("outside/file"), "1").unwrap();
+    fs::rename(f.root.join("outside"), f.stage("inside")).unwrap();
+    assert_eq!(f.wait("inside/file"), Outcome::Published);
+}
+
+#[test]
+fn a_marker_or_the_producers_end_publishes_where_that_was_asked_for() {
+    let f = Fixture::new(Publish::Marker(".done".into()));
+    fs::write(f.stage("a"), "1").unwrap();
+    f.settle_with_marker();
+    assert!(!f.published("a").exists());
+    fs::write(f.stage("a.done"), "").unwrap();
+    assert_eq!(f.wait("a"), Outcome::Published);
+    assert!(!f.published("a.done").exists());
+
+    let f = Fixture::new(Publish::End);
+    fs::write(f.stage("a"), "1").unwrap();
+    std::thread::sleep(Duration::from_millis(30));
+    assert!(!f.published("a").exists());
+    f.service().producers(Phase::Ended);
+    assert!(f.published("a").exists());
+}
+
+impl Fixture {
+    fn settle_with_marker(&self) {
+        fs::write(self.stage("settled"), "x").unwrap();
+        fs::write(self.stage("settled.done"), "").unwrap();
+        assert_eq!(self.wait("settled"), Outcome::Published);
+    }
+}
+
+#[test]
+fn a_wait_ends_by_its_deadline_or_by_the_producers_end_and_says_why() {
+    let f = Fixture::new(Publish::Close);
+    let path = f.published("never");
+    let path = path.to_str().unwrap().as_bytes();
+    f.service().producers(Phase::Producing);
+    let Outcome::TimedOut(story) = f.views(Duration::from_millis(50)).await_file(path) else { panic!() };
+    let story = story.to_string();
+    assert!(story.contains("not published within 0.") && story.contains("simulate still runs"), "{story}");
+    fs::write(f.stage("one"), "1").unwrap();
+    assert_eq!(f.wait("one"), Outcome::Published);
+    let views = f.views(Duration::from_secs(60));
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| views.await_file(path));
+        std::thread::sleep(Duration::from_millis(20));
+        f.service().producers(Phase::Failed);
+        let Outcome::Gone(story) = waiter.join().unwrap() else { panic!() };
+        let story = story.to_string();
+        assert!(story.contains("simulate failed") && story.contains("1 files were published"), "{story}");
+    });
+    assert_eq!(f.views(Duration::ZERO).await_file(b"/elsewhere/x"), Outcome::Pass);
+}
+
+#[test]
+fn a_service_that_comes_after_a_killed_one_goes_on_from_the_folders() {
+    let mut f = Fixture::new(Publish::Close);
+    fs::write(f.stage("one"), "1").unwrap();
+    assert_eq!(f.wait("one"), Outcome::Published);
+    let open = File::create(f.stage("open")).unwrap();
+    f.service = None;
+    fs::write(f.stage("two"), "2").unwrap();
+    fs::create_dir(f.stage("folder")).unwrap();
+    fs::write(f.stage("folder/three"), "3").unwrap();
+    fs::write(f.root.join("new/7"), "a link that a killed service left").unwrap();
+    f.service = Some(Service::start(&f.root, "simulate", Publish::Close, None).unwrap());
+    for name in ["one", "two", "folder/three"] {
+        assert_eq!(f.wait(name), Outcome::Published);
+    }
+    assert!(!f.published("open").exists() && !f.root.join("new/7").exists());
+    drop(open);
+    assert_eq!(f.wait("open"), Outcome::Published);
+}
+
+#[test]
+fn only_the_newest_files_are_kept_where_that_was_asked_for() {
+    let f = Fixture::keeping(Publish::Close, Some(3));
+    for number in 0..10 {
+        fs::write(f.stage(&number.to_string()), "1").unwrap();
+        let until = Instant::now() + Duration::from_secs(10);
+        while f.service().report().published <= number && Instant::now() < until {
+            std::thread::yield_now();
+        }
+    }
+    let names = |folder: &Path| {
+        let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&f.layout.published), ["7", "8", "9"]);
+    assert_eq!(names(&f.layout.stage), ["7", "8", "9"]);
+}
+
+#[test]
+fn many_files_by_many_writers_are_each_published_once_and_whole() {
+    let f = Fixture::new(Publish::Close);
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let f = &f;
+            scope.spawn(move || {
+                for number in 0..200 {
+                    let mut file = File::create(f.stage(&format!("{writer}-{number}"))).unwrap();
+                    for _ in 0..10 {
+                        file.write_all(&[b'a' + writer; 1000]).unwrap();
+                    }
+                }
+            });
+        }
+        for reader in 0..4u8 {
+            let f = &f;
+            scope.spawn(move || {
+                for number in 0..200 {
+                    let name = format!("{reader}-{number}");
+                    assert_eq!(f.wait(&name), Outcome::Published);
+                    let bytes = fs::read(f.published(&name)).unwrap();
+                    assert!(bytes.len() == 10_000 && bytes.iter().all(|b| *b == b'a' + reader), "{name}");
+                }
+            });
+        }
+    });
+    let report = f.service().report();
+    assert_eq!((report.published, report.torn, report.troubles.len()), (800, 0, 0), "{report:?}");
+}

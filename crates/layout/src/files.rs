@@ -1,0 +1,137 @@
+//! A managed directory's notice: one page that tells consumers what is going on, besides the published files themselves.
+//!
+//! Who writes: the publisher service of the directory, alone. Who reads: every consumer, through a read-only mapping. A
+//! consumer that waits for a name loads `news` (Acquire), looks for the file, and sleeps on `news` if the file is not there.
+//! The service makes the file visible first and counts `news` up (Release) after that, so no publication is missed.
+//! If the service dies, `news` stands still; consumers also look at the directory itself from time to time.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::LAYOUT_VERSION;
+
+/// First word of a notice.
+pub const NOTICE_MAGIC: u64 = u64::from_le_bytes(*b"xdockfil");
+/// Bytes that hold the producers' names, for messages.
+pub const PRODUCERS_BYTES: usize = 256;
+
+/// What the producers of a directory do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Phase {
+    /// No producer has started yet.
+    Coming = 0,
+    /// At least one producer runs, or is going to.
+    Producing = 1,
+    /// All producers ended well: no other file will come.
+    Ended = 2,
+    /// All producers are gone and at least one of them failed: no other file will come.
+    Failed = 3,
+}
+
+impl Phase {
+    /// The phase with this number; an unknown number counts as a running producer, so that a wait ends by its deadline.
+    pub fn from_number(number: u32) -> Self {
+        match number {
+            0 => Self::Coming,
+            2 => Self::Ended,
+            3 => Self::Failed,
+            _ => Self::Producing,
+        }
+    }
+}
+
+/// The page.
+#[repr(C, align(64))]
+pub struct Notice {
+    /// [`NOTICE_MAGIC`]; written last when the page is made.
+    pub magic: AtomicU64,
+    /// [`LAYOUT_VERSION`].
+    pub version: AtomicU32,
+    /// Futex word: counted up after each publication and each change of `phase`.
+    pub news: AtomicU32,
+    /// A [`Phase`].
+    pub phase: AtomicU32,
+    _pad: [u8; 4],
+    /// How many files were published.
+    pub published: AtomicU64,
+    /// When the last file was published, in nanoseconds of the monotonic clock; 0 = none was.
+    pub last_ns: AtomicU64,
+    /// How many files were not published because their writer was killed.
+    pub torn: AtomicU64,
+    _pad2: [u8; 8],
+    /// The producers' names, separated by commas, in UTF-8, ended by a zero byte; written before `magic`.
+    pub producers: [AtomicU64; PRODUCERS_BYTES / 8],
+}
+
+impl Notice {
+    /// Service: makes zeroed memory a notice.
+    pub fn format(&self, producers: &str) {
+        let mut bytes = [0; PRODUCERS_BYTES];
+        let mut length = producers.len().min(PRODUCERS_BYTES - 1);
+        while !producers.is_char_boundary(length) {
+            length -= 1;
+        }
+        bytes[..length].copy_from_slice(&producers.as_bytes()[..length]);
+        for (word, bytes) in self.producers.iter().zip(bytes.chunks_exact(8)) {
+            word.store(u64::from_le_bytes(bytes.try_into().expect("chunks of eight")), Ordering::Relaxed);
+        }
+        self.version.store(LAYOUT_VERSION, Ordering::Relaxed);
+        self.magic.store(NOTICE_MAGIC, Ordering::Release);
+    }
+
+    /// Is this a notice of this build's layout?
+    pub fn is_valid(&self) -> bool {
+        self.magic.load(Ordering::Acquire) == NOTICE_MAGIC && self.version.load(Ordering::Acquire) == LAYOUT_VERSION
+    }
+
+    /// What the producers do.
+    pub fn phase(&self) -> Phase {
+        Phase::from_number(self.phase.load(Ordering::Acquire))
+    }
+
+    /// The producers' names.
+    pub fn producers(&self) -> String {
+        let bytes: Vec<u8> = self.producers.iter().flat_map(|w| w.load(Ordering::Relaxed).to_le_bytes()).collect();
+        let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    fn fresh() -> Notice {
+        Notice {
+            magic: AtomicU64::new(0),
+            version: AtomicU32::new(0),
+            news: AtomicU32::new(0),
+            phase: AtomicU32::new(0),
+            _pad: [0; 4],
+            published: AtomicU64::new(0),
+            last_ns: AtomicU64::new(0),
+            torn: AtomicU64::new(0),
+            _pad2: [0; 8],
+            producers: [const { AtomicU64::new(0) }; PRODUCERS_BYTES / 8],
+        }
+    }
+
+    #[test]
+    fn layout_is_frozen() {
+        assert_eq!((offset_of!(Notice, news), offset_of!(Notice, phase)), (12, 16));
+        assert_eq!((offset_of!(Notice, published), offset_of!(Notice, producers)), (24, 56));
+        assert!(size_of::<Notice>() <= 4096);
+    }
+
+    #[test]
+    fn names_that_do_not_fit_are_cut_at_a_character() {
+        let notice = fresh();
+        assert!(!notice.is_valid());
+        notice.format(&"é".repeat(200));
+        assert!(notice.is_valid());
+        assert_eq!(notice.producers(), "é".repeat(127));
+        notice.format("simulate");
+        assert_eq!((notice.producers().as_str(), notice.phase()), ("simulate", Phase::Coming));
+    }
+}

@@ -1,0 +1,133 @@
+//! Events of folders: which files were closed after writing, renamed, made or removed in them.
+//!
+//! An event is a hint. It can be late, repeated, or about a file that has changed again since; the caller looks at the
+//! file itself before it acts. When events were lost, [`Change::Overflow`] says so and the caller looks at everything.
+
+use std::ffi::OsString;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+
+use crate::error::{Context, OsError, OsResult};
+
+/// Watches folders. Each has a number, which its events carry.
+#[derive(Debug)]
+pub struct Watch(OwnedFd);
+
+/// What happened to one name of a folder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// A file that was open for writing was closed.
+    Closed,
+    /// The name came by a rename.
+    Arrived,
+    /// The name went by a rename.
+    Left,
+    /// The name was made.
+    Made,
+    /// The name was removed.
+    Removed,
+    /// Events were lost.
+    Overflow,
+}
+
+/// One event.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// The folder's number, as [`Watch::add`] gave it.
+    pub folder: i32,
+    /// What happened.
+    pub change: Change,
+    /// The name in the folder.
+    pub name: OsString,
+    /// It is a folder itself.
+    pub is_folder: bool,
+}
+
+impl Watch {
+    /// A watch of no folder yet. Its descriptor does not block.
+    pub fn new() -> OsResult<Self> {
+        inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
+            .context("inotify_init1", || "a watch of folders".into())
+            .map(Self)
+    }
+
+    /// Watches a folder, but not those below it.
+    pub fn add(&self, folder: &Path) -> OsResult<i32> {
+        let events = WatchFlags::CLOSE_WRITE
+            | WatchFlags::MOVED_TO
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::ONLYDIR
+            | WatchFlags::DONT_FOLLOW;
+        inotify::add_watch(&self.0, folder, events).context("inotify_add_watch", || folder.display().to_string())
+    }
+
+    /// All events that are there now; none if there is none.
+    pub fn read(&self) -> OsResult<Vec<Event>> {
+        let mut buffer = [MaybeUninit::uninit(); 16 << 10];
+        let mut reader = inotify::Reader::new(&self.0, &mut buffer);
+        let mut events = Vec::new();
+        loop {
+            match reader.next() {
+                Ok(event) => {
+                    let flags = event.events();
+                    let change = match () {
+                        () if flags.contains(ReadFlags::QUEUE_OVERFLOW) => Change::Overflow,
+                        () if flags.contains(ReadFlags::CLOSE_WRITE) => Change::Closed,
+                        () if flags.contains(ReadFlags::MOVED_TO) => Change::Arrived,
+                        () if flags.contains(ReadFlags::MOVED_FROM) => Change::Left,
+                        () if flags.contains(ReadFlags::CREATE) => Change::Made,
+                        () if flags.contains(ReadFlags::DELETE) => Change::Removed,
+                        () => continue,
+                    };
+                    let name = event.file_name().map(|name| name.to_bytes().to_vec()).unwrap_or_default();
+                    events.push(Event {
+                        folder: event.wd(),
+                        change,
+                        name: OsString::from_vec(name),
+                        is_folder: flags.contains(ReadFlags::ISDIR),
+                    });
+                }
+                Err(Errno::AGAIN) => return Ok(events),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(OsError::new("read", "a watch of folders", errno)),
+            }
+        }
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_close_after_writing_and_a_rename_are_told_with_their_names() {
+        let folder = std::env::temp_dir().join(format!("crossdock-watch-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let watch = Watch::new().unwrap();
+        let number = watch.add(&folder).unwrap();
+        assert_eq!(watch.read().unwrap(), []);
+        std::fs::write(folder.join("one"), "1").unwrap();
+        std::fs::rename(folder.join("one"), folder.join("two")).unwrap();
+        let events = watch.read().unwrap();
+        let told: Vec<_> = events.iter().map(|e| (e.change, e.name.to_str().unwrap())).collect();
+        assert_eq!(
+            told,
+            [(Change::Made, "one"), (Change::Closed, "one"), (Change::Left, "one"), (Change::Arrived, "two")]
+        );
+        assert!(events.iter().all(|e| e.folder == number && !e.is_folder));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

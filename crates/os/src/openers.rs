@@ -1,0 +1,102 @@
+//! Who opens and closes the files of watched folders: the kernel asks before each open, and tells each close after
+//! writing. It needs the rights of the initial user namespace's root.
+//!
+//! The kernel names processes by number, and a number can be used again after its process was reaped. So a process is
+//! taken by a pidfd while it waits for the answer to its open, and cannot end meanwhile.
+
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::error::{OsError, OsResult};
+use crate::process;
+
+/// Watches opens and closes in folders.
+#[derive(Debug)]
+pub struct Openers(OwnedFd);
+
+/// One open or close.
+#[derive(Debug)]
+pub struct Event {
+    /// The file's inode number.
+    pub inode: u64,
+    /// The process that opens or closes it, if it is still there.
+    pub process: Option<(i32, OwnedFd)>,
+    /// The process number as the kernel told it.
+    pub pid: i32,
+    /// A file that was open for writing was closed; else it is being opened.
+    pub closed: bool,
+}
+
+impl Openers {
+    /// Watches no folder yet. Its descriptor does not block.
+    pub fn new() -> OsResult<Self> {
+        let kind = libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK | libc::FAN_UNLIMITED_QUEUE;
+        let files = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC;
+        // SAFETY: takes numbers only.
+        let fd = unsafe { libc::fanotify_init(kind | libc::FAN_UNLIMITED_MARKS, files as libc::c_uint) };
+        if fd < 0 {
+            return Err(OsError::last("fanotify_init", "a watch of opens"));
+        }
+        // SAFETY: a descriptor that the kernel made for us just now.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Watches the files of a folder, but not of those below it.
+    pub fn add(&self, folder: &Path) -> OsResult<()> {
+        let named = || folder.display().to_string();
+        let path = std::ffi::CString::new(folder.as_os_str().as_encoded_bytes())
+            .map_err(|_| OsError::new("fanotify_mark", named(), rustix::io::Errno::INVAL))?;
+        let events = libc::FAN_OPEN_PERM | libc::FAN_CLOSE_WRITE | libc::FAN_EVENT_ON_CHILD;
+        let flags = libc::FAN_MARK_ADD | libc::FAN_MARK_ONLYDIR;
+        // SAFETY: the path is a terminated string that lives through the call.
+        let answer =
+            unsafe { libc::fanotify_mark(self.0.as_raw_fd(), flags, events, libc::AT_FDCWD, path.as_ptr()) };
+        if answer == 0 { Ok(()) } else { Err(OsError::last("fanotify_mark", named())) }
+    }
+
+    /// All events that are there now. Every process that waits for its open goes on when this returns.
+    pub fn read(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        let mut buffer = [MaybeUninit::<libc::fanotify_event_metadata>::uninit(); 64];
+        loop {
+            // SAFETY: the kernel writes whole events into memory that is large enough and aligned for them.
+            let length = unsafe { libc::read(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), size_of_val(&buffer)) };
+            let count = usize::try_from(length).unwrap_or(0) / size_of::<libc::fanotify_event_metadata>();
+            if count == 0 {
+                return events;
+            }
+            for event in &buffer[..count] {
+                // SAFETY: one of the events that the kernel wrote; without FID reporting they have no further parts.
+                let event = unsafe { event.assume_init_ref() };
+                if event.fd < 0 {
+                    continue;
+                }
+                // SAFETY: a descriptor that came with the event, for us to close.
+                let file = unsafe { OwnedFd::from_raw_fd(event.fd) };
+                let opens = event.mask & libc::FAN_OPEN_PERM != 0;
+                let pidfd = process::open_pidfd(event.pid).ok().flatten();
+                if opens {
+                    let answer = libc::fanotify_response { fd: event.fd, response: libc::FAN_ALLOW };
+                    // SAFETY: a whole answer. A process that was killed while it waited needs none.
+                    unsafe { libc::write(self.0.as_raw_fd(), (&raw const answer).cast(), size_of_val(&answer)) };
+                }
+                let Ok(stat) = rustix::fs::fstat(&file) else { continue };
+                events.push(Event {
+                    inode: stat.st_ino,
+                    process: pidfd.map(|fd| (event.pid, fd)),
+                    pid: event.pid,
+                    closed: !opens,
+                });
+            }
+        }
+    }
+}
+
+impl AsFd for Openers {
+    /// Readable when there is an event.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

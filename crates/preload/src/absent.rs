@@ -1,0 +1,118 @@
+//! What to do about a name that is not there.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crossdock_core::files::{Outcome, Story, VARIABLE, Views, absolute, normalise};
+use crossdock_os::file;
+
+use crate::next::{ENOENT, errno, set_errno};
+
+pub(crate) const AT_FDCWD: c_int = -100;
+const EINTR: c_int = 4;
+const ETIMEDOUT: c_int = 110;
+/// Most lines that one process writes to its log about files that did not come.
+const LINES: u32 = 20;
+
+/// What the program started with; kept because a program may clear its environment.
+pub(crate) struct Start {
+    pub views: Views,
+    /// The variable's text, and that of LD_PRELOAD.
+    pub text: Option<String>,
+    pub preload: Option<String>,
+    /// The file that was standard error then.
+    errors: Option<(u64, u64)>,
+}
+
+static START: OnceLock<Start> = OnceLock::new();
+
+/// Runs when the library is loaded, before the program.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = {
+    extern "C" fn load() {
+        start();
+    }
+    load
+};
+
+pub(crate) fn start() -> &'static Start {
+    START.get_or_init(|| {
+        let text = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
+        let errors = file::identity(2).ok();
+        let views = text.as_deref().map_or_else(|| Ok(Views::default()), Views::parse);
+        let views = views.unwrap_or_else(|why| {
+            file::complain(&format!("crossdock: {why}; no file is awaited\n"));
+            Views::default()
+        });
+        Start { views, text, preload: std::env::var("LD_PRELOAD").ok(), errors }
+    })
+}
+
+/// A call failed with ENOENT: `true` = try it again. Else errno has the answer for the program.
+///
+/// # Safety
+/// `path` is null or a terminated string.
+pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
+    let start = start();
+    if start.views.is_empty() || path.is_null() {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let whole = match (path.first(), folder) {
+        (Some(b'/'), _) => normalise(path),
+        (None, _) => return false,
+        (_, AT_FDCWD) => match file::working_folder() {
+            Ok(folder) => absolute(&folder, path),
+            Err(_) => return restore(),
+        },
+        (_, folder) => match file::folder_of(folder) {
+            Ok(folder) => absolute(&folder, path),
+            Err(_) => return restore(),
+        },
+    };
+    match start.views.await_file(&whole) {
+        Outcome::Published => return true,
+        Outcome::Pass => set_errno(ENOENT),
+        Outcome::Interrupted => set_errno(EINTR),
+        Outcome::Gone(story) => {
+            tell(start, &story);
+            set_errno(ENOENT);
+        }
+        Outcome::TimedOut(story) => {
+            tell(start, &story);
+            set_errno(ETIMEDOUT);
+        }
+    }
+    false
+}
+
+fn restore() -> bool {
+    set_errno(ENOENT);
+    false
+}
+
+/// Writes why a file did not come to the task's log: standard error, if that is still what the program started with.
+fn tell(start: &Start, story: &Story) {
+    static LINES_WRITTEN: AtomicU32 = AtomicU32::new(0);
+    let is_log = start.errors.is_some() && file::identity(2).ok() == start.errors;
+    if is_log && LINES_WRITTEN.fetch_add(1, Ordering::Relaxed) < LINES {
+        file::complain(&format!("crossdock: {story}\n"));
+    }
+}
+
+/// Calls the real function until it succeeds or there is nothing left to wait for.
+///
+/// # Safety
+/// `path` is null or a terminated string.
+pub(crate) unsafe fn retry<T>(folder: c_int, path: *const c_char, failed: impl Fn(&T) -> bool, call: impl Fn() -> T) -> T {
+    loop {
+        let answer = call();
+        // SAFETY: the caller's promise.
+        if !failed(&answer) || errno() != ENOENT || !unsafe { ask(folder, path) } {
+            return answer;
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The real functions, found once each.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+unsafe extern "C" {
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn __errno_location() -> *mut c_int;
+}
+
+/// `RTLD_NEXT`: behind this library in the order of search.
+const NEXT: *mut c_void = usize::MAX as *mut c_void;
+pub(crate) const ENOSYS: c_int = 38;
+pub(crate) const ENOENT: c_int = 2;
+
+/// The address of a real function; null until it is looked for, and where the C library has none.
+pub(crate) struct Real(AtomicPtr<c_void>);
+
+impl Real {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// The address, or null with errno ENOSYS.
+    pub(crate) fn find(&self, name: &CStr) -> *mut c_void {
+        let known = self.0.load(Ordering::Relaxed);
+        if !known.is_null() {
+            return known;
+        }
+        // SAFETY: the name is terminated. Two threads that look at once find the same address.
+        let found = unsafe { dlsym(NEXT, name.as_ptr()) };
+        self.0.store(found, Ordering::Relaxed);
+        if found.is_null() {
+            set_errno(ENOSYS);
+        }
+        found
+    }
+}
+
+/// This thread's errno.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: the C library's own address of this thread's errno.
+    unsafe { *__errno_location() }
+}
+
+pub(crate) fn set_errno(to: c_int) {
+    // SAFETY: as in `errno`.
+    unsafe { *__errno_location() = to }
+}

@@ -1,0 +1,147 @@
+//! Programs that are started with an environment of their own keep the door: the two variables are put back.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+
+use crossdock_core::files::VARIABLE;
+
+use crate::absent::start;
+use crate::next::Real;
+
+type Text = *const c_char;
+type Texts = *const Text;
+
+/// An environment with both variables, and the texts that it owns.
+struct Environment {
+    list: Vec<Text>,
+    _own: Vec<CString>,
+}
+
+/// The given environment if it has both variables, or if no file is awaited here; else one that has them.
+///
+/// # Safety
+/// `given` is null or a list of terminated strings that ends with a null.
+unsafe fn complete(given: Texts) -> Option<Environment> {
+    let start = start();
+    let (Some(views), Some(preload)) = (&start.text, &start.preload) else { return None };
+    let wanted = [(VARIABLE, views), ("LD_PRELOAD", preload)];
+    let mut list = Vec::new();
+    let mut at = given;
+    // SAFETY: the caller's promise; the loop ends at the null.
+    while !at.is_null() && !unsafe { *at }.is_null() {
+        // SAFETY: as above.
+        unsafe {
+            list.push(*at);
+            at = at.add(1);
+        }
+    }
+    let has = |name: &str| {
+        list.iter().any(|text| {
+            // SAFETY: each is a terminated string.
+            let text = unsafe { CStr::from_ptr(*text) }.to_bytes();
+            text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
+        })
+    };
+    let missing: Vec<CString> = wanted
+        .iter()
+        .filter(|(name, _)| !has(name))
+        .filter_map(|(name, value)| CString::new(format!("{name}={value}")).ok())
+        .collect();
+    if missing.is_empty() {
+        return None;
+    }
+    list.extend(missing.iter().map(|text| text.as_ptr()));
+    list.push(std::ptr::null());
+    Some(Environment { list, _own: missing })
+}
+
+/// Declares starters of programs whose last argument is the environment.
+macro_rules! starters {
+    ($(fn $name:ident($($argument:ident: $type:ty),*; $environment:ident), $real:ident;)*) => {$(
+        #[doc = concat!("`", stringify!($name), "` that keeps the door.")]
+        ///
+        /// # Safety
+        /// As the C library's function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type,)* $environment: Texts) -> c_int {
+            static REAL: Real = Real::new();
+            let real = REAL.find(const {
+                match CStr::from_bytes_with_nul(concat!(stringify!($real), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => panic!("a name holds a zero byte"),
+                }
+            });
+            if real.is_null() {
+                return -1;
+            }
+            // SAFETY: the C library's function of this name has this signature.
+            let real: unsafe extern "C" fn($($type,)* Texts) -> c_int = unsafe { std::mem::transmute(real) };
+            // SAFETY: the caller gives what the real function takes.
+            let complete = unsafe { complete($environment) };
+            let environment = complete.as_ref().map_or($environment, |c| c.list.as_ptr());
+            // SAFETY: as above; the completed list lives until after the call.
+            unsafe { real($($argument,)* environment) }
+        }
+    )*};
+}
+
+type Any = *mut c_void;
+
+starters! {
+    fn execve(path: Text, arguments: Texts; environment), execve;
+    fn execvpe(file: Text, arguments: Texts; environment), execvpe;
+    fn fexecve(file: c_int, arguments: Texts; environment), fexecve;
+    fn posix_spawn(pid: Any, path: Text, actions: Any, attributes: Any, arguments: Texts; environment), posix_spawn;
+    fn posix_spawnp(pid: Any, file: Text, actions: Any, attributes: Any, arguments: Texts; environment), posix_spawnp;
+}
+
+unsafe extern "C" {
+    static environ: Texts;
+}
+
+/// `execv` that keeps the door, also when the program has cleared its own environment.
+///
+/// # Safety
+/// As the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: Text, arguments: Texts) -> c_int {
+    // SAFETY: the caller's promise; the environment is the program's own.
+    unsafe { execve(path, arguments, environ) }
+}
+
+/// `execvp` that keeps the door, also when the program has cleared its own environment.
+///
+/// # Safety
+/// As the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(file: Text, arguments: Texts) -> c_int {
+    // SAFETY: as in `execv`.
+    unsafe { execvpe(file, arguments, environ) }
+}
+
+/// `posix_spawn_file_actions_addopen`: the file is opened in the child, past every shim; so it is waited for here.
+///
+/// # Safety
+/// As the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawn_file_actions_addopen(
+    actions: Any,
+    descriptor: c_int,
+    path: Text,
+    flags: c_int,
+    mode: u32,
+) -> c_int {
+    static REAL: Real = Real::new();
+    let real = REAL.find(c"posix_spawn_file_actions_addopen");
+    if real.is_null() {
+        return crate::next::ENOSYS;
+    }
+    // SAFETY: the C library's function of this name has this signature.
+    let real: unsafe extern "C" fn(Any, c_int, Text, c_int, u32) -> c_int = unsafe { std::mem::transmute(real) };
+    // SAFETY: the caller gives what the real function takes; the shim waits.
+    unsafe {
+        if flags & 3 == 0 {
+            crate::shims::access(path, 0);
+        }
+        real(actions, descriptor, path, flags, mode)
+    }
+}

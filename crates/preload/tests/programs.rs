@@ -1,0 +1,192 @@
+//! Real programs, unmodified: each opens a file before it is there, waits, and reads everything.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use crossdock_core::files::{VARIABLE, Views};
+use crossdock_files::{Publish, Service};
+use crossdock_layout::files::Phase;
+
+/// How late the producer is.
+const LATE: Duration = Duration::from_millis(150);
+
+fn library() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let folder = tests.parent().unwrap();
+    [folder, folder.parent().unwrap()]
+        .iter()
+        .map(|f| f.join("libcrossdock_preload.so"))
+        .find(|f| f.exists())
+        .expect("cargo builds the library before its tests")
+}
+
+struct Scene {
+    root: PathBuf,
+    service: Option<Service>,
+    deadline: Duration,
+}
+
+impl Scene {
+    fn new(name: &str) -> Self {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-preload-{name}-{}", std::process::id()));
+        let service = Service::start(&root, "simulate", Publish::Close, None).unwrap();
+        service.producers(Phase::Producing);
+        Self { root, service: Some(service), deadline: Duration::from_secs(20) }
+    }
+
+    fn published(&self) -> PathBuf {
+        self.root.join("published")
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(words[0]);
+        let notice = self.root.join("notice");
+        let line = Views::line(self.published().to_str().unwrap(), notice.to_str().unwrap(), self.deadline, &[]);
+        command.args(&words[1..]).env("LD_PRELOAD", library()).env(VARIABLE, line).current_dir(self.published());
+        command
+    }
+
+    /// Runs a program that wants the file `name`, publishes it late, and gives what the program said.
+    fn late(&self, name: &str, content: &[u8], words: &[&str]) -> Output {
+        let began = Instant::now();
+        let mut command = self.command(words);
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let child = command.spawn().unwrap_or_else(|e| panic!("{words:?}: {e}"));
+        std::thread::sleep(LATE);
+        fs::write(self.root.join("stage").join(name), content).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(began.elapsed() >= LATE, "{words:?} did not wait");
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        output
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.service = None;
+        fs::remove_dir_all(&self.root).unwrap();
+    }
+}
+
+fn is_there(program: &str) -> bool {
+    std::env::var("PATH").unwrap().split(':').any(|folder| Path::new(folder).join(program).exists())
+}
+
+#[test]
+fn programs_of_every_day_wait_for_a_file_and_read_all_of_it() {
+    let scene = Scene::new("daily");
+    let content: Vec<u8> = (0..100_000u32).flat_map(|n| format!("{n}\n").into_bytes()).collect();
+    let folder = scene.published();
+    let folder = folder.to_str().unwrap();
+    let python = |code: &str| format!("import sys,os,pathlib,shutil; p=sys.argv[1]; sys.stdout.buffer.write({code})");
+    let open = python("open(p,'rb').read()");
+    let path = python("pathlib.Path(p).read_bytes()");
+    let raw = python("os.read(os.open(p,os.O_RDONLY),1<<24)");
+    let at = python("os.read(os.open(os.path.basename(p),os.O_RDONLY,dir_fd=os.open(os.path.dirname(p),0)),1<<24)");
+    let size = python("open(p,'rb').read() if os.path.getsize(p)>0 else b''");
+    let spawned = python("__import__('subprocess').run(['cat',p],env={},stdout=-1).stdout");
+    let cases: Vec<(&str, Vec<&str>)> = vec![
+        ("cat", vec!["cat", "NAME"]),
+        ("cat by a relative name", vec!["cat", "./RELATIVE"]),
+        ("dd", vec!["dd", "if=NAME", "bs=64k", "status=none"]),
+        ("a shell's redirection", vec!["sh", "-c", "cat < NAME"]),
+        ("bash", vec!["bash", "-c", "cat < NAME"]),
+        ("cp", vec!["cp", "NAME", "/dev/stdout"]),
+        ("head", vec!["head", "-c", "10000000", "NAME"]),
+        ("a cleared environment", vec!["env", "-i", "/bin/cat", "NAME"]),
+        ("tar", vec!["sh", "-c", "tar cf - NAME 2>/dev/null | tar xOf -"]),
+        ("gzip", vec!["sh", "-c", "gzip -c NAME | gzip -dc"]),
+        ("Python's open", vec!["python3", "-c", &open, "NAME"]),
+        ("pathlib", vec!["python3", "-c", &path, "NAME"]),
+        ("os.open", vec!["python3", "-c", &raw, "NAME"]),
+        ("openat", vec!["python3", "-c", &at, "NAME"]),
+        ("stat before open", vec!["python3", "-c", &size, "NAME"]),
+        ("a child of Python with an empty environment", vec!["python3", "-c", &spawned, "NAME"]),
+        ("perl", vec!["perl", "-e", "open(F,'<',$ARGV[0]) or die $!; print while <F>", "NAME"]),
+        ("awk", vec!["awk", "{print}", "NAME"]),
+        ("node", vec!["node", "-e", "process.stdout.write(require('fs').readFileSync(process.argv[1]))", "NAME"]),
+    ];
+    let mut missing = 0;
+    for (number, (what, words)) in cases.iter().enumerate() {
+        if !is_there(words[0]) {
+            missing += 1;
+            continue;
+        }
+        let name = format!("file-{number}");
+        let whole = format!("{folder}/{name}");
+        let words: Vec<String> = words.iter().map(|w| w.replace("NAME", &whole).replace("RELATIVE", &name)).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let output = scene.late(&name, &content, &words);
+        assert!(output.stdout == content, "{what}: {} of {} bytes", output.stdout.len(), content.len());
+    }
+    assert!(missing <= 3, "{missing} programs are not there");
+}
+
+#[test]
+fn a_wait_that_ends_badly_gives_the_usual_errno_and_tells_the_whole_story_in_the_log() {
+    let mut scene = Scene::new("story");
+    scene.deadline = Duration::from_millis(200);
+    let never = scene.published().join("never");
+    let code = format!("import errno\ntry: open('{}')\nexcept OSError as e: print(errno.errorcode[e.errno])", never.display());
+    let output = scene.command(&["python3", "-c", &code]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "ETIMEDOUT");
+    let story = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(story.contains("never was not published within 0.2 s: simulate still runs"), "{story}");
+    scene.service.as_ref().unwrap().producers(Phase::Ended);
+    let began = Instant::now();
+    scene.deadline = Duration::from_secs(60);
+    let output = scene.command(&["python3", "-c", &code]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "ENOENT");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("simulate ended in order"), "{output:?}");
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn names_elsewhere_hidden_names_and_writes_are_left_alone() {
+    let scene = Scene::new("alone");
+    let began = Instant::now();
+    let folder = scene.published();
+    for words in [
+        vec!["cat".to_owned(), "/nowhere/file".into()],
+        vec!["cat".into(), format!("{}/.hidden", folder.display())],
+        vec!["sh".into(), "-c".into(), "exec 3<> no/such/folder/file".into()],
+    ] {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert!(!scene.command(&words).output().unwrap().status.success(), "{words:?}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(10), "nothing was to be waited for");
+}
+
+#[test]
+fn a_signal_ends_a_wait_as_the_program_expects_it() {
+    let scene = Scene::new("signal");
+    let never = scene.published().join("never");
+    let code = format!(
+        "import signal\ndef ring(*a): raise SystemExit(7)\nsignal.signal(signal.SIGALRM, ring)\nsignal.alarm(1)\nopen('{}')",
+        never.display()
+    );
+    let began = Instant::now();
+    let status = scene.command(&["python3", "-c", &code]).status().unwrap();
+    assert_eq!(status.code(), Some(7));
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn many_threads_wait_at_once() {
+    let scene = Scene::new("threads");
+    let folder = scene.published();
+    let code = format!(
+        "import concurrent.futures as c\nread=lambda n: len(open('{}/'+str(n),'rb').read())\n\
+         with c.ThreadPoolExecutor(16) as pool: print(sum(pool.map(read, range(64))))",
+        folder.display()
+    );
+    let child = scene.command(&["python3", "-c", &code]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(LATE);
+    for number in (0..64).rev() {
+        fs::write(scene.root.join("stage").join(number.to_string()), vec![1; 1000 + number]).unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), (0..64).map(|n| 1000 + n).sum::<usize>().to_string());
+}
