@@ -79,13 +79,13 @@ struct State {
 }
 
 impl Service {
-    /// Publishes from the store in folder `root`, made if need be. `keep`: how many files are kept for consumers, the newest
+    /// Publishes from the store in folder `root` and tells of it in the notice, both made if need be. `keep`: how many files are kept for consumers, the newest
     /// ones; `None` = all. Files that a former service left finished are published at once.
     ///
     /// # Errors
     /// The store cannot be made or watched; the error names the folder.
-    pub fn start(root: &Path, producers: &str, how: Publish, keep: Option<usize>) -> io::Result<Self> {
-        let store = Store::open(root, producers)?;
+    pub fn start(root: &Path, notice: &Path, producers: &str, how: Publish, keep: Option<usize>) -> io::Result<Self> {
+        let store = Store::open(root, notice, producers)?;
         let writers = Writers::new();
         let known = writers.are_known();
         let state = State {

@@ -4,7 +4,7 @@
 //! ROOT/stage/       what producers see, writable
 //! ROOT/published/   what consumers see, mounted read-only for them: links to finished files of `stage`
 //! ROOT/new/         a link waits here for its rename into `published`, so that a file takes its name in one step
-//! ROOT/notice       one page, mapped read-only by consumers (layout/files.rs)
+//! NOTICE            one page, mapped read-only by consumers (layout/files.rs); it may lie elsewhere
 //! ```
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -26,8 +26,6 @@ pub struct Layout {
     pub stage: PathBuf,
     /// What consumers see.
     pub published: PathBuf,
-    /// The notice.
-    pub notice: PathBuf,
     new: PathBuf,
 }
 
@@ -60,16 +58,16 @@ impl Layout {
     #[must_use]
     pub fn of(root: &Path) -> Self {
         let at = |name: &str| root.join(name);
-        Self { stage: at("stage"), published: at("published"), notice: at("notice"), new: at("new") }
+        Self { stage: at("stage"), published: at("published"), new: at("new") }
     }
 }
 
 impl Store {
-    /// Makes the store in this folder, or takes over the one that is there.
+    /// Makes the store in this folder and the notice at that path, or takes over those that are there.
     ///
     /// # Errors
     /// A folder or the notice cannot be made; the error names it.
-    pub fn open(root: &Path, producers: &str) -> io::Result<Self> {
+    pub fn open(root: &Path, notice_path: &Path, producers: &str) -> io::Result<Self> {
         let layout = Layout::of(root);
         let named = |path: &Path, error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         for (path, mode) in [(root, 0o711), (&layout.stage, 0o777), (&layout.published, 0o755), (&layout.new, 0o700)] {
@@ -79,12 +77,12 @@ impl Store {
             }
         }
         let mut how = OpenOptions::new();
-        let notice = how.read(true).write(true).create(true).truncate(false).mode(0o644).open(&layout.notice);
+        let notice = how.read(true).write(true).create(true).truncate(false).mode(0o644).open(notice_path);
         let page = notice.and_then(|notice| {
             notice.set_len(4096)?;
             NoticeWriter::map(&notice).map_err(|e| e.reason())
         });
-        let store = Self { notice: page.map_err(|e| named(&layout.notice, e))?, layout, links: 0 };
+        let store = Self { notice: page.map_err(|e| named(notice_path, e))?, layout, links: 0 };
         if !store.notice.is_valid() {
             store.notice.format(producers);
         }

@@ -27,7 +27,7 @@ impl Fixture {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let root = PathBuf::from(format!("/dev/shm/crossdock-files-{}-{number}", std::process::id()));
-        let service = Service::start(&root, "simulate", how, keep).unwrap();
+        let service = Service::start(&root, &root.with_extension("notice"), "simulate", how, keep).unwrap();
         let layout = service.layout();
         Self { root, service: Some(service), layout }
     }
@@ -46,7 +46,8 @@ impl Fixture {
 
     /// Waits as every door does; the path is the published folder itself.
     fn views(&self, deadline: Duration) -> Views {
-        let notice = self.layout.notice.to_str().unwrap();
+        let notice = self.root.with_extension("notice");
+        let notice = notice.to_str().unwrap();
         Views::parse(&Views::line(self.layout.published.to_str().unwrap(), notice, deadline, &[])).unwrap()
     }
 
@@ -66,6 +67,7 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         self.service = None;
         fs::remove_dir_all(&self.root).unwrap();
+        fs::remove_file(self.root.with_extension("notice")).unwrap();
     }
 }
 
@@ -230,7 +232,7 @@ fn a_service_that_comes_after_a_killed_one_goes_on_from_the_folders() {
     fs::create_dir(f.stage("folder")).unwrap();
     fs::write(f.stage("folder/three"), "3").unwrap();
     fs::write(f.root.join("new/7"), "a link that a killed service left").unwrap();
-    f.service = Some(Service::start(&f.root, "simulate", Publish::Close, None).unwrap());
+    f.service = Some(Service::start(&f.root, &f.root.with_extension("notice"), "simulate", Publish::Close, None).unwrap());
     for name in ["one", "two", "folder/three"] {
         assert_eq!(f.wait(name), Outcome::Published);
     }

@@ -31,7 +31,7 @@ struct Scene {
 impl Scene {
     fn new(name: &str) -> Self {
         let root = PathBuf::from(format!("/dev/shm/crossdock-preload-{name}-{}", std::process::id()));
-        let service = Service::start(&root, "simulate", Publish::Close, None).unwrap();
+        let service = Service::start(&root, &root.with_extension("notice"), "simulate", Publish::Close, None).unwrap();
         service.producers(Phase::Producing);
         Self { root, service: Some(service), deadline: Duration::from_secs(20) }
     }
@@ -42,7 +42,7 @@ impl Scene {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(words[0]);
-        let notice = self.root.join("notice");
+        let notice = self.root.with_extension("notice");
         let line = Views::line(self.published().to_str().unwrap(), notice.to_str().unwrap(), self.deadline, &[]);
         command.args(&words[1..]).env("LD_PRELOAD", library()).env(VARIABLE, line).current_dir(self.published());
         command
@@ -67,6 +67,7 @@ impl Drop for Scene {
     fn drop(&mut self) {
         self.service = None;
         fs::remove_dir_all(&self.root).unwrap();
+        fs::remove_file(self.root.with_extension("notice")).unwrap();
     }
 }
 

@@ -62,6 +62,9 @@ impl Engine for Charliecloud {
 
     fn command(&self, r: &Request<'_>) -> CommandLine {
         let mut doors = Doors::new(r);
+        // ch-run itself cannot load what only the container has.
+        let (inside, mut environment): (Vec<_>, Vec<_>) =
+            r.environment.iter().cloned().partition(|(name, _)| name == "LD_PRELOAD");
         let mut binds: Vec<(String, String)> = Vec::new();
         if let Some(skeleton) = &r.prepared.skeleton {
             binds.extend(skeleton.binds.iter().map(|(from, to)| (doors.read_only(from), to.clone())));
@@ -81,13 +84,13 @@ impl Engine for Charliecloud {
             words.extend([format!("--uid={uid}"), format!("--gid={gid}")]);
         }
         words.extend(binds.into_iter().flat_map(|(from, to)| ["-b".to_owned(), format!("{from}:{to}")]));
+        words.extend(inside.into_iter().map(|(name, value)| format!("--set-env={name}={value}")));
         words.extend(["--cd".to_owned(), r.task.workdir.clone().unwrap_or_else(|| "/".into())]);
         if let Some(skeleton) = &r.prepared.skeleton {
             words.push(skeleton.folder.to_string_lossy().into_owned());
         }
         words.push("--".into());
         words.extend(r.task.command.iter().cloned());
-        let mut environment = r.environment.clone();
         environment.push(("USER".into(), std::env::var("USER").unwrap_or_else(|_| "me".into())));
         CommandLine { words, environment, clean_environment: true, limits_by_launcher: true, ..CommandLine::default() }
     }

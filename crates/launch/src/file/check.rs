@@ -22,6 +22,7 @@ pub fn check(w: &mut Workflow, notes: &Notes) {
     regions(w, notes);
     super::series::check(w, notes);
     super::items::check(w, notes);
+    super::directories::check(w, notes);
     for task in &w.tasks {
         processors(task, notes);
         image_engine(w, task, notes);

@@ -69,6 +69,8 @@ pub const SERIES_RIGHTS: &[&str] = &["publish", "observe"];
 pub const ITEM_RIGHTS: &[&str] = &["own", "read"];
 /// How a port shares its messages out.
 pub const PATTERNS: &[&str] = Pattern::WORDS;
+/// When a file of a managed directory counts as finished.
+pub const PUBLISH: &[&str] = &["close", "rename", "marker", "end"];
 /// Which network a task sees.
 pub const NETWORKS: &[&str] = &["none", "host"];
 
@@ -89,6 +91,7 @@ pub const TOP: &[Key] = &[
     required("tasks", Kind::Sections(TASK), "The tasks, by name."),
     key("ports", Kind::Sections(PORT), "Settings of ports that differ from the defaults."),
     key("regions", Kind::Sections(REGION), "Settings of regions."),
+    key("files", Kind::Sections(FILES), "Managed directories: consumers wait for files that producers write."),
 ];
 
 /// A task.
@@ -158,6 +161,23 @@ pub const PROCESS: &[Key] = &[
 pub const PORT: &[Key] = &[
     key("pattern", Kind::Word(PATTERNS), "How messages are shared out. Default: one-to-one."),
     key("capacity", Kind::Count(1, 4096), "Messages under way at most; a power of two. Default: 8."),
+];
+
+/// A managed directory.
+pub const FILES: &[Key] = &[
+    required("path", Kind::Text, "Where producers and consumers see the directory; absolute."),
+    required("produce", Kind::Names, "Tasks that write files there."),
+    required("consume", Kind::Names, "Tasks that read the published files, and wait for those that are not there yet."),
+    key(
+        "publish",
+        Kind::Word(PUBLISH),
+        "When a file is finished: `close` (default; its last writer closes it, or it is renamed into place), `rename` (only \
+         then), `marker` (a file with the same name and the ending `.done` is closed), `end` (the producers have ended well).",
+    ),
+    key("await", Kind::Names, "Names that consumers wait for, with `*` and `?`. Default: all that do not begin with a dot."),
+    key("wait", Kind::Count(1, 604_800), "Seconds that an open waits at most. Default: 300."),
+    key("keep", Kind::Count(1, 1_000_000), "How many published files are kept, the newest ones. Default: all."),
+    key("store", Kind::Text, "`memory` (default), or a folder of the host for the files; relative to this file."),
 ];
 
 /// A region's settings.

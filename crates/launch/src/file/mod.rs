@@ -1,6 +1,7 @@
 //! The workflow file: text → checked [`Workflow`], or [`Problems`] with places and mends.
 
 mod check;
+mod directories;
 mod items;
 mod keys;
 mod problem;

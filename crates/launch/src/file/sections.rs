@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crossdock_layout::name;
 
+use super::directories::directories;
 use super::keys::{ENGINES, PATTERNS, PORT, REGION, TOP};
 use super::reader::{Item, clip};
 use super::task::task;
@@ -35,6 +36,7 @@ pub fn workflow(top: &Item<'_>, file: &Path) -> Option<Workflow> {
         tasks,
         ports: ports.into_iter().filter_map(|(name, item)| port(name, &item)).collect(),
         regions: regions.into_iter().filter_map(|(name, item)| region(name, &item)).collect(),
+        directories: section.get("files").map(|item| directories(&item, &folder)).unwrap_or_default(),
     })
 }
 

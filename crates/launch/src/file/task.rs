@@ -12,6 +12,9 @@ use super::workflow::{Files, Mount, PortRight, Process, Processors, RegionRight,
 /// Most processors whose numbers are taken seriously.
 const PROCESSORS_MAX: u32 = 4096;
 
+/// Places in a task's file system that are not the workflow's to fill.
+pub(super) const RESERVED: [&str; 6] = ["", "/proc", "/sys", "/dev", "/run", "/run/crossdock"];
+
 /// Reads one task. `None` if it cannot be told apart from others.
 pub(super) fn task(name: String, item: &Item<'_>, folder: &Path) -> Option<Task> {
     let mut good = good_name(item, &name);
@@ -98,7 +101,7 @@ fn command(item: &Item<'_>) -> Option<Vec<String>> {
     (words.len() == items.len()).then_some(words)
 }
 
-fn absolute(item: &Item<'_>) -> Option<String> {
+pub(super) fn absolute(item: &Item<'_>) -> Option<String> {
     let text = item.text()?;
     if !text.starts_with('/') || text.split('/').any(|p| p == "..") {
         item.wrong(
@@ -127,7 +130,7 @@ fn mounts(item: &Item<'_>, folder: &Path) -> Vec<Mount> {
         });
         let task = s.get("task").and_then(|i| {
             let text = absolute(&i)?.trim_end_matches('/').to_owned();
-            if ["", "/proc", "/sys", "/dev", "/run", "/run/crossdock"].contains(&text.as_str()) {
+            if RESERVED.contains(&text.as_str()) {
                 i.wrong(
                     format!("the task cannot have something else at `{text}/`"),
                     "choose another place, such as `/data`",
@@ -196,7 +199,7 @@ fn user(item: &Item<'_>) -> Option<User> {
     }
 }
 
-fn names(item: &Item<'_>) -> Vec<String> {
+pub(super) fn names(item: &Item<'_>) -> Vec<String> {
     if item.is_list() {
         item.list().iter().filter_map(|i| i.text()).collect()
     } else {

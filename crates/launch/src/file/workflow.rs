@@ -3,6 +3,7 @@
 use crossdock_layout::queue::Pattern;
 use std::path::PathBuf;
 
+pub use super::directories::Directory;
 pub use super::items::ItemRight;
 use super::problem::Position;
 pub use super::series::SeriesRight;
@@ -26,6 +27,8 @@ pub struct Workflow {
     pub ports: Vec<Port>,
     /// Every region that the file gives settings for.
     pub regions: Vec<Region>,
+    /// Managed directories.
+    pub directories: Vec<Directory>,
 }
 
 /// A task.

@@ -148,6 +148,7 @@ pub fn clean(id: &str, path: &Path) {
         engine.clean(id);
     }
     processes::kill_marked(id);
+    super::files::clean(path);
     remove(path);
     // The folders above go with the last run; while others are in them the kernel refuses.
     for above in path.ancestors().skip(1).take(2) {

@@ -48,6 +48,8 @@ pub struct Figures {
     pub items: Vec<ItemLine>,
     /// One entry a region.
     pub regions: Vec<RegionLine>,
+    /// One entry a managed directory.
+    pub files: Vec<FilesLine>,
 }
 
 /// One rank.
@@ -116,6 +118,21 @@ pub struct ItemLine {
     pub transfers: u64,
     /// How often it had to be copied for that, because somebody clung to it.
     pub copies: u64,
+}
+
+/// One managed directory.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FilesLine {
+    /// The directory.
+    pub directory: String,
+    /// Files published; one that was replaced counts again.
+    pub published: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files that were not published because their writer was killed.
+    pub torn: u64,
+    /// What went wrong, a line each.
+    pub troubles: Vec<String>,
 }
 
 /// One region.
@@ -195,6 +212,13 @@ impl Figures {
         table(text, &["item", "size", "owner", "hand-overs", "copies"], rows.collect());
         let rows = self.regions.iter().map(|r| vec![r.region.clone(), units::show(r.size), units::show(r.reserved)]);
         table(text, &["region", "capacity", "memory"], rows.collect());
+        let rows = self.files.iter().map(|f| {
+            vec![f.directory.clone(), f.published.to_string(), units::show(f.bytes), f.torn.to_string()]
+        });
+        table(text, &["directory", "files published", "size", "writers killed"], rows.collect());
+        for line in self.files.iter().flat_map(|f| &f.troubles) {
+            let _ = writeln!(text, "  {line}");
+        }
     }
 }
 

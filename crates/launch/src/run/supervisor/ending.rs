@@ -62,6 +62,7 @@ impl Run {
         // Orphans of tasks, before the report: nobody changes the counters any more.
         processes::kill_descendants(&keep, Duration::from_secs(5));
         let mut summary = self.summary(seconds);
+        let files = self.files.report();
         if let Some(mut hosted) = self.hosted.take() {
             let figures = match hosted.dead() {
                 true => Err("the run's daemon has died".to_owned()),
@@ -75,6 +76,7 @@ impl Run {
                 self.view.alarm(&format!("crossdock: the workflow did not end in order: {e}"));
             }
         }
+        summary.figures.files = files;
         folder::clean(&self.folder.id, &self.folder.path);
         if self.options.json {
             say(&summary.json());

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use crossdock_os::{Deadline, child, event, pipe};
 
 use super::daemon::{self, Hosted};
+use super::files::Managed;
 use super::folder::{self, RunFolder};
 use super::log::Log;
 use super::place::Placement;
@@ -92,6 +93,7 @@ struct Run {
     ranks: Vec<Rank>,
     placement: Placement,
     hosted: Option<Hosted>,
+    files: Managed,
     view: View,
     begin: Instant,
     stop: Option<Stop>,
@@ -150,6 +152,15 @@ impl Run {
         let task = &self.workflow.tasks[rank.task];
         let endpoint = daemon::endpoint(&self.folder, rank.task);
         let processors = self.placement.take(task).unwrap_or(None);
+        let mut environment =
+            environment::of(&self.workflow, rank, self.hosted.is_some(), self.engine.name(), &self.folder.id);
+        match self.files.environment(task, &endpoint) {
+            Ok(more) => {
+                environment.retain(|(name, _)| more.iter().all(|(other, _)| other != name));
+                environment.extend(more);
+            }
+            Err(e) => return self.ended(index, End::NotStarted(code::UNAVAILABLE, format!("{}; {}", e.why, e.mend))),
+        }
         let request = Request {
             run: &self.context,
             task,
@@ -157,17 +168,12 @@ impl Run {
             endpoint: &endpoint,
             processors: processors.as_deref(),
             prepared: &self.prepared[rank.task],
-            environment: environment::of(
-                &self.workflow,
-                rank,
-                self.hosted.is_some(),
-                self.engine.name(),
-                &self.folder.id,
-            ),
+            environment,
         };
         let line = self.engine.command(&request);
         match rank::start(self.engine.as_ref(), line, processors.as_deref(), task.memory) {
             Ok(running) => {
+                self.files.started(&task.name);
                 let on = processors.map(|p| format!(", processors {}", engine::processor_list(&p))).unwrap_or_default();
                 self.view.begun(index, &rank.name, &format!("started, process {}{on}", running.pid()));
                 self.ranks[index].running = Some(running);
@@ -259,6 +265,13 @@ impl Run {
         let words = end.words(in_container);
         self.view.ended(index, &rank.name, &words);
         rank.end = Some(end.clone());
+        let task = self.workflow.tasks[rank.task].name.clone();
+        let of_task = |r: &&Rank| self.workflow.tasks[r.task].name == task;
+        if self.ranks.iter().filter(of_task).all(|r| r.end.is_some()) {
+            let well = self.ranks.iter().filter(of_task).all(|r| r.end.as_ref().is_some_and(End::good));
+            self.files.ended(&task, well);
+        }
+        let rank = &self.ranks[index];
         if end.good() || end == End::Skipped || self.stop.is_some() {
             return;
         }

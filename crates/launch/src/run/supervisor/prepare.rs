@@ -11,6 +11,7 @@ use super::{Rank, Run, Stop};
 use crate::engine::{self, Engine, RunContext, Trial};
 use crate::file::{self, Workflow};
 use crate::run::daemon::{self, Hosted};
+use crate::run::files::Managed;
 use crate::run::folder::RunFolder;
 use crate::run::log::Log;
 use crate::run::place::Placement;
@@ -19,7 +20,7 @@ use crate::run::{RunOptions, code};
 
 impl Run {
     pub(super) fn prepare(options: &RunOptions, folder: RunFolder) -> Result<Self, Stop> {
-        let workflow = file::read(&options.file).map_err(|e| Stop::failed(code::FILE, e.to_string()))?;
+        let mut workflow = file::read(&options.file).map_err(|e| Stop::failed(code::FILE, e.to_string()))?;
         let wanted = options.engine.as_deref().or(workflow.engine).unwrap_or("auto");
         let system = |e: String| Stop::failed(code::SYSTEM, e);
         let (logs, lock) = logs_folder(options, &workflow, &folder.id).map_err(system)?;
@@ -51,6 +52,15 @@ impl Run {
         for rank in &ranks {
             trial.take(&workflow.tasks[rank.task]).map_err(|e| Stop::failed(code::FILE, e))?;
         }
+        if engine.name() == "process" && !workflow.directories.is_empty() {
+            let text = "managed directories (`files:`) need a container engine, which gives each task its own view of them\n       \
+                        hint: choose bubblewrap, podman, docker or charliecloud with --engine";
+            return Err(Stop::failed(code::UNAVAILABLE, text));
+        }
+        let files = Managed::make(&workflow, &folder).map_err(system)?;
+        for task in &mut workflow.tasks {
+            task.mounts.extend(files.mounts(task));
+        }
         daemon::make_folders(&folder, workflow.tasks.len()).map_err(system)?;
         let mut prepared = Vec::new();
         for task in &workflow.tasks {
@@ -81,6 +91,7 @@ impl Run {
             ranks,
             placement: Placement::new(),
             hosted,
+            files,
             view,
             begin: Instant::now(),
             stop: None,

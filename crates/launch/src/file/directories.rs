@@ -1,0 +1,122 @@
+//! Managed directories: who writes files there, who waits for them.
+
+use std::path::{Path, PathBuf};
+
+use super::keys::{FILES, PUBLISH};
+use super::problem::Position;
+use super::reader::{Item, Notes, clip, list};
+use super::sections::good_name;
+use super::suggest::nearest;
+use super::task::{RESERVED, absolute, names};
+use super::workflow::Workflow;
+
+/// Seconds that an open waits at most, unless the file says otherwise.
+const WAIT_S: u32 = 300;
+
+/// A managed directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directory {
+    /// Its name.
+    pub name: String,
+    /// Where its tasks see it; absolute, without a slash at its end.
+    pub path: String,
+    /// Tasks that write files.
+    pub produce: Vec<String>,
+    /// Tasks that read them.
+    pub consume: Vec<String>,
+    /// One of `keys::PUBLISH`.
+    pub publish: &'static str,
+    /// Patterns of the names that are awaited; none = all.
+    pub awaits: Vec<String>,
+    /// Seconds that an open waits at most.
+    pub wait_s: u32,
+    /// How many files are kept; `None` = all.
+    pub keep: Option<u32>,
+    /// A folder of the host for the files; `None` = memory.
+    pub store: Option<PathBuf>,
+    /// For messages.
+    pub position: Position,
+}
+
+pub(super) fn directories(item: &Item<'_>, folder: &Path) -> Vec<Directory> {
+    let mut found: Vec<Directory> = Vec::new();
+    for (name, item) in item.entries() {
+        found.extend(directory(name, &item, folder));
+    }
+    found
+}
+
+fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> {
+    let good = good_name(item, &name);
+    let s = item.section(FILES)?;
+    let path = s.get("path").and_then(|i| {
+        let text = absolute(&i)?.trim_end_matches('/').to_owned();
+        if RESERVED.contains(&text.as_str()) || text.contains(['\t', '\n']) {
+            i.wrong(format!("`{}/` cannot be a managed directory", clip(&text)), "choose another place, such as `/data`");
+            return None;
+        }
+        Some(text)
+    });
+    let read = |key| s.get(key).map(|i| names(&i)).unwrap_or_default();
+    let awaits: Vec<String> = read("await");
+    if let Some(bad) = awaits.iter().find(|p| p.is_empty() || p.contains(['/', ' ', '\t', '\n'])) {
+        item.wrong(format!("`{}` is not a pattern of a name", clip(bad)), "a name with `*` and `?`, without folders and spaces");
+    }
+    let store = s.get("store").and_then(|i| Some((i.text()?, i))).filter(|(text, _)| text != "memory");
+    let store = store.map(|(text, item)| {
+        let path = folder.join(&text);
+        if !path.is_dir() {
+            item.wrong(format!("the folder {} is not there", path.display()), "make it first, or write `memory`");
+        }
+        path
+    });
+    let directory = Directory {
+        path: path?,
+        produce: read("produce"),
+        consume: read("consume"),
+        publish: s.get("publish").and_then(|i| i.word(PUBLISH)).unwrap_or(PUBLISH[0]),
+        awaits,
+        wait_s: s.get("wait").and_then(|i| i.count(1, 604_800)).unwrap_or(WAIT_S),
+        keep: s.get("keep").and_then(|i| i.count(1, 1_000_000)),
+        store,
+        position: item.position(),
+        name,
+    };
+    good.then_some(directory)
+}
+
+/// Every task that is named exists, and is on one side only; no two things lie at one place of a task.
+pub(super) fn check(w: &Workflow, notes: &Notes) {
+    for d in &w.directories {
+        let path = |key: &str| format!("files.{}.{key}", clip(&d.name));
+        for (key, tasks) in [("produce", &d.produce), ("consume", &d.consume)] {
+            if tasks.is_empty() {
+                notes.add(d.position, &path(key), "no task is named", "name at least one task of this file");
+            }
+            for task in tasks {
+                if w.tasks.iter().any(|t| t.name == *task) {
+                    continue;
+                }
+                let known = || w.tasks.iter().map(|t| t.name.as_str());
+                let hint = match nearest(task, known()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("tasks of this file: {}", list(known())),
+                };
+                notes.add(d.position, &path(key), format!("there is no task `{}`", clip(task)), hint);
+            }
+        }
+        if let Some(both) = d.produce.iter().find(|t| d.consume.contains(t)) {
+            let what = format!("task `{}` would wait for its own files", clip(both));
+            notes.add(d.position, &path("consume"), what, "name it on one side; a producer sees its own files anyway");
+        }
+        for task in w.tasks.iter().filter(|t| d.produce.contains(&t.name) || d.consume.contains(&t.name)) {
+            let other = w.directories.iter().find(|o| {
+                o.name != d.name && o.path == d.path && (o.produce.contains(&task.name) || o.consume.contains(&task.name))
+            });
+            if other.is_some() || task.mounts.iter().any(|m| m.task == d.path) {
+                let what = format!("task `{}` has something else at {}", clip(&task.name), d.path);
+                notes.add(d.position, &path("path"), what, "give each its own place");
+            }
+        }
+    }
+}

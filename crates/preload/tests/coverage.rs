@@ -1,0 +1,84 @@
+//! Every function of this machine's C library that takes a file's name has a shim or a reason why not.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Headers that declare functions on files.
+const HEADERS: &[&str] = &[
+    "fcntl.h", "unistd.h", "stdio.h", "stdlib.h", "sys/stat.h", "dirent.h", "ftw.h", "glob.h", "spawn.h", "utime.h",
+    "sys/time.h", "sys/statfs.h", "sys/statvfs.h", "sys/xattr.h", "sys/inotify.h", "sys/fanotify.h", "sys/mount.h",
+    "sys/mman.h", "sys/swap.h",
+];
+
+fn library() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let folder = tests.parent().unwrap();
+    [folder, folder.parent().unwrap()].iter().map(|f| f.join("libcrossdock_preload.so")).find(|f| f.exists()).unwrap()
+}
+
+/// Names that a shared library defines.
+fn defined(library: &Path) -> BTreeSet<String> {
+    let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().expect("nm of binutils");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().filter_map(|l| Some(l.split_whitespace().last()?.split('@').next()?.to_owned())).collect()
+}
+
+/// Functions of the headers with an argument that names a file, by what glibc calls such arguments.
+fn takes_a_name() -> BTreeSet<String> {
+    let source: String = HEADERS.iter().map(|h| format!("#include <{h}>\n")).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("headers.c");
+    std::fs::write(&file, source).unwrap();
+    let output = Command::new("cc").args(["-E", "-P", "-D_GNU_SOURCE"]).arg(&file).output().expect("a C compiler");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout).replace(['\n', '\t'], " ");
+    let names = ["__file", "__path", "__filename", "__name", "__fname", "__from", "__old", "__oldpath", "__dir", "__special_file",
+        "__command", "__template", "__pathname", "path", "pathname", "__pattern"];
+    let mut found = BTreeSet::new();
+    for declaration in text.split(';').filter(|d| d.contains("extern")) {
+        let Some((head, arguments)) = declaration.split_once('(') else { continue };
+        let Some(name) = head.split(|c: char| !(c.is_alphanumeric() || c == '_')).rfind(|w| !w.is_empty()) else { continue };
+        let of_file = arguments.split(',').any(|a| {
+            let last = a.split(|c: char| !(c.is_alphanumeric() || c == '_')).rfind(|w| !w.is_empty());
+            a.contains("char") && a.contains('*') && last.is_some_and(|l| names.contains(&l))
+        });
+        if of_file {
+            found.insert(name.to_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn each_file_function_of_the_c_library_has_a_shim_or_a_reason() {
+    let shims = defined(&library());
+    let reasons: BTreeSet<String> = include_str!("../not-covered.txt")
+        .lines()
+        .filter(|l| !l.starts_with('#') && !l.is_empty())
+        .map(|l| {
+            let (name, reason) = l.split_once(' ').expect("a name and a reason");
+            assert!(!reason.trim().is_empty(), "{name} has no reason");
+            name.to_owned()
+        })
+        .collect();
+    let libc = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib/aarch64-linux-gnu/libc.so.6", "/lib64/libc.so.6"];
+    let libc = defined(Path::new(libc.iter().find(|p| Path::new(p).exists()).expect("glibc")));
+    let wanted = takes_a_name();
+    assert!(wanted.len() > 60 && wanted.contains("open") && wanted.contains("fopen"), "the headers were misread: {wanted:?}");
+    // Functions of the same headers that take text of another kind.
+    let other = ["perror", "getenv", "setenv", "unsetenv", "secure_getenv", "getlogin_r", "setlogin", "gethostname", "sethostname",
+        "getdomainname", "setdomainname", "ctermid", "cuserid", "crypt", "ttyname_r", "ptsname_r", "memfd_create", "getpass",
+        "confstr", "putenv", "ptsname", "glob_pattern_p", "fgetxattr", "fsetxattr"];
+    let missing: Vec<_> = wanted
+        .iter()
+        .filter(|n| libc.contains(*n) && !shims.contains(*n) && !reasons.contains(*n) && !other.contains(&n.as_str()))
+        .collect();
+    assert!(missing.is_empty(), "neither a shim nor a reason: {missing:?}");
+    let both: Vec<_> = reasons.iter().filter(|n| shims.contains(*n)).collect();
+    assert!(both.is_empty(), "a shim and a reason: {both:?}");
+    for checked in ["__open_2", "__open64_2", "__openat_2", "__openat64_2", "__xstat", "__fxstatat64", "_IO_fopen"] {
+        assert!(shims.contains(checked), "{checked}");
+    }
+}
