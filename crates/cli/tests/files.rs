@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Duration;
 
 use common::{Place, engines, finish, signal};
-use rustix::process::Signal;
+use crossdock_os::process::Signal;
 
 /// Engines with containers: without one, all tasks have the same view of the host's folders.
 fn containers() -> Vec<&'static str> {
@@ -41,7 +41,9 @@ tasks:
         assert_eq!(run.code, 0, "{engine}\n{}\n{}", run.err, run.out);
         let log = place.log("analyse");
         assert!(log.starts_with(&"40000\n".repeat(5)), "{engine}: {log}");
-        for words in ["last\n", "Read-only", "no such frame", "will not come: simulate ended in order; 6 files were published"] {
+        for words in
+            ["last\n", "Read-only", "no such frame", "will not come: simulate ended in order; 6 files were published"]
+        {
             assert!(log.contains(words), "{engine}: no {words:?} in {log}");
         }
         assert_eq!(place.log("count").lines().count(), 40_001, "{engine}");

@@ -69,7 +69,8 @@ impl Store {
     /// A folder or the notice cannot be made; the error names it.
     pub fn open(root: &Path, notice_path: &Path, producers: &str) -> io::Result<Self> {
         let layout = Layout::of(root);
-        let named = |path: &Path, error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let named =
+            |path: &Path, error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         for (path, mode) in [(root, 0o711), (&layout.stage, 0o777), (&layout.published, 0o755), (&layout.new, 0o700)] {
             match DirBuilder::new().mode(mode).create(path) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(named(path, error)),

@@ -232,7 +232,8 @@ fn a_service_that_comes_after_a_killed_one_goes_on_from_the_folders() {
     fs::create_dir(f.stage("folder")).unwrap();
     fs::write(f.stage("folder/three"), "3").unwrap();
     fs::write(f.root.join("new/7"), "a link that a killed service left").unwrap();
-    f.service = Some(Service::start(&f.root, &f.root.with_extension("notice"), "simulate", Publish::Close, None).unwrap());
+    f.service =
+        Some(Service::start(&f.root, &f.root.with_extension("notice"), "simulate", Publish::Close, None).unwrap());
     for name in ["one", "two", "folder/three"] {
         assert_eq!(f.wait(name), Outcome::Published);
     }

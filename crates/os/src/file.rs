@@ -69,7 +69,8 @@ pub fn duplicate_from(fd: impl AsFd, lowest: i32) -> OsResult<OwnedFd> {
 
 /// Opens an existing file for reading only.
 pub fn open_read_only(path: &Path) -> OsResult<OwnedFd> {
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || path.display().to_string())
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .context("open", || path.display().to_string())
 }
 
 /// Opens an ordinary file for reading; `None` for a folder, a link, a pipe or a device, none of which is opened for good.

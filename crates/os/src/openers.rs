@@ -51,8 +51,7 @@ impl Openers {
         let events = libc::FAN_OPEN_PERM | libc::FAN_CLOSE_WRITE | libc::FAN_EVENT_ON_CHILD;
         let flags = libc::FAN_MARK_ADD | libc::FAN_MARK_ONLYDIR;
         // SAFETY: the path is a terminated string that lives through the call.
-        let answer =
-            unsafe { libc::fanotify_mark(self.0.as_raw_fd(), flags, events, libc::AT_FDCWD, path.as_ptr()) };
+        let answer = unsafe { libc::fanotify_mark(self.0.as_raw_fd(), flags, events, libc::AT_FDCWD, path.as_ptr()) };
         if answer == 0 { Ok(()) } else { Err(OsError::last("fanotify_mark", named())) }
     }
 

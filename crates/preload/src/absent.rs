@@ -107,7 +107,12 @@ fn tell(start: &Start, story: &Story) {
 ///
 /// # Safety
 /// `path` is null or a terminated string.
-pub(crate) unsafe fn retry<T>(folder: c_int, path: *const c_char, failed: impl Fn(&T) -> bool, call: impl Fn() -> T) -> T {
+pub(crate) unsafe fn retry<T>(
+    folder: c_int,
+    path: *const c_char,
+    failed: impl Fn(&T) -> bool,
+    call: impl Fn() -> T,
+) -> T {
     loop {
         let answer = call();
         // SAFETY: the caller's promise.

@@ -6,9 +6,25 @@ use std::process::Command;
 
 /// Headers that declare functions on files.
 const HEADERS: &[&str] = &[
-    "fcntl.h", "unistd.h", "stdio.h", "stdlib.h", "sys/stat.h", "dirent.h", "ftw.h", "glob.h", "spawn.h", "utime.h",
-    "sys/time.h", "sys/statfs.h", "sys/statvfs.h", "sys/xattr.h", "sys/inotify.h", "sys/fanotify.h", "sys/mount.h",
-    "sys/mman.h", "sys/swap.h",
+    "fcntl.h",
+    "unistd.h",
+    "stdio.h",
+    "stdlib.h",
+    "sys/stat.h",
+    "dirent.h",
+    "ftw.h",
+    "glob.h",
+    "spawn.h",
+    "utime.h",
+    "sys/time.h",
+    "sys/statfs.h",
+    "sys/statvfs.h",
+    "sys/xattr.h",
+    "sys/inotify.h",
+    "sys/fanotify.h",
+    "sys/mount.h",
+    "sys/mman.h",
+    "sys/swap.h",
 ];
 
 fn library() -> PathBuf {
@@ -34,12 +50,30 @@ fn takes_a_name() -> BTreeSet<String> {
     let output = Command::new("cc").args(["-E", "-P", "-D_GNU_SOURCE"]).arg(&file).output().expect("a C compiler");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).replace(['\n', '\t'], " ");
-    let names = ["__file", "__path", "__filename", "__name", "__fname", "__from", "__old", "__oldpath", "__dir", "__special_file",
-        "__command", "__template", "__pathname", "path", "pathname", "__pattern"];
+    let names = [
+        "__file",
+        "__path",
+        "__filename",
+        "__name",
+        "__fname",
+        "__from",
+        "__old",
+        "__oldpath",
+        "__dir",
+        "__special_file",
+        "__command",
+        "__template",
+        "__pathname",
+        "path",
+        "pathname",
+        "__pattern",
+    ];
     let mut found = BTreeSet::new();
     for declaration in text.split(';').filter(|d| d.contains("extern")) {
         let Some((head, arguments)) = declaration.split_once('(') else { continue };
-        let Some(name) = head.split(|c: char| !(c.is_alphanumeric() || c == '_')).rfind(|w| !w.is_empty()) else { continue };
+        let Some(name) = head.split(|c: char| !(c.is_alphanumeric() || c == '_')).rfind(|w| !w.is_empty()) else {
+            continue;
+        };
         let of_file = arguments.split(',').any(|a| {
             let last = a.split(|c: char| !(c.is_alphanumeric() || c == '_')).rfind(|w| !w.is_empty());
             a.contains("char") && a.contains('*') && last.is_some_and(|l| names.contains(&l))
@@ -66,11 +100,37 @@ fn each_file_function_of_the_c_library_has_a_shim_or_a_reason() {
     let libc = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib/aarch64-linux-gnu/libc.so.6", "/lib64/libc.so.6"];
     let libc = defined(Path::new(libc.iter().find(|p| Path::new(p).exists()).expect("glibc")));
     let wanted = takes_a_name();
-    assert!(wanted.len() > 60 && wanted.contains("open") && wanted.contains("fopen"), "the headers were misread: {wanted:?}");
+    assert!(
+        wanted.len() > 60 && wanted.contains("open") && wanted.contains("fopen"),
+        "the headers were misread: {wanted:?}"
+    );
     // Functions of the same headers that take text of another kind.
-    let other = ["perror", "getenv", "setenv", "unsetenv", "secure_getenv", "getlogin_r", "setlogin", "gethostname", "sethostname",
-        "getdomainname", "setdomainname", "ctermid", "cuserid", "crypt", "ttyname_r", "ptsname_r", "memfd_create", "getpass",
-        "confstr", "putenv", "ptsname", "glob_pattern_p", "fgetxattr", "fsetxattr"];
+    let other = [
+        "perror",
+        "getenv",
+        "setenv",
+        "unsetenv",
+        "secure_getenv",
+        "getlogin_r",
+        "setlogin",
+        "gethostname",
+        "sethostname",
+        "getdomainname",
+        "setdomainname",
+        "ctermid",
+        "cuserid",
+        "crypt",
+        "ttyname_r",
+        "ptsname_r",
+        "memfd_create",
+        "getpass",
+        "confstr",
+        "putenv",
+        "ptsname",
+        "glob_pattern_p",
+        "fgetxattr",
+        "fsetxattr",
+    ];
     let missing: Vec<_> = wanted
         .iter()
         .filter(|n| libc.contains(*n) && !shims.contains(*n) && !reasons.contains(*n) && !other.contains(&n.as_str()))

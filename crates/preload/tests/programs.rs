@@ -130,7 +130,8 @@ fn a_wait_that_ends_badly_gives_the_usual_errno_and_tells_the_whole_story_in_the
     let mut scene = Scene::new("story");
     scene.deadline = Duration::from_millis(200);
     let never = scene.published().join("never");
-    let code = format!("import errno\ntry: open('{}')\nexcept OSError as e: print(errno.errorcode[e.errno])", never.display());
+    let code =
+        format!("import errno\ntry: open('{}')\nexcept OSError as e: print(errno.errorcode[e.errno])", never.display());
     let output = scene.command(&["python3", "-c", &code]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "ETIMEDOUT");
     let story = String::from_utf8_lossy(&output.stderr).into_owned();

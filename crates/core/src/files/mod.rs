@@ -14,5 +14,5 @@ mod wait;
 
 pub use notice::{NoticeReader, NoticeWriter};
 pub use path::{absolute, normalise};
-pub use views::{View, Views, VARIABLE};
+pub use views::{VARIABLE, View, Views};
 pub use wait::{Outcome, Story};

@@ -145,7 +145,9 @@ mod tests {
         assert!(!view.awaits(b".git/x") && !view.awaits(b"a/.tmp"));
         let some = views(&["*.h5", "step-??"]);
         let (view, _) = some.find(b"/data/frames/x").unwrap();
-        for (name, awaited) in [("a.h5", true), ("a/b.h5", true), ("step-07", true), ("step-7", false), ("a.h5x", false)] {
+        for (name, awaited) in
+            [("a.h5", true), ("a/b.h5", true), ("step-07", true), ("step-7", false), ("a.h5x", false)]
+        {
             assert_eq!(view.awaits(name.as_bytes()), awaited, "{name}");
         }
         assert!(matches(b"a*b*c", b"aXXbYbZc") && !matches(b"a*b*c", b"aXXbYbZ") && matches(b"*", b""));

@@ -96,10 +96,18 @@ impl fmt::Display for Story {
             Phase::Ended => write!(f, "{path} will not come: {producers} ended in order")?,
             Phase::Failed => write!(f, "{path} will not come: {producers} failed")?,
             Phase::Coming => {
-                write!(f, "{path} was not published within {:.1} s: {producers} has not started", self.waited.as_secs_f64())?;
+                write!(
+                    f,
+                    "{path} was not published within {:.1} s: {producers} has not started",
+                    self.waited.as_secs_f64()
+                )?;
             }
             Phase::Producing => {
-                write!(f, "{path} was not published within {:.1} s: {producers} still runs", self.waited.as_secs_f64())?;
+                write!(
+                    f,
+                    "{path} was not published within {:.1} s: {producers} still runs",
+                    self.waited.as_secs_f64()
+                )?;
             }
         }
         match self.last {

@@ -52,7 +52,10 @@ fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> 
     let path = s.get("path").and_then(|i| {
         let text = absolute(&i)?.trim_end_matches('/').to_owned();
         if RESERVED.contains(&text.as_str()) || text.contains(['\t', '\n']) {
-            i.wrong(format!("`{}/` cannot be a managed directory", clip(&text)), "choose another place, such as `/data`");
+            i.wrong(
+                format!("`{}/` cannot be a managed directory", clip(&text)),
+                "choose another place, such as `/data`",
+            );
             return None;
         }
         Some(text)
@@ -60,7 +63,10 @@ fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> 
     let read = |key| s.get(key).map(|i| names(&i)).unwrap_or_default();
     let awaits: Vec<String> = read("await");
     if let Some(bad) = awaits.iter().find(|p| p.is_empty() || p.contains(['/', ' ', '\t', '\n'])) {
-        item.wrong(format!("`{}` is not a pattern of a name", clip(bad)), "a name with `*` and `?`, without folders and spaces");
+        item.wrong(
+            format!("`{}` is not a pattern of a name", clip(bad)),
+            "a name with `*` and `?`, without folders and spaces",
+        );
     }
     let store = s.get("store").and_then(|i| Some((i.text()?, i))).filter(|(text, _)| text != "memory");
     let store = store.map(|(text, item)| {
@@ -111,7 +117,9 @@ pub(super) fn check(w: &Workflow, notes: &Notes) {
         }
         for task in w.tasks.iter().filter(|t| d.produce.contains(&t.name) || d.consume.contains(&t.name)) {
             let other = w.directories.iter().find(|o| {
-                o.name != d.name && o.path == d.path && (o.produce.contains(&task.name) || o.consume.contains(&task.name))
+                o.name != d.name
+                    && o.path == d.path
+                    && (o.produce.contains(&task.name) || o.consume.contains(&task.name))
             });
             if other.is_some() || task.mounts.iter().any(|m| m.task == d.path) {
                 let what = format!("task `{}` has something else at {}", clip(&task.name), d.path);

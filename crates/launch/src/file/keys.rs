@@ -174,7 +174,11 @@ pub const FILES: &[Key] = &[
         "When a file is finished: `close` (default; its last writer closes it, or it is renamed into place), `rename` (only \
          then), `marker` (a file with the same name and the ending `.done` is closed), `end` (the producers have ended well).",
     ),
-    key("await", Kind::Names, "Names that consumers wait for, with `*` and `?`. Default: all that do not begin with a dot."),
+    key(
+        "await",
+        Kind::Names,
+        "Names that consumers wait for, with `*` and `?`. Default: all that do not begin with a dot.",
+    ),
     key("wait", Kind::Count(1, 604_800), "Seconds that an open waits at most. Default: 300."),
     key("keep", Kind::Count(1, 1_000_000), "How many published files are kept, the newest ones. Default: all."),
     key("store", Kind::Text, "`memory` (default), or a folder of the host for the files; relative to this file."),

@@ -42,7 +42,13 @@ impl Managed {
         for (index, directory) in workflow.directories.iter().enumerate() {
             let store = store(directory, folder, index)?;
             let producers = directory.produce.join(", ");
-            let service = Service::start(&store, &notice(folder, index), &producers, how(directory), directory.keep.map(|n| n as usize));
+            let service = Service::start(
+                &store,
+                &notice(folder, index),
+                &producers,
+                how(directory),
+                directory.keep.map(|n| n as usize),
+            );
             let service = service.map_err(|e| format!("managed directory `{}`: {e}", directory.name))?;
             managed.directories.push((directory.clone(), service));
             managed.busy.push(directory.produce.iter().cloned().collect());

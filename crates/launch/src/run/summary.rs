@@ -212,9 +212,10 @@ impl Figures {
         table(text, &["item", "size", "owner", "hand-overs", "copies"], rows.collect());
         let rows = self.regions.iter().map(|r| vec![r.region.clone(), units::show(r.size), units::show(r.reserved)]);
         table(text, &["region", "capacity", "memory"], rows.collect());
-        let rows = self.files.iter().map(|f| {
-            vec![f.directory.clone(), f.published.to_string(), units::show(f.bytes), f.torn.to_string()]
-        });
+        let rows = self
+            .files
+            .iter()
+            .map(|f| vec![f.directory.clone(), f.published.to_string(), units::show(f.bytes), f.torn.to_string()]);
         table(text, &["directory", "files published", "size", "writers killed"], rows.collect());
         for line in self.files.iter().flat_map(|f| &f.troubles) {
             let _ = writeln!(text, "  {line}");
