@@ -36,8 +36,10 @@ pub struct Session {
 ///
 /// `task`, `rank` and `workflow` are known by an endpoint that was made for a task. `timeout`: seconds. NotFoundError (no
 /// daemon; lists the places tried), DeniedError, IncompatibleError, TimedOutError.
+///
+/// `visitor`: this session only looks (a notebook, a monitor): it neither begins a run nor keeps one from ending.
 #[pyfunction]
-#[pyo3(signature = (socket=None, *, task=None, rank=None, workflow=None, timeout=5.0, private_daemon=true))]
+#[pyo3(signature = (socket=None, *, task=None, rank=None, workflow=None, timeout=5.0, private_daemon=true, visitor=false))]
 pub fn connect(
     py: Python<'_>,
     socket: Option<PathBuf>,
@@ -46,9 +48,10 @@ pub fn connect(
     workflow: Option<String>,
     timeout: f64,
     private_daemon: bool,
+    visitor: bool,
 ) -> PyResult<Py<Session>> {
     let timeout = deadline(py, Some(timeout))?;
-    let options = ConnectOptions { socket, task, rank, workflow, timeout, private_daemon };
+    let options = ConnectOptions { socket, task, rank, workflow, timeout, private_daemon, visitor };
     let session = py.detach(|| Inner::connect(&options)).or_raise(py)?;
     let standing = Arc::new(Standing::new(session));
     let session = Py::new(py, Session { standing })?;
@@ -68,6 +71,12 @@ impl Session {
     #[getter]
     fn task(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.standing.get(py)?.task().to_owned())
+    }
+
+    /// The run of its workflow that this session takes part in, counted from 1. Ports end with it.
+    #[getter]
+    fn run(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.standing.get(py)?.run())
     }
 
     /// The rank in the task.
@@ -129,8 +138,9 @@ impl Session {
     /// the consumers). `capacity`: messages under way, a power of two up to 4096. None: as the port was made (by another
     /// task, by the workflow file), else one-to-one and 8; who says something must say what the port has.
     /// `timeout`: seconds to wait for an end that another living member holds (None: not at all). BusyError,
-    /// InvalidError, DeniedError, NoSpaceError.
-    #[pyo3(signature = (name, end, *, pattern=None, capacity=None, timeout=None))]
+    /// InvalidError, DeniedError, NoSpaceError. `persistent`: if the port is made by this, it outlasts the run, with the
+    /// messages in it, until it is removed; else it ends with the last member of the workflow's run.
+    #[pyo3(signature = (name, end, *, pattern=None, capacity=None, timeout=None, persistent=false))]
     fn port(
         &self,
         py: Python<'_>,
@@ -139,6 +149,7 @@ impl Session {
         pattern: Option<&str>,
         capacity: Option<Bound<'_, PyAny>>,
         timeout: Option<f64>,
+        persistent: bool,
     ) -> PyResult<Port> {
         let side: End = member(py, "end", end)?;
         let pattern = pattern.map(|word| member(py, "pattern", word)).transpose()?;
@@ -154,7 +165,7 @@ impl Session {
             // Beyond 4096 it is refused in any case.
             Some(given) => u32::try_from(given).unwrap_or(u32::MAX),
         };
-        let options = PortOptions { pattern, capacity };
+        let options = PortOptions { pattern, capacity, persistent };
         let session = self.standing.get(py)?;
         let port = match timeout {
             Some(seconds) => {
@@ -286,17 +297,26 @@ impl Session {
         Ok(publisher)
     }
 
-    /// Observes a series; waits for it up to `timeout` seconds (None: not at all). NotFoundError, TimedOutError, DeniedError,
-    /// NoSpaceError (it has all the observers that it takes).
-    #[pyo3(signature = (name, *, timeout=None))]
-    fn observe(&self, py: Python<'_>, name: &str, timeout: Option<f64>) -> PyResult<Observer> {
+    /// Observes the series of this name in the current run; waits for it up to `timeout` seconds (None: not at all).
+    /// `run="former"` takes the latest series of this name, also one that a run left that has ended. NotFoundError,
+    /// TimedOutError, DeniedError, NoSpaceError (it has all the observers that it takes).
+    #[pyo3(signature = (name, *, timeout=None, run="current"))]
+    fn observe(&self, py: Python<'_>, name: &str, timeout: Option<f64>, run: &str) -> PyResult<Observer> {
         let session = self.standing.get(py)?;
+        let observe = match run {
+            "current" => crossdock_client::Session::observe,
+            "former" => crossdock_client::Session::observe_former,
+            _ => {
+                let text = format!("run '{run}' is neither 'current' nor 'former'");
+                return Err(error(py, Status::Invalid, text));
+            }
+        };
         let observer = match timeout {
             Some(seconds) if seconds != 0.0 => {
                 let total = deadline(py, Some(seconds))?;
-                wait(py, total, |slice| session.observe(name, slice))?
+                wait(py, total, |slice| observe(&session, name, slice))?
             }
-            _ => py.detach(|| session.observe(name, std::time::Duration::ZERO)).or_raise(py)?,
+            _ => py.detach(|| observe(&session, name, std::time::Duration::ZERO)).or_raise(py)?,
         };
         Ok(Observer::new(observer))
     }

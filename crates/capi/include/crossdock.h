@@ -444,9 +444,10 @@ typedef enum crossdock_pattern {
 typedef struct crossdock_port_options {
     crossdock_pattern pattern;
     uint32_t capacity; /* messages under way; a power of two, 1 to 4096; 0: what the port has, 8 if it is made by this */
+    uint32_t persistent; /* not 0: if it is made by this, it outlasts the run, with its messages, until it is removed */
 } crossdock_port_options;
 
-#define CROSSDOCK_PORT_OPTIONS_INIT {CROSSDOCK_ANY_PATTERN, 0}
+#define CROSSDOCK_PORT_OPTIONS_INIT {CROSSDOCK_ANY_PATTERN, 0, 0}
 
 /* What travels. 64 bytes. */
 typedef struct crossdock_message {

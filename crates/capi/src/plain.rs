@@ -99,6 +99,7 @@ pub(crate) struct Ndarray {
 pub(crate) struct PortOptions {
     pub pattern: u32,
     pub capacity: u32,
+    pub persistent: u32,
 }
 
 /// `crossdock_message`

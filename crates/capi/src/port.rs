@@ -40,7 +40,7 @@ unsafe fn port_options(options: *const plain::PortOptions) -> Result<PortOptions
         ANY_PATTERN => None,
         number => Some(choice(number, "pattern of a port", "crossdock_pattern")?),
     };
-    Ok(PortOptions { pattern, capacity: given.capacity })
+    Ok(PortOptions { pattern, capacity: given.capacity, persistent: given.persistent != 0 })
 }
 
 /// # Safety

@@ -20,6 +20,7 @@ pub(crate) struct Who {
     pub rank: u32,
     pub task: Option<String>,
     pub workflow: Option<String>,
+    pub visitor: bool,
 }
 
 /// What the daemon said to it.
@@ -30,6 +31,7 @@ pub(crate) struct Welcome {
     pub member: MemberId,
     pub admin: bool,
     pub incarnation: u64,
+    pub run: u64,
     pub rank: u32,
     pub task: String,
     pub workflow: String,
@@ -66,6 +68,7 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
         rank: who.rank,
         task: who.task.clone(),
         workflow: who.workflow.clone(),
+        visitor: who.visitor,
     };
     let at = path.display();
     let ended = || Error::new(Status::Disconnected, format!("the node daemon at {at} hung up before it answered"));
@@ -96,9 +99,9 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
         }
     };
     match Answer::decode(&buffer[..length], fds.len()) {
-        Ok((1, Answer::Welcome { member, admin, incarnation, rank, task, workflow, .. })) => {
+        Ok((1, Answer::Welcome { member, admin, incarnation, run, rank, task, workflow, .. })) => {
             let Some(table) = fds.into_iter().next() else { return Err(Failure::Final(no_daemon(path, "no table"))) };
-            Ok(Welcome { socket, table, member, admin, incarnation, rank, task, workflow })
+            Ok(Welcome { socket, table, member, admin, incarnation, run, rank, task, workflow })
         }
         Ok((1, Answer::Failed { status, text })) => {
             Err(Failure::Final(Error::new(status, format!("the node daemon at {at}: {text}"))))

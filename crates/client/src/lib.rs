@@ -19,7 +19,7 @@ mod series;
 mod session;
 mod typed;
 
-pub use crossdock_layout::wire::{Grant, SegmentKind};
+pub use crossdock_layout::wire::{Grant, InUse, SegmentKind};
 pub use crossdock_layout::{Handle, MemberId, Rights, SegmentId, Status};
 pub use error::{Error, Result};
 pub use item::{

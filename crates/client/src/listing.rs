@@ -28,6 +28,8 @@ pub struct SegmentInfo {
     pub members: u32,
     /// Its name is taken away already; its memory is still in use.
     pub removed: bool,
+    /// A series that was published in a run that has ended.
+    pub former: bool,
     /// What its maker gave: a port's options. Of a series: see [`Self::observers`].
     pub attribute: u64,
 }
@@ -68,6 +70,8 @@ pub struct WorkflowInfo {
     pub quota: u64,
     /// Bytes that they have reserved.
     pub reserved: u64,
+    /// How many runs it has had, the current one included.
+    pub run: u64,
 }
 
 /// What the daemon has, as far as the asker may see it.
@@ -112,6 +116,7 @@ pub(crate) fn list(connection: &Connection, workflow: Option<&str>, deadline: De
                 name: e.name,
                 quota: e.quota,
                 reserved: e.reserved,
+                run: e.run,
             }));
             Ok(last.filter(|_| more))
         }
@@ -138,6 +143,7 @@ pub(crate) fn list(connection: &Connection, workflow: Option<&str>, deadline: De
                 creator: e.creator,
                 members: e.members,
                 removed: e.removed,
+                former: e.former,
                 attribute: e.attribute,
             }));
             Ok(last.filter(|_| more))

@@ -75,7 +75,7 @@ impl Port {
         self.shared.id
     }
 
-    /// Sends; waits for a free cell. `None` waits up to [`DEFAULT_WAIT`], zero polls (`NOT_YET`).
+    /// Sends; waits for room. `None` waits up to [`DEFAULT_WAIT`], zero polls (`NOT_YET`).
     ///
     /// # Errors
     /// `TIMED_OUT` (names who holds the place), `CLOSED` and `PEER_DIED` (no consumer is left and no cell is free),
@@ -95,7 +95,7 @@ impl Port {
         self.named(sent.map(|_position| ()))
     }
 
-    /// Producer: waits until the next send finds a free cell, and gives back a handle whose message was released: nobody
+    /// Producer: waits until the next send finds room, and gives back a handle whose message was released: nobody
     /// reads its data any more. Each handle comes back once, oldest first. `None`: there is room, and no handle waits
     /// to come back (at first, or when messages carried none). A send without it forgets the credit of its cell.
     ///

@@ -24,6 +24,8 @@ pub(crate) struct OpenRequest<'a> {
     pub reserve: u64,
     /// Any number; an existing segment keeps that of its maker. Ports put their options here.
     pub attribute: u64,
+    /// If it is made: it stays when the run ends (regions always do).
+    pub persistent: bool,
     /// How long to wait for a segment that is not there (`OpenOnly` alone); `None` = not at all.
     pub timeout: Option<Duration>,
 }

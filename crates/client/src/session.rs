@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossdock_layout::liveness::LivenessTable;
-use crossdock_layout::wire::{Answer, GRANTS_PER_MESSAGE, Grant, MemberState, Request, SegmentKind};
+use crossdock_layout::wire::{Answer, GRANTS_PER_MESSAGE, Grant, InUse, MemberState, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status, name};
 use crossdock_os::{Deadline, child};
 
@@ -32,6 +32,8 @@ pub struct ConnectOptions {
     pub timeout: Duration,
     /// Start a private daemon if none is found.
     pub private_daemon: bool,
+    /// Only look, as `crossdock ls` does: this session neither begins a run nor keeps one from ending.
+    pub visitor: bool,
 }
 
 impl Default for ConnectOptions {
@@ -43,6 +45,7 @@ impl Default for ConnectOptions {
             workflow: None,
             timeout: Duration::from_secs(5),
             private_daemon: true,
+            visitor: false,
         }
     }
 }
@@ -60,6 +63,7 @@ struct Shared {
     connection: Arc<Connection>,
     member: MemberId,
     admin: bool,
+    run: u64,
     rank: u32,
     task: String,
     workflow: String,
@@ -100,14 +104,15 @@ impl Session {
             })?,
         };
         let token = child::random().map_err(|e| Error::new(Status::System, e.to_string()))?;
-        let who = Who { token, member: MemberId::NOBODY, rank, task, workflow };
+        let who = Who { token, member: MemberId::NOBODY, rank, task, workflow, visitor: options.visitor };
         let found = discovery::find(options, &who, Deadline::after(options.timeout))?;
         let (member, admin, rank) = (found.welcome.member, found.welcome.admin, found.welcome.rank);
+        let run = found.welcome.run;
         let (task, workflow) = (found.welcome.task.clone(), found.welcome.workflow.clone());
         let connection = Arc::new(Connection::new(found.path, found.private, who, found.welcome)?);
         let (timeout, serial) = (options.timeout, SERIAL.fetch_add(1, Ordering::Relaxed));
         let items = crate::item::Local::default();
-        let shared = Shared { connection, member, admin, rank, task, workflow, timeout, serial, items };
+        let shared = Shared { connection, member, admin, run, rank, task, workflow, timeout, serial, items };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -127,6 +132,12 @@ impl Session {
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.shared.rank
+    }
+
+    /// The run of its workflow that this session takes part in, counted from 1. Ports end with it.
+    #[must_use]
+    pub fn run(&self) -> u64 {
+        self.shared.run
     }
 
     /// The workflow that this session takes part in.
@@ -259,6 +270,7 @@ impl Session {
             reserve: request.reserve,
             attribute: request.attribute,
             wait_ms: request.timeout.map_or(0, |t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX)),
+            persistent: request.persistent,
             name: request.name.to_owned(),
         };
         let deadline = self.late(request.timeout);
@@ -294,7 +306,17 @@ impl Session {
     /// Takes a name away. The memory goes with its last mapping.
     pub(crate) fn remove_segment(&self, kind: SegmentKind, name: &str) -> Result<()> {
         check_name(kind.word(), name)?;
-        self.ask(Request::Remove { kind, name: name.to_owned() }).map(drop)
+        self.ask(Request::Remove { kind, in_use: InUse::Keep, name: name.to_owned() }).map(drop)
+    }
+
+    /// Takes the name of a region, port, series or item away. What members have open is refused, kept by them, or taken all
+    /// the same, as `in_use` says; the memory goes with its last mapping.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, `DENIED`, `BUSY` (names the members).
+    pub fn remove(&self, kind: SegmentKind, name: &str, in_use: InUse) -> Result<()> {
+        check_name(kind.word(), name)?;
+        self.ask(Request::Remove { kind, in_use, name: name.to_owned() }).map(drop)
     }
 
     /// The liveness table, mapped read-only: who is alive at the price of a load, and the word that deaths wake.

@@ -304,7 +304,7 @@ fn a_wait_without_a_peer_ends_at_its_deadline_and_says_so() {
     let error = consumer.receive(Duration::from_millis(30)).unwrap_err();
     assert!(start.elapsed() >= Duration::from_millis(30));
     assert_eq!(error.status, Status::TimedOut);
-    assert!(error.message.contains("no producer (none has come yet)"), "{error}");
+    assert!(error.message.contains("no producer has come since this end was opened"), "{error}");
     let _producer = world.try_open(Side::Producer, world.member(), "simulate").unwrap();
     let error = consumer.receive(Duration::from_millis(30)).unwrap_err();
     assert!(error.message.contains("task simulate (member 2.2), last seen 0.0 s ago"), "{error}");

@@ -19,7 +19,7 @@ pub use sets::{Departure, Pattern, Side, Waiting};
 /// First word of a port's segment.
 pub const PORT_MAGIC: u64 = u64::from_le_bytes(*b"xdockprt");
 /// Changes with every change of this file's structs; builds that differ refuse each other.
-pub const PORT_FINGERPRINT: u32 = 0x0001_c0de;
+pub const PORT_FINGERPRINT: u32 = 0x0002_c0de;
 /// `init` of a formatted port; below it, the member that is formatting it; 0 before anybody did.
 pub const PORT_READY: u64 = u64::MAX;
 /// Set in an end's `owner` while the member in the other bits heals the end.
@@ -41,6 +41,25 @@ pub const NAME_BYTES: usize = 40;
 pub const SLEEPER: u32 = 1;
 /// A signal word's count goes up by this at each wake.
 pub const SIGNAL_STEP: u32 = 2;
+
+/// The word that says how members left a side: two bits are a [`Departure`], above them is a count of deaths, so that an end can
+/// tell deaths that it was there for from earlier ones.
+pub mod departure {
+    use super::Departure;
+
+    /// The bits that say how.
+    pub const HOW: u32 = 3;
+    /// The count of deaths goes up by this; it wraps.
+    pub const DEATH: u32 = 4;
+
+    /// The word after a member left like this.
+    #[must_use]
+    pub const fn after(word: u32, how: Departure) -> u32 {
+        let most = if how as u32 > word & HOW { how as u32 } else { word & HOW };
+        let deaths = if matches!(how, Departure::Died) { (word & !HOW).wrapping_add(DEATH) } else { word & !HOW };
+        deaths | most
+    }
+}
 
 /// Bytes of one cache line, so that words of different writers never share one.
 #[cfg_attr(loom, derive(Default))]
@@ -113,7 +132,7 @@ pub struct Signal {
 pub struct Company {
     /// How many ever came, complete; wraps. Whoever joins counts it up.
     pub joined: AtomicU32,
-    /// A [`Departure`].
+    /// See [`departure`].
     pub departed: AtomicU32,
     /// The member that left last; for messages to people.
     pub last_member: AtomicU64,

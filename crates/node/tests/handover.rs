@@ -33,6 +33,7 @@ impl World {
             rank: 0,
             task: Some(task.into()),
             workflow: None,
+            visitor: false,
         };
         self.say(connection, 1, &hello);
     }

@@ -131,7 +131,7 @@ fn a_second_producer_and_other_options_are_refused_with_names() {
     let busy = session.port("p", End::Producer, &PortOptions::default(), None).unwrap_err();
     assert_eq!(busy.status, Status::Busy);
     assert!(busy.message.contains("port p: its producer end is taken by task"), "{busy}");
-    let other = PortOptions { pattern: Some(Pattern::FanOut), capacity: 16 };
+    let other = PortOptions { pattern: Some(Pattern::FanOut), capacity: 16, persistent: false };
     let error = session.port("p", End::Consumer, &other, None).unwrap_err();
     assert_eq!(error.status, Status::Invalid);
     assert!(error.message.contains("one-to-one with 8 cells") && error.message.contains("fan-out with 16"), "{error}");
@@ -160,7 +160,7 @@ fn a_report_shows_who_is_there_and_what_went_through() {
     producer.send_sized(&Message::new(Handle::NONE, 1), 1000, POLL).unwrap();
     producer.note_copied(10);
     let report = session.port_report(consumer.id()).unwrap();
-    assert_eq!(report.options, PortOptions { pattern: Some(Pattern::OneToOne), capacity: 8 });
+    assert_eq!(report.options, PortOptions { pattern: Some(Pattern::OneToOne), capacity: 8, persistent: false });
     assert_eq!((report.statistics.messages, report.statistics.under_way), (1, 1));
     assert_eq!((report.statistics.bytes_handed_over, report.statistics.bytes_copied), (1000, 10));
     assert_eq!(report.ends.len(), 2);
@@ -211,7 +211,7 @@ fn a_handle_that_came_by_no_port_keeps_nothing_open() {
 fn who_says_nothing_takes_the_port_as_it_was_made() {
     let daemon = Daemon::start();
     let session = daemon.session();
-    let made = PortOptions { pattern: Some(Pattern::FanOut), capacity: 2 };
+    let made = PortOptions { pattern: Some(Pattern::FanOut), capacity: 2, persistent: false };
     session.make_port("p", &made).unwrap();
     assert_eq!(session.make_port("p", &made).unwrap_err().status, Status::Exists);
     let producer = session.port("p", End::Producer, &PortOptions::default(), None).unwrap();

@@ -81,8 +81,8 @@ fn work(session: &Session, name: &str, ids: &Mutex<BTreeSet<u64>>) {
 fn a_request_without_an_answer_is_done_once_when_it_is_sent_again() {
     let daemon = Daemon::start();
     let hello = |member| match Raw::hello_message(9) {
-        Request::Hello { protocol, layout, fingerprint, token, rank, task, workflow, .. } => {
-            Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow }
+        Request::Hello { protocol, layout, fingerprint, token, rank, task, workflow, visitor, .. } => {
+            Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow, visitor }
         }
         other => other,
     };

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crossdock_layout::wire::{Answer, Grant, ListOf, PIN_PAGE, Request, SegmentKind, SeriesEntry};
+use crossdock_layout::wire::{Answer, Grant, InUse, ListOf, PIN_PAGE, Request, SegmentKind, SeriesEntry};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 use crossdock_os::{Access, Mapping, memfd, socket};
 use support::{Daemon, Raw, kill, spawn, until};
@@ -53,7 +53,7 @@ fn pages(raw: &mut Raw, segment: SegmentId, pages: &[(OwnedFd, Mapping)]) {
 }
 
 fn observe(raw: &mut Raw, name: &str, wait_ms: u64) -> Result<(SeriesEntry, Vec<OwnedFd>), (Status, String)> {
-    let request = Request::Observe { wait_ms, name: name.to_owned() };
+    let request = Request::Observe { wait_ms, former: false, name: name.to_owned() };
     match raw.ask(&request).expect("an answer") {
         (Answer::Series(entry), fds) => Ok((entry, fds)),
         (Answer::Failed { status, text }, _) => Err((status, text)),
@@ -257,7 +257,7 @@ fn there_is_one_publisher_until_it_ends_or_dies() {
     let taken = second(&mut next).unwrap_err();
     let process = format!("process {}", std::process::id());
     assert!(taken.0 == Status::Exists && taken.1.contains("field") && taken.1.contains(&process), "{taken:?}");
-    let remove = Request::Remove { kind: SegmentKind::Series, name: "field".into() };
+    let remove = Request::Remove { kind: SegmentKind::Series, in_use: InUse::Keep, name: "field".into() };
     assert_eq!(ask(&mut next, &remove, &[]).unwrap_err().0, Status::Busy);
     let (mut observer, segment) = (join(&daemon), first.segment);
     assert_eq!(observe(&mut observer, "field", 0).unwrap().0.segment, segment);
@@ -277,8 +277,8 @@ fn there_is_one_publisher_until_it_ends_or_dies() {
 fn who_has_which_page_outlives_the_broker() {
     let daemon = Daemon::start();
     let (token, hello) = (3u8, |member| match Raw::hello_message(3) {
-        Request::Hello { protocol, layout, fingerprint, token, rank, task, workflow, .. } => {
-            Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow }
+        Request::Hello { protocol, layout, fingerprint, token, rank, task, workflow, visitor, .. } => {
+            Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow, visitor }
         }
         other => other,
     });
@@ -313,8 +313,8 @@ fn who_has_which_page_outlives_the_broker() {
 fn a_publisher_gives_its_series_back_after_the_keepers_death() {
     let mut daemon = Daemon::start_with(&["--grace-ms", "5000"]);
     let hello = |member| match Raw::hello_message(4) {
-        Request::Hello { protocol, layout, fingerprint, token, rank, task, workflow, .. } => {
-            Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow }
+        Request::Hello { protocol, layout, fingerprint, token, rank, task, workflow, visitor, .. } => {
+            Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow, visitor }
         }
         other => other,
     };

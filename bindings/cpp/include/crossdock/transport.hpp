@@ -33,6 +33,8 @@ enum class pattern : int {
 struct port_options {
   crossdock::pattern pattern = crossdock::pattern::any;
   std::uint32_t capacity = 0;  ///< messages under way; a power of two, 1 to 4096; 0: what the port has, 8 if made by this
+  /// If the port is made by this: it outlasts the run, with the messages in it, until it is removed.
+  bool persistent = false;
 };
 
 /// send, reclaim and receive return ok, or not_yet if they were not to wait; all else is thrown as crossdock::error.
@@ -72,7 +74,8 @@ namespace detail {
 class native_transport final : public transport {
  public:
   native_transport(crossdock_session* session, const std::string& name, port_end end, const port_options& options, timeout wait) {
-    const crossdock_port_options o = {static_cast<crossdock_pattern>(options.pattern), options.capacity};
+    const crossdock_port_options o = {static_cast<crossdock_pattern>(options.pattern), options.capacity,
+                                       options.persistent ? 1u : 0u};
     crossdock_port* given = nullptr;
     check(crossdock_port_open(session, name.c_str(), static_cast<crossdock_end>(end), &o, wait.milliseconds(), &given));
     ref_ = port_ref(given);

@@ -65,6 +65,7 @@ impl Liar {
             rank: 0,
             task: None,
             workflow: None,
+            visitor: false,
         };
         liar.ask(&hello)?;
         Ok(liar)

@@ -14,7 +14,7 @@ impl From<PortOptions> for Shape {
 
 impl From<Shape> for PortOptions {
     fn from(shape: Shape) -> Self {
-        Self { pattern: Some(shape.pattern), capacity: shape.capacity }
+        Self { pattern: Some(shape.pattern), capacity: shape.capacity, persistent: false }
     }
 }
 

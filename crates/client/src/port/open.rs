@@ -38,7 +38,7 @@ impl Session {
         let shape = Shape::from(*options);
         shape.check().map_err(|error| Error::new(error.status, format!("port {name}: {}", error.message)))?;
         let access = Rights::PRODUCE.with(Rights::CONSUME);
-        self.open_segment(&request(name, OpenMode::CreateOnly, access, shape)).map(drop)
+        self.open_segment(&request(name, OpenMode::CreateOnly, access, shape, options.persistent)).map(drop)
     }
 
     /// Opens one end of a port; whoever comes first makes it, so producer and consumer may start in any order.
@@ -55,7 +55,7 @@ impl Session {
             End::Producer => Rights::PRODUCE,
             End::Consumer => Rights::CONSUME,
         };
-        let opened = self.open_segment(&request(name, OpenMode::OpenOrCreate, access, shape))?;
+        let opened = self.open_segment(&request(name, OpenMode::OpenOrCreate, access, shape, options.persistent))?;
         let shape = agreed(name, &opened, options)?;
         let mapping = map(name, &opened, Access::ReadWrite)?;
         let alive = self.liveness();
@@ -102,7 +102,7 @@ impl Session {
     }
 }
 
-fn request(name: &str, mode: OpenMode, access: Rights, shape: Shape) -> OpenRequest<'_> {
+fn request(name: &str, mode: OpenMode, access: Rights, shape: Shape, persistent: bool) -> OpenRequest<'_> {
     OpenRequest {
         kind: SegmentKind::Port,
         name,
@@ -112,6 +112,7 @@ fn request(name: &str, mode: OpenMode, access: Rights, shape: Shape) -> OpenRequ
         reserve: shape.size(),
         // The maker's options travel with the segment, so that they are known even before anybody has formatted it.
         attribute: u64::from(shape.capacity) << 8 | shape.pattern as u64,
+        persistent,
         timeout: None,
     }
 }

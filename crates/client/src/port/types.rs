@@ -22,6 +22,9 @@ pub struct PortOptions {
     pub pattern: Option<Pattern>,
     /// Messages under way at most: a power of two, 1 to 4096. 0: as many as the port has, 8 if it is made by this.
     pub capacity: u32,
+    /// If the port is made by this: it outlasts the run, with the messages in it, until it is removed. Otherwise it ends with
+    /// the last member of its workflow, and the next run gets a fresh port.
+    pub persistent: bool,
 }
 
 /// Up to [`INLINE_MAX`] bytes in the message itself, and zeros behind them. Derefs to the bytes that count.

@@ -64,6 +64,7 @@ impl Session {
             size: if mode == Mode::OpenOnly { 0 } else { size.max(MIN_CAPACITY) },
             reserve: 0,
             attribute: 0,
+            persistent: true,
             timeout,
         })?;
         self.enter(opened)

@@ -100,10 +100,10 @@ impl Session {
     }
 
     /// Asks for a place among a series' observers; waits for the series up to `timeout`.
-    pub(super) fn seat_at_series(&self, name: &str, timeout: Option<Duration>) -> Result<Seat> {
+    pub(super) fn seat_at_series(&self, name: &str, former: bool, timeout: Option<Duration>) -> Result<Seat> {
         check_name(name)?;
         let wait_ms = timeout.map_or(0, |t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX));
-        let request = Request::Observe { wait_ms, name: name.to_owned() };
+        let request = Request::Observe { wait_ms, former, name: name.to_owned() };
         let connection = self.connection();
         let (answer, descriptors) = connection.ask_with(request, Vec::new(), timeout, self.late(timeout))?;
         let Answer::Series(entry) = answer else { return Err(crate::session::unexpected()) };

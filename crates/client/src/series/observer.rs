@@ -29,13 +29,27 @@ pub struct Observer {
 }
 
 impl Session {
-    /// Observes a series; waits for it up to `timeout`.
+    /// Observes the series of this name in the current run; waits for it up to `timeout`. One of a former run is history:
+    /// [`Session::observe_former`].
     ///
     /// # Errors
     /// `NOT_FOUND` (with no waiting), `TIMED_OUT`, `DENIED`, `NO_SPACE` (it has all the observers that it takes),
     /// `CORRUPT`, `INCOMPATIBLE`.
     pub fn observe(&self, name: &str, timeout: Duration) -> Result<Observer> {
-        let Seat { entry, pool, page, leases } = self.seat_at_series(name, Some(timeout).filter(|t| !t.is_zero()))?;
+        self.observe_run(name, false, timeout)
+    }
+
+    /// As [`Session::observe`], but takes the latest series of this name, of whichever run: what a run that has ended left.
+    ///
+    /// # Errors
+    /// As [`Session::observe`].
+    pub fn observe_former(&self, name: &str, timeout: Duration) -> Result<Observer> {
+        self.observe_run(name, true, timeout)
+    }
+
+    fn observe_run(&self, name: &str, former: bool, timeout: Duration) -> Result<Observer> {
+        let timeout = Some(timeout).filter(|t| !t.is_zero());
+        let Seat { entry, pool, page, leases } = self.seat_at_series(name, former, timeout)?;
         let known = Arc::new(OnceLock::from(entry.segment));
         let inner = core::Observer::attach(core::AttachParts {
             name: entry.name,

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::Side;
 use super::Waiting;
+use super::ends::Acquaintance;
 use super::latch::{Held, Latch};
 use super::parcel::Parcel;
 use super::produce::Room;
@@ -25,6 +26,9 @@ pub trait Hooks: Send + Sync {
     fn liveness(&self) -> &LivenessTable;
 }
 
+/// What producers wait for, in words.
+const ROOM: &str = "room in the port";
+
 /// Looks at a word that a brief spin takes before a proper wait begins: a microsecond or three.
 const BRIEF: u32 = 50;
 
@@ -38,6 +42,7 @@ pub struct End {
     pub(super) me: MemberId,
     pub(super) hooks: Arc<dyn Hooks>,
     pub(super) spinner: Spinner,
+    pub(super) acquaintance: Acquaintance,
     local: Latch<Local>,
     /// `local.next`, to be read without the latch.
     next: AtomicU64,
@@ -113,6 +118,7 @@ impl End {
             me,
             hooks,
             spinner: Spinner::new(),
+            acquaintance: joined.acquaintance,
             local: Latch::new(Local { next: joined.next, found: None }),
             next: AtomicU64::new(joined.next),
             closed: AtomicBool::new(false),
@@ -123,7 +129,7 @@ impl End {
         Ok(end)
     }
 
-    /// Sends; waits up to `timeout` for a free cell. Returns the message's position.
+    /// Sends; waits up to `timeout` for room. Returns the message's position.
     ///
     /// # Errors
     /// `NOT_YET` (a poll), `TIMED_OUT`, `CLOSED`, `PEER_DIED`, `INVALID`, `CORRUPT`. Nothing was sent then.
@@ -141,7 +147,7 @@ impl End {
     #[cold]
     #[inline(never)]
     fn send_after_waiting(&self, parcel: &Parcel, bytes: u64, timeout: Duration) -> Result<u64, Error> {
-        self.attempt(timeout, "a free cell", &mut Sending { parcel, bytes })
+        self.attempt(timeout, ROOM, &mut Sending { parcel, bytes })
     }
 
     #[inline(always)]
@@ -155,7 +161,7 @@ impl End {
         Ok(Some(position))
     }
 
-    /// Waits up to `timeout` until a send finds a free cell; the oldest handle that came back, if one did.
+    /// Waits up to `timeout` until a send finds room; the oldest handle that came back, if one did.
     ///
     /// # Errors
     /// As [`End::send`].
@@ -167,7 +173,7 @@ impl End {
         };
         match attempt()? {
             Some(credit) => Ok(credit),
-            None => self.wait(timeout, "a free cell", &mut attempt),
+            None => self.wait(timeout, ROOM, &mut attempt),
         }
     }
 
@@ -286,7 +292,8 @@ impl End {
         Ok(())
     }
 
-    /// Waits up to `timeout` until somebody living is at the other side.
+    /// Waits up to `timeout` until a living member is at the other side. Sends and receives do that too; it is for a program
+    /// that wants to know before it prepares the data.
     ///
     /// # Errors
     /// `NOT_YET` (a poll), `TIMED_OUT`.

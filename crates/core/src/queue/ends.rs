@@ -1,8 +1,13 @@
-//! Joining and leaving a side of a port.
+//! Joining and leaving a side of a port, and which peers an end has met.
+//!
+//! **Met.** Only members of the other side that an end has met can end its waits. An end has met the other side if a member
+//! was there when the end joined or came later, and a consumer also if it found messages in the ring: their producer may have
+//! left before, and its messages are still to be received. Everything that happened to the other side earlier is history, such
+//! as a former run on a daemon that lives on: the end waits for the members to come.
 
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::state::{Phase, State};
-use crossdock_layout::queue::{AtomicU64, Company, Departure, EndSlot, HEALING, NAME_BYTES};
+use crossdock_layout::queue::{AtomicU64, Cell, Company, Departure, EndSlot, HEALING, NAME_BYTES, departure};
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::clock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -16,6 +21,30 @@ pub(super) struct Joined {
     pub slot: u8,
     /// Where this end begins: a single producer's next position, a cursor consumer's first.
     pub next: u64,
+    pub acquaintance: Acquaintance,
+}
+
+/// What an end found of the other side when it joined.
+#[derive(Clone, Copy)]
+pub(super) struct Acquaintance {
+    /// The other side's `joined`, loaded before `peers` was looked for.
+    joined: u32,
+    /// The other side's count of deaths.
+    deaths: u32,
+    /// A living member was there.
+    peers: bool,
+    /// Consumers: messages were there, released by no one yet.
+    messages: bool,
+}
+
+/// How the members of the other side went that an end has met.
+pub(super) enum Gone {
+    /// All in order.
+    Left,
+    /// One died, and none has come since.
+    Died,
+    /// Another member heals a dead one's end at this moment, and calls when it is done.
+    Unsettled,
 }
 
 impl Ring {
@@ -49,7 +78,7 @@ impl Ring {
                 continue;
             }
             crate::fault_point!("queue.join.claimed");
-            let joined = self.settle_in(side, index as u8, slot, me, name);
+            let joined = self.settle_in(side, index as u8, slot, (me, name), alive);
             if joined.is_err() {
                 slot.tenure.owner.store(0, Release);
             }
@@ -67,7 +96,14 @@ impl Ring {
         ))
     }
 
-    fn settle_in(&self, side: Side, index: u8, slot: &EndSlot, me: MemberId, name: &str) -> Result<Joined, Error> {
+    fn settle_in(
+        &self,
+        side: Side,
+        index: u8,
+        slot: &EndSlot,
+        (me, name): (MemberId, &str),
+        alive: &LivenessTable,
+    ) -> Result<Joined, Error> {
         let (tenure, account) = (&slot.tenure, &slot.account);
         tenure.member.store(me.0, Relaxed);
         store_name(&tenure.name, name);
@@ -89,11 +125,48 @@ impl Ring {
             self.count_redelivered(next, account.cursor.load(Relaxed).min(head));
         }
         let company = self.company(side);
-        company.departed.store(Departure::None as u32, Release);
+        company.departed.fetch_and(!departure::HOW, AcqRel);
         tenure.here.store(1, Release);
         crate::fault_point!("queue.join.here");
         company.joined.fetch_add(1, AcqRel);
-        Ok(Joined { slot: index, next })
+        Ok(Joined { slot: index, next, acquaintance: self.acquaint(side, alive) })
+    }
+
+    /// What there is of the other side right now. A member that comes after `joined` was loaded counts it up; one that was
+    /// there before is seen here; so none that comes or stays is missed.
+    fn acquaint(&self, side: Side, alive: &LivenessTable) -> Acquaintance {
+        let company = self.company(side.other());
+        let joined = company.joined.load(Acquire);
+        let deaths = company.departed.load(Acquire) & !departure::HOW;
+        let present = |slot: &EndSlot| slot.tenure.here.load(Acquire) == 1 && lives(slot, alive);
+        let unreleased = |cell: &Cell| {
+            matches!(State(cell.state.load(Acquire)).phase(), Some(Phase::Ready | Phase::Taken))
+        };
+        Acquaintance {
+            joined,
+            deaths,
+            peers: self.slots(side.other()).iter().any(present),
+            messages: side == Side::Consumer && self.cells().iter().any(unreleased),
+        }
+    }
+
+    /// Has the end of `side` that found this met the other side?
+    pub(super) fn has_met(&self, side: Side, found: &Acquaintance) -> bool {
+        found.peers || found.messages || self.company(side.other()).joined.load(Acquire) != found.joined
+    }
+
+    /// How the other side's members went, of those that this end has met. Only asked when none of them is left.
+    pub(super) fn how_they_went(&self, side: Side, found: &Acquaintance) -> Gone {
+        let company = self.company(side.other());
+        let word = company.departed.load(Acquire);
+        let died_since = word & !departure::HOW != found.deaths;
+        match Departure::from_number(word & departure::HOW) {
+            Some(Departure::Left) => Gone::Left,
+            // Of the messages that it found, those of the dead may be missing some.
+            Some(Departure::Died) if died_since || !found.peers => Gone::Died,
+            Some(Departure::Died) => Gone::Left,
+            _ => Gone::Unsettled,
+        }
     }
 
     /// A single producer's next position. Its predecessor may have died between publishing and storing `head`.
@@ -137,14 +210,14 @@ impl Ring {
             return; // never quite came, or is recorded already
         }
         let company = self.company(side);
-        if how as u32 >= company.departed.load(Acquire) {
+        if how as u32 >= company.departed.load(Acquire) & departure::HOW {
             company.last_member.store(slot.tenure.member.load(Relaxed), Relaxed);
             company.last_seen.store(slot.account.last_seen.load(Relaxed), Relaxed);
             for (to, from) in company.last_name.iter().zip(&slot.tenure.name) {
                 to.store(from.load(Relaxed), Relaxed);
             }
         }
-        company.departed.fetch_max(how as u32, AcqRel);
+        let _ = company.departed.fetch_update(AcqRel, Acquire, |word| Some(departure::after(word, how)));
     }
 
     pub(super) fn company(&self, side: Side) -> &Company {
@@ -153,11 +226,7 @@ impl Ring {
 
     /// How many living members are at a side.
     pub(super) fn living(&self, side: Side, alive: &LivenessTable) -> usize {
-        let lives = |slot: &&EndSlot| {
-            let owner = slot.tenure.owner.load(Acquire);
-            owner != 0 && owner & HEALING == 0 && !is_gone(owner, alive)
-        };
-        self.slots(side).iter().filter(lives).count()
+        self.slots(side).iter().filter(|slot| lives(slot, alive)).count()
     }
 
     /// Who is at a side, for messages to people: up to three of them, with when they were last seen.
@@ -181,12 +250,41 @@ impl Ring {
         }
     }
 
+    /// Who was at a side before, for messages to people.
+    pub(super) fn who_was_here(&self, side: Side) -> String {
+        if self.company(side).joined.load(Relaxed) == 0 {
+            return format!("; start the task that is the {}", side.word());
+        }
+        format!(" (the last one before that was {})", self.who_left(side))
+    }
+
+    /// How many messages this consumer has received and not released.
+    pub(super) fn held(&self, index: u8, next: u64) -> usize {
+        let held = |(number, cell): (usize, &Cell)| {
+            let state = State(cell.state.load(Acquire));
+            let received = state.lap().saturating_mul(self.capacity()).saturating_add(number as u64) < next;
+            match (self.shape.pattern, state.phase()) {
+                (Pattern::OneToOne, Some(Phase::Ready)) => received,
+                (Pattern::FanOut, Some(Phase::Ready)) => received && cell.pending.load(Acquire) & 1 << index != 0,
+                (Pattern::FanIn | Pattern::WorkQueue, Some(Phase::Taken)) => state.end() == index,
+                _ => false,
+            }
+        };
+        self.cells().iter().enumerate().filter(|each| held(*each)).count()
+    }
+
     /// Who left a side last, for messages to people.
     pub(super) fn who_left(&self, side: Side) -> String {
         let company = self.company(side);
         let member = MemberId(company.last_member.load(Relaxed));
         account_of(&company.last_name, member, company.last_seen.load(Relaxed))
     }
+}
+
+/// Does a living member hold this end?
+fn lives(slot: &EndSlot, alive: &LivenessTable) -> bool {
+    let owner = slot.tenure.owner.load(Acquire);
+    owner != 0 && owner & HEALING == 0 && !is_gone(owner, alive)
 }
 
 /// Is the member that this owner word names dead?

@@ -1,10 +1,11 @@
 //! Waiting: spin while it pays, then sleep on the port's word and on the word that deaths change.
 //!
-//! Every wait ends by its deadline, by what it waits for, or by the death or leaving of the last one who could bring it.
+//! Every wait ends by its deadline, by what it waits for, or when the last member that this end has met and that could bring
+//! it dies or leaves (`ends` says what "met" means).
 
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::state::{Phase, State};
-use crossdock_layout::queue::{AtomicU64, Departure};
+use crossdock_layout::queue::AtomicU64;
 use crossdock_layout::{MemberId, Status};
 #[cfg(not(loom))]
 use crossdock_os::futex;
@@ -13,7 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use super::end::End;
-use super::ends::Joined;
+use super::ends::{Gone, Joined};
 use super::ring::Ring;
 use super::signal;
 use super::spin::{NOBODYS, TOO_LONG, TURNS, spin_while};
@@ -101,7 +102,7 @@ impl End {
         timeout: Duration,
         attempt: &mut dyn FnMut() -> Try<()>,
     ) -> Result<(), Error> {
-        self.wait_until(timeout, "somebody at the other end", attempt, false)
+        self.wait_until(timeout, "a task at the other end", attempt, false)
     }
 
     fn wait_until<T>(
@@ -291,41 +292,50 @@ impl End {
         healed
     }
 
-    /// Will nobody bring what this end waits for? Then why.
+    /// Have all members that this end has met left, so that none brings what it waits for? Then why. An end that has met none
+    /// waits until its deadline.
     pub(super) fn over(&self) -> Option<Error> {
         let other = self.side.other();
-        let company = self.ring.company(other);
-        if self.ring.living(other, self.hooks.liveness()) > 0 || company.joined.load(Acquire) == 0 {
+        if self.ring.living(other, self.hooks.liveness()) > 0 || !self.ring.has_met(self.side, &self.acquaintance) {
             return None;
         }
         if self.side == Side::Consumer && self.ring.others_still_work(self.slot) {
             return None;
         }
         let (word, who) = (other.word(), self.ring.who_left(other));
-        match Departure::from_number(company.departed.load(Acquire)) {
-            Some(Departure::Left) if self.side == Side::Consumer => {
-                Some(Error::new(Status::Closed, format!("all was received, and the last {word} left in order: {who}")))
-            }
-            Some(Departure::Left) => Some(Error::new(
+        match self.ring.how_they_went(self.side, &self.acquaintance) {
+            Gone::Left if self.side == Side::Consumer => Some(Error::new(
                 Status::Closed,
-                format!("no cell is free, and the last {word} left in order: {who}; wait_peer waits for another one"),
+                format!("all messages were received, and the last {word} left in order: {who}"),
             )),
-            Some(Departure::Died) => Some(Error::new(
+            Gone::Left => Some(Error::new(
+                Status::Closed,
+                format!("the port is full, and the last {word} left in order: {who}; open the port again for a next one"),
+            )),
+            Gone::Died => Some(Error::new(
                 Status::PeerDied,
                 format!("no {word} is left, one died: {who}; wait_peer waits for its successor"),
             )),
-            // Somebody heals it at this moment, and calls when it is done.
-            _ => None,
+            Gone::Unsettled => None,
         }
     }
 
     #[cold]
     fn timed_out(&self, what: &str, timeout: Duration) -> Error {
-        let who = self.ring.who_is_at(self.side.other(), self.hooks.liveness());
-        Error::new(
-            Status::TimedOut,
-            format!("waited {:.3} s for {what} from {}: {who}", timeout.as_secs_f64(), self.side.other().word()),
-        )
+        let other = self.side.other();
+        let held = if self.side == Side::Consumer { self.ring.held(self.slot, self.next()) } else { 0 };
+        let why = if held == self.ring.shape().capacity as usize {
+            format!(
+                "this consumer holds all {held} messages that fit into the port, so its producer cannot send; release \
+                 messages after use, or make the port with a greater capacity"
+            )
+        } else if self.ring.living(other, self.hooks.liveness()) == 0 && !self.ring.has_met(self.side, &self.acquaintance)
+        {
+            format!("no {} has come since this end was opened{}", other.word(), self.ring.who_was_here(other))
+        } else {
+            format!("at the other end: {}", self.ring.who_is_at(other, self.hooks.liveness()))
+        };
+        Error::new(Status::TimedOut, format!("waited {:.3} s for {what}; {why}", timeout.as_secs_f64()))
     }
 }
 

@@ -103,6 +103,7 @@ fn connect(socket: Option<PathBuf>, task: Option<&str>, workflow: Option<&str>) 
         workflow: workflow.map(str::to_owned),
         timeout: PATIENCE,
         private_daemon: false,
+        visitor: false,
     };
     Session::connect(&options).map_err(|e| e.message)
 }
@@ -315,7 +316,7 @@ fn make_regions(workflow: &Workflow, inside: &Session) -> Result<Vec<Region>, St
 /// for others is told.
 fn make_ports(workflow: &Workflow, inside: &Session) -> Result<(), String> {
     for port in workflow.ports.iter().filter(|port| port.declared.is_some() && !port.name.ends_with('*')) {
-        let options = PortOptions { pattern: Some(port.pattern), capacity: port.capacity };
+        let options = PortOptions { pattern: Some(port.pattern), capacity: port.capacity, persistent: false };
         inside.make_port(&port.name, &options).map_err(|e| e.message)?;
     }
     Ok(())

@@ -33,6 +33,8 @@ answers! {
             member: MemberId,
             /// Changes whenever the daemon lost its descriptors: segments have to be offered again.
             incarnation: u64,
+            /// The workflow's run that it takes part in; for a visitor the latest.
+            run: u64,
             /// The rank in its task.
             rank: u32,
             /// It was this member before.

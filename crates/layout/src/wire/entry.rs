@@ -1,7 +1,7 @@
 //! The entries of listings.
 
 use super::answer::PAGE_ROOM;
-use super::{MemberState, Padded, SegmentKind, Wire};
+use super::{MemberState, SegmentKind, Wire};
 use crate::{MemberId, SegmentId, record};
 
 record! {
@@ -15,6 +15,8 @@ record! {
         reserved: u64,
         /// The member that it ends with; nobody for the default one.
         owner: MemberId,
+        /// How many runs it has had, the current one included.
+        run: u64,
         /// Its name.
         name: String,
     }
@@ -70,7 +72,9 @@ record! {
         /// How many members have it open.
         members: u32,
         /// Its name is taken away already; its memory is still in use.
-        removed: bool as Padded,
+        removed: bool,
+        /// A series that was published in a run that has ended.
+        former: bool,
         /// Whose it is.
         workflow: String,
         /// Its name.

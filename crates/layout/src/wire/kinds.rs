@@ -31,6 +31,18 @@ closed_set! {
 }
 
 closed_set! {
+    /// What `Remove` does about an object that members have open.
+    pub enum InUse {
+        /// Take the name away; the members keep the object. A series that is being published is refused.
+        Keep = 1 "keep",
+        /// Refuse, and say which members have it open.
+        Refuse = 2 "refuse",
+        /// As `Keep`, also for a series that is being published.
+        Force = 3 "force",
+    }
+}
+
+closed_set! {
     /// What a `List` request lists.
     pub enum ListOf {
         /// Workflows.

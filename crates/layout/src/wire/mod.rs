@@ -31,13 +31,13 @@ pub use fuzz::fuzz_decode;
 pub use grant::{Grant, is_pattern};
 pub use header::{ANSWER, HEADER, Header};
 pub use item::{ItemEntry, ItemGiven, ItemRequest, KEYS_PER_MESSAGE, Party};
-pub use kinds::{ItemLevel, ItemState, ListOf, MemberState, OnDeath, OpenMode, SegmentKind};
+pub use kinds::{InUse, ItemLevel, ItemState, ListOf, MemberState, OnDeath, OpenMode, SegmentKind};
 pub use request::{GRANTS_PER_MESSAGE, Request};
 pub use series::{MAX_PINS, PIN_PAGE, SeriesEntry};
 pub use spelling::{Bits, Descriptors, InHeader, List, Padded, Pattern, Some1, Spells, Text, Wire};
 
 /// Version of the messages. A daemon and a client of different versions refuse each other, naming both.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// The longest message, header and all.
 pub const MAX_MESSAGE: usize = 4096;

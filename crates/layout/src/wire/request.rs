@@ -5,7 +5,7 @@ use super::declare::requests;
 use super::grant::Grant;
 use super::header::{Header, finish};
 use super::item::ItemRequest;
-use super::{Descriptors, List, ListOf, OpenMode, Padded, SegmentKind, Wire};
+use super::{Descriptors, InUse, List, ListOf, OpenMode, Padded, SegmentKind, Wire};
 use crate::{MemberId, Rights, SegmentId};
 
 /// How many grants fit into one message.
@@ -27,7 +27,9 @@ requests! {
             /// The member that this client was, when it comes back; else nobody.
             member: MemberId,
             /// The rank in its task.
-            rank: u32 as Padded,
+            rank: u32,
+            /// It only looks, as `crossdock ls` does: it is no part of the workflow's run.
+            visitor: bool,
             /// The task that it wants to be.
             task: Option<String>,
             /// The workflow that it wants to join.
@@ -40,7 +42,9 @@ requests! {
             /// What to do about a name that is, or is not, there.
             mode: OpenMode,
             /// What the client means to do with it.
-            access: Rights as Padded,
+            access: Rights,
+            /// If it is made: it stays when the run ends.
+            persistent: bool,
             /// Bytes, if it has to be made.
             size: u64,
             /// Bytes to reserve at once, if it is made.
@@ -83,7 +87,9 @@ requests! {
         /// Take a name away.
         7 Remove -> Done {
             /// Region or port.
-            kind: SegmentKind as Padded,
+            kind: SegmentKind,
+            /// What to do if members have it open.
+            in_use: InUse,
             /// The name.
             name: String,
         },
@@ -162,6 +168,8 @@ requests! {
         42 Observe -> Series {
             /// How long to wait for it; 0 = not at all.
             wait_ms: u64,
+            /// One of a former run will do.
+            former: bool as Padded,
             /// The name.
             name: String,
         },

@@ -16,6 +16,7 @@ pub(super) fn requests() -> Vec<Request> {
             rank: 2,
             task: None,
             workflow: Some(name()),
+            visitor: true,
         },
         Request::Open {
             kind: SegmentKind::Region,
@@ -25,13 +26,14 @@ pub(super) fn requests() -> Vec<Request> {
             reserve: 4096,
             attribute: 9,
             wait_ms: 100,
+            persistent: true,
             name: name(),
         },
         Request::Attach { segment: SegmentId(5), access: Rights::READ },
         Request::Reserve { segment: SegmentId(5), upto: 1 << 20 },
         Request::Detach { segment: SegmentId(5), count: 1 },
         Request::Hold { segment: SegmentId(5), count: 2 },
-        Request::Remove { kind: SegmentKind::Port, name: name() },
+        Request::Remove { kind: SegmentKind::Port, in_use: InUse::Refuse, name: name() },
         Request::MakeWorkflow { quota: 0, name: name() },
         Request::MakeEndpoint { workflow: name(), task: name(), grants: vec![grant.clone(); GRANTS_PER_MESSAGE] },
         Request::AddGrants { endpoint: 3, grants: vec![grant] },
@@ -42,7 +44,7 @@ pub(super) fn requests() -> Vec<Request> {
         Request::Bye,
         Request::Publish { size: 1 << 20, reserved: 8192, attribute: 3, pins: 64, name: name() },
         Request::Pins { segment: SegmentId(5), from: 8, count: 4 },
-        Request::Observe { wait_ms: 100, name: name() },
+        Request::Observe { wait_ms: 100, former: true, name: name() },
         Request::Unpublish { segment: SegmentId(5) },
     ]
 }
@@ -58,6 +60,7 @@ pub(super) fn answers() -> Vec<(u16, Answer)> {
         kind: SegmentKind::Region,
         members: 2,
         removed: true,
+        former: true,
         workflow: name(),
         name: name(),
     };
@@ -71,7 +74,7 @@ pub(super) fn answers() -> Vec<(u16, Answer)> {
         workflow: name(),
         task: name(),
     };
-    let workflow = WorkflowEntry { number: 1, quota: 2, reserved: 1, owner: MemberId::NOBODY, name: name() };
+    let workflow = WorkflowEntry { number: 1, quota: 2, reserved: 1, owner: MemberId::NOBODY, run: 3, name: name() };
     vec![
         (
             1,
@@ -80,6 +83,7 @@ pub(super) fn answers() -> Vec<(u16, Answer)> {
                 resumed: true,
                 admin: false,
                 incarnation: 12,
+                run: 5,
                 rank: 2,
                 task: name(),
                 workflow: name(),
@@ -175,9 +179,12 @@ fn wrong_opcodes_names_rights_reserved_words_and_descriptors_are_each_named() {
     assert_eq!(with(HEADER, &9u32.to_le_bytes()), Malformed::Value("kind"));
     assert_eq!(with(HEADER + 4, &9u32.to_le_bytes()), Malformed::Value("mode"));
     assert_eq!(with(HEADER + 8, &(1u32 << 31).to_le_bytes()), Malformed::Value("access"));
-    assert_eq!(with(HEADER + 12, &1u32.to_le_bytes()), Malformed::Reserved);
+    assert_eq!(with(HEADER + 12, &2u32.to_le_bytes()), Malformed::Value("persistent"));
     assert_eq!(with(HEADER + 48, b"../"), Malformed::Name);
     assert_eq!(Request::decode(&message, 1).unwrap_err(), Malformed::Descriptors);
+    let mut attach = requests()[2].encode(1, 0);
+    attach[HEADER + 12] = 1;
+    assert_eq!(Request::decode(&attach, 0).unwrap_err(), Malformed::Reserved);
 }
 
 #[test]

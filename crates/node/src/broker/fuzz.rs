@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crossdock_layout::wire::{
-    Answer, Grant, HEADER, ItemLevel, ItemRequest, OnDeath, OpenMode, PROTOCOL_VERSION, Party, Request, SegmentKind,
-};
+use crossdock_layout::wire::{Answer, Grant, HEADER, InUse, ItemLevel, ItemRequest, OnDeath, OpenMode, PROTOCOL_VERSION, Party, Request, SegmentKind};
 use crossdock_layout::{LAYOUT_VERSION, MemberId, Rights, SegmentId};
 
 use super::{Attachment, Broker, Descriptor, Effect, Event, Lasting, Limits, MAIN_ENDPOINT, Peer, Verdict};
@@ -236,6 +234,7 @@ fn hello(who: u8) -> Vec<u8> {
         rank: 0,
         task: None,
         workflow: None,
+        visitor: false,
     };
     let message = request.encode(1, 0);
     debug_assert!(message.len() > HEADER);
@@ -255,6 +254,7 @@ fn some_request(which: u8) -> Request {
         reserve: 4096,
         attribute: 0,
         wait_ms,
+        persistent: which & 128 != 0,
         name: name.clone(),
     };
     if which % 32 >= 24 {
@@ -262,10 +262,10 @@ fn some_request(which: u8) -> Request {
         return match which % 8 {
             0 | 1 => Request::Publish { size: 65_536, reserved: 4096, attribute: 0, pins: 2, name },
             2 | 3 => Request::Pins { segment, from: 0, count: 2 },
-            4 => Request::Observe { wait_ms: 0, name },
-            5 => Request::Observe { wait_ms: 100, name },
+            4 => Request::Observe { wait_ms: 0, former: true, name },
+            5 => Request::Observe { wait_ms: 100, former: false, name },
             6 => Request::Unpublish { segment },
-            _ => Request::Remove { kind: SegmentKind::Series, name },
+            _ => Request::Remove { kind: SegmentKind::Series, in_use: InUse::Force, name },
         };
     }
     match which % 16 {
@@ -273,7 +273,7 @@ fn some_request(which: u8) -> Request {
         1 | 9 => open(OpenMode::OpenOnly, 100),
         2 | 10 => open(OpenMode::OpenOrCreate, 0),
         3 | 11 => open(OpenMode::Recreate, 0),
-        4 => Request::Remove { kind, name },
+        4 => Request::Remove { kind, in_use: InUse::Refuse, name },
         5 => Request::MakeWorkflow { quota: 1 << 20, name: "w".into() },
         6 => {
             let grants = vec![Grant { pattern: "*".into(), kind, rights: Rights::ALL }];

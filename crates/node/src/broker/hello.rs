@@ -21,7 +21,7 @@ impl Broker {
     }
 
     pub(super) fn hello(&mut self, connection: Connection, number: u64, request: Request) {
-        let Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow } = request else {
+        let Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow, visitor } = request else {
             return;
         };
         let asker = Asker { connection, member, number, opcode: 1 };
@@ -72,7 +72,10 @@ impl Broker {
             return self.refuse(asker, Status::NoSpace, text);
         }
         let member = MemberId::new(self.lasting.next_member, slot);
-        self.commit(Record::Member { member, endpoint, workflow, task, rank, peer, token });
+        if !visitor {
+            self.begin_run(workflow);
+        }
+        self.commit(Record::Member { member, endpoint, workflow, task, rank, peer, token, visitor });
         self.enter(asker, member, false);
     }
 
@@ -135,12 +138,13 @@ impl Broker {
         self.connected.insert(member, connection);
         self.heard.insert(member, self.now);
         let known = &self.lasting.members[&member];
-        let workflow = self.lasting.workflows.get(&known.workflow).map_or("", |w| &w.name);
+        let (workflow, run) = self.lasting.workflows.get(&known.workflow).map_or(("", 0), |w| (&w.name, w.run));
         let welcome = Answer::Welcome {
             member,
             resumed,
             admin: endpoint == MAIN_ENDPOINT,
             incarnation: self.limits.incarnation,
+            run,
             rank: known.rank,
             task: known.task.clone(),
             workflow: workflow.to_owned(),

@@ -31,6 +31,8 @@ pub struct Workflow {
     pub reserved: u64,
     /// How many segments it has, pin pages too.
     pub segments: u64,
+    /// How many runs it has had, the current one included.
+    pub run: u64,
 }
 
 /// An endpoint that a launcher made.
@@ -57,6 +59,8 @@ pub struct Member {
     pub rank: u32,
     pub peer: Peer,
     pub token: [u8; 16],
+    /// It only looks and is no part of a run.
+    pub visitor: bool,
     pub outcomes: BTreeMap<u64, Outcome>,
 }
 
@@ -70,6 +74,8 @@ pub struct Segment {
     pub reserved: u64,
     pub attribute: u64,
     pub creator: MemberId,
+    /// It stays when the run ends.
+    pub persistent: bool,
     /// Its name is gone; these members held it then.
     pub removed: Option<Vec<(MemberId, u32)>>,
     /// What a series has besides.
@@ -111,7 +117,10 @@ impl Lasting {
                 }
                 self.next_number = self.next_number.max(number.saturating_add(1));
                 self.workflow_names.insert(name.clone(), *number);
-                let fresh = Workflow { name: name.clone(), quota: *quota, owner: *owner, reserved: 0, segments: 0 };
+                // A workflow that ends with its owner is one run.
+                let run = u64::from(*owner != MemberId::NOBODY);
+                let (name, quota, owner) = (name.clone(), *quota, *owner);
+                let fresh = Workflow { name, quota, owner, reserved: 0, segments: 0, run };
                 self.workflows.insert(*number, fresh);
                 self.remember(*cause, Outcome::Done(0));
             }
@@ -134,7 +143,12 @@ impl Lasting {
                 }
                 self.remember(*cause, Outcome::Done(*endpoint));
             }
-            Record::Member { member, endpoint, workflow, task, rank, peer, token } => {
+            Record::Run { workflow, run } => {
+                if let Some(workflow) = self.workflows.get_mut(workflow) {
+                    workflow.run = workflow.run.max(*run);
+                }
+            }
+            Record::Member { member, endpoint, workflow, task, rank, peer, token, visitor } => {
                 let counter = member.counter().saturating_add(1);
                 self.next_member = self.next_member.max(counter);
                 self.tokens.insert(*token, *member);
@@ -146,12 +160,13 @@ impl Lasting {
                     rank: *rank,
                     peer: *peer,
                     token: *token,
+                    visitor: *visitor,
                     outcomes: BTreeMap::new(),
                 };
                 self.members.insert(*member, fresh);
             }
             Record::MemberGone { member } => self.forget_member(*member),
-            Record::Segment { segment, workflow, kind, name, size, reserved, attribute, cause } => {
+            Record::Segment { segment, workflow, kind, name, size, reserved, attribute, persistent, cause } => {
                 let fresh = Segment {
                     workflow: *workflow,
                     kind: *kind,
@@ -160,6 +175,7 @@ impl Lasting {
                     reserved: *reserved,
                     attribute: *attribute,
                     creator: cause.member,
+                    persistent: *persistent,
                     removed: None,
                     series: None,
                 };
@@ -304,6 +320,8 @@ impl Lasting {
             name: w.name.clone(),
             cause: Cause::NONE,
         }));
+        let runs = self.workflows.iter().filter(|(_, w)| w.run > 0);
+        records.extend(runs.map(|(number, w)| Record::Run { workflow: *number, run: w.run }));
         records.extend(self.endpoints.iter().map(|(number, e)| Record::Endpoint {
             number: *number,
             workflow: e.workflow,
@@ -322,6 +340,7 @@ impl Lasting {
                     size: s.size,
                     reserved: s.reserved,
                     attribute: s.attribute,
+                    persistent: s.persistent,
                     cause: Cause { member: s.creator, request: 0 },
                 }),
             }
@@ -341,6 +360,7 @@ impl Lasting {
                 rank: m.rank,
                 peer: m.peer,
                 token: m.token,
+                visitor: m.visitor,
             });
             records.extend(m.outcomes.iter().map(|(request, outcome)| {
                 let (made, value) = match outcome {

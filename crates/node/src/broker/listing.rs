@@ -42,6 +42,7 @@ impl Broker {
             quota: w.quota,
             reserved: w.reserved,
             owner: w.owner,
+            run: w.run,
             name: w.name.clone(),
         })
     }
@@ -62,6 +63,7 @@ impl Broker {
             kind: s.kind,
             members: self.holds.get(id).map_or(0, |h| h.len() as u32),
             removed: s.removed.is_some(),
+            former: s.series.is_some() && !self.is_of_this_run(*id),
             workflow: self.lasting.workflows.get(&s.workflow).map_or_else(String::new, |w| w.name.clone()),
             name: s.name.clone(),
         })

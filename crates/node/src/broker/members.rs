@@ -50,6 +50,7 @@ impl Broker {
             }
         }
         self.recover_series(held);
+        self.recover_runs();
         if !self.lost.is_empty() {
             self.due.insert((self.now + self.limits.grace_ms, Due::Lost));
         }
@@ -129,6 +130,7 @@ impl Broker {
     /// A member is gone, by death or in order.
     pub(super) fn gone(&mut self, member: MemberId, died: bool) {
         let Some(entry) = self.entry(member) else { return };
+        let of = self.lasting.members[&member].workflow;
         // What it owned first: if the broker is killed in between, the next one finds the member dead once more.
         self.items_of_gone(member);
         if let Some(connection) = self.connected.remove(&member) {
@@ -153,6 +155,7 @@ impl Broker {
         for workflow in owned {
             self.finish_workflow(workflow, Cause::NONE);
         }
+        self.end_run_of_the_last(of);
     }
 
     /// The member has nothing open any more.
@@ -196,6 +199,8 @@ impl Broker {
             kind.word(),
             parked.waited_ms
         );
+        let former = *kind == SegmentKind::Series && self.lasting.names.contains_key(&parked.key);
+        let text = if former { text + " (A former run's is there: ask for that one explicitly, `--former`)" } else { text };
         let opcode = if *kind == SegmentKind::Series { 42 } else { 2 };
         let asker = Asker { connection, member: MemberId::NOBODY, number, opcode };
         self.fail(asker, Status::TimedOut, text);

@@ -17,6 +17,7 @@ mod observing;
 mod open;
 mod publishing;
 mod record;
+mod runs;
 mod segments;
 mod series;
 mod stored;
@@ -311,7 +312,7 @@ impl Broker {
             Request::Reserve { segment, upto } => self.reserve(asker, segment, upto),
             Request::Detach { segment, count } => self.detach(member, segment, count),
             Request::Hold { segment, count } => self.hold(member, segment, count),
-            Request::Remove { kind, name } => self.remove(asker, kind, &name),
+            Request::Remove { kind, in_use, name } => self.remove(asker, kind, in_use, &name),
             Request::MakeWorkflow { quota, name } => self.make_workflow(asker, quota, name),
             Request::MakeEndpoint { workflow, task, grants } => {
                 self.make_endpoint(asker, &workflow, task, grants, descriptors);
@@ -324,7 +325,7 @@ impl Broker {
             Request::Bye => self.bye(asker),
             request @ Request::Publish { .. } => self.publish(asker, request, descriptors),
             Request::Pins { segment, from, count } => self.pins(asker, segment, from, count, descriptors),
-            Request::Observe { wait_ms, name } => self.observe(asker, wait_ms, name),
+            Request::Observe { wait_ms, former, name } => self.observe(asker, wait_ms, former, name),
             Request::Unpublish { segment } => self.unpublish(asker, segment),
             Request::Item(request) => self.serve_item(asker, request),
         }

@@ -9,7 +9,7 @@ use super::series::pin_id;
 use super::{Asker, Attachment, Broker, Cause, Effect, Hold, Outcome, Record};
 
 impl Broker {
-    pub(super) fn observe(&mut self, asker: Asker, wait_ms: u64, name: String) {
+    pub(super) fn observe(&mut self, asker: Asker, wait_ms: u64, former: bool, name: String) {
         let Some((endpoint, workflow)) = self.place(asker) else { return };
         let rights = self.lasting.rights(endpoint, SegmentKind::Series, &name);
         if rights.0 & Rights::OBSERVE.with(Rights::PUBLISH).0 == 0 {
@@ -21,12 +21,19 @@ impl Broker {
         }
         let key = (workflow, SegmentKind::Series, name);
         let found = self.lasting.names.get(&key).copied();
-        match found.filter(|f| self.is_usable(*f)) {
+        match found.filter(|f| self.is_usable(*f) && (former || self.is_of_this_run(*f))) {
             Some(segment) => self.admit(asker, segment),
             None if wait_ms > 0 => self.park(asker, key, Rights::OBSERVE, wait_ms),
             None if found.is_some_and(|f| self.is_lost(f)) => {
                 let text = format!("series '{}' waits to be offered again after the daemon's end", key.2);
                 self.fail(asker, Status::Busy, text);
+            }
+            None if found.is_some_and(|f| self.is_usable(f)) => {
+                let text = format!(
+                    "series '{}' is one of a former run; start its publisher, wait for it, or ask for the former run's",
+                    key.2
+                );
+                self.fail(asker, Status::NotFound, text);
             }
             None => {
                 let text = format!("there is no series '{}'; start its publisher, or wait for it", key.2);
@@ -156,9 +163,15 @@ impl Broker {
                 self.take_name(id, Cause::NONE);
                 continue;
             }
-            let pins: Vec<_> = (0..).zip(&series.pins).map(|(pin, p)| (pin, p.holder)).collect();
+            let pins: Vec<_> = (0..).zip(&series.pins).map(|(pin, p)| (pin, p.holder, p.endpoint)).collect();
             self.lost.extend(lost);
-            for (pin, holder) in pins {
+            for (pin, holder, endpoint) in pins {
+                let page = pin_id(id, pin);
+                if holder == MemberId::NOBODY && endpoint.is_some() && !self.lost.contains(&page) {
+                    // A page that came back free is cleared after that is written down, and the former broker may have
+                    // ended in between.
+                    self.effects.push(Effect::ClearPin { pin: page });
+                }
                 if self.lasting.members.contains_key(&holder) {
                     self.unsure.insert(pin_id(id, pin));
                 } else if holder != MemberId::NOBODY {

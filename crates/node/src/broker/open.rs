@@ -21,7 +21,7 @@ pub(super) const MAX_SIZE: u64 = 1 << 46;
 
 impl Broker {
     pub(super) fn open(&mut self, asker: Asker, request: Request) {
-        let Request::Open { kind, mode, access, size, reserve, attribute, wait_ms, name } = request else { return };
+        let Request::Open { kind, mode, access, size, reserve, attribute, wait_ms, persistent, name } = request else { return };
         let Some((endpoint, workflow)) = self.place(asker) else { return };
         if kind == SegmentKind::Series {
             let text = format!("series '{name}' cannot be opened like a region; publish or observe it");
@@ -66,7 +66,7 @@ impl Broker {
                     );
                     return self.fail(asker, Status::Denied, text);
                 }
-                self.make(asker, key, instead, size, reserve, attribute);
+                self.make(asker, key, instead, (size, reserve), (attribute, persistent));
             }
         }
     }
@@ -76,9 +76,8 @@ impl Broker {
         asker: Asker,
         key: (u64, SegmentKind, String),
         instead: Option<SegmentId>,
-        size: u64,
-        reserve: u64,
-        attribute: u64,
+        (size, reserve): (u64, u64),
+        (attribute, persistent): (u64, bool),
     ) {
         if !self.journal_works(asker) {
             return;
@@ -99,7 +98,9 @@ impl Broker {
         let of = self.lasting.workflows.get(&workflow).map_or("", |w| &w.name);
         let label = format!("crossdock:{of}:{}:{name}", kind.word());
         let cause = Cause { member: asker.member, request: asker.number };
-        let record = Record::Segment { segment, workflow, kind, name, size, reserved, attribute, cause };
+        // Regions are made to last; ports carry what one run sends.
+        let persistent = persistent || kind != SegmentKind::Port;
+        let record = Record::Segment { segment, workflow, kind, name, size, reserved, attribute, persistent, cause };
         self.making = Some(Making { asker, segment, instead, record });
         self.effects.push(Effect::Make { segment, size, reserve: reserved, label });
     }

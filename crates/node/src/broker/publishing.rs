@@ -45,7 +45,7 @@ impl Broker {
         }
         let what = format!("series '{name}'");
         // What a former publisher left goes with its name, unless observers still have it.
-        let unused = former.filter(|f| self.holds.get(f).is_none_or(|h| h.is_empty()));
+        let unused = former.filter(|f| self.holds.get(f).is_none_or(|h| h.is_empty()) && self.away(workflow).is_empty());
         let left = unused.and_then(|f| self.lasting.segments.get(&f));
         let (room, slots) = left.map_or((0, 0), |s| (s.reserved, s.descriptors()));
         let more = (u64::from(pins) + 1).saturating_sub(slots);
@@ -59,7 +59,8 @@ impl Broker {
         let segment = SegmentId(self.lasting.next_segment);
         let cause = Cause { member: asker.member, request: asker.number };
         self.effects.push(Effect::Adopt { segment });
-        self.commit(Record::Series { segment, workflow, name, size, reserved, attribute, pins, cause });
+        let run = self.lasting.workflows.get(&workflow).map_or(0, |w| w.run);
+        self.commit(Record::Series { segment, workflow, run, name, size, reserved, attribute, pins, cause });
         self.hold_once(asker.member, segment);
         self.answer(asker, &Answer::Done { value: segment.0 });
     }

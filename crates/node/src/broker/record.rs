@@ -105,6 +105,15 @@ messages! {
             peer: Peer,
             /// What it proves itself by when it comes back.
             token: [u8; 16],
+            /// It only looks and is no part of a run.
+            visitor: bool,
+        },
+        /// A run of a workflow began.
+        18 Run {
+            /// The workflow's number.
+            workflow: u64,
+            /// The run's, counted from 1.
+            run: u64,
         },
         /// A member is gone.
         7 MemberGone {
@@ -127,6 +136,8 @@ messages! {
             reserved: u64,
             /// What its maker gave.
             attribute: u64,
+            /// It stays when the run ends.
+            persistent: bool,
             /// Who asked.
             cause: Cause,
         },
@@ -157,6 +168,8 @@ messages! {
             segment: SegmentId,
             /// The workflow's number.
             workflow: u64,
+            /// In which run of the workflow.
+            run: u64,
             /// Its name.
             name: String,
             /// Bytes of the pool.

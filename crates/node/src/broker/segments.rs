@@ -1,6 +1,6 @@
 //! What segments take: quota, reserving, removing, and who has them open.
 
-use crossdock_layout::wire::{Answer, PIN_PAGE, SegmentKind};
+use crossdock_layout::wire::{Answer, InUse, PIN_PAGE, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::{Asker, Broker, Cause, DEFAULT_WORKFLOW, Descriptor, Effect, Hold, Record, Segment, text};
@@ -105,7 +105,7 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: upto });
     }
 
-    pub(super) fn remove(&mut self, asker: Asker, kind: SegmentKind, name: &str) {
+    pub(super) fn remove(&mut self, asker: Asker, kind: SegmentKind, in_use: InUse, name: &str) {
         let Some((endpoint, workflow)) = self.place(asker) else { return };
         let rights = self.lasting.rights(endpoint, kind, name);
         if !rights.contains(Rights::REMOVE) {
@@ -113,13 +113,18 @@ impl Broker {
             return self.fail(asker, Status::Denied, text);
         }
         if kind == SegmentKind::Item {
-            return self.remove_item(asker, workflow, name);
+            return self.remove_item(asker, workflow, in_use, name);
         }
         let Some(segment) = self.lasting.names.get(&(workflow, kind, name.to_owned())).copied() else {
             let text = format!("there is no {} '{name}' to remove", kind.word());
             return self.fail(asker, Status::NotFound, text);
         };
-        if let Some(publisher) = self.living_publisher(segment) {
+        if in_use == InUse::Refuse {
+            if let Some(text) = self.users(segment) {
+                return self.fail(asker, Status::Busy, format!("{} '{name}' {text}", kind.word()));
+            }
+        }
+        if let Some(publisher) = self.living_publisher(segment).filter(|_| in_use != InUse::Force) {
             let text = format!("series '{name}' is being published by {}; it has to end first", self.who(publisher));
             return self.fail(asker, Status::Busy, text);
         }
@@ -130,14 +135,19 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: 0 });
     }
 
+    /// Which members have it open, for messages to people; `None` if none has.
+    fn users(&self, segment: SegmentId) -> Option<String> {
+        let holders = self.holds.get(&segment).filter(|holders| !holders.is_empty())?;
+        let names: Vec<_> = holders.keys().take(3).map(|member| self.who(*member)).collect();
+        let more = holders.len().saturating_sub(names.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        Some(format!("is open in {}{more}; let them end first, or use --force", names.join(", ")))
+    }
+
     /// The name is free at once; the memory goes with the last mapping and counts until then.
     pub(super) fn take_name(&mut self, segment: SegmentId, cause: Cause) {
         let Some(workflow) = self.lasting.segments.get(&segment).map(|s| s.workflow) else { return };
-        // Members that are away may have it open; what they say when they are back decides.
-        let away = self.lasting.members.iter().filter(|(id, m)| {
-            !self.connected.contains_key(id) && (m.workflow == workflow || m.endpoint == super::MAIN_ENDPOINT)
-        });
-        let away: Vec<_> = away.map(|(id, _)| *id).collect();
+        let away = self.away(workflow);
         let holders = self.holds.entry(segment).or_default();
         for member in away {
             holders.entry(member).or_insert(Hold { count: 1, assumed: true });
@@ -151,6 +161,14 @@ impl Broker {
             self.effects.push(Effect::Forget { segment });
         }
         self.release_if_unused(segment);
+    }
+
+    /// Members that are away and may have segments of this workflow open; what they say when they are back decides.
+    pub(super) fn away(&self, workflow: u64) -> Vec<MemberId> {
+        let away = self.lasting.members.iter().filter(|(id, m)| {
+            !self.connected.contains_key(id) && (m.workflow == workflow || m.endpoint == super::MAIN_ENDPOINT)
+        });
+        away.map(|(id, _)| *id).collect()
     }
 
     /// A removed segment that nobody has open any more is gone.

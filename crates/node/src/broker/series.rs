@@ -16,6 +16,8 @@ use super::record::{Cause, Record};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
     pub publisher: MemberId,
+    /// In which run of its workflow it was published.
+    pub run: u64,
     /// Its publisher said that it publishes no longer.
     pub ended: bool,
     /// How many of the pin pages are there.
@@ -61,6 +63,7 @@ impl Series {
         records.push(Record::Series {
             segment,
             workflow: of.workflow,
+            run: self.run,
             name: of.name.clone(),
             size: of.size,
             reserved: of.reserved,
@@ -96,7 +99,7 @@ pub(super) fn pin_id(series: SegmentId, pin: u32) -> SegmentId {
 impl Lasting {
     pub(super) fn apply_series(&mut self, record: &Record) {
         match record {
-            Record::Series { segment, workflow, name, size, reserved, attribute, pins, cause } => {
+            Record::Series { segment, workflow, run, name, size, reserved, attribute, pins, cause } => {
                 let pins = vec![Pin::default(); *pins as usize];
                 let fresh = Segment {
                     workflow: *workflow,
@@ -106,8 +109,9 @@ impl Lasting {
                     reserved: *reserved,
                     attribute: *attribute,
                     creator: cause.member,
+                    persistent: true,
                     removed: None,
-                    series: Some(Series { publisher: cause.member, ended: false, adopted: 0, pins }),
+                    series: Some(Series { publisher: cause.member, run: *run, ended: false, adopted: 0, pins }),
                 };
                 self.add_segment(*segment, fresh, *cause);
             }

@@ -49,7 +49,9 @@ mod tests {
                 rank: 2,
                 peer: Peer { pid: 3, started: 4, uid: 5 },
                 token: [6; 16],
+                visitor: true,
             },
+            Record::Run { workflow: 1, run: 2 },
             Record::MemberGone { member: MemberId(9) },
             Record::Segment {
                 segment: SegmentId(1),
@@ -59,6 +61,7 @@ mod tests {
                 size: 3,
                 reserved: 4,
                 attribute: 5,
+                persistent: true,
                 cause,
             },
             Record::Reserved { segment: SegmentId(1), upto: 2 },
@@ -68,6 +71,7 @@ mod tests {
             Record::Series {
                 segment: SegmentId(1),
                 workflow: 2,
+                run: 7,
                 name,
                 size: 3,
                 reserved: 4,

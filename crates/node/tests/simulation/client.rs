@@ -95,6 +95,7 @@ impl Client {
             rank: 0,
             task: None,
             workflow: (self.endpoint == 0).then(|| self.workflow_name.clone()),
+            visitor: false,
         };
         hello.encode(1, 0)
     }

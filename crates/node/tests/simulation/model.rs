@@ -58,6 +58,11 @@ pub struct Model {
     /// What each request came to, as it was written down.
     done: BTreeMap<(MemberId, u64), SegmentId>,
     removed: BTreeSet<SegmentId>,
+    /// Members by workflow, as they were written down, and the workflow's latest run.
+    present: BTreeMap<u64, BTreeSet<MemberId>>,
+    runs: BTreeMap<u64, u64>,
+    /// Ports that end with the run in which they were made: that run and its workflow.
+    ports: BTreeMap<SegmentId, (u64, u64)>,
     grants: BTreeMap<u64, Vec<Grant>>,
     /// Ids up to these were lost with a keeper: they may come back, or not.
     pub lost_segments: u64,
@@ -82,7 +87,10 @@ impl Model {
     /// Ids only grow, whatever was killed in between.
     pub fn recorded(&mut self, record: &Record) {
         match record {
-            Record::Segment { segment, size, cause, .. } => {
+            Record::Segment { segment, size, cause, workflow, kind, persistent, .. } => {
+                if *kind == SegmentKind::Port && !*persistent {
+                    self.ports.insert(*segment, (*workflow, self.runs.get(workflow).copied().unwrap_or(0)));
+                }
                 assert!(segment.0 > self.last_segment, "{segment} after {}", self.last_segment);
                 self.last_segment = segment.0;
                 self.sizes.insert(*segment, *size);
@@ -93,7 +101,20 @@ impl Model {
                 self.last_segment = segment.0 + u64::from(*pins);
                 self.sizes.insert(*segment, *size);
             }
-            Record::Member { member, .. } => {
+            Record::Run { workflow, run } => {
+                let before = self.runs.insert(*workflow, *run).unwrap_or(0);
+                let present = self.present.get(workflow).is_some_and(|members| !members.is_empty());
+                assert!(*run == before + 1 && !present, "run {run} after {before} of workflow {workflow}");
+            }
+            Record::MemberGone { member } => {
+                for members in self.present.values_mut() {
+                    members.remove(member);
+                }
+            }
+            Record::Member { member, workflow, .. } => {
+                let runs = self.runs.contains_key(workflow) || self.workflows[workflow].owner != MemberId::NOBODY;
+                assert!(runs, "{member} belongs to no run");
+                self.present.entry(*workflow).or_default().insert(*member);
                 assert!(member.counter() > self.last_member, "{member} after {}", self.last_member);
                 self.last_member = member.counter();
             }
@@ -108,12 +129,19 @@ impl Model {
             }
             Record::WorkflowEnd { number, .. } => {
                 self.ended.insert(*number);
+                self.present.remove(number);
                 self.items.workflow_ends(*number);
                 self.promises.retain(|_, p| p.workflow != *number);
                 self.endpoints.retain(|_, e| e.workflow != *number);
             }
             Record::Removed { segment, .. } => {
                 self.removed.insert(*segment);
+                // The end of its run takes a port's name; nothing else does that nobody asked for.
+                let of = self.ports.get(segment).map(|(workflow, _)| *workflow);
+                let over = |number| self.present.get(&number).is_none_or(BTreeSet::is_empty);
+                if of.is_some_and(over) {
+                    self.promises.remove(segment);
+                }
             }
             Record::Endpoint { number, grants, .. } => {
                 let meant = if self.planted_grant { grants.len() - 1 } else { grants.len() };
@@ -137,7 +165,7 @@ impl Model {
     /// A request that may take something away reaches the broker: what it names is promised no longer.
     pub fn delivered(&mut self, client: &Client, request: &Request) {
         match request {
-            Request::Remove { kind, name } | Request::Open { kind, name, mode: OpenMode::Recreate, .. } => {
+            Request::Remove { kind, name, .. } | Request::Open { kind, name, mode: OpenMode::Recreate, .. } => {
                 self.promises.retain(|_, p| !(p.workflow == client.workflow && p.kind == *kind && p.name == *name));
             }
             Request::Publish { name, .. } => {
@@ -234,6 +262,11 @@ impl Model {
                 assert!(*kind != SegmentKind::Series || !writable, "the pool of series {name} can be written");
                 if *kind == SegmentKind::Region && writable && !created {
                     assert!(rights.contains(Rights::WRITE), "{name} for writing with {}", rights.words());
+                }
+                // A port of a former run is never given to a member of a later one.
+                if let Some((workflow, run)) = self.ports.get(segment) {
+                    let now = self.runs.get(workflow).copied().unwrap_or(0);
+                    assert!(*run == now || self.removed.contains(segment), "port {name} of run {run} in run {now}");
                 }
                 if let Request::Open { name: asked, kind: of, mode, .. } = request {
                     assert_eq!((asked, of), (name, kind), "another segment than was asked for");

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crossdock_layout::wire::{Grant, ListOf, OpenMode, Request, SegmentKind};
+use crossdock_layout::wire::{Grant, InUse, ListOf, OpenMode, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId};
 use crossdock_node::broker::{Descriptor, Event};
 
@@ -139,7 +139,7 @@ impl World {
                 let (reserve, attribute) = (size >> r.below(4), r.next());
                 let mode = r.pick(&modes);
                 let wait_ms = if mode == OpenMode::OpenOnly && r.one_in(2) { 1 + r.below(200) as u64 } else { 0 };
-                Request::Open { kind, mode, access, size, reserve, attribute, wait_ms, name }
+                Request::Open { kind, mode, access, size, reserve, attribute, wait_ms, persistent: r.one_in(4), name }
             }
             9 => Request::Attach { segment: any_segment, access: Rights::ALL },
             10..=11 => {
@@ -147,7 +147,7 @@ impl World {
                 let segment = if open.is_empty() { any_segment } else { r.pick(&open) };
                 Request::Reserve { segment, upto: (r.below(80) as u64) << 14 }
             }
-            12..=13 => Request::Remove { kind, name },
+            12..=13 => Request::Remove { kind, in_use: r.pick(&[InUse::Keep, InUse::Refuse, InUse::Force]), name },
             14 => {
                 let name = r.pick(&WORKFLOWS).to_owned();
                 Request::MakeWorkflow { quota: r.pick(&[0, 1 << 20, 1 << 22]), name }

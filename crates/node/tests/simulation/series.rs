@@ -1,6 +1,6 @@
 //! Series in the simulated world: what publishers and observers ask, and what must hold of pin pages.
 
-use crossdock_layout::wire::{Answer, MAX_DESCRIPTORS, Request, SegmentKind};
+use crossdock_layout::wire::{Answer, InUse, MAX_DESCRIPTORS, Request, SegmentKind};
 use crossdock_layout::{Rights, SegmentId};
 use crossdock_node::broker::Descriptor;
 
@@ -29,7 +29,7 @@ impl World {
             }
             4..=8 => {
                 let wait_ms = if r.one_in(2) { 1 + r.below(200) as u64 } else { 0 };
-                Request::Observe { wait_ms, name }
+                Request::Observe { wait_ms, former: r.one_in(2), name }
             }
             9 if !own.is_empty() => {
                 let segment = r.pick(&own);
@@ -41,7 +41,7 @@ impl World {
                 let segment = SegmentId(r.below(60) as u64);
                 return pins(segment, r.below(4) as u32, 1 + r.below(4) as u32);
             }
-            _ => Request::Remove { kind: SegmentKind::Series, name },
+            _ => Request::Remove { kind: SegmentKind::Series, in_use: InUse::Keep, name },
         };
         (request, vec![])
     }

@@ -135,6 +135,7 @@ impl Raw {
             rank: 0,
             task: None,
             workflow: None,
+            visitor: false,
         }
     }
 
@@ -160,12 +161,12 @@ impl Raw {
     /// Says hello and takes the welcome.
     pub fn join(path: &Path) -> (Self, MemberId) {
         let mut raw = Self::connect(path);
-        let Request::Hello { protocol, layout, fingerprint, member, rank, task, workflow, .. } = Self::hello_message(0)
+        let Request::Hello { protocol, layout, fingerprint, member, rank, task, workflow, visitor, .. } = Self::hello_message(0)
         else {
             unreachable!()
         };
         let token = crossdock_os::child::random().unwrap();
-        let hello = Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow };
+        let hello = Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow, visitor };
         match raw.ask(&hello) {
             Some((Answer::Welcome { member, .. }, _)) => (raw, member),
             other => panic!("no welcome but {other:?}"),
@@ -248,6 +249,7 @@ pub fn open(name: &str, mode: OpenMode, size: u64, wait_ms: u64) -> Request {
         reserve: 0,
         attribute: 0,
         wait_ms,
+        persistent: false,
         name: name.to_owned(),
     }
 }

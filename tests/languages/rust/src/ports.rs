@@ -32,7 +32,7 @@ pub fn rows() -> Vec<Row> {
 }
 
 fn options(pattern: Pattern, capacity: u32) -> PortOptions {
-    PortOptions { pattern: Some(pattern), capacity }
+    PortOptions { pattern: Some(pattern), capacity, persistent: false }
 }
 
 fn open(context: &Context, end: End, pattern: Pattern, capacity: u32) -> Result<Port, String> {

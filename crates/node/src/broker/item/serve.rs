@@ -1,6 +1,6 @@
 //! Requests about items, but for waiting.
 
-use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath, Party, SegmentKind};
+use crossdock_layout::wire::{Answer, InUse, ItemLevel, ItemRequest, OnDeath, Party, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::change::Change;
@@ -127,6 +127,7 @@ impl Broker {
             size: memory,
             reserved: memory,
             attribute: 0,
+            persistent: true,
             cause,
         });
     }
@@ -212,10 +213,21 @@ impl Broker {
     }
 
     /// Takes an item away whosever it is: for whoever was granted that (the daemon's own user; no task is).
-    pub(in crate::broker) fn remove_item(&mut self, asker: Asker, workflow: u64, key: &str) {
+    pub(in crate::broker) fn remove_item(
+        &mut self,
+        asker: Asker,
+        workflow: u64,
+        in_use: InUse,
+        key: &str,
+    ) {
         let Some(item) = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied() else {
             return self.fail(asker, Status::NotFound, format!("there is no item '{key}' to remove"));
         };
+        let holder = self.lasting.items.all.get(&item).map_or(MemberId::NOBODY, |found| found.holder);
+        if in_use == InUse::Refuse && self.lasting.members.contains_key(&holder) {
+            let text = format!("item '{key}' is held by {}; let it end first, or use --force", self.who(holder));
+            return self.fail(asker, Status::Busy, text);
+        }
         let cause = Cause { member: asker.member, request: asker.number };
         self.end_item(item, "the daemon's user removed it", cause);
         self.answer(asker, &Answer::Done { value: 0 });

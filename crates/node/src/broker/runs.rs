@@ -1,0 +1,58 @@
+//! Runs: which run of its workflow a member, a port or a series belongs to.
+//!
+//! A workflow that a launcher made is one run, and ends with it. A workflow without an owner (the default one) has a run for as
+//! long as it has members: the first member begins the next run, the last one ends it. Visitors, which only look, do neither.
+//! The end of a run removes its ports, except persistent ones: what was sent in one run must not be received in the next.
+//! A series stays after the run's end for those that ask for a former one, until the name is published again.
+
+use crossdock_layout::wire::SegmentKind;
+use crossdock_layout::{MemberId, SegmentId};
+
+use super::{Broker, Cause, Record};
+
+impl Broker {
+    /// Is there a run of this workflow right now?
+    pub(super) fn is_running(&self, workflow: u64) -> bool {
+        let owned = self.lasting.workflows.get(&workflow).is_some_and(|w| w.owner != MemberId::NOBODY);
+        owned || self.lasting.members.values().any(|m| m.workflow == workflow && !m.visitor)
+    }
+
+    /// A member that is no visitor comes.
+    pub(super) fn begin_run(&mut self, workflow: u64) {
+        if self.is_running(workflow) {
+            return;
+        }
+        let Some(run) = self.lasting.workflows.get(&workflow).map(|w| w.run.saturating_add(1)) else { return };
+        self.commit(Record::Run { workflow, run });
+    }
+
+    /// A member of this workflow is gone: if it was the last of the run, the run's ports go.
+    pub(super) fn end_run_of_the_last(&mut self, workflow: u64) {
+        if self.is_running(workflow) {
+            return;
+        }
+        let ends = |kind: SegmentKind, persistent: bool| kind == SegmentKind::Port && !persistent;
+        let ports = self.lasting.segments.iter().filter(|(_, s)| {
+            s.workflow == workflow && s.removed.is_none() && ends(s.kind, s.persistent)
+        });
+        for port in ports.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.take_name(port, Cause::NONE);
+        }
+    }
+
+    /// After a start: the former broker may have ended between the last member's end and the ports'.
+    pub(super) fn recover_runs(&mut self) {
+        for workflow in self.lasting.workflows.keys().copied().collect::<Vec<_>>() {
+            self.end_run_of_the_last(workflow);
+        }
+    }
+
+    /// Does this series belong to the run that there is now?
+    pub(super) fn is_of_this_run(&self, series: SegmentId) -> bool {
+        let Some(found) = self.lasting.segments.get(&series) else { return false };
+        let (Some(series), Some(workflow)) = (&found.series, self.lasting.workflows.get(&found.workflow)) else {
+            return false;
+        };
+        series.run == workflow.run && self.is_running(found.workflow)
+    }
+}
