@@ -17,7 +17,13 @@ pub struct Found {
 }
 
 fn options(socket: Option<PathBuf>) -> ConnectOptions {
-    ConnectOptions { socket, timeout: Duration::from_secs(3), private_daemon: false, visitor: true, ..ConnectOptions::default() }
+    ConnectOptions {
+        socket,
+        timeout: Duration::from_secs(3),
+        private_daemon: false,
+        visitor: true,
+        ..ConnectOptions::default()
+    }
 }
 
 /// Every daemon that can be asked; with a socket given, only that one. The error says why there is none.

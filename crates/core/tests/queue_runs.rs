@@ -53,7 +53,10 @@ fn a_consumer_waits_for_its_producer_though_an_earlier_one_left() {
         assert!(!consumer.wait_for_event(BRIEFLY), "{pattern:?}: a bell does not ring");
         let error = consumer.receive(BRIEFLY).unwrap_err();
         assert_eq!(error.status, Status::TimedOut, "{pattern:?}");
-        assert!(error.message.contains("no producer has come since this end was opened (the last one before"), "{error}");
+        assert!(
+            error.message.contains("no producer has come since this end was opened (the last one before"),
+            "{error}"
+        );
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| read(&consumer, LONG));
             std::thread::sleep(BRIEFLY);

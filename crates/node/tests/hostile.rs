@@ -100,7 +100,9 @@ fn another_version_is_refused_by_a_sentence_that_names_both() {
         [(PROTOCOL_VERSION + 1, LAYOUT_VERSION, FINGERPRINT), (PROTOCOL_VERSION, LAYOUT_VERSION + 7, FINGERPRINT ^ 1)]
     {
         let raw = Raw::connect(&daemon.socket());
-        let Request::Hello { token, member, rank, task, workflow, visitor, .. } = Raw::hello_message(1) else { panic!() };
+        let Request::Hello { token, member, rank, task, workflow, visitor, .. } = Raw::hello_message(1) else {
+            panic!()
+        };
         let hello = Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow, visitor };
         // Another build's hello may well be longer.
         let mut message = hello.encode(1, 0);

@@ -158,7 +158,12 @@ fn the_quota_holds_and_room_comes_back_when_the_last_user_is_gone() {
     let Answer::Segment { segment, .. } = made else { panic!("{made:?}") };
     assert_eq!(reserve(&mut one, segment, 700_000), Answer::Done { value: 700_416 });
     other.ask(&open("a", OpenMode::OpenOnly, 0, 0)).unwrap();
-    one.ask(&Request::Remove { kind: crossdock_client::SegmentKind::Region, in_use: crossdock_client::InUse::Keep, name: "a".into() }).unwrap();
+    one.ask(&Request::Remove {
+        kind: crossdock_client::SegmentKind::Region,
+        in_use: crossdock_client::InUse::Keep,
+        name: "a".into(),
+    })
+    .unwrap();
     let made = one.ask(&open("a", OpenMode::CreateOnly, 1 << 20, 0)).unwrap().0;
     let Answer::Segment { segment: fresh, .. } = made else { panic!("the name is free at once: {made:?}") };
     let full = reserve(&mut one, fresh, 700_000);

@@ -83,7 +83,8 @@ pub fn observe(names: &[String], socket: Option<&Path>, until: Instant, stop: &S
 fn session_for(name: &str, socket: Option<&Path>) -> Result<Session, String> {
     let given = socket.map(Path::to_owned).or_else(|| std::env::var_os("CROSSDOCK_SOCKET").map(Into::into));
     if given.is_some() {
-        let options = ConnectOptions { socket: given, private_daemon: false, visitor: true, ..ConnectOptions::default() };
+        let options =
+            ConnectOptions { socket: given, private_daemon: false, visitor: true, ..ConnectOptions::default() };
         return Session::connect(&options).map_err(|e| e.message);
     }
     for daemon in find::daemons(None)? {

@@ -139,9 +139,8 @@ impl Ring {
         let joined = company.joined.load(Acquire);
         let deaths = company.departed.load(Acquire) & !departure::HOW;
         let present = |slot: &EndSlot| slot.tenure.here.load(Acquire) == 1 && lives(slot, alive);
-        let unreleased = |cell: &Cell| {
-            matches!(State(cell.state.load(Acquire)).phase(), Some(Phase::Ready | Phase::Taken))
-        };
+        let unreleased =
+            |cell: &Cell| matches!(State(cell.state.load(Acquire)).phase(), Some(Phase::Ready | Phase::Taken));
         Acquaintance {
             joined,
             deaths,

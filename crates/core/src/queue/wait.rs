@@ -4,8 +4,8 @@
 //! it dies or leaves (`ends` says what "met" means).
 
 use crossdock_layout::liveness::LivenessTable;
-use crossdock_layout::queue::state::{Phase, State};
 use crossdock_layout::queue::AtomicU64;
+use crossdock_layout::queue::state::{Phase, State};
 use crossdock_layout::{MemberId, Status};
 #[cfg(not(loom))]
 use crossdock_os::futex;
@@ -310,7 +310,9 @@ impl End {
             )),
             Gone::Left => Some(Error::new(
                 Status::Closed,
-                format!("the port is full, and the last {word} left in order: {who}; open the port again for a next one"),
+                format!(
+                    "the port is full, and the last {word} left in order: {who}; open the port again for a next one"
+                ),
             )),
             Gone::Died => Some(Error::new(
                 Status::PeerDied,
@@ -329,7 +331,8 @@ impl End {
                 "this consumer holds all {held} messages that fit into the port, so its producer cannot send; release \
                  messages after use, or make the port with a greater capacity"
             )
-        } else if self.ring.living(other, self.hooks.liveness()) == 0 && !self.ring.has_met(self.side, &self.acquaintance)
+        } else if self.ring.living(other, self.hooks.liveness()) == 0
+            && !self.ring.has_met(self.side, &self.acquaintance)
         {
             format!("no {} has come since this end was opened{}", other.word(), self.ring.who_was_here(other))
         } else {

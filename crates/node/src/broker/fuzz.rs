@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crossdock_layout::wire::{Answer, Grant, HEADER, InUse, ItemLevel, ItemRequest, OnDeath, OpenMode, PROTOCOL_VERSION, Party, Request, SegmentKind};
+use crossdock_layout::wire::{
+    Answer, Grant, HEADER, InUse, ItemLevel, ItemRequest, OnDeath, OpenMode, PROTOCOL_VERSION, Party, Request,
+    SegmentKind,
+};
 use crossdock_layout::{LAYOUT_VERSION, MemberId, Rights, SegmentId};
 
 use super::{Attachment, Broker, Descriptor, Effect, Event, Lasting, Limits, MAIN_ENDPOINT, Peer, Verdict};

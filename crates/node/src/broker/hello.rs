@@ -21,7 +21,8 @@ impl Broker {
     }
 
     pub(super) fn hello(&mut self, connection: Connection, number: u64, request: Request) {
-        let Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow, visitor } = request else {
+        let Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow, visitor } = request
+        else {
             return;
         };
         let asker = Asker { connection, member, number, opcode: 1 };

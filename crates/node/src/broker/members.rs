@@ -200,7 +200,8 @@ impl Broker {
             parked.waited_ms
         );
         let former = *kind == SegmentKind::Series && self.lasting.names.contains_key(&parked.key);
-        let text = if former { text + " (A former run's is there: ask for that one explicitly, `--former`)" } else { text };
+        let text =
+            if former { text + " (A former run's is there: ask for that one explicitly, `--former`)" } else { text };
         let opcode = if *kind == SegmentKind::Series { 42 } else { 2 };
         let asker = Asker { connection, member: MemberId::NOBODY, number, opcode };
         self.fail(asker, Status::TimedOut, text);

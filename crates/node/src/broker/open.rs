@@ -21,7 +21,9 @@ pub(super) const MAX_SIZE: u64 = 1 << 46;
 
 impl Broker {
     pub(super) fn open(&mut self, asker: Asker, request: Request) {
-        let Request::Open { kind, mode, access, size, reserve, attribute, wait_ms, persistent, name } = request else { return };
+        let Request::Open { kind, mode, access, size, reserve, attribute, wait_ms, persistent, name } = request else {
+            return;
+        };
         let Some((endpoint, workflow)) = self.place(asker) else { return };
         if kind == SegmentKind::Series {
             let text = format!("series '{name}' cannot be opened like a region; publish or observe it");

@@ -45,7 +45,8 @@ impl Broker {
         }
         let what = format!("series '{name}'");
         // What a former publisher left goes with its name, unless observers still have it.
-        let unused = former.filter(|f| self.holds.get(f).is_none_or(|h| h.is_empty()) && self.away(workflow).is_empty());
+        let unused =
+            former.filter(|f| self.holds.get(f).is_none_or(|h| h.is_empty()) && self.away(workflow).is_empty());
         let left = unused.and_then(|f| self.lasting.segments.get(&f));
         let (room, slots) = left.map_or((0, 0), |s| (s.reserved, s.descriptors()));
         let more = (u64::from(pins) + 1).saturating_sub(slots);

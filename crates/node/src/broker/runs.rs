@@ -32,9 +32,11 @@ impl Broker {
             return;
         }
         let ends = |kind: SegmentKind, persistent: bool| kind == SegmentKind::Port && !persistent;
-        let ports = self.lasting.segments.iter().filter(|(_, s)| {
-            s.workflow == workflow && s.removed.is_none() && ends(s.kind, s.persistent)
-        });
+        let ports = self
+            .lasting
+            .segments
+            .iter()
+            .filter(|(_, s)| s.workflow == workflow && s.removed.is_none() && ends(s.kind, s.persistent));
         for port in ports.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.take_name(port, Cause::NONE);
         }

@@ -161,7 +161,8 @@ impl Raw {
     /// Says hello and takes the welcome.
     pub fn join(path: &Path) -> (Self, MemberId) {
         let mut raw = Self::connect(path);
-        let Request::Hello { protocol, layout, fingerprint, member, rank, task, workflow, visitor, .. } = Self::hello_message(0)
+        let Request::Hello { protocol, layout, fingerprint, member, rank, task, workflow, visitor, .. } =
+            Self::hello_message(0)
         else {
             unreachable!()
         };

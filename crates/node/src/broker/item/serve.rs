@@ -213,13 +213,7 @@ impl Broker {
     }
 
     /// Takes an item away whosever it is: for whoever was granted that (the daemon's own user; no task is).
-    pub(in crate::broker) fn remove_item(
-        &mut self,
-        asker: Asker,
-        workflow: u64,
-        in_use: InUse,
-        key: &str,
-    ) {
+    pub(in crate::broker) fn remove_item(&mut self, asker: Asker, workflow: u64, in_use: InUse, key: &str) {
         let Some(item) = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied() else {
             return self.fail(asker, Status::NotFound, format!("there is no item '{key}' to remove"));
         };
