@@ -190,18 +190,20 @@ contains
   end subroutine
 
   !> Opens one end (CROSSDOCK_PRODUCER, CROSSDOCK_CONSUMER) of a port. What is not said is as the port was made (by another
-  !> task, by the workflow file), else one-to-one and 8 messages.
-  subroutine session_port(session, name, end, port, stat, pattern, capacity, timeout_ms)
+  !> task, by the workflow file), else one-to-one and 8 messages. A persistent port outlasts the run that makes it.
+  subroutine session_port(session, name, end, port, stat, pattern, capacity, timeout_ms, persistent)
     class(crossdock_session), intent(in) :: session
     character(*), intent(in) :: name
     integer, intent(in) :: end
     type(crossdock_port), intent(inout) :: port
     integer, intent(out) :: stat
     integer, intent(in), optional :: pattern, capacity, timeout_ms
+    logical, intent(in), optional :: persistent
     type(c_port_options) :: options
     type(c_ptr) :: reference
     if (present(pattern)) options%pattern = pattern
     if (present(capacity)) options%capacity = capacity
+    if (present(persistent)) options%persistent = merge(1, 0, persistent)
     stat = c_port_open(session%reference, name // c_null_char, int(end, c_int), options, given(timeout_ms, 0_int64), &
                        reference)
     if (stat == CROSSDOCK_OK) port%reference = reference
@@ -252,14 +254,16 @@ contains
     call open_publisher(session%reference, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect)
   end subroutine
 
-  !> Observes a series; waits for it if timeout_ms says so.
-  subroutine session_observe(session, name, observer, stat, timeout_ms)
+  !> Observes the series of this name in the current run; waits for it if timeout_ms says so. former: the latest one, also
+  !> one that a run left that has ended.
+  subroutine session_observe(session, name, observer, stat, timeout_ms, former)
     class(crossdock_session), intent(in) :: session
     character(*), intent(in) :: name
     type(crossdock_observer), intent(inout) :: observer
     integer, intent(out) :: stat
     integer, intent(in), optional :: timeout_ms
-    call open_observer(session%reference, name, observer, stat, given(timeout_ms, 0_int64))
+    logical, intent(in), optional :: former
+    call open_observer(session%reference, name, observer, stat, given(timeout_ms, 0_int64), former)
   end subroutine
 
   subroutine session_remove_series(session, name, stat)

@@ -99,6 +99,7 @@ module crossdock_c
   type, bind(c) :: c_port_options
     integer(c_int32_t) :: pattern = CROSSDOCK_ANY_PATTERN
     integer(c_int32_t) :: capacity = 0
+    integer(c_int32_t) :: persistent = 0
   end type
 
   !> What travels through a port.

@@ -533,14 +533,22 @@ contains
   ! ---------------------------------------------------------------- observer
 
   !> What session%observe does.
-  subroutine open_observer(session, name, observer, stat, timeout_ms)
+  subroutine open_observer(session, name, observer, stat, timeout_ms, former)
     type(c_ptr), intent(in) :: session
     character(*), intent(in) :: name
     type(crossdock_observer), intent(inout) :: observer
     integer, intent(out) :: stat
     integer(int64), intent(in) :: timeout_ms
+    logical, intent(in), optional :: former
     type(c_ptr) :: reference
-    stat = c_observer_open(session, name // c_null_char, timeout_ms, reference)
+    logical :: also_former
+    also_former = .false.
+    if (present(former)) also_former = former
+    if (also_former) then
+      stat = c_observer_open_former(session, name // c_null_char, timeout_ms, reference)
+    else
+      stat = c_observer_open(session, name // c_null_char, timeout_ms, reference)
+    end if
     if (stat == CROSSDOCK_OK) observer%reference = reference
   end subroutine
 

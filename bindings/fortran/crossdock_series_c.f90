@@ -185,6 +185,15 @@ module crossdock_series_c
       type(c_ptr), intent(out) :: observer
       integer(c_int) :: stat
     end function
+    function c_observer_open_former(session, name, timeout_ms, observer) &
+      bind(c, name="crossdock_observer_open_former") result(stat)
+      import :: c_int, c_ptr, c_char, c_int64_t
+      type(c_ptr), value :: session
+      character(kind=c_char), intent(in) :: name(*)
+      integer(c_int64_t), value :: timeout_ms
+      type(c_ptr), intent(out) :: observer
+      integer(c_int) :: stat
+    end function
     function c_observer_unref(observer) &
       bind(c, name="crossdock_observer_unref") result(stat)
       import :: c_int, c_ptr

@@ -11,7 +11,7 @@ namespace synth {
 class NativePort {
  public:
   NativePort(const Shared& shared, const Graph& graph, const Port& port, crossdock_end end) {
-    const crossdock_port_options options = {CROSSDOCK_ONE_TO_ONE, graph.depth};
+    const crossdock_port_options options = {CROSSDOCK_ONE_TO_ONE, graph.depth, 0};
     const std::string name = "port-" + std::to_string(port.index);
     check(crossdock_port_open(shared.session(), name.c_str(), end, &options, CROSSDOCK_WAIT, &port_), "opening a port");
     check(crossdock_port_set_waiting(port_, static_cast<crossdock_waiting>(graph.waiting)), "choosing how to wait");

@@ -192,6 +192,8 @@ crossdock_status crossdock_session_close(crossdock_session *session);
 crossdock_status crossdock_session_member(crossdock_session *session, uint64_t *member);
 /* The rank in the task. */
 crossdock_status crossdock_session_rank(crossdock_session *session, uint32_t *rank);
+/* The run of its workflow that it takes part in, counted from 1. Ports end with the run. */
+crossdock_status crossdock_session_run(crossdock_session *session, uint64_t *run);
 /* Task and workflow, as the daemon sees them. Copied, zero-terminated; a buffer of CROSSDOCK_NAME_MAX + 1 is always
  * large enough; a smaller one that does not hold it gives NO_SPACE. */
 crossdock_status crossdock_session_task(crossdock_session *session, char *buffer, size_t buffer_size);
@@ -697,9 +699,13 @@ crossdock_status crossdock_publisher_end(crossdock_publisher *publisher);
 /* Take the name away. Observers keep what they have. NOT_FOUND, DENIED, BUSY (it is being published). */
 crossdock_status crossdock_series_remove(crossdock_session *session, const char *name);
 
-/* Observe a series; waits for it up to `timeout_ms`. NOT_FOUND (no waiting), TIMED_OUT, DENIED, NO_SPACE (observers). */
+/* Observe the series of this name in the current run; waits for it up to `timeout_ms`. NOT_FOUND (no waiting), TIMED_OUT,
+ * DENIED, NO_SPACE (observers). */
 crossdock_status crossdock_observer_open(crossdock_session *session, const char *name, int64_t timeout_ms,
                                          crossdock_observer **observer);
+/* The same, but the latest series of this name, also one that a run left that has ended. */
+crossdock_status crossdock_observer_open_former(crossdock_session *session, const char *name, int64_t timeout_ms,
+                                                crossdock_observer **observer);
 crossdock_status crossdock_observer_ref(crossdock_observer *observer);
 crossdock_status crossdock_observer_unref(crossdock_observer *observer);
 /* A number for the series as it is observed; a restarted publisher's has another one. */

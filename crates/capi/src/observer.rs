@@ -42,6 +42,25 @@ unsafe extern "C" fn crossdock_observer_open(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_observer_open_former(
+    session: u64,
+    name: *const c_char,
+    timeout_ms: i64,
+    observer: *mut u64,
+) -> i32 {
+    call(|| {
+        let observer = out(observer, "observer")?;
+        // SAFETY: the header asks for zero-terminated text.
+        let name = unsafe { text(name, "series' name")? };
+        let opened = self::session(session)?.observe_former(name, wait(timeout_ms)?)?;
+        let reference = OBSERVERS.insert(Mutex::new(opened))?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { observer.set(reference) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn crossdock_observer_ref(observer: u64) -> i32 {
     call(|| OBSERVERS.add(observer))
 }

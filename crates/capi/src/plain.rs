@@ -153,7 +153,7 @@ mod tests {
         frozen!(ObjectInfo, 352, name: 0, type_name: 128, handle: 320, size: 336, align: 344, reserved: 348);
         frozen!(Vector, 32, region: 0, data: 8, size: 16, capacity: 24);
         frozen!(Ndarray, 128, region: 0, data: 8, capacity_bytes: 16, rank: 24, order: 28, shape: 32, reserved: 96);
-        frozen!(PortOptions, 8, pattern: 0, capacity: 4);
+        frozen!(PortOptions, 12, pattern: 0, capacity: 4, persistent: 8);
         frozen!(Message, 64, handle: 0, tag: 16, position: 24, inline_length: 32, reserved: 36, inline_bytes: 40);
         frozen!(PortStatistics, 96, messages: 0, received: 8, bytes_handed_over: 16, bytes_copied: 24, producer_wait_ns: 32, consumer_wait_ns: 40, sleeps: 48, wakes: 56, redelivered: 64, voided: 72, under_way: 80, unused: 88);
     }

@@ -127,6 +127,16 @@ unsafe extern "C" fn crossdock_session_rank(session: u64, rank: *mut u32) -> i32
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_session_run(session: u64, run: *mut u64) -> i32 {
+    call(|| {
+        let run = out(run, "run")?;
+        // SAFETY: the header asks for a writable place.
+        unsafe { run.set(self::session(session)?.run()) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_session_task(session: u64, buffer: *mut c_char, buffer_size: usize) -> i32 {
     // SAFETY: the header asks for a buffer of that size.
     call(|| unsafe { copy_text(self::session(session)?.task(), buffer, buffer_size) })

@@ -65,9 +65,10 @@ AT(crossdock_ndarray, order, 28);
 AT(crossdock_ndarray, shape, 32);
 AT(crossdock_ndarray, reserved, 96);
 
-SIZE(crossdock_port_options, 8);
+SIZE(crossdock_port_options, 12);
 AT(crossdock_port_options, pattern, 0);
 AT(crossdock_port_options, capacity, 4);
+AT(crossdock_port_options, persistent, 8);
 
 SIZE(crossdock_message, 64);
 AT(crossdock_message, handle, 0);

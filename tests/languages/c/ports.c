@@ -164,7 +164,7 @@ static void p4(const char *role, const char *argument)
 static void p5(const char *role, const char *argument)
 {
     (void)argument;
-    crossdock_port_options options = {CROSSDOCK_ONE_TO_ONE, 1};
+    crossdock_port_options options = {CROSSDOCK_ONE_TO_ONE, 1, 0};
     crossdock_port *in, *out;
     crossdock_message message = CROSSDOCK_MESSAGE_INIT;
     if (*role) {
@@ -336,7 +336,7 @@ static void p11(const char *role, const char *argument)
         EQUAL(receive(port).tag, 0);
         peer_die();
     } else if (*role) {
-        crossdock_port_options options = {CROSSDOCK_ONE_TO_ONE, 8};
+        crossdock_port_options options = {CROSSDOCK_ONE_TO_ONE, 8, 0};
         OK(crossdock_port_open(session(), name_of(""), CROSSDOCK_CONSUMER, &options, WAIT, &port));
         for (uint64_t i = 0; i < 3; i++)
             EQUAL(take(port), i);
@@ -397,7 +397,7 @@ static void p14(const char *role, const char *argument)
 {
     (void)argument;
     if (*role) {
-        crossdock_port_options options = {CROSSDOCK_ONE_TO_ONE, 8};
+        crossdock_port_options options = {CROSSDOCK_ONE_TO_ONE, 8, 0};
         crossdock_port *port;
         WANT(CROSSDOCK_BUSY, crossdock_port_open(session(), name_of(""), CROSSDOCK_PRODUCER, &options, 0, &port));
         says(name_of(""));
@@ -418,7 +418,7 @@ static void p15(const char *role, const char *argument)
 {
     (void)role, (void)argument;
     crossdock_port *producer = port_open(CROSSDOCK_PRODUCER, CROSSDOCK_ONE_TO_ONE, 4);
-    const crossdock_port_options other[] = {{CROSSDOCK_ONE_TO_ONE, 8}, {CROSSDOCK_FAN_OUT, 4}};
+    const crossdock_port_options other[] = {{CROSSDOCK_ONE_TO_ONE, 8, 0}, {CROSSDOCK_FAN_OUT, 4, 0}};
     for (int i = 0; i < 2; i++) {
         crossdock_port *port;
         WANT(CROSSDOCK_INVALID, crossdock_port_open(session(), name_of(""), CROSSDOCK_CONSUMER, &other[i], 0, &port));

@@ -120,7 +120,7 @@ crossdock_region *region(void)
 
 crossdock_port *port_open(crossdock_end end, crossdock_pattern pattern, uint32_t capacity)
 {
-    crossdock_port_options options = {pattern, capacity};
+    crossdock_port_options options = {pattern, capacity, 0};
     crossdock_port *port;
     remember(true, name_of(""));
     OK(crossdock_port_open(session(), name_of(""), end, &options, CROSSDOCK_NO_WAIT, &port));

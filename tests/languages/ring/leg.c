@@ -25,7 +25,7 @@ static void ok(crossdock_status status)
 int main(int count, char **arguments)
 {
     crossdock_connect_options options = CROSSDOCK_CONNECT_OPTIONS_INIT;
-    crossdock_port_options two = {CROSSDOCK_ONE_TO_ONE, 2};
+    crossdock_port_options two = {CROSSDOCK_ONE_TO_ONE, 2, 0};
     const crossdock_type type = {"vector<f64>", 0, 0, 0};
     crossdock_session *session;
     crossdock_region *region = NULL;

@@ -103,11 +103,18 @@ inline std::vector<crossdock_change> diff(const version& before, const version& 
 /// Copies are the same observer: what one was given by next, the others are not given again.
 class observer {
  public:
-  /// Waits for the series. Errors: not_found (no_wait), timed_out, denied, no_space.
+  /// Observes the series of this name in the current run, and waits for it. Errors: not_found (no_wait), timed_out, denied, no_space.
   explicit observer(const std::string& name, timeout wait = {}, const session& s = session()) {
     crossdock_observer* given = nullptr;
     detail::check(crossdock_observer_open(s.get(), name.c_str(), wait.milliseconds(), &given));
     ref_ = detail::observer_ref(given);
+  }
+
+  /// The latest series of this name, also one that a run left that has ended. Errors: as the constructor's.
+  static observer former(const std::string& name, timeout wait = {}, const session& s = session()) {
+    crossdock_observer* given = nullptr;
+    detail::check(crossdock_observer_open_former(s.get(), name.c_str(), wait.milliseconds(), &given));
+    return observer(detail::observer_ref(given));
   }
 
   /// The newest version. Errors: not_yet, closed, peer_died: none was published.
@@ -158,6 +165,8 @@ class observer {
   crossdock_observer* get() const noexcept { return ref_.get(); }
 
  private:
+  explicit observer(detail::observer_ref ref) : ref_(std::move(ref)) {}
+
   template <class Ask>
   version taken(Ask ask) const {
     crossdock_series_version* v = nullptr;

@@ -45,6 +45,8 @@ class session {
   /// Unique on this node for ever.
   std::uint64_t member() const { return number<std::uint64_t>(crossdock_session_member); }
   std::uint32_t rank() const { return number<std::uint32_t>(crossdock_session_rank); }
+  /// The run of its workflow that it takes part in, counted from 1. Ports end with the run.
+  std::uint64_t run() const { return number<std::uint64_t>(crossdock_session_run); }
   std::string task() const { return text(crossdock_session_task); }
   std::string workflow() const { return text(crossdock_session_workflow); }
 
