@@ -2,7 +2,6 @@
 //! over it.
 
 use crossdock_client::{Order, Status};
-use numpy::PyArrayDescrMethods;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -113,7 +112,7 @@ impl Vector {
     #[getter]
     fn capacity(slf: &Bound<'_, Self>) -> PyResult<u64> {
         let place = &slf.as_super().get().place;
-        Ok(headers::vector(&place.region(slf.py())?, place.offset).capacity)
+        Ok(place.region(slf.py())?.vector_at(place.offset, place.element(slf.py())).or_raise(slf.py())?.capacity)
     }
 
     /// Gives it `size` elements; new ones are zero. They may move, so no array of it may be alive in this process
@@ -121,7 +120,7 @@ impl Vector {
     fn resize(slf: &Bound<'_, Self>, #[pyo3(from_py_with = count)] size: u64) -> PyResult<()> {
         let (py, place) = (slf.py(), &slf.as_super().get().place);
         place.region(py)?;
-        let (offset, element) = (place.offset, place.kind.dtype(py).itemsize() as u64);
+        let (offset, element) = (place.offset, place.element(py));
         place.live.exclusively(py, offset, &place.what(), "resized", |r| r.vector_resize(offset, element, size))
     }
 
@@ -129,7 +128,7 @@ impl Vector {
     fn reserve(slf: &Bound<'_, Self>, #[pyo3(from_py_with = count)] capacity: u64) -> PyResult<()> {
         let (py, place) = (slf.py(), &slf.as_super().get().place);
         place.region(py)?;
-        let (offset, element) = (place.offset, place.kind.dtype(py).itemsize() as u64);
+        let (offset, element) = (place.offset, place.element(py));
         place.live.exclusively(py, offset, &place.what(), "moved", |r| r.vector_reserve(offset, element, capacity))
     }
 }
@@ -154,22 +153,17 @@ impl Ndarray {
     #[getter]
     fn order(slf: &Bound<'_, Self>) -> PyResult<&'static str> {
         let place = &slf.as_super().get().place;
-        let header = headers::ndarray(slf.py(), &place.region(slf.py())?, place.offset)?;
-        Ok(if header.fortran { "F" } else { "C" })
+        Ok(place.ndarray(slf.py())?.order.word())
     }
 
     /// Gives it another shape, and order if said. Elements may move: conditions and errors as `Vector.resize`.
     #[pyo3(signature = (shape, *, order=None))]
     fn reshape(slf: &Bound<'_, Self>, shape: &Bound<'_, PyAny>, order: Option<&str>) -> PyResult<()> {
         let (py, place) = (slf.py(), &slf.as_super().get().place);
-        let before = headers::ndarray(py, &place.region(py)?, place.offset)?;
-        let order = match order {
-            Some(order) => order_of(py, order)?,
-            None if before.fortran => Order::Fortran,
-            None => Order::C,
-        };
+        let before = place.ndarray(py)?;
+        let order = order.map_or(Ok(before.order), |order| order_of(py, order))?;
         let shape = shape_of(shape)?;
-        let (offset, element) = (place.offset, place.kind.dtype(py).itemsize() as u64);
+        let (offset, element) = (place.offset, place.element(py));
         let change = |r: &crossdock_client::Region| r.ndarray_reshape(offset, element, order, &shape);
         place.live.exclusively(py, offset, &place.what(), "reshaped", change)
     }

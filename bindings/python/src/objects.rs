@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crossdock_client::{Handle as Wild, Region, Status, TypeRef};
+use crossdock_client::{Handle as RawHandle, NdarrayData, Order, Region, Status, TypeRef};
 use crossdock_layout::type_name::Type;
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use pyo3::prelude::*;
@@ -11,7 +11,6 @@ use crate::containers::{Ndarray, Object, Simple, Vector};
 use crate::dtypes::{from_type, parse, to_dtype, to_type};
 use crate::errors::{OrRaise, error};
 use crate::handles::Handle;
-use crate::headers;
 use crate::messages::Credit;
 use crate::texts::Text;
 use crate::views::{Live, Shown, View, array};
@@ -88,7 +87,7 @@ impl Place {
     /// The region, once it is sure that the object is still there and of its type.
     pub fn region(&self, py: Python<'_>) -> PyResult<Region> {
         let region = self.live.get(py)?;
-        region.load(Wild { segment: region.id().0, offset: self.offset }, Some(&self.ty)).or_raise(py)?;
+        region.load(RawHandle { segment: region.id().0, offset: self.offset }, Some(&self.ty)).or_raise(py)?;
         Ok(region)
     }
 
@@ -97,20 +96,28 @@ impl Place {
         let (data, shape, fortran) = match self.kind {
             Kind::Simple(_) => return Ok((self.offset, Vec::new(), false)),
             Kind::Vector(_) | Kind::String(_) => {
-                let header = headers::vector(region, self.offset);
-                (header.data, vec![header.size], false)
+                let found = region.vector_at(self.offset, self.element(py)).or_raise(py)?;
+                (found.data, vec![found.size], false)
             }
             Kind::Ndarray(_) => {
-                let header = headers::ndarray(py, region, self.offset)?;
-                (header.data, header.shape, header.fortran)
+                let found = region.ndarray_at(self.offset, self.element(py)).or_raise(py)?;
+                // One that was never given a shape has no element, not one.
+                let shape =
+                    if found.data.is_none() && found.shape().is_empty() { vec![0] } else { found.shape().to_vec() };
+                (found.data, shape, found.order == Order::Fortran)
             }
         };
-        if data == 0 && !shape.contains(&0) && !(shape.is_empty()) {
-            let what = self.what();
-            let text = format!("{what} of region '{}' says shape {shape:?} and has no elements", region.name());
-            return Err(error(py, Status::Corrupt, text));
-        }
-        Ok((data, shape, fortran))
+        Ok((data.unwrap_or(0), shape, fortran))
+    }
+
+    /// What the ndarray's header says.
+    pub fn ndarray(&self, py: Python<'_>) -> PyResult<NdarrayData> {
+        self.region(py)?.ndarray_at(self.offset, self.element(py)).or_raise(py)
+    }
+
+    /// Bytes of an element.
+    pub fn element(&self, py: Python<'_>) -> u64 {
+        self.kind.dtype(py).itemsize() as u64
     }
 
     /// The array over its elements.
@@ -133,7 +140,7 @@ impl Place {
     }
 
     /// Its handle.
-    pub fn handle(&self, py: Python<'_>) -> PyResult<Wild> {
+    pub fn handle(&self, py: Python<'_>) -> PyResult<RawHandle> {
         self.region(py)?.save(self.offset).or_raise(py)
     }
 
@@ -174,7 +181,7 @@ pub fn type_ref(py: Python<'_>, name: String) -> PyResult<TypeRef> {
 pub fn load<'py>(
     py: Python<'py>,
     live: &Arc<Live>,
-    handle: Wild,
+    handle: RawHandle,
     given: Option<&Bound<'py, PyAny>>,
     credit: Option<&Arc<Credit>>,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -195,7 +202,7 @@ pub fn load<'py>(
 }
 
 /// The handle of what a caller wants to send or save, and how many bytes it stands for (0: unknown).
-pub fn handle_of(data: &Bound<'_, PyAny>) -> PyResult<(Wild, u64)> {
+pub fn handle_of(data: &Bound<'_, PyAny>) -> PyResult<(RawHandle, u64)> {
     let py = data.py();
     if let Ok(handle) = data.cast::<Handle>() {
         return Ok(((*handle.get()).into(), 0));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crossdock_client::{Error, Region as Inner, Status};
+use crossdock_client::{Region as Inner, Status};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyType};
 
@@ -111,16 +111,15 @@ impl Region {
         if !matches!(place.kind, Kind::Ndarray(_)) {
             return Self::wrong_kind(py, &place, "ndarray");
         }
-        let there = crate::headers::ndarray(py, &self.live.get(py)?, place.offset)?;
-        let same = shape.as_ref().is_none_or(|s| *s == there.shape)
-            && wanted.is_none_or(|o| (o == crossdock_client::Order::Fortran) == there.fortran);
+        let there = self.live.get(py)?.ndarray_at(place.offset, place.element(py)).or_raise(py)?;
+        let same = shape.as_ref().is_none_or(|s| *s == there.shape()) && wanted.is_none_or(|o| o == there.order);
         if !same {
             let text = format!(
                 "ndarray '{name}' of region '{}' has shape {:?} in order {}, not {:?} in order {}; leave them out to take \
                  it as it is, or call its reshape",
                 self.live.name,
-                there.shape,
-                if there.fortran { "F" } else { "C" },
+                there.shape(),
+                there.order.word(),
                 shape.unwrap_or_default(),
                 order.unwrap_or("C")
             );
@@ -159,12 +158,7 @@ impl Region {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let bytes = value.unwrap_or_default().as_bytes();
-        let fill = |r: &Inner, offset, _| {
-            r.vector_resize(offset, 1, bytes.len() as u64)?;
-            let header = crate::headers::vector(r, offset);
-            crate::headers::set_bytes(r, header, bytes)
-                .ok_or_else(|| Error::new(Status::Corrupt, format!("string '{name}' has a header that makes no sense")))
-        };
+        let fill = |r: &Inner, offset, _| crate::headers::set_bytes(r, offset, bytes);
         let way = Self::way(py, mode, timeout)?;
         let ty = type_ref(py, "string".to_owned())?;
         let claim = self.claim(py, name, &ty, way)?;

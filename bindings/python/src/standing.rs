@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
-use crossdock_client::{Handle as Wild, Session as Inner, Status};
+use crossdock_client::{Handle as RawHandle, Session as Inner, Status};
 use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, error};
@@ -93,7 +93,7 @@ impl Standing {
     }
 
     /// The region that a handle points into, attached if need be.
-    pub fn region_of(&self, py: Python<'_>, handle: Wild) -> PyResult<Arc<Live>> {
+    pub fn region_of(&self, py: Python<'_>, handle: RawHandle) -> PyResult<Arc<Live>> {
         let known = lock(&self.regions).get(&handle.segment).and_then(Weak::upgrade).filter(|live| live.is_open());
         if let Some(live) = known {
             return Ok(live);

@@ -1,13 +1,11 @@
 //! The class of strings.
 
-use crossdock_client::Status;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
 use crate::containers::Object;
-use crate::errors::error;
+use crate::errors::OrRaise;
 use crate::headers;
-use crate::objects::Place;
 
 /// A `string`: bytes, in UTF-8 by custom.
 #[pyclass(frozen, extends = Object, name = "String", module = "crossdock")]
@@ -36,10 +34,7 @@ impl Text {
     fn bytes<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyBytes>> {
         let (py, place) = (slf.py(), &slf.as_super().get().place);
         let region = place.region(py)?;
-        match headers::bytes(&region, headers::vector(&region, place.offset)) {
-            Some(bytes) => Ok(PyBytes::new(py, &bytes)),
-            None => Err(corrupt(py, place)),
-        }
+        Ok(PyBytes::new(py, &headers::bytes(&region, place.offset).or_raise(py)?))
     }
 
     #[setter]
@@ -52,19 +47,10 @@ impl Text {
     }
 }
 
-fn corrupt(py: Python<'_>, place: &Place) -> PyErr {
-    let text = format!("{} of region '{}' has a header that makes no sense", place.what(), place.live.name);
-    error(py, Status::Corrupt, text)
-}
-
 /// Replaces the bytes of a string.
 fn assign(slf: &Bound<'_, Text>, bytes: &[u8]) -> PyResult<()> {
     let (py, place) = (slf.py(), &slf.as_super().get().place);
-    let region = place.region(py)?;
-    let (offset, length) = (place.offset, bytes.len() as u64);
-    place.live.exclusively(py, offset, &place.what(), "changed", |r| r.vector_resize(offset, 1, length))?;
-    match headers::set_bytes(&region, headers::vector(&region, offset), bytes) {
-        Some(()) => Ok(()),
-        None => Err(corrupt(py, place)),
-    }
+    place.region(py)?;
+    let offset = place.offset;
+    place.live.exclusively(py, offset, &place.what(), "changed", |r| headers::set_bytes(r, offset, bytes))
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use crossdock_client::{Error, Order, Region, Result, Status};
+use crossdock_client::{Order, Region, Result};
 
 use crate::arguments::{choice, out, text};
 use crate::error::{call, invalid};
@@ -25,24 +25,9 @@ fn element(size: u64) -> Result<u64> {
     if size == 0 { Err(invalid("the element size is 0")) } else { Ok(size) }
 }
 
-fn corrupt(region: &Region, at: u64, what: &str) -> Error {
-    Error::new(
-        Status::Corrupt,
-        format!("the header at offset {at:#x} of region '{}' {what}; some member wrote over it", region.name()),
-    )
-}
-
-/// The elements' address, from the data word of a header at `at`; both are wild. `None` = no elements yet.
-fn data(region: &Region, at: u64, word: i64, bytes: Option<u64>) -> Result<Option<*mut c_void>> {
-    let bytes = bytes.ok_or_else(|| corrupt(region, at, "says more bytes than there are"))?;
-    if word == 0 {
-        return if bytes == 0 { Ok(None) } else { Err(corrupt(region, at, "has elements but no data")) };
-    }
-    let offset = (at + 8).checked_add_signed(word).filter(|o| *o > 0);
-    match offset.and_then(|o| o.checked_add(bytes).map(|end| (o, end))) {
-        Some((offset, end)) if end <= region.capacity() && offset % 64 == 0 => Ok(Some(address_of(region, offset))),
-        _ => Err(corrupt(region, at, "points out of the region")),
-    }
+/// The elements' address; NULL if there have never been any.
+fn address(region: &Region, data: Option<u64>) -> *mut c_void {
+    data.map_or(std::ptr::null_mut(), |offset| address_of(region, offset))
 }
 
 pub(crate) fn order(number: u32) -> Result<Order> {
@@ -104,15 +89,8 @@ extern "C" fn crossdock_vector_reserve(region: u64, vector: *mut Vector, element
 
 /// Data and number of elements of a vector, checked against the region.
 fn vector_view(region: &Region, vector: *const Vector, element_size: u64) -> Result<(*mut c_void, u64)> {
-    let element_size = element(element_size)?;
-    let at = header(region, vector)?;
-    // SAFETY: in bounds of the region, which is mapped while it is held, and aligned. Volatile and once: others write.
-    let v = unsafe { vector.read_volatile() };
-    if v.size > v.capacity {
-        return Err(corrupt(region, at, "says more elements than it has room for"));
-    }
-    let data = data(region, at, v.data, v.capacity.checked_mul(element_size))?;
-    Ok((data.unwrap_or(std::ptr::null_mut()), v.size))
+    let found = region.vector_at(header(region, vector)?, element(element_size)?)?;
+    Ok((address(region, found.data), found.size))
 }
 
 #[unsafe(no_mangle)]
@@ -262,34 +240,19 @@ unsafe extern "C" fn crossdock_ndarray_view(
     call(|| {
         let (place, element_size) = (out(data, "data")?, element(element_size)?);
         let region = self::region(region)?;
-        let at = header(region, array)?;
-        // SAFETY: in bounds of the region, which is mapped while it is held, and aligned. Volatile and once: others write.
-        let a = unsafe { array.read_volatile() };
-        if a.rank as usize > RANK_MAX || a.order > 1 {
-            return Err(corrupt(region, at, "has an impossible rank or order"));
-        }
-        let extents = &a.shape[..a.rank as usize];
-        let bytes = if a.data == 0 && a.rank == 0 {
-            Some(0)
-        } else {
-            extents.iter().try_fold(element_size, |bytes, n| bytes.checked_mul(*n))
-        };
-        if bytes.is_some_and(|bytes| bytes > a.capacity_bytes) {
-            return Err(corrupt(region, at, "says more elements than it has room for"));
-        }
-        let data = self::data(region, at, a.data, bytes)?;
+        let found = region.ndarray_at(header(region, array)?, element_size)?;
         // SAFETY: the header asks for NULL or writable places, and room for 8 numbers in `shape`.
         unsafe {
-            place.set(data.unwrap_or(std::ptr::null_mut()));
+            place.set(address(region, found.data));
             if !order.is_null() {
-                out(order, "order")?.set(a.order);
+                out(order, "order")?.set(found.order as u32);
             }
             if !rank.is_null() {
-                out(rank, "rank")?.set(a.rank);
+                out(rank, "rank")?.set(found.shape().len() as u32);
             }
             if !shape.is_null() {
                 let mut known = [0; RANK_MAX];
-                known[..extents.len()].copy_from_slice(extents);
+                known[..found.shape().len()].copy_from_slice(found.shape());
                 out(shape.cast::<[u64; RANK_MAX]>(), "shape")?.set(known);
             }
         }

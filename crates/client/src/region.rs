@@ -14,6 +14,7 @@ use crossdock_layout::{Handle, SegmentId};
 
 pub use crossdock_core::containers::Order;
 pub use crossdock_core::directory::{Claim, Loaded, ObjectInfo, ObjectMode, Removed, TypeRef};
+pub use crossdock_core::headers::{NdarrayData, VectorData};
 pub use crossdock_core::heap::{HealReport, Statistics};
 
 use crate::{Error, Result, Session};
@@ -164,6 +165,22 @@ impl Region {
     /// All named objects, by name.
     pub fn objects(&self) -> Result<Vec<ObjectInfo>> {
         Ok(self.shared.region.objects()?)
+    }
+
+    /// What the header of the vector (or string: `element` 1) at `header` says, checked.
+    ///
+    /// # Errors
+    /// `BAD_HANDLE` where no header can lie, `CORRUPT`.
+    pub fn vector_at(&self, header: u64, element: u64) -> Result<VectorData> {
+        Ok(self.shared.region.vector_at(header, element)?)
+    }
+
+    /// What the header of the ndarray at `header` says, checked.
+    ///
+    /// # Errors
+    /// As [`Region::vector_at`].
+    pub fn ndarray_at(&self, header: u64, element: u64) -> Result<NdarrayData> {
+        Ok(self.shared.region.ndarray_at(header, element)?)
     }
 
     /// Gives the vector (or string: `elem_size` 1) whose header lies at `header` `n` elements; new ones are zero.

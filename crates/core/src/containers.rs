@@ -7,13 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossdock_layout::Status;
-use crossdock_layout::region::{MAX_RANK, NdarrayHeader, VectorHeader};
+use crossdock_layout::region::MAX_RANK;
 
 use crate::Result;
+use crate::headers::{DATA_ALIGN, NdarrayData, VectorData};
 use crate::region::Region;
-
-/// Elements begin at a cache line, which is also what vector instructions like best.
-const DATA_ALIGN: u64 = 64;
 
 pub use crossdock_layout::region::Order;
 
@@ -30,19 +28,12 @@ impl Region {
 
     fn vector_change(self: &Arc<Self>, header: u64, elem_size: u64, n: u64, resize: bool) -> Result<()> {
         self.check_succession()?;
-        self.check_within_block(header, size_of::<VectorHeader>() as u64)?;
-        let data = self.container_data(header, "vector")?;
-        let (size, capacity) = (self.get(header + 16), self.get(header + 24));
-        let bytes = capacity.checked_mul(elem_size);
-        let sound = elem_size > 0 && size <= capacity && bytes.is_some_and(|bytes| bytes <= data.map_or(0, |d| d.1));
-        if !sound {
-            let text = format!("the vector at {header:#x}: size {size} and capacity {capacity} of {elem_size} bytes");
-            return Err(self.corrupt(text));
-        }
+        let VectorData { data, size, capacity } = self.vector_at(header, elem_size)?;
+        let data = self.block_of(header, data, capacity * elem_size)?;
         let new_size = if resize { n } else { size };
         if n <= capacity {
             if resize && n > size {
-                if let Some((at, _)) = data {
+                if let Some(at) = data {
                     self.zero(at + size * elem_size, (n - size) * elem_size);
                 }
             }
@@ -57,18 +48,17 @@ impl Region {
         };
         let bytes = self.block_size(block)?;
         let old = size * elem_size;
-        if let Some((from, _)) = data {
+        if let Some(from) = data {
             self.copy(from, block, old);
         }
         self.zero(block + old, new_size.max(size) * elem_size - old);
         let words = [self.region_word(header), pointer(header + 8, block), new_size, bytes / elem_size];
-        self.replace_prepared(header, &words, block, data.map_or(0, |d| d.0))
+        self.replace_prepared(header, &words, block, data.unwrap_or(0))
     }
 
     /// Gives the ndarray at `header` this shape. Its bytes stay as they are; what is beyond them is zero.
     pub fn ndarray_reshape(self: &Arc<Self>, header: u64, elem_size: u64, order: Order, shape: &[u64]) -> Result<()> {
         self.check_succession()?;
-        self.check_within_block(header, size_of::<NdarrayHeader>() as u64)?;
         let count = shape.iter().try_fold(1u64, |all, n| all.checked_mul(*n));
         let Some(bytes) = count.and_then(|n| n.checked_mul(elem_size)) else {
             return Err(self.error(Status::Invalid, format!("an ndarray of shape {shape:?} has more than 2^64 bytes")));
@@ -78,18 +68,14 @@ impl Region {
                 format!("an ndarray of rank {} and elements of {elem_size} bytes: rank ≤ {MAX_RANK}", shape.len());
             return Err(self.error(Status::Invalid, text));
         }
-        let data = self.container_data(header, "ndarray")?;
-        let capacity = self.get(header + 16);
-        if data.map_or(0, |d| d.1) < capacity {
-            return Err(self.corrupt(format!("the ndarray at {header:#x}: capacity of {capacity} bytes")));
-        }
-        let used = self.ndarray_bytes(header, elem_size).min(capacity);
+        let NdarrayData { data, bytes: used, capacity, .. } = self.ndarray_at(header, elem_size)?;
+        let data = self.block_of(header, data, capacity)?;
         let mut words = [0u64; 12];
         words[0] = self.region_word(header);
         words[3] = shape.len() as u64 | u64::from(order as u32) << 32;
         words[4..4 + shape.len()].copy_from_slice(shape);
         if bytes <= capacity {
-            if let Some((at, _)) = data.filter(|_| bytes > used) {
+            if let Some(at) = data.filter(|_| bytes > used) {
                 self.zero(at + used, bytes - used);
             }
             words[1] = self.get(header + 8);
@@ -97,23 +83,13 @@ impl Region {
             return self.replace(header, &words, 0, 0);
         }
         let block = self.prepare(bytes, DATA_ALIGN)?;
-        if let Some((from, _)) = data {
+        if let Some(from) = data {
             self.copy(from, block, used);
         }
         self.zero(block + used, bytes - used);
         words[1] = pointer(header + 8, block);
         words[2] = self.block_size(block)?;
-        self.replace_prepared(header, &words, block, data.map_or(0, |d| d.0))
-    }
-
-    /// Bytes that the elements of an ndarray take by its shape; 0 for a shape that makes no sense.
-    fn ndarray_bytes(&self, header: u64, elem_size: u64) -> u64 {
-        let rank = (self.get(header + 24) & 0xffff_ffff) as usize;
-        if self.get(header + 8) == 0 || rank > MAX_RANK {
-            return 0;
-        }
-        let lengths = (0..rank as u64).map(|i| self.get(header + 32 + 8 * i));
-        lengths.fold(elem_size, u64::saturating_mul)
+        self.replace_prepared(header, &words, block, data.unwrap_or(0))
     }
 
     fn prepare_elements(self: &Arc<Self>, n: u64, elem_size: u64) -> Result<u64> {
@@ -132,25 +108,18 @@ impl Region {
         replaced
     }
 
-    /// The data block of a container: offset and bytes. `None` when it has none.
-    fn container_data(&self, header: u64, what: &str) -> Result<Option<(u64, u64)>> {
-        let value = self.get(header + 8);
-        let data = (header + 8).wrapping_add(value);
-        if value == 0 {
-            return Ok(None);
+    /// The offset of a container's elements, once it is sure that they are a block with room for `bytes`.
+    fn block_of(&self, header: u64, data: Option<u64>, bytes: u64) -> Result<Option<u64>> {
+        match data {
+            Some(data) if !self.is_plain_block(data) => {
+                Err(self.corrupt(format!("the container at {header:#x} points to {data:#x}, where no block starts")))
+            }
+            Some(data) if self.block_size(data)? < bytes => {
+                Err(self.corrupt(format!("the container at {header:#x} says {bytes} bytes, its block has fewer")))
+            }
+            None if bytes > 0 => Err(self.corrupt(format!("the container at {header:#x} has {bytes} bytes nowhere"))),
+            data => Ok(data),
         }
-        if !self.is_plain_block(data) {
-            return Err(self.corrupt(format!("the {what} at {header:#x} points to {data:#x}, where no block starts")));
-        }
-        Ok(Some((data, self.block_size(data)?)))
-    }
-
-    /// A header lies in the data area, aligned to 8.
-    fn check_within_block(&self, header: u64, length: u64) -> Result<()> {
-        if header % 8 == 0 && self.memory.data(header, length).is_some() {
-            return Ok(());
-        }
-        Err(self.error(Status::BadHandle, format!("no container can lie at {header:#x}")))
     }
 
     /// What a header's `region` word is: the region's first byte, self-relative.
@@ -158,7 +127,7 @@ impl Region {
         header.wrapping_neg()
     }
 
-    fn get(&self, at: u64) -> u64 {
+    pub(crate) fn get(&self, at: u64) -> u64 {
         self.memory.word(at).map_or(0, |word| word.load(Ordering::Acquire))
     }
 

@@ -7,6 +7,7 @@ pub mod directory;
 pub mod error;
 pub mod fault;
 pub mod files;
+pub mod headers;
 pub mod heap;
 pub mod item;
 pub mod liveness;

@@ -100,3 +100,53 @@ fn removal_frees_what_nested_containers_own() {
     assert_eq!(removed.blocks, 23);
     assert_eq!(region.statistics().used, 0);
 }
+
+#[test]
+fn a_damaged_header_is_corrupt_and_never_an_offset_or_a_length() {
+    let world = World::new(16 << 20);
+    let region = world.attach(1);
+    let vector = make(&region, "v", "vector<u64>");
+    let array = make(&region, "a", "ndarray<f32>");
+    assert_eq!(region.ndarray_at(array, 4).unwrap().shape(), [0; 0]);
+    region.vector_resize(vector, 8, 100).unwrap();
+    region.ndarray_reshape(array, 4, Order::Fortran, &[10, 3]).unwrap();
+    let found = region.ndarray_at(array, 4).unwrap();
+    assert_eq!((found.shape(), found.bytes, found.order), (&[10, 3][..], 120, Order::Fortran));
+    let capacity = region.vector_at(vector, 8).unwrap().capacity;
+    let damages = [
+        (vector, 1, 0),                         // elements, but nowhere
+        (vector, 1, 1 << 40),                   // far outside
+        (vector, 1, vector.wrapping_neg() - 8), // the region's own header
+        (vector, 1, 4),                         // not where elements begin
+        (vector, 2, capacity + 1),              // more than there is room for
+        (vector, 3, u64::MAX),                  // bytes overflow
+        (vector, 3, 1 << 30),                   // room beyond the region
+        (array, 1, 0),
+        (array, 1, (1 << 40) + 24),
+        (array, 2, 100),         // less room than the shape takes
+        (array, 3, 9 | 1 << 32), // rank
+        (array, 3, 2 | 2 << 32), // order
+        (array, 4, u64::MAX),    // extents overflow
+    ];
+    for (header, word, value) in damages {
+        // SAFETY: a header's word in this test's own region.
+        let word = unsafe { &mut *region.base().add(header as usize + 8 * word).cast::<u64>() };
+        let good = std::mem::replace(word, value);
+        let read = if header == vector {
+            region.vector_at(vector, 8).map(drop)
+        } else {
+            region.ndarray_at(array, 4).map(drop)
+        };
+        assert_eq!(read.unwrap_err().status, Status::Corrupt, "word {value:#x}");
+        let changed = if header == vector {
+            region.vector_resize(vector, 8, 5)
+        } else {
+            region.ndarray_reshape(array, 4, Order::C, &[5])
+        };
+        assert!(changed.is_err(), "word {value:#x}");
+        *word = good;
+    }
+    assert_eq!(region.vector_at(12, 8).unwrap_err().status, Status::BadHandle);
+    assert_eq!(region.vector_at(1 << 40, 8).unwrap_err().status, Status::BadHandle);
+    assert!(region.vector_at(vector, 8).is_ok() && region.ndarray_at(array, 4).is_ok());
+}

@@ -1,9 +1,8 @@
-//! Reading the header words of containers, which other members can write: wild until checked.
+//! Where the objects of this module lie, and what is said of damaged ones.
 
-use crossdock_core::view::{self, Plain};
-use crossdock_layout::{Status, Wild};
+use crossdock_layout::Status;
 
-use crate::{Error, Region, Result};
+use crate::{Error, Region};
 
 /// What every object of this module stands on: a region, and where the object lies in it.
 #[derive(Clone, Debug)]
@@ -15,22 +14,6 @@ pub(super) struct Place {
 impl Place {
     pub fn new(region: &Region, offset: u64) -> Self {
         Self { region: region.clone(), offset }
-    }
-
-    /// A word of the header.
-    pub fn word<T: Plain>(&self, at: u64) -> Result<T> {
-        view::load(self.region.mapping(), self.offset + at).ok_or_else(|| self.corrupt("its header lies outside"))
-    }
-
-    /// Where `bytes` bytes begin that the self-relative pointer at `at` points to; `None` for a null pointer.
-    pub fn target(&self, at: u64, bytes: u64, align: u64) -> Result<Option<u64>> {
-        let relative: i64 = self.word(at)?;
-        if relative == 0 {
-            return Ok(None);
-        }
-        let target = Wild::new((self.offset + at).wrapping_add_signed(relative));
-        let checked = target.offset_of(bytes, align, self.region.capacity());
-        checked.map(Some).ok_or_else(|| self.corrupt("it points outside of the region"))
     }
 
     pub fn corrupt(&self, why: &str) -> Error {

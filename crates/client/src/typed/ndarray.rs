@@ -1,7 +1,4 @@
 //! An n-dimensional array in a region: a NumPy array in Python, an array pointer in Fortran.
-//!
-//! Header, 128 bytes: region pointer, data pointer (both self-relative), capacity in bytes, rank (≤ 8), order (0 C,
-//! 1 Fortran), eight extents.
 
 use std::marker::PhantomData;
 
@@ -10,13 +7,7 @@ use crossdock_layout::Handle;
 
 use super::header::{Place, out_of_range};
 use super::type_ref;
-use crate::{Order, Region, Result, TypeRef};
-
-const DATA: u64 = 8;
-const RANK: u64 = 24;
-const ORDER: u64 = 28;
-const SHAPE: u64 = 32;
-const MAX_RANK: u32 = 8;
+use crate::{NdarrayData, Order, Region, Result, TypeRef};
 
 /// An n-dimensional array that lies in a region, without gaps. Keeps the region mapped.
 #[derive(Clone, Debug)]
@@ -39,11 +30,7 @@ impl<T: Plain> NdArray<T> {
     /// # Errors
     /// `CORRUPT` if its header is damaged.
     pub fn shape(&self) -> Result<Vec<u64>> {
-        let rank: u32 = self.place.word(RANK)?;
-        if rank > MAX_RANK {
-            return Err(self.place.corrupt("its rank is above 8"));
-        }
-        (0..u64::from(rank)).map(|axis| self.place.word(SHAPE + 8 * axis)).collect()
+        Ok(self.header()?.shape().to_vec())
     }
 
     /// Whether the last index runs fastest (C) or the first (Fortran).
@@ -51,25 +38,17 @@ impl<T: Plain> NdArray<T> {
     /// # Errors
     /// `CORRUPT` if its header is damaged.
     pub fn order(&self) -> Result<Order> {
-        match self.place.word::<u32>(ORDER)? {
-            0 => Ok(Order::C),
-            1 => Ok(Order::Fortran),
-            _ => Err(self.place.corrupt("its order is neither C nor Fortran")),
-        }
+        Ok(self.header()?.order)
     }
 
+    fn header(&self) -> Result<NdarrayData> {
+        self.place.region.ndarray_at(self.place.offset, size_of::<T>() as u64)
+    }
+
+    /// Where the elements are and how many.
     fn data(&self) -> Result<(u64, u64)> {
-        let shape = self.shape()?;
-        if shape.is_empty() || shape.contains(&0) {
-            return Ok((0, 0));
-        }
-        let count = shape.iter().try_fold(1u64, |product, extent| product.checked_mul(*extent));
-        let bytes = count.and_then(|count| count.checked_mul(size_of::<T>() as u64));
-        let (Some(count), Some(bytes)) = (count, bytes) else {
-            return Err(self.place.corrupt("its shape is too large"));
-        };
-        let data = self.place.target(DATA, bytes, align_of::<T>() as u64)?;
-        Ok((data.ok_or_else(|| self.place.corrupt("it has a shape but no elements"))?, count))
+        let found = self.header()?;
+        Ok((found.data.unwrap_or(0), found.bytes / size_of::<T>() as u64))
     }
 
     /// How many elements it has.
@@ -159,14 +138,19 @@ impl<T: Plain> NdArray<T> {
 
     /// Where an element lies in the region.
     fn element(&self, indices: &[u64]) -> Result<u64> {
-        let (shape, order, (data, count)) = (self.shape()?, self.order()?, self.data()?);
-        if indices.len() != shape.len() || indices.iter().zip(&shape).any(|(index, extent)| index >= extent) {
+        let found = self.header()?;
+        let (shape, data) = (found.shape(), found.data.unwrap_or(0));
+        if indices.len() != shape.len()
+            || found.bytes == 0
+            || indices.iter().zip(shape).any(|(index, extent)| index >= extent)
+        {
+            let count = found.bytes / size_of::<T>() as u64;
             return Err(out_of_range(&self.place, indices.first().copied().unwrap_or(0), count));
         }
         let step = |at: u64, (index, extent): (&u64, &u64)| at * extent + index;
-        let at = match order {
-            Order::C => indices.iter().zip(&shape).fold(0, step),
-            Order::Fortran => indices.iter().zip(&shape).rev().fold(0, step),
+        let at = match found.order {
+            Order::C => indices.iter().zip(shape).fold(0, step),
+            Order::Fortran => indices.iter().zip(shape).rev().fold(0, step),
         };
         Ok(data + at * size_of::<T>() as u64)
     }

@@ -25,7 +25,7 @@ impl<T: Plain> Simple<T> {
     /// # Errors
     /// `CORRUPT` if it does not lie within the region.
     pub fn get(&self) -> Result<T> {
-        self.place.word(0)
+        view::load(self.place.region.mapping(), self.place.offset).ok_or_else(|| self.place.corrupt("it lies outside"))
     }
 
     /// Stores a value.

@@ -1,6 +1,4 @@
 //! A growing array in a region: `crossdock::vector<T>` of C++ (Dhmem, listing 4).
-//!
-//! Header, 32 bytes: region pointer, data pointer (both self-relative), size and capacity in elements.
 
 use std::marker::PhantomData;
 
@@ -10,9 +8,6 @@ use crossdock_layout::Handle;
 use super::header::{Place, out_of_range};
 use super::type_ref;
 use crate::{Region, Result, TypeRef};
-
-const DATA: u64 = 8;
-const SIZE: u64 = 16;
 
 /// A vector that lies in a region. Keeps the region mapped. Not guarded against other tasks: one who resizes while
 /// another reads spoils what that one reads, so hand vectors over through ports.
@@ -33,14 +28,8 @@ impl<T: Plain> Vector<T> {
 
     /// Where the elements are and how many; checked anew each time, since others may resize.
     fn data(&self) -> Result<(u64, u64)> {
-        let size: u64 = self.place.word(SIZE)?;
-        if size == 0 {
-            return Ok((0, 0));
-        }
-        let bytes =
-            size.checked_mul(size_of::<T>() as u64).ok_or_else(|| self.place.corrupt("its size is too large"))?;
-        let data = self.place.target(DATA, bytes, align_of::<T>() as u64)?;
-        Ok((data.ok_or_else(|| self.place.corrupt("it has a size but no elements"))?, size))
+        let found = self.place.region.vector_at(self.place.offset, size_of::<T>() as u64)?;
+        Ok((found.data.unwrap_or(0), found.size))
     }
 
     /// How many elements it has.

@@ -1,0 +1,121 @@
+//! The one reader of the headers of vectors, strings and ndarrays. Any member can write them at any time: each word is
+//! read once, and what it says becomes an offset or a length only after every check.
+
+use crossdock_layout::region::{MAX_RANK, NdarrayHeader, Order, VectorHeader};
+use crossdock_layout::{Status, Wild};
+
+use crate::Result;
+use crate::region::Region;
+
+/// Elements begin at a cache line, which is also what vector instructions like best.
+pub(crate) const DATA_ALIGN: u64 = 64;
+
+/// What a vector's or string's header says, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VectorData {
+    /// Offset of the elements; all that `capacity` says lie in the region. `None`: it never had any.
+    pub data: Option<u64>,
+    /// Elements.
+    pub size: u64,
+    /// Elements that there is room for.
+    pub capacity: u64,
+}
+
+/// What an ndarray's header says, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NdarrayData {
+    /// Offset of the elements, which lie in the region. `None`: it never had any.
+    pub data: Option<u64>,
+    /// Bytes that the elements take.
+    pub bytes: u64,
+    /// Bytes that there is room for.
+    pub capacity: u64,
+    /// Which index runs fastest.
+    pub order: Order,
+    rank: usize,
+    extents: [u64; MAX_RANK],
+}
+
+impl NdarrayData {
+    /// Elements in each dimension.
+    #[must_use]
+    pub fn shape(&self) -> &[u64] {
+        &self.extents[..self.rank]
+    }
+}
+
+impl Region {
+    /// Reads the header of the vector at `header`, whose elements have `element` bytes; 1 for a string.
+    ///
+    /// # Errors
+    /// `BAD_HANDLE` where no header can lie, `CORRUPT`.
+    pub fn vector_at(&self, header: u64, element: u64) -> Result<VectorData> {
+        self.check_container(header, size_of::<VectorHeader>() as u64)?;
+        let (size, capacity) = (Wild::new(self.get(header + 16)), self.get(header + 24));
+        let data = capacity.checked_mul(element).filter(|_| element > 0).and_then(|bytes| self.elements(header, bytes));
+        match (size.at_most(capacity), data) {
+            (Some(size), Some(data)) => Ok(VectorData { data, size, capacity }),
+            _ => {
+                let (size, pointer) = (size.unchecked_for_display(), self.get(header + 8));
+                let text = format!(
+                    "the vector at {header:#x}: size {size} and capacity {capacity} of {element} bytes, data {pointer:#x}"
+                );
+                Err(self.corrupt(text))
+            }
+        }
+    }
+
+    /// Reads the header of the ndarray at `header`, whose elements have `element` bytes.
+    ///
+    /// # Errors
+    /// `BAD_HANDLE` where no header can lie, `CORRUPT`.
+    pub fn ndarray_at(&self, header: u64, element: u64) -> Result<NdarrayData> {
+        self.check_container(header, size_of::<NdarrayHeader>() as u64)?;
+        let (capacity, both) = (self.get(header + 16), self.get(header + 24));
+        let rank = Wild::new(both & 0xffff_ffff).at_most(MAX_RANK as u64);
+        let order = Order::from_number((both >> 32) as u32);
+        let mut extents = [0; MAX_RANK];
+        let rank = rank.unwrap_or(u64::MAX) as usize;
+        for (axis, extent) in extents.iter_mut().enumerate().take(rank.min(MAX_RANK)) {
+            *extent = self.get(header + 32 + 8 * axis as u64);
+        }
+        let untouched = rank == 0 && self.get(header + 8) == 0;
+        let shape = extents.get(..rank);
+        let bytes = shape.and_then(|shape| shape.iter().try_fold(element, |bytes, n| bytes.checked_mul(*n)));
+        let bytes = if untouched { Some(0) } else { bytes.filter(|bytes| element > 0 && *bytes <= capacity) };
+        let data = bytes.and_then(|bytes| self.elements(header, bytes).map(|data| (data, bytes)));
+        match (order, data) {
+            (Some(order), Some((data, bytes))) => Ok(NdarrayData { data, bytes, capacity, order, rank, extents }),
+            _ => {
+                let order = both >> 32;
+                let text = format!(
+                    "the ndarray at {header:#x}: rank {}, order {order}, {capacity} bytes for shape {:?} of {element} bytes",
+                    both & 0xffff_ffff,
+                    &extents[..rank.min(MAX_RANK)]
+                );
+                Err(self.corrupt(text))
+            }
+        }
+    }
+
+    /// Where the elements begin that a header's data word points to: `Some(None)` if it points nowhere and there are no
+    /// `bytes`, `None` if they cannot lie there.
+    fn elements(&self, header: u64, bytes: u64) -> Option<Option<u64>> {
+        match self.get(header + 8) {
+            0 => (bytes == 0).then_some(None),
+            word => {
+                let target = Wild::new((header + 8).wrapping_add(word));
+                let within = target.offset_of(bytes, DATA_ALIGN, self.capacity())?;
+                (within > 0).then_some(Some(within))
+            }
+        }
+    }
+
+    /// A header lies in the data area, aligned to 8.
+    pub(crate) fn check_container(&self, header: u64, length: u64) -> Result<()> {
+        if header % 8 == 0 && self.memory.data(header, length).is_some() {
+            return Ok(());
+        }
+        Err(self.error(Status::BadHandle, format!("no container can lie at {header:#x}")))
+    }
+}
