@@ -6,7 +6,7 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$top/build/target}
 build_release() {
     local cargo
     cargo=$(find_cargo) || die "no cargo >= $(rust_version); run scripts/setup"
-    (cd "$top" && PATH=$(dirname "$cargo"):$PATH cargo build --quiet --release -p crossdock-cli -p crossdock-capi)
+    (cd "$top" && PATH=$(dirname "$cargo"):$PATH cargo build --quiet --release -p crossdock-cli -p crossdock-capi -p crossdock-preload)
 }
 
 # install_wheel ENVIRONMENT…: one wheel (stable ABI) for all of them, installed where it is not yet.

@@ -63,7 +63,7 @@ def _bundle():
     built = os.environ.get("CROSSDOCK_BUILT")
     if not built:
         cargo = os.environ.get("CARGO", "cargo")
-        subprocess.run([cargo, "build", "--release", "-p", "crossdock-cli", "-p", "crossdock-capi"], cwd=WORKSPACE, check=True)
+        subprocess.run([cargo, "build", "--release", "-p", "crossdock-cli", "-p", "crossdock-capi", "-p", "crossdock-preload"], cwd=WORKSPACE, check=True)
         metadata = subprocess.run(
             [cargo, "metadata", "--format-version=1", "--no-deps"], cwd=WORKSPACE, check=True, stdout=subprocess.PIPE
         )

@@ -23,7 +23,7 @@ class Crossdock(Package):
 
     def install(self, spec, prefix):
         cargo = which("cargo", required=True)
-        cargo("build", "--release", "--locked", "-p", "crossdock-cli", "-p", "crossdock-capi")
+        cargo("build", "--release", "--locked", "-p", "crossdock-cli", "-p", "crossdock-capi", "-p", "crossdock-preload")
         make("install", "PREFIX=" + prefix, "FROM=" + join_path(self.stage.source_path, "target", "release"))
         if spec.satisfies("+python"):
             python("-m", "pip", "install", "--no-deps", "--no-build-isolation", "--prefix", prefix, "bindings/python")
