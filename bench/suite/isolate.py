@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -91,7 +92,7 @@ def run(command, limit, environment=None, folder=None):
         if process is not None:
             process.wait()
         shutil.rmtree(scratch, ignore_errors=True)
-        _remove_shared(shared)
+        _report_shared(shared)
     return Ended(out, err, problem, time.monotonic() - begun)
 
 
@@ -141,15 +142,15 @@ def _children(pid):
         return []
 
 
-def _remove_shared(before):
-    """Without a namespace: entries of ours that came while the program ran and that nobody has mapped any more."""
+def _report_shared(before):
+    """Without a namespace, entries of this user that came while the program ran stay: they may be another program's."""
     if namespaces():
         return
-    for name in set(os.listdir(SHARED)) - before:
+    for name in sorted(set(os.listdir(SHARED)) - before):
         path = f"{SHARED}/{name}"
         try:
             if os.stat(path).st_uid == os.geteuid() and not _in_use(path):
-                os.unlink(path) if not os.path.isdir(path) else shutil.rmtree(path)
+                print(f"bench: {path} was left by a program; remove it if it is not yours", file=sys.stderr)
         except OSError:
             pass
 

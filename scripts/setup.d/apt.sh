@@ -8,6 +8,10 @@ as_root() {
 can_sudo() { have sudo && sudo -n true 2>/dev/null; }
 can_install() { have apt-get && { [ "$(id -u)" = 0 ] || can_sudo; }; }
 
+# With NO_INSTALL=1 nothing on the machine is changed: what would be installed is printed, and the set-up fails.
+installs_nothing() { [ -n "${NO_INSTALL:-}" ] && [ "$NO_INSTALL" != 0 ]; }
+must_install() { ! installs_nothing || die "NO_INSTALL=1: not installed: $*"; }
+
 # Package lists may be missing altogether (fresh container images) or too old to be served any more.
 APT_IS_FRESH=
 refresh_apt() {
@@ -29,9 +33,9 @@ boost_package() {
 real_package() { if [ "$1" = @boost ]; then boost_package; else echo "$1"; fi; }
 
 all_packages() {
-    local need probe package why
+    local need package
     for need in "${NEEDS[@]}"; do
-        read -r probe package why <<<"$need"
+        read -r _ package _ <<<"$need"
         real_package "$package"
     done | sort -u
 }
@@ -44,13 +48,14 @@ install_missing_packages() {
         while read -r package why; do say "missing: $package ($why)"; done <<<"$missing"
         die "this machine has no apt-get; install the above (Debian's names) by its own means and run scripts/setup again"
     fi
-    if can_install; then refresh_apt; fi
+    if can_install && ! installs_nothing; then refresh_apt; fi
     while read -r package why; do
         package=$(real_package "$package")
         say "  $package: $why"
         names+=("$package")
     done <<<"$missing"
     mapfile -t names < <(printf '%s\n' "${names[@]}" | sort -u)
+    must_install "${names[@]}"
     if can_install; then
         apt_install "${names[@]}"
     else
@@ -61,6 +66,7 @@ install_missing_packages() {
 
 # Nothing of what is installed may start services: this is a build machine, not a server.
 apt_install() {
+    must_install "$@"
     step "apt-get install $*"
     as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
         apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 "$@" >"${TMPDIR:-/tmp}/crossdock-apt.$$" 2>&1 || {

@@ -1,5 +1,6 @@
 # Which container engine, and a docker engine for as long as a script runs. Sourced by scripts/demo, heat, street and the
 # tests that use engines; it wants $top and say.sh.
+# shellcheck disable=SC2154 # top and here are set by the script that sources this
 
 # engine_part ENGINE: the part of scripts/setup that it needs besides; nothing for those that need none.
 engine_part() {

@@ -1,5 +1,6 @@
 # The Python environments of the example: one task needs NumPy 1, the other NumPy 2. Each is a folder
 # build/env/NAME, made anew when its requirements or the interpreter change. Sourced by scripts/setup.
+# shellcheck disable=SC2154 # top and here are set by the script that sources this
 
 # The distribution's Python if it can make environments (an ordinary user can read it, and containers get
 # a copy of it), else the first on PATH that can. PYTHON overrides.

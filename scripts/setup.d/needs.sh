@@ -29,6 +29,7 @@ release         cmd:lintian                        lintian             judges th
 release         cmd:dpkg-shlibdeps                 dpkg-dev            what the Debian packages depend on
 release         cmd:debootstrap                    debootstrap         roots of other distributions, to use the packages in
 release         cmd:qemu-aarch64-static            qemu-user-static    runs what is built for aarch64
+lint            cmd:shellcheck                     shellcheck          reads every shell script
 bench           cmd:mpicc.mpich                    libmpich-dev        MPICH, to compare with
 bench           cmd:mpirun.mpich                   mpich               MPICH, to compare with
 bench           cmd:mpicc.openmpi                  libopenmpi-dev      Open MPI, to compare with
@@ -51,9 +52,10 @@ parts_of() {
     case $1 in
         demo | street) echo demo; any_engine || echo bubblewrap ;;
         heat) echo demo heat; any_engine || echo bubblewrap ;;
-        test) echo demo heat test bubblewrap podman docker charliecloud ;;
+        test) echo demo heat test lint bubblewrap podman docker charliecloud ;;
         bench) echo demo bench bubblewrap ;;
-        lint | docs) echo demo ;;
+        lint) echo demo lint ;;
+        docs) echo demo ;;
         release) echo demo release ;;
         *) echo demo "$1" ;;
     esac

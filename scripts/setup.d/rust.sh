@@ -1,5 +1,6 @@
-# A Rust toolchain as new as the workspace asks for: the one that is there, else the distribution's newest,
-# else rustup. Sourced by scripts/setup.
+# A Rust toolchain as new as the workspace asks for: the one that is there, else the distribution's newest, else one by the
+# rustup that is there. No installer is fetched. Sourced by scripts/setup.
+# shellcheck disable=SC2154 # top and here are set by the script that sources this
 
 rust_version() { sed -n 's/^rust-version = "\(.*\)"/\1/p' "$top/Cargo.toml"; }
 
@@ -36,6 +37,7 @@ apt_cargo() {
 provide_rust() {
     cargo_is_new_enough && return
     local package rustc
+    must_install "a Rust toolchain >= $(rust_version)"
     if can_install; then
         refresh_apt
         if package=$(apt_cargo); then
@@ -49,11 +51,6 @@ provide_rust() {
         step "rustup toolchain install stable"
         rustup toolchain install stable --profile minimal && cargo_is_new_enough && return
     fi
-    if have curl && curl -fsSI --max-time 10 https://sh.rustup.rs >/dev/null 2>&1; then
-        step "rustup from its own site"
-        curl -fsS https://sh.rustup.rs | sh -s -- -y --profile minimal --no-modify-path
-        cargo_is_new_enough && return
-    fi
     package=$(apt_cargo || echo cargo-web)
     die "no Rust toolchain >= $(rust_version). An administrator has to run:
     apt-get install --no-install-recommends $package ${package/cargo/rustc}
@@ -64,9 +61,11 @@ or install one for yourself with rustup (https://rustup.rs)"
 provide_rust_tools() {
     local cargo tools version
     cargo=$(find_cargo) || return 0
-    export PATH=$PATH:$(dirname "$cargo")
+    PATH=$PATH:$(dirname "$cargo")
+    export PATH
     { "$cargo" fmt --version && "$cargo" clippy --version; } >/dev/null 2>&1 && return
     if have rustup && [ "$cargo" != /usr/bin/cargo ]; then
+        must_install "rustfmt clippy (rustup component add)"
         step "rustup component add rustfmt clippy"
         rustup component add rustfmt clippy && return
     fi

