@@ -129,8 +129,7 @@ fn a_rename_into_place_publishes_and_replaces_while_a_reader_keeps_what_it_opene
 fn a_file_whose_writer_is_killed_is_never_published_and_one_written_anew_is() {
     let f = Fixture::new(Publish::Close);
     if !f.service().report().writers_known {
-        println!("skipped: killed writers are known to root only");
-        return;
+        return crossdock_os::testing::skip("known-writers");
     }
     for _ in 0..20 {
         let script = format!("exec 3> {}; echo half >&3; kill -9 $$", f.stage("half").display());

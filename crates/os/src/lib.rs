@@ -23,6 +23,8 @@ pub mod pipe;
 pub mod place;
 pub mod process;
 pub mod socket;
+#[doc(hidden)]
+pub mod testing;
 pub mod tmpfs;
 pub mod userfault;
 

@@ -112,14 +112,16 @@ mod tests {
     use crate::pagemap::{Looking, PageMap};
     use crate::place::Place;
 
-    /// Where the kernel or a filter does not give it, its users do without: nothing to test.
+    /// `None` where the kernel or a filter forbids it: its users do without.
     fn notes() -> Option<WriteNotes> {
         WriteNotes::open().ok()
     }
 
     #[test]
     fn written_pages_are_noted_until_they_are_read_off() {
-        let (Some(notes), Ok(map)) = (notes(), PageMap::open()) else { return };
+        let (Some(notes), Ok(map)) = (notes(), PageMap::open()) else {
+            return crate::testing::skip("write-protection");
+        };
         for pages in [64, 2048] {
             let place = Place::reserve(pages * 4096).unwrap();
             place.put_memory(0, pages * 4096).unwrap();
