@@ -281,7 +281,7 @@ unsafe extern "C" fn crossdock_publisher_restart(publisher: u64, folder: *const 
         let place = if place.is_null() { None } else { Some(out(place, "checkpoint")?) };
         // SAFETY: the header asks for a zero-terminated text.
         let folder = unsafe { text(folder, "folder")? };
-        let mut publisher = crate::publisher::publisher(publisher)?;
+        let mut publisher = crate::publisher::publisher(&publisher)?;
         let series = publisher.name().to_owned();
         let found = fill(&mut publisher, &series, Path::new(folder))?;
         if let Some(place) = place {

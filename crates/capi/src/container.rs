@@ -63,7 +63,7 @@ unsafe extern "C" fn crossdock_vector_open(
         let place = out(vector, "vector")?;
         // SAFETY: the header asks for zero-terminated texts.
         let (name, element) = unsafe { (text(name, "object's name")?, text(element_type, "element type")?) };
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         let (claim, _) = open(region, name, &format!("vector<{element}>"), self::mode(mode)?, timeout_ms)?;
         // SAFETY: the header asks for a writable place.
         unsafe { place.set(address_of(region, claim.offset).cast()) };
@@ -74,7 +74,7 @@ unsafe extern "C" fn crossdock_vector_open(
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_vector_resize(region: u64, vector: *mut Vector, element_size: u64, elements: u64) -> i32 {
     call(|| {
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         region.vector_resize(header(region, vector)?, element(element_size)?, elements)
     })
 }
@@ -82,7 +82,7 @@ extern "C" fn crossdock_vector_resize(region: u64, vector: *mut Vector, element_
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_vector_reserve(region: u64, vector: *mut Vector, element_size: u64, elements: u64) -> i32 {
     call(|| {
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         region.vector_reserve(header(region, vector)?, element(element_size)?, elements)
     })
 }
@@ -103,7 +103,7 @@ unsafe extern "C" fn crossdock_vector_view(
 ) -> i32 {
     call(|| {
         let (data, elements) = (out(data, "data")?, out(elements, "number of elements")?);
-        let view = vector_view(self::region(region)?, vector, element_size)?;
+        let view = vector_view(self::region(&region)?, vector, element_size)?;
         // SAFETY: the header asks for writable places.
         unsafe {
             data.set(view.0);
@@ -125,7 +125,7 @@ unsafe extern "C" fn crossdock_string_open(
         let place = out(string, "string")?;
         // SAFETY: the header asks for zero-terminated text.
         let name = unsafe { text(name, "object's name")? };
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         let (claim, _) = open(region, name, "string", self::mode(mode)?, timeout_ms)?;
         // SAFETY: the header asks for a writable place.
         unsafe { place.set(address_of(region, claim.offset).cast()) };
@@ -144,7 +144,7 @@ unsafe extern "C" fn crossdock_string_assign(
         if bytes.is_null() && length > 0 {
             return Err(invalid("the bytes are NULL"));
         }
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         region.vector_resize(header(region, string)?, 1, length)?;
         let (data, size) = vector_view(region, string, 1)?;
         if length > 0 {
@@ -174,7 +174,7 @@ unsafe extern "C" fn crossdock_ndarray_open(
         let (name, element, shape) =
             unsafe { (text(name, "object's name")?, text(element_type, "element type")?, shape_in(rank, shape)?) };
         let (order, mode) = (self::order(order)?, self::mode(mode)?);
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         let offset = open_shaped(region, name, element, order, shape, mode, timeout_ms)?;
         // SAFETY: the header asks for a writable place.
         unsafe { place.set(address_of(region, offset).cast()) };
@@ -222,7 +222,7 @@ unsafe extern "C" fn crossdock_ndarray_reshape(
     call(|| {
         // SAFETY: the header asks for a shape of that rank.
         let shape = unsafe { shape_in(rank, shape)? };
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         region.ndarray_reshape(header(region, array)?, element(element_size)?, self::order(order)?, shape)
     })
 }
@@ -239,7 +239,7 @@ unsafe extern "C" fn crossdock_ndarray_view(
 ) -> i32 {
     call(|| {
         let (place, element_size) = (out(data, "data")?, element(element_size)?);
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         let found = region.ndarray_at(header(region, array)?, element_size)?;
         // SAFETY: the header asks for NULL or writable places, and room for 8 numbers in `shape`.
         unsafe {

@@ -162,7 +162,7 @@ unsafe extern "C" fn crossdock_object_open(
         let place = out(object, "object")?;
         // SAFETY: the header asks for zero-terminated texts.
         let (name, type_name) = unsafe { (text(name, "object's name")?, text(type_name, "type's name")?) };
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         let (claim, ty) = open(region, name, type_name, self::mode(mode)?, timeout_ms)?;
         // SAFETY: the header asks for a writable place.
         unsafe { place.set(self::object(region, claim.offset, ty.size, claim.created)) };
@@ -183,7 +183,7 @@ unsafe extern "C" fn crossdock_object_claim(
         let place = out(object, "object")?;
         // SAFETY: the header asks for zero-terminated text and a good type.
         let (name, ty) = unsafe { (text(name, "object's name")?, type_in(ty)?) };
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         let claim = claim(region, name, &ty, self::mode(mode)?, timeout_ms)?;
         // SAFETY: the header asks for a writable place.
         unsafe { place.set(self::object(region, claim.offset, ty.size, claim.created)) };
@@ -194,7 +194,7 @@ unsafe extern "C" fn crossdock_object_claim(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_object_commit(region: u64, object: *const plain::Object) -> i32 {
     call(|| {
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         // SAFETY: the header asks for a readable object.
         let object = unsafe { read(object, "object")? };
         region.commit(offset_of(region, object.address, object.size)?)
@@ -204,7 +204,7 @@ unsafe extern "C" fn crossdock_object_commit(region: u64, object: *const plain::
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_object_abandon(region: u64, object: *const plain::Object) -> i32 {
     call(|| {
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         // SAFETY: the header asks for a readable object.
         let object = unsafe { read(object, "object")? };
         region.abandon(offset_of(region, object.address, object.size)?)
@@ -214,7 +214,7 @@ unsafe extern "C" fn crossdock_object_abandon(region: u64, object: *const plain:
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_object_remove(region: u64, name: *const c_char) -> i32 {
     // SAFETY: the header asks for zero-terminated text.
-    call(|| self::region(region)?.remove(unsafe { text(name, "object's name")? }).map(drop))
+    call(|| self::region(&region)?.remove(unsafe { text(name, "object's name")? }).map(drop))
 }
 
 fn info(region: &Region, object: &ObjectInfo) -> plain::ObjectInfo {
@@ -237,7 +237,7 @@ fn info(region: &Region, object: &ObjectInfo) -> plain::ObjectInfo {
 unsafe extern "C" fn crossdock_object_find(region: u64, name: *const c_char, info: *mut plain::ObjectInfo) -> i32 {
     call(|| {
         let place = out(info, "information")?;
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         // SAFETY: the header asks for zero-terminated text and a writable place.
         unsafe { place.set(self::info(region, &region.find(text(name, "object's name")?)?)) };
         Ok(())
@@ -256,7 +256,7 @@ unsafe extern "C" fn crossdock_object_list(
         if capacity > 0 {
             out(infos, "list")?;
         }
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         let objects = region.objects()?;
         for (i, object) in objects.iter().take(capacity).enumerate() {
             // SAFETY: the header asks for `capacity` writable places; checked for NULL and alignment above.
@@ -289,7 +289,7 @@ unsafe extern "C" fn crossdock_handle_load(
     call_in_use(|| {
         let place = out(object, "object")?;
         // SAFETY: the header asks for NULL or a good type, and a writable place.
-        unsafe { place.set(load(self::region(region)?, handle, ty)?) };
+        unsafe { place.set(load(self::region(&region)?, handle, ty)?) };
         Ok(())
     })
 }

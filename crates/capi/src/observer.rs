@@ -16,10 +16,10 @@ use crate::values;
 static OBSERVERS: Table<Mutex<Observer>> = Table::new(6, "observer", Status::Closed);
 
 /// The observer of a reference, for one call; calls of other threads wait.
-fn observer(reference: u64) -> Result<MutexGuard<'static, Observer>> {
+fn observer(reference: &u64) -> Result<MutexGuard<'_, Observer>> {
     // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
     // what it gets beyond its call.
-    Ok(unsafe { OBSERVERS.peek(reference) }?.lock().unwrap_or_else(PoisonError::into_inner))
+    Ok(unsafe { OBSERVERS.peek(*reference) }?.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 #[unsafe(no_mangle)]
@@ -77,7 +77,7 @@ extern "C" fn crossdock_observer_unref(observer: u64) -> i32 {
 unsafe fn told<T>(reference: u64, place: *mut T, what: &str, ask: impl FnOnce(&Observer) -> Result<T>) -> i32 {
     call(|| {
         let place = out(place, what)?;
-        let answer = ask(&*observer(reference)?)?;
+        let answer = ask(&*observer(&reference)?)?;
         // SAFETY: the caller's promise.
         unsafe { place.set(answer) };
         Ok(())
@@ -142,7 +142,7 @@ unsafe extern "C" fn crossdock_observer_constant(
 unsafe fn taken(reference: u64, place: *mut u64, ask: impl FnOnce(&mut Observer) -> Result<Version>) -> i32 {
     call(|| {
         let place: Out<u64> = out(place, "version")?;
-        let version = ask(&mut *observer(reference)?)?;
+        let version = ask(&mut *observer(&reference)?)?;
         let kept = keep(version)?;
         // SAFETY: the caller's promise.
         unsafe { place.set(kept) };

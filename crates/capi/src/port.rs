@@ -15,10 +15,10 @@ static PORTS: Table<Port> = Table::new(3, "port", Status::Closed);
 
 /// The port of a reference. For use within one call.
 #[inline]
-fn port(reference: u64) -> Result<&'static Port> {
+fn port(reference: &u64) -> Result<&Port> {
     // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
     // what it gets beyond its call. A closed port stays in the table until its last reference is given up.
-    unsafe { PORTS.peek(reference) }
+    unsafe { PORTS.peek(*reference) }
 }
 
 /// `CROSSDOCK_ANY_PATTERN`.
@@ -104,7 +104,7 @@ extern "C" fn crossdock_port_unref(port: u64) -> i32 {
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_port_close(port: u64) -> i32 {
     call(|| {
-        self::port(port)?.leave();
+        self::port(&port)?.leave();
         Ok(())
     })
 }
@@ -117,7 +117,7 @@ unsafe extern "C" fn crossdock_port_remove(session: u64, name: *const c_char) ->
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_port_wait_peer(port: u64, timeout_ms: i64) -> i32 {
-    call(|| self::port(port)?.wait_peer(Some(wait(timeout_ms)?)))
+    call(|| self::port(&port)?.wait_peer(Some(wait(timeout_ms)?)))
 }
 
 #[unsafe(no_mangle)]
@@ -131,7 +131,7 @@ unsafe extern "C" fn crossdock_port_send(
     call_in_use(|| {
         // SAFETY: the header asks for a readable message.
         let message = unsafe { message_in(message)? };
-        self::port(port)?.send_sized(&message, bytes, Some(wait(timeout_ms)?))
+        self::port(&port)?.send_sized(&message, bytes, Some(wait(timeout_ms)?))
     })
 }
 
@@ -140,7 +140,7 @@ unsafe extern "C" fn crossdock_port_send(
 unsafe extern "C" fn crossdock_port_reclaim(port: u64, timeout_ms: i64, handle: *mut Handle) -> i32 {
     call_in_use(|| {
         let handle = out(handle, "handle")?;
-        let credit = self::port(port)?.reclaim(Some(wait(timeout_ms)?))?;
+        let credit = self::port(&port)?.reclaim(Some(wait(timeout_ms)?))?;
         // SAFETY: the header asks for a writable place.
         unsafe { handle.set(credit.unwrap_or(Handle::NONE)) };
         Ok(())
@@ -152,7 +152,7 @@ unsafe extern "C" fn crossdock_port_reclaim(port: u64, timeout_ms: i64, handle: 
 unsafe extern "C" fn crossdock_port_receive(port: u64, timeout_ms: i64, message: *mut plain::Message) -> i32 {
     call_in_use(|| {
         let message = out(message, "message")?;
-        let received = self::port(port)?.receive(Some(wait(timeout_ms)?))?;
+        let received = self::port(&port)?.receive(Some(wait(timeout_ms)?))?;
         // SAFETY: the header asks for a writable place.
         unsafe { message.set(message_out(&received)) };
         Ok(())
@@ -165,7 +165,7 @@ unsafe extern "C" fn crossdock_port_release(port: u64, message: *const plain::Me
     call_in_use(|| {
         // SAFETY: the header asks for a readable message.
         let position = unsafe { read(message, "message")? }.position;
-        self::port(port)?.release(&Message { position, ..Message::default() })
+        self::port(&port)?.release(&Message { position, ..Message::default() })
     })
 }
 
@@ -173,7 +173,7 @@ unsafe extern "C" fn crossdock_port_release(port: u64, message: *const plain::Me
 unsafe extern "C" fn crossdock_port_descriptor(port: u64, descriptor: *mut c_int) -> i32 {
     call(|| {
         let descriptor = out(descriptor, "descriptor")?;
-        let number = self::port(port)?.descriptor()?.as_raw_fd();
+        let number = self::port(&port)?.descriptor()?.as_raw_fd();
         // SAFETY: the header asks for a writable place.
         unsafe { descriptor.set(number) };
         Ok(())
@@ -184,7 +184,7 @@ unsafe extern "C" fn crossdock_port_descriptor(port: u64, descriptor: *mut c_int
 unsafe extern "C" fn crossdock_port_arm(port: u64, ready: *mut c_int) -> i32 {
     call(|| {
         let ready = out(ready, "answer")?;
-        let now = self::port(port)?.arm()?;
+        let now = self::port(&port)?.arm()?;
         // SAFETY: the header asks for a writable place.
         unsafe { ready.set(c_int::from(now)) };
         Ok(())
@@ -194,7 +194,7 @@ unsafe extern "C" fn crossdock_port_arm(port: u64, ready: *mut c_int) -> i32 {
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_port_disarm(port: u64) -> i32 {
     call(|| {
-        self::port(port)?.disarm();
+        self::port(&port)?.disarm();
         Ok(())
     })
 }
@@ -203,7 +203,7 @@ extern "C" fn crossdock_port_disarm(port: u64) -> i32 {
 unsafe extern "C" fn crossdock_port_statistics_get(port: u64, statistics: *mut plain::PortStatistics) -> i32 {
     call(|| {
         let statistics = out(statistics, "statistics")?;
-        let s = self::port(port)?.statistics();
+        let s = self::port(&port)?.statistics();
         let copy = plain::PortStatistics {
             messages: s.messages,
             received: s.received,
@@ -227,7 +227,7 @@ unsafe extern "C" fn crossdock_port_statistics_get(port: u64, statistics: *mut p
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_port_set_waiting(port: u64, waiting: u32) -> i32 {
     call(|| {
-        self::port(port)?.set_waiting(choice(waiting, "way to wait", "crossdock_waiting")?);
+        self::port(&port)?.set_waiting(choice(waiting, "way to wait", "crossdock_waiting")?);
         Ok(())
     })
 }
@@ -235,7 +235,7 @@ extern "C" fn crossdock_port_set_waiting(port: u64, waiting: u32) -> i32 {
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_port_note_copied(port: u64, bytes: u64) -> i32 {
     call(|| {
-        self::port(port)?.note_copied(bytes);
+        self::port(&port)?.note_copied(bytes);
         Ok(())
     })
 }

@@ -15,10 +15,10 @@ use crate::values;
 static PUBLISHERS: Table<Mutex<Publisher>> = Table::new(5, "publisher", Status::Closed);
 
 /// The publisher of a reference, for one call; calls of other threads wait.
-pub(crate) fn publisher(reference: u64) -> Result<MutexGuard<'static, Publisher>> {
+pub(crate) fn publisher(reference: &u64) -> Result<MutexGuard<'_, Publisher>> {
     // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
     // what it gets beyond its call.
-    Ok(unsafe { PUBLISHERS.peek(reference) }?.lock().unwrap_or_else(PoisonError::into_inner))
+    Ok(unsafe { PUBLISHERS.peek(*reference) }?.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// # Safety
@@ -89,7 +89,7 @@ unsafe extern "C" fn crossdock_publisher_memory(
         let bytes = if bytes.is_null() { None } else { Some(out(bytes, "length")?) };
         // SAFETY: the header asks for zero-terminated text.
         let variable = unsafe { text(variable, "variable's name")? };
-        let publisher = self::publisher(publisher)?;
+        let publisher = self::publisher(&publisher)?;
         let (address, length) = (publisher.memory(variable)?, publisher.bytes(variable)?);
         // SAFETY: the header asks for writable places.
         unsafe {
@@ -119,7 +119,7 @@ unsafe extern "C" fn crossdock_publisher_resize(
             // SAFETY: the header asks for as many lengths as there are dimensions.
             *length = unsafe { read(shape.wrapping_add(at), "shape")? };
         }
-        self::publisher(publisher)?.resize(variable, lengths)
+        self::publisher(&publisher)?.resize(variable, lengths)
     })
 }
 
@@ -133,7 +133,7 @@ unsafe extern "C" fn crossdock_publisher_touched(
     call(|| {
         // SAFETY: the header asks for zero-terminated text.
         let variable = unsafe { text(variable, "variable's name")? };
-        self::publisher(publisher)?.touched(variable, from..from.saturating_add(bytes))
+        self::publisher(&publisher)?.touched(variable, from..from.saturating_add(bytes))
     })
 }
 
@@ -148,7 +148,7 @@ unsafe extern "C" fn crossdock_publisher_publish(
         let sequence = if sequence.is_null() { None } else { Some(out(sequence, "sequence")?) };
         // SAFETY: the header asks for a good list.
         let attributes = unsafe { values::attributes(attributes, attribute_count)? };
-        let number = self::publisher(publisher)?.publish(&attributes)?;
+        let number = self::publisher(&publisher)?.publish(&attributes)?;
         if let Some(sequence) = sequence {
             // SAFETY: the header asks for a writable place.
             unsafe { sequence.set(number) };
@@ -159,12 +159,12 @@ unsafe extern "C" fn crossdock_publisher_publish(
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_publisher_begin(publisher: u64) -> i32 {
-    call(|| self::publisher(publisher)?.begin())
+    call(|| self::publisher(&publisher)?.begin())
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_publisher_abandon(publisher: u64) -> i32 {
-    call(|| self::publisher(publisher)?.abandon())
+    call(|| self::publisher(&publisher)?.abandon())
 }
 
 #[unsafe(no_mangle)]
@@ -174,7 +174,7 @@ unsafe extern "C" fn crossdock_publisher_statistics_get(
 ) -> i32 {
     call(|| {
         let statistics = out(statistics, "statistics")?;
-        let publisher = self::publisher(publisher)?;
+        let publisher = self::publisher(&publisher)?;
         let s = publisher.statistics();
         let copy = plain::PublisherStatistics {
             versions: s.published,
@@ -198,7 +198,7 @@ unsafe extern "C" fn crossdock_publisher_statistics_get(
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_publisher_end(publisher: u64) -> i32 {
-    call(|| self::publisher(publisher)?.finish())
+    call(|| self::publisher(&publisher)?.finish())
 }
 
 #[unsafe(no_mangle)]

@@ -12,12 +12,12 @@ use crate::session::session;
 
 static REGIONS: Table<Region> = Table::new(2, "region", Status::Closed);
 
-/// The region of a reference. For use within one call.
+/// The region of a reference. Borrowed from the call's own argument, so that it cannot outlive the call.
 #[inline]
-pub(crate) fn region(reference: u64) -> Result<&'static Region> {
+pub(crate) fn region(reference: &u64) -> Result<&Region> {
     // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
     // what it gets beyond its call. Regions cannot be closed, only given up.
-    unsafe { REGIONS.peek(reference) }
+    unsafe { REGIONS.peek(*reference) }
 }
 
 /// A new reference to a region. One place in the table for each mapping, however often it is opened.
@@ -42,7 +42,8 @@ fn at<R>(base: *const c_void, work: impl FnOnce(&Region) -> Result<R>) -> Result
         region.keep_near();
         done
     };
-    if let Some(Ok(found)) = bases::look_up(base as usize).map(region) {
+    let reference = bases::look_up(base as usize);
+    if let Some(Ok(found)) = reference.as_ref().map(region) {
         if std::ptr::eq(found.base().cast(), base) {
             return work(found);
         }
@@ -166,7 +167,7 @@ unsafe extern "C" fn crossdock_region_remove(session: u64, name: *const c_char) 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_region_name(region: u64, buffer: *mut c_char, buffer_size: usize) -> i32 {
     // SAFETY: the header asks for a buffer of that size.
-    call(|| unsafe { copy_text(self::region(region)?.name(), buffer, buffer_size) })
+    call(|| unsafe { copy_text(self::region(&region)?.name(), buffer, buffer_size) })
 }
 
 #[unsafe(no_mangle)]
@@ -174,7 +175,7 @@ unsafe extern "C" fn crossdock_region_id(region: u64, segment: *mut u64) -> i32 
     call(|| {
         let segment = out(segment, "segment id")?;
         // SAFETY: the header asks for a writable place.
-        unsafe { segment.set(self::region(region)?.id().0) };
+        unsafe { segment.set(self::region(&region)?.id().0) };
         Ok(())
     })
 }
@@ -183,7 +184,7 @@ unsafe extern "C" fn crossdock_region_id(region: u64, segment: *mut u64) -> i32 
 unsafe extern "C" fn crossdock_region_base(region: u64, base: *mut *mut c_void, capacity: *mut u64) -> i32 {
     call(|| {
         let (base, capacity) = (out(base, "base")?, out(capacity, "capacity")?);
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         // SAFETY: the header asks for writable places.
         unsafe {
             base.set(region.base().cast());
@@ -198,7 +199,7 @@ unsafe extern "C" fn crossdock_region_writable(region: u64, writable: *mut c_int
     call(|| {
         let writable = out(writable, "answer")?;
         // SAFETY: the header asks for a writable place.
-        unsafe { writable.set(c_int::from(self::region(region)?.writable())) };
+        unsafe { writable.set(c_int::from(self::region(&region)?.writable())) };
         Ok(())
     })
 }
@@ -207,7 +208,7 @@ unsafe extern "C" fn crossdock_region_writable(region: u64, writable: *mut c_int
 unsafe extern "C" fn crossdock_region_statistics_get(region: u64, statistics: *mut plain::RegionStatistics) -> i32 {
     call(|| {
         let statistics = out(statistics, "statistics")?;
-        let s = self::region(region)?.statistics();
+        let s = self::region(&region)?.statistics();
         let copy = plain::RegionStatistics {
             capacity: s.capacity,
             reserved: s.reserved,
@@ -228,7 +229,7 @@ unsafe extern "C" fn crossdock_region_statistics_get(region: u64, statistics: *m
 unsafe extern "C" fn crossdock_region_heal(region: u64, report: *mut plain::HealReport) -> i32 {
     call(|| {
         let place = if report.is_null() { None } else { Some(out(report, "report")?) };
-        let r = self::region(region)?.heal()?;
+        let r = self::region(&region)?.heal()?;
         if let Some(place) = place {
             // SAFETY: the header asks for NULL or a writable place.
             unsafe { place.set(plain::HealReport { slots: r.slots, operations: r.operations, objects: r.objects }) };
@@ -241,7 +242,7 @@ unsafe extern "C" fn crossdock_region_heal(region: u64, report: *mut plain::Heal
 unsafe extern "C" fn crossdock_allocate(region: u64, size: u64, align: u64, address: *mut *mut c_void) -> i32 {
     call(|| {
         let address = out(address, "address")?;
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         let offset = region.allocate(size, align)?;
         // SAFETY: the header asks for a writable place.
         unsafe { address.set(address_of(region, offset)) };
@@ -253,7 +254,7 @@ unsafe extern "C" fn crossdock_allocate(region: u64, size: u64, align: u64, addr
 unsafe extern "C" fn crossdock_prepare(region: u64, size: u64, align: u64, address: *mut *mut c_void) -> i32 {
     call(|| {
         let address = out(address, "address")?;
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         let offset = region.prepare(size, align)?;
         // SAFETY: the header asks for a writable place.
         unsafe { address.set(address_of(region, offset)) };
@@ -264,7 +265,7 @@ unsafe extern "C" fn crossdock_prepare(region: u64, size: u64, align: u64, addre
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_keep(region: u64, address: *mut c_void) -> i32 {
     call(|| {
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         region.keep(offset_of(region, address, 1)?)
     })
 }
@@ -272,7 +273,7 @@ extern "C" fn crossdock_keep(region: u64, address: *mut c_void) -> i32 {
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_deallocate(region: u64, address: *mut c_void) -> i32 {
     call(|| {
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         if address.is_null() { Ok(()) } else { region.deallocate(offset_of(region, address, 1)?) }
     })
 }
@@ -339,7 +340,7 @@ unsafe extern "C" fn crossdock_replace(
         if words.is_null() || !words.is_aligned() || !(1..=16).contains(&word_count) {
             return Err(invalid(format!("{word_count} words at {words:p}; 1 to 16 are needed")));
         }
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         let header = offset_of(region, header, u64::from(word_count) * 8)?;
         let block = |b: *mut c_void| if b.is_null() { Ok(0) } else { offset_of(region, b, 1) };
         // SAFETY: checked for NULL and alignment; the header asks for as many readable words.
@@ -352,7 +353,7 @@ unsafe extern "C" fn crossdock_replace(
 unsafe extern "C" fn crossdock_handle_save(region: u64, address: *const c_void, handle: *mut Handle) -> i32 {
     call(|| {
         let handle = out(handle, "handle")?;
-        let region = self::region(region)?;
+        let region = self::region(&region)?;
         let saved = region.save(offset_of(region, address, 1)?)?;
         // SAFETY: the header asks for a writable place.
         unsafe { handle.set(saved) };

@@ -19,13 +19,13 @@ pub(crate) fn keep(version: Version) -> Result<u64> {
     VERSIONS.insert(RwLock::new(version))
 }
 
-fn slot(reference: u64) -> Result<&'static RwLock<Version>> {
+fn slot(reference: &u64) -> Result<&RwLock<Version>> {
     // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
     // what it gets beyond its call.
-    unsafe { VERSIONS.peek(reference) }
+    unsafe { VERSIONS.peek(*reference) }
 }
 
-fn version(reference: u64) -> Result<RwLockReadGuard<'static, Version>> {
+fn version(reference: &u64) -> Result<RwLockReadGuard<'_, Version>> {
     Ok(slot(reference)?.read().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -36,7 +36,7 @@ fn version(reference: u64) -> Result<RwLockReadGuard<'static, Version>> {
 unsafe fn told<T>(reference: u64, place: *mut T, what: &str, ask: impl FnOnce(&Version) -> Result<T>) -> i32 {
     call(|| {
         let place = out(place, what)?;
-        let answer = ask(&*version(reference)?)?;
+        let answer = ask(&*version(&reference)?)?;
         // SAFETY: the caller's promise.
         unsafe { place.set(answer) };
         Ok(())
@@ -83,7 +83,7 @@ unsafe extern "C" fn crossdock_series_version_data(
         let bytes = if bytes.is_null() { None } else { Some(out(bytes, "length")?) };
         // SAFETY: the header asks for zero-terminated text.
         let variable = unsafe { text(variable, "variable's name")? };
-        let version = self::version(version)?;
+        let version = self::version(&version)?;
         let elements = version.bytes(variable)?;
         // SAFETY: the header asks for writable places.
         unsafe {
@@ -125,7 +125,7 @@ unsafe extern "C" fn crossdock_series_version_shape(
         let shape = out(shape.cast::<[u64; plain::DIMENSIONS]>(), "shape")?;
         // SAFETY: the header asks for zero-terminated text.
         let variable = unsafe { text(variable, "variable's name")? };
-        let version = self::version(version)?;
+        let version = self::version(&version)?;
         let found = version.shape(variable)?;
         let mut lengths = [0; plain::DIMENSIONS];
         lengths.iter_mut().zip(found).for_each(|(to, from)| *to = *from);
@@ -180,7 +180,7 @@ unsafe extern "C" fn crossdock_series_version_attribute(
 unsafe extern "C" fn crossdock_series_version_refresh(version: u64, remapped: *mut u64) -> i32 {
     call(|| {
         let remapped = if remapped.is_null() { None } else { Some(out(remapped, "number of chunks")?) };
-        let chunks = slot(version)?.write().unwrap_or_else(PoisonError::into_inner).refresh()?;
+        let chunks = slot(&version)?.write().unwrap_or_else(PoisonError::into_inner).refresh()?;
         if let Some(remapped) = remapped {
             // SAFETY: the header asks for a writable place.
             unsafe { remapped.set(chunks) };
@@ -202,7 +202,7 @@ unsafe extern "C" fn crossdock_series_version_diff(
         if room > 0 && (changes.is_null() || !changes.is_aligned()) {
             return Err(invalid("the place for the changes is NULL or misaligned"));
         }
-        let (before, after) = (version(before)?, version(after)?);
+        let (before, after) = (version(&before)?, version(&after)?);
         let found = diff(&before, &after)?;
         let variables = &before.description().variables;
         for (at, (variable, range)) in found.iter().enumerate().take(room) {

@@ -51,7 +51,7 @@ fn run_passed(options: &mut ServeOptions, listener: OwnedFd, path: PathBuf) -> R
 }
 
 fn serve_at(options: &ServeOptions, place: keeper::Place, ready: Option<OwnedFd>) -> Result<(), ServeError> {
-    if child::threads() > 1 {
+    if child::threads() != Some(1) {
         place.leave(options.private);
         return Err(ServeError("the daemon has to be started from a process with one thread".into()));
     }

@@ -14,17 +14,23 @@ pub enum Ended {
     Signal(i32),
 }
 
-/// How many threads this process has; 0 if it cannot be told.
-pub fn threads() -> usize {
-    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+/// How many threads this process has; `None` if it cannot be told, for example without `/proc`.
+pub fn threads() -> Option<usize> {
+    threads_in("/proc/self/task")
+}
+
+fn threads_in(folder: &str) -> Option<usize> {
+    Some(std::fs::read_dir(folder).ok()?.count()).filter(|count| *count > 0)
 }
 
 /// Forks; the child runs `body` and ends with the code that it gives, without running the parent's exit handlers.
 ///
-/// Refused while there are other threads: a child would have their locks, but not them.
+/// Refused while there are other threads, or where it cannot be told: a child would have their locks, but not them.
 pub fn fork(body: impl FnOnce() -> i32) -> OsResult<i32> {
-    if threads() > 1 {
-        return Err(OsError::new("fork", "a process with several threads", Errno::BUSY));
+    match threads() {
+        Some(1) => {}
+        Some(_) => return Err(OsError::new("fork", "a process with several threads", Errno::BUSY)),
+        None => return Err(OsError::new("fork", "a process whose threads cannot be counted: no /proc", Errno::BUSY)),
     }
     // SAFETY: this thread is the only one, so no lock or allocator state can be in the middle of a change.
     let pid = unsafe { libc::fork() };
@@ -134,4 +140,15 @@ pub fn random<const N: usize>() -> OsResult<[u8; N]> {
         }
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_counted_or_unknown_and_never_none_at_all() {
+        assert!(threads().is_some_and(|count| count >= 1));
+        assert_eq!(threads_in("/proc/self/there-is-no-such-folder"), None);
+    }
 }

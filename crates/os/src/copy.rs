@@ -4,6 +4,10 @@
 //! stores save a third of the traffic to memory. For blocks that fit into the caches they lose. Which pays is measured,
 //! not guessed: [`Way`] is the caller's choice.
 
+use std::sync::atomic::AtomicU8;
+#[cfg(any(miri, not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))))]
+use std::sync::atomic::Ordering;
+
 /// How to store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Way {
@@ -25,6 +29,38 @@ pub fn fetch<T>(at: *const T) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
+}
+
+/// Eight bytes that other threads and processes store one by one, the first in the lowest byte of the result; `first` is
+/// a multiple of eight. Each byte is one that was there at some moment of the call.
+///
+/// One load does the work of eight. In Rust, an atomic load of eight bytes that races with atomic stores of one byte is
+/// undefined; an instruction behind `asm!` is not: it may do whatever eight loads of one byte may do.
+#[inline]
+pub fn load_eight(first: &[AtomicU8; 8]) -> u64 {
+    debug_assert!(first.as_ptr().addr() % 8 == 0);
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let eight: u64;
+        // SAFETY: reads the eight bytes of the array, which are aligned to eight; touches nothing else.
+        unsafe {
+            std::arch::asm!("mov {eight}, qword ptr [{at}]", eight = out(reg) eight, at = in(reg) first.as_ptr(),
+                options(nostack, preserves_flags, readonly));
+        }
+        eight
+    }
+    #[cfg(all(target_arch = "aarch64", target_endian = "little", not(miri)))]
+    {
+        let eight: u64;
+        // SAFETY: as above.
+        unsafe {
+            std::arch::asm!("ldr {eight}, [{at}]", eight = out(reg) eight, at = in(reg) first.as_ptr(),
+                options(nostack, preserves_flags, readonly));
+        }
+        eight
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))))]
+    u64::from_le_bytes(std::array::from_fn(|n| first[n].load(Ordering::Relaxed)))
 }
 
 /// Does this processor have stores that go past the caches?
@@ -119,5 +155,13 @@ mod tests {
                 assert!(to.0[..at].iter().chain(&to.0[at + length..]).all(|b| *b == 0xee), "{way:?} {at} {length}");
             }
         }
+    }
+
+    #[test]
+    fn eight_bytes_are_loaded_in_their_order() {
+        #[repr(align(8))]
+        struct Eight([AtomicU8; 8]);
+        let bytes = Eight(std::array::from_fn(|n| AtomicU8::new(n as u8 + 1)));
+        assert_eq!(load_eight(&bytes.0), 0x0807_0605_0403_0201);
     }
 }

@@ -28,7 +28,7 @@ pub mod testing;
 pub mod tmpfs;
 pub mod userfault;
 
-pub use copy::fetch;
+pub use copy::{fetch, load_eight};
 pub use deadline::Deadline;
 pub use error::{OsError, OsResult};
 pub use mapping::{Access, Mapping};

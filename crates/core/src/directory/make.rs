@@ -85,7 +85,7 @@ impl Region {
             fault_point!("directory.claim.taken");
             let Some(bytes) = taken.as_ref().ok().and_then(|&offset| self.memory.data(offset, ty.size)) else {
                 entry.offset.store(0, Ordering::Release);
-                self.drop_entry(index, entry, local.shared(), local.index(), None)?;
+                self.drop_entry(index, entry, local.shared(self), local.index(), None)?;
                 return Err(taken.err().unwrap_or_else(|| self.corrupt("its heap gave a block outside")));
             };
             // SAFETY: `data` checked that the bytes lie in the mapping; the block was taken by this call, so no honest

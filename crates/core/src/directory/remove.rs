@@ -49,7 +49,7 @@ impl Region {
             });
             drop(guard);
             fault_point!("directory.remove.unlinked");
-            let removed = self.finish_removal(index, entry, local.shared(), local.index(), None);
+            let removed = self.finish_removal(index, entry, local.shared(self), local.index(), None);
             self.wake_directory();
             removed
         })
@@ -60,7 +60,7 @@ impl Region {
         self.with_local(|local| {
             let (index, entry) = self.claimed(offset)?;
             self.forget_claim(offset);
-            let dropped = self.drop_entry(index, entry, local.shared(), local.index(), None);
+            let dropped = self.drop_entry(index, entry, local.shared(self), local.index(), None);
             self.wake_directory();
             dropped
         })

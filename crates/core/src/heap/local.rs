@@ -33,18 +33,19 @@ impl LocalSlot {
         self.index
     }
 
-    /// The slot in shared memory.
+    /// The slot in shared memory, which is there for as long as the region that this is a slot of.
     #[inline]
-    pub(crate) fn shared<'a>(&self) -> &'a Slot {
-        // SAFETY: made from a reference into the region's mapping. A LocalSlot lives in its region and is only used
-        // through it, so the mapping is there.
+    pub(crate) fn shared<'region>(&self, region: &'region Region) -> &'region Slot {
+        let same = |slot: &Slot| std::ptr::eq(slot, self.shared);
+        debug_assert!(region.memory.slot(self.index.into()).is_some_and(same), "a slot of another region");
+        // SAFETY: made from a reference into this region's mapping, which lives as long as the region.
         unsafe { &*self.shared }
     }
 
     /// A block of a class that is known to be free, if there is one; a death before this returns takes it back.
     #[inline(always)]
-    pub(super) fn take_at_hand(&mut self, class: usize) -> Option<u64> {
-        let cell = &self.shared().allocating;
+    pub(super) fn take_at_hand(&mut self, region: &Region, class: usize) -> Option<u64> {
+        let cell = &self.shared(region).allocating;
         let offset = self.classes[class].take(class, cell, STATE_USED)?;
         fault_point!("heap.allocate.leaving");
         cell.store(0, Ordering::Release);
@@ -103,7 +104,7 @@ impl Region {
         match state.compare_exchange(STATE_USED, STATE_FREE, Ordering::SeqCst, Ordering::Relaxed) {
             Ok(_) => {
                 fault_point!("heap.free.remote");
-                self.notify(slice, local.shared(), local.index);
+                self.notify(slice, local.shared(self), local.index);
                 Ok(())
             }
             Err(seen) => Err(self.not_freed(offset, seen)),

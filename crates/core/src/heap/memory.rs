@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crossdock_layout::region::{
     CLASSES, Entry, Geometry, Header, Kind, SLICE, STATES_PER_SLICE, SliceHead, SliceWord, Slot,
 };
-use crossdock_os::{Mapping, fetch};
+use crossdock_os::{Mapping, fetch, load_eight};
 
 /// The mapping of a region and where its areas lie.
 pub(crate) struct Memory {
@@ -120,10 +120,8 @@ impl Memory {
         if slice >= self.geometry.slices || index >= STATES_PER_SLICE / 8 {
             return u64::MAX;
         }
-        // SAFETY: as in `state`; a group of eight begins at a multiple of eight. The load may be torn against byte
-        // stores of others, which costs nothing: each byte is one of its values.
-        let word: &AtomicU64 = unsafe { self.at(self.geometry.states_at + slice * STATES_PER_SLICE + index * 8) };
-        u64::from_le(word.load(Ordering::Relaxed))
+        // SAFETY: as in `state`; a group of eight begins at a multiple of eight.
+        load_eight(unsafe { self.at(self.geometry.states_at + slice * STATES_PER_SLICE + index * 8) })
     }
 
     /// Word `index` of the bitmap of used slices.

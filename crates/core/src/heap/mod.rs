@@ -69,7 +69,7 @@ impl Region {
     /// `NO_SPACE`, `INVALID`.
     pub fn allocate(self: &Arc<Self>, size: u64, align: u64) -> Quick<u64> {
         if let Some(class) = quick_class(size, align) {
-            if let Some(offset) = self.cached_local().and_then(|local| local.take_at_hand(class)) {
+            if let Some(offset) = self.cached_local().and_then(|local| local.take_at_hand(self, class)) {
                 return Ok(offset);
             }
         }
@@ -128,7 +128,7 @@ impl Region {
 
     /// A block; a death before this returns takes it back.
     pub(crate) fn take(&self, local: &mut LocalSlot, want: Want, state: u8) -> Result<u64> {
-        let cell = &local.shared().allocating;
+        let cell = &local.shared(self).allocating;
         let taken = self.take_into(local, want, cell, state);
         crate::fault_point!("heap.allocate.leaving");
         cell.store(0, Ordering::Release);

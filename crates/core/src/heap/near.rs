@@ -69,7 +69,7 @@ fn near<'a>(base: *const u8) -> Option<(&'a Region, &'a mut LocalSlot)> {
 pub fn allocate_at(base: *const u8, size: u64, align: u64) -> Option<*mut u8> {
     let class = super::quick_class(size, align)?;
     let (region, local) = near(base)?;
-    Some(region.base().wrapping_add(local.take_at_hand(class)? as usize))
+    Some(region.base().wrapping_add(local.take_at_hand(region, class)? as usize))
 }
 
 /// `Region::deallocate` of the block at `address`; `false`, and nothing was done, where it takes more thought.

@@ -24,7 +24,7 @@ impl Region {
         let want = self.want(size, align)?;
         self.with_local(|local| {
             // The last record is for `replace` of what was not prepared.
-            let records = &local.shared().operations;
+            let records = &local.shared(self).operations;
             let free = |record: &&Operation| record.kind.load(Ordering::Relaxed) == OP_NONE;
             let Some(record) = records[..records.len() - 1].iter().find(free) else {
                 return self.take(local, want, STATE_USED);
@@ -43,7 +43,7 @@ impl Region {
     /// Makes a prepared block an ordinary one.
     pub fn keep(self: &Arc<Self>, offset: u64) -> Result<()> {
         self.with_local(|local| {
-            if let Some(record) = self.prepared(local.shared(), offset) {
+            if let Some(record) = self.prepared(local.shared(self), offset) {
                 record.kind.store(OP_NONE, Ordering::Release);
             } else {
                 self.keep_elsewhere(offset);
@@ -58,7 +58,7 @@ impl Region {
         self.check_succession()?;
         self.check_replace(header, words, new_block, old_block)?;
         self.with_local(|local| {
-            let slot = local.shared();
+            let slot = local.shared(self);
             let record = match self.prepared(slot, new_block) {
                 Some(record) if new_block != 0 => record,
                 _ => {

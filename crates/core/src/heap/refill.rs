@@ -31,7 +31,7 @@ impl Region {
                 self.enter_slice(local, class, slice);
                 continue;
             }
-            if local.shared().rescan.load(Ordering::Acquire) != 0 {
+            if local.shared(self).rescan.load(Ordering::Acquire) != 0 {
                 self.rescan(local);
             } else if self.collect(local) == 0 {
                 let slice = self.fresh_slice(local, class)?;
@@ -104,7 +104,7 @@ impl Region {
     /// Takes over the slices in which others freed blocks. Returns how many there were.
     pub(super) fn collect(&self, local: &mut LocalSlot) -> usize {
         let mut count = 0;
-        self.pop_available(local.shared(), local.index, |slice, class| {
+        self.pop_available(local.shared(self), local.index, |slice, class| {
             local.classes[class].partial.push(slice as u32);
             count += 1;
         });

@@ -14,7 +14,7 @@ impl Region {
     /// while it emptied the stack). Those whose queueing slot is not pushing them any more when we look are on the stack
     /// or lost; so after the stack was emptied, what is still queued of them is lost, and taken back.
     pub(super) fn rescan(&self, local: &mut LocalSlot) {
-        local.shared().rescan.store(0, Ordering::SeqCst);
+        local.shared(self).rescan.store(0, Ordering::SeqCst);
         for class in &mut local.classes {
             class.forget();
             class.partial.clear();

@@ -55,7 +55,7 @@ impl Region {
         self.mend_slot(&guard, local.index.into());
         self.trim_slot(&guard, local.index);
         fault_point!("heap.slot.trimmed");
-        local.shared().holder.store(0, Ordering::Release);
+        local.shared(self).holder.store(0, Ordering::Release);
     }
 
     /// Gives the empty slices of a slot that nobody works with back to the pool. Slices that were lost on their way off
