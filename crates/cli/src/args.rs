@@ -42,6 +42,9 @@ pub enum Command {
     /// Start the tasks of a workflow file, each in its container, and wait for them
     #[command(after_long_help = RUN_HELP)]
     Run(Run),
+    /// Run an MPI program in containers on several hosts, with the MPI of the image
+    #[command(after_long_help = crate::mpirun::HELP)]
+    Mpirun(Box<crate::mpirun::Mpirun>),
     /// Be the node daemon, until told to end by SIGTERM or Ctrl-C
     #[command(after_long_help = SERVE_HELP)]
     Serve(Serve),
@@ -95,6 +98,15 @@ pub enum Command {
     /// The other half of `run`; not for people
     #[command(name = SUPERVISE, hide = true)]
     Supervise,
+    /// One host's part of `mpirun`; not for people
+    #[command(name = crossdock_launch::mpi::KEEPER, hide = true)]
+    MpiKeeper {
+        /// The job's folder
+        folder: PathBuf,
+    },
+    /// What `mpirun` starts on other hosts; not for people
+    #[command(name = crossdock_launch::mpi::STARTER, hide = true)]
+    MpiStarter,
 }
 
 /// What `pages` writes.
@@ -360,6 +372,6 @@ pub struct Doctor {
     pub json: bool,
 }
 
-fn size(text: &str) -> Result<u64, String> {
+pub fn size(text: &str) -> Result<u64, String> {
     crossdock_launch::file::units::size(text).map_err(|(what, mend)| format!("{what}; {mend}"))
 }

@@ -9,6 +9,7 @@ mod find;
 mod inspect;
 mod items;
 mod ls;
+mod mpirun;
 mod pages;
 mod run;
 mod series;
@@ -27,6 +28,9 @@ fn main() -> ExitCode {
     let code = match cli.command {
         Command::Run(options) => run::run(&options),
         Command::Supervise => crossdock_launch::run::supervisor(),
+        Command::Mpirun(options) => mpirun::mpirun(*options),
+        Command::MpiKeeper { folder } => crossdock_launch::mpi::keeper(&folder),
+        Command::MpiStarter => crossdock_launch::mpi::starter(),
         Command::Serve(options) => serve::serve(options),
         Command::Ls(options) => ls::ls(&options),
         Command::Inspect(options) => inspect::inspect(&options),

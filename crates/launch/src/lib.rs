@@ -5,6 +5,7 @@
 
 pub mod engine;
 pub mod file;
+pub mod mpi;
 pub mod run;
 
 /// Feeds arbitrary bytes to the workflow file's reader; the result does not matter, that it returns does.

@@ -23,12 +23,4 @@ pub mod pipe;
 pub mod place;
 pub mod process;
 pub mod socket;
-#[doc(hidden)]
-pub mod testing;
-pub mod tmpfs;
-pub mod userfault;
-
-pub use copy::{fetch, load_eight};
-pub use deadline::Deadline;
-pub use error::{OsError, OsResult};
-pub use mapping::{Access, Mapping};
+pub mod spawn;

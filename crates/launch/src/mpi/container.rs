@@ -1,0 +1,371 @@
+//! The one container of a job on a host: its command line for each engine.
+//!
+//! It shares the host's network (launchers connect by address) and has its own process ids and IPC where the engine can.
+//! All ranks of the host are in it, so shared memory and reading each other's memory work as without containers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crossdock_os::spawn;
+use crossdock_shim::{PLACE, PROGRAM};
+
+use super::job::{Bind, Job};
+use super::outline::Outline;
+use super::place::{Place, private_shm};
+use crate::engine::tool;
+use std::time::Duration;
+
+/// Devices that MPI and solvers use: those that the host has.
+const DEVICES: [&str; 14] = [
+    "/dev/infiniband",
+    "/dev/cxi0",
+    "/dev/hfi1_0",
+    "/dev/ipath",
+    "/dev/xpmem",
+    "/dev/knem",
+    "/dev/gdrdrv",
+    "/dev/dri",
+    "/dev/kfd",
+    "/dev/nvidiactl",
+    "/dev/nvidia-uvm",
+    "/dev/nvidia0",
+    "/dev/nvidia1",
+    "/dev/nvidia2",
+];
+
+/// Engines that can hold an MPI job.
+pub const ENGINES: [&str; 6] = ["bubblewrap", "podman", "docker", "charliecloud", "apptainer", "process"];
+
+/// What to start, and what to remove in the end.
+pub struct Prepared {
+    /// The command.
+    pub command: Command,
+    /// An image made for this job.
+    pub image: Option<String>,
+}
+
+/// Makes the container of a job ready on this host.
+pub fn prepare(job: &Job, place: &Place) -> Result<Prepared, String> {
+    if let Some(root) = &job.root {
+        if !root.is_dir() {
+            return Err(format!("the root folder {} is not on this host", root.display()));
+        }
+    }
+    let binds = binds(job, place)?;
+    let init = |place: &str| vec![format!("{place}/bin/{PROGRAM}"), "init".into(), place.to_owned(), job.mpi.clone()];
+    let mut image = None;
+    let words = match job.engine.as_str() {
+        "process" => init(&place.inside().to_string_lossy()),
+        "bubblewrap" => [bubblewrap(job, place, &binds)?, init(PLACE)].concat(),
+        "charliecloud" => [charliecloud(job, place, &binds)?, init(PLACE)].concat(),
+        "apptainer" => [apptainer(job, place, &binds)?, init(PLACE)].concat(),
+        "podman" => [podman(job, place, &binds)?, init(PLACE)[1..].to_vec()].concat(),
+        "docker" => {
+            let (words, made) = docker(job, place, &binds)?;
+            image = made;
+            [words, init(PLACE)[1..].to_vec()].concat()
+        }
+        other => return Err(format!("there is no engine `{other}`")),
+    };
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    if matches!(job.engine.as_str(), "process" | "bubblewrap" | "charliecloud" | "apptainer") {
+        command.env_clear();
+        if let Some(path) = std::env::var_os("PATH") {
+            command.env("PATH", path);
+        }
+    }
+    if job.engine == "apptainer" {
+        command.envs(job.environment.iter().map(|(n, v)| (format!("APPTAINERENV_{n}"), v)));
+    } else if !matches!(job.engine.as_str(), "podman" | "docker") {
+        command.envs(job.environment.iter().map(|(n, v)| (n, v)));
+    }
+    Ok(Prepared { command, image })
+}
+
+/// Kills what the engine may still have of a job on this host.
+pub fn remove(job: &Job, image: Option<&str>) {
+    let second = Duration::from_secs(20);
+    match job.engine.as_str() {
+        "podman" => drop(tool::run(&["podman", "rm", "--force", "--ignore", "--time", "0", &job.container()], second)),
+        "docker" => {
+            tool::run(&["docker", "rm", "--force", &job.container()], second);
+            if let Some(image) = image {
+                tool::run(&["docker", "rmi", "--force", image], second);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The name of the image that docker needs for a root folder.
+pub fn image_name(job: &Job) -> String {
+    format!("{}:outline", job.container().to_lowercase())
+}
+
+/// What is bound besides the root: the keeper's folder, the host's names, the user, and the job's mounts.
+fn binds(job: &Job, place: &Place) -> Result<Vec<Bind>, String> {
+    let mut binds = vec![Bind { host: place.inside(), inside: PLACE.into(), write: true }];
+    let mut read = |host: &Path, inside: &str| {
+        if host.exists() {
+            binds.push(Bind { host: host.to_owned(), inside: inside.into(), write: false });
+        }
+    };
+    for file in ["/etc/hosts", "/etc/resolv.conf"] {
+        read(Path::new(file), file);
+    }
+    if let Some(root) = &job.root {
+        for file in users(job, place, root)? {
+            let inside = format!("/etc/{}", file.file_name().unwrap_or_default().to_string_lossy());
+            read(&file, &inside);
+        }
+        // Some launchers have this path compiled in (MVAPICH 2's mpirun_rsh).
+        if root.join("usr/bin/ssh").is_file() {
+            read(&place.inside().join("bin").join(PROGRAM), "/usr/bin/ssh");
+        }
+    }
+    for mount in &job.mounts {
+        if !mount.host.exists() {
+            return Err(format!("{} is to be mounted and is not on this host", mount.host.display()));
+        }
+        binds.push(mount.clone());
+    }
+    binds.sort_by_key(|b| b.inside.len());
+    Ok(binds)
+}
+
+/// The root's list of users and groups, with this user in it.
+fn users(job: &Job, place: &Place, root: &Path) -> Result<Vec<PathBuf>, String> {
+    let (uid, gid) = spawn::user_and_group();
+    let variable = |name: &str| job.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+    let user = variable("USER").unwrap_or("user");
+    let home = variable("HOME").unwrap_or("/");
+    let mut made = Vec::new();
+    for (name, id, line) in [
+        ("passwd", uid, format!("{user}:x:{uid}:{gid}::{home}:/bin/sh\n")),
+        ("group", gid, format!("{user}:x:{gid}:\n")),
+    ] {
+        let mut text = fs::read_to_string(root.join("etc").join(name)).unwrap_or_default();
+        if text.lines().any(|l| l.split(':').nth(2) == Some(&id.to_string())) {
+            continue;
+        }
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(&line);
+        let path = place.folder.join(name);
+        fs::write(&path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+        made.push(path);
+    }
+    Ok(made)
+}
+
+fn outline(job: &Job, place: &Place, binds: &[Bind]) -> Result<Outline, String> {
+    let point = |b: &Bind| if b.host.is_dir() { format!("{}/", b.inside) } else { b.inside.clone() };
+    let points: Vec<String> = binds.iter().map(point).collect();
+    Outline::make(job.root.as_deref(), &place.folder.join("root"), &points)
+}
+
+fn devices() -> Vec<&'static str> {
+    DEVICES.into_iter().filter(|d| Path::new(d).exists()).collect()
+}
+
+fn no_image(job: &Job) -> Result<(), String> {
+    match &job.image {
+        Some(image) => Err(format!("{} runs root folders, and `{image}` is an image; unpack it, or choose podman or docker", job.engine)),
+        None => Ok(()),
+    }
+}
+
+fn bubblewrap(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>, String> {
+    no_image(job)?;
+    let outline = outline(job, place, binds)?;
+    let mut words: Vec<String> = Vec::new();
+    let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
+    add(&["bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-cgroup-try", "--die-with-parent", "--new-session"]);
+    add(&["--as-pid-1"]);
+    if spawn::user_and_group().0 != 0 {
+        add(&["--unshare-user"]);
+    }
+    for folder in outline.folders() {
+        add(&["--dir", &folder]);
+    }
+    add(&["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run", "--ro-bind", "/sys", "/sys"]);
+    if let Some(bytes) = job.shm {
+        add(&["--size", &bytes.to_string()]);
+    }
+    add(&["--tmpfs", "/dev/shm"]);
+    for device in devices() {
+        add(&["--dev-bind", device, device]);
+    }
+    for (at, target) in &outline.links {
+        add(&["--symlink", target, at]);
+    }
+    for (from, to) in &outline.binds {
+        add(&["--ro-bind", &from.to_string_lossy(), to]);
+    }
+    for b in binds {
+        add(&[if b.write { "--bind" } else { "--ro-bind" }, &b.host.to_string_lossy(), &b.inside]);
+    }
+    add(&["--remount-ro", "/", "--chdir", "/", "--"]);
+    Ok(words)
+}
+
+fn charliecloud(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>, String> {
+    no_image(job)?;
+    let shm = private_shm(&place.folder);
+    let run = place.folder.join("run");
+    let runs = [shm.clone(), run.join("crossdock-mpi")];
+    for folder in &runs {
+        fs::create_dir_all(folder).map_err(|e| format!("cannot make the folder {}: {e}", folder.display()))?;
+    }
+    let outline = outline(job, place, binds)?;
+    let mut words: Vec<String> = ["ch-run", "--no-passwd", "--private-tmp"].map(str::to_owned).to_vec();
+    let mut bind = |from: &Path, to: &str| words.extend(["-b".to_owned(), format!("{}:{to}", from.display())]);
+    for (from, to) in &outline.binds {
+        bind(from, to);
+    }
+    bind(&run, "/run");
+    // ch-run mounts the host's /dev; only shared memory is the job's own, so that nothing is left in it.
+    bind(&shm, "/dev/shm");
+    // ch-run binds the host's names by itself.
+    for b in binds.iter().filter(|b| b.inside != "/etc/hosts" && b.inside != "/etc/resolv.conf") {
+        bind(&b.host, &b.inside);
+    }
+    words.extend(["--cd".to_owned(), "/".to_owned(), outline.folder.to_string_lossy().into_owned(), "--".to_owned()]);
+    Ok(words)
+}
+
+fn apptainer(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>, String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
+    add(&["apptainer", "--quiet", "exec", "--cleanenv", "--no-home", "--no-eval", "--pid", "--ipc", "--pwd", "/"]);
+    let shm = private_shm(&place.folder);
+    fs::create_dir_all(&shm).map_err(|e| format!("cannot make the folder {}: {e}", shm.display()))?;
+    let plain = |text: &str| text.replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,");
+    add(&["--bind", &format!("{}:/dev/shm:rw", plain(&shm.to_string_lossy()))]);
+    if Path::new("/dev/nvidiactl").exists() {
+        add(&["--nv"]);
+    }
+    let target = match (&job.image, &job.root) {
+        (Some(image), _) => image.clone(),
+        (None, _) => {
+            let outline = outline(job, place, binds)?;
+            for (from, to) in &outline.binds {
+                add(&["--bind", &format!("{}:{}:ro", plain(&from.to_string_lossy()), plain(to))]);
+            }
+            outline.folder.to_string_lossy().into_owned()
+        }
+    };
+    for b in binds {
+        let access = if b.write { "rw" } else { "ro" };
+        add(&["--bind", &format!("{}:{}:{access}", plain(&b.host.to_string_lossy()), plain(&b.inside))]);
+    }
+    add(&[&target]);
+    Ok(words)
+}
+
+/// What `podman run` and `docker run` have in common, up to and without the image.
+fn run_words(job: &Job, program: &[&str], binds: &[Bind], outline: Option<&Outline>) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
+    add(program);
+    add(&["run", "--rm", "--name", &job.container(), "--label", &format!("crossdock.mpi={}", job.id)]);
+    add(&["--network", "host", "--ipc", "private", "--read-only", "--security-opt", "no-new-privileges"]);
+    add(&["--tmpfs", "/tmp:exec,mode=1777", "--tmpfs", "/run:exec,mode=755"]);
+    // Reading a neighbour's memory, which MPI does within a host, is allowed by docker's filter only with this.
+    add(&["--cap-drop", "ALL", "--cap-add", "SYS_PTRACE"]);
+    // Half of the memory is what the kernel's own /dev/shm has; an engine's 64 MB are too few for any MPI.
+    let shm = job.shm.unwrap_or_else(|| crossdock_os::process::total_memory() / 2);
+    add(&["--shm-size", &shm.to_string()]);
+    for device in devices() {
+        add(&["--device", device]);
+    }
+    let roots = outline.iter().flat_map(|o| o.binds.iter().map(|(from, to)| (from.as_path(), to.as_str(), false)));
+    for (from, to, write) in roots.chain(binds.iter().map(|b| (b.host.as_path(), b.inside.as_str(), b.write))) {
+        add(&["--mount", &mount(from, to, write)]);
+    }
+    for (name, value) in &job.environment {
+        add(&["--env", &format!("{name}={value}")]);
+    }
+    add(&["--entrypoint", &format!("{PLACE}/bin/{PROGRAM}")]);
+    words
+}
+
+/// One `--mount` value; a field with a comma or a quote is quoted as in CSV.
+fn mount(from: &Path, to: &str, write: bool) -> String {
+    let field = |name: &str, value: &str| {
+        let text = format!("{name}={value}");
+        if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+    };
+    let access = if write { "" } else { ",readonly" };
+    format!("type=bind,{},{}{access}", field("source", &from.to_string_lossy()), field("target", to))
+}
+
+/// This process's limits for the container: an engine's defaults may be lower, or above what may be set.
+fn limits() -> Vec<String> {
+    let limit = |(name, most): (&str, Option<u64>)| {
+        let value = most.map_or("-1".to_owned(), |n| n.min(1 << 20).to_string());
+        let value = if name == "memlock" { most.map_or("-1".to_owned(), |n| n.to_string()) } else { value };
+        ["--ulimit".to_owned(), format!("{name}={value}:{value}")]
+    };
+    spawn::hard_limits().into_iter().flat_map(limit).collect()
+}
+
+fn podman(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>, String> {
+    let rootless = spawn::user_and_group().0 != 0;
+    let runc = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/bin/runc"].iter().any(|p| Path::new(p).exists());
+    // crun refuses a hybrid cgroup mount.
+    let hybrid = Path::new("/sys/fs/cgroup/unified").exists();
+    let program: &[&str] = if runc && hybrid { &["podman", "--runtime", "runc"] } else { &["podman"] };
+    let outline = if job.image.is_some() { None } else { Some(outline(job, place, binds)?) };
+    let mut words = run_words(job, program, binds, outline.as_ref());
+    words.extend(["--no-hosts", "--log-driver", "none"].map(str::to_owned));
+    if rootless {
+        words.extend(["--userns".to_owned(), "keep-id".to_owned()]);
+    } else {
+        words.extend(limits());
+    }
+    match (&outline, &job.image) {
+        (Some(outline), _) => words.extend(["--rootfs".to_owned(), outline.folder.to_string_lossy().into_owned()]),
+        (None, image) => words.extend(["--pull".into(), "never".into(), image.clone().unwrap_or_default()]),
+    }
+    Ok(words)
+}
+
+fn docker(job: &Job, place: &Place, binds: &[Bind]) -> Result<(Vec<String>, Option<String>), String> {
+    let (uid, gid) = spawn::user_and_group();
+    let outline = if job.image.is_some() { None } else { Some(outline(job, place, binds)?) };
+    let mut words = run_words(job, &["docker"], binds, outline.as_ref());
+    words.extend(["--log-driver".to_owned(), "none".to_owned(), "--user".to_owned(), format!("{uid}:{gid}")]);
+    for group in spawn::groups().into_iter().skip(1) {
+        words.extend(["--group-add".to_owned(), group.to_string()]);
+    }
+    words.extend(limits());
+    let made = match &outline {
+        Some(outline) => {
+            let image = image_name(job);
+            import(&outline.folder, &image)?;
+            Some(image)
+        }
+        None => None,
+    };
+    words.push(made.clone().or_else(|| job.image.clone()).unwrap_or_default());
+    Ok((words, made))
+}
+
+/// Makes an image of the small folder.
+fn import(folder: &Path, image: &str) -> Result<(), String> {
+    let archive = folder.with_extension("tar");
+    let file = archive.to_string_lossy().into_owned();
+    let folder = folder.to_string_lossy().into_owned();
+    let patience = Duration::from_secs(60);
+    let tar = tool::run(&["tar", "--numeric-owner", "--owner=0", "--group=0", "-cf", &file, "-C", &folder, "."], patience);
+    if !tar.good {
+        return Err(format!("`tar` failed: {}", tool::last_line(&tar.words)));
+    }
+    let outcome = tool::run(&["docker", "import", &file, image], patience);
+    let _ = fs::remove_file(&archive);
+    if outcome.good { Ok(()) } else { Err(format!("`docker import` failed: {}", tool::last_line(&outcome.words))) }
+}

@@ -1,0 +1,476 @@
+//! `crossdock mpirun`: describes the job, starts the launcher in the first host's container, and tells how it went.
+
+use std::env;
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crossdock_os::{Deadline, child, event, spawn};
+use crossdock_shim::detect::Found;
+use crossdock_shim::message::{Arrived, End, Message, Order, receive, send};
+
+use super::hosts::{self, Host};
+use super::job::{Bind, Job};
+use super::launcher::{self, Plan};
+use super::report::{Failure, Report};
+use super::session::Session;
+use crate::engine;
+use crate::run::code;
+
+/// Variables of the caller that a job gets: those that programs and MPI libraries read.
+const ALLOWED: [&str; 33] = [
+    "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "OMP_*", "KMP_*", "GOMP_*", "MKL_*",
+    "OPENBLAS_*", "BLIS_*", "OMPI_MCA_*", "PRTE_MCA_*", "PMIX_MCA_*", "OPAL_*", "MPICH_*", "MPIR_CVAR_*", "MPIEXEC_*", "MV2_*",
+    "I_MPI_*", "UCX_*", "FI_*", "PSM2_*", "PSM3_*", "NCCL_*", "CUDA_*", "ROCR_*", "HDF5_*", "PYTHONPATH", "CROSSDOCK_FAULT*",
+];
+/// How long a launcher may go on after a rank was killed, or after a failure.
+const GRACE: Duration = Duration::from_secs(15);
+/// How long it may take to end once it was asked to.
+const ENDING: Duration = Duration::from_secs(3);
+/// Signals that are passed on to the launcher.
+const PASSED: [i32; 9] = [1, 2, 3, 10, 12, 15, 18, 20, 28];
+
+/// What the command line says.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The root folder of the containers.
+    pub root: Option<PathBuf>,
+    /// The image of the containers.
+    pub image: Option<String>,
+    /// The engine, or `auto`.
+    pub engine: String,
+    /// `n1:2,n2:2`
+    pub hosts: Option<String>,
+    /// A file of hosts.
+    pub hosts_file: Option<PathBuf>,
+    /// How many ranks; default: as many as the hosts have.
+    pub ranks: Option<u32>,
+    /// Which MPI.
+    pub mpi: String,
+    /// Binding of ranks.
+    pub bind: String,
+    /// Print the table of bindings.
+    pub show_binding: bool,
+    /// Variables: NAME, NAME*, or NAME=VALUE.
+    pub environment: Vec<String>,
+    /// HOST[:INSIDE][:ro]
+    pub mounts: Vec<String>,
+    /// Leave the home folder out.
+    pub no_home: bool,
+    /// Size of /dev/shm.
+    pub shm: Option<u64>,
+    /// Files that each rank's shell reads first.
+    pub sources: Vec<String>,
+    /// Where ranks start.
+    pub workdir: Option<PathBuf>,
+    /// The hosts' ssh and its options, in one string.
+    pub ssh: String,
+    /// `crossdock` on the other hosts.
+    pub starter: Option<String>,
+    /// More arguments for the launcher.
+    pub arguments: Vec<String>,
+    /// How long containers and connections may take.
+    pub patience_s: u64,
+    /// How long the ranks may take to start, all of them.
+    pub start_s: u64,
+    /// How long the job may take.
+    pub deadline_s: Option<u64>,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+}
+
+/// Runs an MPI job; gives the exit code.
+pub fn mpirun(options: &Options) -> u8 {
+    match run(options) {
+        Ok(code) => code,
+        Err((code, failure)) => {
+            eprintln!("crossdock mpirun: {failure}");
+            code
+        }
+    }
+}
+
+fn failure(what: impl Into<String>, hint: impl Into<String>) -> Failure {
+    Failure { host: String::new(), rank: None, command: String::new(), what: what.into(), hint: hint.into() }
+}
+
+fn usage(what: impl Into<String>, hint: impl Into<String>) -> (u8, Failure) {
+    (2, failure(what, hint))
+}
+
+fn run(options: &Options) -> Result<u8, (u8, Failure)> {
+    // Before anything is started, so that no signal finds it half done.
+    let signals = event::signalfd(&PASSED).map_err(|e| (code::SYSTEM, failure(e.to_string(), "look at the limits")))?;
+    let hosts = find_hosts(options)?;
+    let slots: u32 = hosts.iter().map(|h| h.slots).sum();
+    let ranks = options.ranks.unwrap_or(slots);
+    if ranks > slots {
+        return Err(usage(
+            format!("{ranks} ranks are more than the {slots} that the hosts have"),
+            "give more to hosts, as in --hosts n1:4,n2:4",
+        ));
+    }
+    let job = describe(options, ranks)?;
+    let session = Session::join(&job)
+        .map_err(|what| (code::SYSTEM, failure(what, "look at /tmp: its space and who may write there")))?;
+    let mut front = Front { options, job, hosts, ranks, session, signals, report: Report::default() };
+    let outcome = front.all();
+    if front.report.fatal.is_none() && matches!(outcome, Err((code::SYSTEM, _))) {
+        front.session.clean();
+    }
+    let Front { session, .. } = front;
+    session.end();
+    outcome
+}
+
+fn find_hosts(options: &Options) -> Result<Vec<Host>, (u8, Failure)> {
+    let hint = "write --hosts NAME:RANKS,…, as in --hosts n1:2,n2:2";
+    if let Some(text) = &options.hosts {
+        return hosts::parse(text).map_err(|what| usage(format!("--hosts {text}: {what}"), hint));
+    }
+    if let Some(path) = &options.hosts_file {
+        let text = fs::read_to_string(path)
+            .map_err(|e| usage(format!("cannot read {}: {e}", path.display()), "give a file with one host a line"))?;
+        return hosts::parse(&text).map_err(|what| usage(format!("{}: {what}", path.display()), hint));
+    }
+    if let Some(found) = hosts::allocated() {
+        return found.map_err(|what| usage(format!("the batch system's hosts cannot be read: {what}"), hint));
+    }
+    // No host at all: this one.
+    let slots = options.ranks.unwrap_or_else(|| spawn::allowed_cpus().len() as u32).max(1);
+    Ok(vec![Host { name: spawn::host_name(), slots }])
+}
+
+fn describe(options: &Options, ranks: u32) -> Result<Job, (u8, Failure)> {
+    let system = |what: String, hint: &str| (code::SYSTEM, failure(what, hint));
+    let absolute = |path: &PathBuf| {
+        fs::canonicalize(path).map_err(|e| usage(format!("cannot find {}: {e}", path.display()), "give a folder that is there"))
+    };
+    let root = match options.root.as_ref().map(absolute).transpose()? {
+        Some(root) if root == std::path::Path::new("/") => None,
+        root => root,
+    };
+    let here = env::current_dir().map_err(|e| system(format!("the current folder is gone: {e}"), "change to another one"))?;
+    let workdir = options.workdir.as_ref().map_or(Ok(here), absolute)?;
+    let mut environment = variables(&options.environment);
+    if !environment.iter().any(|(n, _)| n == "PATH") {
+        let own = env::var("PATH").unwrap_or_default();
+        let path = if root.is_none() && options.image.is_none() && !own.is_empty() { own } else { engine::PATH.to_owned() };
+        environment.push(("PATH".into(), path));
+    }
+    let home = env::var_os("HOME").map(PathBuf::from).filter(|h| h.is_absolute() && h.is_dir() && !options.no_home);
+    let mut mounts: Vec<Bind> = options.mounts.iter().map(|m| mount(m)).collect::<Result<_, _>>()?;
+    for folder in [Some(workdir.clone()), home].into_iter().flatten() {
+        let inside = folder.to_string_lossy().into_owned();
+        let system = ["/", "/usr", "/etc", "/bin", "/lib", "/proc", "/sys", "/dev", "/run", "/tmp"];
+        if system.contains(&inside.as_str()) || mounts.iter().any(|m| m.inside == inside) {
+            continue;
+        }
+        mounts.push(Bind { host: folder, inside, write: true });
+    }
+    let program = options.command.first().cloned().unwrap_or_default();
+    let program = if program.contains('/') { workdir.join(&program).to_string_lossy().into_owned() } else { program };
+    let own = env::current_exe().map_err(|e| system(format!("cannot find this program: {e}"), "start it by its path"))?;
+    let random: [u8; 6] = child::random().map_err(|e| system(e.to_string(), "wait until the system has started"))?;
+    let ssh: Vec<String> = options.ssh.split_whitespace().map(str::to_owned).collect();
+    Ok(Job {
+        id: random.iter().map(|b| format!("{b:02x}")).collect(),
+        engine: chosen_engine(options),
+        root,
+        image: options.image.clone(),
+        mounts,
+        environment,
+        workdir: workdir.to_string_lossy().into_owned(),
+        shm: options.shm,
+        ranks,
+        mpi: format!("{}:{program}", options.mpi),
+        expected: None,
+        ssh: if ssh.is_empty() { vec!["ssh".into()] } else { ssh },
+        starter: options.starter.clone().unwrap_or_else(|| own.to_string_lossy().into_owned()),
+        patience_s: options.patience_s,
+    })
+}
+
+/// `auto`: the first engine whose program is here and that can take what is asked for.
+fn chosen_engine(options: &Options) -> String {
+    if options.engine != "auto" {
+        return options.engine.clone();
+    }
+    let takes = |name: &str| options.image.is_none() || !matches!(name, "bubblewrap" | "charliecloud" | "process");
+    let engines = engine::all();
+    let works = engines.iter().find(|e| {
+        takes(e.name()) && e.version().is_ok() && (e.name() != "process" || options.root.is_none())
+    });
+    works.map_or("bubblewrap", |e| e.name()).to_owned()
+}
+
+/// The caller's variables that are allowed, and those that were asked for.
+fn variables(wanted: &[String]) -> Vec<(String, String)> {
+    let mut list: Vec<(String, String)> = Vec::new();
+    let mut set = |name: &str, value: &str| {
+        list.retain(|(n, _)| n != name);
+        list.push((name.to_owned(), value.to_owned()));
+    };
+    let fits = |pattern: &str, name: &str| match pattern.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => pattern == name,
+    };
+    let patterns: Vec<&str> = wanted.iter().map(String::as_str).filter(|w| !w.contains('=')).collect();
+    for (name, value) in env::vars() {
+        if ALLOWED.iter().chain(&patterns).any(|p| fits(p, &name)) {
+            set(&name, &value);
+        }
+    }
+    for word in wanted {
+        if let Some((name, value)) = word.split_once('=') {
+            set(name, value);
+        }
+    }
+    list
+}
+
+/// `HOST[:INSIDE][:ro]`
+fn mount(text: &str) -> Result<Bind, (u8, Failure)> {
+    let (rest, write) = text.strip_suffix(":ro").map_or((text, true), |rest| (rest, false));
+    let (host, inside) = rest.split_once(':').unwrap_or((rest, rest));
+    if !host.starts_with('/') || !inside.starts_with('/') || inside.len() < 2 {
+        return Err(usage(format!("--mount {text}: not HOST[:INSIDE][:ro] with absolute paths"), "as in --mount /scratch:/data:ro"));
+    }
+    Ok(Bind { host: host.into(), inside: inside.trim_end_matches('/').into(), write })
+}
+
+struct Front<'a> {
+    options: &'a Options,
+    job: Job,
+    hosts: Vec<Host>,
+    ranks: u32,
+    session: Session,
+    signals: std::os::fd::OwnedFd,
+    report: Report,
+}
+
+/// What a round of waiting brought.
+enum News {
+    Ready(Found),
+    Ended(End),
+    Signal(i32),
+    Lost,
+    /// Something that is noted in the report.
+    Told,
+    /// The time has passed.
+    Nothing,
+}
+
+impl Front<'_> {
+    fn say(&self, message: &Message) {
+        // A keeper that is gone is noticed by the next read.
+        let _ = send(&self.session.keeper, message, &[]);
+    }
+
+    /// Waits for one thing, until `until` at the latest.
+    fn news(&mut self, epoll: &event::Epoll, until: Instant) -> News {
+        let pause = until.saturating_duration_since(Instant::now()).min(Duration::from_millis(500));
+        if !matches!(epoll.wait(Deadline::after(pause)), Ok(ready) if !ready.is_empty()) {
+            return News::Nothing;
+        }
+        if let Some(signal) = event::next_signal(&self.signals) {
+            return News::Signal(signal);
+        }
+        match receive(&self.session.keeper) {
+            Arrived::Message(Message::Ready(found), _) => return News::Ready(found),
+            Arrived::Message(Message::Ended(_, end), _) => return News::Ended(end),
+            Arrived::Message(Message::Failed(host, what, hint), _) => {
+                self.report.fail(Failure { host, ..failure(what, hint) });
+            }
+            Arrived::Message(Message::RankStarted(rank), _) => self.report.started(rank),
+            Arrived::Message(Message::RankEnded(rank, end), _) => self.report.ended(&rank, end),
+            Arrived::Message(Message::RankTrouble(rank, what, hint), _) => {
+                let (host, number, command) = (rank.host, Some(rank.rank), rank.command);
+                self.report.fail(Failure { host, rank: number, command, what, hint });
+            }
+            Arrived::End => return News::Lost,
+            Arrived::Message(..) | Arrived::Nothing => {}
+        }
+        News::Told
+    }
+
+    fn all(&mut self) -> Result<u8, (u8, Failure)> {
+        let epoll = event::Epoll::new()
+            .and_then(|epoll| {
+                epoll.add(&self.session.keeper, 0, false)?;
+                epoll.add(&self.signals, 1, false)?;
+                Ok(epoll)
+            })
+            .map_err(|e| (code::SYSTEM, failure(e.to_string(), "look at the limits")))?;
+        // The first word of a client; the keeper waits for it.
+        self.say(&Message::Environment(Vec::new()));
+        let found = match self.container(&epoll)? {
+            Ok(found) => found,
+            Err(signal) => return Ok(128 + signal as u8),
+        };
+        self.launch(&found)?;
+        self.until_end(&epoll)
+    }
+
+    /// Waits for the container, or the signal that ends this.
+    fn container(&mut self, epoll: &event::Epoll) -> Result<Result<Found, i32>, (u8, Failure)> {
+        let end = Instant::now() + Duration::from_secs(self.job.patience_s + 5);
+        loop {
+            let news = self.news(epoll, end);
+            if let Some(failure) = self.report.fatal.clone() {
+                return Err((code::UNAVAILABLE, failure));
+            }
+            match news {
+                News::Ready(found) => return Ok(Ok(found)),
+                News::Signal(signal) if matches!(signal, 1 | 2 | 3 | 15) => return Ok(Err(signal)),
+                News::Lost => {
+                    return Err((code::SYSTEM, failure("the job's keeper on this host has ended or was killed", "try again; look at limits and memory")));
+                }
+                _ if Instant::now() > end => {
+                    return Err((code::UNAVAILABLE, failure("the container did not come up", "--patience gives it more time")));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn place(&self) -> String {
+        if self.job.engine == "process" {
+            return self.session.place.inside().to_string_lossy().into_owned();
+        }
+        crossdock_shim::PLACE.into()
+    }
+
+    /// Starts the launcher in the container.
+    fn launch(&mut self, found: &Found) -> Result<(), (u8, Failure)> {
+        if !found.fits_program() {
+            let what = format!(
+                "`{}` was built for another MPI: it needs {}, and the container has {}",
+                self.options.command[0],
+                found.needed,
+                found.describe()
+            );
+            return Err((code::UNAVAILABLE, failure(what, "put that MPI into the image, or choose it with --mpi")));
+        }
+        let place = self.place();
+        let hosts = self.session.place.inside().join(launcher::HOSTS_FILE);
+        fs::write(&hosts, launcher::hosts_file(&self.hosts))
+            .map_err(|e| (code::SYSTEM, failure(format!("cannot write {}: {e}", hosts.display()), "look at the space in /tmp")))?;
+        let path = self.job.environment.iter().find(|(n, _)| n == "PATH").map_or(engine::PATH, |(_, v)| v).to_owned();
+        let own: Vec<String> = self.job.environment.iter().map(|(n, _)| n.clone()).collect();
+        let mut environment = launcher::environment(found, &place, self.ranks, &path);
+        // The user's own word wins, except for PATH, which holds the user's.
+        environment.retain(|(n, _)| n == "PATH" || !own.contains(n));
+        let plan = Plan {
+            place: &place,
+            hosts: &self.hosts,
+            ranks: self.ranks,
+            workdir: &self.job.workdir,
+            bind: &self.options.bind,
+            sources: &self.options.sources,
+            arguments: &self.options.arguments,
+            root: spawn::user_and_group().0 == 0,
+            command: &self.options.command,
+        };
+        let words = launcher::words(found, &plan)
+            .map_err(|what| (code::UNAVAILABLE, failure(what, "install Open MPI, MPICH or Intel MPI in it, or say where it is: --mpi /opt/mpi/bin/mpirun")))?;
+        self.say(&Message::Job(found.describe()));
+        self.say(&Message::Environment(environment));
+        let order = Order { words, workdir: self.job.workdir.clone(), descriptor: -1, ..Order::default() };
+        let (input, output, errors) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+        send(&self.session.keeper, &Message::Run(order), &[input.as_fd(), output.as_fd(), errors.as_fd()])
+            .map_err(|what| (code::SYSTEM, failure(format!("the launcher cannot be started: {what}"), "shorten its command line")))
+    }
+
+    /// Waits for the launcher's end, or ends it.
+    fn until_end(&mut self, epoll: &event::Epoll) -> Result<u8, (u8, Failure)> {
+        let began = Instant::now();
+        let mut asked: Option<Instant> = None;
+        let mut shown = !self.options.show_binding;
+        let mut interrupted = 0;
+        loop {
+            let news = self.news(epoll, Instant::now() + Duration::from_millis(500));
+            if !shown && self.report.count() >= self.ranks as usize {
+                eprint!("{}", self.report.table());
+                shown = true;
+            }
+            match news {
+                News::Ended(end) => return self.verdict(end, epoll),
+                News::Signal(signal) => {
+                    self.say(&Message::Signal(0, signal));
+                    interrupted += u32::from(matches!(signal, 2 | 15));
+                    if interrupted > 1 {
+                        return Ok(128 + signal as u8);
+                    }
+                }
+                News::Lost => {
+                    let what = "the job's keeper on this host has ended or was killed";
+                    let lost = self.report.fatal.clone().unwrap_or_else(|| failure(what, "try again; look at limits and memory"));
+                    return Err((code::SYSTEM, lost));
+                }
+                News::Ready(_) | News::Told | News::Nothing => {}
+            }
+            self.watch(began);
+            if self.report.fatal.is_some() {
+                match asked {
+                    None => {
+                        self.say(&Message::Signal(0, 15));
+                        asked = Some(Instant::now());
+                    }
+                    Some(since) if since.elapsed() > ENDING => {
+                        let failure = self.report.fatal.clone().expect("looked at just now");
+                        return Err((code::UNAVAILABLE, failure));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+
+    /// Deadlines of the start, of a launcher that goes on without a rank, and of the job.
+    fn watch(&mut self, began: Instant) {
+        let started = self.report.count();
+        if started < self.ranks as usize && began.elapsed() > Duration::from_secs(self.options.start_s) {
+            let without = self.report.without_ranks(self.hosts.iter().map(|h| h.name.as_str()));
+            let where_ = if without.is_empty() { String::new() } else { format!("; none on {}", without.join(", ")) };
+            let what = format!("{started} of {} ranks have started within {} s{where_}", self.ranks, self.options.start_s);
+            self.report.fail(failure(what, "look at those hosts' load and network; --start gives them more time"));
+        }
+        if let Some((first, since, by_signal)) = &self.report.first {
+            if *by_signal && since.elapsed() > GRACE {
+                let first = first.clone();
+                self.report.fail(first);
+            }
+        }
+        if let Some(limit) = self.options.deadline_s {
+            if began.elapsed() > Duration::from_secs(limit) {
+                self.report.fail(failure(format!("the job's deadline of {limit} s has passed"), "--deadline gives it more time"));
+            }
+        }
+    }
+
+    /// The launcher has ended.
+    fn verdict(&mut self, end: End, epoll: &event::Epoll) -> Result<u8, (u8, Failure)> {
+        // What ranks told last may still be on its way, from other hosts too.
+        if end.as_code() != 0 {
+            let until = Instant::now() + Duration::from_millis(300);
+            while Instant::now() < until && self.report.first.is_none() && self.report.fatal.is_none() {
+                if matches!(self.news(epoll, until), News::Lost) {
+                    break;
+                }
+            }
+        } else {
+            while !matches!(self.news(epoll, Instant::now()), News::Nothing | News::Lost) {}
+        }
+        let code = u8::try_from(end.as_code()).unwrap_or(u8::MAX);
+        if let Some(fatal) = self.report.fatal.take() {
+            self.report.fatal = Some(fatal.clone());
+            return Err((if code == 0 { code::UNAVAILABLE } else { code }, fatal));
+        }
+        match self.report.first.take() {
+            Some((failure, ..)) if code != 0 => Err((code, failure)),
+            _ => Ok(code),
+        }
+    }
+}

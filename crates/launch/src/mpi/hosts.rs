@@ -1,0 +1,155 @@
+//! The hosts of a job: from `--hosts`, a file, or a batch system's allocation.
+
+use std::env;
+
+/// One host and how many ranks it gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// As ssh and the launcher call it.
+    pub name: String,
+    /// Ranks on it.
+    pub slots: u32,
+}
+
+/// `n1:2,n2`, or lines of a file as `n1:2`, `n1 slots=2`.
+pub fn parse(text: &str) -> Result<Vec<Host>, String> {
+    let mut hosts: Vec<Host> = Vec::new();
+    for line in text.lines() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        for word in split(line) {
+            let (names, slots) = slots(word.trim())?;
+            for name in expand(names)? {
+                if name.starts_with('-') || name.contains(|c: char| c.is_whitespace() || "'\"`$;|&<>()\\/".contains(c)) {
+                    return Err(format!("`{name}` is not the name of a host"));
+                }
+                match hosts.iter_mut().find(|h| h.name == name) {
+                    Some(host) => host.slots += slots,
+                    None => hosts.push(Host { name, slots }),
+                }
+            }
+        }
+    }
+    if hosts.is_empty() { Err("there is no host in it".into()) } else { Ok(hosts) }
+}
+
+/// Splits at commas outside brackets.
+fn split(text: &str) -> Vec<&str> {
+    let (mut parts, mut depth, mut from) = (Vec::new(), 0, 0);
+    for (at, c) in text.char_indices() {
+        match c {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(&text[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[from..]);
+    parts.into_iter().filter(|p| !p.trim().is_empty()).collect()
+}
+
+fn slots(word: &str) -> Result<(&str, u32), String> {
+    let (name, number) = match word.split_once(char::is_whitespace) {
+        Some((name, rest)) => (name, Some(rest.trim().trim_start_matches("slots=").trim_start_matches("slots ="))),
+        None => word.rsplit_once(':').map_or((word, None), |(name, number)| (name, Some(number))),
+    };
+    let bad = || format!("`{word}`: write NAME:RANKS, as in n1:2,n2:2");
+    let slots = number.map_or(Ok(1), |n| n.trim().parse().map_err(|_| bad()))?;
+    if slots == 0 || name.is_empty() { Err(bad()) } else { Ok((name, slots)) }
+}
+
+/// `node[1-3,5]-x` as Slurm writes it: node1-x node2-x node3-x node5-x.
+pub fn expand(pattern: &str) -> Result<Vec<String>, String> {
+    let Some(open) = pattern.find('[') else { return Ok(vec![pattern.to_owned()]) };
+    let bad = || format!("`{pattern}` is not a list of hosts");
+    let close = pattern.find(']').filter(|close| *close > open).ok_or_else(bad)?;
+    let (before, list, behind) = (&pattern[..open], &pattern[open + 1..close], &pattern[close + 1..]);
+    let mut names = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (from, to): (u32, u32) = (first.parse().map_err(|_| bad())?, last.parse().map_err(|_| bad())?);
+        if from > to || to - from > 100_000 {
+            return Err(bad());
+        }
+        for number in from..=to {
+            for rest in expand(behind)? {
+                names.push(format!("{before}{number:0width$}{rest}", width = first.len()));
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// `2(x3),1` as Slurm writes it: 2 2 2 1.
+fn counts(text: &str) -> Option<Vec<u32>> {
+    let mut counts = Vec::new();
+    for part in text.split(',') {
+        let (number, times) = match part.split_once("(x") {
+            Some((number, times)) => (number, times.strip_suffix(')')?.parse().ok()?),
+            None => (part, 1),
+        };
+        if times > 100_000 {
+            return None;
+        }
+        let number: u32 = number.trim().parse().ok()?;
+        counts.extend(std::iter::repeat_n(number, times));
+    }
+    Some(counts)
+}
+
+/// Is this process in an allocation of Slurm?
+pub fn in_slurm() -> bool {
+    env::var_os("SLURM_JOB_ID").is_some() && env::var_os("SLURM_JOB_NODELIST").is_some()
+}
+
+/// The hosts of the allocation of Slurm, PBS or LSF that this process is in.
+pub fn allocated() -> Option<Result<Vec<Host>, String>> {
+    if in_slurm() {
+        return Some(slurm(&env::var("SLURM_JOB_NODELIST").ok()?, env::var("SLURM_TASKS_PER_NODE").ok().as_deref()));
+    }
+    if let Some(file) = env::var_os("PBS_NODEFILE") {
+        let text = std::fs::read_to_string(&file).map_err(|e| format!("cannot read {}: {e}", file.to_string_lossy()));
+        return Some(text.and_then(|t| parse(&t)));
+    }
+    // "n1 2 n2 2"
+    let list = env::var("LSB_MCPU_HOSTS").ok()?;
+    let words: Vec<&str> = list.split_whitespace().collect();
+    Some(parse(&words.chunks(2).map(|c| c.join(":")).collect::<Vec<_>>().join(",")))
+}
+
+fn slurm(nodes: &str, tasks: Option<&str>) -> Result<Vec<Host>, String> {
+    let mut hosts = parse(nodes)?;
+    let counts = tasks.map_or(Some(Vec::new()), counts).ok_or("SLURM_TASKS_PER_NODE cannot be read")?;
+    for (host, slots) in hosts.iter_mut().zip(counts) {
+        host.slots = slots.max(1);
+    }
+    Ok(hosts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(hosts: &[Host]) -> String {
+        hosts.iter().map(|h| format!("{}:{}", h.name, h.slots)).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn hosts_are_read_from_a_list_and_from_a_file() {
+        assert_eq!(list(&parse("n1:2,n2:2").unwrap()), "n1:2 n2:2");
+        assert_eq!(list(&parse("n1,n1,n2").unwrap()), "n1:2 n2:1");
+        assert_eq!(list(&parse("n1 slots=4\n# a comment\nn2\n").unwrap()), "n1:4 n2:1");
+        assert_eq!(list(&parse("n[1-2,09]:3").unwrap()), "n1:3 n2:3 n09:3");
+        for bad in ["", "n1:x", "n1:0", "-oProxyCommand=x", "a;b", "n[2-1]", ":3"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_allocation_of_slurm_tells_hosts_and_ranks() {
+        assert_eq!(list(&slurm("node[1-3]", Some("2(x2),1")).unwrap()), "node1:2 node2:2 node3:1");
+        assert_eq!(list(&slurm("a[01-02]x,b", None).unwrap()), "a01x:1 a02x:1 b:1");
+    }
+}

@@ -1,0 +1,602 @@
+//! The keeper: one process for each host and job.
+//!
+//! It makes the job's container, runs in it what clients ask for, connects agents to other hosts, and passes on what ranks
+//! tell. It ends when its last client is gone, and takes everything with it: container, connections, folder. If the keeper
+//! itself is killed, init and ranks notice at once by their connections, and the client removes what is left.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::net::{ToSocketAddrs, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use crossdock_os::{Deadline, child, event, process, socket, spawn};
+use crossdock_shim::arguments;
+use crossdock_shim::detect::Found;
+use crossdock_shim::message::{Arrived, End, Message, Order, Rank, receive, send};
+
+use super::container;
+use super::job::Job;
+use super::place::Place;
+use super::remote::{Event, Events, Remote, explain};
+use crate::engine::tool;
+
+/// How long a keeper without a client waits for its first one.
+const ALONE: Duration = Duration::from_secs(15);
+/// How long containers and connections may take to end by themselves.
+const ENDING: Duration = Duration::from_secs(5);
+
+const LISTENER: u64 = 0;
+const WAKE: u64 = 1;
+const SIGNALS: u64 = 2;
+const ENGINE: u64 = 3;
+const FIRST: u64 = 16;
+
+/// `mpi-keeper FOLDER`, with the job's description on standard input; gives the exit code.
+pub fn keeper(folder: &Path) -> u8 {
+    let mut text = String::new();
+    if std::io::stdin().read_to_string(&mut text).is_err() {
+        return 2;
+    }
+    let Ok(job) = serde_json::from_str::<Job>(&text) else {
+        eprintln!("a job's description is expected on standard input; this command is a part of `crossdock mpirun`");
+        return 2;
+    };
+    child::leave_session();
+    spawn::raise_limits();
+    let place = Place { folder: folder.to_owned() };
+    let lock = match place.lock() {
+        Ok(Some(lock)) => lock,
+        // Another client's keeper was quicker.
+        Ok(None) => return 0,
+        Err(what) => {
+            eprintln!("{what}");
+            return 71;
+        }
+    };
+    let code = match Keeper::new(job, place.clone()) {
+        Ok(mut keeper) => {
+            keeper.serve();
+            keeper.finish();
+            0
+        }
+        Err(what) => {
+            eprintln!("{what}");
+            71
+        }
+    };
+    place.remove();
+    drop(lock);
+    code
+}
+
+enum Role {
+    /// Has said nothing yet.
+    New,
+    Init,
+    Client,
+    /// Waits for what was asked: the words, and its output and error.
+    Asking(Vec<String>, Option<(File, File)>),
+    Agent(u32),
+    Rank(Rank),
+    /// A rank that has told its end.
+    Done,
+}
+
+struct Connection {
+    fd: OwnedFd,
+    role: Role,
+}
+
+struct Keeper {
+    job: Job,
+    place: Place,
+    host: String,
+    epoll: event::Epoll,
+    listener: OwnedFd,
+    signals: OwnedFd,
+    events: Events,
+    queue: Receiver<Event>,
+    engine: Option<Engine>,
+    connections: HashMap<u64, Connection>,
+    init: Option<u64>,
+    found: Option<Found>,
+    /// Orders that came before the container was up.
+    waiting: Vec<(Order, Vec<OwnedFd>)>,
+    /// Command → client.
+    commands: HashMap<u32, u64>,
+    remotes: HashMap<u32, Remote>,
+    numbers: u64,
+    began: Instant,
+    had_client: bool,
+    over: bool,
+}
+
+struct Engine {
+    child: Child,
+    pidfd: OwnedFd,
+    image: Option<String>,
+    log: PathBuf,
+}
+
+impl Keeper {
+    fn new(job: Job, place: Place) -> Result<Self, String> {
+        let text = |e: crossdock_os::OsError| e.to_string();
+        let signals = event::signalfd(&[1, 2, 15]).map_err(text)?;
+        place.put_shim(job.root.is_some() || job.image.is_some())?;
+        let _ = std::fs::remove_file(place.socket());
+        let listener = socket::listen(&place.socket()).map_err(text)?;
+        let (sender, queue) = channel();
+        let events = Events { sender, wake: Arc::new(event::eventfd().map_err(text)?) };
+        let epoll = event::Epoll::new().map_err(text)?;
+        epoll.add(&listener, LISTENER, false).map_err(text)?;
+        epoll.add(&*events.wake, WAKE, false).map_err(text)?;
+        epoll.add(&signals, SIGNALS, false).map_err(text)?;
+        Ok(Self {
+            host: spawn::host_name(),
+            job,
+            place,
+            epoll,
+            listener,
+            signals,
+            events,
+            queue,
+            engine: None,
+            connections: HashMap::new(),
+            init: None,
+            found: None,
+            waiting: Vec::new(),
+            commands: HashMap::new(),
+            remotes: HashMap::new(),
+            numbers: FIRST,
+            began: Instant::now(),
+            had_client: false,
+            over: false,
+        })
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn tell(&self, to: u64, message: &Message) {
+        if let Some(connection) = self.connections.get(&to) {
+            // One that is gone is noticed by the next read.
+            let _ = send(&connection.fd, message, &[]);
+        }
+    }
+
+    fn tell_clients(&self, message: &Message) {
+        for (number, connection) in &self.connections {
+            if matches!(connection.role, Role::New | Role::Client) {
+                self.tell(*number, message);
+            }
+        }
+    }
+
+    fn failed(&mut self, host: &str, what: &str, hint: &str) {
+        self.tell_clients(&Message::Failed(host.to_owned(), what.to_owned(), hint.to_owned()));
+    }
+
+    /// A failure after which this host has nothing to offer.
+    fn give_up(&mut self, what: &str, hint: &str) {
+        // A client that has not connected yet is waited for, so that it is told.
+        let host = self.host.clone();
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while !self.had_client && Instant::now() < deadline {
+            if !matches!(event::wait_readable(&self.listener, Deadline::after(Duration::from_millis(50))), Ok(false)) {
+                self.accept();
+            }
+        }
+        self.failed(&host, what, hint);
+        self.over = true;
+    }
+
+    fn start_container(&mut self) {
+        let hint = format!("see that `crossdock doctor` calls {} ok on {}", self.job.engine, self.host);
+        let mut prepared = match container::prepare(&self.job, &self.place) {
+            Ok(prepared) => prepared,
+            Err(what) => return self.give_up(&what, &hint_for(&self.job, &hint)),
+        };
+        let log = self.place.folder.join("engine.log");
+        let errors = File::create(&log).map_or_else(|_| Stdio::null(), Stdio::from);
+        prepared.command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+        spawn::default_signals(&mut prepared.command);
+        spawn::die_with_parent(&mut prepared.command);
+        let child = match prepared.command.spawn() {
+            Ok(child) => child,
+            Err(e) => {
+                let program = prepared.command.get_program().to_string_lossy().into_owned();
+                let what = format!("the engine {} cannot be started: `{program}`: {e}", self.job.engine);
+                return self.give_up(&what, "install it there, or choose another one with --engine");
+            }
+        };
+        match process::open_pidfd(child.id() as i32) {
+            Ok(Some(pidfd)) => {
+                let _ = self.epoll.add(&pidfd, ENGINE, false);
+                self.engine = Some(Engine { child, pidfd, image: prepared.image, log });
+            }
+            _ => self.give_up("the container's process cannot be watched", "Linux 5.3 or newer is needed"),
+        }
+    }
+
+    fn serve(&mut self) {
+        self.start_container();
+        while !self.over {
+            let clients = self.connections.values().any(|c| matches!(c.role, Role::New | Role::Client));
+            if self.had_client && !clients || !self.had_client && self.began.elapsed() > ALONE {
+                return;
+            }
+            let patience = Duration::from_secs(self.job.patience_s.max(1));
+            if self.init.is_none() && self.began.elapsed() > patience {
+                let what = format!("its {} container did not come up within {} s", self.job.engine, patience.as_secs());
+                self.give_up(&what, "look whether the host is overloaded; --patience gives it more time");
+                return;
+            }
+            let pause = if self.init.is_none() { Duration::from_millis(200) } else { Duration::from_secs(5) };
+            let Ok(ready) = self.epoll.wait(Deadline::after(pause)) else { return };
+            for one in ready {
+                match one.token {
+                    LISTENER => self.accept(),
+                    WAKE => {
+                        event::clear(&*self.events.wake);
+                        self.take_events();
+                    }
+                    SIGNALS => {
+                        while event::next_signal(&self.signals).is_some() {
+                            self.over = true;
+                        }
+                    }
+                    ENGINE => self.container_ended(),
+                    number => self.read(number),
+                }
+            }
+        }
+    }
+
+    fn container_ended(&mut self) {
+        let Some(engine) = &mut self.engine else { return };
+        let _ = self.epoll.remove(&engine.pidfd);
+        let status = engine.child.wait();
+        let words = std::fs::read_to_string(&engine.log).unwrap_or_default();
+        let why = match (&status, tool::last_line(&words)) {
+            (Ok(status), "no reason given") => status.to_string(),
+            (_, line) => line.to_owned(),
+        };
+        let when = if self.init.is_some() { "has ended before the job" } else { "cannot be started" };
+        let what = format!("its {} container {when}: {why}", self.job.engine);
+        self.engine = None;
+        if let Some(init) = self.init.take() {
+            self.connections.remove(&init);
+        }
+        let hint = format!("see that `crossdock doctor` calls {} ok on {}", self.job.engine, self.host);
+        self.give_up(&what, &hint);
+    }
+
+    fn accept(&mut self) {
+        while let Ok(Some(fd)) = socket::accept(&self.listener) {
+            let number = self.number();
+            if self.epoll.add(&fd, number, false).is_ok() {
+                self.connections.insert(number, Connection { fd, role: Role::New });
+                if let Some(found) = &self.found {
+                    self.tell(number, &Message::Ready(found.clone()));
+                }
+                // The first to come may be init; a client says something at once.
+                self.read(number);
+            }
+        }
+    }
+
+    fn read(&mut self, number: u64) {
+        loop {
+            let Some(connection) = self.connections.get(&number) else { return };
+            match receive(&connection.fd) {
+                Arrived::Message(message, descriptors) => self.handle(number, message, descriptors),
+                Arrived::Nothing => return,
+                Arrived::End => return self.gone(number),
+            }
+        }
+    }
+
+    fn handle(&mut self, from: u64, message: Message, descriptors: Vec<OwnedFd>) {
+        match message {
+            Message::Init(found) if self.init.is_none() => self.container_up(from, found),
+            Message::Environment(list) => {
+                self.be(from, Role::Client);
+                for (name, value) in list {
+                    self.job.environment.retain(|(n, _)| *n != name);
+                    self.job.environment.push((name, value));
+                }
+            }
+            Message::Job(expected) => {
+                self.be(from, Role::Client);
+                self.job.expected = Some(expected).filter(|e| !e.is_empty());
+            }
+            Message::Run(mut order) => {
+                self.be(from, Role::Client);
+                order.id = self.number() as u32;
+                self.commands.insert(order.id, from);
+                // Variables that came after the container was made.
+                let mut environment = self.job.environment.clone();
+                environment.append(&mut order.environment);
+                order.environment = environment;
+                match self.init {
+                    Some(_) => self.order(order, descriptors),
+                    None => self.waiting.push((order, descriptors)),
+                }
+            }
+            Message::Signal(_, signal) => self.signal(from, signal),
+            Message::Ended(id, end) if Some(from) == self.init => {
+                if let Some(client) = self.commands.remove(&id) {
+                    self.tell(client, &Message::Ended(0, end));
+                }
+            }
+            Message::Failed(_, what, hint) if Some(from) == self.init => {
+                let host = self.host.clone();
+                self.failed(&host, &what, &hint);
+            }
+            Message::Idle if Some(from) == self.init => self.tell_clients(&Message::Idle),
+            Message::Remote(words) => {
+                let mut files = descriptors.into_iter().map(File::from);
+                let streams = files.next().zip(files.next());
+                self.ask(from, words, streams);
+            }
+            Message::RankStarted(mut rank) => {
+                rank.host.clone_from(&self.host);
+                self.be(from, Role::Rank(rank.clone()));
+                self.tell_clients(&Message::RankStarted(rank));
+            }
+            Message::RankEnded(mut rank, end) => {
+                rank.host.clone_from(&self.host);
+                self.be(from, Role::Done);
+                self.tell_clients(&Message::RankEnded(rank, end));
+            }
+            Message::RankTrouble(mut rank, what, hint) => {
+                rank.host.clone_from(&self.host);
+                self.tell_clients(&Message::RankTrouble(rank, what, hint));
+            }
+            _ => {}
+        }
+    }
+
+    fn be(&mut self, number: u64, role: Role) {
+        self.had_client |= matches!(role, Role::Client);
+        if let Some(connection) = self.connections.get_mut(&number) {
+            connection.role = role;
+        }
+    }
+
+    fn container_up(&mut self, from: u64, found: Found) {
+        self.be(from, Role::Init);
+        self.init = Some(from);
+        if let Some(expected) = self.job.expected.clone().filter(|e| *e != found.describe()) {
+            let what = format!("its container has {}, that of the first host {expected}", found.describe());
+            return self.give_up(&what, "give all hosts the same root folder or image");
+        }
+        self.tell_clients(&Message::Ready(found.clone()));
+        self.found = Some(found);
+        for (order, descriptors) in std::mem::take(&mut self.waiting) {
+            self.order(order, descriptors);
+        }
+    }
+
+    fn order(&mut self, order: Order, descriptors: Vec<OwnedFd>) {
+        let Some(init) = self.init.and_then(|i| self.connections.get(&i)) else { return };
+        let id = order.id;
+        let borrowed: Vec<_> = descriptors.iter().map(|d| d.as_fd()).collect();
+        if let Err(what) = send(&init.fd, &Message::Start(order), &borrowed) {
+            let client = self.commands.remove(&id);
+            let host = self.host.clone();
+            self.failed(&host, &format!("the command cannot be handed to the container: {what}"), "shorten it");
+            if let Some(client) = client {
+                self.tell(client, &Message::Ended(0, End { code: 126, signal: 0 }));
+            }
+        }
+    }
+
+    fn signal(&mut self, from: u64, signal: i32) {
+        if let Some(Connection { role: Role::Agent(id), .. }) = self.connections.get(&from) {
+            if let Some(remote) = self.remotes.get(id) {
+                remote.say(&Message::Signal(0, signal));
+            }
+            return;
+        }
+        let ids: Vec<u32> = self.commands.iter().filter(|(_, client)| **client == from).map(|(id, _)| *id).collect();
+        for id in ids {
+            if let Some(init) = self.init {
+                self.tell(init, &Message::Signal(id, signal));
+            }
+        }
+    }
+
+    /// An agent wants a host. Whether that is this one may take a name server to answer, so a thread asks.
+    fn ask(&mut self, from: u64, words: Vec<String>, streams: Option<(File, File)>) {
+        let Ok(to) = arguments::parse(&words) else { return self.gone(from) };
+        self.be(from, Role::Asking(words, streams));
+        let (events, mine) = (self.events.clone(), self.host.clone());
+        let spawned = std::thread::Builder::new().spawn(move || {
+            events.put(Event::Resolved(from, is_here(&to.host, &mine)));
+        });
+        if spawned.is_err() {
+            self.gone(from);
+        }
+    }
+
+    fn take_events(&mut self) {
+        while let Ok(event) = self.queue.try_recv() {
+            match event {
+                Event::Resolved(agent, here) => self.resolved(agent, here),
+                Event::Said(id, message) => self.said(id, message),
+                Event::Closed(id, greeted, status, words) => {
+                    let Some(remote) = self.remotes.remove(&id) else { continue };
+                    if remote.ended || remote.agent.is_none() {
+                        continue;
+                    }
+                    let (what, hint) = explain(&self.job, &remote.host, greeted, status, &words);
+                    self.tell_clients(&Message::Failed(remote.host.clone(), what.clone(), hint.clone()));
+                    if let Some(agent) = remote.agent {
+                        self.tell(agent, &Message::Ended(0, End { code: crossdock_shim::FAILED, signal: 0 }));
+                    }
+                }
+            }
+        }
+    }
+
+    fn resolved(&mut self, agent: u64, here: bool) {
+        let Some(connection) = self.connections.get_mut(&agent) else { return };
+        let Role::Asking(words, streams) = &mut connection.role else { return };
+        let (words, streams) = (std::mem::take(words), streams.take());
+        if here {
+            return self.tell(agent, &Message::Local);
+        }
+        let id = self.number() as u32;
+        let started = match (arguments::parse(&words), streams) {
+            (Ok(to), Some(streams)) => {
+                let host = to.host.clone();
+                Remote::start(&self.job, id, &to, streams, &self.events).map_err(|what| (host, what))
+            }
+            _ => Err((String::new(), "a request without output".to_owned())),
+        };
+        match started {
+            Ok(mut remote) => {
+                remote.agent = Some(agent);
+                self.remotes.insert(id, remote);
+                self.be(agent, Role::Agent(id));
+            }
+            Err((host, what)) => {
+                let message = Message::Failed(host, what, "install ssh on this host, or name it with --ssh".into());
+                self.tell_clients(&message);
+                self.tell(agent, &message);
+            }
+        }
+    }
+
+    fn said(&mut self, id: u32, message: Message) {
+        let Some(remote) = self.remotes.get_mut(&id) else { return };
+        match message {
+            Message::Ended(_, end) => {
+                remote.ended = true;
+                if let Some(agent) = remote.agent {
+                    self.tell(agent, &Message::Ended(0, end));
+                }
+            }
+            Message::Failed(host, what, hint) => {
+                // The launcher's name for the host is the one that the user knows.
+                let host = if host.is_empty() || remote.agent.is_some() { remote.host.clone() } else { host };
+                self.failed(&host, &what, &hint);
+            }
+            Message::RankStarted(_) | Message::RankEnded(..) | Message::RankTrouble(..) => self.tell_clients(&message),
+            _ => {}
+        }
+    }
+
+    fn gone(&mut self, number: u64) {
+        let Some(connection) = self.connections.remove(&number) else { return };
+        let _ = self.epoll.remove(&connection.fd);
+        match connection.role {
+            Role::Init => {
+                self.init = None;
+                // The engine's process ends with it; until then nothing can be asked.
+            }
+            Role::Client | Role::New => {
+                let orphaned: Vec<u32> = self.commands.iter().filter(|(_, c)| **c == number).map(|(id, _)| *id).collect();
+                for id in orphaned {
+                    self.commands.remove(&id);
+                    if let Some(init) = self.init {
+                        self.tell(init, &Message::Signal(id, 9));
+                    }
+                }
+            }
+            Role::Agent(id) => {
+                // One whose command has ended keeps its connection: what went to the background may still run there.
+                if self.remotes.get(&id).is_some_and(|r| !r.ended) {
+                    self.remotes.remove(&id);
+                } else if let Some(remote) = self.remotes.get_mut(&id) {
+                    remote.agent = None;
+                }
+            }
+            // It was killed itself, and its program with it.
+            Role::Rank(rank) => self.tell_clients(&Message::RankEnded(rank, End { code: 0, signal: 9 })),
+            Role::Done | Role::Asking(..) => {}
+        }
+    }
+
+    /// Ends everything of the job on this host, and the connections to others.
+    fn finish(&mut self) {
+        if let Some(init) = self.init {
+            self.tell(init, &Message::Stop);
+        }
+        let kept: HashMap<u32, Remote> = std::mem::take(&mut self.remotes);
+        let ssh: Vec<Remote> = kept.into_values().collect();
+        self.connections.clear();
+        let mut image = None;
+        if let Some(mut engine) = self.engine.take() {
+            image = engine.image.take();
+            let gone = event::wait_readable(&engine.pidfd, Deadline::after(ENDING)).unwrap_or(true);
+            if !gone {
+                let _ = process::send_signal(&engine.pidfd, process::Signal::KILL);
+            }
+            let _ = engine.child.wait();
+        }
+        container::remove(&self.job, image.as_deref());
+        self.close(ssh);
+    }
+
+    /// Closes connections, and kills those that do not end.
+    fn close(&mut self, ssh: Vec<Remote>) {
+        let mut open = ssh.len();
+        let mut pidfds = Vec::new();
+        for remote in ssh {
+            pidfds.push(remote.into_handle());
+        }
+        let deadline = Instant::now() + ENDING;
+        while open > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.queue.recv_timeout(left.max(Duration::from_millis(1))) {
+                Ok(Event::Closed(..)) => open -= 1,
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        for pidfd in pidfds.into_iter().flatten() {
+            let _ = process::send_signal(&pidfd, process::Signal::KILL);
+        }
+    }
+}
+
+fn hint_for(job: &Job, otherwise: &str) -> String {
+    match &job.root {
+        Some(root) if !root.is_dir() => "put it there under the same path, as on a shared file system".into(),
+        _ => otherwise.to_owned(),
+    }
+}
+
+/// Is this the name, or an address, of this host?
+fn is_here(name: &str, mine: &str) -> bool {
+    let short = |n: &str| n.split('.').next().unwrap_or_default().to_owned();
+    if name == "localhost" || name == mine || (!name.contains('.') || !mine.contains('.')) && short(name) == short(mine) && name.parse::<std::net::IpAddr>().is_err() {
+        return true;
+    }
+    // An address that a socket can be bound to is one of this host's.
+    let addresses = (name, 0).to_socket_addrs().into_iter().flatten();
+    addresses.into_iter().any(|address| UdpSocket::bind(address).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_here;
+
+    #[test]
+    fn a_host_knows_its_names_and_addresses() {
+        assert!(is_here("localhost", "n1") && is_here("127.0.0.1", "n1") && is_here("n1", "n1"));
+        assert!(is_here("n1", "n1.cluster") && is_here("n1.cluster", "n1"));
+        assert!(!is_here("192.0.2.1", "n1") && !is_here("n2.invalid", "n1"));
+        assert!(!is_here("n1.other", "n1.cluster"));
+    }
+}

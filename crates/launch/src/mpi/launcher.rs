@@ -1,0 +1,162 @@
+//! The command lines of MPI launchers: all settings of a launcher stand together here.
+
+use crossdock_shim::detect::{Found, Kind};
+use crossdock_shim::rank::RANKS_VARIABLE;
+
+use super::hosts::Host;
+
+/// What the launcher is to start.
+pub struct Plan<'a> {
+    /// The keeper's folder in the container.
+    pub place: &'a str,
+    /// Hosts and their ranks.
+    pub hosts: &'a [Host],
+    /// How many ranks.
+    pub ranks: u32,
+    /// Where they start.
+    pub workdir: &'a str,
+    /// Binding of each rank.
+    pub bind: &'a str,
+    /// Files that the rank's shell reads first.
+    pub sources: &'a [String],
+    /// More arguments for the launcher.
+    pub arguments: &'a [String],
+    /// Is the user root?
+    pub root: bool,
+    /// The program and its arguments.
+    pub command: &'a [String],
+}
+
+/// The file of hosts, in the keeper's folder.
+pub const HOSTS_FILE: &str = "hosts";
+
+/// Its text: Hydra's form, which mpirun_rsh takes, too.
+pub fn hosts_file(hosts: &[Host]) -> String {
+    hosts.iter().map(|h| format!("{}:{}\n", h.name, h.slots)).collect()
+}
+
+/// Variables for all commands of the job, on every host: where this MPI lies, and how it reaches other hosts.
+pub fn environment(found: &Found, place: &str, ranks: u32, path: &str) -> Vec<(String, String)> {
+    let agent = format!("{place}/bin/ssh");
+    let mut list: Vec<(String, String)> = vec![(RANKS_VARIABLE.into(), ranks.to_string())];
+    let mut set = |name: &str, value: &str| list.push((name.into(), value.into()));
+    let prefix = &found.prefix;
+    let mut folders = vec![format!("{place}/bin")];
+    if prefix != "/usr" && !prefix.is_empty() {
+        // An MPI outside the system's folders finds its parts by these.
+        folders.push(format!("{prefix}/bin"));
+        set("LD_LIBRARY_PATH", &format!("{prefix}/lib:{prefix}/lib64"));
+        match found.kind {
+            Kind::OpenMpi5 => {
+                for name in ["OPAL_PREFIX", "PRTE_PREFIX", "PMIX_PREFIX"] {
+                    set(name, prefix);
+                }
+            }
+            Kind::OpenMpi4 => set("OPAL_PREFIX", prefix),
+            Kind::Intel => set("I_MPI_ROOT", prefix),
+            _ => {}
+        }
+    }
+    set("PATH", &format!("{}:{path}", folders.join(":")));
+    // All launchers at once: a script in the container may call any of them.
+    for (name, value) in [
+        ("OMPI_MCA_plm_rsh_agent", agent.as_str()),
+        ("PRTE_MCA_plm_ssh_agent", &agent),
+        ("HYDRA_LAUNCHER", "ssh"),
+        ("HYDRA_LAUNCHER_EXEC", &agent),
+        ("HYDRA_LAUNCHER_AUTOFORK", "0"),
+        ("I_MPI_HYDRA_BOOTSTRAP", "ssh"),
+        ("I_MPI_HYDRA_BOOTSTRAP_EXEC", &agent),
+        ("I_MPI_PIN", "0"),
+        ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+    ] {
+        set(name, value);
+    }
+    list
+}
+
+/// The words that stand before the program of each rank.
+pub fn rank_words(place: &str, bind: &str, sources: &[String]) -> Vec<String> {
+    let mut words = vec![format!("{place}/bin/{}", crossdock_shim::PROGRAM), "rank".to_owned()];
+    if bind != "mpi" {
+        words.extend(["--bind".to_owned(), bind.to_owned()]);
+    }
+    words.extend(sources.iter().flat_map(|s| ["--source".to_owned(), s.clone()]));
+    words.push("--".into());
+    words
+}
+
+/// The whole command line; the error says that there is no launcher to call.
+pub fn words(found: &Found, plan: &Plan<'_>) -> Result<Vec<String>, String> {
+    let mut words = vec![found.launcher.clone()];
+    let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
+    let ranks = plan.ranks.to_string();
+    let file = format!("{}/{HOSTS_FILE}", plan.place);
+    let list: Vec<String> = plan.hosts.iter().map(|h| format!("{}:{}", h.name, h.slots)).collect();
+    match found.kind {
+        Kind::OpenMpi4 | Kind::OpenMpi5 => {
+            if plan.root {
+                add(&["--allow-run-as-root"]);
+            }
+            // The shim binds, for all MPIs in the same way; `mpi` leaves it to the launcher.
+            if plan.bind != "mpi" {
+                add(&["--bind-to", "none"]);
+            }
+            add(&["-np", &ranks, "--host", &list.join(","), "-wdir", plan.workdir]);
+        }
+        Kind::Mpich | Kind::Intel => add(&["-f", &file, "-n", &ranks, "-wdir", plan.workdir]),
+        Kind::Mvapich2 => add(&["-np", &ranks, "-hostfile", &file]),
+        Kind::None => return Err("the container has no MPI that crossdock knows".into()),
+    }
+    words.extend(plan.arguments.iter().cloned());
+    words.extend(rank_words(plan.place, plan.bind, plan.sources));
+    words.extend(plan.command.iter().cloned());
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(kind: Kind) -> String {
+        let hosts = [Host { name: "n1".into(), slots: 2 }, Host { name: "n2".into(), slots: 1 }];
+        let found = Found { kind, launcher: "/usr/bin/mpirun".into(), prefix: "/usr".into(), ..Found::default() };
+        let command = ["./solver".to_owned(), "in.dat".to_owned()];
+        let plan = Plan {
+            place: "/run/crossdock-mpi",
+            hosts: &hosts,
+            ranks: 3,
+            workdir: "/work",
+            bind: "core",
+            sources: &[],
+            arguments: &[],
+            root: false,
+            command: &command,
+        };
+        words(&found, &plan).unwrap().join(" ")
+    }
+
+    #[test]
+    fn each_launcher_gets_hosts_ranks_and_folder_in_its_own_words() {
+        let rank = "/run/crossdock-mpi/bin/crossdock-shim rank --bind core -- ./solver in.dat";
+        assert_eq!(
+            line(Kind::OpenMpi4),
+            format!("/usr/bin/mpirun --bind-to none -np 3 --host n1:2,n2:1 -wdir /work {rank}")
+        );
+        assert_eq!(
+            line(Kind::Mpich),
+            format!("/usr/bin/mpirun -f /run/crossdock-mpi/hosts -n 3 -wdir /work {rank}")
+        );
+    }
+
+    #[test]
+    fn an_mpi_of_its_own_folder_is_told_where_it_lies() {
+        let found = Found { kind: Kind::OpenMpi5, prefix: "/opt/ompi".into(), ..Found::default() };
+        let list = environment(&found, "/p", 4, "/usr/bin");
+        let value = |name: &str| list.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+        assert_eq!(value("PATH"), Some("/p/bin:/opt/ompi/bin:/usr/bin"));
+        assert_eq!(value("PMIX_PREFIX"), Some("/opt/ompi"));
+        assert_eq!(value("PRTE_MCA_plm_ssh_agent"), Some("/p/bin/ssh"));
+        assert_eq!(value("HYDRA_LAUNCHER_AUTOFORK"), Some("0"));
+    }
+}

@@ -1,0 +1,39 @@
+//! MPI jobs in containers on several hosts, with no ssh daemon in any container.
+//!
+//! ```text
+//! first host                                        another host
+//! crossdock mpirun ── keeper ──────── ssh ───────── starter ── keeper
+//!                       │ one container per host       │          │ one container per host
+//!                     init ─ mpirun, ranks              (frames) init ─ orted, prted or proxy, ranks
+//!                              └ ssh (shim) ─▶ keeper
+//! ```
+//!
+//! The **keeper** of a host makes the job's one container there, with the shim's init in it, and runs in it what its clients
+//! ask for. The launcher in the container calls the shim as its ssh; the shim asks the keeper, and the keeper uses the host's
+//! real ssh to reach a **starter** on the other host, which is a client of that host's keeper. Every connection is a lifeline:
+//! when one end is gone, in whatever way, the other ends what depends on it.
+
+mod container;
+mod front;
+pub mod hosts;
+mod job;
+mod keeper;
+mod launcher;
+mod outline;
+mod place;
+mod remote;
+mod report;
+mod session;
+mod starter;
+
+pub use container::ENGINES;
+pub use front::{Options, mpirun};
+pub use keeper::keeper;
+pub use starter::starter;
+
+/// The hidden commands of `crossdock`.
+pub const STARTER: &str = "mpi-starter";
+/// As above.
+pub const KEEPER: &str = "mpi-keeper";
+/// What a starter writes before its first frame: login shells may write anything before it.
+const GREETING: &[u8] = b"\ncrossdock-mpi 1\n";

@@ -1,0 +1,150 @@
+//! A job's folder on one host: private, locked by the keeper while it lives, removed by the keeper, by its client if the
+//! keeper was killed, or by the next job if all of them were.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crossdock_os::spawn;
+
+/// The beginning of the names of job folders.
+const NAME: &str = "mpi-";
+
+/// A job's folder.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Where.
+    pub folder: PathBuf,
+}
+
+impl Place {
+    /// Where the folder of a job is, on every host: launchers hand paths from host to host.
+    pub fn of(id: &str) -> Self {
+        Self { folder: base().join(format!("{NAME}{id}")) }
+    }
+
+    /// Makes the folder, if it is not there.
+    pub fn make(&self) -> Result<(), String> {
+        let uid = spawn::user_and_group().0;
+        for folder in [self.folder.parent().unwrap_or(&self.folder), &self.folder, &self.inside(), &self.inside().join("bin")] {
+            match DirBuilder::new().mode(0o700).create(folder) {
+                Ok(()) => {}
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(format!("cannot make the folder {}: {e}", folder.display())),
+            }
+            let meta = fs::symlink_metadata(folder).map_err(|e| format!("cannot look at {}: {e}", folder.display()))?;
+            if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o022 != 0 {
+                return Err(format!("{} is not a folder that only user {uid} can write; remove it", folder.display()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The part that the container sees.
+    pub fn inside(&self) -> PathBuf {
+        self.folder.join("in")
+    }
+
+    /// The keeper's socket.
+    pub fn socket(&self) -> PathBuf {
+        self.inside().join(crossdock_shim::SOCKET)
+    }
+
+    /// Takes the lock that says that a keeper lives; `None` when another one has it.
+    pub fn lock(&self) -> Result<Option<File>, String> {
+        let path = self.folder.join("lock");
+        let trouble = |e: String| format!("cannot lock {}: {e}", path.display());
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(|e| trouble(e.to_string()))?;
+        Ok(spawn::lock_file(&file).map_err(|e| trouble(e.to_string()))?.then_some(file))
+    }
+
+    /// Puts the shim there, under the names that it has in the container.
+    pub fn put_shim(&self, any_image: bool) -> Result<(), String> {
+        let from = shim()?;
+        if any_image && !is_static(&from) {
+            return Err(format!("{} is not linked statically and would not run in an image; scripts/build-shim makes it", from.display()));
+        }
+        let bin = self.inside().join("bin");
+        let to = bin.join(crossdock_shim::PROGRAM);
+        let trouble = |e: std::io::Error| format!("cannot copy {} to {}: {e}", from.display(), to.display());
+        fs::copy(&from, &to).map_err(trouble)?;
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).map_err(trouble)?;
+        for name in ["ssh", "rsh"] {
+            match std::os::unix::fs::symlink(crossdock_shim::PROGRAM, bin.join(name)) {
+                Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(trouble(e)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the folder.
+    pub fn remove(&self) {
+        let _ = fs::remove_dir_all(&self.folder);
+        let _ = fs::remove_dir_all(private_shm(&self.folder));
+        // The last one takes the base with it; another's folder in it keeps it.
+        if let Some(base) = self.folder.parent() {
+            let _ = fs::remove_dir(base);
+        }
+    }
+}
+
+/// The `/dev/shm` of a job whose engine has none of its own.
+pub fn private_shm(folder: &Path) -> PathBuf {
+    let uid = spawn::user_and_group().0;
+    let name = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    PathBuf::from(format!("/dev/shm/crossdock-{uid}-{name}"))
+}
+
+fn base() -> PathBuf {
+    PathBuf::from(format!("/tmp/crossdock-mpi-{}", spawn::user_and_group().0))
+}
+
+/// Removes folders of jobs that were killed whole: those whose lock is free and that are older than a minute.
+pub fn sweep() {
+    for entry in fs::read_dir(base()).into_iter().flatten().flatten() {
+        let place = Place { folder: entry.path() };
+        let old = entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
+        if old.is_some_and(|age| age.as_secs() > 60) && matches!(place.lock(), Ok(Some(_))) {
+            place.remove();
+        }
+    }
+}
+
+/// The shim's file: beside this program, or in `libexec`.
+pub fn shim() -> Result<PathBuf, String> {
+    if let Some(path) = std::env::var_os("CROSSDOCK_SHIM").map(PathBuf::from) {
+        return Ok(path);
+    }
+    let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
+    let folder = program.parent().unwrap_or(Path::new("/"));
+    let places = [folder.join(crossdock_shim::PROGRAM), folder.join("../libexec/crossdock").join(crossdock_shim::PROGRAM)];
+    let found = places.iter().find(|p| p.is_file()).cloned();
+    found.ok_or_else(|| {
+        format!("there is no {} beside {}; scripts/build-shim makes it", crossdock_shim::PROGRAM, program.display())
+    })
+}
+
+/// Does this program need no loader and no library of the system that it runs on?
+fn is_static(program: &Path) -> bool {
+    const INTERPRETER: u32 = 3;
+    let Ok(bytes) = fs::read(program) else { return false };
+    // A 64-bit ELF file: the place, size and count of program headers, each of which begins with its type.
+    let short = |at: usize| bytes.get(at..at + 2).map(|b| usize::from(u16::from_le_bytes([b[0], b[1]])));
+    let Some(table) = bytes.get(32..40).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes) else { return false };
+    let (Some(size), Some(count), Ok(table)) = (short(54), short(56), usize::try_from(table)) else { return false };
+    let kind = |n: usize| bytes.get(table + n * size..table + n * size + 4)?.try_into().ok().map(u32::from_le_bytes);
+    bytes.starts_with(b"\x7fELF\x02") && (0..count).all(|n| kind(n).is_some_and(|k| k != INTERPRETER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_needs_a_loader_is_told_apart() {
+        assert!(!is_static(Path::new("/bin/sh")));
+        assert!(!is_static(Path::new("/etc/passwd")));
+    }
+}

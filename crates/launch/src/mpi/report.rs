@@ -1,0 +1,121 @@
+//! What the front learns from all hosts: which ranks have started, where and bound to what; and the first failure.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crossdock_shim::message::{End, Rank};
+
+/// A failure, for the one error that is printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The host; empty when it is about none.
+    pub host: String,
+    /// The rank, if it is about one.
+    pub rank: Option<i32>,
+    /// Its command.
+    pub command: String,
+    /// What happened.
+    pub what: String,
+    /// What to do.
+    pub hint: String,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.host.is_empty() {
+            write!(f, "host {}: ", self.host)?;
+        }
+        if let Some(rank) = self.rank.filter(|r| *r >= 0) {
+            write!(f, "rank {rank}: ")?;
+        }
+        if !self.command.is_empty() {
+            write!(f, "`{}`: ", self.command)?;
+        }
+        write!(f, "{}\n  hint: {}", self.what, self.hint)
+    }
+}
+
+/// The state of all ranks.
+#[derive(Default)]
+pub struct Report {
+    /// Those that have started, by host and process: ranks that are alone by mistake may all have one number.
+    ranks: BTreeMap<(String, i32), Rank>,
+    /// The failure that ends the job.
+    pub fatal: Option<Failure>,
+    /// The first rank that ended badly, and when: the launcher is given time to end the others.
+    pub first: Option<(Failure, Instant, bool)>,
+}
+
+impl Report {
+    /// A rank has started.
+    pub fn started(&mut self, rank: Rank) {
+        self.ranks.insert((rank.host.clone(), rank.pid), rank);
+    }
+
+    /// How many have started.
+    pub fn count(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// A rank has ended.
+    pub fn ended(&mut self, rank: &Rank, end: End) {
+        if end.code == 0 && end.signal == 0 || self.first.is_some() {
+            return;
+        }
+        let (what, hint) = match end.signal {
+            0 => (format!("it ended with exit code {}", end.code), "look at what it wrote last"),
+            9 => ("it was killed (signal 9)".to_owned(), "the kernel does that when memory runs out; see `dmesg` there"),
+            11 | 7 => (format!("it crashed (signal {})", end.signal), "run it under a debugger, or look at its core"),
+            signal => (format!("it was ended by signal {signal}"), "look at what it wrote last"),
+        };
+        let failure = Failure {
+            host: rank.host.clone(),
+            rank: Some(rank.rank),
+            command: rank.command.clone(),
+            what,
+            hint: hint.into(),
+        };
+        self.first = Some((failure, Instant::now(), end.signal != 0));
+    }
+
+    /// A failure that ends the job; the first one counts.
+    pub fn fail(&mut self, failure: Failure) {
+        self.fatal.get_or_insert(failure);
+    }
+
+    /// The hosts, of these, on which no rank has started.
+    pub fn without_ranks<'a>(&self, hosts: impl Iterator<Item = &'a str>) -> Vec<String> {
+        let short = |n: &str| n.split('.').next().unwrap_or_default().to_owned();
+        hosts.filter(|h| !self.ranks.keys().any(|(host, _)| short(host) == short(h))).map(str::to_owned).collect()
+    }
+
+    /// The table of bindings.
+    pub fn table(&self) -> String {
+        let mut ranks: Vec<&Rank> = self.ranks.values().collect();
+        ranks.sort_by_key(|r| r.rank);
+        let width = ranks.iter().map(|r| r.host.len()).max().unwrap_or(4).max(4);
+        let mut text = format!("rank  {:width$}  CPUs\n", "host");
+        for rank in ranks {
+            text.push_str(&format!("{:>4}  {:width$}  {}\n", rank.rank, rank.host, rank.cpus));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_bad_end_is_the_one_that_is_told() {
+        let mut report = Report::default();
+        let rank = |rank, host: &str| Rank { rank, host: host.into(), pid: rank + 2, command: "./solver".into(), ..Rank::default() };
+        report.started(rank(0, "n1"));
+        report.started(rank(1, "n2"));
+        assert_eq!(report.without_ranks(["n1", "n2", "n3"].into_iter()), ["n3"]);
+        report.ended(&rank(1, "n2"), End { code: 0, signal: 11 });
+        report.ended(&rank(0, "n1"), End { code: 0, signal: 15 });
+        let text = report.first.unwrap().0.to_string();
+        assert!(text.starts_with("host n2: rank 1: `./solver`: it crashed (signal 11)\n  hint: "), "{text}");
+    }
+}

@@ -1,0 +1,113 @@
+//! A client's connection to the keeper of its host: the one that is there, or one that it starts.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crossdock_os::socket;
+
+use super::container;
+use super::job::Job;
+use super::place::{self, Place};
+use crate::engine::tool;
+
+/// How long a keeper may take to listen.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection.
+pub struct Session {
+    /// The socket.
+    pub keeper: OwnedFd,
+    /// The job's folder here.
+    pub place: Place,
+    job: Job,
+    own: Option<Child>,
+}
+
+impl Session {
+    /// Reaches the job's keeper on this host.
+    pub fn join(job: &Job) -> Result<Self, String> {
+        let place = Place::of(&job.id);
+        let end = Instant::now() + PATIENCE;
+        let mut own: Option<Child> = None;
+        loop {
+            if let Ok(keeper) = socket::connect(&place.socket()) {
+                return Ok(Self { keeper, place, job: job.clone(), own });
+            }
+            match &mut own {
+                None => {
+                    place::sweep();
+                    place.make()?;
+                    own = Some(start(job, &place)?);
+                }
+                // A keeper that ends well has left the place to another client's.
+                Some(child) => match child.try_wait() {
+                    Ok(Some(status)) if !status.success() => {
+                        let words = std::fs::read_to_string(place.folder.join("keeper.log")).unwrap_or_default();
+                        place.remove();
+                        return Err(format!("the job's keeper did not come up: {}", tool::last_line(&words)));
+                    }
+                    _ => {}
+                },
+            }
+            if Instant::now() > end {
+                return Err(format!("the job's keeper did not listen within {} s", PATIENCE.as_secs()));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Disconnects, and waits until the keeper has removed everything if it was started here. Removes what a killed keeper
+    /// left.
+    pub fn end(self) {
+        let Self { keeper, place, job, own } = self;
+        drop(keeper);
+        let Some(mut child) = own else { return };
+        let end = Instant::now() + Duration::from_secs(25);
+        while Instant::now() < end {
+            match child.try_wait() {
+                Ok(Some(status)) if status.success() => return,
+                Ok(None) => std::thread::sleep(Duration::from_millis(2)),
+                _ => break,
+            }
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        clean(&job, &place);
+    }
+
+    /// Removes what a killed keeper left; does nothing while one lives.
+    pub fn clean(&self) {
+        clean(&self.job, &self.place);
+    }
+}
+
+fn clean(job: &Job, place: &Place) {
+    if matches!(place.lock(), Ok(Some(_))) {
+        container::remove(job, (job.engine == "docker").then(|| container::image_name(job)).as_deref());
+        // Init and ranks end by themselves as soon as their keeper is gone; what they wrote last goes with the folder.
+        std::thread::sleep(Duration::from_millis(50));
+        place.remove();
+    }
+}
+
+fn start(job: &Job, place: &Place) -> Result<Child, String> {
+    let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
+    let log = File::create(place.folder.join("keeper.log")).map_err(|e| format!("cannot make the keeper's log: {e}"))?;
+    let mut child = Command::new(program)
+        .arg(super::KEEPER)
+        .arg(&place.folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .map_err(|e| format!("cannot start the job's keeper: {e}"))?;
+    let text = serde_json::to_string(job).map_err(|e| e.to_string())?;
+    if let Some(mut input) = child.stdin.take() {
+        // A keeper that ends early says why in its log.
+        let _ = input.write_all(text.as_bytes());
+    }
+    Ok(child)
+}

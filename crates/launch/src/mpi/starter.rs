@@ -1,0 +1,136 @@
+//! The other end of a keeper's ssh: a client of its own host's keeper that speaks frames on its standard streams.
+//!
+//! The end of standard input means that the other side is gone; this client then disconnects, and the keeper here ends what
+//! it had started.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossdock_os::{Deadline, child, event, socket};
+use crossdock_shim::message::{Arrived, Message, receive, send};
+
+use super::GREETING;
+use super::job::Job;
+use super::session::Session;
+
+/// `mpi-starter`; gives the exit code.
+pub fn starter() -> u8 {
+    let mut output = std::io::stdout();
+    if output.write_all(GREETING).and_then(|()| output.flush()).is_err() {
+        return 71;
+    }
+    let mut say = move |message: &Message| output.write_all(&message.frame()).and_then(|()| output.flush()).is_ok();
+    match serve(&mut say) {
+        Ok(()) => 0,
+        Err(what) => {
+            say(&Message::Failed(String::new(), what, "look at the host's disk, limits and /tmp".into()));
+            71
+        }
+    }
+}
+
+fn serve(say: &mut impl FnMut(&Message) -> bool) -> Result<(), String> {
+    let text = |e: crossdock_os::OsError| e.to_string();
+    let mut input = std::io::stdin();
+    let Some(Message::Job(description)) = Message::read_frame(&mut input) else { return Ok(()) };
+    let job: Job = serde_json::from_str(&description)
+        .map_err(|_| "crossdock is of another version there than on the first host".to_owned())?;
+    let Some(Message::Run(order)) = Message::read_frame(&mut input) else { return Ok(()) };
+    let session = Session::join(&job)?;
+    let (out, theirs_out) = pipe()?;
+    let (err, theirs_err) = pipe()?;
+    let nothing = File::open("/dev/null").map_err(|e| e.to_string())?;
+    send(&session.keeper, &Message::Run(order), &[nothing.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()])?;
+    drop((theirs_out, theirs_err, nothing));
+
+    let lost = Arc::new(event::eventfd().map_err(text)?);
+    let (noted, signals) = (lost.clone(), session.keeper.try_clone().map_err(|e| e.to_string())?);
+    std::thread::spawn(move || {
+        while let Some(message) = Message::read_frame(&mut input) {
+            if matches!(message, Message::Signal(..)) {
+                let _ = send(&signals, &message, &[]);
+            }
+        }
+        event::signal(&*noted);
+    });
+
+    let epoll = event::Epoll::new().map_err(text)?;
+    epoll.add(&session.keeper, 0, false).map_err(text)?;
+    epoll.add(&*lost, 1, false).map_err(text)?;
+    epoll.add(&out, 2, false).map_err(text)?;
+    epoll.add(&err, 3, false).map_err(text)?;
+    let mut streams = [Some(out), Some(err)];
+    let mut ended = false;
+    loop {
+        let ready = epoll.wait(Deadline::after(Duration::from_secs(3600))).map_err(text)?;
+        if ready.iter().any(|r| r.token == 1) {
+            break;
+        }
+        for stream in [1u8, 2] {
+            if ready.iter().any(|r| r.token == u64::from(stream) + 1) {
+                pump(&epoll, &mut streams, stream, say);
+            }
+        }
+        if !ready.iter().any(|r| r.token == 0) {
+            continue;
+        }
+        match receive(&session.keeper) {
+            Arrived::Message(Message::Ended(_, end), _) => {
+                // What it wrote last is in the pipes already.
+                pump(&epoll, &mut streams, 1, say);
+                pump(&epoll, &mut streams, 2, say);
+                say(&Message::Ended(0, end));
+                ended = true;
+            }
+            Arrived::Message(Message::Idle, _) if ended => break,
+            Arrived::Message(message, _) => {
+                say(&message);
+            }
+            Arrived::Nothing => {}
+            Arrived::End => {
+                session.clean();
+                if !ended {
+                    say(&Message::Failed(
+                        String::new(),
+                        "its keeper has ended before the job, or was killed".into(),
+                        "look there for what ends processes: limits, an out-of-memory killer".into(),
+                    ));
+                }
+                break;
+            }
+        }
+    }
+    child::leave_stream(1);
+    session.end();
+    Ok(())
+}
+
+/// A pipe whose reading end does not wait.
+fn pipe() -> Result<(File, File), String> {
+    let (reader, writer) = crossdock_os::spawn::pipe().map_err(|e| e.to_string())?;
+    socket::set_nonblocking(&reader).map_err(|e| e.to_string())?;
+    Ok((File::from(reader), File::from(writer)))
+}
+
+/// Sends on what a pipe has.
+fn pump(epoll: &event::Epoll, streams: &mut [Option<File>; 2], stream: u8, say: &mut impl FnMut(&Message) -> bool) {
+    let slot = &mut streams[usize::from(stream) - 1];
+    let Some(file) = slot else { return };
+    let mut buffer = vec![0; 32 << 10];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(n) => {
+                say(&Message::Output(stream, buffer[..n].to_vec()));
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    let _ = epoll.remove(&*file);
+    *slot = None;
+}

@@ -1,0 +1,249 @@
+//! Starting programs with more than the standard library offers, and taking note of the end of any child.
+
+use crate::child::Ended;
+use crate::error::{Context, OsError, OsResult};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Lets the kernel kill the program when the thread that starts it ends.
+///
+/// The thread counts, not the process: start from a thread that lives as long as the program may.
+pub fn die_with_parent(command: &mut Command) {
+    let parent = rustix::process::getpid();
+    // SAFETY: two plain system calls between fork and exec; nothing is allocated and no lock is taken.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            // The parent may have died before the call; then nothing would come.
+            if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
+        });
+    }
+}
+
+/// Hands a descriptor to the program under a number of its own, which it inherits.
+pub fn inherit(command: &mut Command, descriptor: OwnedFd, number: i32) {
+    // SAFETY: plain system calls between fork and exec; the closure owns the descriptor, so it is open then.
+    unsafe {
+        command.pre_exec(move || {
+            let from = descriptor.as_raw_fd();
+            let done = if from == number {
+                rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::empty()).is_ok()
+            } else {
+                libc::dup2(from, number) == number
+            };
+            if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        });
+    }
+}
+
+/// Lets the program start with every signal unblocked and at its default, as after a login.
+pub fn default_signals(command: &mut Command) {
+    // SAFETY: plain system calls between fork and exec on memory of this function alone.
+    unsafe {
+        command.pre_exec(|| {
+            let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+            libc::sigemptyset(none.as_mut_ptr());
+            libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+            for signal in 1..32 {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Orphans among this process's descendants become its children, also outside a process namespace of its own.
+pub fn adopt_orphans() -> OsResult<()> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .context("PR_SET_CHILD_SUBREAPER", || "this process".into())
+}
+
+/// What [`reap`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reaped {
+    /// A child that has ended.
+    Child(i32, Ended),
+    /// There are children, none of which has ended.
+    Running,
+    /// There is no child.
+    None,
+}
+
+/// Takes note of the end of any one child, without waiting.
+pub fn reap() -> OsResult<Reaped> {
+    loop {
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => {
+                let code = status.exit_status().map(Ended::Code);
+                let Some(ended) = code.or_else(|| status.terminating_signal().map(Ended::Signal)) else { continue };
+                return Ok(Reaped::Child(pid.as_raw_nonzero().get(), ended));
+            }
+            Ok(None) => return Ok(Reaped::Running),
+            Err(Errno::CHILD) => return Ok(Reaped::None),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(OsError::new("waitpid", "any child", errno)),
+        }
+    }
+}
+
+/// Sends a signal, by number, to one process; says whether there was one.
+pub fn signal_process(pid: i32, signal: i32) -> bool {
+    // SAFETY: a plain system call; a wrong number is an error of the call. Numbers below 2 would mean groups, or init.
+    pid > 1 && unsafe { libc::kill(pid, signal) } == 0
+}
+
+/// Sends a signal, by number, to a process group; says whether there was one.
+pub fn signal_group(leader: i32, signal: i32) -> bool {
+    // SAFETY: as above.
+    leader > 1 && unsafe { libc::kill(-leader, signal) } == 0
+}
+
+/// Ends this process as `signal` would, so that its parent sees the same end; without a memory image of its own.
+pub fn end_by_signal(signal: i32) -> ! {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    // SAFETY: plain system calls on memory of this function alone.
+    unsafe {
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        libc::signal(signal, libc::SIG_DFL);
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal);
+        libc::sigprocmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
+        libc::raise(signal);
+        // A signal that ends no process.
+        libc::_exit(128 + signal)
+    }
+}
+
+/// The CPUs that this thread may use, in order.
+pub fn allowed_cpus() -> Vec<u32> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect()
+}
+
+/// Binds this thread, and what it starts, to these CPUs.
+pub fn use_cpus(cpus: &[u32]) -> OsResult<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    for cpu in cpus {
+        if (*cpu as usize) < rustix::thread::CpuSet::MAX_CPU {
+            set.set(*cpu as usize);
+        }
+    }
+    rustix::thread::sched_setaffinity(None, &set).context("sched_setaffinity", || format!("CPUs {cpus:?}"))
+}
+
+/// Lets this thread, and what it starts, take memory from these NUMA nodes only.
+pub fn use_memory_of(nodes: &[u32]) -> OsResult<()> {
+    const MPOL_BIND: i64 = 2;
+    let mut mask = [0u64; 16];
+    for node in nodes {
+        if let Some(word) = mask.get_mut(*node as usize / 64) {
+            *word |= 1 << (node % 64);
+        }
+    }
+    // SAFETY: the kernel reads the mask, whose length in bits is given.
+    let answer = unsafe { libc::syscall(libc::SYS_set_mempolicy, MPOL_BIND, mask.as_ptr(), 64 * mask.len()) };
+    if answer == 0 { Ok(()) } else { Err(OsError::last("set_mempolicy", format!("nodes {nodes:?}"))) }
+}
+
+/// Raises what this process may have of locked memory and of descriptors as far as it is allowed to.
+pub fn raise_limits() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    for resource in [Resource::Memlock, Resource::Nofile] {
+        let most = getrlimit(resource).maximum;
+        let _ = setrlimit(resource, Rlimit { current: most, maximum: most });
+    }
+}
+
+/// The most that this process may have of locked memory, descriptors and processes; `None` where there is no limit.
+pub fn hard_limits() -> [(&'static str, Option<u64>); 3] {
+    use rustix::process::{Resource, getrlimit};
+    [("memlock", Resource::Memlock), ("nofile", Resource::Nofile), ("nproc", Resource::Nproc)]
+        .map(|(name, resource)| (name, getrlimit(resource).maximum))
+}
+
+/// Takes the lock of a file for this open file description, or says that another has it. It ends with the last copy of
+/// the descriptor.
+pub fn lock_file(file: impl AsFd) -> OsResult<bool> {
+    match rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(OsError::new("flock", "a file", errno)),
+    }
+}
+
+/// A pipe: the end to read from, the end to write to.
+pub fn pipe() -> OsResult<(OwnedFd, OwnedFd)> {
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("pipe2", || "a pipe".into())
+}
+
+/// The groups of this process, its own first.
+pub fn groups() -> Vec<u32> {
+    let mut groups = vec![rustix::process::getegid().as_raw()];
+    for group in rustix::process::getgroups().unwrap_or_default() {
+        if !groups.contains(&group.as_raw()) {
+            groups.push(group.as_raw());
+        }
+    }
+    groups
+}
+
+/// User and group that this process acts for.
+pub fn user_and_group() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+/// This host's name.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Is there such a process, dead ones not taken note of included?
+pub fn exists(pid: i32) -> bool {
+    Pid::from_raw(pid).is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_program_finds_a_descriptor_under_the_number_that_it_was_given() {
+        let (ours, theirs) = rustix::pipe::pipe().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo here >&42"]);
+        inherit(&mut command, theirs, 42);
+        assert!(command.status().unwrap().success());
+        drop(command);
+        let mut bytes = [0; 16];
+        let length = rustix::io::read(ours.as_fd(), &mut bytes).unwrap();
+        assert_eq!(&bytes[..length], b"here\n");
+    }
+
+    #[test]
+    fn a_program_dies_with_the_thread_that_started_it() {
+        let child = std::thread::spawn(|| {
+            let mut command = Command::new("sleep");
+            command.arg("60");
+            die_with_parent(&mut command);
+            command.spawn().unwrap()
+        });
+        let mut child = child.join().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(9));
+    }
+
+    #[test]
+    fn this_thread_is_bound_to_the_cpus_that_it_chose() {
+        std::thread::spawn(|| {
+            let first = allowed_cpus()[0];
+            use_cpus(&[first]).unwrap();
+            assert_eq!(allowed_cpus(), [first]);
+        })
+        .join()
+        .unwrap();
+    }
+}

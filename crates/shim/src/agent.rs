@@ -1,0 +1,85 @@
+//! `ssh` for a launcher.
+//!
+//! It takes a command line of ssh apart and asks the keeper outside the container to run the command in the job's container
+//! on that host, through the host's own ssh. It passes output, signals and the exit code on. Standard input is not passed
+//! on: launchers give none.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crossdock_os::{Deadline, event};
+
+use crate::arguments::{self, Arguments};
+use crate::message::{Arrived, End, Message, connect, receive, send};
+use crate::{FAILED, place};
+
+/// Signals that are passed on.
+const PASSED: [i32; 8] = [1, 2, 3, 10, 12, 15, 18, 20];
+
+/// Runs a command line of ssh, without the program's name; gives the exit code.
+pub fn run(words: &[String]) -> i32 {
+    if words.iter().any(|w| w == "-V") {
+        eprintln!("OpenSSH_9.2 (crossdock, for MPI launchers)");
+        return 0;
+    }
+    let arguments = match arguments::parse(words) {
+        Ok(arguments) => arguments,
+        Err(what) => return complain(&format!("{what}, in the command line: ssh {}", words.join(" "))),
+    };
+    if arguments.command.is_empty() {
+        return complain(&format!("a launcher's ssh needs a command for host {}", arguments.host));
+    }
+    match ask(&arguments, words) {
+        Ok(code) => code,
+        Err(what) => complain(&format!("host {}: {what}", arguments.host)),
+    }
+}
+
+fn complain(what: &str) -> i32 {
+    // Standard error may be closed by now; the exit code says it, too.
+    let _ = writeln!(std::io::stderr(), "crossdock mpirun: {what}");
+    FAILED
+}
+
+fn ask(arguments: &Arguments, words: &[String]) -> Result<i32, String> {
+    // Blocked before the request, so that none is lost between it and the first wait.
+    let signals = event::signalfd(&PASSED).map_err(|e| e.to_string())?;
+    let keeper = connect(&place()).map_err(|e| format!("the job's keeper does not answer ({e}); the job has ended, or this program runs outside a job"))?;
+    let (out, err) = (std::io::stdout(), std::io::stderr());
+    send(&keeper, &Message::Remote(words.to_vec()), &[out.as_fd(), err.as_fd()])?;
+    let epoll = event::Epoll::new().map_err(|e| e.to_string())?;
+    epoll.add(&keeper, 0, false).map_err(|e| e.to_string())?;
+    epoll.add(&signals, 1, false).map_err(|e| e.to_string())?;
+    loop {
+        let ready = epoll.wait(Deadline::after(Duration::from_secs(3600))).map_err(|e| e.to_string())?;
+        while let Some(signal) = event::next_signal(&signals) {
+            let _ = send(&keeper, &Message::Signal(0, signal), &[]);
+        }
+        if ready.is_empty() {
+            continue;
+        }
+        match receive(&keeper) {
+            Arrived::Message(Message::Ended(_, end), _) => return Ok(passed_on(end)),
+            Arrived::Message(Message::Local, _) => return Err(here(arguments)),
+            Arrived::Message(Message::Failed(_, what, hint), _) => return Err(format!("{what} (hint: {hint})")),
+            Arrived::Message(..) | Arrived::Nothing => {}
+            Arrived::End => return Err("the job's keeper is gone".into()),
+        }
+    }
+}
+
+/// A command that a signal ended: ssh itself tells of it by 255.
+fn passed_on(end: End) -> i32 {
+    if end.signal == 0 { end.code } else { FAILED }
+}
+
+/// Runs the command here in place of this program; returns only if that fails.
+fn here(arguments: &Arguments) -> String {
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(&arguments.command).stdin(Stdio::null());
+    crossdock_os::spawn::default_signals(&mut command);
+    format!("cannot start /bin/sh: {}", command.exec())
+}

@@ -1,0 +1,125 @@
+//! A command line of `ssh`, read as OpenSSH reads it.
+//!
+//! OpenSSH calls getopt twice: options before the host, the host, options after the host; what remains is the command, whose
+//! words it joins by one space. A `--` ends the options where it stands, before the host also those after it.
+
+/// Options of OpenSSH that take a value (version 9.2; `P` became one in 9.4).
+const WITH_VALUE: &str = "BbcDEeFIiJLlmOopQRSWw";
+/// Options of OpenSSH without a value.
+const WITHOUT_VALUE: &str = "1246afgknqstvxACGKMNPTVXYy";
+
+/// What a command line asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Arguments {
+    /// Options other than user and port, as separate words: `-x`, `-o`, `StrictModes=no`.
+    pub options: Vec<String>,
+    /// From `user@host`, `-l` or `ssh://user@host`; the first one counts.
+    pub user: Option<String>,
+    /// From `-p` or `ssh://host:port`; the first one counts, as in OpenSSH.
+    pub port: Option<u16>,
+    /// The host.
+    pub host: String,
+    /// The command: the remaining words, joined by one space. Empty: none.
+    pub command: String,
+}
+
+/// Reads the words after the program's name; the error says what is wrong with them.
+pub fn parse(words: &[String]) -> Result<Arguments, String> {
+    let mut found = Arguments::default();
+    let mut host = None;
+    let mut rest = words;
+    loop {
+        let terminated;
+        (rest, terminated) = options(rest, &mut found)?;
+        if host.is_some() {
+            break;
+        }
+        let Some((first, behind)) = rest.split_first() else {
+            return Err("there is no host in the command line".into());
+        };
+        host = Some(destination(first, &mut found)?);
+        rest = behind;
+        if terminated || rest.is_empty() {
+            break;
+        }
+    }
+    found.host = host.unwrap_or_default();
+    if found.host.is_empty() || found.host.starts_with('-') {
+        return Err(format!("`{}` is not a host", found.host));
+    }
+    found.command = rest.join(" ");
+    Ok(found)
+}
+
+/// Takes options from the front, as getopt does; gives what is behind them, and whether `--` ended them.
+fn options<'a>(mut words: &'a [String], found: &mut Arguments) -> Result<(&'a [String], bool), String> {
+    while let Some((word, behind)) = words.split_first() {
+        if word == "--" {
+            return Ok((behind, true));
+        }
+        let Some(flags) = word.strip_prefix('-').filter(|f| !f.is_empty()) else { break };
+        words = behind;
+        for (at, flag) in flags.char_indices() {
+            if WITHOUT_VALUE.contains(flag) {
+                found.options.push(format!("-{flag}"));
+                continue;
+            }
+            if !WITH_VALUE.contains(flag) {
+                return Err(format!("ssh has no option `-{flag}`"));
+            }
+            let joined = &flags[at + flag.len_utf8()..];
+            let value = if !joined.is_empty() {
+                joined.to_owned()
+            } else if let Some((next, behind)) = words.split_first() {
+                words = behind;
+                next.clone()
+            } else {
+                return Err(format!("the option `-{flag}` needs a value"));
+            };
+            option(flag, value, found)?;
+            break;
+        }
+    }
+    Ok((words, false))
+}
+
+fn option(flag: char, value: String, found: &mut Arguments) -> Result<(), String> {
+    match flag {
+        'l' => {
+            found.user.get_or_insert(value);
+        }
+        'p' => {
+            let number = value.parse().ok().filter(|p| *p > 0).ok_or_else(|| format!("`{value}` is not a port"))?;
+            found.port.get_or_insert(number);
+        }
+        _ => found.options.extend([format!("-{flag}"), value]),
+    }
+    Ok(())
+}
+
+/// `host`, `user@host` or `ssh://[user@]host[:port]`.
+fn destination(word: &str, found: &mut Arguments) -> Result<String, String> {
+    let bad = || format!("`{word}` is not a host");
+    let (uri, word) = match word.strip_prefix("ssh://") {
+        Some(rest) => (true, rest.strip_suffix('/').unwrap_or(rest)),
+        None => (false, word),
+    };
+    let (user, mut host) = word.rsplit_once('@').map_or((None, word), |(user, host)| (Some(user), host));
+    if user == Some("") {
+        return Err(bad());
+    }
+    if uri {
+        let behind_address = host.rfind(']').unwrap_or(0);
+        if let Some(colon) = host[behind_address..].rfind(':') {
+            let port = host[behind_address + colon + 1..].parse().ok().filter(|p| *p > 0).ok_or_else(bad)?;
+            found.port.get_or_insert(port);
+            host = &host[..behind_address + colon];
+        }
+        host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    }
+    if let Some(user) = user {
+        // `-l` before the host has won already.
+        found.user.get_or_insert(user.to_owned());
+    }
+    Ok(host.to_owned())
+}

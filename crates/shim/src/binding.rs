@@ -1,0 +1,134 @@
+//! Which CPUs and which memory a rank gets: by socket, by core, or as the launcher decides.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use crossdock_os::spawn;
+
+/// The CPUs of one core or socket, by its number.
+type Places = BTreeMap<(i64, i64), Vec<u32>>;
+
+/// Binds this process for the rank that is number `local` on its host; gives the CPUs that it has then.
+pub fn bind(how: &str, local: u32) -> Result<String, String> {
+    let allowed = spawn::allowed_cpus();
+    if how != "none" && !allowed.is_empty() {
+        let places = match how {
+            "core" => places(&allowed, true),
+            "socket" => places(&allowed, false),
+            list => vec![listed(list, &allowed)?],
+        };
+        let cpus = choose(&places, local);
+        spawn::use_cpus(cpus).map_err(|e| e.to_string())?;
+        let nodes = nodes_of(cpus);
+        if !nodes.is_empty() {
+            // A container may forbid it (docker's filter); the CPUs alone already make first touch local.
+            let _ = spawn::use_memory_of(&nodes);
+        }
+    }
+    Ok(show(&spawn::allowed_cpus()))
+}
+
+fn choose(places: &[Vec<u32>], local: u32) -> &[u32] {
+    &places[local as usize % places.len()]
+}
+
+/// Groups allowed CPUs by core or by socket, in the order of sockets.
+fn places(allowed: &[u32], by_core: bool) -> Vec<Vec<u32>> {
+    let mut places = Places::new();
+    for cpu in allowed {
+        let number = |what: &str| -> i64 {
+            let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/{what}");
+            fs::read_to_string(path).ok().and_then(|t| t.trim().parse().ok()).unwrap_or(-1)
+        };
+        let socket = number("physical_package_id");
+        // Without a topology each CPU counts as a core.
+        let core = match (by_core, number("core_id")) {
+            (false, _) => 0,
+            (true, -1) => i64::from(*cpu),
+            (true, core) => core,
+        };
+        places.entry((socket, core)).or_default().push(*cpu);
+    }
+    places.into_values().collect()
+}
+
+/// `0,2-5`
+fn listed(list: &str, allowed: &[u32]) -> Result<Vec<u32>, String> {
+    let cpus = parse(list).ok_or_else(|| format!("`{list}` is not a binding; choose none, core, socket or a list of CPUs as 0,2-5"))?;
+    match cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+        Some(cpu) => Err(format!("CPU {cpu} is not among those that this process may use ({})", show(allowed))),
+        None => Ok(cpus),
+    }
+}
+
+/// A list of CPUs or nodes as the kernel writes it.
+pub fn parse(list: &str) -> Option<Vec<u32>> {
+    let mut numbers = Vec::new();
+    for part in list.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.trim().parse().ok()?, last.trim().parse::<u32>().ok()?);
+        if first > last || last > 8192 {
+            return None;
+        }
+        numbers.extend(first..=last);
+    }
+    Some(numbers)
+}
+
+/// The same backwards: `0-3,6`.
+pub fn show(cpus: &[u32]) -> String {
+    let mut parts: Vec<(u32, u32)> = Vec::new();
+    for cpu in cpus {
+        match parts.last_mut() {
+            Some((_, last)) if *last + 1 == *cpu => *last = *cpu,
+            _ => parts.push((*cpu, *cpu)),
+        }
+    }
+    let part = |(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    parts.iter().map(part).collect::<Vec<_>>().join(",")
+}
+
+/// The NUMA nodes that these CPUs belong to, where there is more than one node.
+fn nodes_of(cpus: &[u32]) -> Vec<u32> {
+    let mut all = 0;
+    let mut nodes = Vec::new();
+    for entry in fs::read_dir("/sys/devices/system/node").into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(node) = name.strip_prefix("node").and_then(|n| n.parse().ok()) else { continue };
+        all += 1;
+        let list = fs::read_to_string(entry.path().join("cpulist")).ok().and_then(|t| parse(&t)).unwrap_or_default();
+        if cpus.iter().any(|cpu| list.contains(cpu)) {
+            nodes.push(node);
+        }
+    }
+    if all > 1 { nodes } else { Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_read_and_written_as_the_kernel_does() {
+        assert_eq!(parse("0,2-4"), Some(vec![0, 2, 3, 4]));
+        assert_eq!(parse("3-1"), None);
+        assert_eq!(parse("x"), None);
+        assert_eq!(show(&[0, 2, 3, 4, 9]), "0,2-4,9");
+        assert_eq!(show(&[]), "");
+    }
+
+    #[test]
+    fn ranks_take_places_in_turn() {
+        let places = [vec![0, 1], vec![2, 3]];
+        assert_eq!(choose(&places, 0), [0, 1]);
+        assert_eq!(choose(&places, 3), [2, 3]);
+    }
+
+    #[test]
+    fn each_allowed_cpu_is_in_exactly_one_core() {
+        let allowed = spawn::allowed_cpus();
+        let mut cpus: Vec<u32> = places(&allowed, true).concat();
+        cpus.sort_unstable();
+        assert_eq!(cpus, allowed);
+    }
+}

@@ -1,0 +1,268 @@
+//! Which MPI a container has, by what lies in its file system; nothing is started for it.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::wire::{Reader, Writer};
+
+/// An MPI's kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// None was found.
+    #[default]
+    None,
+    /// Open MPI up to 4: orterun, orted.
+    OpenMpi4,
+    /// Open MPI 5: prterun, prted.
+    OpenMpi5,
+    /// MPICH and what has its Hydra: MVAPICH 3 and 4.
+    Mpich,
+    /// Intel MPI.
+    Intel,
+    /// MVAPICH 2 with mpirun_rsh.
+    Mvapich2,
+}
+
+impl Kind {
+    const ALL: [Self; 6] = [Self::None, Self::OpenMpi4, Self::OpenMpi5, Self::Mpich, Self::Intel, Self::Mvapich2];
+
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "no MPI",
+            Self::OpenMpi4 => "Open MPI 4",
+            Self::OpenMpi5 => "Open MPI 5",
+            Self::Mpich => "MPICH",
+            Self::Intel => "Intel MPI",
+            Self::Mvapich2 => "MVAPICH 2",
+        }
+    }
+
+    /// Programs of one family find the other's libraries; those of the other family do not.
+    pub fn is_open_mpi(self) -> bool {
+        matches!(self, Self::OpenMpi4 | Self::OpenMpi5)
+    }
+
+    fn fits(self, wanted: &str) -> bool {
+        match wanted {
+            "openmpi" => self.is_open_mpi(),
+            "mpich" => self == Self::Mpich,
+            "intel" => self == Self::Intel,
+            "mvapich" => self == Self::Mvapich2,
+            _ => self != Self::None,
+        }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The kind.
+    pub kind: Kind,
+    /// Its launcher.
+    pub launcher: String,
+    /// The folder that has `bin` and `lib`.
+    pub prefix: String,
+    /// The file name of its library, which holds its version.
+    pub library: String,
+    /// The library that the job's program asks for; empty if it does not say.
+    pub needed: String,
+}
+
+impl Found {
+    /// Into a message.
+    pub fn write<'a>(&self, w: &'a mut Writer) -> &'a mut Writer {
+        let kind = Kind::ALL.iter().position(|k| *k == self.kind).unwrap_or(0);
+        w.number(kind as i64).text(&self.launcher).text(&self.prefix).text(&self.library).text(&self.needed)
+    }
+
+    /// From a message.
+    pub fn read(r: &mut Reader<'_>) -> Option<Self> {
+        let kind = *Kind::ALL.get(r.small::<usize>()?)?;
+        Some(Self { kind, launcher: r.text()?, prefix: r.text()?, library: r.text()?, needed: r.text()? })
+    }
+
+    /// Kind and version, for people.
+    pub fn describe(&self) -> String {
+        if self.kind == Kind::None || self.library.is_empty() {
+            return self.kind.name().to_owned();
+        }
+        format!("{} ({})", self.kind.name(), self.library)
+    }
+
+    /// Can the program that was looked at run under this MPI?
+    pub fn fits_program(&self) -> bool {
+        self.needed.is_empty() || (self.needed == OPEN_MPI_LIBRARY) == self.kind.is_open_mpi()
+    }
+}
+
+const OPEN_MPI_LIBRARY: &str = "libmpi.so.40";
+const LIBRARIES: [&str; 3] = [OPEN_MPI_LIBRARY, "libmpich.so.12", "libmpi.so.12"];
+const LAUNCHERS: [&str; 7] =
+    ["mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra", "mpirun.mpich", "orterun", "mpirun_rsh"];
+/// Where distributions put an MPI besides PATH.
+const PLACES: [&str; 5] = [
+    "/usr/lib64/openmpi/bin",
+    "/usr/lib64/mpich/bin",
+    "/usr/local/bin",
+    "/opt/intel/oneapi/mpi/latest/bin",
+    "/opt/openmpi/bin",
+];
+
+/// `detect [MPI [PROGRAM]]`: prints what was found.
+pub fn run(words: &[String]) -> i32 {
+    let found = look(words.first().map_or("auto", String::as_str), words.get(1).map_or("", String::as_str));
+    println!("{} {} {}", found.describe(), found.launcher, found.needed);
+    i32::from(found.kind == Kind::None)
+}
+
+/// What a container's init looks for: `MPI` or `MPI:PROGRAM`.
+pub fn detect(wanted: &str) -> Found {
+    let (wanted, program) = wanted.split_once(':').unwrap_or((wanted, ""));
+    look(wanted, program)
+}
+
+/// Looks for an MPI: `auto`, a kind, or a launcher's path; `auto` prefers one that fits the program.
+pub fn look(wanted: &str, program: &str) -> Found {
+    let needed = needed_library(program);
+    let mut launchers: Vec<PathBuf> = Vec::new();
+    if wanted.starts_with('/') {
+        launchers.push(wanted.into());
+    } else {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let folders: Vec<PathBuf> = env::split_paths(&path).chain(PLACES.iter().map(PathBuf::from)).collect();
+        for name in LAUNCHERS {
+            launchers.extend(folders.iter().map(|f| f.join(name)));
+        }
+    }
+    let mut best = Found { needed: needed.clone(), ..Found::default() };
+    for launcher in launchers {
+        let Some(found) = classify(&launcher, &needed).filter(|f| f.kind.fits(wanted)) else { continue };
+        if best.kind == Kind::None || found.fits_program() && !best.fits_program() {
+            best = found;
+        }
+    }
+    best
+}
+
+fn classify(launcher: &Path, needed: &str) -> Option<Found> {
+    let real = fs::canonicalize(launcher).ok().filter(|p| p.is_file())?;
+    let folder = real.parent()?;
+    let name = real.file_name()?.to_string_lossy().into_owned();
+    let has = |sibling: &str| folder.join(sibling).exists();
+    let hydra = if has("hydra_bstrap_proxy") { Kind::Intel } else { Kind::Mpich };
+    let open_mpi = if has("prted") { Kind::OpenMpi5 } else { Kind::OpenMpi4 };
+    let kind = if name == "mpirun_rsh" {
+        Kind::Mvapich2
+    } else if ["orterun", "prterun", "prte"].contains(&name.as_str()) || name.contains("openmpi") {
+        open_mpi
+    } else if name.contains("hydra") || name.contains("mpich") {
+        hydra
+    } else if has("prted") || has("orted") {
+        open_mpi
+    } else if has("hydra_pmi_proxy") {
+        hydra
+    } else {
+        return None;
+    };
+    // The scripts `mpirun` around Hydra read files of the login; its own launcher does not.
+    let sibling = folder.join("mpiexec.hydra");
+    let launcher = if matches!(kind, Kind::Mpich | Kind::Intel) && sibling.exists() { sibling } else { launcher.to_owned() };
+    let prefix = folder.parent()?.to_owned();
+    let library = library(&prefix, kind);
+    let text = |p: &Path| p.to_string_lossy().into_owned();
+    Some(Found { kind, launcher: text(&launcher), prefix: text(&prefix), library, needed: needed.to_owned() })
+}
+
+/// The library's file name with its version, as `libmpi.so.40.30.4`.
+fn library(prefix: &Path, kind: Kind) -> String {
+    let names: &[&str] = if kind.is_open_mpi() { &LIBRARIES[..1] } else { &LIBRARIES[1..] };
+    let machine = format!("lib/{}-linux-gnu", env::consts::ARCH);
+    let folders = ["lib", "lib64", machine.as_str()];
+    let found = folders.iter().flat_map(|folder| names.iter().map(move |name| prefix.join(folder).join(name)));
+    found
+        .filter_map(|path| fs::canonicalize(path).ok())
+        .find_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+        .unwrap_or_default()
+}
+
+/// The MPI library that a program was linked with; empty for scripts and what cannot be read.
+fn needed_library(program: &str) -> String {
+    const PROGRAM_MAX: u64 = 64 << 20;
+    let path = if program.contains('/') {
+        PathBuf::from(program)
+    } else {
+        let path = env::var_os("PATH").unwrap_or_default();
+        match env::split_paths(&path).map(|f| f.join(program)).find(|p| !program.is_empty() && p.is_file()) {
+            Some(path) => path,
+            None => return String::new(),
+        }
+    };
+    if !fs::metadata(&path).is_ok_and(|m| m.is_file() && m.len() <= PROGRAM_MAX) {
+        return String::new();
+    }
+    let Ok(bytes) = fs::read(&path) else { return String::new() };
+    if !bytes.starts_with(b"\x7fELF") {
+        return String::new();
+    }
+    // Names of libraries stand in the string table, each with a zero before and behind it.
+    let named = |name: &&&str| {
+        let wanted = [b"\0", name.as_bytes(), b"\0"].concat();
+        bytes.windows(wanted.len()).any(|w| w == wanted)
+    };
+    LIBRARIES.iter().find(named).map_or_else(String::new, |name| (*name).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn tree(files: &[&str]) -> PathBuf {
+        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let root = env::temp_dir().join(format!("crossdock-detect-{}-{number}", std::process::id()));
+        for file in files {
+            let path = root.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn the_kind_follows_from_what_lies_beside_the_launcher() {
+        let cases: [(&[&str], Kind); 4] = [
+            (&["bin/mpirun", "bin/orted"], Kind::OpenMpi4),
+            (&["bin/mpirun", "bin/prted"], Kind::OpenMpi5),
+            (&["bin/mpirun", "bin/hydra_pmi_proxy"], Kind::Mpich),
+            (&["bin/mpirun", "bin/hydra_pmi_proxy", "bin/hydra_bstrap_proxy", "bin/mpiexec.hydra"], Kind::Intel),
+        ];
+        for (files, kind) in cases {
+            let root = tree(files);
+            assert_eq!(look(root.join("bin/mpirun").to_str().unwrap(), "").kind, kind, "{files:?}");
+            fs::remove_dir_all(root).unwrap();
+        }
+    }
+
+    #[test]
+    fn two_kinds_in_one_folder_are_told_apart_by_name() {
+        let root = tree(&["bin/orterun", "bin/orted", "bin/mpiexec.hydra", "bin/hydra_pmi_proxy"]);
+        let kind = |name: &str| look(root.join("bin").join(name).to_str().unwrap(), "").kind;
+        assert_eq!((kind("orterun"), kind("mpiexec.hydra")), (Kind::OpenMpi4, Kind::Mpich));
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_program_names_the_family_that_it_needs() {
+        let root = tree(&["program"]);
+        let path = root.join("program");
+        fs::write(&path, b"\x7fELF....\0libmpich.so.12\0").unwrap();
+        assert_eq!(needed_library(path.to_str().unwrap()), "libmpich.so.12");
+        let found = Found { kind: Kind::OpenMpi4, needed: "libmpich.so.12".into(), ..Found::default() };
+        assert!(!found.fits_program());
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

@@ -1,0 +1,271 @@
+//! What keeper, init, agent, ranks and clients say to each other: over a Unix socket that keeps message boundaries inside a
+//! host, and as frames through ssh between hosts.
+
+use std::path::Path;
+
+use crossdock_os::socket::{self, Received};
+use crossdock_os::{Deadline, event};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use crate::wire::{MESSAGE_MAX, Reader, Writer};
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Its exit code, if no signal ended it.
+    pub code: i32,
+    /// The signal, else 0.
+    pub signal: i32,
+}
+
+impl End {
+    /// As a shell tells it.
+    pub fn as_code(self) -> i32 {
+        if self.signal == 0 { self.code } else { 128 + self.signal }
+    }
+}
+
+/// A command to be started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    /// By which keeper and init name it.
+    pub id: u32,
+    /// Program and arguments; with `shell` one word, for `sh -c`.
+    pub words: Vec<String>,
+    /// Is it text for a shell?
+    pub shell: bool,
+    /// Where it starts.
+    pub workdir: String,
+    /// Variables on top of the container's.
+    pub environment: Vec<(String, String)>,
+    /// The number that the fourth descriptor of the message gets; -1: there is none.
+    pub descriptor: i32,
+}
+
+/// What is known of one rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rank {
+    /// Its number in the job; -1 where the launcher does not tell.
+    pub rank: i32,
+    /// How many ranks there are by the launcher's word.
+    pub size: i32,
+    /// Its process, as its container numbers it.
+    pub pid: i32,
+    /// The host, by the keeper's word.
+    pub host: String,
+    /// Its command.
+    pub command: String,
+    /// The CPUs that it may use.
+    pub cpus: String,
+}
+
+/// One message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// The container's init is there; what it found out about the MPI.
+    Init(crate::detect::Found),
+    /// A client wants to run a command in the container. Descriptors: its standard input, output and error, and one more.
+    Run(Order),
+    /// The keeper tells init to run a command, with the same descriptors; the agent's request for another host uses `Remote`.
+    Start(Order),
+    /// A launcher's ssh: run a command on another host. Descriptors: standard output and error.
+    Remote(Vec<String>),
+    /// The host of a `Remote` is this one: run the command where you are.
+    Local,
+    /// Send a signal to a command's process group.
+    Signal(u32, i32),
+    /// A command has ended.
+    Ended(u32, End),
+    /// The container has no process any more but init.
+    Idle,
+    /// A rank starts.
+    RankStarted(Rank),
+    /// A rank has ended.
+    RankEnded(Rank, End),
+    /// A rank does something that cannot be right; what, and what to do about it.
+    RankTrouble(Rank, String, String),
+    /// What a command on another host wrote: 1 output, 2 error.
+    Output(u8, Vec<u8>),
+    /// The container is up; what init found out.
+    Ready(crate::detect::Found),
+    /// Something failed: the host, what, a hint.
+    Failed(String, String, String),
+    /// The job's description, for a starter.
+    Job(String),
+    /// Variables for all commands that start from now on, here and on other hosts.
+    Environment(Vec<(String, String)>),
+    /// End: kill what runs.
+    Stop,
+}
+
+impl Message {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        match self {
+            Self::Init(found) => found.write(w.number(1)),
+            Self::Run(order) => order.write(w.number(2)),
+            Self::Start(order) => order.write(w.number(3)),
+            Self::Remote(words) => w.number(4).list(words, |w, x| {
+                w.text(x);
+            }),
+            Self::Local => w.number(5),
+            Self::Signal(id, signal) => w.number(6).number((*id).into()).number((*signal).into()),
+            Self::Ended(id, end) => end.write(w.number(7).number((*id).into())),
+            Self::Idle => w.number(8),
+            Self::RankStarted(rank) => rank.write(w.number(9)),
+            Self::RankEnded(rank, end) => end.write(rank.write(w.number(10))),
+            Self::RankTrouble(rank, what, hint) => rank.write(w.number(11)).text(what).text(hint),
+            Self::Output(stream, bytes) => w.number(12).number((*stream).into()).bytes(bytes),
+            Self::Ready(found) => found.write(w.number(13)),
+            Self::Failed(host, what, hint) => w.number(14).text(host).text(what).text(hint),
+            Self::Job(text) => w.number(15).text(text),
+            Self::Environment(list) => variables(w.number(16), list),
+            Self::Stop => w.number(17),
+        };
+        w.0
+    }
+
+    /// From bytes; `None` for what no encoder made.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut r = Reader(bytes);
+        use crate::detect::Found;
+        let message = match r.number()? {
+            1 => Self::Init(Found::read(&mut r)?),
+            2 => Self::Run(Order::read(&mut r)?),
+            3 => Self::Start(Order::read(&mut r)?),
+            4 => Self::Remote(r.list(Reader::text)?),
+            5 => Self::Local,
+            6 => Self::Signal(r.small()?, r.small()?),
+            7 => Self::Ended(r.small()?, End::read(&mut r)?),
+            8 => Self::Idle,
+            9 => Self::RankStarted(Rank::read(&mut r)?),
+            10 => Self::RankEnded(Rank::read(&mut r)?, End::read(&mut r)?),
+            11 => Self::RankTrouble(Rank::read(&mut r)?, r.text()?, r.text()?),
+            12 => Self::Output(r.small()?, r.bytes()?),
+            13 => Self::Ready(Found::read(&mut r)?),
+            14 => Self::Failed(r.text()?, r.text()?, r.text()?),
+            15 => Self::Job(r.text()?),
+            16 => Self::Environment(read_variables(&mut r)?),
+            17 => Self::Stop,
+            _ => return None,
+        };
+        r.0.is_empty().then_some(message)
+    }
+
+    /// As a frame of a stream: the length, then the message.
+    pub fn frame(&self) -> Vec<u8> {
+        let body = self.encode();
+        let mut frame = (body.len() as u32).to_le_bytes().to_vec();
+        frame.extend(body);
+        frame
+    }
+
+    /// Reads one frame; `None` at the stream's end and for what is no frame.
+    pub fn read_frame(stream: &mut impl std::io::Read) -> Option<Self> {
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).ok()?;
+        let length = u32::from_le_bytes(length) as usize;
+        // A job's description holds the environment and may be longer than what goes over a local socket.
+        if length > 16 * MESSAGE_MAX {
+            return None;
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).ok()?;
+        Self::decode(&body)
+    }
+}
+
+fn variables<'a>(w: &'a mut Writer, list: &[(String, String)]) -> &'a mut Writer {
+    w.list(list, |w, (name, value)| {
+        w.text(name).text(value);
+    })
+}
+
+fn read_variables(r: &mut Reader<'_>) -> Option<Vec<(String, String)>> {
+    r.list(|r| Some((r.text()?, r.text()?)))
+}
+
+impl End {
+    fn write<'a>(&self, w: &'a mut Writer) -> &'a mut Writer {
+        w.number(self.code.into()).number(self.signal.into())
+    }
+
+    fn read(r: &mut Reader<'_>) -> Option<Self> {
+        Some(Self { code: r.small()?, signal: r.small()? })
+    }
+}
+
+impl Order {
+    fn write<'a>(&self, w: &'a mut Writer) -> &'a mut Writer {
+        w.number(self.id.into()).list(&self.words, |w, x| {
+            w.text(x);
+        });
+        w.number(self.shell.into()).text(&self.workdir);
+        variables(w, &self.environment).number(self.descriptor.into())
+    }
+
+    fn read(r: &mut Reader<'_>) -> Option<Self> {
+        let (id, words) = (r.small()?, r.list(Reader::text)?);
+        let (shell, workdir) = (r.number()? != 0, r.text()?);
+        let (environment, descriptor) = (read_variables(r)?, r.small()?);
+        Some(Self { id, words, shell, workdir, environment, descriptor })
+    }
+}
+
+impl Rank {
+    fn write<'a>(&self, w: &'a mut Writer) -> &'a mut Writer {
+        w.number(self.rank.into()).number(self.size.into()).number(self.pid.into());
+        w.text(&self.host).text(&self.command).text(&self.cpus)
+    }
+
+    fn read(r: &mut Reader<'_>) -> Option<Self> {
+        let (rank, size, pid) = (r.small()?, r.small()?, r.small()?);
+        Some(Self { rank, size, pid, host: r.text()?, command: r.text()?, cpus: r.text()? })
+    }
+}
+
+/// Connects to the keeper.
+pub fn connect(place: &Path) -> Result<OwnedFd, String> {
+    socket::connect(&place.join(crate::SOCKET)).map_err(|e| e.to_string())
+}
+
+/// Sends a message whole, waiting up to ten seconds for room.
+pub fn send(to: impl AsFd, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Result<(), String> {
+    let bytes = message.encode();
+    if bytes.len() > MESSAGE_MAX {
+        return Err(format!("a command line of {} bytes is longer than the {MESSAGE_MAX} that fit", bytes.len()));
+    }
+    let deadline = Deadline::after(Duration::from_secs(10));
+    while !socket::send(&to, &bytes, descriptors).map_err(|e| e.to_string())? {
+        if deadline.passed() {
+            return Err("the other side does not read what it is sent".into());
+        }
+        let _ = event::wait_writable(&to, deadline);
+    }
+    Ok(())
+}
+
+/// What a connection has for us.
+pub enum Arrived {
+    /// A message and its descriptors.
+    Message(Message, Vec<OwnedFd>),
+    /// Nothing just now.
+    Nothing,
+    /// The other side is gone, or says what no one of ours says.
+    End,
+}
+
+/// Takes the next message of a connection, without waiting.
+pub fn receive(from: impl AsFd) -> Arrived {
+    let mut buffer = vec![0; MESSAGE_MAX];
+    match socket::receive(from, &mut buffer) {
+        Ok(None) => Arrived::Nothing,
+        Ok(Some(Received::Message(length, descriptors))) => match Message::decode(&buffer[..length]) {
+            Some(message) => Arrived::Message(message, descriptors),
+            None => Arrived::End,
+        },
+        Ok(Some(_)) | Err(_) => Arrived::End,
+    }
+}

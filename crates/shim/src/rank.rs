@@ -1,0 +1,296 @@
+//! The start of one rank.
+//!
+//! `rank [--bind HOW] [--source FILE]… -- COMMAND…` stands between the launcher and the program: it binds, tells the keeper
+//! that the rank starts, passes signals on, tells how the rank ended, and ends in the same way. If the keeper is gone, so is
+//! the job: the rank is killed.
+//!
+//! **Ranks that are alone by mistake.** An MPI library that does not understand its launcher runs as a job of one rank, with
+//! exit code 0. So the rank's memory map is looked at: which MPI library it has, and whether what the launcher offers
+//! (PMI or PMIx) is what this library takes.
+
+use std::env;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use crossdock_os::{Deadline, event, spawn};
+
+use crate::message::{Arrived, End, Message, Rank, connect, receive, send};
+use crate::{FAILED, binding, place};
+
+/// Set for all ranks of a job: how many there are.
+pub const RANKS_VARIABLE: &str = "CROSSDOCK_MPI_RANKS";
+
+/// Signals that are passed on: all that a launcher or a user may send, but those that cannot be caught.
+const PASSED: [i32; 12] = [1, 2, 3, 10, 12, 14, 15, 18, 20, 23, 24, 28];
+const CHILD: i32 = 17;
+
+/// Runs one rank; gives the exit code.
+pub fn run(words: &[String]) -> i32 {
+    let mut binding = "none".to_owned();
+    let mut sources = Vec::new();
+    let mut rest = words.iter();
+    while let Some(word) = rest.next() {
+        match word.as_str() {
+            "--" => break,
+            "--bind" => binding = rest.next().cloned().unwrap_or_default(),
+            "--source" => sources.extend(rest.next().cloned()),
+            _ => return complain(&format!("unknown word `{word}`")),
+        }
+    }
+    let command: Vec<String> = rest.cloned().collect();
+    if command.is_empty() {
+        return complain("there is no command");
+    }
+    match Supervised::start(&binding, &sources, &command) {
+        Ok(mut rank) => rank.until_end(),
+        Err(code) => code,
+    }
+}
+
+fn complain(what: &str) -> i32 {
+    eprintln!("crossdock mpirun: {what}");
+    FAILED
+}
+
+fn number(names: &[&str]) -> Option<i32> {
+    names.iter().find_map(|name| env::var(name).ok()?.parse().ok())
+}
+
+/// The rank's numbers by the launcher's word: rank, size, number on this host.
+fn numbers() -> (i32, i32, u32) {
+    let rank = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"];
+    let size = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS", RANKS_VARIABLE];
+    let local = ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"];
+    let rank = number(&rank).unwrap_or(-1);
+    let local = number(&local).unwrap_or(rank);
+    (rank, number(&size).unwrap_or(-1), u32::try_from(local).unwrap_or(0))
+}
+
+struct Supervised {
+    rank: Rank,
+    keeper: OwnedFd,
+    signals: OwnedFd,
+    child: Child,
+    check: Check,
+}
+
+impl Supervised {
+    fn start(binding: &str, sources: &[String], command: &[String]) -> Result<Self, i32> {
+        let (rank, size, local) = numbers();
+        let text = command.join(" ");
+        let mut rank = Rank { rank, size, pid: 0, host: String::new(), command: text.clone(), cpus: String::new() };
+        let mut list = PASSED.to_vec();
+        list.push(CHILD);
+        let signals = event::signalfd(&list).map_err(|e| complain(&e.to_string()))?;
+        let keeper =
+            connect(&place()).map_err(|e| complain(&format!("the job's keeper does not answer: {e}")))?;
+        let tell = |message: &Message| {
+            let _ = send(&keeper, message, &[]);
+        };
+        rank.cpus = binding::bind(binding, local).map_err(|what| {
+            let hint = "choose --bind none, core, socket or a list of CPUs that the container may use";
+            tell(&Message::RankTrouble(rank.clone(), format!("cannot bind: {what}"), hint.into()));
+            FAILED
+        })?;
+        let mut starter = with_sources(sources, command);
+        // A process group of its own: what the launcher sends to this one's group comes to the rank once, from here.
+        starter.process_group(0);
+        spawn::default_signals(&mut starter);
+        spawn::die_with_parent(&mut starter);
+        let child = starter.spawn().map_err(|e| {
+            let hint = "look whether the container has this program, and its interpreter and libraries";
+            tell(&Message::RankTrouble(rank.clone(), format!("cannot start `{text}`: {e}"), hint.into()));
+            127
+        })?;
+        rank.pid = child.id() as i32;
+        tell(&Message::RankStarted(rank.clone()));
+        Ok(Self { rank, keeper, signals, child, check: Check::new() })
+    }
+
+    fn until_end(&mut self) -> i32 {
+        let epoll = event::Epoll::new().and_then(|epoll| {
+            epoll.add(&self.keeper, 0, false)?;
+            epoll.add(&self.signals, 1, false)?;
+            Ok(epoll)
+        });
+        let epoll = match epoll {
+            Ok(epoll) => epoll,
+            Err(e) => return complain(&e.to_string()),
+        };
+        loop {
+            let _ = epoll.wait(Deadline::after(self.check.pause()));
+            while let Some(signal) = event::next_signal(&self.signals) {
+                if signal != CHILD {
+                    spawn::signal_group(self.child.id() as i32, signal);
+                }
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return self.ended(status);
+            }
+            self.check.look(self.child.id(), false);
+            self.report_trouble();
+            if matches!(receive(&self.keeper), Arrived::End) {
+                spawn::signal_group(self.child.id() as i32, 9);
+                let _ = self.child.wait();
+                return FAILED;
+            }
+        }
+    }
+
+    fn report_trouble(&mut self) {
+        if let Some((what, hint)) = self.check.trouble() {
+            let _ = send(&self.keeper, &Message::RankTrouble(self.rank.clone(), what, hint), &[]);
+        }
+    }
+
+    fn ended(&mut self, status: ExitStatus) -> i32 {
+        self.check.look(self.child.id(), true);
+        self.report_trouble();
+        let end = End { code: status.code().unwrap_or(0), signal: status.signal().unwrap_or(0) };
+        let _ = send(&self.keeper, &Message::RankEnded(self.rank.clone(), end), &[]);
+        if end.signal != 0 {
+            spawn::end_by_signal(end.signal);
+        }
+        end.code
+    }
+}
+
+/// The program itself, or a shell that reads the files before it becomes the program.
+fn with_sources(sources: &[String], command: &[String]) -> Command {
+    let (program, rest) = command.split_first().expect("checked by the caller");
+    if sources.is_empty() {
+        let mut direct = Command::new(program);
+        direct.args(rest);
+        return direct;
+    }
+    // Files of modules and of vendors are written for bash.
+    let shell = if std::path::Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
+    let mut words = Command::new(shell);
+    let script = r#"n=$1; shift; while [ "$n" -gt 0 ]; do . "$1" || exit 126; shift; n=$((n - 1)); done; exec "$@""#;
+    words.args(["-c", script, "crossdock", &sources.len().to_string()]).args(sources).args(command);
+    words
+}
+
+/// Does the rank's MPI library take what its launcher offers?
+struct Check {
+    began: Instant,
+    looks: u32,
+    /// Since when its library has not fitted.
+    suspicious: Option<(Instant, &'static str)>,
+    settled: bool,
+    told: bool,
+    ended: bool,
+}
+
+/// How long a library may go without loading what talks to its launcher.
+const GRACE: Duration = Duration::from_millis(1500);
+
+impl Check {
+    fn new() -> Self {
+        let alone = number(&[RANKS_VARIABLE]).unwrap_or(1) <= 1;
+        Self { began: Instant::now(), looks: 0, suspicious: None, settled: alone, told: false, ended: false }
+    }
+
+    /// Until the next look: short at first, since a program may end soon; none after ten seconds.
+    fn pause(&self) -> Duration {
+        if self.settled || self.began.elapsed() > Duration::from_secs(10) {
+            return Duration::from_secs(3600);
+        }
+        Duration::from_millis(4 << self.looks.min(8))
+    }
+
+    fn look(&mut self, pid: u32, ended: bool) {
+        self.looks += 1;
+        self.ended = ended;
+        if self.settled || ended {
+            return;
+        }
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let offered = Offered::by_environment();
+        match verdict(&maps, offered) {
+            Verdict::Unknown => {}
+            Verdict::Fits => self.settled = true,
+            Verdict::Alone(library) => {
+                self.suspicious.get_or_insert((Instant::now(), library));
+            }
+        }
+    }
+
+    fn trouble(&mut self) -> Option<(String, String)> {
+        let (since, library) = self.suspicious.filter(|_| !self.settled && !self.told)?;
+        if !self.ended && since.elapsed() < GRACE {
+            return None;
+        }
+        self.told = true;
+        let offers = Offered::by_environment().name();
+        Some((
+            format!("its MPI library ({library}) does not understand this launcher, which offers {offers}: each rank runs alone"),
+            "use the MPI that the program was built with: --mpi openmpi or mpich, or with srun --pmi pmix or pmi2".into(),
+        ))
+    }
+}
+
+/// What the launcher offers to ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Offered {
+    pmi: bool,
+    pmix: bool,
+}
+
+impl Offered {
+    fn by_environment() -> Self {
+        let has = |name: &str| env::var_os(name).is_some();
+        Self { pmi: has("PMI_FD") || has("PMI_PORT") || has("PMI_RANK"), pmix: has("PMIX_NAMESPACE") }
+    }
+
+    fn name(self) -> &'static str {
+        match (self.pmi, self.pmix) {
+            (true, true) => "PMI and PMIx",
+            (true, false) => "PMI",
+            (false, true) => "PMIx",
+            (false, false) => "neither PMI nor PMIx",
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// No MPI library is mapped yet.
+    Unknown,
+    Fits,
+    Alone(&'static str),
+}
+
+fn verdict(maps: &str, offered: Offered) -> Verdict {
+    let has = |name: &str| maps.contains(&format!("/{name}"));
+    if has("libmpi.so.40") || has("libopen-pal.so") {
+        let fits = offered.pmix || offered.pmi && (has("libpmi.so") || has("libpmi2.so"));
+        return if fits { Verdict::Fits } else { Verdict::Alone("Open MPI's libmpi.so.40") };
+    }
+    let mpich = ["libmpich.so", "libmpi.so.12"].into_iter().find(|name| has(name));
+    let Some(mpich) = mpich else { return Verdict::Unknown };
+    let fits = offered.pmi || offered.pmix && has("libpmix.so");
+    if fits { Verdict::Fits } else { Verdict::Alone(if mpich == "libmpich.so" { "MPICH's libmpich.so.12" } else { "libmpi.so.12 of the MPICH family" }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PMI: Offered = Offered { pmi: true, pmix: false };
+    const PMIX: Offered = Offered { pmi: false, pmix: true };
+
+    #[test]
+    fn a_library_that_does_not_take_what_is_offered_is_alone() {
+        let open_mpi = "7f00 r-xp /usr/lib/x86_64-linux-gnu/openmpi/lib/libmpi.so.40.30.4\n";
+        let mpich = "7f00 r-xp /usr/lib/x86_64-linux-gnu/libmpich.so.12.2.2\n";
+        assert_eq!(verdict(open_mpi, PMIX), Verdict::Fits);
+        assert_eq!(verdict(open_mpi, PMI), Verdict::Alone("Open MPI's libmpi.so.40"));
+        assert_eq!(verdict(mpich, PMI), Verdict::Fits);
+        assert_eq!(verdict(mpich, PMIX), Verdict::Alone("MPICH's libmpich.so.12"));
+        assert_eq!(verdict(&format!("{mpich} /usr/lib/libpmix.so.2\n"), PMIX), Verdict::Fits);
+        assert_eq!(verdict("7f00 /usr/bin/python3.11\n", PMI), Verdict::Unknown);
+    }
+}
