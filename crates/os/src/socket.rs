@@ -118,6 +118,12 @@ pub fn pair() -> OsResult<(OwnedFd, OwnedFd)> {
         .context("socketpair", || "a pair".into())
 }
 
+/// Ends a connection in both directions, for all copies of the descriptor.
+pub fn shut_down(socket: impl AsFd) {
+    // One that is gone already needs no ending.
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+}
+
 /// Who is at the other end?
 pub fn peer(socket: impl AsFd) -> OsResult<Peer> {
     let found = rustix::net::sockopt::socket_peercred(socket).context("SO_PEERCRED", || "a connection".into())?;

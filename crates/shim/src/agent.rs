@@ -66,7 +66,8 @@ fn ask(arguments: &Arguments, words: &[String]) -> Result<i32, String> {
             Arrived::Message(Message::Local, _) => return Err(here(arguments)),
             Arrived::Message(Message::Failed(_, what, hint), _) => return Err(format!("{what} (hint: {hint})")),
             Arrived::Message(..) | Arrived::Nothing => {}
-            Arrived::End => return Err("the job's keeper is gone".into()),
+            // The job has ended; so does the launcher that waits for this agent.
+            Arrived::End => return Ok(FAILED),
         }
     }
 }

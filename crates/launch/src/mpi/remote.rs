@@ -156,12 +156,21 @@ fn greeting(stream: &mut impl Read) -> bool {
     false
 }
 
-fn pass_on(id: u32, stream: &mut impl Read, (mut output, mut errors): (File, File), events: &Events) {
+fn pass_on(id: u32, stream: &mut impl Read, (output, errors): (File, File), events: &Events) {
+    let mut streams = [Some(output), Some(errors)];
     while let Some(message) = Message::read_frame(stream) {
         match message {
-            // The launcher may not read any more.
-            Message::Output(1, bytes) => drop(output.write_all(&bytes)),
-            Message::Output(_, bytes) => drop(errors.write_all(&bytes)),
+            Message::Output(number, bytes) => {
+                if let Some(Some(file)) = streams.get_mut(usize::from(number != 1)) {
+                    // The launcher may not read any more.
+                    let _ = file.write_all(&bytes);
+                }
+            }
+            Message::Ended(..) => {
+                // Hydra waits for the end of these streams, whatever else goes on in the background there.
+                streams = [None, None];
+                events.put(Event::Said(id, message));
+            }
             other => events.put(Event::Said(id, other)),
         }
     }

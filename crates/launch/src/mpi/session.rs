@@ -63,6 +63,8 @@ impl Session {
     /// left.
     pub fn end(self) {
         let Self { keeper, place, job, own } = self;
+        // Other threads may have copies of it.
+        socket::shut_down(&keeper);
         drop(keeper);
         let Some(mut child) = own else { return };
         let end = Instant::now() + Duration::from_secs(25);
