@@ -47,7 +47,9 @@ fn complain(what: &str) -> i32 {
 fn ask(arguments: &Arguments, words: &[String]) -> Result<i32, String> {
     // Blocked before the request, so that none is lost between it and the first wait.
     let signals = event::signalfd(&PASSED).map_err(|e| e.to_string())?;
-    let keeper = connect(&place()).map_err(|e| format!("the job's keeper does not answer ({e}); the job has ended, or this program runs outside a job"))?;
+    let keeper = connect(&place()).map_err(|e| {
+        format!("the job's keeper does not answer ({e}); the job has ended, or this program runs outside a job")
+    })?;
     let (out, err) = (std::io::stdout(), std::io::stderr());
     send(&keeper, &Message::Remote(words.to_vec()), &[out.as_fd(), err.as_fd()])?;
     let epoll = event::Epoll::new().map_err(|e| e.to_string())?;

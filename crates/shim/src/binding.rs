@@ -54,7 +54,8 @@ fn places(allowed: &[u32], by_core: bool) -> Vec<Vec<u32>> {
 
 /// `0,2-5`
 fn listed(list: &str, allowed: &[u32]) -> Result<Vec<u32>, String> {
-    let cpus = parse(list).ok_or_else(|| format!("`{list}` is not a binding; choose none, core, socket or a list of CPUs as 0,2-5"))?;
+    let cpus = parse(list)
+        .ok_or_else(|| format!("`{list}` is not a binding; choose none, core, socket or a list of CPUs as 0,2-5"))?;
     match cpus.iter().find(|cpu| !allowed.contains(cpu)) {
         Some(cpu) => Err(format!("CPU {cpu} is not among those that this process may use ({})", show(allowed))),
         None => Ok(cpus),

@@ -168,7 +168,8 @@ fn classify(launcher: &Path, needed: &str) -> Option<Found> {
     };
     // The scripts `mpirun` around Hydra read files of the login; its own launcher does not.
     let sibling = folder.join("mpiexec.hydra");
-    let launcher = if matches!(kind, Kind::Mpich | Kind::Intel) && sibling.exists() { sibling } else { launcher.to_owned() };
+    let launcher =
+        if matches!(kind, Kind::Mpich | Kind::Intel) && sibling.exists() { sibling } else { launcher.to_owned() };
     let prefix = folder.parent()?.to_owned();
     let library = library(&prefix, kind);
     let text = |p: &Path| p.to_string_lossy().into_owned();

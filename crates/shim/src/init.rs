@@ -42,7 +42,9 @@ fn serve(place: &std::path::Path, wanted: &str) -> Result<(), String> {
     let keeper = loop {
         match connect(place) {
             Ok(keeper) => break keeper,
-            Err(e) if Instant::now() > end => return Err(format!("the keeper does not answer at {}: {e}", place.display())),
+            Err(e) if Instant::now() > end => {
+                return Err(format!("the keeper does not answer at {}: {e}", place.display()));
+            }
             Err(_) => std::thread::sleep(Duration::from_millis(5)),
         }
     };
@@ -92,7 +94,11 @@ impl Init {
                 self.told_idle = false;
             }
             Err(what) => {
-                self.tell(&Message::Failed(String::new(), what, "look at the command, its folder and the image".into()));
+                self.tell(&Message::Failed(
+                    String::new(),
+                    what,
+                    "look at the command, its folder and the image".into(),
+                ));
                 self.tell(&Message::Ended(id, End { code: 127, signal: 0 }));
             }
         }

@@ -17,7 +17,9 @@ fn main() {
         "rank" => crossdock_shim::rank::run(rest),
         "detect" => crossdock_shim::detect::run(rest),
         _ => {
-            eprintln!("crossdock-shim: a part of `crossdock mpirun`; not for people (its roles: ssh, init, rank, detect)");
+            eprintln!(
+                "crossdock-shim: a part of `crossdock mpirun`; not for people (its roles: ssh, init, rank, detect)"
+            );
             2
         }
     };

@@ -84,8 +84,7 @@ impl Supervised {
         let mut list = PASSED.to_vec();
         list.push(CHILD);
         let signals = event::signalfd(&list).map_err(|e| complain(&e.to_string()))?;
-        let keeper =
-            connect(&place()).map_err(|e| complain(&format!("the job's keeper does not answer: {e}")))?;
+        let keeper = connect(&place()).map_err(|e| complain(&format!("the job's keeper does not answer: {e}")))?;
         let tell = |message: &Message| {
             let _ = send(&keeper, message, &[]);
         };
@@ -226,8 +225,11 @@ impl Check {
         self.told = true;
         let offers = Offered::by_environment().name();
         Some((
-            format!("its MPI library ({library}) does not understand this launcher, which offers {offers}: each rank runs alone"),
-            "use the MPI that the program was built with: --mpi openmpi or mpich, or with srun --pmi pmix or pmi2".into(),
+            format!(
+                "its MPI library ({library}) does not understand this launcher, which offers {offers}: each rank runs alone"
+            ),
+            "use the MPI that the program was built with: --mpi openmpi or mpich, or with srun --pmi pmix or pmi2"
+                .into(),
         ))
     }
 }
@@ -272,7 +274,15 @@ fn verdict(maps: &str, offered: Offered) -> Verdict {
     let mpich = ["libmpich.so", "libmpi.so.12"].into_iter().find(|name| has(name));
     let Some(mpich) = mpich else { return Verdict::Unknown };
     let fits = offered.pmi || offered.pmix && has("libpmix.so");
-    if fits { Verdict::Fits } else { Verdict::Alone(if mpich == "libmpich.so" { "MPICH's libmpich.so.12" } else { "libmpi.so.12 of the MPICH family" }) }
+    if fits {
+        Verdict::Fits
+    } else {
+        Verdict::Alone(if mpich == "libmpich.so" {
+            "MPICH's libmpich.so.12"
+        } else {
+            "libmpi.so.12 of the MPICH family"
+        })
+    }
 }
 
 #[cfg(test)]

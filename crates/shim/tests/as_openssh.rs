@@ -36,9 +36,8 @@ fn by_openssh(words: &[String]) -> Option<(String, String, String)> {
         return None;
     }
     let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-    let value = |name: &str| {
-        text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')).unwrap_or_default().to_owned()
-    };
+    let value =
+        |name: &str| text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')).unwrap_or_default().to_owned();
     Some((value("hostname"), value("user"), value("port")))
 }
 

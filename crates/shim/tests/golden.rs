@@ -15,7 +15,11 @@ fn open_mpi_4_many_words_with_a_leading_space() {
     );
     assert_eq!(found.host, "node4");
     assert!(found.options.is_empty());
-    assert!(found.command.starts_with(" orted -mca ess \"env\" -mca ess_base_jobid \"1356201984\""), "{}", found.command);
+    assert!(
+        found.command.starts_with(" orted -mca ess \"env\" -mca ess_base_jobid \"1356201984\""),
+        "{}",
+        found.command
+    );
     assert!(found.command.contains("\"1356201984.0;tcp://10.77.0.1:33295\""));
     assert!(found.command.ends_with("-mca pmix \"^s1,s2,cray,isolated\""));
 }

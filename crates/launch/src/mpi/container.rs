@@ -173,7 +173,10 @@ fn devices() -> Vec<&'static str> {
 
 fn no_image(job: &Job) -> Result<(), String> {
     match &job.image {
-        Some(image) => Err(format!("{} runs root folders, and `{image}` is an image; unpack it, or choose podman or docker", job.engine)),
+        Some(image) => Err(format!(
+            "{} runs root folders, and `{image}` is an image; unpack it, or choose podman or docker",
+            job.engine
+        )),
         None => Ok(()),
     }
 }
@@ -361,7 +364,8 @@ fn import(folder: &Path, image: &str) -> Result<(), String> {
     let file = archive.to_string_lossy().into_owned();
     let folder = folder.to_string_lossy().into_owned();
     let patience = Duration::from_secs(60);
-    let tar = tool::run(&["tar", "--numeric-owner", "--owner=0", "--group=0", "-cf", &file, "-C", &folder, "."], patience);
+    let tar =
+        tool::run(&["tar", "--numeric-owner", "--owner=0", "--group=0", "-cf", &file, "-C", &folder, "."], patience);
     if !tar.good {
         return Err(format!("`tar` failed: {}", tool::last_line(&tar.words)));
     }

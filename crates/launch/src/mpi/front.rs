@@ -20,9 +20,39 @@ use crate::run::code;
 
 /// Variables of the caller that a job gets: those that programs and MPI libraries read.
 const ALLOWED: [&str; 33] = [
-    "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "OMP_*", "KMP_*", "GOMP_*", "MKL_*",
-    "OPENBLAS_*", "BLIS_*", "OMPI_MCA_*", "PRTE_MCA_*", "PMIX_MCA_*", "OPAL_*", "MPICH_*", "MPIR_CVAR_*", "MPIEXEC_*", "MV2_*",
-    "I_MPI_*", "UCX_*", "FI_*", "PSM2_*", "PSM3_*", "NCCL_*", "CUDA_*", "ROCR_*", "HDF5_*", "PYTHONPATH", "CROSSDOCK_FAULT*",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "TZ",
+    "TERM",
+    "OMP_*",
+    "KMP_*",
+    "GOMP_*",
+    "MKL_*",
+    "OPENBLAS_*",
+    "BLIS_*",
+    "OMPI_MCA_*",
+    "PRTE_MCA_*",
+    "PMIX_MCA_*",
+    "OPAL_*",
+    "MPICH_*",
+    "MPIR_CVAR_*",
+    "MPIEXEC_*",
+    "MV2_*",
+    "I_MPI_*",
+    "UCX_*",
+    "FI_*",
+    "PSM2_*",
+    "PSM3_*",
+    "NCCL_*",
+    "CUDA_*",
+    "ROCR_*",
+    "HDF5_*",
+    "PYTHONPATH",
+    "CROSSDOCK_FAULT*",
 ];
 /// How long a launcher may go on after a rank was killed, or after a failure.
 const GRACE: Duration = Duration::from_secs(15);
@@ -145,18 +175,21 @@ fn find_hosts(options: &Options) -> Result<Vec<Host>, (u8, Failure)> {
 fn describe(options: &Options, ranks: u32) -> Result<Job, (u8, Failure)> {
     let system = |what: String, hint: &str| (code::SYSTEM, failure(what, hint));
     let absolute = |path: &PathBuf| {
-        fs::canonicalize(path).map_err(|e| usage(format!("cannot find {}: {e}", path.display()), "give a folder that is there"))
+        fs::canonicalize(path)
+            .map_err(|e| usage(format!("cannot find {}: {e}", path.display()), "give a folder that is there"))
     };
     let root = match options.root.as_ref().map(absolute).transpose()? {
         Some(root) if root == std::path::Path::new("/") => None,
         root => root,
     };
-    let here = env::current_dir().map_err(|e| system(format!("the current folder is gone: {e}"), "change to another one"))?;
+    let here =
+        env::current_dir().map_err(|e| system(format!("the current folder is gone: {e}"), "change to another one"))?;
     let workdir = options.workdir.as_ref().map_or(Ok(here), absolute)?;
     let mut environment = variables(&options.environment);
     if !environment.iter().any(|(n, _)| n == "PATH") {
         let own = env::var("PATH").unwrap_or_default();
-        let path = if root.is_none() && options.image.is_none() && !own.is_empty() { own } else { engine::PATH.to_owned() };
+        let path =
+            if root.is_none() && options.image.is_none() && !own.is_empty() { own } else { engine::PATH.to_owned() };
         environment.push(("PATH".into(), path));
     }
     let home = env::var_os("HOME").map(PathBuf::from).filter(|h| h.is_absolute() && h.is_dir() && !options.no_home);
@@ -171,7 +204,8 @@ fn describe(options: &Options, ranks: u32) -> Result<Job, (u8, Failure)> {
     }
     let program = options.command.first().cloned().unwrap_or_default();
     let program = if program.contains('/') { workdir.join(&program).to_string_lossy().into_owned() } else { program };
-    let own = env::current_exe().map_err(|e| system(format!("cannot find this program: {e}"), "start it by its path"))?;
+    let own =
+        env::current_exe().map_err(|e| system(format!("cannot find this program: {e}"), "start it by its path"))?;
     let random: [u8; 6] = child::random().map_err(|e| system(e.to_string(), "wait until the system has started"))?;
     let ssh: Vec<String> = options.ssh.split_whitespace().map(str::to_owned).collect();
     Ok(Job {
@@ -199,9 +233,9 @@ fn chosen_engine(options: &Options) -> String {
     }
     let takes = |name: &str| options.image.is_none() || !matches!(name, "bubblewrap" | "charliecloud" | "process");
     let engines = engine::all();
-    let works = engines.iter().find(|e| {
-        takes(e.name()) && e.version().is_ok() && (e.name() != "process" || options.root.is_none())
-    });
+    let works = engines
+        .iter()
+        .find(|e| takes(e.name()) && e.version().is_ok() && (e.name() != "process" || options.root.is_none()));
     works.map_or("bubblewrap", |e| e.name()).to_owned()
 }
 
@@ -235,7 +269,10 @@ fn mount(text: &str) -> Result<Bind, (u8, Failure)> {
     let (rest, write) = text.strip_suffix(":ro").map_or((text, true), |rest| (rest, false));
     let (host, inside) = rest.split_once(':').unwrap_or((rest, rest));
     if !host.starts_with('/') || !inside.starts_with('/') || inside.len() < 2 {
-        return Err(usage(format!("--mount {text}: not HOST[:INSIDE][:ro] with absolute paths"), "as in --mount /scratch:/data:ro"));
+        return Err(usage(
+            format!("--mount {text}: not HOST[:INSIDE][:ro] with absolute paths"),
+            "as in --mount /scratch:/data:ro",
+        ));
     }
     Ok(Bind { host: host.into(), inside: inside.trim_end_matches('/').into(), write })
 }
@@ -325,10 +362,19 @@ impl Front<'_> {
                 News::Ready(found) => return Ok(Ok(found)),
                 News::Signal(signal) if matches!(signal, 1 | 2 | 3 | 15) => return Ok(Err(signal)),
                 News::Lost => {
-                    return Err((code::SYSTEM, failure("the job's keeper on this host has ended or was killed", "try again; look at limits and memory")));
+                    return Err((
+                        code::SYSTEM,
+                        failure(
+                            "the job's keeper on this host has ended or was killed",
+                            "try again; look at limits and memory",
+                        ),
+                    ));
                 }
                 _ if Instant::now() > end => {
-                    return Err((code::UNAVAILABLE, failure("the container did not come up", "--patience gives it more time")));
+                    return Err((
+                        code::UNAVAILABLE,
+                        failure("the container did not come up", "--patience gives it more time"),
+                    ));
                 }
                 _ => {}
             }
@@ -355,8 +401,9 @@ impl Front<'_> {
         }
         let place = self.place();
         let hosts = self.session.place.inside().join(launcher::HOSTS_FILE);
-        fs::write(&hosts, launcher::hosts_file(&self.hosts))
-            .map_err(|e| (code::SYSTEM, failure(format!("cannot write {}: {e}", hosts.display()), "look at the space in /tmp")))?;
+        fs::write(&hosts, launcher::hosts_file(&self.hosts)).map_err(|e| {
+            (code::SYSTEM, failure(format!("cannot write {}: {e}", hosts.display()), "look at the space in /tmp"))
+        })?;
         let path = self.job.environment.iter().find(|(n, _)| n == "PATH").map_or(engine::PATH, |(_, v)| v).to_owned();
         let own: Vec<String> = self.job.environment.iter().map(|(n, _)| n.clone()).collect();
         let mut environment = launcher::environment(found, &place, self.ranks, &path);
@@ -373,14 +420,24 @@ impl Front<'_> {
             root: spawn::user_and_group().0 == 0,
             command: &self.options.command,
         };
-        let words = launcher::words(found, &plan)
-            .map_err(|what| (code::UNAVAILABLE, failure(what, "install Open MPI, MPICH or Intel MPI in it, or say where it is: --mpi /opt/mpi/bin/mpirun")))?;
+        let words = launcher::words(found, &plan).map_err(|what| {
+            (
+                code::UNAVAILABLE,
+                failure(
+                    what,
+                    "install Open MPI, MPICH or Intel MPI in it, or say where it is: --mpi /opt/mpi/bin/mpirun",
+                ),
+            )
+        })?;
         self.say(&Message::Job(found.describe()));
         self.say(&Message::Environment(environment));
         let order = Order { words, workdir: self.job.workdir.clone(), descriptor: -1, ..Order::default() };
         let (input, output, errors) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-        send(&self.session.keeper, &Message::Run(order), &[input.as_fd(), output.as_fd(), errors.as_fd()])
-            .map_err(|what| (code::SYSTEM, failure(format!("the launcher cannot be started: {what}"), "shorten its command line")))
+        send(&self.session.keeper, &Message::Run(order), &[input.as_fd(), output.as_fd(), errors.as_fd()]).map_err(
+            |what| {
+                (code::SYSTEM, failure(format!("the launcher cannot be started: {what}"), "shorten its command line"))
+            },
+        )
     }
 
     /// Waits for the launcher's end, or ends it.
@@ -406,7 +463,11 @@ impl Front<'_> {
                 }
                 News::Lost => {
                     let what = "the job's keeper on this host has ended or was killed";
-                    let lost = self.report.fatal.clone().unwrap_or_else(|| failure(what, "try again; look at limits and memory"));
+                    let lost = self
+                        .report
+                        .fatal
+                        .clone()
+                        .unwrap_or_else(|| failure(what, "try again; look at limits and memory"));
                     return Err((code::SYSTEM, lost));
                 }
                 News::Ready(_) | News::Told | News::Nothing => {}
@@ -434,7 +495,8 @@ impl Front<'_> {
         if started < self.ranks as usize && began.elapsed() > Duration::from_secs(self.options.start_s) {
             let without = self.report.without_ranks(self.hosts.iter().map(|h| h.name.as_str()));
             let where_ = if without.is_empty() { String::new() } else { format!("; none on {}", without.join(", ")) };
-            let what = format!("{started} of {} ranks have started within {} s{where_}", self.ranks, self.options.start_s);
+            let what =
+                format!("{started} of {} ranks have started within {} s{where_}", self.ranks, self.options.start_s);
             self.report.fail(failure(what, "look at those hosts' load and network; --start gives them more time"));
         }
         if let Some((first, since, by_signal)) = &self.report.first {
@@ -445,7 +507,10 @@ impl Front<'_> {
         }
         if let Some(limit) = self.options.deadline_s {
             if began.elapsed() > Duration::from_secs(limit) {
-                self.report.fail(failure(format!("the job's deadline of {limit} s has passed"), "--deadline gives it more time"));
+                self.report.fail(failure(
+                    format!("the job's deadline of {limit} s has passed"),
+                    "--deadline gives it more time",
+                ));
             }
         }
     }

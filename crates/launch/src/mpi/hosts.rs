@@ -19,7 +19,8 @@ pub fn parse(text: &str) -> Result<Vec<Host>, String> {
         for word in split(line) {
             let (names, slots) = slots(word.trim())?;
             for name in expand(names)? {
-                if name.starts_with('-') || name.contains(|c: char| c.is_whitespace() || "'\"`$;|&<>()\\/".contains(c)) {
+                if name.starts_with('-') || name.contains(|c: char| c.is_whitespace() || "'\"`$;|&<>()\\/".contains(c))
+                {
                     return Err(format!("`{name}` is not the name of a host"));
                 }
                 match hosts.iter_mut().find(|h| h.name == name) {

@@ -505,7 +505,8 @@ impl Keeper {
                 // The engine's process ends with it; until then nothing can be asked.
             }
             Role::Client | Role::New => {
-                let orphaned: Vec<u32> = self.commands.iter().filter(|(_, c)| **c == number).map(|(id, _)| *id).collect();
+                let orphaned: Vec<u32> =
+                    self.commands.iter().filter(|(_, c)| **c == number).map(|(id, _)| *id).collect();
                 for id in orphaned {
                     self.commands.remove(&id);
                     if let Some(init) = self.init {
@@ -580,7 +581,12 @@ fn hint_for(job: &Job, otherwise: &str) -> String {
 /// Is this the name, or an address, of this host?
 fn is_here(name: &str, mine: &str) -> bool {
     let short = |n: &str| n.split('.').next().unwrap_or_default().to_owned();
-    if name == "localhost" || name == mine || (!name.contains('.') || !mine.contains('.')) && short(name) == short(mine) && name.parse::<std::net::IpAddr>().is_err() {
+    if name == "localhost"
+        || name == mine
+        || (!name.contains('.') || !mine.contains('.'))
+            && short(name) == short(mine)
+            && name.parse::<std::net::IpAddr>().is_err()
+    {
         return true;
     }
     // An address that a socket can be bound to is one of this host's.

@@ -143,10 +143,7 @@ mod tests {
             line(Kind::OpenMpi4),
             format!("/usr/bin/mpirun --bind-to none -np 3 --host n1:2,n2:1 -wdir /work {rank}")
         );
-        assert_eq!(
-            line(Kind::Mpich),
-            format!("/usr/bin/mpirun -f /run/crossdock-mpi/hosts -n 3 -wdir /work {rank}")
-        );
+        assert_eq!(line(Kind::Mpich), format!("/usr/bin/mpirun -f /run/crossdock-mpi/hosts -n 3 -wdir /work {rank}"));
     }
 
     #[test]

@@ -27,7 +27,9 @@ impl Place {
     /// Makes the folder, if it is not there.
     pub fn make(&self) -> Result<(), String> {
         let uid = spawn::user_and_group().0;
-        for folder in [self.folder.parent().unwrap_or(&self.folder), &self.folder, &self.inside(), &self.inside().join("bin")] {
+        for folder in
+            [self.folder.parent().unwrap_or(&self.folder), &self.folder, &self.inside(), &self.inside().join("bin")]
+        {
             match DirBuilder::new().mode(0o700).create(folder) {
                 Ok(()) => {}
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
@@ -55,7 +57,12 @@ impl Place {
     pub fn lock(&self) -> Result<Option<File>, String> {
         let path = self.folder.join("lock");
         let trouble = |e: String| format!("cannot lock {}: {e}", path.display());
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(|e| trouble(e.to_string()))?;
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(|e| trouble(e.to_string()))?;
         Ok(spawn::lock_file(&file).map_err(|e| trouble(e.to_string()))?.then_some(file))
     }
 
@@ -63,7 +70,10 @@ impl Place {
     pub fn put_shim(&self, any_image: bool) -> Result<(), String> {
         let from = shim()?;
         if any_image && !is_static(&from) {
-            return Err(format!("{} is not linked statically and would not run in an image; scripts/build-shim makes it", from.display()));
+            return Err(format!(
+                "{} is not linked statically and would not run in an image; scripts/build-shim makes it",
+                from.display()
+            ));
         }
         let bin = self.inside().join("bin");
         let to = bin.join(crossdock_shim::PROGRAM);
@@ -119,7 +129,8 @@ pub fn shim() -> Result<PathBuf, String> {
     }
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
     let folder = program.parent().unwrap_or(Path::new("/"));
-    let places = [folder.join(crossdock_shim::PROGRAM), folder.join("../libexec/crossdock").join(crossdock_shim::PROGRAM)];
+    let places =
+        [folder.join(crossdock_shim::PROGRAM), folder.join("../libexec/crossdock").join(crossdock_shim::PROGRAM)];
     let found = places.iter().find(|p| p.is_file()).cloned();
     found.ok_or_else(|| {
         format!("there is no {} beside {}; scripts/build-shim makes it", crossdock_shim::PROGRAM, program.display())

@@ -199,7 +199,10 @@ pub fn explain(job: &Job, host: &str, greeted: bool, status: ExitStatus, words: 
             Some(signal) => format!("ssh was killed by signal {signal}"),
             None => format!("ssh ended with {}{said}", status.code().unwrap_or(255)),
         };
-        return (format!("the connection to it was lost ({how})"), "look whether the host and its network are up".into());
+        return (
+            format!("the connection to it was lost ({how})"),
+            "look whether the host and its network are up".into(),
+        );
     }
     match status.code() {
         Some(126 | 127) => (
@@ -208,7 +211,10 @@ pub fn explain(job: &Job, host: &str, greeted: bool, status: ExitStatus, words: 
         ),
         _ => (
             format!("ssh cannot start anything on it{said}"),
-            format!("see that `{ssh} -o BatchMode=yes {host} true` works from {} without a question", spawn::host_name()),
+            format!(
+                "see that `{ssh} -o BatchMode=yes {host} true` works from {} without a question",
+                spawn::host_name()
+            ),
         ),
     }
 }
@@ -228,7 +234,12 @@ mod tests {
 
     #[test]
     fn options_that_would_close_the_lifeline_are_dropped() {
-        let to = Arguments { options: vec!["-x".into(), "-n".into(), "-q".into()], host: "n2".into(), port: Some(7), ..Default::default() };
+        let to = Arguments {
+            options: vec!["-x".into(), "-n".into(), "-q".into()],
+            host: "n2".into(),
+            port: Some(7),
+            ..Default::default()
+        };
         let words = words(&to).join(" ");
         assert!(words.starts_with("-T -x -o BatchMode=yes") && words.ends_with("-p 7 -- n2"), "{words}");
     }

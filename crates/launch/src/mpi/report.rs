@@ -64,7 +64,9 @@ impl Report {
         }
         let (what, hint) = match end.signal {
             0 => (format!("it ended with exit code {}", end.code), "look at what it wrote last"),
-            9 => ("it was killed (signal 9)".to_owned(), "the kernel does that when memory runs out; see `dmesg` there"),
+            9 => {
+                ("it was killed (signal 9)".to_owned(), "the kernel does that when memory runs out; see `dmesg` there")
+            }
             11 | 7 => (format!("it crashed (signal {})", end.signal), "run it under a debugger, or look at its core"),
             signal => (format!("it was ended by signal {signal}"), "look at what it wrote last"),
         };
@@ -109,7 +111,13 @@ mod tests {
     #[test]
     fn the_first_bad_end_is_the_one_that_is_told() {
         let mut report = Report::default();
-        let rank = |rank, host: &str| Rank { rank, host: host.into(), pid: rank + 2, command: "./solver".into(), ..Rank::default() };
+        let rank = |rank, host: &str| Rank {
+            rank,
+            host: host.into(),
+            pid: rank + 2,
+            command: "./solver".into(),
+            ..Rank::default()
+        };
         report.started(rank(0, "n1"));
         report.started(rank(1, "n2"));
         assert_eq!(report.without_ranks(["n1", "n2", "n3"].into_iter()), ["n3"]);

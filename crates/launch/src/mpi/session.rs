@@ -97,7 +97,8 @@ fn clean(job: &Job, place: &Place) {
 
 fn start(job: &Job, place: &Place) -> Result<Child, String> {
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
-    let log = File::create(place.folder.join("keeper.log")).map_err(|e| format!("cannot make the keeper's log: {e}"))?;
+    let log =
+        File::create(place.folder.join("keeper.log")).map_err(|e| format!("cannot make the keeper's log: {e}"))?;
     let mut child = Command::new(program)
         .arg(super::KEEPER)
         .arg(&place.folder)
