@@ -24,3 +24,12 @@ pub mod place;
 pub mod process;
 pub mod socket;
 pub mod spawn;
+#[doc(hidden)]
+pub mod testing;
+pub mod tmpfs;
+pub mod userfault;
+
+pub use copy::{fetch, load_eight};
+pub use deadline::Deadline;
+pub use error::{OsError, OsResult};
+pub use mapping::{Access, Mapping};
