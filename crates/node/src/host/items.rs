@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_layout::SegmentId;
 use crossdock_os::lease::{self, Proof};
+use crossdock_os::tmpfs::door::Tried;
 use crossdock_os::tmpfs::{self, Folder};
 use crossdock_os::{Access, OsResult, event, file, memfd};
 
@@ -227,17 +228,25 @@ impl Host<'_> {
         self.start_copies();
     }
 
-    /// Somebody was let in once, and tries it again by what is left of that.
+    /// A former owner tries to reopen an item through a leftover descriptor, or a task reads one by a call: deny it.
     pub(super) fn turn_away(&mut self) {
         let Some(gate) = self.files.folder.as_ref().and_then(Folder::gate) else { return };
         let tried = gate.turn_away();
         if self.files.told_until.is_some_and(|until| Instant::now() < until) {
             return;
         }
-        if let Some(process) = tried.last() {
+        if let Some(tried) = tried.last() {
             self.files.told_until = Some(Instant::now() + TOLD_EVERY);
             if !self.options.private {
-                eprintln!("crossdock broker: process {process} tried to open an item that it does not own any more");
+                match tried {
+                    Tried::Open(process) => eprintln!(
+                        "crossdock broker: process {process} tried to open an item that it does not own any more"
+                    ),
+                    Tried::Read(process) => eprintln!(
+                        "crossdock broker: process {process} tried to read, splice or send an item's file; items are \
+                         reached by mapping only"
+                    ),
+                }
             }
         }
     }

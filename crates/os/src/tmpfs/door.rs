@@ -9,6 +9,11 @@
 //! 2. The *gate* is shut: the kernel asks us before it opens anything through this mount (a fanotify permission event), and
 //!    the answer is no.
 //!
+//! The gate also refuses each read by a call, open or shut: read, splice, sendfile, copy_file_range, and the same in an
+//! io_uring. A splice or sendfile takes references of the file's pages into a pipe or socket, where they outlive the
+//! descriptor and every mapping, so that its caller would read there what the next owner writes. The kernel asks before it
+//! takes them. A mapping asks nothing, so that the owner works at full speed.
+//!
 //! This leaves no gap, because of the order in the kernel's open: it counts the open file first, as the lease does, and
 //! looks at the mount's being read-only and at the gate behind that. So an open that is under way meanwhile has been
 //! counted, and the lease is refused; or it finds the door shut. Nobody who has a door of another's gets it: the path
@@ -37,6 +42,18 @@ use crate::mapping::Access;
 #[derive(Debug)]
 pub struct Gate(OwnedFd);
 
+/// What a process tried that the gate refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tried {
+    /// This process opened a file through a door that is shut.
+    Open(i32),
+    /// This process read a file by a call (read, splice, sendfile) instead of by a mapping.
+    Read(i32),
+}
+
+/// Most batches of refusals given in one turn, so that processes that keep on trying hold up nothing else.
+const BATCHES: usize = 4;
+
 /// A mount through which one party opens a file.
 #[derive(Debug)]
 pub struct Door {
@@ -58,30 +75,30 @@ impl Gate {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    fn mark(&self, mount: &OwnedFd, how: libc::c_uint) -> OsResult<()> {
+    fn mark(&self, mount: &OwnedFd, how: libc::c_uint, what: u64) -> OsResult<()> {
         let flags = how | libc::FAN_MARK_MOUNT;
         // SAFETY: the path is a terminated string.
-        let answer = unsafe {
-            libc::fanotify_mark(self.0.as_raw_fd(), flags, libc::FAN_OPEN_PERM, mount.as_raw_fd(), c".".as_ptr())
-        };
+        let answer =
+            unsafe { libc::fanotify_mark(self.0.as_raw_fd(), flags, what, mount.as_raw_fd(), c".".as_ptr()) };
         if answer == 0 { Ok(()) } else { Err(OsError::last("fanotify_mark", "a door")) }
     }
 
-    /// Says no to everybody who waits before a shut door; the processes that tried.
-    pub fn turn_away(&self) -> Vec<i32> {
+    /// Refuses what waits at the gate now; what was tried. More may wait still: the gate is readable then.
+    pub fn turn_away(&self) -> Vec<Tried> {
         let mut tried = Vec::new();
         let mut buffer = [MaybeUninit::<libc::fanotify_event_metadata>::uninit(); 64];
-        loop {
+        for _ in 0..BATCHES {
             // SAFETY: the kernel writes whole events into memory of theirs that is large enough and aligned for them.
             let length = unsafe { libc::read(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), size_of_val(&buffer)) };
             let count = usize::try_from(length).unwrap_or(0) / size_of::<libc::fanotify_event_metadata>();
             if count == 0 {
-                return tried;
+                break;
             }
             for event in &buffer[..count] {
                 // SAFETY: one of the events that were written; a gate's have no further parts.
                 let event = unsafe { event.assume_init_ref() };
-                tried.push(event.pid);
+                let opens = event.mask & libc::FAN_OPEN_PERM != 0;
+                tried.push(if opens { Tried::Open(event.pid) } else { Tried::Read(event.pid) });
                 if event.fd < 0 {
                     continue;
                 }
@@ -93,6 +110,7 @@ impl Gate {
                 drop(file);
             }
         }
+        tried
     }
 }
 
@@ -116,7 +134,7 @@ impl Folder {
         // Without times of access, which a reader would write for a moment each time, and so be taken for a writer.
         let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOATIME;
         set_attributes(&mount, attributes, libc::MOUNT_ATTR__ATIME, libc::MS_UNBINDABLE)?;
-        gate.mark(&mount, libc::FAN_MARK_ADD)?;
+        gate.mark(&mount, libc::FAN_MARK_ADD, libc::FAN_OPEN_PERM | libc::FAN_ACCESS_PERM)?;
         Ok(Door { mount, writable: access == Access::ReadWrite })
     }
 }
@@ -133,7 +151,7 @@ impl Door {
             set_attributes(&self.mount, 0, libc::MOUNT_ATTR_RDONLY, 0)?;
         }
         let passing = libc::FAN_MARK_IGNORED_MASK | libc::FAN_MARK_IGNORED_SURV_MODIFY;
-        gate.mark(&self.mount, libc::FAN_MARK_ADD | passing)
+        gate.mark(&self.mount, libc::FAN_MARK_ADD | passing, libc::FAN_OPEN_PERM)
     }
 
     /// Lets nobody in any more; `false`: somebody writes through it, and it stays as it is. Who reads is not put out.
@@ -144,7 +162,7 @@ impl Door {
                 done => done?,
             }
         }
-        gate.mark(&self.mount, libc::FAN_MARK_REMOVE | libc::FAN_MARK_IGNORED_MASK)?;
+        gate.mark(&self.mount, libc::FAN_MARK_REMOVE | libc::FAN_MARK_IGNORED_MASK, libc::FAN_OPEN_PERM)?;
         Ok(true)
     }
 
@@ -263,6 +281,51 @@ mod tests {
     }
 
     #[test]
+    fn an_open_door_gives_no_page_away_by_splice_or_sendfile_and_maps_all_the_same() {
+        let Some(folder) = folder() else { return };
+        let gate = folder.gate().unwrap();
+        let kept = folder.create("one", 4096).unwrap();
+        for access in [Access::ReadWrite, Access::Read] {
+            let door = folder.new_door(access).unwrap();
+            door.open(gate).unwrap();
+            let file = door.file("one").unwrap();
+            let mapping = crate::Mapping::new(&file, 4096, access).unwrap();
+            if access == Access::ReadWrite {
+                mapping.word64(0).unwrap().store(7, std::sync::atomic::Ordering::Relaxed);
+            }
+            assert_eq!(mapping.word64(0).unwrap().load(std::sync::atomic::Ordering::Relaxed), 7);
+            let (reader, writer) = rustix::pipe::pipe().unwrap();
+            let (_peer, socket) = crate::socket::pair().unwrap();
+            let tries: [(&str, &(dyn Fn() -> isize + Sync)); 4] = [
+                // SAFETY: these take descriptors that live through the call, and no memory but the buffer.
+                ("splice", &|| unsafe {
+                    libc::splice(file.as_raw_fd(), &mut 0, writer.as_raw_fd(), std::ptr::null_mut(), 64, 0)
+                }),
+                ("sendfile", &|| unsafe { libc::sendfile(writer.as_raw_fd(), file.as_raw_fd(), &mut 0, 64) }),
+                ("sendfile to a socket", &|| unsafe {
+                    libc::sendfile(socket.as_raw_fd(), file.as_raw_fd(), &mut 0, 64)
+                }),
+                ("read", &|| unsafe { libc::pread(file.as_raw_fd(), [0u8; 8].as_mut_ptr().cast(), 8, 0) }),
+            ];
+            for (name, attempt) in tries {
+                let (answer, errno) = std::thread::scope(|scope| {
+                    let tries = scope.spawn(|| (attempt(), std::io::Error::last_os_error().raw_os_error()));
+                    while !tries.is_finished() {
+                        gate.turn_away();
+                        std::thread::yield_now();
+                    }
+                    tries.join().unwrap()
+                });
+                assert_eq!((answer, errno), (-1, Some(libc::EPERM)), "{name}, {access:?}");
+            }
+            assert_eq!(rustix::io::ioctl_fionread(&reader).unwrap(), 0, "no page lies in the pipe");
+            drop((mapping, file));
+            assert!(door.shut(gate).unwrap());
+        }
+        assert!(prove(&kept, Proof::Alone).unwrap());
+    }
+
+    #[test]
     fn an_open_under_way_is_counted_before_it_waits_at_the_gate() {
         let Some(folder) = folder() else { return crate::testing::skip("doors") };
         let gate = folder.gate().unwrap();
@@ -278,7 +341,7 @@ mod tests {
                 crate::event::wait_readable(gate, crate::Deadline::after(std::time::Duration::from_secs(5))).unwrap()
             );
             assert!(!prove(&kept, Proof::Alone).unwrap());
-            assert_eq!(gate.turn_away(), [std::process::id() as i32]);
+            assert_eq!(gate.turn_away(), [Tried::Open(std::process::id() as i32)]);
             assert!(tries.join().unwrap().is_err());
         });
         assert!(prove(&kept, Proof::Alone).unwrap());
