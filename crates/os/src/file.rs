@@ -143,6 +143,16 @@ pub fn set_size(file: impl AsFd, size: u64) -> OsResult<()> {
     rustix::fs::ftruncate(file, size).context("ftruncate", || format!("a file to {size} bytes"))
 }
 
+/// Sees that the user whose file it is may open it for reading and writing, whatever mode it was given.
+pub fn let_owner_open(file: impl AsFd) -> OsResult<()> {
+    let named = || "the mode of a file".to_string();
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(&file).context("fstat", named)?.st_mode);
+    if mode.contains(Mode::RUSR | Mode::WUSR) {
+        return Ok(());
+    }
+    rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR).context("fchmod", named)
+}
+
 /// A file's size, and the bytes of memory or disk that it takes.
 pub fn sizes(file: impl AsFd) -> OsResult<(u64, u64)> {
     let stat = rustix::fs::fstat(file).context("fstat", || "a file".into())?;

@@ -81,7 +81,7 @@ spelled! {
     Wire: MemberId, "member, u64", 8, |value, w| w.u64(value.0), |r, _field| r.u64().map(MemberId);
     Wire: SegmentId, "segment, u64", 8, |value, w| w.u64(value.0), |r, _field| r.u64().map(SegmentId);
     Wire: Rights, "rights, u32", 4, |value, w| w.u32(value.0),
-        |r, field| Ok(Rights(r.u32()?)).and_then(|set| Rights::ALL.contains(set).then_some(set).ok_or(Malformed::Value(field)));
+        |r, field| Ok(Rights(r.u32()?)).and_then(|set| Rights::KNOWN.contains(set).then_some(set).ok_or(Malformed::Value(field)));
     Wire: String, "name", NAME_FIELD, |value, w| w.name(value), |r, _field| r.name();
     Wire: Option<String>, "optional name", NAME_FIELD,
         |value, w| w.name(value.as_deref().unwrap_or("")), |r, _field| r.optional_name();

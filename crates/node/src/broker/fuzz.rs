@@ -163,6 +163,7 @@ impl World {
                     let verdict = match self.verdicts / 64 {
                         0 => Verdict::Clinging,
                         1 => Verdict::Unknown("lost".into()),
+                        2 => Verdict::Reopenable,
                         _ => Verdict::Alone,
                     };
                     self.event(Event::Proved { item, file, verdict });

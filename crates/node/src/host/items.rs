@@ -37,6 +37,9 @@ const COPIES: usize = 4;
 pub(super) struct Files {
     pub(super) folder: Option<Folder>,
     doors: Doors,
+    /// Files that a process had open that may have kept a way to open them anew; without doors, such a file goes to no
+    /// next owner.
+    reopenable: HashSet<u64>,
     /// Files that have a name in the folder.
     named: HashSet<u64>,
     /// Copies under way, by their target; set to end one that nobody wants any more.
@@ -66,13 +69,19 @@ struct Done {
 }
 
 impl Files {
-    pub(super) fn new(folder: Option<Folder>, doors: BTreeMap<u64, Vec<OwnedFd>>) -> OsResult<Self> {
+    /// `kept` are the files that a former broker made: it is not known who had them open.
+    pub(super) fn new(
+        folder: Option<Folder>,
+        doors: BTreeMap<u64, Vec<OwnedFd>>,
+        kept: impl Iterator<Item = u64>,
+    ) -> OsResult<Self> {
         let (sender, receiver) = channel();
         let names = folder.as_ref().map(Folder::names).transpose()?.unwrap_or_default();
         let named = names.iter().filter_map(|n| n.strip_prefix(PREFIX)?.parse().ok()).collect();
         Ok(Self {
             folder,
             doors: Doors::new(doors),
+            reopenable: kept.collect(),
             named,
             running: HashMap::new(),
             waiting: Vec::new(),
@@ -146,6 +155,7 @@ impl Host<'_> {
         let gate = self.files.folder.as_ref().and_then(Folder::gate);
         let shut = gate.map_or(Ok(true), |gate| self.files.doors.shut(gate, id));
         match shut.and_then(|shut| Ok(shut && lease::prove(fd, Proof::Alone)?)) {
+            Ok(true) if gate.is_none() && self.files.reopenable.contains(&id) => Verdict::Reopenable,
             Ok(true) => Verdict::Alone,
             Ok(false) => Verdict::Clinging,
             Err(error) => Verdict::Unknown(error.to_string()),
@@ -155,6 +165,11 @@ impl Host<'_> {
     /// A descriptor for a client: a new open file description.
     pub(super) fn open_item(&mut self, connection: u64, id: u64, writable: bool) -> OsResult<Option<OwnedFd>> {
         let Some(fd) = self.segments.get(&id) else { return Ok(None) };
+        if !self.broker.is_confined(connection) {
+            self.files.reopenable.insert(id);
+        }
+        // A former owner of this user may have taken everyone's rights to open the file away.
+        file::let_owner_open(fd)?;
         let opened = match &self.files.folder {
             Some(folder) if folder.gate().is_some() => {
                 let party = if writable { Party::Connection(connection) } else { Party::Readers };
@@ -257,6 +272,7 @@ impl Host<'_> {
             unwanted.store(true, Ordering::Relaxed);
         }
         self.files.doors.forget(id);
+        self.files.reopenable.remove(&id);
         if self.files.named.remove(&id) {
             if let Some(Err(error)) = self.files.folder.as_ref().map(|folder| folder.remove(&name(id))) {
                 eprintln!("crossdock broker: {error}");

@@ -38,6 +38,7 @@ pub(super) fn start<'a>(
     let kept: BTreeSet<_> = segments.keys().map(|id| SegmentId(*id)).collect();
     let listening: BTreeSet<_> = listeners.keys().copied().collect();
     let (broker, effects) = Broker::new(limits, lasting, incarnation, &kept, &listening, 0);
+    let kept: Vec<_> = kept.into_iter().map(|id| id.0).collect();
     let mut host = Host {
         options,
         table,
@@ -48,7 +49,7 @@ pub(super) fn start<'a>(
         broker,
         listeners,
         segments: segments.into_iter().collect(),
-        files: super::items::Files::new(folder, doors).map_err(text)?,
+        files: super::items::Files::new(folder, doors, kept.into_iter()).map_err(text)?,
         links: HashMap::new(),
         processes: HashMap::new(),
         next_link: 1,

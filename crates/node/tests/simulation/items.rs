@@ -103,6 +103,8 @@ impl World {
                     Verdict::Unknown("no descriptor".into())
                 } else if self.is_open(file, None) && self.sabotage != Sabotage::ProveAll {
                     Verdict::Clinging
+                } else if self.random.one_in(10) {
+                    Verdict::Reopenable
                 } else {
                     Verdict::Alone
                 };

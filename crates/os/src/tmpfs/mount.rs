@@ -92,6 +92,11 @@ fn serve_mount(to: &OwnedFd, size: u64, uid: u32, gid: u32) -> OsResult<()> {
     let folder = enter_namespace(uid, gid).and_then(|()| mount_here(size));
     match folder {
         Ok(Folder { writable, read_only: Some(read_only), .. }) => {
+            // A task with a user namespace of its own could clone the mount that its descriptor leads through, and make
+            // the clone writable: an unbindable mount is not cloned.
+            for mount in [&writable, &read_only] {
+                set_attributes(mount, 0, 0, libc::MS_UNBINDABLE)?;
+            }
             socket::send(to, &[0], &[writable.as_fd(), read_only.as_fd()])?;
             Ok(())
         }

@@ -103,7 +103,7 @@ impl Broker {
         let Phase::Proving { purpose } = *self.items.handovers.phase(item) else { return };
         match verdict {
             Verdict::Alone if found.level != ItemLevel::Strict => self.ready(item, purpose),
-            Verdict::Alone => self.start_copy(item, purpose, false),
+            Verdict::Alone | Verdict::Reopenable => self.start_copy(item, purpose, false),
             Verdict::Clinging => {
                 let line = format!(
                     "item '{}' of workflow '{}': a former user clings to its memory; {} gets a copy",

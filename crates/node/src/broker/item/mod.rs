@@ -44,8 +44,10 @@ pub use record::{Item, ItemRecord, Items, memory_of};
 pub enum Verdict {
     /// Nobody else has it open or mapped.
     Alone,
-    /// Somebody has.
+    /// A former user has.
     Clinging,
+    /// No other process has it open or mapped, but a former user may have kept a way to open it anew.
+    Reopenable,
     /// It could not be asked, and why; nothing is proved.
     Unknown(String),
 }

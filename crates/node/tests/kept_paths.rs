@@ -1,0 +1,246 @@
+//! What a former owner or reader keeps of an item, at an ordinary user's daemon, which has no doors: a path descriptor, a
+//! splice, a mode. It neither reads, writes nor truncates what the next owner has.
+
+mod support;
+
+use std::fs::{File, Permissions};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use crossdock_client::{ConnectOptions, Grant, ItemLevel, ItemOptions, OnDeath, Party, Rights, SegmentKind, Session};
+use crossdock_layout::wire::{Answer, ItemRequest, Request};
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::OpenTreeFlags;
+use support::{Daemon, Raw};
+
+const LONG: Option<Duration> = Some(Duration::from_secs(20));
+const SIZE: u64 = 8192;
+/// Any user but root; the kernel calls it nobody.
+const ORDINARY: u32 = 65534;
+const SECRET: u8 = 0x5e;
+
+/// Is this an ordinary user's process? Root starts the test once more as one, and goes by its outcome.
+fn is_ordinary(test: &str) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        return true;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(folder.path(), Some(ORDINARY), Some(ORDINARY)).unwrap();
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env("TMPDIR", folder.path())
+        .uid(ORDINARY)
+        .gid(ORDINARY)
+        .status();
+    assert!(status.unwrap().success(), "as an ordinary user");
+    false
+}
+
+fn task(daemon: &Daemon, name: &str) -> Session {
+    Session::connect(&ConnectOptions { task: Some(name.into()), ..daemon.options() }).unwrap()
+}
+
+/// A member that says what it likes: it keeps what it has when it says that it gave its items up.
+fn former(daemon: &Daemon) -> Raw {
+    let Request::Hello { protocol, layout, fingerprint, member, rank, workflow, .. } = Raw::hello_message(1) else {
+        unreachable!()
+    };
+    let token = crossdock_os::child::random().unwrap();
+    let task = Some("former".to_owned());
+    let hello = Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow };
+    let (raw, answer) = Raw::greet(&daemon.socket(), &hello);
+    assert!(matches!(answer, Answer::Welcome { .. }), "{answer:?}");
+    raw
+}
+
+fn create(former: &mut Raw, key: &str) -> (crossdock_layout::SegmentId, OwnedFd) {
+    let request =
+        ItemRequest::Create { size: SIZE, level: ItemLevel::Verified, on_death: OnDeath::Keep, key: key.into() };
+    match former.ask(&Request::Item(request)) {
+        Some((Answer::Item(given), fds)) => (given.item, fds.into_iter().next().unwrap()),
+        other => panic!("no item but {other:?}"),
+    }
+}
+
+fn give(former: &mut Raw, item: crossdock_layout::SegmentId) {
+    let request = ItemRequest::Transfer { item, to: Party::task("next") };
+    let answer = former.ask(&Request::Item(request));
+    assert!(matches!(answer, Some((Answer::Done { .. }, _))), "{answer:?}");
+}
+
+fn path_of(fd: &OwnedFd) -> OwnedFd {
+    let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    rustix::fs::open(name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap()
+}
+
+/// Opens what a path descriptor leads to, sees whether the secret is there, scribbles, and truncates.
+fn come_back(path: &OwnedFd) -> bool {
+    let name = format!("/proc/self/fd/{}", path.as_raw_fd());
+    let _ = std::fs::set_permissions(&name, Permissions::from_mode(0o600));
+    let mut seen = false;
+    if let Ok(file) = File::open(&name) {
+        let mut bytes = vec![0; 3 * SIZE as usize];
+        let length = file.read_at(&mut bytes, 0).unwrap_or(0);
+        seen = bytes[..length].contains(&SECRET);
+    }
+    if let Ok(file) = File::options().write(true).open(&name) {
+        let _ = file.write_all_at(&[0x66; 64], 4096);
+        let _ = file.set_len(0);
+    }
+    seen
+}
+
+#[test]
+fn a_former_owners_path_descriptor_leads_to_no_byte_of_the_next_owner() {
+    if !is_ordinary("a_former_owners_path_descriptor_leads_to_no_byte_of_the_next_owner") {
+        return;
+    }
+    let daemon = Daemon::start();
+    let next = task(&daemon, "next");
+    let mut former = former(&daemon);
+    for restart in [false, true] {
+        let key = if restart { "over-a-restart" } else { "plain" };
+        let (item, fd) = create(&mut former, key);
+        let path = path_of(&fd);
+        // Neither reading nor writing, as far as the access mode says; still a way back.
+        let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let third = rustix::fs::open(name, OFlags::from_bits_retain(3) | OFlags::CLOEXEC, Mode::empty());
+        let tree = rustix::mount::open_tree(&fd, "", OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::OPEN_TREE_CLOEXEC);
+        drop(fd);
+        // The third one is an open file to the kernel's proof, so it stays for one of the two.
+        let third = third.ok().filter(|_| !restart);
+        give(&mut former, item);
+        if restart {
+            daemon.kill_broker();
+        }
+        let mut item = next.access_item(key, LONG).unwrap();
+        item.bytes_mut().fill(SECRET);
+        for (what, path) in [("path", Some(path)), ("mode 3", third), ("open_tree", tree.ok())] {
+            let Some(path) = path else { continue };
+            assert!(!come_back(&path), "{key}: the secret was seen by the descriptor of {what}");
+        }
+        // A truncated file would end this process by SIGBUS here.
+        assert!(item.bytes().iter().all(|byte| *byte == SECRET), "{key}: harmed");
+    }
+    drop((next, former));
+    daemon.stop();
+}
+
+#[test]
+fn a_former_owner_that_takes_all_rights_from_the_file_keeps_nobody_out() {
+    if !is_ordinary("a_former_owner_that_takes_all_rights_from_the_file_keeps_nobody_out") {
+        return;
+    }
+    let daemon = Daemon::start();
+    let next = task(&daemon, "next");
+    let mut former = former(&daemon);
+    let (item, fd) = create(&mut former, "frame");
+    rustix::fs::fchmod(&fd, Mode::empty()).unwrap();
+    drop(fd);
+    give(&mut former, item);
+    drop(next.access_item("frame", LONG).unwrap());
+    drop((next, former));
+    daemon.stop();
+}
+
+#[test]
+fn pages_that_a_former_owner_or_reader_spliced_away_are_not_the_next_owners() {
+    if !is_ordinary("pages_that_a_former_owner_or_reader_spliced_away_are_not_the_next_owners") {
+        return;
+    }
+    let daemon = Daemon::start();
+    let next = task(&daemon, "next");
+    let mut former = former(&daemon);
+    let (item, fd) = create(&mut former, "frame");
+    crossdock_os::memfd::reserve(&fd, 0, SIZE + 4096).unwrap();
+    let (mut pipes, mut files) = (vec![spliced(&fd)], vec![path_of(&fd)]);
+    drop(fd);
+    give(&mut former, item);
+    let mut item = next.access_item("frame", LONG).unwrap();
+    item.bytes_mut().fill(1);
+    // A reader does the same, and leaves in order.
+    let mut shared = item.share().unwrap();
+    let read = ItemRequest::Access { read: true, wait_ms: 5000, keys: vec!["frame".into()] };
+    let (fd, file) = match former.ask(&Request::Item(read)) {
+        Some((Answer::Item(given), fds)) => (fds.into_iter().next().unwrap(), given.file),
+        other => panic!("no item but {other:?}"),
+    };
+    pipes.push(spliced(&fd));
+    files.push(path_of(&fd));
+    drop(fd);
+    former.ask(&Request::Detach { segment: file, count: 1 });
+    let mut item = shared.unshare_mut(LONG).unwrap();
+    item.bytes_mut().fill(SECRET);
+    for (at, pipe) in pipes.iter().enumerate() {
+        let mut bytes = [0; 4096];
+        let length = rustix::io::read(pipe, &mut bytes).unwrap();
+        assert!(!bytes[..length].contains(&SECRET), "the secret was seen in pipe {at}");
+    }
+    for path in &files {
+        assert!(!come_back(path));
+    }
+    assert!(item.bytes().iter().all(|byte| *byte == SECRET));
+    drop((item, next, former));
+    daemon.stop();
+}
+
+/// A page of data in a pipe: the file's own page, not a copy.
+fn spliced(fd: &OwnedFd) -> OwnedFd {
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let mut offset = 4096;
+    let length = rustix::pipe::splice(
+        fd,
+        Some(&mut offset),
+        &writer,
+        None,
+        4096,
+        rustix::pipe::SpliceFlags::NONBLOCK,
+    );
+    assert_eq!(length, Ok(4096), "an ordinary user's daemon does not stop the splice itself");
+    reader
+}
+
+#[test]
+fn what_only_confined_tasks_had_open_is_handed_on_without_a_copy() {
+    if !is_ordinary("what_only_confined_tasks_had_open_is_handed_on_without_a_copy") {
+        return;
+    }
+    let daemon = Daemon::start();
+    let control = daemon.session();
+    control.make_workflow("w", 0).unwrap();
+    let grants = |confined: Rights| {
+        let own = Rights::OWN.with(Rights::READ).with(confined);
+        [Grant { pattern: "*".into(), kind: SegmentKind::Item, rights: own }]
+    };
+    let folder = tempfile::tempdir().unwrap();
+    for (name, confined) in [("a", Rights::CONFINED), ("b", Rights::CONFINED), ("c", Rights::NONE)] {
+        let listener = crossdock_os::socket::listen(&folder.path().join(name)).unwrap();
+        control.make_endpoint("w", name, listener, &grants(confined)).unwrap();
+    }
+    let join = |name: &str| {
+        let socket = Some(folder.path().join(name));
+        Session::connect(&ConnectOptions { socket, ..ConnectOptions::default() }).unwrap()
+    };
+    let (a, b, c) = (join("a"), join("b"), join("c"));
+    // A file that was copied is another one; nothing else tells.
+    let file = || a.find_item("k").unwrap().file;
+    let item = a.create_item("k", &ItemOptions::bytes(5000)).unwrap();
+    let first = file();
+    item.transfer("b").unwrap();
+    let item = b.access_item("k", LONG).unwrap();
+    assert_eq!(file(), first, "from one that is confined");
+    item.transfer("c").unwrap();
+    let item = c.access_item("k", LONG).unwrap();
+    assert_eq!(file(), first, "to one that is not");
+    item.transfer("a").unwrap();
+    let item = a.access_item("k", LONG).unwrap();
+    assert_ne!(file(), first, "back from one that is not");
+    drop(item);
+    assert!(a.remove_item("k").is_err(), "the promise of being confined is no right");
+    drop((a, b, c, control));
+    drop(folder);
+    daemon.stop();
+}
