@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{Place, finish, signal};
+use common::{Place, await_that, finish, signal};
 use rustix::process::Signal;
 
 #[test]
@@ -21,6 +21,26 @@ fn a_bad_file_is_told_in_full_and_starts_nothing() {
     let json: serde_json::Value = serde_json::from_str(&check.out).unwrap();
     assert_eq!((check.code, json["problems"].as_array().unwrap().len()), (65, 3));
     assert!(!place.path().join("x").exists() && !place.path().join("build").exists());
+}
+
+#[test]
+fn a_workflow_file_that_never_ends_is_refused_without_reading_all_of_it() {
+    let place = Place::new("");
+    let run = finish(place.command(&["run", "--check", "/dev/zero"]).spawn().unwrap());
+    assert!(run.code == 65 && run.err.contains("has more than"), "{} {}", run.code, run.err);
+}
+
+#[test]
+fn a_runner_killed_at_any_moment_of_its_start_leaves_nothing() {
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: [sleep, MARK], items: {x: own}}\n");
+    for round in 0..60u64 {
+        let mut front = place.start("process", &[]);
+        std::thread::sleep(std::time::Duration::from_micros(round * 200));
+        front.kill().unwrap();
+        front.wait().unwrap();
+    }
+    await_that("all runs to have cleaned up", || place.processes().is_empty());
+    place.assert_nothing_left("process");
 }
 
 #[test]

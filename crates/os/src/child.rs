@@ -129,6 +129,16 @@ pub fn raise_descriptor_limit() -> u64 {
     allowed.unwrap_or(1 << 20)
 }
 
+/// From now on a file that would grow beyond this process's limit (`ulimit -f`) is an error of the call, not a signal that
+/// ends the process. The limit is raised as far as it may be.
+pub fn survive_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    // SAFETY: ignoring a signal runs no code of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    let limit = getrlimit(Resource::Fsize);
+    let _ = setrlimit(Resource::Fsize, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
 /// Random bytes that nobody can guess.
 pub fn random<const N: usize>() -> OsResult<[u8; N]> {
     let mut bytes = [0; N];

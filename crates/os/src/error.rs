@@ -42,6 +42,11 @@ impl OsError {
         matches!(self.errno, Errno::NOENT | Errno::NOTDIR)
     }
 
+    /// Would a file become larger than this process's limit (`ulimit -f`)?
+    pub fn is_beyond_file_limit(&self) -> bool {
+        self.errno == Errno::FBIG
+    }
+
     /// Are too many descriptors on their way through sockets, not taken out yet?
     pub fn is_too_many_in_flight(&self) -> bool {
         self.errno == Errno::TOOMANYREFS

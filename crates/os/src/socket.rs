@@ -2,6 +2,7 @@
 
 use crate::error::{Context, OsError, OsResult};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::OsStr;
@@ -96,6 +97,14 @@ pub fn accept(listener: impl AsFd) -> OsResult<Option<OwnedFd>> {
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
         Err(errno) => Err(OsError::new("accept", "the listening socket", errno)),
     }
+}
+
+/// Was this socket shut down, so that nothing comes by it any more?
+pub fn is_shut_down(socket: impl AsFd) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::RDHUP)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut polled, Some(&now)), Ok(1..))
+        && polled[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP)
 }
 
 /// Is this a Unix socket of ours that listens? (Somebody else may have sent it.)

@@ -106,8 +106,15 @@ pub fn party(text: &str) -> Result<Party> {
         Error::new(Status::Invalid, text)
     })?;
     if let Some((task, rank)) = text.rsplit_once('/') {
-        if let Ok(rank) = rank.parse() {
-            return Ok(Party::rank(task, rank));
+        let digits = rank.trim_start_matches(['-', '+']);
+        if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
+            return match rank.parse() {
+                Ok(number) if digits.len() == rank.len() => Ok(Party::rank(task, number)),
+                _ => {
+                    let text = format!("'{text}' is no addressee of an item: a rank is a whole number from 0");
+                    Err(Error::new(Status::Invalid, text))
+                }
+            };
         }
     }
     Ok(Party::task(text))
@@ -136,7 +143,7 @@ mod tests {
         for same in ["detect", "detect/3", "a/b", "#12"] {
             assert_eq!(address(&party(same).unwrap()), same);
         }
-        for bad in ["", "#", "#x", "a b", "a/", "#-1"] {
+        for bad in ["", "#", "#x", "a b", "a/", "#-1", "a/-1", "a/+1", "a/99999999999"] {
             assert_eq!(party(bad).unwrap_err().status, Status::Invalid, "{bad}");
         }
     }

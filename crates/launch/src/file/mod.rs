@@ -44,15 +44,26 @@ pub fn read(file: &Path) -> Result<Workflow, Problems> {
         Ok(m) if m.len() > tree::TEXT_MAX as u64 => {
             return Err(unreadable(format!("has {} bytes", m.len()), "is this a workflow file?"));
         }
-        Ok(_) => {
-            std::fs::read(file).map_err(|e| unreadable(format!("cannot be read: {e}"), "check its permissions"))?
-        }
+        Ok(_) => read_bounded(file)
+            .map_err(|e| unreadable(format!("cannot be read: {e}"), "check its permissions"))?
+            .ok_or_else(|| {
+                unreadable(format!("has more than {} bytes", tree::TEXT_MAX), "is this a workflow file?")
+            })?,
     };
     let text = String::from_utf8(bytes).map_err(|e| {
         let what = format!("is not UTF-8 text (byte {})", e.utf8_error().valid_up_to());
         unreadable(what, "save it as UTF-8")
     })?;
     parse(file, &text)
+}
+
+/// The bytes of a file; `None` if there are more than a workflow file has. A pipe or a device says nothing of its size
+/// beforehand, and may never end.
+fn read_bounded(file: &Path) -> std::io::Result<Option<Vec<u8>>> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    std::fs::File::open(file)?.take(tree::TEXT_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok((bytes.len() <= tree::TEXT_MAX).then_some(bytes))
 }
 
 /// Checks a text as if it were that file's.

@@ -68,32 +68,34 @@ fn make_private(base: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// An id for a run of this workflow, whose folder is not made yet.
+pub fn fresh_id(workflow: &str) -> String {
+    let word: String = workflow
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+        .take(16)
+        .collect();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    let mixed = (now ^ u64::from(std::process::id()) << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let id = format!("{}-{:08x}", word.trim_matches('-'), mixed >> 32);
+    id.trim_start_matches('-').to_owned()
+}
+
 impl RunFolder {
-    /// Makes one with a fresh id.
-    pub fn make(workflow: &str) -> Result<Self, String> {
-        Self::make_in(&base(), workflow)
+    /// Makes the folder of a run with this id. The supervisor does, while the front lives: so whichever of the two is killed,
+    /// at whatever moment, the other one removes it.
+    pub fn make(id: &str) -> Result<Self, String> {
+        Self::make_in(&base(), id)
     }
 
-    fn make_in(base: &Path, workflow: &str) -> Result<Self, String> {
-        let word: String = workflow
-            .chars()
-            .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
-            .take(16)
-            .collect();
-        let word = word.trim_matches('-');
-        for attempt in 0..100u32 {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
-            let mixed = (now ^ u64::from(std::process::id()) << 40)
-                .wrapping_add(u64::from(attempt))
-                .wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            let id = format!("{word}-{:08x}", mixed >> 32);
-            let id = id.trim_start_matches('-').to_owned();
+    fn make_in(base: &Path, id: &str) -> Result<Self, String> {
+        for _ in 0..100 {
             // Asked for each time: another run that ends may take the empty folder away between the two steps.
             make_private(base)?;
-            let (making, path) = (base.join(format!("{MAKING}{id}")), base.join(&id));
+            let (making, path) = (base.join(format!("{MAKING}{id}")), base.join(id));
             match DirBuilder::new().mode(0o700).create(&making) {
                 Ok(()) => {}
-                Err(e) if matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => continue,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 Err(e) => {
                     return Err(format!("cannot make the folder {}: {e}; is the file system full?", making.display()));
                 }
@@ -101,27 +103,12 @@ impl RunFolder {
             // Some file systems cannot refuse a name that is taken; there its 32 random bits must do.
             // It gets its name when the lock is held: a run that starts meanwhile would take one without for a dead run's.
             let named = lock_in(&making).and_then(|lock| match rename_to_free_name(&making, &path) {
-                Ok(()) => Ok(Some(Self { id, path: path.clone(), _lock: lock })),
-                Err(e) if e.is_taken() => Ok(None),
+                Ok(()) => Ok(Self { id: id.to_owned(), path: path.clone(), _lock: lock }),
                 Err(e) => Err(e.to_string()),
             });
-            match named {
-                Ok(Some(made)) => return Ok(made),
-                Ok(None) => remove(&making),
-                Err(e) => {
-                    remove(&making);
-                    return Err(e);
-                }
-            }
+            return named.inspect_err(|_| remove(&making));
         }
-        Err(format!("cannot find a free name for the run in {}", base.display()))
-    }
-
-    /// Joins one that the front made.
-    pub fn join(id: &str) -> Result<Self, String> {
-        let path = base().join(id);
-        let lock = lock_in(&path)?;
-        Ok(Self { id: id.to_owned(), path, _lock: lock })
+        Err(format!("cannot make the folder of run {id} in {}: other runs keep removing it", base.display()))
     }
 
     /// Notes the engine, so that whoever cleans up knows whom to ask for containers.
@@ -140,6 +127,21 @@ fn lock_in(path: &Path) -> Result<File, String> {
         Ok(false) => Err(format!("cannot lock {}: another run is cleaning it up", path.display())),
         Err(e) => Err(format!("cannot lock {}: {e}", path.display())),
     }
+}
+
+/// Is there anything of a run's folder?
+pub fn is_left(id: &str) -> bool {
+    let base = base();
+    base.join(id).exists() || base.join(format!("{MAKING}{id}")).exists()
+}
+
+/// Removes what is left of a run whose supervisor is gone; nothing there is no trouble.
+pub fn clean_up_after(id: &str) {
+    let base = base();
+    remove(&base.join(format!("{MAKING}{id}")));
+    // Held meanwhile, so that a run that starts now does not clean up, too.
+    let _lock = lock_in(&base.join(id));
+    clean(id, &base.join(id));
 }
 
 /// Removes containers and folder of a run; nothing there is no trouble.
@@ -222,7 +224,7 @@ mod tests {
                 cleaned
             });
             for n in 0..500 {
-                let made = RunFolder::make_in(&base, "w").unwrap();
+                let made = RunFolder::make_in(&base, &format!("w-{n}")).unwrap();
                 assert!(made.path.join("lock").exists(), "run {n} has its folder");
                 assert!(made.path.ends_with(&made.id));
                 remove(&made.path);
@@ -240,7 +242,7 @@ mod tests {
         let above = std::env::temp_dir().join(format!("crossdock-folder-dead-{}", std::process::id()));
         fs::create_dir_all(&above).unwrap();
         let base = above.join("crossdock/runs");
-        let living = RunFolder::make_in(&base, "Some Workflow").unwrap();
+        let living = RunFolder::make_in(&base, &fresh_id("Some Workflow")).unwrap();
         let dead = RunFolder::make_in(&base, "dead").unwrap();
         let (id, path) = (dead.id.clone(), dead.path.clone());
         drop(dead);

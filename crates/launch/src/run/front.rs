@@ -1,4 +1,4 @@
-//! What the user started: checks, makes the run's folder, passes signals on, outlives the supervisor to clean up.
+//! What the user started: checks, passes signals on, outlives the supervisor to clean up.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,7 +11,7 @@ use crossdock_os::process::{Signal, open_pidfd};
 use crossdock_os::{child, event, pipe};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::folder::{self, RunFolder};
+use super::folder;
 use super::{Order, RunOptions, code, processes};
 use crate::file;
 
@@ -29,20 +29,14 @@ pub fn front(options: &RunOptions, supervise: (&Path, &[&str])) -> u8 {
     for dead in folder::clean_dead() {
         eprintln!("crossdock: cleaned up after run {dead}, which had been killed");
     }
-    let folder = match RunFolder::make(&workflow.name) {
-        Ok(folder) => folder,
-        Err(e) => {
-            eprintln!("crossdock: {e}");
-            return code::SYSTEM;
-        }
-    };
-    let result = run(options, supervise, &folder);
+    let id = folder::fresh_id(&workflow.name);
+    let result = run(options, supervise, &id);
     // Whatever the supervisor left (nothing, unless it was killed) becomes this process's own, and ends here.
     if !processes::kill_descendants(&[], Duration::from_secs(10)) {
-        eprintln!("crossdock: some processes of run {} cannot be killed", folder.id);
+        eprintln!("crossdock: some processes of run {} cannot be killed", id);
     }
-    if folder.path.exists() {
-        folder::clean(&folder.id, &folder.path);
+    if folder::is_left(&id) {
+        folder::clean_up_after(&id);
         processes::kill_descendants(&[], Duration::from_secs(5));
     }
     match result {
@@ -54,7 +48,7 @@ pub fn front(options: &RunOptions, supervise: (&Path, &[&str])) -> u8 {
     }
 }
 
-fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), folder: &RunFolder) -> Result<u8, String> {
+fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str) -> Result<u8, String> {
     let trouble = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
     child::adopt_orphans().map_err(|e| trouble("cannot become the reaper of the run's processes", &e))?;
     let signals = signals().map_err(|e| trouble("cannot take signals", &e))?;
@@ -66,7 +60,7 @@ fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), folder: &Ru
         .spawn()
         .map_err(|e| trouble(&format!("cannot start {}", program.display()), &e))?;
     let mut pipe = child.stdin.take().ok_or("the supervisor has no standard input")?;
-    let order = Order { id: folder.id.clone(), options: options.clone() };
+    let order = Order { id: id.to_owned(), options: options.clone() };
     let line = serde_json::to_string(&order).map_err(|e| trouble("cannot pass the options on", &e))?;
     // A supervisor that is already dead is told by its exit status below.
     let _ = pipe.write_all(format!("{line}\n").as_bytes());

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crossdock_layout::wire::{ANSWER, Answer, PIN_PAGE};
 use crossdock_layout::{MemberId, Status};
-use crossdock_os::{file, memfd, socket};
+use crossdock_os::{OsError, file, memfd, socket};
 
 use super::{Host, LISTENER};
 use crate::broker::{Attachment, Effect, Event, Peer};
@@ -41,9 +41,7 @@ impl Host<'_> {
                 }
                 Effect::CopyItem { item, from, to, size } => self.copy_item(item, from, to, size),
                 Effect::Log { line } => {
-                    if !self.options.private {
-                        eprintln!("crossdock broker: {line}");
-                    }
+                    self.log.event(line);
                 }
                 Effect::Adopt { segment } => {
                     if let Some(fd) = came.next() {
@@ -76,8 +74,8 @@ impl Host<'_> {
                 Effect::Send { connection, message, with } => self.send(connection, &message, with),
                 Effect::Close { connection, why } => {
                     let usual = matches!(why.as_str(), "it left" | "its process is dead" | "its workflow ended");
-                    if self.links.remove(&connection).is_some() && !usual && !self.options.private {
-                        eprintln!("crossdock broker: connection {connection} was closed: {why}");
+                    if self.links.remove(&connection).is_some() && !usual {
+                        self.log.event(format_args!("connection {connection} was closed: {why}"));
                     }
                 }
             }
@@ -89,7 +87,7 @@ impl Host<'_> {
     fn write_down(&mut self) {
         if let Err(error) = self.journal.flush() {
             // Nothing that is not written down may be promised: start again from what is.
-            eprintln!("crossdock broker: the journal cannot be written: {error}");
+            self.log.failure(format_args!("the journal cannot be written: {error}"));
             std::process::abort();
         }
     }
@@ -97,7 +95,7 @@ impl Host<'_> {
     /// The keeper goes on without this broker, but not the other way round.
     pub(super) fn told(&self, told: crossdock_os::OsResult<()>) {
         if let Err(error) = told {
-            eprintln!("crossdock broker: the keeper cannot be reached: {error}");
+            self.log.failure(format_args!("the keeper cannot be reached: {error}"));
             std::process::abort();
         }
     }
@@ -112,12 +110,8 @@ impl Host<'_> {
             Ok(fd)
         });
         let fd = made.map_err(|error| {
-            let mend = if error.is_out_of_descriptors() {
-                "the daemon has no descriptor left; remove segments or raise its limit (ulimit -n)"
-            } else {
-                "the node has no memory left for it"
-            };
-            format!("no segment of {size} bytes could be made: {error}; {mend}")
+            let hint = hint(&error);
+            format!("no segment of {size} bytes could be made: {error}; {hint}")
         })?;
         self.keep(id, fd);
         Ok(())
@@ -132,7 +126,7 @@ impl Host<'_> {
     fn clear(&self, pin: u64) {
         let Some(fd) = self.segments.get(&pin) else { return };
         if let Err(error) = memfd::clear(fd, PIN_PAGE) {
-            eprintln!("crossdock broker: a pin page could not be cleared, what it pins stays: {error}");
+            self.log.failure(format_args!("a pin page could not be cleared, what it pins stays: {error}"));
         }
     }
 
@@ -141,7 +135,7 @@ impl Host<'_> {
         let watched = socket::set_nonblocking(&fd).and_then(|()| self.epoll.add(&fd, LISTENER | endpoint, false));
         match watched {
             Ok(()) => drop(self.listeners.insert(endpoint, fd)),
-            Err(error) => eprintln!("crossdock broker: endpoint {endpoint}: {error}"),
+            Err(error) => self.log.failure(format_args!("endpoint {endpoint}: {error}")),
         }
     }
 
@@ -217,5 +211,16 @@ impl Host<'_> {
     fn hang_up(&mut self, connection: u64) {
         self.links.remove(&connection);
         self.feed(Event::Disconnected { connection });
+    }
+}
+
+/// What to do about memory that could not be made.
+pub(super) fn hint(error: &OsError) -> &'static str {
+    if error.is_out_of_descriptors() {
+        "the daemon has no descriptor left; remove segments or raise its limit (ulimit -n)"
+    } else if error.is_beyond_file_limit() {
+        "the daemon may make no file as large; raise its limit (ulimit -f)"
+    } else {
+        "the node has no memory left for it"
     }
 }

@@ -12,10 +12,12 @@ use crate::broker::{Event, Peer};
 
 impl Host<'_> {
     pub(super) fn accept(&mut self, endpoint: u64) {
-        for _ in 0..ACCEPTS {
+        for turn in 0..ACCEPTS {
             let Some(listener) = self.listeners.get(&endpoint) else { return };
             match socket::accept(listener) {
                 Ok(Some(connection)) => self.admit(endpoint, connection),
+                // Nothing was there although the kernel told of it: then it tells of the end of the socket.
+                Ok(None) if turn == 0 && socket::is_shut_down(listener) => return self.stop_listening(endpoint),
                 Ok(None) => return,
                 Err(error) if error.is_out_of_descriptors() => {
                     // Left in the queue, it would wake us again at once, for ever. Take it with the spare descriptor
@@ -28,8 +30,18 @@ impl Host<'_> {
                     }
                     return;
                 }
-                Err(error) => return eprintln!("crossdock broker: {error}"),
+                Err(error) => return self.log.failure(error),
             }
+        }
+    }
+
+    /// A process that has a copy of this listening socket has shut it down. It would wake us for ever; nothing comes by
+    /// it any more.
+    fn stop_listening(&mut self, endpoint: u64) {
+        if let Some(listener) = self.listeners.remove(&endpoint) {
+            self.epoll.remove(listener).ok();
+            self.told(self.post.drop_listener(endpoint));
+            self.log.failure(format_args!("the socket of endpoint {endpoint} was shut down; no task can connect there"));
         }
     }
 

@@ -115,12 +115,8 @@ impl Host<'_> {
             return Err("the daemon has no memory file system for items; `crossdock doctor` says why".into());
         };
         let fd = folder.create(&name(id), size).map_err(|error| {
-            let mend = if error.is_out_of_descriptors() {
-                "the daemon has no descriptor left; remove segments or raise its limit (ulimit -n)"
-            } else {
-                "the node has no memory left for it"
-            };
-            format!("no item of {size} bytes could be made: {error}; {mend}")
+            let hint = super::doing::hint(&error);
+            format!("no item of {size} bytes could be made: {error}; {hint}")
         })?;
         if folder.has_read_only_door() {
             self.files.named.insert(id);
@@ -252,16 +248,15 @@ impl Host<'_> {
         }
         if let Some(tried) = tried.last() {
             self.files.told_until = Some(Instant::now() + TOLD_EVERY);
-            if !self.options.private {
-                match tried {
-                    Tried::Open(process) => eprintln!(
-                        "crossdock broker: process {process} tried to open an item that it does not own any more"
-                    ),
-                    Tried::Read(process) => eprintln!(
-                        "crossdock broker: process {process} tried to read, splice or send an item's file; items are \
-                         reached by mapping only"
-                    ),
+            match tried {
+                Tried::Open(process) => {
+                    self.log.event(format_args!(
+                        "process {process} tried to open an item that it does not own any more"
+                    ));
                 }
+                Tried::Read(process) => self.log.event(format_args!(
+                    "process {process} tried to read, splice or send an item's file; items are reached by mapping only"
+                )),
             }
         }
     }
@@ -275,7 +270,7 @@ impl Host<'_> {
         self.files.reopenable.remove(&id);
         if self.files.named.remove(&id) {
             if let Some(Err(error)) = self.files.folder.as_ref().map(|folder| folder.remove(&name(id))) {
-                eprintln!("crossdock broker: {error}");
+                self.log.failure(error);
             }
         }
     }

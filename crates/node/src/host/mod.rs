@@ -9,6 +9,7 @@ mod doing;
 mod doors;
 mod intake;
 mod items;
+mod log;
 mod start;
 
 use std::collections::{BTreeMap, HashMap};
@@ -67,6 +68,7 @@ struct Host<'a> {
     spare: Option<OwnedFd>,
     began: Instant,
     free_since: Option<Instant>,
+    log: log::Log,
     journal_fails: bool,
     journal_retry: Instant,
     idle_since: Instant,
@@ -172,7 +174,7 @@ impl Host<'_> {
         let state = self.journal.make_room();
         if state.is_err() != self.journal_fails {
             if let Err(why) = &state {
-                eprintln!("crossdock broker: no room for the journal: {why}; requests that need it are refused");
+                self.log.failure(format_args!("no room for the journal: {why}; requests that need it are refused"));
             }
             self.journal_fails = state.is_err();
             let now = self.now();
@@ -189,11 +191,11 @@ impl Host<'_> {
         match self.journal.compact(self.broker.lasting()) {
             Ok(copy) => {
                 if let Err(error) = self.post.hold_journal(std::os::fd::AsFd::as_fd(&copy)) {
-                    eprintln!("crossdock broker: the keeper cannot be told of the new journal: {error}");
+                    self.log.failure(format_args!("the keeper cannot be told of the new journal: {error}"));
                     std::process::abort();
                 }
             }
-            Err(error) => eprintln!("crossdock broker: the journal could not be compacted: {error}"),
+            Err(error) => self.log.failure(format_args!("the journal could not be compacted: {error}")),
         }
     }
 }

@@ -56,6 +56,7 @@ pub(super) fn start<'a>(
         spare: file::spare().ok(),
         began,
         free_since: None,
+        log: super::log::Log::new(options.private),
         journal_fails: false,
         journal_retry: began,
         idle_since: began,

@@ -102,6 +102,7 @@ pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>)
 fn prepare(place: &Place, options: &ServeOptions) -> Result<Held, ServeError> {
     // What a broker may have, its keeper may be asked to hold.
     child::raise_descriptor_limit();
+    child::survive_file_limit();
     let memory = process::total_memory();
     let memory = if options.memory == 0 { memory } else { options.memory.min(memory) };
     // Before the first fork, so that keeper and brokers have the same folder.

@@ -53,14 +53,19 @@ pub fn supervisor() -> u8 {
     // A session of its own: no signal of the terminal, no hang-up, only what the front says.
     child::leave_session();
     let _ = child::adopt_orphans();
-    let order: Order = match serde_json::from_slice(&first_line()) {
+    let line = first_line();
+    if line.is_empty() {
+        // The front was killed before it said anything; nothing is made yet.
+        return code::SYSTEM;
+    }
+    let order: Order = match serde_json::from_slice(&line) {
         Ok(order) => order,
         Err(e) => {
             eprintln!("crossdock: the front's order cannot be read: {e}; this command is not for people");
             return code::USAGE;
         }
     };
-    let folder = match RunFolder::join(&order.id) {
+    let folder = match RunFolder::make(&order.id) {
         Ok(folder) => folder,
         Err(e) => {
             eprintln!("crossdock: {e}");
