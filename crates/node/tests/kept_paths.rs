@@ -171,7 +171,7 @@ fn pages_that_a_former_owner_or_reader_spliced_away_are_not_the_next_owners() {
     pipes.push(spliced(&fd));
     files.push(path_of(&fd));
     drop(fd);
-    former.ask(&Request::Detach { segment: file, count: 1 });
+    former.send(&Request::Detach { segment: file, count: 1 }.encode(0, 0), &[]);
     let mut item = shared.unshare_mut(LONG).unwrap();
     item.bytes_mut().fill(SECRET);
     for (at, pipe) in pipes.iter().enumerate() {

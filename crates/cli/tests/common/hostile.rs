@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use crossdock_client::{ConnectOptions, Item, ItemLevel, ItemOptions, OnDeath, Party, Session};
-use crossdock_layout::MemberId;
+use crossdock_layout::{MemberId, SegmentId};
 use crossdock_layout::wire::{Answer, FINGERPRINT, ItemRequest, MAX_MESSAGE, PROTOCOL_VERSION, Request};
 use crossdock_os::socket::{self, Received};
 use crossdock_os::{Access, Deadline, Mapping, child, event, tmpfs};
@@ -24,9 +24,10 @@ const SECRET: u64 = 0x5ec4_e75e_c4e7_5ec4;
 const SCRIBBLE: u64 = 0x6666_6666_6666_6666;
 
 /// Ways to stay in, each tried on an item of its own; the last ones leave no open file to be seen.
-const WAYS: [&str; 10] =
-    ["mapping", "duplicate", "fork", "child", "flight", "reopened", "numbered", "path", "racing", "spying"];
-const BY_PATH: [&str; 3] = ["path", "racing", "spying"];
+const WAYS: [&str; 12] = [
+    "mapping", "duplicate", "fork", "child", "flight", "reopened", "numbered", "spliced", "sent", "path", "racing",
+    "spying",
+];
 /// Ways that are tried all the time while others hand the item to and fro, so many times.
 const RACES: [&str; 2] = ["racing", "spying"];
 const ROUNDS: usize = 200;
@@ -98,6 +99,15 @@ impl Liar {
         self.ask(&Request::Item(request))
     }
 
+    /// Opens what is shared: the descriptor, and the file's number.
+    fn read(&mut self, key: &str) -> Result<(OwnedFd, SegmentId), String> {
+        let wait_ms = WAIT.as_millis() as u64;
+        let asked = self.item(ItemRequest::Access { read: true, wait_ms, keys: vec![key.into()] })?;
+        let (Answer::Item(given), fds) = asked else { return Err("no item".into()) };
+        let fd = fds.into_iter().next().ok_or_else(|| format!("no descriptor came with item {key}"))?;
+        Ok((fd, given.file))
+    }
+
     fn access(&mut self, key: &str, read: bool) -> Result<OwnedFd, String> {
         let wait_ms = WAIT.as_millis() as u64;
         let given = self.item(ItemRequest::Access { read, wait_ms, keys: vec![key.into()] })?;
@@ -108,6 +118,8 @@ impl Liar {
 /// What a former owner has kept of an item.
 #[derive(Default)]
 struct Kept {
+    /// The other end of what pages were spliced or sent into.
+    pages: Option<OwnedFd>,
     mapping: Option<Mapping>,
     descriptor: Option<OwnedFd>,
     /// A socket with the descriptor in it.
@@ -135,10 +147,8 @@ fn sees(mapping: &Mapping, value: u64) -> bool {
 fn former() -> Result<(), String> {
     let mut liar = Liar::connect()?;
     let mut kept = Vec::new();
-    let doors = std::env::args().nth(2).is_some_and(|word| word == "doors");
     for way in WAYS {
-        // A path descriptor is no open file to the kernel's proof: a daemon without doors stands against it with `strict`.
-        let level = if BY_PATH.contains(&way) && !doors { ItemLevel::Strict } else { ItemLevel::Verified };
+        let level = ItemLevel::Verified;
         let key = format!("way/{way}");
         let request = ItemRequest::Create { size: SIZE, level, on_death: OnDeath::Keep, key };
         let (Answer::Item(given), fds) = liar.item(request)? else { return Err("no item".into()) };
@@ -159,16 +169,29 @@ fn former() -> Result<(), String> {
         }
     }
     println!("tried {} ways", WAYS.len());
-    let shared = liar.access("shared", true)?;
+    let (shared, file) = liar.read("shared")?;
     for trouble in scribble_on_shared(&shared) {
         println!("shared: {trouble}");
     }
     println!("tried to write what is shared");
+    let pipe = given_away(&shared, false)?;
     let (Answer::ItemInfo(told), _) = liar.item(ItemRequest::Find { key: "told".into() })? else {
         return Err("no answer about 'told'".into());
     };
+    let path = path_of(&shared)?;
     drop(shared);
+    let detach = Request::Detach { segment: file, count: 1 }.encode(0, 0);
+    socket::send(&liar.socket, &detach, &[]).map_err(|e| e.to_string())?;
     liar.item(ItemRequest::Transfer { item: told.item, to: Party::task("victim") })?;
+    // The victim takes back what it shared, and writes another secret.
+    drop(liar.access("told-again", false)?);
+    if holds_secret(&pipe) {
+        println!("shared: SEEN in the pipe that it was spliced into");
+    }
+    if try_path(&path, false).is_some_and(|_| file_holds_secret(&path)) || try_path(&path, true).is_some() {
+        println!("shared: SEEN or WRITTEN as a path");
+    }
+    println!("tried to read on what was shared");
     Ok(())
 }
 
@@ -192,6 +215,8 @@ fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
             Ok(again) => kept.descriptor = Some(again),
             Err(error) => println!("reopened: refused: {error}"),
         },
+        // A reference of each page, beyond descriptor and mapping.
+        "spliced" | "sent" => kept.pages = Some(given_away(&fd, way == "sent")?),
         // Nothing at all is kept; all numbers of /proc/self/fd are tried afterwards.
         "numbered" => {}
         "path" => kept.descriptor = Some(path_of(&fd)?),
@@ -205,6 +230,38 @@ fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
         other => return Err(format!("no way '{other}'")),
     }
     Ok(kept)
+}
+
+/// Gives the data's pages to a pipe or a socket, by reference where the kernel lets it; the end to read them from. It is
+/// empty where the kernel refuses.
+fn given_away(fd: &OwnedFd, send: bool) -> Result<OwnedFd, String> {
+    let text = |e: rustix::io::Errno| e.to_string();
+    let (pipe, filling) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).map_err(text)?;
+    let mut offset = 4096;
+    if send {
+        let (receiver, sender) = rustix::net::socketpair(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::STREAM,
+            rustix::net::SocketFlags::NONBLOCK,
+            None,
+        )
+        .map_err(text)?;
+        let _ = rustix::fs::sendfile(&sender, fd, Some(&mut offset), 32768);
+        return Ok(receiver);
+    }
+    let _ = rustix::pipe::splice(fd, Some(&mut offset), &filling, None, 32768, rustix::pipe::SpliceFlags::NONBLOCK);
+    Ok(pipe)
+}
+
+fn holds_secret(pages: &OwnedFd) -> bool {
+    let mut bytes = vec![0; 65536];
+    let length = rustix::io::read(pages, &mut bytes).unwrap_or(0);
+    bytes[..length].chunks_exact(8).any(|word| word == SECRET.to_ne_bytes())
+}
+
+fn file_holds_secret(path: &OwnedFd) -> bool {
+    let bytes = std::fs::read(format!("/proc/self/fd/{}", path.as_raw_fd())).unwrap_or_default();
+    bytes.chunks_exact(8).any(|word| word == SECRET.to_ne_bytes())
 }
 
 /// A path descriptor: no open file, but a way to the file.
@@ -233,13 +290,16 @@ fn try_path(path: &OwnedFd, write: bool) -> Option<&'static str> {
 }
 
 /// A child of the former owner: from when the item is another's, tries all the time to get at it.
+/// Without doors it gets at the file that was its own; what counts is whether the victim's bytes are there.
 fn race(path: &OwnedFd, start: &OwnedFd, write: bool) -> i32 {
     if !event::wait_readable(start, Deadline::after(WAIT)).unwrap_or(false) {
         return 2;
     }
     let deadline = Deadline::after(Duration::from_secs(4));
     while deadline.left() > Duration::ZERO {
-        if try_path(path, write).is_some() {
+        if write {
+            let _ = try_path(path, true);
+        } else if file_holds_secret(path) {
             return 1;
         }
     }
@@ -277,14 +337,20 @@ fn look(way: &str, kept: Kept) -> Vec<String> {
     if let Some(mapping) = &kept.mapping {
         look_at(mapping, "the old mapping");
     }
+    if kept.pages.as_ref().is_some_and(holds_secret) {
+        what_worked.push("given away as pages");
+    }
     let received = kept.flight.as_ref().and_then(|(_, theirs)| match socket::receive(theirs, &mut [0; 8]) {
         Ok(Some(Received::Message(_, fds))) => fds.into_iter().next(),
         _ => None,
     });
     if way == "path" {
         let path = kept.descriptor.as_ref().expect("kept");
-        let both = [true, false].into_iter().filter_map(|write| try_path(path, write));
-        what_worked.extend(both);
+        // Without doors it leads to the file that the former owner had, which is not the victim's.
+        if file_holds_secret(path) {
+            what_worked.push("read");
+        }
+        let _ = try_path(path, true);
     }
     for fd in kept.descriptor.iter().chain(&received) {
         if let Ok(mapping) = map(fd) {
@@ -402,7 +468,8 @@ fn victim() -> Result<(), String> {
         items.push((way, item));
     }
     let mut shared = session.create_item("shared", &ItemOptions::bytes(SIZE)).map_err(text)?;
-    shared.bytes_mut().chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&SECRET.to_ne_bytes()));
+    // Its readers may see this.
+    shared.bytes_mut().chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&OLD.to_ne_bytes()));
     let shared = shared.share().map_err(text)?;
     session.create_item("told", &ItemOptions::bytes(8)).map_err(text)?.transfer("former").map_err(text)?;
     let told = session.access_item("told", Some(WAIT + WAIT)).map_err(text)?;
@@ -411,8 +478,15 @@ fn victim() -> Result<(), String> {
         let info = session.find_item(item.key()).map_err(text)?;
         println!("{way}: {} copies {}", if whole { "unharmed" } else { "HARMED" }, info.copies);
     }
-    let whole = shared.bytes().chunks_exact(8).all(|word| word == SECRET.to_ne_bytes());
+    let whole = shared.bytes().chunks_exact(8).all(|word| word == OLD.to_ne_bytes());
     println!("shared: {}", if whole { "unharmed" } else { "HARMED" });
-    drop((told, items, shared));
+    // Taken back, it is written once more: readers that left see nothing of that.
+    let mut again = shared.unshare(Some(Duration::from_secs(5))).map_err(text)?;
+    again.bytes_mut().chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&SECRET.to_ne_bytes()));
+    session.create_item("told-again", &ItemOptions::bytes(8)).map_err(text)?.transfer("former").map_err(text)?;
+    std::thread::sleep(Duration::from_millis(300));
+    let whole = again.bytes().chunks_exact(8).all(|word| word == SECRET.to_ne_bytes());
+    println!("taken back: {}", if whole { "unharmed" } else { "HARMED" });
+    drop((told, items, again));
     Ok(())
 }
