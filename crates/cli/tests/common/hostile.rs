@@ -344,14 +344,6 @@ fn look(way: &str, kept: Kept) -> Vec<String> {
         Ok(Some(Received::Message(_, fds))) => fds.into_iter().next(),
         _ => None,
     });
-    if way == "path" {
-        let path = kept.descriptor.as_ref().expect("kept");
-        // Without doors it leads to the file that the former owner had, which is not the victim's.
-        if file_holds_secret(path) {
-            what_worked.push("read");
-        }
-        let _ = try_path(path, true);
-    }
     for fd in kept.descriptor.iter().chain(&received) {
         if let Ok(mapping) = map(fd) {
             look_at(&mapping, "the old descriptor");
@@ -372,6 +364,15 @@ fn look(way: &str, kept: Kept) -> Vec<String> {
         if let Some(mapping) = opened.ok().and_then(|file| map(&OwnedFd::from(file)).ok()) {
             look_at(&mapping, &format!("descriptor {number} of /proc"));
         }
+    }
+    // At last: what it truncates is a fault at the next touch.
+    if way == "path" {
+        let path = kept.descriptor.as_ref().expect("kept");
+        // Without doors it leads to the file that the former owner had, which is not the victim's.
+        if file_holds_secret(path) {
+            what_worked.push("read");
+        }
+        let _ = try_path(path, true);
     }
     if let Some(child) = kept.child {
         match child::ended(child, true) {
