@@ -20,7 +20,8 @@ pub(crate) struct OpenRequest<'a> {
     pub access: Rights,
     /// Size in bytes if it has to be made (rounded up to whole pages by the daemon). 0 = only open.
     pub size: u64,
-    /// Bytes from the start that the daemon reserves at once (pages are there, no SIGBUS) if it makes the segment.
+    /// Bytes from the start that count as reserved if the daemon makes the segment. Each process that opens it for writing
+    /// takes those pages that are not there yet, so touching them is no SIGBUS.
     pub reserve: u64,
     /// Any number; an existing segment keeps that of its maker. Ports put their options here.
     pub attribute: u64,

@@ -274,7 +274,15 @@ impl Session {
             name: request.name.to_owned(),
         };
         let deadline = self.late(request.timeout);
-        self.opened(self.shared.connection.ask(message, None, request.timeout, deadline)?)
+        let opened = self.opened(self.shared.connection.ask(message, None, request.timeout, deadline)?)?;
+        if opened.writable && request.reserve > 0 {
+            // The pages are charged to the memory cgroup of the task that uses them, not to the daemon's.
+            crossdock_os::memfd::reserve(&opened.descriptor, 0, request.reserve.min(opened.size)).map_err(|error| {
+                let what = format!("{} '{}'", opened.kind.word(), opened.name);
+                Error::new(Status::NoSpace, format!("there is no memory left for {what}: {error}"))
+            })?;
+        }
+        Ok(opened)
     }
 
     /// Opens a segment by id, with as much as is granted on its name. Of another workflow only as admin.

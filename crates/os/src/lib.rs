@@ -4,6 +4,7 @@
 //! and the object it was about. Every descriptor is close-on-exec.
 
 pub mod calls;
+pub mod cgroup;
 pub mod child;
 pub mod clock;
 pub mod copy;

@@ -144,6 +144,9 @@ impl Mapping {
     pub fn take_huge_pages(&self, fd: impl AsFd, offset: u64, size: u64) {
         const HUGE: u64 = crate::place::HUGE as u64;
         let (first, end) = (offset.next_multiple_of(HUGE), (offset + size) / HUGE * HUGE);
+        if crate::cgroup::check(end.saturating_sub(first)).is_err() {
+            return;
+        }
         for block in (first..end).step_by(HUGE as usize) {
             if memfd::reserve(&fd, block, PAGE).is_err() {
                 return;

@@ -85,8 +85,14 @@ pub fn check(fd: impl AsFd, size: u64) -> OsResult<()> {
 
 /// Takes memory for `length` bytes from `offset`, so that touching them can never end in SIGBUS.
 ///
-/// A full node answers `NOSPC` or `NOMEM`; nothing is taken then that was not there before.
+/// A full node answers `NOSPC` or `NOMEM`, and so does a memory cgroup that has no room ([`crate::cgroup`]); nothing is
+/// taken then that was not there before. The pages are charged to this process's cgroup.
 pub fn reserve(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
+    let (size, taken) = crate::file::sizes(&fd)?;
+    let missing = length.min(size.max(offset.saturating_add(length)).saturating_sub(taken));
+    if missing > 0 {
+        crate::cgroup::check(missing)?;
+    }
     loop {
         match rustix::fs::fallocate(&fd, FallocateFlags::KEEP_SIZE, offset, length) {
             Err(Errno::INTR) => {}

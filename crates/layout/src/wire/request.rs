@@ -207,6 +207,13 @@ impl Request {
         Ok((header, request))
     }
 
+    /// May this message ask for memory that its sender then takes: Open, Reserve, Publish, Create, Resize? Looks at no more
+    /// than its header.
+    #[must_use]
+    pub fn takes_memory(message: &[u8]) -> bool {
+        Header::decode(message).is_ok_and(|(header, _)| matches!(header.opcode, 2 | 4 | 40 | 50 | 59))
+    }
+
     /// The versions in a hello, whatever the rest of it looks like: what a client of another build says of itself.
     #[must_use]
     pub fn versions(message: &[u8]) -> Option<(u32, u32, u64)> {

@@ -49,7 +49,7 @@ impl Broker {
         }
         if more > self.free {
             return Err(format!(
-                "no room for {} more in {what}: the node has {} of memory left",
+                "no room for {} more in {what}: the node, or the task's memory cgroup, has {} of memory left",
                 text::bytes(more),
                 text::bytes(self.free)
             ));

@@ -21,8 +21,8 @@ impl Host<'_> {
             }
             match effect {
                 Effect::Record(record) => self.journal.note(&record),
-                Effect::Make { segment, size, reserve, label } => {
-                    let outcome = self.make(segment.0, size, reserve, &label);
+                Effect::Make { segment, size, label, .. } => {
+                    let outcome = self.make(segment.0, size, &label);
                     let now = self.now();
                     let more = self.broker.handle(now, Event::Made { outcome });
                     self.perform(more, Vec::new());
@@ -100,15 +100,11 @@ impl Host<'_> {
         }
     }
 
-    fn make(&mut self, id: u64, size: u64, reserve: u64, label: &str) -> Result<(), String> {
+    fn make(&mut self, id: u64, size: u64, label: &str) -> Result<(), String> {
         // The kernel takes 249 bytes of name.
         let label = &label[..label.len().min(240)];
-        let made = memfd::create(label, size).and_then(|fd| {
-            if reserve > 0 {
-                memfd::reserve(&fd, 0, reserve)?;
-            }
-            Ok(fd)
-        });
+        // Its pages are taken by those that use them, which are charged for them.
+        let made = memfd::create(label, size);
         let fd = made.map_err(|error| {
             let hint = hint(&error);
             format!("no segment of {size} bytes could be made: {error}; {hint}")

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use crossdock_layout::MemberId;
-use crossdock_layout::wire::MAX_MESSAGE;
+use crossdock_layout::wire::{MAX_MESSAGE, Request};
 use crossdock_os::socket::{self, Received};
 use crossdock_os::{file, process};
 
@@ -54,7 +54,7 @@ impl Host<'_> {
         if self.epoll.add(&connection, LINK | id, false).is_err() {
             return;
         }
-        self.links.insert(id, Link { socket: connection });
+        self.links.insert(id, Link { socket: connection, process: peer.pid, cgroup: None });
         self.feed(Event::Connected { connection: id, endpoint, peer });
     }
 
@@ -75,11 +75,15 @@ impl Host<'_> {
 
     fn message(&mut self, id: u64, bytes: Option<&[u8]>, fds: Vec<OwnedFd>) {
         self.look_at_free_memory();
+        let tasks_own = bytes.is_some_and(Request::takes_memory) && self.look_at_tasks_memory(id);
         self.look_at_journal();
         let kinds: Vec<_> = fds.iter().map(|fd| descriptors::kind(fd.as_fd())).collect();
         let now = self.now();
         let effects = self.broker.handle(now, Event::Message { connection: id, bytes, descriptors: &kinds });
         self.perform(effects, fds);
+        if tasks_own {
+            self.look_at_free_memory();
+        }
     }
 
     pub(super) fn process_died(&mut self, number: u64) {

@@ -17,6 +17,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use crossdock_layout::MemberId;
+use crossdock_os::cgroup::Cgroup;
 use crossdock_os::event::{Epoll, next_signal};
 use crossdock_os::{Deadline, Mapping, OsResult, process};
 
@@ -43,9 +44,15 @@ const KIND: u64 = 0xff << 56;
 const ACCEPTS: usize = 64;
 /// How old a figure for free memory may be.
 const FREE_AGE: Duration = Duration::from_millis(20);
+/// How old the list of a task's memory limits may be.
+const LIMITS_AGE: Duration = Duration::from_secs(1);
 
 struct Link {
     socket: OwnedFd,
+    /// The process that connected, by the kernel's word; 0 if it cannot be seen from here.
+    process: u32,
+    /// Its memory cgroup, as it was then.
+    cgroup: Option<(Instant, Cgroup)>,
 }
 
 struct Host<'a> {
@@ -153,12 +160,26 @@ impl Host<'_> {
         self.perform(effects, Vec::new());
     }
 
+    /// Before a request that takes memory: what the task's own memory cgroup has left, if that is less than the node has.
+    /// A task in a container may see no limit itself, and the kernel would kill it. Says whether the figure is the task's.
+    fn look_at_tasks_memory(&mut self, connection: u64) -> bool {
+        let Some(link) = self.links.get_mut(&connection) else { return false };
+        if link.cgroup.as_ref().is_none_or(|(since, _)| since.elapsed() >= LIMITS_AGE) {
+            link.cgroup = Some((Instant::now(), Cgroup::of(link.process)));
+        }
+        let Some((_, cgroup)) = link.cgroup.as_ref().filter(|(_, cgroup)| cgroup.is_limited()) else { return false };
+        let left = cgroup.left();
+        let now = self.now();
+        let effects = self.broker.handle(now, Event::Free(left.min(free_memory())));
+        self.perform(effects, Vec::new());
+        self.free_since = None;
+        true
+    }
+
     fn look_at_free_memory(&mut self) {
         if self.free_since.is_none_or(|since| since.elapsed() >= FREE_AGE) {
             self.free_since = Some(Instant::now());
-            let available = process::available_memory();
-            // The last bit is the node's own, for programs that are not ours.
-            let free = if available == 0 { u64::MAX } else { available.saturating_sub(available / 64 + (32 << 20)) };
+            let free = free_memory();
             let now = self.now();
             // Deadlines are looked at with every event, this one, too.
             let effects = self.broker.handle(now, Event::Free(free));
@@ -198,4 +219,11 @@ impl Host<'_> {
             Err(error) => self.log.failure(format_args!("the journal could not be compacted: {error}")),
         }
     }
+}
+
+/// Bytes of memory that the node has left for segments.
+fn free_memory() -> u64 {
+    let available = process::available_memory();
+    // The last bit is the node's own, for programs that are not ours.
+    if available == 0 { u64::MAX } else { available.saturating_sub(available / 64 + (32 << 20)) }
 }

@@ -1,0 +1,132 @@
+//! In a memory cgroup smaller than its data a task gets NO_SPACE; the kernel kills nobody. Needs root and a hierarchy of
+//! version 1 or 2 with the controller `memory`; elsewhere it says that nothing was tried.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crossdock_client::{ConnectOptions, ItemOptions, Mode, Session, Status};
+use support::Daemon;
+
+const LIMIT: u64 = 48 << 20;
+
+/// A cgroup below this process's own that goes with its last user.
+struct Limited {
+    folder: PathBuf,
+    unified: bool,
+}
+
+impl Limited {
+    fn make(name: &str) -> Option<Self> {
+        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let path = |controller: &str| {
+            own.lines().find_map(|l| l.split_once(':')?.1.split_once(':').filter(|(c, _)| *c == controller)).map(|(_, p)| p)
+        };
+        let (folder, unified) = match path("memory") {
+            Some(path) => (Path::new("/sys/fs/cgroup/memory").join(path.trim_start_matches('/')), false),
+            None => (Path::new("/sys/fs/cgroup").join(path("")?.trim_start_matches('/')), true),
+        };
+        let folder = folder.join(format!("crossdock-{name}-{}", std::process::id()));
+        std::fs::create_dir(&folder).ok()?;
+        let made = Self { folder, unified };
+        let file = if unified { "memory.max" } else { "memory.limit_in_bytes" };
+        std::fs::write(made.folder.join(file), LIMIT.to_string()).ok()?;
+        Some(made)
+    }
+
+    /// A cgroup below it, which has no limit of its own.
+    fn below(&self) -> PathBuf {
+        let folder = self.folder.join("below");
+        if !self.unified {
+            std::fs::create_dir_all(&folder).unwrap();
+            return folder;
+        }
+        self.folder.clone()
+    }
+
+    fn failures(&self) -> String {
+        let file = if self.unified { "memory.events" } else { "memory.oom_control" };
+        let text = std::fs::read_to_string(self.folder.join(file)).unwrap_or_default();
+        text.lines().find(|l| l.starts_with("oom_kill ")).unwrap_or("oom_kill 0").to_owned()
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        for folder in [self.folder.join("below"), self.folder.clone()] {
+            // Its last process may be on its way out still.
+            for _ in 0..200 {
+                if !folder.exists() || std::fs::remove_dir(&folder).is_ok() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+        }
+    }
+}
+
+/// This test once more, as a task in that cgroup of the daemon at that socket; `what` it is to do.
+fn in_cgroup(test: &str, folder: &Path, daemon: &Daemon, blind: bool) -> std::process::ExitStatus {
+    let program = std::env::current_exe().unwrap();
+    // Without `/sys/fs/cgroup` a task sees no limit, as in bubblewrap: then the daemon has to.
+    let hide = if blind { "mount -t tmpfs none /sys/fs/cgroup && " } else { "" };
+    let script = format!(
+        "echo $$ > {}/cgroup.procs && {hide}exec {} --exact {test} --nocapture",
+        folder.display(),
+        program.display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &script]).env("CROSSDOCK_TASK_OF", daemon.socket());
+    command.status().unwrap()
+}
+
+fn session() -> Option<Session> {
+    let socket = std::env::var_os("CROSSDOCK_TASK_OF")?;
+    Some(Session::connect(&ConnectOptions { socket: Some(socket.into()), ..ConnectOptions::default() }).unwrap())
+}
+
+fn with_each(test: &str, task: impl Fn(&Session)) {
+    if let Some(session) = session() {
+        return task(&session);
+    }
+    for blind in [false, true] {
+        let Some(limited) = Limited::make(test) else { return println!("no memory cgroup can be made here") };
+        let daemon = Daemon::start();
+        let status = in_cgroup(test, &limited.below(), &daemon, blind);
+        assert!(status.success(), "the task, blind {blind}: {status}");
+        assert_eq!(limited.failures(), "oom_kill 0");
+        daemon.stop();
+    }
+}
+
+#[test]
+fn an_item_larger_than_the_tasks_cgroup_is_no_space_and_a_smaller_one_works() {
+    with_each("an_item_larger_than_the_tasks_cgroup_is_no_space_and_a_smaller_one_works", |session| {
+        let error = session.create_item("large", &ItemOptions::bytes(64 << 20)).unwrap_err();
+        assert_eq!(error.status, Status::NoSpace, "{error:?}");
+        let mut small = session.create_item("small", &ItemOptions::bytes(16 << 20)).unwrap();
+        small.bytes_mut().fill(7);
+        let error = small.resize(64 << 20).unwrap_err();
+        assert_eq!(error.status, Status::NoSpace, "{error:?}");
+        assert!(small.bytes().iter().all(|byte| *byte == 7), "it is as it was");
+        small.destroy().unwrap();
+    });
+}
+
+#[test]
+fn a_heap_that_outgrows_the_tasks_cgroup_is_no_space_and_goes_on_after_room_is_made() {
+    with_each("a_heap_that_outgrows_the_tasks_cgroup_is_no_space_and_goes_on_after_room_is_made", |session| {
+        let region = session.region("r", Mode::CreateOnly, 1 << 30, None).unwrap();
+        let mut kept = Vec::new();
+        let error = loop {
+            match region.allocate(1 << 20, 64) {
+                Ok(block) => kept.push(block),
+                Err(error) => break error,
+            }
+            assert!(kept.len() < 64, "more than the cgroup has");
+        };
+        assert_eq!(error.status, Status::NoSpace, "{error:?}");
+        assert!(kept.len() > 16, "{} of about 40 MiB", kept.len());
+    });
+}

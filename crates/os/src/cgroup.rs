@@ -1,0 +1,279 @@
+//! How much more memory a process's memory cgroup allows: asked before pages are taken, because beyond the limit the kernel
+//! does not refuse them but kills a process of the cgroup.
+//!
+//! Pages of shared memory are charged to the cgroup of the process that takes them, and stay charged to it. A limit may lie
+//! on the process's cgroup or on any above it, in a hierarchy of version 1 (the controller `memory`) or in the unified one.
+//! In a namespace only a part of the hierarchy can be seen; version 1 tells the smallest limit above all the same. Where
+//! none is mounted (bubblewrap), the process itself sees no limit; the daemon, outside, asks in its place.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::error::{OsError, OsResult};
+
+/// How old the list of limits may be: an administrator may change them.
+const AGE: Duration = Duration::from_secs(1);
+/// Taking less than this is not looked at each time, only when so much has come together.
+const SMALL: u64 = 1 << 20;
+/// Limits from here on are none: version 1 says "unlimited" by a large number.
+const NO_LIMIT: u64 = 1 << 60;
+
+/// The memory cgroup of a process, with those above it that can be seen and have a limit.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Cgroup(Vec<Level>);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Level {
+    folder: PathBuf,
+    unified: bool,
+    limit: u64,
+}
+
+/// A cgroup has no room for so much more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Short {
+    /// Bytes that the cgroup may have.
+    pub limit: u64,
+    /// Bytes that it may have still.
+    pub left: u64,
+}
+
+impl Cgroup {
+    /// This process's.
+    #[must_use]
+    pub fn own() -> Self {
+        Self::read("/proc/self/cgroup")
+    }
+
+    /// Another process's, as far as this one sees the hierarchy. Empty if it is dead.
+    #[must_use]
+    pub fn of(pid: u32) -> Self {
+        Self::read(&format!("/proc/{pid}/cgroup"))
+    }
+
+    fn read(membership: &str) -> Self {
+        let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        Self::find(&text(membership), &text("/proc/self/mountinfo"))
+    }
+
+    fn find(membership: &str, mounts: &str) -> Self {
+        let Some((path, unified)) = member_of(membership) else { return Self::default() };
+        let Some((root, point)) = mounted(mounts, unified) else { return Self::default() };
+        // What lies outside of what is mounted here shows as its top.
+        let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
+        let below = if below.components().any(|part| part.as_os_str() == "..") { Path::new("") } else { below };
+        let own = Path::new(point).join(below);
+        let folders = own.ancestors().take_while(|folder| folder.starts_with(point));
+        let levels = folders.enumerate().filter_map(|(at, folder)| {
+            let limit = limit_of(folder, unified, at == 0)?;
+            Some(Level { folder: folder.to_owned(), unified, limit })
+        });
+        Self(levels.collect())
+    }
+
+    /// Is there a limit at all?
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Bytes that may be taken still; `u64::MAX` without a limit.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.0.iter().map(|level| level.left(u64::MAX)).min().unwrap_or(u64::MAX)
+    }
+
+    /// Is there room for so many more bytes?
+    ///
+    /// # Errors
+    /// The level that has none.
+    pub fn has_room(&self, bytes: u64) -> Result<(), Short> {
+        for level in &self.0 {
+            let left = level.left(bytes);
+            if left < bytes {
+                return Err(Short { limit: level.limit, left });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Level {
+    /// Bytes that may be taken still, as exactly as `wanted` asks for: what the kernel could give back first is looked up
+    /// only if it is needed.
+    fn left(&self, wanted: u64) -> u64 {
+        let name = if self.unified { "memory.current" } else { "memory.usage_in_bytes" };
+        let Some(used) = number(&self.folder.join(name)) else { return u64::MAX };
+        // For page tables, stacks, and what the kernel charges ahead for each CPU.
+        let spare = (self.limit / 64).clamp(2 * SMALL, 16 << 20);
+        let left = self.limit.saturating_sub(used).saturating_sub(spare);
+        if left >= wanted {
+            return left;
+        }
+        let stat = std::fs::read_to_string(self.folder.join("memory.stat")).unwrap_or_default();
+        let prefix = if self.unified { "" } else { "total_" };
+        let cached = |kind: &str| {
+            let key = format!("{prefix}{kind}_file ");
+            stat.lines().find_map(|line| line.strip_prefix(&key)?.trim().parse::<u64>().ok()).unwrap_or(0)
+        };
+        let usable = (cached("inactive") + cached("active")).min(used);
+        self.limit.saturating_sub(used - usable).saturating_sub(spare)
+    }
+}
+
+/// A process's path in the hierarchy that its memory is charged in, and whether that is the unified one.
+fn member_of(membership: &str) -> Option<(&str, bool)> {
+    let lines = || membership.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    let first = lines().find(|(controllers, _)| controllers.split(',').any(|c| c == "memory"));
+    first.map(|(_, path)| (path, false)).or_else(|| lines().find(|(c, _)| c.is_empty()).map(|(_, path)| (path, true)))
+}
+
+/// Which part of that hierarchy is mounted here, and where.
+fn mounted(mounts: &str, unified: bool) -> Option<(&str, &str)> {
+    mounts.lines().find_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        let mut kind = kind.split(' ');
+        let fits = match kind.next()? {
+            "cgroup2" => unified,
+            "cgroup" => !unified && kind.nth(1)?.split(',').any(|option| option == "memory"),
+            _ => false,
+        };
+        let mut fields = mount.split(' ').skip(3);
+        fits.then_some((fields.next()?, fields.next()?))
+    })
+}
+
+fn limit_of(folder: &Path, unified: bool, own: bool) -> Option<u64> {
+    let limit = if unified {
+        number(&folder.join("memory.max"))
+    } else {
+        let own_limit = number(&folder.join("memory.limit_in_bytes"));
+        let above = own.then(|| std::fs::read_to_string(folder.join("memory.stat")).ok()).flatten();
+        let above = above.and_then(|stat| {
+            stat.lines().find_map(|line| line.strip_prefix("hierarchical_memory_limit ")?.trim().parse().ok())
+        });
+        own_limit.into_iter().chain(above).min()
+    };
+    limit.filter(|limit| *limit < NO_LIMIT)
+}
+
+fn number(path: &Path) -> Option<u64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+static OWN: Mutex<Option<(Instant, Arc<Cgroup>)>> = Mutex::new(None);
+/// Bytes that were taken without a look.
+static UNSEEN: AtomicU64 = AtomicU64::new(0);
+
+fn own_now() -> Arc<Cgroup> {
+    // Another thread may have it for good: the one that this process was forked from.
+    let Ok(mut own) = OWN.try_lock() else { return Arc::new(Cgroup::own()) };
+    match &*own {
+        Some((since, cgroup)) if since.elapsed() < AGE => cgroup.clone(),
+        _ => {
+            let cgroup = Arc::new(Cgroup::own());
+            *own = Some((Instant::now(), cgroup.clone()));
+            cgroup
+        }
+    }
+}
+
+/// May this process take so many more pages? Asked before each taking of shared memory.
+pub fn check(bytes: u64) -> OsResult<()> {
+    if bytes < SMALL && UNSEEN.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) < SMALL {
+        return Ok(());
+    }
+    UNSEEN.store(0, Ordering::Relaxed);
+    own_now().has_room(bytes).map_err(|Short { limit, left }| {
+        let text = format!("{bytes} bytes, of which the memory cgroup of this process has {left} left (limit {limit})");
+        OsError::new("fallocate", text, Errno::NOSPC)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hierarchy_that_counts_memory_is_found_in_every_arrangement() {
+        let v1 = "5:devices:/x\n4:cpu,memory:/a/b\n0::/u\n";
+        assert_eq!(member_of(v1), Some(("/a/b", false)));
+        assert_eq!(member_of("4:cpu:/x\n0::/user.slice/x:y\n"), Some(("/user.slice/x:y", true)));
+        assert_eq!(member_of(""), None);
+        let mounts = "35 31 0:32 / /sys/fs/cgroup/memory rw shared:1 - cgroup cgroup rw,memory\n\
+                      41 31 0:38 /kube/pod /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        assert_eq!(mounted(mounts, false), Some(("/", "/sys/fs/cgroup/memory")));
+        assert_eq!(mounted(mounts, true), Some(("/kube/pod", "/sys/fs/cgroup")));
+        assert_eq!(mounted("", true), None);
+    }
+
+    /// Files as the kernel shows them, in a folder.
+    fn shown(files: &[(&str, &str)]) -> tempdir::Folder {
+        let folder = tempdir::Folder::new();
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        folder
+    }
+
+    mod tempdir {
+        /// A folder that goes with its last user.
+        pub struct Folder(std::path::PathBuf);
+        impl Folder {
+            pub fn new() -> Self {
+                use std::sync::atomic::{AtomicU32, Ordering};
+                static NEXT: AtomicU32 = AtomicU32::new(0);
+                let name = format!("crossdock-cgroup-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+                let path = std::env::temp_dir().join(name);
+                std::fs::create_dir_all(&path).unwrap();
+                Self(path)
+            }
+            pub fn path(&self) -> &std::path::Path {
+                &self.0
+            }
+        }
+        impl Drop for Folder {
+            fn drop(&mut self) {
+                let _ = std::fs::remove_dir_all(&self.0);
+            }
+        }
+    }
+
+    #[test]
+    fn the_tightest_level_of_the_unified_hierarchy_counts_and_file_caches_do_not() {
+        let folder = shown(&[
+            ("job/memory.max", "268435456\n"),
+            ("job/memory.current", "251658240\n"),
+            ("job/memory.stat", "anon 1\ninactive_file 100663296\nactive_file 0\nshmem 1\n"),
+            ("job/task/memory.max", "max\n"),
+            ("job/task/memory.current", "1\n"),
+        ]);
+        let mounts = format!("41 31 0:38 /up {} rw - cgroup2 cgroup2 rw\n", folder.path().display());
+        let cgroup = Cgroup::find("0::/up/job/task\n", &mounts);
+        assert!(cgroup.is_limited());
+        assert_eq!(cgroup.has_room(64 << 20), Ok(()), "16 MiB are free, and 96 MiB are caches");
+        assert_eq!(cgroup.has_room(128 << 20).unwrap_err().limit, 256 << 20);
+        assert!(!Cgroup::find("0::/elsewhere\n", &mounts).is_limited());
+        assert!(!Cgroup::find("0::/../../up\n", &mounts).is_limited());
+    }
+
+    #[test]
+    fn a_limit_above_what_is_mounted_is_known_in_version_1() {
+        let folder = shown(&[
+            ("memory.limit_in_bytes", "9223372036854771712\n"),
+            ("memory.usage_in_bytes", "1048576\n"),
+            ("memory.stat", "cache 0\nhierarchical_memory_limit 33554432\ntotal_inactive_file 0\n"),
+        ]);
+        let mounts = format!("35 31 0:32 /docker/x {} rw - cgroup cgroup rw,memory\n", folder.path().display());
+        let cgroup = Cgroup::find("4:memory:/docker/x\n", &mounts);
+        assert_eq!(cgroup.has_room(16 << 20), Ok(()));
+        assert_eq!(cgroup.has_room(32 << 20).unwrap_err().limit, 32 << 20);
+        assert!(cgroup.left() < 32 << 20);
+    }
+}
