@@ -1,5 +1,7 @@
 //! `crossdock doctor`: what this node allows, and what to change.
 
+mod items;
+
 use std::fs;
 
 use crossdock_launch::engine;
@@ -48,7 +50,7 @@ pub fn doctor(options: &Doctor) -> u8 {
     let mut checks = kernel();
     checks.extend(limits());
     checks.extend(memory());
-    checks.push(item_files());
+    checks.extend(items::checks());
     checks.extend(places());
     checks.extend(engines());
     let bad = checks.iter().filter(|c| c.standing == Standing::Bad).count();
@@ -210,12 +212,14 @@ fn memory() -> Vec<Check> {
         text,
         "end what takes the memory, or lower `memory:` of the workflow",
     )];
-    if let Some(limit) = sysctl("/sys/fs/cgroup/memory.max").and_then(|v| v.parse::<u64>().ok()) {
-        let text = format!("this control group may take {}", units::show(limit));
+    let cgroup = crossdock_os::cgroup::Cgroup::own();
+    if cgroup.is_limited() {
+        let left = cgroup.left();
+        let text = format!("this memory cgroup may take {} more; beyond that tasks get NO_SPACE", units::show(left));
         checks.push(check(
             area,
-            "control group",
-            pass(limit >= 256 << 20, Standing::Note),
+            "cgroup",
+            pass(left >= 256 << 20, Standing::Note),
             text,
             "raise the memory limit of the job or service",
         ));
@@ -231,30 +235,6 @@ fn memory() -> Vec<Check> {
     let mend = "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled (as root)";
     checks.push(check(area, "huge pages", pass(good, Standing::Note), what, mend));
     checks
-}
-
-/// What the daemon would have for items.
-fn item_files() -> Check {
-    use crossdock_os::tmpfs::Folder;
-    let mend = "items work by copies where the kernel's proof or the read-only door is missing; allow user namespaces (kernel.unprivileged_userns_clone, user.max_user_namespaces) or run the daemon as root";
-    match (Folder::mount(1 << 20), Folder::shared_memory()) {
-        (Ok(folder), _) => {
-            let doors = match folder.gate() {
-                Some(_) => "doors that are shut behind former owners",
-                None => {
-                    "a read-only door; a former owner of this user may come back by a path descriptor unless `strict`"
-                }
-            };
-            let what = format!("files of a tmpfs of the daemon's own: proof by leases, huge pages, {doors}");
-            check("memory", "items", Standing::Ok, what, "")
-        }
-        (Err(why), Ok(_)) => {
-            let what =
-                format!("proof by leases in /dev/shm; readers could reopen what is shared, no huge pages ({why})");
-            check("memory", "items", Standing::Note, what, mend)
-        }
-        (Err(why), Err(_)) => check("memory", "items", Standing::Bad, format!("no memory file system: {why}"), mend),
-    }
 }
 
 fn places() -> Vec<Check> {

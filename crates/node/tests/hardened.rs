@@ -43,7 +43,11 @@ fn a_listening_socket_that_its_maker_shuts_down_costs_the_broker_nothing() {
 /// A daemon that a shell starts, after these words.
 fn start_after(words: &str, errors: Stdio) -> Daemon {
     let folder = tempfile::tempdir().unwrap();
-    let script = format!("{words} exec {} --socket {}/endpoint.sock", env!("CARGO_BIN_EXE_crossdock-node"), folder.path().display());
+    let script = format!(
+        "{words} exec {} --socket {}/endpoint.sock",
+        env!("CARGO_BIN_EXE_crossdock-node"),
+        folder.path().display()
+    );
     let keeper = Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).stderr(errors).spawn().unwrap();
     let daemon = Daemon { folder, keeper };
     daemon.wait_until_up();

@@ -191,14 +191,7 @@ fn pages_that_a_former_owner_or_reader_spliced_away_are_not_the_next_owners() {
 fn spliced(fd: &OwnedFd) -> OwnedFd {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let mut offset = 4096;
-    let length = rustix::pipe::splice(
-        fd,
-        Some(&mut offset),
-        &writer,
-        None,
-        4096,
-        rustix::pipe::SpliceFlags::NONBLOCK,
-    );
+    let length = rustix::pipe::splice(fd, Some(&mut offset), &writer, None, 4096, rustix::pipe::SpliceFlags::NONBLOCK);
     assert_eq!(length, Ok(4096), "an ordinary user's daemon does not stop the splice itself");
     reader
 }

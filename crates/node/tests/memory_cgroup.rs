@@ -21,7 +21,9 @@ impl Limited {
     fn make(name: &str) -> Option<Self> {
         let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
         let path = |controller: &str| {
-            own.lines().find_map(|l| l.split_once(':')?.1.split_once(':').filter(|(c, _)| *c == controller)).map(|(_, p)| p)
+            own.lines()
+                .find_map(|l| l.split_once(':')?.1.split_once(':').filter(|(c, _)| *c == controller))
+                .map(|(_, p)| p)
         };
         let (folder, unified) = match path("memory") {
             Some(path) => (Path::new("/sys/fs/cgroup/memory").join(path.trim_start_matches('/')), false),

@@ -10,8 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use crossdock_client::{ConnectOptions, Item, ItemLevel, ItemOptions, OnDeath, Party, Session};
-use crossdock_layout::{MemberId, SegmentId};
 use crossdock_layout::wire::{Answer, FINGERPRINT, ItemRequest, MAX_MESSAGE, PROTOCOL_VERSION, Request};
+use crossdock_layout::{MemberId, SegmentId};
 use crossdock_os::socket::{self, Received};
 use crossdock_os::{Access, Deadline, Mapping, child, event, tmpfs};
 
@@ -25,7 +25,17 @@ const SCRIBBLE: u64 = 0x6666_6666_6666_6666;
 
 /// Ways to stay in, each tried on an item of its own; the last ones leave no open file to be seen.
 const WAYS: [&str; 12] = [
-    "mapping", "duplicate", "fork", "child", "flight", "reopened", "numbered", "spliced", "sent", "path", "racing",
+    "mapping",
+    "duplicate",
+    "fork",
+    "child",
+    "flight",
+    "reopened",
+    "numbered",
+    "spliced",
+    "sent",
+    "path",
+    "racing",
     "spying",
 ];
 /// Ways that are tried all the time while others hand the item to and fro, so many times.

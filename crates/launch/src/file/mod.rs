@@ -47,8 +47,8 @@ pub fn read(file: &Path) -> Result<Workflow, Problems> {
         Ok(_) => read_bounded(file)
             .map_err(|e| unreadable(format!("cannot be read: {e}"), "check its permissions"))?
             .ok_or_else(|| {
-                unreadable(format!("has more than {} bytes", tree::TEXT_MAX), "is this a workflow file?")
-            })?,
+            unreadable(format!("has more than {} bytes", tree::TEXT_MAX), "is this a workflow file?")
+        })?,
     };
     let text = String::from_utf8(bytes).map_err(|e| {
         let what = format!("is not UTF-8 text (byte {})", e.utf8_error().valid_up_to());

@@ -41,7 +41,8 @@ impl Host<'_> {
         if let Some(listener) = self.listeners.remove(&endpoint) {
             self.epoll.remove(listener).ok();
             self.told(self.post.drop_listener(endpoint));
-            self.log.failure(format_args!("the socket of endpoint {endpoint} was shut down; no task can connect there"));
+            self.log
+                .failure(format_args!("the socket of endpoint {endpoint} was shut down; no task can connect there"));
         }
     }
 

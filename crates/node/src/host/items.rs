@@ -250,9 +250,8 @@ impl Host<'_> {
             self.files.told_until = Some(Instant::now() + TOLD_EVERY);
             match tried {
                 Tried::Open(process) => {
-                    self.log.event(format_args!(
-                        "process {process} tried to open an item that it does not own any more"
-                    ));
+                    self.log
+                        .event(format_args!("process {process} tried to open an item that it does not own any more"));
                 }
                 Tried::Read(process) => self.log.event(format_args!(
                     "process {process} tried to read, splice or send an item's file; items are reached by mapping only"

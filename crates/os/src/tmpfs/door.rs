@@ -78,8 +78,7 @@ impl Gate {
     fn mark(&self, mount: &OwnedFd, how: libc::c_uint, what: u64) -> OsResult<()> {
         let flags = how | libc::FAN_MARK_MOUNT;
         // SAFETY: the path is a terminated string.
-        let answer =
-            unsafe { libc::fanotify_mark(self.0.as_raw_fd(), flags, what, mount.as_raw_fd(), c".".as_ptr()) };
+        let answer = unsafe { libc::fanotify_mark(self.0.as_raw_fd(), flags, what, mount.as_raw_fd(), c".".as_ptr()) };
         if answer == 0 { Ok(()) } else { Err(OsError::last("fanotify_mark", "a door")) }
     }
 

@@ -1,0 +1,39 @@
+//! What the daemon would have for items, and what their level `verified` leaves open.
+
+use crossdock_os::tmpfs::Folder;
+
+use super::{Check, Standing, check};
+
+/// The same words as in README.md, SECURITY.md and docs/ownership.md; `scripts/check-claims` compares them.
+#[rustfmt::skip]
+const OPEN: &str = "Open at the level `verified`: pages that a former owner or reader pinned in the kernel through its mapping (vmsplice, registered io_uring or device buffers, direct or zero-copy I/O in flight). The level `strict` closes it.";
+
+pub(super) fn checks() -> Vec<Check> {
+    vec![files(), check("memory", "items: open", Standing::Ok, OPEN, "")]
+}
+
+fn files() -> Check {
+    let hint = "items work by copies where the kernel's proof or the read-only mount is missing; allow user namespaces (kernel.unprivileged_userns_clone, user.max_user_namespaces) or run the daemon as root";
+    match (Folder::mount(1 << 20), Folder::shared_memory()) {
+        (Ok(folder), _) => {
+            let doors = match folder.gate() {
+                Some(_) => {
+                    "doors that are shut behind former owners and refuse read, splice and sendfile; transfers move no byte"
+                }
+                None => {
+                    "a read-only mount; without doors (they take a daemon that is root) each transfer from a task that \
+                     could come back by a path descriptor or a splice copies the item"
+                }
+            };
+            let what = format!("files of a tmpfs of the daemon's own: proof by leases, huge pages, {doors}");
+            check("memory", "items", Standing::Ok, what, "")
+        }
+        (Err(why), Ok(_)) => {
+            let what = format!(
+                "proof by leases in /dev/shm, transfers copy; readers could reopen what is shared, no huge pages ({why})"
+            );
+            check("memory", "items", Standing::Note, what, hint)
+        }
+        (Err(why), Err(_)) => check("memory", "items", Standing::Bad, format!("no memory file system: {why}"), hint),
+    }
+}
