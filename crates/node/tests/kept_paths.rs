@@ -45,12 +45,10 @@ fn task(daemon: &Daemon, name: &str) -> Session {
 
 /// A member that says what it likes: it keeps what it has when it says that it gave its items up.
 fn former(daemon: &Daemon) -> Raw {
-    let Request::Hello { protocol, layout, fingerprint, member, rank, workflow, .. } = Raw::hello_message(1) else {
-        unreachable!()
-    };
-    let token = crossdock_os::child::random().unwrap();
-    let task = Some("former".to_owned());
-    let hello = Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow };
+    let mut hello = Raw::hello_message(1);
+    let Request::Hello { token, task, .. } = &mut hello else { unreachable!() };
+    *token = crossdock_os::child::random().unwrap();
+    *task = Some("former".to_owned());
     let (raw, answer) = Raw::greet(&daemon.socket(), &hello);
     assert!(matches!(answer, Answer::Welcome { .. }), "{answer:?}");
     raw
