@@ -159,3 +159,13 @@ fn the_process_engine_always_works_and_every_refusal_has_a_mend() {
         }
     }
 }
+
+#[test]
+fn the_file_and_the_command_line_name_every_engine_and_no_other() {
+    let mut known: Vec<_> =
+        crossdock_launch::engine::all().iter().map(|engine| engine.name()).chain(["auto"]).collect();
+    let mut named = crossdock_launch::file::ENGINES.to_vec();
+    known.sort_unstable();
+    named.sort_unstable();
+    assert_eq!(known, named);
+}

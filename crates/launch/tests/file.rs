@@ -2,6 +2,7 @@
 //!
 //! `UPDATE=1 cargo test -p crossdock-launch --test file` writes the golden texts and the schema anew.
 
+use crossdock_layout::Rights;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -63,15 +64,17 @@ fn every_key_is_read() {
     assert_eq!(simulate.process.command.as_ref().unwrap().len(), 2);
     assert_eq!(simulate.process.environment.len(), 1);
     assert_eq!(simulate.regions[0].name, "frames/*");
-    assert!(simulate.regions[0].create && simulate.regions[1].write);
+    assert!(simulate.regions[0].may(Rights::CREATE) && simulate.regions[1].may(Rights::WRITE));
     assert_eq!(analyse.command, ["/bin/sh", "-c", "./analyse --fast > out"]);
     assert_eq!(analyse.user, User::Ids(1000, 1000));
     assert!(analyse.host_network);
     assert_eq!(analyse.processors, Processors::List(vec![0, 1]));
-    assert!(!analyse.regions[0].write);
-    let series: Vec<_> = analyse.series.iter().map(|s| (s.name.as_str(), s.publish, s.observe)).collect();
+    assert!(!analyse.regions[0].may(Rights::WRITE));
+    let series: Vec<_> =
+        analyse.series.iter().map(|s| (s.name.as_str(), s.may(Rights::PUBLISH), s.may(Rights::OBSERVE))).collect();
     assert_eq!(series, [("field/3", false, true), ("all", true, true)]);
-    let items: Vec<_> = analyse.items.iter().map(|i| (i.name.as_str(), i.own, i.read)).collect();
+    let items: Vec<_> =
+        analyse.items.iter().map(|i| (i.name.as_str(), i.may(Rights::OWN), i.may(Rights::READ))).collect();
     assert_eq!(items, [("frame/1", false, true), ("own/*", true, true)]);
     assert_eq!(plot.after, ["simulate"]);
     assert_eq!(w.ports.iter().map(|p| p.capacity).collect::<Vec<_>>(), [4, 8, 1]);

@@ -18,6 +18,11 @@ impl Engine for Bubblewrap {
         Isolation::FULL
     }
 
+    /// Below bwrap is its reaper, below that the task.
+    fn task_depth(&self) -> Option<u32> {
+        Some(2)
+    }
+
     fn version(&self) -> Result<String, Unavailable> {
         let outcome = tool::run(&["bwrap", "--version"], Duration::from_secs(5));
         if outcome.good {

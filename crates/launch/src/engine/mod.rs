@@ -154,6 +154,17 @@ pub trait Engine: Send + Sync {
     /// What tasks have for themselves.
     fn isolation(&self) -> Isolation;
 
+    /// Do tasks run in containers, with a file system of their own?
+    fn in_container(&self) -> bool {
+        self.isolation().files
+    }
+
+    /// How deep below the started program the task lies, for engines whose program dies of SIGTERM and takes the task
+    /// along; `None`: the signal goes to the started program's group.
+    fn task_depth(&self) -> Option<u32> {
+        None
+    }
+
     /// Its version, if its program is there. Says nothing about whether it works: that is [`trial`].
     fn version(&self) -> Result<String, Unavailable>;
 

@@ -3,16 +3,19 @@
 //! What is a cycle: `after:` alone, and `after:` together with ports, must not lead back to where it began — such tasks
 //! would wait for each other for ever. Ports alone may form a cycle: two coupled codes that feed each other are ordinary.
 
-use crossdock_layout::queue::Pattern;
+use crossdock_layout::Rights;
+use crossdock_layout::queue::{MAX_CONSUMERS, MAX_PRODUCERS, Pattern};
 use std::collections::HashSet;
+
+use crate::engine;
 
 use super::reader::{Notes, clip, list};
 use super::suggest::nearest;
 use super::workflow::{Files, Port, Processors, Task, Workflow};
 
-/// Ends that a port has place for (crates/client/src/port/types.rs).
-const PRODUCERS_MAX: u32 = 32;
-const CONSUMERS_MAX: u32 = 31;
+/// Ends that a port has place for.
+const PRODUCERS_MAX: u32 = MAX_PRODUCERS as u32;
+const CONSUMERS_MAX: u32 = MAX_CONSUMERS as u32;
 
 /// Adds what is wrong; completes `workflow.ports` with the ports that only tasks name.
 pub fn check(w: &mut Workflow, notes: &Notes) {
@@ -20,8 +23,7 @@ pub fn check(w: &mut Workflow, notes: &Notes) {
     after(w, notes);
     ports(w, notes);
     regions(w, notes);
-    super::series::check(w, notes);
-    super::items::check(w, notes);
+    super::grants::check(w, notes);
     super::directories::check(w, notes);
     for task in &w.tasks {
         processors(task, notes);
@@ -108,11 +110,15 @@ fn cycle(w: &Workflow) -> Option<Vec<usize>> {
     None
 }
 
+/// The right that a port's end needs.
+fn end(produce: bool) -> Rights {
+    if produce { Rights::PRODUCE } else { Rights::CONSUME }
+}
+
 fn ports(w: &Workflow, notes: &Notes) {
     for port in &w.ports {
         let ends = |produce: bool| -> Vec<&Task> {
-            let has =
-                |t: &&Task| t.ports.iter().any(|r| r.name == port.name && if produce { r.produce } else { r.consume });
+            let has = |t: &&Task| t.ports.iter().any(|r| r.name == port.name && r.may(end(produce)));
             w.tasks.iter().filter(has).collect()
         };
         let (producers, consumers) = (ends(true), ends(false));
@@ -195,8 +201,7 @@ fn ports(w: &Workflow, notes: &Notes) {
 
 /// A port with nearly this name that has the other end only: the usual slip.
 fn twin(w: &Workflow, name: &str, produce: bool) -> Option<String> {
-    let others =
-        w.tasks.iter().flat_map(|t| &t.ports).filter(|r| r.name != name && if produce { r.produce } else { r.consume });
+    let others = w.tasks.iter().flat_map(|t| &t.ports).filter(|r| r.name != name && r.may(end(produce)));
     nearest(name, others.map(|r| r.name.as_str())).map(|near| format!("did you mean `{near}`?"))
 }
 
@@ -223,12 +228,13 @@ fn regions(w: &Workflow, notes: &Notes) {
         None => pattern == name,
     };
     let rights = || w.tasks.iter().flat_map(|t| t.regions.iter().map(move |r| (t, r)));
-    for (task, right) in rights().filter(|(_, r)| !r.create) {
+    for (task, right) in rights().filter(|(_, r)| !r.may(Rights::CREATE)) {
         let made = w.regions.iter().any(|r| r.size.is_some() && fits(&right.name, &r.name));
         // A pattern may be created by a name that fits it, and a name by a pattern that it fits.
-        let created = rights().any(|(_, r)| r.create && (fits(&r.name, &right.name) || fits(&right.name, &r.name)));
+        let created =
+            rights().any(|(_, r)| r.may(Rights::CREATE) && (fits(&r.name, &right.name) || fits(&right.name, &r.name)));
         if !made && !created {
-            let known = rights().filter(|(_, r)| r.create).map(|(_, r)| r.name.as_str());
+            let known = rights().filter(|(_, r)| r.may(Rights::CREATE)).map(|(_, r)| r.name.as_str());
             let mend = match nearest(&right.name, known.chain(w.regions.iter().map(|r| r.name.as_str()))) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => "give one task `create`, or give the region a `size:` under `regions:`".into(),
@@ -274,13 +280,8 @@ fn processors(task: &Task, notes: &Notes) {
 }
 
 fn image_engine(w: &Workflow, task: &Task, notes: &Notes) {
-    if let (Files::Image(_), Some(engine @ ("bubblewrap" | "charliecloud"))) = (&task.files, w.engine) {
-        let what = format!("the engine {engine} runs root folders, and the task has an image");
-        notes.add(
-            task.position,
-            &path(task, "image"),
-            what,
-            "use podman or docker, or unpack the image into a folder and give it as `root:`",
-        );
+    let engine = w.engine.filter(|_| matches!(task.files, Files::Image(_))).and_then(engine::by_name);
+    if let Some(refused) = engine.and_then(|engine| engine.accepts(task).err()) {
+        notes.add(task.position, &path(task, "image"), refused.why, refused.mend);
     }
 }

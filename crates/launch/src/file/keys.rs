@@ -3,6 +3,8 @@
 
 use crossdock_layout::queue::Pattern;
 
+use super::grants::{ITEM_RIGHTS, PORT_RIGHTS, REGION_RIGHTS, SERIES_RIGHTS, Words};
+
 /// What a key's value looks like.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
@@ -27,7 +29,7 @@ pub enum Kind {
     /// Text → text.
     Texts,
     /// Name → one of these words, or a list of them.
-    Words(&'static [&'static str]),
+    Rights(&'static Words),
     /// A mapping with these keys.
     Section(&'static [Key]),
     /// Name → mapping with these keys.
@@ -59,14 +61,6 @@ const fn required(name: &'static str, kind: Kind, doc: &'static str) -> Key {
 
 /// The engines, by the names that the file and `--engine` use.
 pub const ENGINES: &[&str] = &["auto", "process", "bubblewrap", "podman", "docker", "charliecloud", "apptainer"];
-/// What a task may do with a region.
-pub const REGION_RIGHTS: &[&str] = &["create", "write", "read"];
-/// What a task does with a port.
-pub const PORT_RIGHTS: &[&str] = &["produce", "consume"];
-/// What a task does with a series.
-pub const SERIES_RIGHTS: &[&str] = &["publish", "observe"];
-/// What a task may do with an item.
-pub const ITEM_RIGHTS: &[&str] = &["own", "read"];
 /// How a port shares its messages out.
 pub const PATTERNS: &[&str] = Pattern::WORDS;
 /// When a file of a managed directory counts as finished.
@@ -130,14 +124,14 @@ pub const TASK: &[Key] = &[
     key("after", Kind::Names, "Tasks that must have ended well before this one starts."),
     key(
         "regions",
-        Kind::Words(REGION_RIGHTS),
+        Kind::Rights(REGION_RIGHTS),
         "What the task may do with which regions: create, write or read. A name may end in `*`.",
     ),
-    key("ports", Kind::Words(PORT_RIGHTS), "Which ports the task produces or consumes."),
-    key("series", Kind::Words(SERIES_RIGHTS), "Which series the task publishes or observes. A name may end in `*`."),
+    key("ports", Kind::Rights(PORT_RIGHTS), "Which ports the task produces or consumes."),
+    key("series", Kind::Rights(SERIES_RIGHTS), "Which series the task publishes or observes. A name may end in `*`."),
     key(
         "items",
-        Kind::Words(ITEM_RIGHTS),
+        Kind::Rights(ITEM_RIGHTS),
         "Which items the task may own (make, use, hand on), or read while they are shared. A key may end in `*`.",
     ),
     key("process", Kind::Section(PROCESS), "What is different when the engine is `process` (no container)."),

@@ -2,13 +2,12 @@
 
 mod check;
 mod directories;
-mod items;
+pub mod grants;
 mod keys;
 mod problem;
 mod reader;
 mod schema;
 mod sections;
-mod series;
 mod suggest;
 mod task;
 mod tree;
@@ -17,6 +16,7 @@ mod workflow;
 
 use std::path::Path;
 
+pub use grants::TaskGrant;
 pub use keys::ENGINES;
 pub use problem::{Position, Problem, Problems};
 pub use reader::clip;

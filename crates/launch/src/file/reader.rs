@@ -206,7 +206,7 @@ impl<'n> Item<'n> {
     }
 
     /// One of a few words.
-    pub fn word(&self, words: &'static [&'static str]) -> Option<&'static str> {
+    pub fn word(&self, words: &[&'static str]) -> Option<&'static str> {
         let text = self.text()?;
         let found = words.iter().find(|w| **w == text).copied();
         if found.is_none() {

@@ -59,10 +59,13 @@ fn kind(kind: Kind) -> Value {
             { "type": "array", "items": { "type": "string" } }
         ] }),
         Kind::Texts => json!({ "type": "object", "additionalProperties": { "type": SCALAR } }),
-        Kind::Words(words) => json!({ "type": "object", "additionalProperties": { "oneOf": [
+        Kind::Rights(rights) => {
+            let words: Vec<_> = rights.iter().map(|(word, _)| word).collect();
+            json!({ "type": "object", "additionalProperties": { "oneOf": [
             { "enum": words },
             { "type": "array", "minItems": 1, "items": { "enum": words } }
-        ] } }),
+        ] } })
+        }
         Kind::Section(keys) => object(keys),
         Kind::Sections(keys) => json!({ "type": "object", "additionalProperties": object(keys) }),
         Kind::List(keys) => json!({ "type": "array", "items": object(keys) }),

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use super::items::item_rights;
-use super::keys::{MOUNT, NETWORKS, PORT_RIGHTS, PROCESS, REGION_RIGHTS, TASK};
-use super::reader::{Item, Section, clip, list};
+use super::grants::{ITEM_RIGHTS, PORT_RIGHTS, REGION_RIGHTS, SERIES_RIGHTS, grants};
+use super::keys::{MOUNT, NETWORKS, PROCESS, TASK};
+use super::reader::{Item, Section, clip};
 use super::sections::good_name;
-use super::series::series_rights;
-use super::workflow::{Files, Mount, PortRight, Process, Processors, RegionRight, Task, User};
+use super::workflow::{Files, Mount, Process, Processors, Task, User};
 
 /// Most processors whose numbers are taken seriously.
 const PROCESSORS_MAX: u32 = 4096;
@@ -38,10 +37,10 @@ pub(super) fn task(name: String, item: &Item<'_>, folder: &Path) -> Option<Task>
         user: s.get("user").and_then(|i| user(&i)).unwrap_or(User::Me),
         host_network: s.get("network").and_then(|i| i.word(NETWORKS)) == Some("host"),
         after: s.get("after").map(|i| names(&i)).unwrap_or_default(),
-        regions: s.get("regions").map(|i| region_rights(&i)).unwrap_or_default(),
-        ports: s.get("ports").map(|i| port_rights(&i)).unwrap_or_default(),
-        series: s.get("series").map(|i| series_rights(&i)).unwrap_or_default(),
-        items: s.get("items").map(|i| item_rights(&i)).unwrap_or_default(),
+        regions: s.get("regions").map(|i| grants(&i, REGION_RIGHTS)).unwrap_or_default(),
+        ports: s.get("ports").map(|i| grants(&i, PORT_RIGHTS)).unwrap_or_default(),
+        series: s.get("series").map(|i| grants(&i, SERIES_RIGHTS)).unwrap_or_default(),
+        items: s.get("items").map(|i| grants(&i, ITEM_RIGHTS)).unwrap_or_default(),
         process: s.get("process").map(|i| process(&i, folder)).unwrap_or_default(),
         name,
     };
@@ -205,55 +204,6 @@ pub(super) fn names(item: &Item<'_>) -> Vec<String> {
     } else {
         item.text().into_iter().collect()
     }
-}
-
-/// One word or a list of them.
-pub(super) fn words(item: &Item<'_>, known: &'static [&'static str]) -> Vec<&'static str> {
-    if !item.is_list() {
-        return item.word(known).into_iter().collect();
-    }
-    let items = item.list();
-    if items.is_empty() {
-        item.wrong("the list is empty", format!("one or more of: {}", list(known.iter().copied())));
-    }
-    items.iter().filter_map(|i| i.word(known)).collect()
-}
-
-fn region_rights(item: &Item<'_>) -> Vec<RegionRight> {
-    let mut rights = Vec::new();
-    for (name, item) in item.entries() {
-        let exact = name.strip_suffix('*').unwrap_or(&name);
-        // `frames/*` is a beginning of names, and `*` alone is all of them.
-        if !exact.is_empty() && !good_name(&item, exact.trim_end_matches('/')) {
-            continue;
-        }
-        let words = words(&item, REGION_RIGHTS);
-        if !words.is_empty() {
-            let create = words.contains(&"create");
-            rights.push(RegionRight {
-                name,
-                create,
-                write: create || words.contains(&"write"),
-                position: item.position(),
-            });
-        }
-    }
-    rights
-}
-
-fn port_rights(item: &Item<'_>) -> Vec<PortRight> {
-    let mut rights = Vec::new();
-    for (name, item) in item.entries() {
-        if !good_name(&item, &name) {
-            continue;
-        }
-        let words = words(&item, PORT_RIGHTS);
-        if !words.is_empty() {
-            let (produce, consume) = (words.contains(&"produce"), words.contains(&"consume"));
-            rights.push(PortRight { name, produce, consume, position: item.position() });
-        }
-    }
-    rights
 }
 
 fn process(item: &Item<'_>, folder: &Path) -> Process {

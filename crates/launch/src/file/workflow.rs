@@ -4,9 +4,8 @@ use crossdock_layout::queue::Pattern;
 use std::path::PathBuf;
 
 pub use super::directories::Directory;
-pub use super::items::ItemRight;
+use super::grants::TaskGrant;
 use super::problem::Position;
-pub use super::series::SeriesRight;
 
 /// A checked workflow.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,13 +62,13 @@ pub struct Task {
     /// Starts after these have ended well.
     pub after: Vec<String>,
     /// Rights on regions.
-    pub regions: Vec<RegionRight>,
+    pub regions: Vec<TaskGrant>,
     /// Ends of ports.
-    pub ports: Vec<PortRight>,
+    pub ports: Vec<TaskGrant>,
     /// Rights on series.
-    pub series: Vec<SeriesRight>,
+    pub series: Vec<TaskGrant>,
     /// Rights on items.
-    pub items: Vec<ItemRight>,
+    pub items: Vec<TaskGrant>,
     /// What is different without a container.
     pub process: Process,
 }
@@ -114,32 +113,6 @@ pub enum User {
     Me,
     /// These numbers.
     Ids(u32, u32),
-}
-
-/// A task's right on regions whose names fit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RegionRight {
-    /// A name, or a beginning that ends in `*`.
-    pub name: String,
-    /// May make it.
-    pub create: bool,
-    /// May write it.
-    pub write: bool,
-    /// For messages.
-    pub position: Position,
-}
-
-/// A task's end of a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortRight {
-    /// The port.
-    pub name: String,
-    /// Produces into it.
-    pub produce: bool,
-    /// Consumes from it.
-    pub consume: bool,
-    /// For messages.
-    pub position: Position,
 }
 
 /// What is different with the process engine.
@@ -206,15 +179,5 @@ impl Task {
     /// Names of the task's processes: `simulate`, or `simulate.3` when it has several ranks.
     pub fn rank_name(&self, rank: u32) -> String {
         if self.ranks == 1 { self.name.clone() } else { format!("{}.{rank}", self.name) }
-    }
-}
-
-impl RegionRight {
-    /// Is the name one of those that the right is about?
-    pub fn fits(&self, name: &str) -> bool {
-        match self.name.strip_suffix('*') {
-            Some(beginning) => name.starts_with(beginning),
-            None => self.name == name,
-        }
     }
 }

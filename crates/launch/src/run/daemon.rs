@@ -57,37 +57,6 @@ pub fn make_folders(folder: &RunFolder, tasks: usize) -> Result<(), String> {
     Ok(())
 }
 
-fn grants(task: &Task) -> Vec<Grant> {
-    let regions = task.regions.iter().map(|r| {
-        let mut rights = Rights::READ;
-        if r.write {
-            rights = rights.with(Rights::WRITE);
-        }
-        if r.create {
-            rights = rights.with(Rights::CREATE).with(Rights::REMOVE);
-        }
-        Grant { pattern: r.name.clone(), kind: SegmentKind::Region, rights }
-    });
-    let ports = task.ports.iter().map(|p| {
-        let produce = if p.produce { Rights::PRODUCE } else { Rights::NONE };
-        let consume = if p.consume { Rights::CONSUME } else { Rights::NONE };
-        Grant { pattern: p.name.clone(), kind: SegmentKind::Port, rights: produce.with(consume) }
-    });
-    let series = task.series.iter().map(|s| {
-        let mut rights = if s.observe { Rights::OBSERVE } else { Rights::NONE };
-        if s.publish {
-            rights = rights.with(Rights::PUBLISH).with(Rights::OBSERVE).with(Rights::REMOVE);
-        }
-        Grant { pattern: s.name.clone(), kind: SegmentKind::Series, rights }
-    });
-    let items = task.items.iter().map(|i| {
-        let own = if i.own { Rights::OWN.with(Rights::READ) } else { Rights::NONE };
-        let read = if i.read { Rights::READ } else { Rights::NONE };
-        Grant { pattern: i.name.clone(), kind: SegmentKind::Item, rights: own.with(read) }
-    });
-    regions.chain(ports).chain(series).chain(items).collect()
-}
-
 fn listener(path: &Path) -> Result<OwnedFd, String> {
     let socket = socket::listen(path).map_err(|e| format!("cannot make the socket {}: {e}", path.display()))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o666))
@@ -184,7 +153,7 @@ impl Hosted {
         control.make_workflow(name, workflow.memory.unwrap_or(0)).map_err(|e| e.message)?;
         for (index, task) in workflow.tasks.iter().enumerate() {
             let socket = listener(&endpoint(folder, index).join("endpoint.sock"))?;
-            control.make_endpoint(name, &task.name, socket, &grants(task)).map_err(|e| e.message)?;
+            control.make_endpoint(name, &task.name, socket, &crate::file::grants::of(task)).map_err(|e| e.message)?;
         }
         // The launcher's own endpoint lies in the run's folder, which no task sees.
         let path = endpoint(folder, workflow.tasks.len()).join("endpoint.sock");
@@ -304,7 +273,7 @@ fn free_name(workflow: &Workflow) -> String {
 fn make_regions(workflow: &Workflow, inside: &Session) -> Result<Vec<Region>, String> {
     let mut made = Vec::new();
     for region in &workflow.regions {
-        let creates = |t: &Task| t.regions.iter().any(|r| r.create && r.fits(&region.name));
+        let creates = |t: &Task| t.regions.iter().any(|r| r.may(Rights::CREATE) && r.fits(&region.name));
         if let (Some(size), false) = (region.size, workflow.tasks.iter().any(creates)) {
             made.push(inside.region(&region.name, Mode::CreateOnly, size, None).map_err(|e| e.message)?);
         }

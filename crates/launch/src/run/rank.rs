@@ -74,19 +74,13 @@ pub struct Running {
     pub pidfd: OwnedFd,
     /// What it writes; `None` when that has ended.
     pub output: Option<OwnedFd>,
-    engine: &'static str,
     container: Option<String>,
     /// When it was started.
     pub since: Instant,
 }
 
 /// Starts a rank. Both outputs go into one pipe, so that they stay in order.
-pub fn start(
-    engine: &dyn Engine,
-    mut line: CommandLine,
-    processors: Option<&[u32]>,
-    memory: Option<u64>,
-) -> Result<Running, End> {
+pub fn start(mut line: CommandLine, processors: Option<&[u32]>, memory: Option<u64>) -> Result<Running, End> {
     let system = |what: &str, e: io::Error| End::NotStarted(super::code::SYSTEM, format!("{what}: {e}"));
     if let (true, Some(bytes)) = (line.limits_by_launcher, memory) {
         // The limit must hold before the engine's first fork, and a shell sets it without unsafe code.
@@ -114,14 +108,7 @@ pub fn start(
     let pidfd = open_pidfd(child.id() as i32)
         .and_then(|fd| fd.ok_or_else(|| OsError::last("pidfd_open", "a child")))
         .map_err(|e| system("cannot watch the process", e.reason()))?;
-    Ok(Running {
-        child,
-        pidfd,
-        output: Some(read),
-        engine: engine.name(),
-        container: line.container,
-        since: Instant::now(),
-    })
+    Ok(Running { child, pidfd, output: Some(read), container: line.container, since: Instant::now() })
 }
 
 impl Running {
@@ -174,9 +161,8 @@ impl Running {
                 None => processes::signal(pid, Signal::TERM),
             }));
         }
-        if self.engine == "bubblewrap" {
-            // bwrap itself would die of it and take the task along; below it is its reaper, below that the task.
-            let inner: Vec<_> = processes::descendants(pid).into_iter().filter(|d| d.depth == 2).collect();
+        if let Some(depth) = engine.task_depth() {
+            let inner: Vec<_> = processes::descendants(pid).into_iter().filter(|d| d.depth == depth).collect();
             if !inner.is_empty() {
                 inner.iter().for_each(|d| processes::signal(d.pid, Signal::TERM));
                 return None;

@@ -87,7 +87,7 @@ impl Run {
     }
 
     fn summary(&self, seconds: f64) -> Summary {
-        let in_container = self.engine.name() != "process";
+        let in_container = self.engine.in_container();
         let tasks = self.ranks.iter().map(|r| {
             let end = r.end.clone().unwrap_or(End::Skipped);
             TaskLine {

@@ -6,10 +6,16 @@ use crate::file::Workflow;
 use crate::run::processes;
 
 /// Everything that the task finds in its environment.
-pub(super) fn of(workflow: &Workflow, rank: &Rank, hosted: bool, engine: &str, run: &str) -> Vec<(String, String)> {
+pub(super) fn of(
+    workflow: &Workflow,
+    rank: &Rank,
+    hosted: bool,
+    in_container: bool,
+    run: &str,
+) -> Vec<(String, String)> {
     let task = &workflow.tasks[rank.task];
     let mut all: Vec<(String, String)> = Vec::new();
-    if engine != "process" {
+    if in_container {
         all.extend([("PATH", engine::PATH), ("HOME", "/tmp")].map(|(n, v)| (n.to_owned(), v.to_owned())));
         if let Ok(lang) = std::env::var("LANG") {
             all.push(("LANG".into(), lang));

@@ -158,7 +158,7 @@ impl Run {
         let endpoint = daemon::endpoint(&self.folder, rank.task);
         let processors = self.placement.take(task).unwrap_or(None);
         let mut environment =
-            environment::of(&self.workflow, rank, self.hosted.is_some(), self.engine.name(), &self.folder.id);
+            environment::of(&self.workflow, rank, self.hosted.is_some(), self.engine.in_container(), &self.folder.id);
         match self.files.environment(task, &endpoint) {
             Ok(more) => {
                 environment.retain(|(name, _)| more.iter().all(|(other, _)| other != name));
@@ -176,7 +176,7 @@ impl Run {
             environment,
         };
         let line = self.engine.command(&request);
-        match rank::start(self.engine.as_ref(), line, processors.as_deref(), task.memory) {
+        match rank::start(line, processors.as_deref(), task.memory) {
             Ok(running) => {
                 self.files.started(&task.name);
                 let on = processors.map(|p| format!(", processors {}", engine::processor_list(&p))).unwrap_or_default();
@@ -266,7 +266,7 @@ impl Run {
 
     fn ended(&mut self, index: usize, end: End) {
         let rank = &mut self.ranks[index];
-        let in_container = self.engine.name() != "process";
+        let in_container = self.engine.in_container();
         let words = end.words(in_container);
         self.view.ended(index, &rank.name, &words);
         rank.end = Some(end.clone());

@@ -52,7 +52,7 @@ impl Run {
         for rank in &ranks {
             trial.take(&workflow.tasks[rank.task]).map_err(|e| Stop::failed(code::FILE, e))?;
         }
-        if engine.name() == "process" && !workflow.directories.is_empty() {
+        if !engine.in_container() && !workflow.directories.is_empty() {
             let text = "managed directories (`files:`) need a container engine, which gives each task its own view of them\n       \
                         hint: choose bubblewrap, podman, docker or charliecloud with --engine";
             return Err(Stop::failed(code::UNAVAILABLE, text));
