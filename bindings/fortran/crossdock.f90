@@ -112,6 +112,14 @@ contains
     name = text_of(c_status_name(int(stat, c_int)))
   end function
 
+  !> Waits until the file is there, if it lies in a managed directory that this task consumes; else returns at once. Open it
+  !> afterwards as always. CROSSDOCK_NOT_FOUND: the producers have ended without it; CROSSDOCK_TIMED_OUT.
+  subroutine crossdock_await_file(path, stat)
+    character(*), intent(in) :: path
+    integer, intent(out) :: stat
+    stat = c_file_await(trim(path) // c_null_char)
+  end subroutine
+
   elemental function same_handle(a, b) result(same)
     type(crossdock_handle), intent(in) :: a, b
     logical :: same

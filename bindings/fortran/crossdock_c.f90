@@ -123,6 +123,11 @@ module crossdock_c
       integer(c_int), value :: status
       type(c_ptr) :: text
     end function
+    function c_file_await(path) bind(c, name="crossdock_file_await") result(stat)
+      import :: c_int, c_char
+      character(kind=c_char), intent(in) :: path(*)
+      integer(c_int) :: stat
+    end function
     function c_error_message() bind(c, name="crossdock_error_message") result(text)
       import :: c_ptr
       type(c_ptr) :: text

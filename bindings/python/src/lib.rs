@@ -9,6 +9,7 @@ mod checkpoints;
 mod containers;
 mod dtypes;
 mod errors;
+mod files;
 mod fork;
 mod handles;
 mod headers;
@@ -70,6 +71,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<checkpoints::Checkpoint>()?;
     module.add_function(wrap_pyfunction!(checkpoints::restart, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoints::ranked, module)?)?;
+    module.add_function(wrap_pyfunction!(files::await_file, module)?)?;
     module.add_function(wrap_pyfunction!(type_name, module)?)?;
     module.add_function(wrap_pyfunction!(dtype_of, module)?)?;
     module.add_function(wrap_pyfunction!(fork::_after_fork, module)?)?;

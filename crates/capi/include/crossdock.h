@@ -985,6 +985,14 @@ crossdock_status crossdock_item_ref(crossdock_item *item);
 /* The last reference unmaps it. An item that this task owns stays its own: access it again. */
 crossdock_status crossdock_item_unref(crossdock_item *item);
 
+/* -------------------------------------------------------------------- files */
+
+/* Wait until the file is there, if it lies in a managed directory that this task consumes (`files:` in the workflow file);
+ * for every other path, and outside of `crossdock run`, return OK at once. Open the file afterwards as always.
+ * Blocks up to the directory's `wait`; any number of threads may wait; needs no session.
+ * NOT_FOUND: the producers have ended without it. TIMED_OUT. SYSTEM: a signal handler ran that does not restart calls. */
+crossdock_status crossdock_file_await(const char *path);
+
 #ifdef __cplusplus
 }
 #endif

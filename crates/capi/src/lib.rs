@@ -10,6 +10,7 @@ mod arguments;
 mod checkpoint;
 mod container;
 mod error;
+mod files;
 mod item;
 mod object;
 mod observer;

@@ -8,6 +8,7 @@
 mod connection;
 mod discovery;
 mod error;
+mod files;
 mod handshake;
 mod item;
 mod listing;
@@ -22,6 +23,7 @@ mod typed;
 pub use crossdock_layout::wire::{Grant, InUse, SegmentKind};
 pub use crossdock_layout::{Handle, MemberId, Rights, SegmentId, Status};
 pub use error::{Error, Result};
+pub use files::await_file;
 pub use item::{
     Contents, Item, ItemInfo, ItemLevel, ItemOptions, ItemState, ItemView, OnDeath, Party, SharedItem, address, party,
 };

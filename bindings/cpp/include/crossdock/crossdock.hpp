@@ -9,6 +9,7 @@
 #include <crossdock/checkpoint.hpp>
 #include <crossdock/containers.hpp>
 #include <crossdock/error.hpp>
+#include <crossdock/files.hpp>
 #include <crossdock/handle.hpp>
 #include <crossdock/item.hpp>
 #include <crossdock/message.hpp>

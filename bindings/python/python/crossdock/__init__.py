@@ -14,6 +14,7 @@ object, what happened, and the mend.
 """
 
 import atexit as _atexit
+import io as _io
 import os as _os
 import sys as _sys
 import weakref as _weakref
@@ -56,6 +57,7 @@ from ._native import (
     Vector,
     Version,
     __version__,
+    await_file,
     connect,
     diff,
     dtype_of,
@@ -107,6 +109,7 @@ __all__ = [
     "WorkflowInfo",
     "WrongTypeError",
     "__version__",
+    "await_file",
     "connect",
     "diff",
     "dtype_of",
@@ -118,6 +121,14 @@ __all__ = [
 if _sys.version_info >= (3, 12):
     # A class that is made in C has the buffer protocol only once the attribute is set on it.
     Item.__buffer__ = Item._buffer
+
+
+def open(file, mode="r", *args, **kwargs):  # noqa: A001: named as what it stands in for
+    """The built-in `open`, after `await_file` where the file is only read: a file of a managed directory is awaited."""
+    if isinstance(file, (str, bytes, _os.PathLike)) and not set(mode) & set("wxa+"):
+        await_file(_os.fsdecode(file))
+    return _io.open(file, mode, *args, **kwargs)
+
 
 _sessions: "_weakref.WeakSet[Session]" = _weakref.WeakSet()
 

@@ -4,7 +4,7 @@ import os
 import sys
 import pathlib
 from types import TracebackType
-from typing import Any, Coroutine, Dict, Iterator, List, Literal, NamedTuple, Optional, Sequence, Tuple, Type, Union, final
+from typing import IO, Any, Coroutine, Dict, Iterator, List, Literal, NamedTuple, Optional, Sequence, Tuple, Type, Union, final
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,7 @@ __all__ = [
     "WorkflowInfo",
     "WrongTypeError",
     "__version__",
+    "await_file",
     "connect",
     "diff",
     "dtype_of",
@@ -92,6 +93,8 @@ def diff(before: Version, after: Version) -> List[Tuple[str, int, int]]: ...
 def type_name(dtype: npt.DTypeLike) -> str: ...
 def dtype_of(type_name: str) -> np.dtype[Any]: ...
 def ranked(name: str, rank: Optional[int] = None) -> str: ...
+def await_file(path: Union[str, "os.PathLike[str]"]) -> None: ...
+def open(file: Union[str, "os.PathLike[str]"], mode: str = "r", *args: Any, **kwargs: Any) -> IO[Any]: ...
 def restart(folder: Union[str, os.PathLike[str]], name: Optional[str] = None) -> Checkpoint: ...
 @final
 class Checkpoint:

@@ -59,6 +59,13 @@ impl Views {
         format!("{path}\t{notice}\t{}\t{}", deadline.as_millis(), patterns.join(" "))
     }
 
+    /// The directories that this process consumes, read from its environment at the first call. A variable that makes no sense
+    /// counts as none: the launcher writes it.
+    pub fn of_process() -> &'static Self {
+        static OWN: OnceLock<Views> = OnceLock::new();
+        OWN.get_or_init(|| std::env::var(VARIABLE).ok().and_then(|text| Self::parse(&text).ok()).unwrap_or_default())
+    }
+
     /// Is there none?
     #[must_use]
     pub fn is_empty(&self) -> bool {

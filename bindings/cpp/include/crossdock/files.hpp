@@ -1,0 +1,26 @@
+// Files of managed directories, awaited before they are opened. Unmodified programs wait by the preload door; this is for those
+// that it does not serve, and for programs that want the error as crossdock tells it.
+//
+//     crossdock::ifstream in("/data/frames/7.txt");     // waits until the producer has closed it
+#pragma once
+
+#include <crossdock.h>
+#include <crossdock/error.hpp>
+
+#include <fstream>
+#include <string>
+
+namespace crossdock {
+
+/// Waits until the file is there, if it lies in a managed directory that this task consumes; else returns at once.
+/// Errors: not_found (the producers have ended without it), timed_out, system (interrupted by a signal).
+inline void await_file(const std::string& path) { detail::check(crossdock_file_await(path.c_str())); }
+
+/// A std::ifstream whose file is awaited before it is opened. Errors as await_file.
+class ifstream : public std::ifstream {
+ public:
+  explicit ifstream(const std::string& path, std::ios_base::openmode mode = std::ios_base::in)
+      : std::ifstream((await_file(path), path), mode) {}
+};
+
+}  // namespace crossdock

@@ -1,0 +1,35 @@
+//! The library door to managed directories: waiting for a file that another task publishes (`docs/files.md`).
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crossdock_core::files::{Outcome, Views, normalise};
+use crossdock_layout::Status;
+
+use crate::{Error, Result};
+
+/// Waits until the file is there, if it lies in a managed directory that this task consumes. For every other path, and outside
+/// of `crossdock run`, it returns at once; the caller's own open then says whether the file is there.
+///
+/// Blocks up to the directory's `wait`. Any number of threads may wait. No session is needed.
+///
+/// # Errors
+/// `NOT_FOUND`: the producers have ended and the file was not published. `TIMED_OUT`: the directory's time is over.
+/// `SYSTEM`: the working folder has no path, or a signal handler ran that does not restart calls.
+pub fn await_file(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    let views = Views::of_process();
+    if views.is_empty() || path.exists() {
+        return Ok(());
+    }
+    let whole = std::path::absolute(path).map_err(|e| Error::system(path.display(), &e))?;
+    match views.await_file(&normalise(whole.as_os_str().as_bytes())) {
+        Outcome::Published | Outcome::Pass => Ok(()),
+        Outcome::Gone(story) => Err(Error::new(Status::NotFound, story.to_string())),
+        Outcome::TimedOut(story) => Err(Error::new(Status::TimedOut, story.to_string())),
+        Outcome::Interrupted => {
+            let text = format!("the wait for {} was interrupted by a signal", path.display());
+            Err(Error::new(Status::System, text))
+        }
+    }
+}
