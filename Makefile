@@ -3,6 +3,7 @@
 #   make demo [ENGINE=auto|process|bubblewrap|podman|docker|charliecloud] [QUICK=1]
 #   make heat [ENGINE=…] [QUICK=1]
 #   make street [ENGINE=…] [QUICK=1]
+#   make files [ENGINE=…]
 #   make test [SUITES="NAME…"] · lint · fmt · clean · setup
 #   make install [PREFIX=/usr/local] [DESTDIR=] [LIBDIR=lib] [FROM=folder of what is built]
 #   make docs · release · release-check
@@ -21,7 +22,7 @@ LIBDIR ?= lib
 FROM ?=
 export CARGO_TARGET_DIR ?= $(CURDIR)/build/target
 
-.PHONY: demo heat street test bench bench-docs bench-compare lint fmt clean setup install docs release release-check
+.PHONY: demo heat street files test bench bench-docs bench-compare lint fmt clean setup install docs release release-check
 
 # A real coupled simulation, each task in a container of its own.
 demo:
@@ -34,6 +35,10 @@ heat:
 # The CDI paper's augmented-reality application over crossdock, TCP and gRPC, compared.
 street:
 	@scripts/street --engine $(ENGINE) $(if $(QUICK),--quick)
+
+# Unmodified programs that wait for each other's files.
+files:
+	@scripts/files --engine $(ENGINE)
 
 # Every suite of tests/suites, each closing with how many passed.
 test:

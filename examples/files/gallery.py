@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs unmodified programs as producers and consumers of one managed directory, and compares every checksum.
 
-    examples/files/gallery.py --build FOLDER --crossdock PROGRAM [--engine NAME] [--programs PYTHON]
+    examples/files/gallery.py --build FOLDER --crossdock PROGRAM [--engine NAME] [--python PROGRAM] [--rustc PROGRAM]
 
 Each program that is installed writes a file of its own, late and in pieces; each one reads all files, which it opens before
 they are there. Prints one line a program and ends with `N passed, N failed, N skipped`.
@@ -22,11 +22,13 @@ PATH = "/data/frames"
 class Program:
     """A program: how it is built, how it writes standard input to a file, how it writes a file to standard output."""
 
-    def __init__(self, name, needs, write, read, build=None, door="preload"):
-        self.name, self.needs, self.write, self.read, self.build, self.door = name, needs, write, read, build, door
+    def __init__(self, name, needs, write, read, build=None, own_format=False):
+        self.name, self.needs, self.write, self.read, self.build = name, needs, write, read, build
+        # Only the program itself can read what it writes.
+        self.own_format = own_format
 
 
-def programs(python):
+def programs(python, rustc):
     code = {
         "write": "import sys,{m}; d=sys.stdin.buffer.read(); {s}",
         "read": "import sys,{m}; d={s}; sys.stdout.buffer.write(d)",
@@ -40,13 +42,14 @@ def programs(python):
         Program("C stdio", ["cc"], "/b/stdio write FILE", "/b/stdio read FILE", ["cc", "-O1", "-o", "OUT/stdio", "SRC/stdio.c"]),
         Program("C++ streams", ["c++"], "/b/stream write FILE", "/b/stream read FILE", ["c++", "-O1", "-o", "OUT/stream", "SRC/stream.cpp"]),
         Program("Fortran", ["gfortran"], "/b/lines write FILE", "/b/lines read FILE", ["gfortran", "-O1", "-o", "OUT/lines", "SRC/lines.f90"]),
-        Program("Rust", ["rustc"], "/b/rust write FILE", "/b/rust read FILE", ["rustc", "-O", "-o", "OUT/rust", "SRC/files.rs"]),
+        Program("Rust", [rustc], "/b/rust write FILE", "/b/rust read FILE", [rustc, "-O", "-o", "OUT/rust", "SRC/files.rs"]),
         Program("Java", ["javac", "java"], "java -Xshare:auto -cp /b Files write FILE", "java -cp /b Files read FILE", ["javac", "-d", "OUT", "SRC/Files.java"]),
         Program("Python open", [python], py("write", "os", 'open(sys.argv[1],"wb").write(d)'), py("read", "os", 'open(sys.argv[1],"rb").read()')),
         Program("Python pathlib", [python], py("write", "pathlib", "pathlib.Path(sys.argv[1]).write_bytes(d)"), py("read", "pathlib", "pathlib.Path(sys.argv[1]).read_bytes()")),
         Program("Python os", [python], py("write", "os", "f=os.open(sys.argv[1],os.O_CREAT|os.O_WRONLY,0o644); os.write(f,d)"), py("read", "os", "os.read(os.open(sys.argv[1],0),1<<28)")),
         Program("Python mmap", [python], py("write", "mmap", 'f=open(sys.argv[1],"wb+"); f.truncate(len(d)); m=mmap.mmap(f.fileno(),len(d)); f.close(); m[:]=d; m.close()'), py("read", "mmap", '(f:=open(sys.argv[1],"rb")) and mmap.mmap(f.fileno(),0,access=mmap.ACCESS_READ)[:]')),
         Program("NumPy", [f"{python}:numpy"], py("write", "numpy", f"{array}.tofile(sys.argv[1])"), py("read", "numpy", 'numpy.fromfile(sys.argv[1],dtype="u1").tobytes()')),
+        Program("h5py", [f"{python}:h5py"], py("write", "h5py,numpy", f'f=h5py.File(sys.argv[1],"w"); f["x"]={array}; f.close()'), py("read", "h5py", 'h5py.File(sys.argv[1],"r")["x"][:].tobytes()'), own_format=True),
         Program("Node", ["node"], "node -e 'require(\"fs\").writeFileSync(process.argv[1],require(\"fs\").readFileSync(0))' FILE", "node -e 'process.stdout.write(require(\"fs\").readFileSync(process.argv[1]))' FILE"),
         Program("Perl", ["perl"], "perl -e 'open(F,\">\",$ARGV[0]) or die $!; print F $_ while <STDIN>; close F' FILE", "perl -e 'open(F,\"<\",$ARGV[0]) or die $!; print while <F>' FILE"),
         Program("bash", ["bash"], "bash -c 'cat > FILE'", "bash -c 'cat < FILE'"),
@@ -75,17 +78,53 @@ def content(name):
     return "".join(f"{name} {n} {hashlib.md5(f'{name}{n}'.encode()).hexdigest()}\n" for n in range(LINES)).encode()
 
 
+def fits(reader, writer):
+    """Can the reader make sense of the writer's file?"""
+    return reader is writer or not (reader.own_format or writer.own_format)
+
+
+def workflow(present, files, out):
+    """The workflow file: each program as a producer, late and in two pieces, and as a consumer of all files that fit."""
+    tasks = {}
+    for number, program in enumerate(present):
+        source = f"/b/in-{files[program.name]}"
+        feed = f"sleep 0.{5 + number % 5}; (head -c 500000 {source}; sleep 0.1; tail -c +500001 {source})"
+        tasks[f"write-{number}"] = f"{feed} | {program.write.replace('FILE', f'{PATH}/{files[program.name]}')}"
+        # Another order for each, so that every consumer waits for another file first.
+        order = [o for o in present[number:] + present[:number] if fits(program, o)]
+        tasks[f"read-{number}"] = "; ".join(
+            f"printf '%s ' {files[o.name]}; {program.read.replace('FILE', f'{PATH}/{files[o.name]}')} | sha256sum" for o in order
+        )
+    sides = {side: [name for name in tasks if name.startswith(side)] for side in ("write", "read")}
+    mounts = [{"host": str(out), "task": "/b"}]
+    return {
+        "workflow": "gallery",
+        "files": {"frames": {"path": PATH, "produce": sides["write"], "consume": sides["read"], "wait": 120}},
+        "tasks": {
+            name: {"command": ["/bin/bash", "-c", "set -o pipefail; " + command], "mounts": mounts}
+            for name, command in tasks.items()
+        },
+    }
+
+
+def checksums_of(log):
+    """The lines `FILE CHECKSUM -` of a consumer's log."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return dict(line.split()[:2] for line in lines if line.endswith("  -"))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--crossdock", required=True)
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--python", default="/usr/bin/python3")
+    parser.add_argument("--rustc", default="rustc")
     given = parser.parse_args()
     out = given.build.resolve()
     out.mkdir(parents=True, exist_ok=True)
     present, skipped = [], []
-    for program in programs(given.python):
+    for program in programs(given.python, given.rustc):
         missing = [need for need in program.needs if not installed(need)]
         if missing:
             skipped.append((program.name, "not installed: " + ", ".join(missing)))
@@ -97,55 +136,27 @@ def main():
     files = {p.name: p.name.replace(" ", "-").replace("+", "p") + ".txt" for p in present}
     for program in present:
         (out / ("in-" + files[program.name])).write_bytes(content(program.name))
-    tasks, producers, consumers = {}, [], []
-    for number, program in enumerate(present):
-        # Late, each at another moment, and in two pieces.
-        source = f"/b/in-{files[program.name]}"
-        feed = f"sleep 0.{5 + number % 5}; (head -c 500000 {source}; sleep 0.1; tail -c +500001 {source})"
-        command = program.write.replace("FILE", f"{PATH}/{files[program.name]}")
-        tasks[f"write-{number}"] = f"{feed} | {command}"
-        producers.append(f"write-{number}")
-        # Another order for each, so that every consumer waits for another file first.
-        order = present[number:] + present[:number]
-        reads = "; ".join(
-            f"printf '%s ' {files[o.name]}; {program.read.replace('FILE', f'{PATH}/{files[o.name]}')} | sha256sum" for o in order
-        )
-        tasks[f"read-{number}"] = reads
-        consumers.append(f"read-{number}")
-    workflow = {
-        "workflow": "gallery",
-        "files": {"frames": {"path": PATH, "produce": producers, "consume": consumers, "wait": 120}},
-        "tasks": {
-            name: {
-                "command": ["/bin/bash", "-c", "set -o pipefail; " + command],
-                "mounts": [{"host": str(out), "task": "/b"}],
-            }
-            for name, command in tasks.items()
-        },
-    }
-    path = out / "workflow.yaml"
-    path.write_text(json.dumps(workflow, indent=1))
-    logs = out / "logs"
+    path, logs = out / "workflow.yaml", out / "logs"
+    path.write_text(json.dumps(workflow(present, files, out), indent=1))
     ran = subprocess.run(
         [given.crossdock, "run", str(path), "--engine", given.engine, "--logs", str(logs), "--deadline", "400", "--json"],
-        capture_output=True, text=True,
+        capture_output=True, text=True, cwd=out,
     )
     if ran.returncode != 0:
         print(ran.stdout[-3000:], ran.stderr[-3000:], sep="\n", file=sys.stderr)
     passed = failed = 0
-    wanted = {files[p.name]: hashlib.sha256(content(p.name)).hexdigest() for p in present}
-    for number, program in enumerate(present):
-        log = logs / f"read-{number}.log"
-        read = dict(line.split()[:2] for line in log.read_text().splitlines() if line.endswith("-")) if log.exists() else {}
-        wrong = [name for name, checksum in wanted.items() if read.get(name) != checksum]
-        written_wrong = sum(
-            1 for other in range(len(present))
-            if (logs / f"read-{other}.log").exists() and f"{files[program.name]} {wanted[files[program.name]]}" not in (logs / f"read-{other}.log").read_text()
-        )
-        good = not wrong and not written_wrong
+    checksums = {p.name: hashlib.sha256(content(p.name)).hexdigest() for p in present}
+    # What each program read: reader → name of the file → checksum.
+    read = {reader.name: checksums_of(logs / f"read-{number}.log") for number, reader in enumerate(present)}
+    for program in present:
+        others = [o for o in present if fits(program, o)]
+        reads = sum(read[program.name].get(files[o.name]) == checksums[o.name] for o in others)
+        readers = [o for o in present if fits(o, program)]
+        right = sum(read[o.name].get(files[program.name]) == checksums[program.name] for o in readers)
+        good = reads == len(others) and right == len(readers)
         passed, failed = passed + good, failed + (not good)
-        note = "" if good else f"  wrong: {wrong[:5]}; its own file is wrong for {written_wrong} readers"
-        print(f"{'ok    ' if good else 'FAILED'} {program.name:16} door {program.door}: read {len(wanted) - len(wrong)} of {len(wanted)} files{note}")
+        print(f"{'ok    ' if good else 'FAILED'} {program.name:16} read {reads} of {len(others)} files; "
+              f"{right} of {len(readers)} programs read its file")
     for name, why in skipped:
         print(f"skip   {name}: {why}")
     print(f"{passed} passed, {failed} failed, {len(skipped)} skipped")

@@ -14,6 +14,12 @@ demo            file:/etc/ssl/certs/ca-certificates.crt ca-certificates   lets c
 heat            cmd:gfortran                       gfortran            the solver of examples/heat
 heat            cmd:mpifort.openmpi                libopenmpi-dev      the solver's ranks: Open MPI lets waiting ranks yield
 heat            cmd:mpirun.openmpi                 openmpi-bin         starts them
+files           cmd:gfortran                       gfortran            a Fortran program of examples/files
+files           cmd:rsync                          rsync               copies files as its users do
+files           cmd:git                            git                 stores files as its users do
+files           file:/usr/lib/python3/dist-packages/numpy/__init__.py python3-numpy arrays in files
+files           file:/usr/lib/python3/dist-packages/h5py/__init__.py  python3-h5py  HDF5 files
+test            cmd:nm                             binutils            reads the C library's names
 test            cmd:h5dump                         hdf5-tools          reads checkpoints: HDF5's own opinion of our files
 test            cmd:gfortran                       gfortran            the Fortran module and its tests
 test            cmd:mpicc.openmpi                  libopenmpi-dev      handles over Open MPI
@@ -52,7 +58,8 @@ parts_of() {
     case $1 in
         demo | street) echo demo; any_engine || echo bubblewrap ;;
         heat) echo demo heat; any_engine || echo bubblewrap ;;
-        test) echo demo heat test lint bubblewrap podman docker charliecloud ;;
+        files) echo demo files; any_engine || echo bubblewrap ;;
+        test) echo demo heat files test lint bubblewrap podman docker charliecloud ;;
         bench) echo demo bench bubblewrap ;;
         lint) echo demo lint ;;
         docs) echo demo ;;
