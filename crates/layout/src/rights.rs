@@ -16,7 +16,8 @@ macro_rules! rights {
             /// All of them.
             pub const ALL: Self = Self(0 $(| $bit)+);
             /// No right but a promise of the launcher, in a grant for items: every process behind this endpoint was started
-            /// such that it cannot reopen a file that no path leads to (Landlock). What it had open need not be copied.
+            /// such that it cannot reopen a file that no path leads to (Landlock), nor splice or send pages of a file away,
+            /// by whatever call (seccomp). What it had open need not be copied.
             pub const CONFINED: Self = Self(512);
             /// Every bit that means something.
             pub const KNOWN: Self = Self::ALL.with(Self::CONFINED);

@@ -22,21 +22,22 @@ const SIZE: u64 = 8192;
 const ORDINARY: u32 = 65534;
 const SECRET: u8 = 0x5e;
 
-/// Is this an ordinary user's process? Root starts the test once more as one, and goes by its outcome.
-fn is_ordinary(test: &str) -> bool {
+/// Does this as an ordinary user: root starts the test once more as one, and goes by its outcome.
+fn as_an_ordinary_user(test: &str, body: impl FnOnce()) {
     if !rustix::process::geteuid().is_root() {
-        return true;
+        return body();
     }
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(folder.path(), Some(ORDINARY), Some(ORDINARY)).unwrap();
-    let status = Command::new(std::env::current_exe().unwrap())
+    let ended = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .env("TMPDIR", folder.path())
         .uid(ORDINARY)
         .gid(ORDINARY)
-        .status();
-    assert!(status.unwrap().success(), "as an ordinary user");
-    false
+        .output()
+        .unwrap();
+    let said = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    assert!(ended.status.success(), "as an ordinary user:\n{}\n{}", said(&ended.stdout), said(&ended.stderr));
 }
 
 fn task(daemon: &Daemon, name: &str) -> Session {
@@ -93,9 +94,10 @@ fn come_back(path: &OwnedFd) -> bool {
 
 #[test]
 fn a_former_owners_path_descriptor_leads_to_no_byte_of_the_next_owner() {
-    if !is_ordinary("a_former_owners_path_descriptor_leads_to_no_byte_of_the_next_owner") {
-        return;
-    }
+    as_an_ordinary_user("a_former_owners_path_descriptor_leads_to_no_byte_of_the_next_owner", check_a_kept_path);
+}
+
+fn check_a_kept_path() {
     let daemon = Daemon::start();
     let next = task(&daemon, "next");
     let mut former = former(&daemon);
@@ -129,9 +131,10 @@ fn a_former_owners_path_descriptor_leads_to_no_byte_of_the_next_owner() {
 
 #[test]
 fn a_former_owner_that_takes_all_rights_from_the_file_keeps_nobody_out() {
-    if !is_ordinary("a_former_owner_that_takes_all_rights_from_the_file_keeps_nobody_out") {
-        return;
-    }
+    as_an_ordinary_user("a_former_owner_that_takes_all_rights_from_the_file_keeps_nobody_out", check_a_mode_of_nothing);
+}
+
+fn check_a_mode_of_nothing() {
     let daemon = Daemon::start();
     let next = task(&daemon, "next");
     let mut former = former(&daemon);
@@ -146,9 +149,13 @@ fn a_former_owner_that_takes_all_rights_from_the_file_keeps_nobody_out() {
 
 #[test]
 fn pages_that_a_former_owner_or_reader_spliced_away_are_not_the_next_owners() {
-    if !is_ordinary("pages_that_a_former_owner_or_reader_spliced_away_are_not_the_next_owners") {
-        return;
-    }
+    as_an_ordinary_user(
+        "pages_that_a_former_owner_or_reader_spliced_away_are_not_the_next_owners",
+        check_pages_in_pipes,
+    );
+}
+
+fn check_pages_in_pipes() {
     let daemon = Daemon::start();
     let next = task(&daemon, "next");
     let mut former = former(&daemon);
@@ -196,9 +203,10 @@ fn spliced(fd: &OwnedFd) -> OwnedFd {
 
 #[test]
 fn what_only_confined_tasks_had_open_is_handed_on_without_a_copy() {
-    if !is_ordinary("what_only_confined_tasks_had_open_is_handed_on_without_a_copy") {
-        return;
-    }
+    as_an_ordinary_user("what_only_confined_tasks_had_open_is_handed_on_without_a_copy", check_confined_tasks);
+}
+
+fn check_confined_tasks() {
     let daemon = Daemon::start();
     let control = daemon.session();
     control.make_workflow("w", 0).unwrap();

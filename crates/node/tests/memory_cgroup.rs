@@ -4,7 +4,7 @@
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use crossdock_client::{ConnectOptions, ItemOptions, Mode, Session, Status};
 use support::Daemon;
@@ -69,7 +69,7 @@ impl Drop for Limited {
 }
 
 /// This test once more, as a task in that cgroup of the daemon at that socket; `what` it is to do.
-fn in_cgroup(test: &str, folder: &Path, daemon: &Daemon, blind: bool) -> std::process::ExitStatus {
+fn in_cgroup(test: &str, folder: &Path, daemon: &Daemon, blind: bool) -> Output {
     let program = std::env::current_exe().unwrap();
     // Without `/sys/fs/cgroup` a task sees no limit, as in bubblewrap: then the daemon has to.
     let hide = if blind { "mount -t tmpfs none /sys/fs/cgroup && " } else { "" };
@@ -80,7 +80,7 @@ fn in_cgroup(test: &str, folder: &Path, daemon: &Daemon, blind: bool) -> std::pr
     );
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", &script]).env("CROSSDOCK_TASK_OF", daemon.socket());
-    command.status().unwrap()
+    command.output().unwrap()
 }
 
 fn session() -> Option<Session> {
@@ -93,10 +93,12 @@ fn with_each(test: &str, task: impl Fn(&Session)) {
         return task(&session);
     }
     for blind in [false, true] {
-        let Some(limited) = Limited::make(test) else { return println!("no memory cgroup can be made here") };
+        let Some(limited) = Limited::make(test) else { return crossdock_os::testing::skip("memory-cgroup") };
         let daemon = Daemon::start();
-        let status = in_cgroup(test, &limited.below(), &daemon, blind);
-        assert!(status.success(), "the task, blind {blind}: {status}");
+        let ended = in_cgroup(test, &limited.below(), &daemon, blind);
+        let said = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let (out, err) = (said(&ended.stdout), said(&ended.stderr));
+        assert!(ended.status.success(), "the task, blind {blind}: {}\n{out}\n{err}", ended.status);
         assert_eq!(limited.failures(), "oom_kill 0");
         daemon.stop();
     }
