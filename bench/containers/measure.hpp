@@ -24,7 +24,7 @@ struct clock {
   }
 };
 
-/// The compiler must not know that nobody looks at it.
+/// Hides from the compiler that the result is never read.
 template <class T>
 void keep(const T& value) {
   asm volatile("" : : "r,m"(value) : "memory");

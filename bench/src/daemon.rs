@@ -53,7 +53,7 @@ impl Daemon {
 /// A session at a socket that is there or about to be.
 ///
 /// # Panics
-/// If nobody answers within ten seconds.
+/// If the daemon does not answer within ten seconds.
 #[must_use]
 pub fn connect(socket: &Path) -> Session {
     let options = ConnectOptions { socket: Some(socket.into()), private_daemon: false, ..ConnectOptions::default() };

@@ -73,7 +73,7 @@ pub struct Synth {
     /// Iterations before the first trial [default: depth + 2]
     #[arg(long)]
     pub warmup: Option<u64>,
-    /// Messages under way on a port, and buffers of a task; a power of two
+    /// Messages in flight on a port, and buffers of a task; a power of two
     #[arg(long, default_value_t = 2)]
     pub depth: u32,
     /// Size of the region [default: what the buffers need]
@@ -106,5 +106,5 @@ pub struct Synth {
 }
 
 fn size(text: &str) -> Result<u64, String> {
-    crossdock_launch::file::units::size(text).map_err(|(what, mend)| format!("{what}; {mend}"))
+    crossdock_launch::file::units::size(text).map_err(|(what, hint)| format!("{what}; {hint}"))
 }

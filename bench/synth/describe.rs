@@ -102,7 +102,7 @@ fn number(text: &str) -> Result<u64, String> {
 }
 
 fn size(text: &str) -> Result<u64, String> {
-    units::size(text).map_err(|(what, mend)| format!("{what}; {mend}"))
+    units::size(text).map_err(|(what, hint)| format!("{what}; {hint}"))
 }
 
 /// Data is made of elements of 8 bytes; there is at least one.

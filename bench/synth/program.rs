@@ -55,7 +55,7 @@ pub fn build(graph: &Graph, mpi: Mpi, folder: &Path) -> Result<PathBuf, String> 
     std::path::absolute(&home).map_err(|e| format!("{}: {e}", home.display()))
 }
 
-/// In a folder beside, put in place by one rename: whoever else builds the same at the same time loses nothing.
+/// Builds in a folder beside it and renames that, so that two builds of the same program at once do no harm.
 fn compile(home: &Path, compiler: &str, flags: &[&str], library: &Path) -> Result<(), String> {
     let failed = |what: &Path, e: std::io::Error| format!("{}: {e}", what.display());
     let scratch = home.with_extension(format!("new-{}", std::process::id()));

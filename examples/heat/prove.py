@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 TOP = HERE.parent.parent
 BUILD = TOP / "build/heat"
 CROSSDOCK = BUILD / "crossdock"
-# A name of its own, so that nobody else's run on this machine is mistaken for this one.
+# A name of its own, so that another run on this machine is not mistaken for this one.
 NAME = f"heat-{os.getpid()}"
 PNG = b"\x89PNG\r\n\x1a\n"
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_plm": "isolated", "OMPI_MCA_btl": "self,vader",
@@ -195,7 +195,7 @@ def went_on(ended, damaged):
         return "it began anew:\n" + ended.logs.get("solve", "")[:1500]
     print(f"     it went on behind step {found[1]}", flush=True)
     if damaged and "damaged" not in ended.logs["solve"] + ended.logs["checkpoint"]:
-        return "nobody said that a checkpoint is damaged"
+        return "no program reported the damaged checkpoint"
     return None
 
 

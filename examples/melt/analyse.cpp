@@ -1,5 +1,5 @@
 // Reads frames of atoms where the simulation put them, measures them, and hands the results on: no byte of a frame or
-// of a result is copied on the way. What it has to remember lies in crossdock containers, too, for anybody who may look.
+// of a result is copied on the way. What it has to remember lies in crossdock containers, too, so that other tasks can read it.
 #include <crossdock/crossdock.hpp>
 
 #include <cstdint>

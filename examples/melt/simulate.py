@@ -1,4 +1,4 @@
-"""Runs LAMMPS, unmodified, and hands each N-th step's atoms to whoever consumes the port `positions`.
+"""Runs LAMMPS, unmodified, and hands each N-th step's atoms to the consumer of the port `positions`.
 
 LAMMPS keeps its atoms in memory of its own, in an order of its own: one copy-in puts them, by atom number, into one of
 four buffers in the region `frames`. That is the only copy on their way to the picture; the port counts it. A buffer is
@@ -62,8 +62,8 @@ def main():
 
 
 def remove_mpi_file():
-    """MPICH keeps a file in /dev/shm until the program ends well, and some engines share the host's. With one rank nobody
-    else will open it, so that its name can go now: a run that is killed leaves nothing."""
+    """MPICH keeps a file in /dev/shm until the program ends well, and some engines share the host's. With one rank no other
+    process opens it, so that its name can go now: a run that is killed leaves nothing."""
     for path in glob.glob(f"/dev/shm/mpich_shm_{os.getpid():x}_*"):
         os.unlink(path)
 
@@ -96,7 +96,7 @@ class Outlet:
             self.unused.append(buffer)
 
     def free_buffer(self):
-        """A buffer that nobody reads; waits for its reader if need be."""
+        """A buffer that no consumer reads; waits for one if all are being read."""
         if self.unused:
             return self.unused.pop()
         return self.buffers[self.port.reclaim(timeout=60)]

@@ -43,7 +43,7 @@ def prove_check(transport, truth):
     wrong = json.loads(json.dumps(truth))
     boxes = next((frame["boxes"] for frame in wrong if frame["boxes"]), None)
     if boxes is None:
-        sys.exit("street: nobody is in these frames, so that equal detections say nothing; take more frames")
+        sys.exit("street: no person is in these frames, so equal detections prove nothing; take more frames")
     boxes[0][0] += 1
     if differing(transport, wrong) is None:
         sys.exit("street: a box that is one pixel aside was not noticed")
@@ -109,7 +109,7 @@ def adapted(transport, options):
 
 
 def free_ports(count):
-    """The first of so many ports in a row that nobody listens at, below those that the kernel gives out."""
+    """The first of so many ports in a row at which no program listens, below those that the kernel gives out."""
     while True:
         first = random.randrange(20000, 32000)
         try:

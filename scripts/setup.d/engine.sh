@@ -11,8 +11,8 @@ engine_part() {
     esac
 }
 
-# An engine that runs already is somebody else's: it is used as it is, and stays. One that is started here is stopped by
-# stop_docker, which whoever calls use_docker calls in its EXIT trap.
+# An engine that runs already is used as it is, and stays. One that is started here is stopped by stop_docker, which a
+# script that calls use_docker calls in its EXIT trap.
 docker_is_ours=no
 use_docker() {
     local settings

@@ -23,7 +23,7 @@ DTYPES = {
 
 
 def same(array, dtype):
-    """Are the elements the bytes that were written? Padding of structs is nobody's."""
+    """Are the elements the bytes that were written? Padding of structs does not count."""
     dtype = np.dtype(dtype)
     expected = np.frombuffer(BYTES[: 6 * dtype.itemsize], dtype=dtype).reshape((2, 3) + dtype.shape)
     if array.dtype.names:

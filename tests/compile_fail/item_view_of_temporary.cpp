@@ -1,5 +1,5 @@
 // expect: deleted
-// The memory of an item that nobody keeps is gone before it can be looked at.
+// A temporary item unmaps its memory before the view can be used.
 #include <crossdock/crossdock.hpp>
 
 std::size_t use() {

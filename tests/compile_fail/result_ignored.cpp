@@ -1,5 +1,5 @@
 // expect: ignoring
-// (compiled with -Werror=unused-result) A failure that nobody looks at is lost.
+// (compiled with -Werror=unused-result) An ignored result hides a failure.
 #include <crossdock/crossdock.hpp>
 
 bool use(crossdock::region& r) {

@@ -1,5 +1,5 @@
 // expect: no matching function for call to
-// 24 bytes travel inside a message; what is larger lies in the region and goes by handle.
+// 24 bytes travel inside a message; larger values lie in the region and are sent by handle.
 #include <crossdock/crossdock.hpp>
 
 #include <array>

@@ -1,5 +1,5 @@
 // expect: read-only|const
-// Nobody writes what is shared for reading.
+// An item that is shared for reading cannot be written.
 #include <crossdock/crossdock.hpp>
 
 void use(crossdock::shared_item& frame) {

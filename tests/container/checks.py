@@ -25,14 +25,14 @@ GRANTED = {
 }
 # What of that they may only read.
 READ_ONLY = {("analyse", "region:frames"), ("plot", "region:results"), ("plot", "region:reference")}
-# At each socket of the run: tries to open the regions, as whoever that socket takes it for.
+# At each socket of the run: tries to open the regions, as the task that the socket is for.
 OUTSIDER = """
 import sys, crossdock
 for socket in sys.argv[1:]:
     try:
         session = crossdock.connect(socket=socket, private_daemon=False)
     except crossdock.Error as error:
-        print("nobody", "nothing", "any", type(error).__name__)
+        print("no-task", "nothing", "any", type(error).__name__)
         continue
     for name in ("frames", "results", "reference"):
         try:
@@ -48,9 +48,9 @@ import socket, sys
 for path in sys.argv[1:]:
     try:
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect(path)
-        print("nobody", "nothing", path, "connected")
+        print("no-task", "nothing", path, "connected")
     except OSError as error:
-        print("nobody", "nothing", path, type(error).__name__)
+        print("no-task", "nothing", path, type(error).__name__)
 """
 
 
@@ -76,7 +76,7 @@ class Run:
     def __init__(self, engine, folder, runs):
         self.folder, self.engine, self.runs = folder, engine, runs
         self.environment = {**os.environ, "CROSSDOCK_RUNS": str(runs)}
-        # A name of its own, so that nobody else's demo on this machine is mistaken for this one.
+        # A name of its own, so that another demo on this machine is not mistaken for this one.
         self.name = f"melt-{os.getpid()}-{engine}"
         note = folder / "before.json"
         left = TOP / "scripts/check-nothing-left"
@@ -215,7 +215,7 @@ def no_way_in(run):
     assert run.outsiders, "no socket of the run was found to try"
     for workflow, task, region, answer in run.outsiders:
         what = f"{workflow}/{task} asked for {region}: {answer}"
-        if workflow == "nobody":
+        if workflow == "no-task":
             assert answer == "PermissionError", what
         elif workflow != run.name:
             assert answer == "NotFoundError", what

@@ -1,4 +1,4 @@
-//! The region's heap against Boost.Interprocess's managed_shared_memory and mimalloc (performance.md, P6).
+//! The region's heap against Boost.Interprocess's managed_shared_memory and mimalloc (row P6).
 //!
 //! Three mixes, the same in all three programs. Figures are nanoseconds per call of allocate or free, the median of
 //! several rounds. Two processes are two processes, each pinned to a processor of its own where there are two.

@@ -237,7 +237,7 @@ fn tcp(cases: &[(usize, u64)]) -> Vec<Times> {
 /// One item goes there and back, under the eyes of a daemon of its own.
 fn items(command: &Path, way: &str, cases: &[(usize, u64)]) -> Vec<Times> {
     let daemon = Daemon::start(command);
-    // Whoever asks too early for the first time is answered by this.
+    // Answers a request that comes before the first item.
     drop(daemon.connect());
     let session = connect_as(&daemon.socket(), "sender");
     let level = LEVELS.iter().find(|(name, _)| *name == way).expect("one of the levels").1;

@@ -22,7 +22,7 @@ struct Slots {
 
 struct Out {
   virtual ~Out() = default;
-  /// Waits until nobody reads this slot any more.
+  /// Waits until no consumer reads this slot.
   virtual void ready(unsigned slot) = 0;
   virtual void send(unsigned slot) = 0;
   virtual void finish() {}

@@ -81,7 +81,7 @@ void run_task(const Graph& graph, unsigned task, Group& group, const Shared* sha
     (copies ? ends.out_staged : ends.out).push_back(make_out(graph, p, shared, copies ? ends.staged : ends.own));
   }
   Runner(graph, task, group, ends).run();
-  // Nobody takes a mapping or a queue away while another is still at its end of it.
+  // All tasks end together: no mapping or queue goes away while its other end is in use.
   group.barrier();
 }
 

@@ -1,4 +1,4 @@
-// Tasks are ranks. `mpi`: the data itself in non-blocking messages, as many under way as the port is deep, receives posted
+// Tasks are ranks. `mpi`: the data itself in non-blocking messages, as many in flight as the port is deep, receives posted
 // ahead so that a copy can go on while the task works. `hybrid`: the data in the region, its handle in a message, as the
 // paper's own Dhmem did it.
 #pragma once

@@ -1,4 +1,4 @@
-// A program of somebody else's: knows nothing of crossdock but where it is installed. What the first run left, the next finds.
+// A program outside of the project: knows of crossdock only where it is installed. The second run finds what the first left.
 #include <crossdock/crossdock.hpp>
 
 #include <cstdio>

@@ -413,7 +413,7 @@ static void c9(const char *role, const char *argument)
     OK(crossdock_port_unref(in));
 }
 
-/* A region that threads allocated in by its base, and that is then closed, is held by nobody: not found any more, the
+/* A region that threads allocated in by its base, and that is then closed, is held no longer: not found any more, the
  * session may go, and what is mapped at the same address later is what they find. */
 static struct {
     pthread_barrier_t used, closed, missed, opened;

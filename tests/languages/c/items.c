@@ -470,7 +470,7 @@ static void i16(const char *role, const char *argument)
     crossdock_item *item = access_item("");
     all_are(bytes_of(item, 4096), 0, 4096, 1);
     ends_well(b);
-    /* Nobody has the next number yet. */
+    /* No task has the next number yet. */
     snprintf(to, sizeof to, "#%llu", (unsigned long long)number + 1);
     hand(item, to);
     WANT(CROSSDOCK_NOT_YET, crossdock_item_access(session(), name_of(""), CROSSDOCK_NO_WAIT, &item));
@@ -532,7 +532,7 @@ static void c10(const char *role, const char *argument)
     ends_well(b);
 }
 
-/* Whoever is not the owner may do nothing; nobody hands an item to itself; and an old address is no way in. */
+/* A task that is not the owner may do nothing; an item cannot be handed to its owner; an old address is no way in. */
 static void c11(const char *role, const char *argument)
 {
     (void)argument;
@@ -591,7 +591,7 @@ static void c11(const char *role, const char *argument)
     OK(crossdock_item_unshare(item, WAIT));
     /* The address that it had here is a fault once it is another task's. */
     volatile unsigned char *old = bytes_of(item, 4096);
-    OK(crossdock_item_transfer(item, "nobody"));
+    OK(crossdock_item_transfer(item, "absent"));
     OK(crossdock_item_unref(item));
     pid_t reader = fork();
     if (reader == 0) {
@@ -607,7 +607,7 @@ const row item_rows[] = {
     {"I1", "create, find, destroy", i1},
     {"I2", "transfer there and back", i2},
     {"I3", "to a task that is not there yet", i3},
-    {"I4", "whoever waits has it", i4},
+    {"I4", "a waiting task gets it", i4},
     {"I5", "deadline names the owner", i5},
     {"I6", "a spent item is nothing", i6},
     {"I7", "copy", i7},

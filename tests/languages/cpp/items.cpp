@@ -72,7 +72,7 @@ void there_and_back(const part& me) {
   if (b) b->ends_well();
 }
 
-void to_nobody_yet(const part& me) {
+void to_absent_task(const part& me) {
   if (!me.role.empty()) {
     auto i = take();
     CHECK(all(i, 4));
@@ -333,7 +333,7 @@ void numbers(const part& me) {
   auto i = take();
   CHECK(all(i, 1));
   b.ends_well();
-  std::move(i).transfer("#" + std::to_string(number + 1));  // nobody has it yet
+  std::move(i).transfer("#" + std::to_string(number + 1));  // no task has it yet
   FAILS(not_yet, SAYS(""), item::access(name(), no_wait));
   crossdock::register_container(number + 1);
   take().destroy();
@@ -345,8 +345,8 @@ const std::vector<row>& item_rows() {
   static const std::vector<row> rows = {
       {"I1", "create, find, destroy", made_and_gone},
       {"I2", "transfer there and back", there_and_back},
-      {"I3", "to a task that is not there yet", to_nobody_yet},
-      {"I4", "whoever waits has it", waiting_has_it},
+      {"I3", "to a task that is not there yet", to_absent_task},
+      {"I4", "a waiting task gets it", waiting_has_it},
       {"I5", "deadline names the owner", deadline},
       {"I6", "a spent item is nothing", spent},
       {"I7", "copy", copies},

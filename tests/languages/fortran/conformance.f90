@@ -15,7 +15,7 @@ program conformance
     'P5 deadline names the peer', 'P6 fan-out', 'P7 fan-in', 'P8 work queue', 'P9 producer leaves', &
     'P10 producer killed', 'P11 consumer killed', 'P12 not yet', 'P13 descriptor', 'P14 second producer', &
     'P15 options must agree', 'P16 threads', 'I1 create, find, destroy', 'I2 transfer there and back', &
-    'I3 to a task that is not there yet', 'I4 whoever waits has it', 'I5 deadline names the owner', &
+    'I3 to a task that is not there yet', 'I4 a waiting task gets it', 'I5 deadline names the owner', &
     'I6 a spent item is nothing', 'I7 copy', 'I8 share and unshare', 'I9 resize', 'I10 bad arguments', &
     'I11 access twice', 'I12 destroyed while others wait', 'I13 the first of several', 'I14 a heap in an item', &
     "I15 owner's death", 'I16 numbers', &

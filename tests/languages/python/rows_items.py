@@ -107,7 +107,7 @@ def I3_B(t):
     item.destroy()
 
 
-@row("whoever waits has it")
+@row("a waiting task gets it")
 def I4(t):
     b = t.peer("B")
     b.expect("made")

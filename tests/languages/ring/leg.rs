@@ -45,7 +45,7 @@ fn run(prefix: &str, laps: u64) -> Result<()> {
         )?;
         last.release(&back)?;
     }
-    check(vector.to_vec()?[LEGS as usize..].iter().all(|x| *x == 0.0), "nobody wrote elsewhere")?;
+    check(vector.to_vec()?[LEGS as usize..].iter().all(|x| *x == 0.0), "nothing was written elsewhere")?;
     end(&session, &region_name, prefix, handle, next, last, laps)
 }
 

@@ -90,7 +90,7 @@ fn map_one_chunk() -> f64 {
     for n in 0..1000usize {
         // Places in no order, so that neighbours do not become one mapping.
         let (at, from) = (n * 37 % CHUNKS * CHUNK, n * 101 % CHUNKS * CHUNK);
-        // SAFETY: within the mapping above, which nobody looks into; the file has these bytes.
+        // SAFETY: within the mapping above, which no one reads; the file has these bytes.
         let place = unsafe { mapping.start().as_ptr().add(at) };
         let begun = Instant::now();
         // SAFETY: the same.

@@ -7,7 +7,7 @@ pub fn work(data: &mut [f64]) {
     for x in data.iter_mut() {
         *x += 1.0;
     }
-    // Somebody might look: it is not to be left out, nor put together with the next time.
+    // Keeps the compiler from leaving this out or merging it with the next round.
     std::hint::black_box(data);
 }
 
@@ -34,7 +34,7 @@ pub fn numbers(bytes: &[u8]) -> &[f64] {
 /// Memory of our own as numbers.
 ///
 /// # Safety
-/// `start` begins `bytes` bytes that nobody else writes or reads for as long as the result is used.
+/// `start` begins `bytes` bytes that nothing else writes or reads while the result is used.
 pub unsafe fn numbers_at<'a>(start: *mut u8, bytes: usize) -> &'a mut [f64] {
     // SAFETY: the caller's promise; pages are aligned for numbers.
     unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes / 8) }

@@ -4,7 +4,7 @@
 //! are fewer processors than processes that is also a contest for processors, caches and memory. **Publishing** by the
 //! publisher's own processor time, with observers that follow as often and read a number of each: what observers make the
 //! publisher itself do (slots that are held and pins that are asked), which two processors are enough to decide. Beside it
-//! stands a publisher that nobody observes and that keeps eight older versions itself: what colder slots cost by themselves.
+//! stands a publisher without observers that keeps eight older versions itself: what colder slots cost by themselves.
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader};

@@ -186,7 +186,7 @@ TEST_F(Port, HandsObjectsRoundAndGetsThemBack) {
     for (int i = 0; i < 1000; ++i) {
       auto m = in.receive<vector<int>>(10s);
       ASSERT_EQ(m.tag(), static_cast<std::uint64_t>(i));
-      ASSERT_TRUE(std::ranges::all_of(*m, [&](int x) { return x == i; })) << "nobody writes what is being read";
+      ASSERT_TRUE(std::ranges::all_of(*m, [&](int x) { return x == i; })) << "no task writes what is being read";
     }
   });
   std::vector<vector<int>*> unused = {&region.container<vector<int>>("a"), &region.container<vector<int>>("b")};

@@ -17,7 +17,7 @@ pub fn rows() -> Vec<Row> {
         Row { id: "I1", claim: "create, find, destroy", test: i1, role: alone },
         Row { id: "I2", claim: "transfer there and back", test: i2, role: i2_peer },
         Row { id: "I3", claim: "to a task that is not there yet", test: i3, role: i3_peer },
-        Row { id: "I4", claim: "whoever waits has it", test: i4, role: i4_peer },
+        Row { id: "I4", claim: "a waiting task gets it", test: i4, role: i4_peer },
         Row { id: "I5", claim: "deadline names the owner", test: i5, role: i5_peer },
         Row { id: "I6", claim: "a spent item is nothing", test: i6, role: i6_peer },
         Row { id: "I7", claim: "copy", test: i7, role: alone },

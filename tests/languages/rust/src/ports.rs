@@ -211,7 +211,7 @@ fn p7(context: &Context) -> Outcome {
     for _ in 0..300 {
         let tag = take(&port)?;
         let (producer, n) = ((tag / 1000) as usize, tag % 1000);
-        equal("next of this producer", n, *next.get(producer).ok_or("a tag of nobody")?)?;
+        equal("next of this producer", n, *next.get(producer).ok_or("a tag of no producer")?)?;
         next[producer] += 1;
     }
     equal("each producer's", next, [0, 100, 100, 100])?;
