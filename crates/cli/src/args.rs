@@ -45,7 +45,7 @@ pub enum Command {
     /// Run an MPI program in containers on several hosts, with the MPI of the image
     #[command(after_long_help = crate::mpirun::HELP)]
     Mpirun(Box<crate::mpirun::Mpirun>),
-    /// Be the node daemon, until told to end by SIGTERM or Ctrl-C
+    /// Run the node daemon (stop with SIGTERM or Ctrl-C)
     #[command(after_long_help = SERVE_HELP)]
     Serve(Serve),
     /// List workflows, members and segments
@@ -58,6 +58,11 @@ pub enum Command {
         after_long_help = "Examples:\n  crossdock inspect frames              an object of any workflow that has it\n  crossdock inspect melt/frames         the region `frames` of the workflow `melt`\n  crossdock inspect melt/positions      a port: options, counters, who is at its ends and who waits"
     )]
     Inspect(Inspect),
+    /// Remove regions, ports, series or items by name
+    #[command(
+        after_long_help = "The name is free at once; the memory goes when the last process that has it open lets go. What a member has open is refused, and the member is named; --force removes it all the same, and the member keeps what it has open.\n\nExamples:\n  crossdock rm waves/wave               as `crossdock ls` prints it\n  crossdock rm frames --kind region     if a port has the same name\n  crossdock rm field/0 field/1 --force"
+    )]
+    Rm(Remove),
     /// Show which processes can touch which segment, and how, as the kernel sees it
     #[command(after_long_help = AUDIT_HELP)]
     Audit(Audit),
@@ -215,6 +220,9 @@ pub struct Checkpoint {
     /// What the files' names begin with [default: the series' name]
     #[arg(long)]
     pub name: Option<String>,
+    /// Take the latest series of this name, also one that a run left that has ended
+    #[arg(long)]
+    pub former: bool,
     /// How long to wait for the series, or for the successor of a publisher that died
     #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = span::time)]
     pub wait: Duration,
@@ -234,6 +242,9 @@ pub struct Watch {
     /// End after so many versions [default: when the publisher does]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub versions: Option<u64>,
+    /// Take the latest series of this name, also one that a run left that has ended
+    #[arg(long)]
+    pub former: bool,
     /// How long to wait for the series
     #[arg(long, value_name = "TIME", default_value = "60 s", value_parser = span::time)]
     pub wait: Duration,
@@ -258,6 +269,9 @@ pub struct Export {
     /// Series NAME/0 … NAME/N-1, of versions with the same number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: Option<u32>,
+    /// Take the latest series of this name, also one that a run left that has ended
+    #[arg(long)]
+    pub former: bool,
     /// How long to wait for the series
     #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = span::time)]
     pub wait: Duration,
@@ -289,9 +303,9 @@ pub struct Run {
     /// The socket of a daemon to use instead of the run's own, or `own` [default: CROSSDOCK_SOCKET, else own]
     #[arg(long, value_name = "SOCKET")]
     pub daemon: Option<String>,
-    /// Stop the run after so many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    pub deadline: Option<u64>,
+    /// Stop the run after this time, such as `90 s` or `2 h`; a plain number is seconds
+    #[arg(long, value_name = "TIME", value_parser = span::at_least_a_second)]
+    pub deadline: Option<Duration>,
     /// Only check the file
     #[arg(long)]
     pub check: bool,
@@ -319,9 +333,9 @@ pub struct Serve {
     /// End once nobody has been connected for a while
     #[arg(long)]
     pub private: bool,
-    /// How long a private daemon waits for company, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    pub idle: u64,
+    /// How long a private daemon without members waits before it ends; a plain number is seconds
+    #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = span::seconds)]
+    pub idle: Duration,
     /// Most memory that all segments may take together [default: what the node has free]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
@@ -352,6 +366,38 @@ pub struct Inspect {
     /// Where to look.
     #[command(flatten)]
     pub look: Look,
+}
+
+/// `rm`
+#[derive(Args, Debug)]
+pub struct Remove {
+    /// NAME or WORKFLOW/NAME
+    #[arg(required = true)]
+    pub names: Vec<String>,
+    /// Only of this kind
+    #[arg(long, value_enum)]
+    pub kind: Option<Kind>,
+    /// Also if a member has it open
+    #[arg(long)]
+    pub force: bool,
+    /// The daemon's socket [default: every daemon of yours that can be found]
+    #[arg(long)]
+    pub socket: Option<PathBuf>,
+}
+
+/// What has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    Region,
+    Port,
+    Series,
+    Item,
+}
+
+impl Kind {
+    pub fn is(self, kind: crossdock_client::SegmentKind) -> bool {
+        format!("{self:?}").eq_ignore_ascii_case(kind.word())
+    }
 }
 
 /// `audit`

@@ -41,7 +41,7 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn open(options: &'a Checkpoint, stop: Stop) -> Result<Self, String> {
-        let names = series::names(&options.series, options.ranks);
+        let names = series::of_ranks(&options.series, options.ranks);
         let name = options.name.clone().unwrap_or_else(|| file::base_of(&names[0]));
         let folder = Folder::open(&options.to, &name, &mut |said| say(&said)).map_err(|e| e.message)?;
         let newest = folder.newest().map_err(|e| e.message)?;
@@ -76,7 +76,7 @@ impl<'a> Writer<'a> {
     /// Observers of publishers that are not those who died.
     fn attach(&self, dead: Option<u64>, until: Instant) -> Result<Set, String> {
         loop {
-            let observers = series::observe(&self.names, self.options.socket.as_deref(), until, &self.stop)?;
+            let observers = series::observe(&self.wanted(dead.is_some() || self.options.former, until), &self.stop)?;
             let set = Set::new(&self.names, observers);
             if dead != Some(set.incarnation()) {
                 return Ok(set);
@@ -89,6 +89,12 @@ impl<'a> Writer<'a> {
                 return Err("stopped".into());
             }
         }
+    }
+
+    /// After a publisher's death its own series is seen until the successor's is there.
+    fn wanted(&self, former: bool, until: Instant) -> series::Wanted<'_> {
+        let wait = until.saturating_duration_since(Instant::now());
+        series::Wanted { names: &self.names, socket: self.options.socket.as_deref(), wait, former }
     }
 
     /// Until these publishers end (`None`) or die (their incarnation).

@@ -36,14 +36,16 @@ fn one(options: &Export) -> Result<String, Failure> {
         Some("h5" | "hdf5") => false,
         _ => return Err((code::USAGE, format!("{}: end its name in .h5 or .npz", options.file.display()))),
     };
-    let names = series::names(std::slice::from_ref(&options.series), options.ranks);
+    let names = series::of_ranks(std::slice::from_ref(&options.series), options.ranks);
     if as_npz && names.len() > 1 {
         return Err((code::USAGE, ".npz holds one series; take .h5 for several ranks".into()));
     }
     let away = |why| (code::UNAVAILABLE, why);
     let stop = Stop::on_signals().map_err(|why| (code::SYSTEM, why))?;
     let until = Instant::now() + options.wait;
-    let observers = series::observe(&names, options.socket.as_deref(), until, &stop).map_err(away)?;
+    let (socket, wait, former) = (options.socket.as_deref(), options.wait, options.former);
+    let wanted = series::Wanted { names: &names, socket, wait, former };
+    let observers = series::observe(&wanted, &stop).map_err(away)?;
     let mut set = Set::new(&names, observers);
     let versions = versions(&mut set, options.sequence, until, &stop).map_err(away)?;
     let mut whole = Contents::default();

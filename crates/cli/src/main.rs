@@ -10,7 +10,9 @@ mod inspect;
 mod items;
 mod ls;
 mod mpirun;
+mod names;
 mod pages;
+mod remove;
 mod run;
 mod series;
 mod serve;
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => serve::serve(options),
         Command::Ls(options) => ls::ls(&options),
         Command::Inspect(options) => inspect::inspect(&options),
+        Command::Rm(options) => remove::remove(&options),
         Command::Audit(options) => audit::audit(&options),
         Command::Checkpoint(options) => checkpoint::checkpoint(&options),
         Command::Watch(options) => watch::watch(&options),

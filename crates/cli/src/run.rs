@@ -30,7 +30,7 @@ pub fn run(options: &Run) -> u8 {
         },
         json: options.json,
         daemon: options.daemon.clone(),
-        deadline_s: options.deadline,
+        deadline_s: options.deadline.map(|time| time.as_secs()),
     };
     run::front(&order, (&program, &[SUPERVISE]))
 }

@@ -1,7 +1,6 @@
 //! `crossdock serve`
 
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use crossdock_launch::run::code;
 use crossdock_node::ServeOptions;
@@ -24,7 +23,7 @@ pub fn serve(options: Serve) -> u8 {
     let serve = ServeOptions {
         socket: options.socket,
         private: options.private,
-        idle: Duration::from_secs(options.idle),
+        idle: options.idle,
         memory: options.memory.unwrap_or(0),
         ready,
         detach: options.detach,

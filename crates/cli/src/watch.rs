@@ -24,9 +24,9 @@ pub fn watch(options: &Watch) -> u8 {
 
 fn follow(options: &Watch) -> Result<u8, String> {
     let stop = Stop::on_signals()?;
-    let until = Instant::now() + options.wait;
     let names = std::slice::from_ref(&options.series);
-    let mut observers = series::observe(names, options.socket.as_deref(), until, &stop)?;
+    let (socket, wait, former) = (options.socket.as_deref(), options.wait, options.former);
+    let mut observers = series::observe(&series::Wanted { names, socket, wait, former }, &stop)?;
     let observer = &mut observers[0];
     let (mut before, mut count) = (None, 0);
     loop {

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crossdock_client::{ConnectOptions, Observer, Session, Status};
+use crossdock_client::{Observer, Session, Status};
 
-use crate::find;
+use crate::names;
+use crate::table::complain;
 
 /// How long one look takes at most, so that signals are answered.
 pub const LOOK: Duration = Duration::from_millis(200);
@@ -41,65 +42,68 @@ impl Stop {
     }
 }
 
+/// Which series, and how long to wait for them.
+pub struct Wanted<'a> {
+    pub names: &'a [String],
+    pub socket: Option<&'a Path>,
+    pub wait: Duration,
+    /// One of a former run will do.
+    pub former: bool,
+}
+
 /// Observes all the names, waiting until each is there. Inside a task the endpoint says where; outside, every daemon of
-/// the user is asked, and a name may be WORKFLOW/NAME.
-pub fn observe(names: &[String], socket: Option<&Path>, until: Instant, stop: &Stop) -> Result<Vec<Observer>, String> {
+/// the user is asked. A name that is not there is told of at once, with similar ones.
+pub fn observe(wanted: &Wanted<'_>, stop: &Stop) -> Result<Vec<Observer>, String> {
+    let (names, until) = (wanted.names, Instant::now() + wanted.wait);
     let mut found: Vec<Observer> = Vec::new();
-    let mut session: Option<Session> = None;
+    let mut place: Option<(Session, usize)> = None;
+    let mut told = false;
     loop {
-        let why = match &session {
-            Some(session) => match session.observe(&names[found.len()], LOOK.min(until - Instant::now().min(until))) {
-                Ok(observer) => {
-                    found.push(observer);
-                    if found.len() == names.len() {
-                        return Ok(found);
+        let why = match &place {
+            Some((session, prefix)) => {
+                let name = &names[found.len()][*prefix..];
+                let look = LOOK.min(until - Instant::now().min(until));
+                let observer =
+                    if wanted.former { session.observe_former(name, look) } else { session.observe(name, look) };
+                match observer {
+                    Ok(observer) => {
+                        found.push(observer);
+                        if found.len() == names.len() {
+                            return Ok(found);
+                        }
+                        continue;
                     }
+                    Err(e) if matches!(e.status, Status::NotFound | Status::TimedOut) => {
+                        format!("there is no series `{}` yet", names[found.len()])
+                    }
+                    Err(e) => return Err(e.message),
+                }
+            }
+            None => match names::series(&names[0], wanted.socket, wanted.former) {
+                Ok(names::Series::Found(session, prefix)) => {
+                    place = Some((session, prefix));
                     continue;
                 }
-                Err(e) if matches!(e.status, Status::NotFound | Status::TimedOut) => e.message,
-                Err(e) => return Err(e.message),
-            },
-            None => match session_for(&names[0], socket) {
-                Ok(inside) => {
-                    session = Some(inside);
-                    continue;
-                }
-                Err(why) => {
-                    std::thread::sleep(LOOK / 4);
-                    why
-                }
+                Ok(names::Series::Missing(why)) => why,
+                Err(why) => why,
             },
         };
         if stop.asked().is_some() {
             return Err("stopped".into());
         }
         if Instant::now() >= until {
-            return Err(why);
+            return Err(format!("{why}; waited {:.1} s (--wait)", wanted.wait.as_secs_f64()));
         }
-    }
-}
-
-/// A session in which a series of this name can be seen.
-fn session_for(name: &str, socket: Option<&Path>) -> Result<Session, String> {
-    let given = socket.map(Path::to_owned).or_else(|| std::env::var_os("CROSSDOCK_SOCKET").map(Into::into));
-    if given.is_some() {
-        let options =
-            ConnectOptions { socket: given, private_daemon: false, visitor: true, ..ConnectOptions::default() };
-        return Session::connect(&options).map_err(|e| e.message);
-    }
-    for daemon in find::daemons(None)? {
-        let listing = daemon.session.list().map_err(|e| e.message)?;
-        for segment in &listing.segments {
-            if segment.kind == crossdock_client::SegmentKind::Series && segment.name == name {
-                return daemon.inside(&segment.workflow, None);
-            }
+        if !told {
+            complain(&format!("{why}; waiting up to {:.0} s for its publisher (--wait)", wanted.wait.as_secs_f64()));
+            told = true;
         }
+        std::thread::sleep(LOOK / 4);
     }
-    Err(format!("there is no series `{name}` in any daemon of yours; `crossdock ls` shows what there is"))
 }
 
 /// `field` with 4 ranks: `field/0` … `field/3`.
-pub fn names(given: &[String], ranks: Option<u32>) -> Vec<String> {
+pub fn of_ranks(given: &[String], ranks: Option<u32>) -> Vec<String> {
     match ranks {
         None => given.to_vec(),
         Some(n) => given.iter().flat_map(|name| (0..n).map(move |rank| format!("{name}/{rank}"))).collect(),

@@ -35,6 +35,22 @@ pub fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A time, or a plain number of seconds.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    match text.trim().parse::<u32>() {
+        Ok(seconds) => Ok(Duration::from_secs(seconds.into())),
+        Err(_) => time(text),
+    }
+}
+
+/// As [`seconds`], but not less than one.
+pub fn at_least_a_second(text: &str) -> Result<Duration, String> {
+    match seconds(text)? {
+        short if short < Duration::from_secs(1) => Err(format!("`{text}` is less than a second; say `1 s` or more")),
+        time => Ok(time),
+    }
+}
+
 /// `20` (versions) or `10 s`.
 pub fn every(text: &str) -> Result<Every, String> {
     match text.trim().parse::<u64>() {
@@ -67,6 +83,9 @@ mod tests {
         assert!(every("soon").unwrap_err().contains("counts versions"));
         assert!(time("10").unwrap_err().contains("10 s"));
         assert!(time("-1 s").is_err());
+        assert_eq!(seconds("90"), seconds("90 s"));
+        assert_eq!(seconds("200ms"), Ok(Duration::from_millis(200)));
+        assert!(at_least_a_second("0").is_err() && at_least_a_second("2h").is_ok());
         assert!(time("1e400 s").is_err());
     }
 }

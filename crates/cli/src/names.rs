@@ -1,0 +1,124 @@
+//! Names as `crossdock ls` prints them, `WORKFLOW/NAME`, and names alone: every command takes both.
+
+use std::path::Path;
+
+use crossdock_client::{Listing, SegmentKind, Session};
+use crossdock_launch::file::nearest;
+
+use crate::find::{self, Found};
+
+/// Something that has a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    pub kind: SegmentKind,
+    pub workflow: String,
+    pub name: String,
+    /// A series of a run that has ended.
+    pub former: bool,
+}
+
+impl Named {
+    /// As `ls` prints it.
+    pub fn whole(&self) -> String {
+        format!("{}/{}", self.workflow, self.name)
+    }
+
+    /// Is this what the user calls it?
+    pub fn is_called(&self, given: &str) -> bool {
+        given == self.name
+            || given.strip_prefix(self.workflow.as_str()).and_then(|rest| rest.strip_prefix('/')) == Some(&self.name)
+    }
+}
+
+/// All that has a name in a daemon.
+pub fn all(listing: &Listing) -> Vec<Named> {
+    let segments = listing.segments.iter().filter(|s| s.kind != SegmentKind::Item && !s.removed).map(|s| Named {
+        kind: s.kind,
+        workflow: s.workflow.clone(),
+        name: s.name.clone(),
+        former: s.former,
+    });
+    let items = listing.items.iter().map(|i| Named {
+        kind: SegmentKind::Item,
+        workflow: i.workflow.clone(),
+        name: i.key.clone(),
+        former: false,
+    });
+    segments.chain(items).collect()
+}
+
+/// What is there instead, for an unknown name: ` Did you mean ...?`, or the first few names.
+pub fn hint(given: &str, known: &[Named]) -> String {
+    let whole: Vec<String> = known.iter().map(Named::whole).collect();
+    let short = known.iter().map(|k| k.name.as_str());
+    if let Some(near) = nearest(given, whole.iter().map(String::as_str).chain(short)) {
+        return format!("; did you mean `{near}`?");
+    }
+    let last = given.rsplit('/').next().unwrap_or(given);
+    let alike: Vec<_> = whole.iter().filter(|name| name.contains(last)).take(5).cloned().collect();
+    match (alike.is_empty(), whole.is_empty()) {
+        (false, _) => format!("; similar: {}", alike.join(", ")),
+        (true, true) => "; no daemon of yours has any".to_owned(),
+        (true, false) => format!("; there are: {}", whole.iter().take(5).cloned().collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// Where a series is, or why it is not there (yet).
+pub enum Series {
+    /// A session in its workflow, and what of the given name is the workflow's.
+    Found(Session, usize),
+    /// Not there; what a user should know meanwhile.
+    Missing(String),
+}
+
+/// Looks for a series in the given daemon, or in every daemon of the user's.
+pub fn series(given: &str, socket: Option<&Path>, former: bool) -> Result<Series, String> {
+    let socket = socket.map(Path::to_owned).or_else(|| std::env::var_os("CROSSDOCK_SOCKET").map(Into::into));
+    let mut known = Vec::new();
+    for daemon in find::daemons(socket.as_deref())? {
+        let listing = daemon.session.list().map_err(|e| e.message)?;
+        let all = all(&listing).into_iter().filter(|n| n.kind == SegmentKind::Series);
+        let (called, others): (Vec<_>, Vec<_>) = all.partition(|n| n.is_called(given));
+        if let Some(found) = called.iter().find(|n| former || !n.former) {
+            let prefix = given.len() - found.name.len();
+            return Ok(Series::Found(inside(&daemon, &found.workflow, socket.as_deref())?, prefix));
+        }
+        if !called.is_empty() {
+            return Ok(Series::Missing(format!(
+                "the series `{given}` that is there is one of a former run; --former takes that one"
+            )));
+        }
+        known.extend(others);
+    }
+    Ok(Series::Missing(format!("there is no series `{given}` yet{}", hint(given, &known))))
+}
+
+fn inside(daemon: &Found, workflow: &str, socket: Option<&Path>) -> Result<Session, String> {
+    daemon.inside(workflow, socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(workflow: &str, name: &str) -> Named {
+        Named { kind: SegmentKind::Series, workflow: workflow.into(), name: name.into(), former: false }
+    }
+
+    #[test]
+    fn names_are_taken_as_ls_prints_them_and_alone() {
+        let wave = named("waves", "wave/0");
+        assert_eq!(wave.whole(), "waves/wave/0");
+        assert!(wave.is_called("waves/wave/0") && wave.is_called("wave/0"));
+        assert!(!wave.is_called("wave") && !wave.is_called("waves") && !wave.is_called("other/wave/0"));
+    }
+
+    #[test]
+    fn unknown_names_lead_to_similar_ones() {
+        let known = [named("waves", "wave"), named("heat", "field/0"), named("heat", "field/1")];
+        assert!(hint("waves/wvae", &known).contains("did you mean `waves/wave`"));
+        assert!(hint("field", &known).contains("heat/field/0"));
+        assert!(hint("temperature", &known).contains("there are: waves/wave"));
+        assert!(hint("x", &[]).contains("no daemon"));
+    }
+}
