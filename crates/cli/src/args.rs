@@ -127,10 +127,10 @@ pub enum Pages {
 pub const SUPERVISE: &str = "supervise-run";
 
 const RUN_HELP: &str = "\
-Each task gets its own files, IPC, process ids and network where the engine can, and nothing of the host but its endpoint
+Each task gets its own files, IPC, process ids and network where the engine can, and nothing of the host but its endpoint \
 folder at /run/crossdock and the mounts that the file declares. However the run ends, nothing of it is left but its logs.
 
-Ctrl-C stops the tasks (SIGTERM, then SIGKILL after the file's `grace`); a second Ctrl-C kills at once. If a task fails, the
+Ctrl-C stops the tasks (SIGTERM, then SIGKILL after the file's `grace`); a second Ctrl-C kills at once. If a task fails, the \
 others are stopped and the reason is shown with the task's last lines.
 
 Exit codes:
@@ -158,10 +158,10 @@ The file: docs/workflow-file.md. For completion in editors, put this into its fi
   # yaml-language-server: $schema=docs/workflow.schema.json";
 
 const SERVE_HELP: &str = "\
-Seldom needed: `crossdock run` and the library start a daemon of their own when they find none. One for the whole node is
+Seldom needed: `crossdock run` and the library start a daemon of their own when they find none. One for the whole node is \
 for workflows that start apart and meet there.
 
-The socket is --socket, else /run/crossdock/endpoint.sock for root, else $XDG_RUNTIME_DIR/crossdock/endpoint.sock, else
+The socket is --socket, else /run/crossdock/endpoint.sock for root, else $XDG_RUNTIME_DIR/crossdock/endpoint.sock, else \
 /tmp/crossdock-UID/endpoint.sock.
 
 Examples:
@@ -170,8 +170,8 @@ Examples:
   CROSSDOCK_SOCKET=/tmp/mine/endpoint.sock python3 program.py";
 
 const AUDIT_HELP: &str = "\
-Reads /proc/*/maps and /proc/*/fd: every mapping and every open descriptor of a segment, whoever holds it. That is the
-kernel's own account, not the daemon's. Processes of other users are seen by root only; how many could not be looked into
+Reads /proc/*/maps and /proc/*/fd: every mapping and every open descriptor of a segment, whoever holds it. That is the \
+kernel's own account, not the daemon's. Processes of other users are seen by root only; how many could not be looked into \
 is said.
 
 Access: `map rw` can read and write now, `map r` can read; `fd rw` and `fd r` could map it so.
@@ -182,14 +182,14 @@ Examples:
   crossdock audit --json | jq '.processes[] | {pid, task, access}'";
 
 const CHECKPOINT_HELP: &str = "\
-One file a checkpoint, NAME-00000012.h5, with all ranks in it: each series is a group, each variable a dataset. A file is
-there whole or not at all (written aside, synced, renamed), and has checksums that are checked before it is used. h5dump and
+One file a checkpoint, NAME-00000012.h5, with all ranks in it: each series is a group, each variable a dataset. A file is \
+there whole or not at all (written aside, synced, renamed), and has checksums that are checked before it is used. h5dump and \
 h5py read it. The publisher is never held up; if its folder is full or gone, that is said, and the next version is tried.
 
-When the publisher ends or dies, its last version is saved, too. When this program dies, the next one goes on with its
+When the publisher ends or dies, its last version is saved, too. When this program dies, the next one goes on with its \
 numbers. A publisher that died is waited for (--wait).
 
-Exit codes: 0 the publisher ended and all is saved · 69 no publisher came · 71 the last checkpoint could not be written ·
+Exit codes: 0 the publisher ended and all is saved · 69 no publisher came · 71 the last checkpoint could not be written · \
 128 + N ended by signal N, after saving the last version.
 
 Examples:
@@ -288,7 +288,7 @@ pub struct Run {
     /// The container engine, instead of the file's
     #[arg(short, long, value_parser = PossibleValuesParser::new(crossdock_launch::file::ENGINES))]
     pub engine: Option<String>,
-    /// Folder for the tasks' logs [default: build/logs/WORKFLOW]
+    /// Folder for the tasks' logs [default: crossdock-logs/WORKFLOW]
     #[arg(short, long, value_name = "FOLDER")]
     pub logs: Option<PathBuf>,
     /// Most that one log may take on disk; the oldest lines go

@@ -78,7 +78,7 @@ fn text(checks: &[Check], bad: usize) -> String {
         };
         lines.push(format!("  {mark}  {:width$}  {}", c.name, c.what));
         if !c.mend.is_empty() {
-            lines.push(format!("        {:width$}  mend: {}", "", c.mend));
+            lines.push(format!("        {:width$}  hint: {}", "", c.mend));
         }
     }
     lines.push(match bad {

@@ -1,5 +1,6 @@
 //! Names as `crossdock ls` prints them, `WORKFLOW/NAME`, and names alone: every command takes both.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crossdock_client::{Listing, SegmentKind, Session};
@@ -13,7 +14,8 @@ pub struct Named {
     pub kind: SegmentKind,
     pub workflow: String,
     pub name: String,
-    /// A series of a run that has ended.
+    /// Of a series: its segment, and whether it is of a run that has ended.
+    pub id: u64,
     pub former: bool,
 }
 
@@ -36,12 +38,14 @@ pub fn all(listing: &Listing) -> Vec<Named> {
         kind: s.kind,
         workflow: s.workflow.clone(),
         name: s.name.clone(),
+        id: s.id.0,
         former: s.former,
     });
     let items = listing.items.iter().map(|i| Named {
         kind: SegmentKind::Item,
         workflow: i.workflow.clone(),
         name: i.key.clone(),
+        id: 0,
         former: false,
     });
     segments.chain(items).collect()
@@ -65,15 +69,25 @@ pub fn hint(given: &str, known: &[Named]) -> String {
 
 /// Where a series is, or why it is not there (yet).
 pub enum Series {
-    /// A session in its workflow, and what of the given name is the workflow's.
+    /// A session in its workflow, and how many bytes of the given name are the workflow's.
     Found(Session, usize),
+    /// The same; its run has ended already, but it came after the first look.
+    CameAndWent(Session, usize),
     /// Not there; what a user should know meanwhile.
     Missing(String),
 }
 
-/// Looks for a series in the given daemon, or in every daemon of the user's.
-pub fn series(given: &str, socket: Option<&Path>, former: bool) -> Result<Series, String> {
+/// Looks for a series in the given daemon, or in every daemon of the user's. `before`: the former ones that the first look saw;
+/// a series that comes and goes between two looks is none of them.
+pub fn series(
+    given: &str,
+    socket: Option<&Path>,
+    former: bool,
+    before: &mut Option<BTreeSet<(String, u64)>>,
+) -> Result<Series, String> {
     let socket = socket.map(Path::to_owned).or_else(|| std::env::var_os("CROSSDOCK_SOCKET").map(Into::into));
+    let first = before.is_none();
+    let before = before.get_or_insert_default();
     let mut known = Vec::new();
     for daemon in find::daemons(socket.as_deref())? {
         let listing = daemon.session.list().map_err(|e| e.message)?;
@@ -82,6 +96,13 @@ pub fn series(given: &str, socket: Option<&Path>, former: bool) -> Result<Series
         if let Some(found) = called.iter().find(|n| former || !n.former) {
             let prefix = given.len() - found.name.len();
             return Ok(Series::Found(inside(&daemon, &found.workflow, socket.as_deref())?, prefix));
+        }
+        if first {
+            before.extend(called.iter().map(|n| (daemon.place.clone(), n.id)));
+        }
+        if let Some(found) = called.iter().find(|n| !before.contains(&(daemon.place.clone(), n.id))) {
+            let prefix = given.len() - found.name.len();
+            return Ok(Series::CameAndWent(inside(&daemon, &found.workflow, socket.as_deref())?, prefix));
         }
         if !called.is_empty() {
             return Ok(Series::Missing(format!(
@@ -102,7 +123,7 @@ mod tests {
     use super::*;
 
     fn named(workflow: &str, name: &str) -> Named {
-        Named { kind: SegmentKind::Series, workflow: workflow.into(), name: name.into(), former: false }
+        Named { kind: SegmentKind::Series, workflow: workflow.into(), name: name.into(), id: 0, former: false }
     }
 
     #[test]

@@ -72,7 +72,7 @@ fn a_producer_that_fails_ends_every_wait_and_a_killed_run_leaves_nothing() {
         );
         let child = place.start(engine, &[]);
         common::await_that("the producer", || {
-            fs::read_to_string(place.path().join("build/logs/killed/writes.log")).is_ok_and(|t| t.contains("ready"))
+            fs::read_to_string(place.path().join("crossdock-logs/killed/writes.log")).is_ok_and(|t| t.contains("ready"))
         });
         assert_eq!(stores("killed-").len(), 1, "{engine}");
         signal(place.supervisor(&child), Signal::KILL);

@@ -36,7 +36,7 @@ pub(crate) fn find(options: &ConnectOptions, who: &Who, deadline: Deadline) -> R
     match handshake::greet(&path, who, deadline) {
         Ok(welcome) => return Ok(Found { path, private: false, welcome }),
         // A task whose endpoint is dead must not fall into another world unnoticed.
-        Err(failure) if variable("CROSSDOCK_TASK").is_some() => return Err(failure.into_error()),
+        Err(failure) if variable("CROSSDOCK_TASK").is_some() => return Err(in_task(failure)),
         // Nobody is there, or it is for another user only: go on to the user's own.
         Err(Failure::Nobody(_)) => {}
         Err(Failure::Final(error)) if error.status == Status::Denied => {}
@@ -125,6 +125,20 @@ fn user_folder() -> PathBuf {
         Some(folder) => folder.join("crossdock"),
         None => PathBuf::from(format!("/tmp/crossdock-{}", child::user())),
     }
+}
+
+/// Why a task of a workflow finds no daemon.
+fn in_task(failure: Failure) -> Error {
+    let error = failure.into_error();
+    if error.status != Status::NotFound {
+        return error;
+    }
+    let task = variable("CROSSDOCK_TASK").unwrap_or_default();
+    let text = format!(
+        "task '{task}' has no endpoint: no task of its workflow is granted anything; grant it what it uses in the workflow \
+         file, such as `ports: {{q: produce}}`"
+    );
+    Error::new(Status::Denied, text)
 }
 
 /// The crossdock command: as told, else beside this library or program, else wherever the PATH has it.

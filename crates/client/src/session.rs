@@ -64,6 +64,8 @@ struct Shared {
     member: MemberId,
     admin: bool,
     run: u64,
+    /// It named no task, and came by no task's endpoint.
+    nameless: bool,
     rank: u32,
     task: String,
     workflow: String,
@@ -104,15 +106,16 @@ impl Session {
             })?,
         };
         let token = child::random().map_err(|e| Error::new(Status::System, e.to_string()))?;
+        let nameless = task.is_none();
         let who = Who { token, member: MemberId::NOBODY, rank, task, workflow, visitor: options.visitor };
         let found = discovery::find(options, &who, Deadline::after(options.timeout))?;
         let (member, admin, rank) = (found.welcome.member, found.welcome.admin, found.welcome.rank);
-        let run = found.welcome.run;
+        let (run, nameless) = (found.welcome.run, nameless && admin);
         let (task, workflow) = (found.welcome.task.clone(), found.welcome.workflow.clone());
         let connection = Arc::new(Connection::new(found.path, found.private, who, found.welcome)?);
         let (timeout, serial) = (options.timeout, SERIAL.fetch_add(1, Ordering::Relaxed));
         let items = crate::item::Local::default();
-        let shared = Shared { connection, member, admin, run, rank, task, workflow, timeout, serial, items };
+        let shared = Shared { connection, member, admin, run, nameless, rank, task, workflow, timeout, serial, items };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -126,6 +129,11 @@ impl Session {
     #[must_use]
     pub fn task(&self) -> &str {
         &self.shared.task
+    }
+
+    /// The task's name, or the command and process of a program that is no task, for messages of other members.
+    pub(crate) fn label(&self) -> String {
+        if self.shared.nameless { format!("{}@{}", command(), std::process::id()) } else { self.task().to_owned() }
     }
 
     /// The rank in the task.
@@ -344,6 +352,9 @@ impl Session {
             MemberState::Dead => "dead",
         };
         let seen = found.silent_ms as f64 / 1000.0;
+        if found.task == "program" {
+            return format!("a program outside of a run, process {}, {state}, last heard of {seen:.1} s ago", found.pid);
+        }
         format!(
             "task {}, rank {}, process {}, {state}, last heard of {seen:.1} s ago",
             found.task, found.rank, found.pid
@@ -382,4 +393,15 @@ pub(crate) fn check_name(what: &str, given: &str) -> Result<()> {
 
 pub(crate) fn unexpected() -> Error {
     Error::new(Status::Incompatible, "the daemon answered something else than was asked for")
+}
+
+/// What this process runs: the script, if an interpreter runs one, else the program.
+fn command() -> String {
+    let base = |text: String| text.rsplit('/').next().unwrap_or_default().to_owned();
+    let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let program = words.next().map(base).unwrap_or_default();
+    let script = words.next().filter(|word| program.starts_with("python") && !word.starts_with('-')).map(base);
+    // An end of a port keeps 40 bytes, of which the process number takes up to 8.
+    let text = script.unwrap_or(program);
+    text.chars().filter(char::is_ascii_graphic).filter(|c| *c != '@').take(30).collect()
 }

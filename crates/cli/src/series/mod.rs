@@ -57,14 +57,14 @@ pub fn observe(wanted: &Wanted<'_>, stop: &Stop) -> Result<Vec<Observer>, String
     let (names, until) = (wanted.names, Instant::now() + wanted.wait);
     let mut found: Vec<Observer> = Vec::new();
     let mut place: Option<(Session, usize)> = None;
-    let mut told = false;
+    let (mut told, mut former, mut before) = (false, wanted.former, None);
     loop {
         let why = match &place {
             Some((session, prefix)) => {
                 let name = &names[found.len()][*prefix..];
                 let look = LOOK.min(until - Instant::now().min(until));
                 let observer =
-                    if wanted.former { session.observe_former(name, look) } else { session.observe(name, look) };
+                    if former { session.observe_former(name, look) } else { session.observe(name, look) };
                 match observer {
                     Ok(observer) => {
                         found.push(observer);
@@ -79,9 +79,14 @@ pub fn observe(wanted: &Wanted<'_>, stop: &Stop) -> Result<Vec<Observer>, String
                     Err(e) => return Err(e.message),
                 }
             }
-            None => match names::series(&names[0], wanted.socket, wanted.former) {
+            None => match names::series(&names[0], wanted.socket, wanted.former, &mut before) {
                 Ok(names::Series::Found(session, prefix)) => {
                     place = Some((session, prefix));
+                    continue;
+                }
+                Ok(names::Series::CameAndWent(session, prefix)) => {
+                    place = Some((session, prefix));
+                    former = true;
                     continue;
                 }
                 Ok(names::Series::Missing(why)) => why,

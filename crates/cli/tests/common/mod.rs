@@ -74,13 +74,13 @@ impl Place {
     }
 
     pub fn log(&self, task: &str) -> String {
-        let path = self.path().join("build/logs/w").join(format!("{task}.log"));
+        let path = self.path().join("crossdock-logs/w").join(format!("{task}.log"));
         fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     }
 
     /// Waits until a task has written this to its log.
     pub fn await_log(&self, task: &str, words: &str) {
-        let path = self.path().join("build/logs/w").join(format!("{task}.log"));
+        let path = self.path().join("crossdock-logs/w").join(format!("{task}.log"));
         await_that(&format!("`{words}` in {}", path.display()), || {
             fs::read_to_string(&path).is_ok_and(|t| t.contains(words))
         });

@@ -62,7 +62,7 @@ impl Session {
         let deadline = Deadline::after(timeout.unwrap_or(FORMAT_WAIT).max(FORMAT_WAIT));
         let ring = Ring::open(mapping, shape, self.member(), alive, deadline).map_err(named)?;
         let hooks = Arc::new(SessionHooks { session: self.clone(), _lease: opened.lease });
-        let end = queue::End::open(ring, end, self.member(), self.task(), hooks, timeout.unwrap_or_default())
+        let end = queue::End::open(ring, end, self.member(), &self.label(), hooks, timeout.unwrap_or_default())
             .map_err(named)?;
         let shared = Arc::new(Shared {
             end,

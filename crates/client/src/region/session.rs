@@ -50,7 +50,7 @@ impl Session {
     /// `timeout`: how long `OpenOnly` waits for a region that is not there; `None` = not at all.
     ///
     /// # Errors
-    /// `INVALID` (name, size 0), `EXISTS`, `NOT_FOUND`, `TIMED_OUT`, `DENIED`, `NO_SPACE`, `CORRUPT`, `INCOMPATIBLE`.
+    /// `INVALID` (name, size 0, or more than an existing region has), `EXISTS`, `NOT_FOUND`, `TIMED_OUT`, `DENIED`, `NO_SPACE`, `CORRUPT`, `INCOMPATIBLE`.
     pub fn region(&self, name: &str, mode: Mode, size: u64, timeout: Option<Duration>) -> Result<Region> {
         if size == 0 && mode != Mode::OpenOnly {
             let text = format!("region '{name}': a size of 0 bytes; say how large it may become");
@@ -67,6 +67,15 @@ impl Session {
             persistent: true,
             timeout,
         })?;
+        if mode == Mode::OpenOrCreate && size > opened.size.max(MIN_CAPACITY) {
+            let text = format!(
+                "region '{name}' exists with {} bytes, and {size} bytes were asked for; remove it first (`crossdock rm {}/{name}`), \
+                 recreate it, or ask for what it has",
+                opened.size,
+                self.workflow()
+            );
+            return Err(Error::new(Status::Invalid, text));
+        }
         self.enter(opened)
     }
 

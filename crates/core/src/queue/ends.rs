@@ -308,5 +308,9 @@ pub(super) fn load_name(words: &[AtomicU64; NAME_BYTES / 8]) -> String {
 
 fn account_of(name: &[AtomicU64; NAME_BYTES / 8], member: MemberId, last_seen: u64) -> String {
     let ago = clock::now_ns().saturating_sub(last_seen) as f64 / 1e9;
-    format!("task {} ({member}), last seen {ago:.1} s ago", load_name(name))
+    let name = load_name(name);
+    match name.split_once('@') {
+        Some((command, process)) => format!("program {command} (process {process}), last seen {ago:.1} s ago"),
+        None => format!("task {name} ({member}), last seen {ago:.1} s ago"),
+    }
 }

@@ -42,7 +42,7 @@ impl Unavailable {
 
 impl std::fmt::Display for Unavailable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} (mend: {})", self.why, self.mend)
+        write!(f, "{} (hint: {})", self.why, self.mend)
     }
 }
 

@@ -68,7 +68,7 @@ impl Problems {
                 writeln!(f, "       | {:>column$}", "^")?;
             }
         }
-        writeln!(f, "       mend: {}", p.mend)
+        writeln!(f, "       hint: {}", p.mend)
     }
 }
 

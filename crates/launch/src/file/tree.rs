@@ -13,6 +13,8 @@ use super::problem::{Position, Problem};
 
 /// The largest text that is read.
 pub const TEXT_MAX: usize = 1 << 20;
+/// The key whose value, a mapping or a list of them, gives entries that the mapping itself does not have.
+const MERGE: &str = "<<";
 const DEPTH_MAX: usize = 32;
 const VALUES_MAX: usize = 100_000;
 
@@ -168,6 +170,32 @@ impl<'t> Builder<'t> {
         Ok(node)
     }
 
+    /// Adds what `<<` names; the mapping's own entries count first, then those of the earlier of several.
+    fn merge(&mut self, entries: &mut Vec<(Key, Node)>, merged: Vec<Node>) -> Result<(), Problem> {
+        for from in merged {
+            let maps = match &*from.value {
+                Value::List(list) => list.clone(),
+                _ => vec![from.clone()],
+            };
+            for map in maps {
+                let Value::Map(more) = &*map.value else {
+                    let what = format!("`<<` merges {}", map.kind());
+                    return Err(problem(map.position, what, "name a mapping: `<<: *name`, or `<<: [*one, *other]`"));
+                };
+                self.values += more.len();
+                if self.values > VALUES_MAX {
+                    return Err(problem(map.position, "nested too deeply or too long", "a workflow file needs neither"));
+                }
+                for (key, value) in more {
+                    if entries.iter().all(|(own, _)| own.name != key.name) {
+                        entries.push((key.clone(), value.clone()));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn list(&mut self, depth: usize) -> Result<Vec<Node>, Problem> {
         let mut items = Vec::new();
         loop {
@@ -181,9 +209,11 @@ impl<'t> Builder<'t> {
     fn map(&mut self, depth: usize) -> Result<Vec<(Key, Node)>, Problem> {
         let mut entries: Vec<(Key, Node)> = Vec::new();
         let mut seen: HashMap<String, Position> = HashMap::new();
+        let mut merged = Vec::new();
         loop {
             let (event, span) = self.next()?;
             if matches!(event, Event::MappingEnd) {
+                self.merge(&mut entries, merged)?;
                 return Ok(entries);
             }
             let key_node = self.build(event, span, depth + 1)?;
@@ -197,6 +227,10 @@ impl<'t> Builder<'t> {
             let key = Key { name: text.clone(), position: key_node.position };
             let (event, span) = self.next()?;
             let value = self.build(event, span, depth + 1)?;
+            if key.name == MERGE {
+                merged.push(value);
+                continue;
+            }
             entries.push((key, value));
         }
     }

@@ -61,7 +61,7 @@ pub struct RunOptions {
     pub file: PathBuf,
     /// The engine, instead of the file's.
     pub engine: Option<String>,
-    /// Where logs go, instead of `build/logs/WORKFLOW` in the current folder.
+    /// Where logs go, instead of `crossdock-logs/WORKFLOW` in the current folder.
     pub logs: Option<PathBuf>,
     /// Most bytes of one rank's log.
     pub log_limit: u64,

@@ -7,7 +7,7 @@ use crossdock_layout::{LAYOUT_VERSION, MemberId, Status};
 use super::{Asker, Attachment, Broker, Connection, DEFAULT_WORKFLOW, Due, Effect, MAIN_ENDPOINT, Record, text};
 
 /// What a program is called that names no task.
-const NAMELESS_TASK: &str = "program";
+pub(super) const NAMELESS_TASK: &str = "program";
 
 impl Broker {
     /// Refuses a client of another build; false if the message is no hello of any build.

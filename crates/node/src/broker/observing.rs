@@ -14,7 +14,9 @@ impl Broker {
         let rights = self.lasting.rights(endpoint, SegmentKind::Series, &name);
         if rights.0 & Rights::OBSERVE.with(Rights::PUBLISH).0 == 0 {
             let text = format!(
-                "this task may not observe series '{name}': its grant says {}; the workflow file gives grants",
+                "task '{}' may not observe series '{name}': its grant says {}; add `series: {{{name}: observe}}` to it in the workflow \
+                 file",
+                self.lasting.members[&asker.member].task,
                 rights.words()
             );
             return self.fail(asker, Status::Denied, text);

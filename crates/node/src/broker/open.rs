@@ -30,7 +30,7 @@ impl Broker {
             return self.fail(asker, Status::Invalid, text);
         }
         let rights = self.lasting.rights(endpoint, kind, &name);
-        if let Err((status, text)) = may_open(rights, kind, access, &name) {
+        if let Err((status, text)) = may_open(rights, kind, access, &name, &self.lasting.members[&asker.member].task) {
             return self.fail(asker, status, text);
         }
         let key = (workflow, kind, name);
@@ -163,7 +163,7 @@ impl Broker {
             return self.fail(asker, Status::NotFound, text);
         }
         let access = if access == Rights::ALL { as_granted(rights, kind) } else { access };
-        if let Err((status, text)) = may_open(rights, kind, access, &name) {
+        if let Err((status, text)) = may_open(rights, kind, access, &name, &self.lasting.members[&asker.member].task) {
             return self.fail(asker, status, text);
         }
         if self.is_lost(segment) {
@@ -246,7 +246,13 @@ fn can_write(rights: Rights, access: Rights, kind: SegmentKind) -> bool {
 }
 
 /// READ with WRITE asks for writing if it is granted, WRITE alone insists on it. A port's end must be granted.
-fn may_open(rights: Rights, kind: SegmentKind, access: Rights, name: &str) -> Result<(), (Status, String)> {
+fn may_open(
+    rights: Rights,
+    kind: SegmentKind,
+    access: Rights,
+    name: &str,
+    task: &str,
+) -> Result<(), (Status, String)> {
     let (possible, lesser) = match kind {
         SegmentKind::Region => (Rights::READ.with(Rights::WRITE), Rights::READ),
         SegmentKind::Port => (Rights::PRODUCE.with(Rights::CONSUME), Rights::NONE),
@@ -267,11 +273,12 @@ fn may_open(rights: Rights, kind: SegmentKind, access: Rights, name: &str) -> Re
     if has.contains(needed) {
         return Ok(());
     }
-    let text = format!(
-        "this task may not {} {} '{name}': its grant says {}; the workflow file gives grants",
-        needed.words(),
-        kind.word(),
-        rights.words()
-    );
+    let has = if rights == Rights::NONE {
+        format!("task '{task}' has no grant for {} '{name}'", kind.word())
+    } else {
+        format!("task '{task}' may not {} {} '{name}': its grant says {}", needed.words(), kind.word(), rights.words())
+    };
+    let section = if kind == SegmentKind::Region { "regions" } else { "ports" };
+    let text = format!("{has}; add `{section}: {{{name}: {}}}` to it in the workflow file", needed.words());
     Err((Status::Denied, text))
 }

@@ -14,7 +14,9 @@ impl Broker {
         let rights = self.lasting.rights(endpoint, SegmentKind::Series, &name);
         if !rights.contains(Rights::PUBLISH) {
             let text = format!(
-                "this task may not publish series '{name}': its grant says {}; the workflow file gives grants",
+                "task '{}' may not publish series '{name}': its grant says {}; add `series: {{{name}: publish}}` to it in the workflow \
+                 file",
+                self.lasting.members[&asker.member].task,
                 rights.words()
             );
             return self.fail(asker, Status::Denied, text);
@@ -168,6 +170,7 @@ impl Broker {
     /// Who that is, for messages.
     pub(super) fn who(&self, member: MemberId) -> String {
         match self.entry(member) {
+            Some(e) if e.task == super::hello::NAMELESS_TASK => format!("a program outside of a run, process {}", e.pid),
             Some(e) => format!("task '{}', rank {}, process {}", e.task, e.rank, e.pid),
             None => member.to_string(),
         }

@@ -19,7 +19,8 @@ impl Broker {
         }
         if size > self.limits.memory {
             return Err(format!(
-                "{what} of {} is beyond the node's memory, {}; make it smaller",
+                "{what} of {} is more than this daemon may give out, {}; make it smaller, or start the daemon with a greater \
+                 `crossdock serve --memory`",
                 text::bytes(size),
                 text::bytes(self.limits.memory)
             ));

@@ -286,7 +286,7 @@ impl Run {
             reason += &format!("; its last lines:\n    {}", last.join("\n    "));
         }
         if in_container && end == End::Exit(125) {
-            reason += &format!("\n    mend: {}", self.engine.mend(&last.join("\n")));
+            reason += &format!("\n    hint: {}", self.engine.mend(&last.join("\n")));
         }
         self.begin_stop(Stop::failed(end.code().max(1), reason));
     }

@@ -65,7 +65,7 @@ impl Run {
         let mut prepared = Vec::new();
         for task in &workflow.tasks {
             prepared.push(engine.prepare(&context, task).map_err(|e| {
-                Stop::failed(code::UNAVAILABLE, format!("task `{}`: {}\n       mend: {}", task.name, e.why, e.mend))
+                Stop::failed(code::UNAVAILABLE, format!("task `{}`: {}\n       hint: {}", task.name, e.why, e.mend))
             })?);
         }
         let hosted = match daemon::needed(&workflow) {
@@ -107,7 +107,7 @@ impl Run {
 fn pick(wanted: &str, workflow: &Workflow, folder: &RunFolder, view: &View) -> Result<(Arc<dyn Engine>, String), Stop> {
     let refusals = |trials: &[Trial]| {
         let lines = trials.iter().filter_map(|t| {
-            t.result.as_ref().err().map(|e| format!("{}: {}\n       mend: {}", t.engine, e.why, e.mend))
+            t.result.as_ref().err().map(|e| format!("{}: {}\n       hint: {}", t.engine, e.why, e.mend))
         });
         lines.collect::<Vec<_>>().join("\n  ")
     };
@@ -135,7 +135,7 @@ fn pick(wanted: &str, workflow: &Workflow, folder: &RunFolder, view: &View) -> R
 fn logs_folder(options: &RunOptions, workflow: &Workflow, id: &str) -> Result<(PathBuf, File), String> {
     let wanted = match &options.logs {
         Some(folder) => folder.clone(),
-        None => Path::new("build").join("logs").join(workflow.name.replace('/', "-")),
+        None => Path::new("crossdock-logs").join(workflow.name.replace('/', "-")),
     };
     let open = |folder: &Path| -> Result<File, String> {
         let trouble = |e: std::io::Error| {
