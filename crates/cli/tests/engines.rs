@@ -194,7 +194,8 @@ fn two_runs_at_once_do_not_meet() {
         let (one, two) = (place.start(engine, &[]), place.start(engine, &[]));
         let (one, two) = (finish(one), finish(two));
         assert_eq!((one.code, two.code), (0, 0), "{engine}\n{}\n{}", one.err, two.err);
-        let logs: Vec<_> = fs::read_dir(place.path().join("crossdock-logs")).unwrap().flatten().map(|e| e.path()).collect();
+        let logs: Vec<_> =
+            fs::read_dir(place.path().join("crossdock-logs")).unwrap().flatten().map(|e| e.path()).collect();
         assert_eq!(logs.len(), 2, "each has its own logs: {logs:?}");
         place.assert_nothing_left(engine);
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::{Place, finish, signal};
 use crossdock_client::{
-    ConnectOptions, End, Grant, Handle, Inline, Message, Mode, Pattern, PortOptions, Rights, SegmentKind, SeriesOptions,
-    Session, Variable,
+    ConnectOptions, End, Grant, Handle, Inline, Message, Mode, Pattern, PortOptions, Rights, SegmentKind,
+    SeriesOptions, Session, Variable,
 };
 use rustix::process::Signal;
 
@@ -79,9 +79,17 @@ fn mistakes_on_the_command_line_are_told_with_cause_place_and_hint() {
     let _other = session.port("other", End::Producer, &PortOptions::default(), None).unwrap();
     let process = format!("process {}", std::process::id());
     let rows: &[(&str, &[&str], &[&str])] = &[
-        ("a series under a wrong name", &["watch", "wvae", "--wait", "200ms"], &["wvae", "did you mean `wave`", "waited 0.2 s"]),
+        (
+            "a series under a wrong name",
+            &["watch", "wvae", "--wait", "200ms"],
+            &["wvae", "did you mean `wave`", "waited 0.2 s"],
+        ),
         ("a series in a wrong workflow", &["watch", "waves/wave", "--wait", "200ms"], &["waves/wave", "default/wave"]),
-        ("a series of a former run", &["checkpoint", "old", "--every", "1", "--to", "c", "--wait", "200ms"], &["`old`", "former run", "--former"]),
+        (
+            "a series of a former run",
+            &["checkpoint", "old", "--every", "1", "--to", "c", "--wait", "200ms"],
+            &["`old`", "former run", "--former"],
+        ),
         ("an unknown name to inspect", &["inspect", "frame"], &["`frame`", "did you mean"]),
         ("an unknown name to remove", &["rm", "othr"], &["`othr`", "did you mean `other`"]),
         ("removing what is in use", &["rm", "default/other"], &["other", &process, "--force"]),
@@ -118,10 +126,10 @@ fn mistakes_in_the_workflow_file_are_told_with_line_and_hint() {
         ("a misspelt key", task.replace("command", "comand"), &["4:", "comand", "command"]),
         ("a key twice", format!("{task}    command: [\"false\"]\n"), &["5:", "command", "twice", "line 4"]),
         ("no tasks", "workflow: w\n".into(), &["tasks"]),
-        ("not YAML", "workflow: w\n\ttasks: 1\n".into(), &["2:", "YAML"]),
+        ("not YAML", "workflow: w\n\ttasks: 1\n".into(), &["workflow.yaml:1:", "not YAML", "tab", "indentation"]),
         ("`<<` with something else", format!("{task}    <<: 3\n"), &["5:", "`<<` merges a number", "<<: *name"]),
         ("an alias without an anchor", format!("{task}    <<: *base\n"), &["5:", "anchor"]),
-        ("a size without a unit", format!("{task}    regions: {{r: {{create: true, size: 1 G}}}}\n"), &["5:", "1 GiB"]),
+        ("a size without a unit", format!("memory: 1 G\n{task}"), &["1:", "1 G", "1 GiB"]),
     ];
     let mut failures = Vec::new();
     for (mistake, file, message) in rows {
@@ -137,7 +145,8 @@ fn mistakes_in_the_workflow_file_are_told_with_line_and_hint() {
 
 #[test]
 fn merge_keys_give_a_task_what_it_does_not_say_itself() {
-    let file = "workflow: w\ntasks:\n  a: &base\n    command: [\"true\"]\n    ranks: 2\n  b:\n    <<: *base\n    ranks: 1\n";
+    let file =
+        "workflow: w\ntasks:\n  a: &base\n    command: [\"true\"]\n    ranks: 2\n  b:\n    <<: *base\n    ranks: 1\n";
     let place = Place::new(file);
     let ended = finish(place.command(&["run", "--check", "workflow.yaml"]).spawn().unwrap());
     assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
@@ -174,27 +183,103 @@ fn mistakes_in_programs_are_told_with_cause_place_and_hint() {
     let odd = PortOptions { capacity: 3, ..default };
     let fan_out = PortOptions { pattern: Some(Pattern::FanOut), ..default };
     let rows: Vec<(&str, Try<'_>, Vec<&str>)> = vec![
-        ("another pattern", Box::new(|| port("p", End::Consumer, &fan_out).map(drop)), vec!["port p", "one-to-one", "fan-out", "agree"]),
+        (
+            "another pattern",
+            Box::new(|| port("p", End::Consumer, &fan_out).map(drop)),
+            vec!["port p", "one-to-one", "fan-out", "agree"],
+        ),
         ("an odd capacity", Box::new(|| port("q", End::Consumer, &odd).map(drop)), vec!["port q", "3", "power of two"]),
-        ("a second producer", Box::new(|| port("p", End::Producer, &default).map(drop)), vec!["port p", &myself, "pattern"]),
-        ("sending at the wrong end", Box::new(|| consumer.send(&message, BRIEFLY)), vec!["port p", "consumer's end", "producer's"]),
-        ("holding all messages", Box::new(|| consumer.receive(BRIEFLY).map(drop)), vec!["port p", "this consumer holds all 2 messages", "release"]),
-        ("a producer that does not come", Box::new(|| alone.receive(BRIEFLY).map(drop)), vec!["port alone", "no producer has come", "start"]),
-        ("a consumer that does not come", Box::new(|| full.send(&message, BRIEFLY)), vec!["port full", "room", "no consumer has come"]),
-        ("releasing twice", Box::new(|| consumer.release(&held[0]).and_then(|()| consumer.release(&held[0]))), vec!["port p", "released"]),
+        (
+            "a second producer",
+            Box::new(|| port("p", End::Producer, &default).map(drop)),
+            vec!["port p", &myself, "pattern"],
+        ),
+        (
+            "sending at the wrong end",
+            Box::new(|| consumer.send(&message, BRIEFLY)),
+            vec!["port p", "consumer's end", "producer's"],
+        ),
+        (
+            "holding all messages",
+            Box::new(|| consumer.receive(BRIEFLY).map(drop)),
+            vec!["port p", "this consumer holds all 2 messages", "release"],
+        ),
+        (
+            "a producer that does not come",
+            Box::new(|| alone.receive(BRIEFLY).map(drop)),
+            vec!["port alone", "no producer has come", "start"],
+        ),
+        (
+            "a consumer that does not come",
+            Box::new(|| full.send(&message, BRIEFLY)),
+            vec!["port full", "room", "no consumer has come"],
+        ),
+        (
+            "releasing twice",
+            Box::new(|| consumer.release(&held[0]).and_then(|()| consumer.release(&held[0]))),
+            vec!["port p", "released"],
+        ),
         ("too much inline", Box::new(|| Inline::new(&[0; 25]).map(drop)), vec!["24 bytes", "25", "handle"]),
-        ("a region that is smaller", Box::new(|| session.region("frames", Mode::OpenOrCreate, 2 * MIB, None).map(drop)), vec!["region 'frames'", "1048576", "2097152", "crossdock rm default/frames"]),
-        ("a region of nothing", Box::new(|| session.region("r", Mode::OpenOrCreate, 0, None).map(drop)), vec!["region 'r'", "0 bytes", "how large"]),
-        ("a region that is not there", Box::new(|| session.region("r", Mode::OpenOnly, 0, None).map(drop)), vec!["region 'r'", "make it first"]),
-        ("a region that is there", Box::new(|| session.region("frames", Mode::CreateOnly, MIB, None).map(drop)), vec!["region 'frames'", "already", "open it"]),
-        ("a region beyond the daemon's memory", Box::new(|| session.region("r", Mode::CreateOnly, 1 << 30, None).map(drop)), vec!["region 'r'", "1 GiB", "--memory"]),
-        ("a name with a blank", Box::new(|| session.region("a b", Mode::CreateOnly, MIB, None).map(drop)), vec!["'a b'"]),
-        ("a series that is not there", Box::new(|| session.observe("wvae", Duration::ZERO).map(drop)), vec!["series 'wvae'", "start its publisher"]),
-        ("a series of a former run", Box::new(|| session.observe("old", Duration::ZERO).map(drop)), vec!["series 'old'", "former run"]),
-        ("a second publisher", Box::new(|| session.publisher("wave", &series_options()).map(drop)), vec!["series 'wave'", "being published by", "process"]),
-        ("a port without a grant", Box::new(|| task.port("q", End::Producer, &default, None).map(drop)), vec!["task 'use'", "no grant for port 'q'", "ports: {q: produce}", "workflow file"]),
-        ("the other end of a granted port", Box::new(|| task.port("in", End::Producer, &default, None).map(drop)), vec!["task 'use'", "produce", "'in'", "consume", "workflow file"]),
-        ("a series without a grant", Box::new(|| task.observe("s", Duration::ZERO).map(drop)), vec!["task 'use'", "observe", "'s'", "workflow file"]),
+        (
+            "a region that is smaller",
+            Box::new(|| session.region("frames", Mode::OpenOrCreate, 2 * MIB, None).map(drop)),
+            vec!["region 'frames'", "1048576", "2097152", "crossdock rm default/frames"],
+        ),
+        (
+            "a region of nothing",
+            Box::new(|| session.region("r", Mode::OpenOrCreate, 0, None).map(drop)),
+            vec!["region 'r'", "0 bytes", "how large"],
+        ),
+        (
+            "a region that is not there",
+            Box::new(|| session.region("r", Mode::OpenOnly, 0, None).map(drop)),
+            vec!["region 'r'", "make it first"],
+        ),
+        (
+            "a region that is there",
+            Box::new(|| session.region("frames", Mode::CreateOnly, MIB, None).map(drop)),
+            vec!["region 'frames'", "already", "open it"],
+        ),
+        (
+            "a region beyond the daemon's memory",
+            Box::new(|| session.region("r", Mode::CreateOnly, 1 << 30, None).map(drop)),
+            vec!["region 'r'", "1 GiB", "--memory"],
+        ),
+        (
+            "a name with a blank",
+            Box::new(|| session.region("a b", Mode::CreateOnly, MIB, None).map(drop)),
+            vec!["'a b'"],
+        ),
+        (
+            "a series that is not there",
+            Box::new(|| session.observe("wvae", Duration::ZERO).map(drop)),
+            vec!["series 'wvae'", "start its publisher"],
+        ),
+        (
+            "a series of a former run",
+            Box::new(|| session.observe("old", Duration::ZERO).map(drop)),
+            vec!["series 'old'", "former run"],
+        ),
+        (
+            "a second publisher",
+            Box::new(|| session.publisher("wave", &series_options()).map(drop)),
+            vec!["series 'wave'", "being published by", "process"],
+        ),
+        (
+            "a port without a grant",
+            Box::new(|| task.port("q", End::Producer, &default, None).map(drop)),
+            vec!["task 'use'", "no grant for port 'q'", "ports: {q: produce}", "workflow file"],
+        ),
+        (
+            "the other end of a granted port",
+            Box::new(|| task.port("in", End::Producer, &default, None).map(drop)),
+            vec!["task 'use'", "produce", "'in'", "consume", "workflow file"],
+        ),
+        (
+            "a series without a grant",
+            Box::new(|| task.observe("s", Duration::ZERO).map(drop)),
+            vec!["task 'use'", "observe", "'s'", "workflow file"],
+        ),
     ];
     let mut failures = Vec::new();
     for (mistake, attempt, words) in &rows {

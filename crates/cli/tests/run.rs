@@ -169,8 +169,11 @@ fn a_log_stays_within_its_limit() {
     );
     let run = place.run("process", &["--log-limit", "10 KiB", "--show", "quiet"]);
     assert_eq!(run.code, 0, "{}", run.err);
-    let sizes: u64 =
-        fs::read_dir(place.path().join("crossdock-logs/w")).unwrap().flatten().map(|e| e.metadata().unwrap().len()).sum();
+    let sizes: u64 = fs::read_dir(place.path().join("crossdock-logs/w"))
+        .unwrap()
+        .flatten()
+        .map(|e| e.metadata().unwrap().len())
+        .sum();
     assert!(sizes <= 10 << 10, "{sizes}");
     assert!(place.log("a").ends_with("line 2999 of many\n"));
 }

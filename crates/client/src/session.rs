@@ -353,7 +353,10 @@ impl Session {
         };
         let seen = found.silent_ms as f64 / 1000.0;
         if found.task == "program" {
-            return format!("a program outside of a run, process {}, {state}, last heard of {seen:.1} s ago", found.pid);
+            return format!(
+                "a program outside of a run, process {}, {state}, last heard of {seen:.1} s ago",
+                found.pid
+            );
         }
         format!(
             "task {}, rank {}, process {}, {state}, last heard of {seen:.1} s ago",

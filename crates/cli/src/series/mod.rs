@@ -63,8 +63,7 @@ pub fn observe(wanted: &Wanted<'_>, stop: &Stop) -> Result<Vec<Observer>, String
             Some((session, prefix)) => {
                 let name = &names[found.len()][*prefix..];
                 let look = LOOK.min(until - Instant::now().min(until));
-                let observer =
-                    if former { session.observe_former(name, look) } else { session.observe(name, look) };
+                let observer = if former { session.observe_former(name, look) } else { session.observe(name, look) };
                 match observer {
                     Ok(observer) => {
                         found.push(observer);

@@ -184,7 +184,11 @@ impl<'t> Builder<'t> {
                 };
                 self.values += more.len();
                 if self.values > VALUES_MAX {
-                    return Err(problem(map.position, "nested too deeply or too long", "a workflow file needs neither"));
+                    return Err(problem(
+                        map.position,
+                        "nested too deeply or too long",
+                        "a workflow file needs neither",
+                    ));
                 }
                 for (key, value) in more {
                     if entries.iter().all(|(own, _)| own.name != key.name) {

@@ -246,13 +246,7 @@ fn can_write(rights: Rights, access: Rights, kind: SegmentKind) -> bool {
 }
 
 /// READ with WRITE asks for writing if it is granted, WRITE alone insists on it. A port's end must be granted.
-fn may_open(
-    rights: Rights,
-    kind: SegmentKind,
-    access: Rights,
-    name: &str,
-    task: &str,
-) -> Result<(), (Status, String)> {
+fn may_open(rights: Rights, kind: SegmentKind, access: Rights, name: &str, task: &str) -> Result<(), (Status, String)> {
     let (possible, lesser) = match kind {
         SegmentKind::Region => (Rights::READ.with(Rights::WRITE), Rights::READ),
         SegmentKind::Port => (Rights::PRODUCE.with(Rights::CONSUME), Rights::NONE),

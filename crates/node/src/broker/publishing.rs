@@ -170,7 +170,9 @@ impl Broker {
     /// Who that is, for messages.
     pub(super) fn who(&self, member: MemberId) -> String {
         match self.entry(member) {
-            Some(e) if e.task == super::hello::NAMELESS_TASK => format!("a program outside of a run, process {}", e.pid),
+            Some(e) if e.task == super::hello::NAMELESS_TASK => {
+                format!("a program outside of a run, process {}", e.pid)
+            }
             Some(e) => format!("task '{}', rank {}, process {}", e.task, e.rank, e.pid),
             None => member.to_string(),
         }
