@@ -29,7 +29,9 @@ module crossdock
   private
   public :: crossdock_session, crossdock_region, crossdock_object, crossdock_port
   public :: crossdock_publisher, crossdock_observer, crossdock_version, crossdock_change
-  public :: crossdock_publisher_statistics, CROSSDOCK_FULL_REPORT, CROSSDOCK_FULL_REFUSE, CROSSDOCK_SERIES_LIVE
+  public :: crossdock_publisher_statistics, CROSSDOCK_SERIES_LIVE
+  public :: CROSSDOCK_FULL_WITHHOLD, CROSSDOCK_FULL_FAIL, CROSSDOCK_FULL_TAKE_BACK
+  public :: CROSSDOCK_PAGES_STAY, CROSSDOCK_PAGES_MAY_MOVE, CROSSDOCK_DETECT_COMPARE
   public :: CROSSDOCK_SERIES_ENDED, CROSSDOCK_SERIES_DIED, CROSSDOCK_DETECT_AUTO, CROSSDOCK_DETECT_HINTS
   public :: CROSSDOCK_DETECT_PRIVATE_COPIES, CROSSDOCK_DETECT_WRITE_PROTECT, CROSSDOCK_DETECT_COPY_ALL
   public :: crossdock_handle, crossdock_message, crossdock_region_statistics, crossdock_port_statistics
@@ -251,15 +253,16 @@ contains
     stat = c_port_remove(session%reference, name // c_null_char)
   end subroutine
 
-  !> Begins to publish what was declared. The variables can be viewed then.
-  subroutine session_publisher(session, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect)
+  !> Begins to publish what was declared. The variables can be viewed then, and their pages stay where they are: memory that
+  !! is registered (RDMA, io_uring, a pending MPI_Irecv) stays registered, unless pages=CROSSDOCK_PAGES_MAY_MOVE.
+  subroutine session_publisher(session, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect, pages)
     class(crossdock_session), intent(in) :: session
     character(*), intent(in) :: name
     type(crossdock_publisher), intent(inout) :: publisher
     integer, intent(out) :: stat
-    integer, intent(in), optional :: keep, chunk, max_observers, full, detect
+    integer, intent(in), optional :: keep, chunk, max_observers, full, detect, pages
     integer(int64), intent(in), optional :: capacity
-    call open_publisher(session%reference, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect)
+    call open_publisher(session%reference, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect, pages)
   end subroutine
 
   !> Observes the series of this name in the current run; waits for it if timeout_ms says so. former: the latest one, also

@@ -24,9 +24,10 @@ module crossdock_series
   private
   public :: crossdock_publisher, crossdock_observer, crossdock_version, crossdock_change
   public :: crossdock_publisher_statistics, open_publisher, open_observer
-  public :: CROSSDOCK_FULL_REPORT, CROSSDOCK_FULL_REFUSE, CROSSDOCK_SERIES_LIVE, CROSSDOCK_SERIES_ENDED
+  public :: CROSSDOCK_FULL_WITHHOLD, CROSSDOCK_FULL_FAIL, CROSSDOCK_FULL_TAKE_BACK, CROSSDOCK_PAGES_STAY
+  public :: CROSSDOCK_PAGES_MAY_MOVE, CROSSDOCK_SERIES_LIVE, CROSSDOCK_SERIES_ENDED
   public :: CROSSDOCK_SERIES_DIED, CROSSDOCK_DETECT_AUTO, CROSSDOCK_DETECT_HINTS, CROSSDOCK_DETECT_PRIVATE_COPIES
-  public :: CROSSDOCK_DETECT_WRITE_PROTECT, CROSSDOCK_DETECT_COPY_ALL
+  public :: CROSSDOCK_DETECT_WRITE_PROTECT, CROSSDOCK_DETECT_COPY_ALL, CROSSDOCK_DETECT_COMPARE
 
   !> A named value.
   type :: named_value
@@ -59,9 +60,12 @@ module crossdock_series
     !> set(name, value): what the next versions carry.
     generic :: set => set_i32, set_i64, set_r32, set_r64, set_text
     !> view(variable, pointer, stat): the elements, in place. Rank 0 to 4. Anew after begin, publish of what was begun,
-    !! abandon and resize.
+    !! abandon and resize. The pages stay, so that the array can be registered (RDMA, io_uring, a pending MPI_Irecv): but not
+    !! with pages=CROSSDOCK_PAGES_MAY_MOVE, and not over begin, after which other pages lie at the array's addresses.
     generic :: view => p_r32_0, p_r32_1, p_r32_2, p_r32_3, p_r32_4, p_r64_0, p_r64_1, p_r64_2, p_r64_3, p_r64_4, &
       p_i32_0, p_i32_1, p_i32_2, p_i32_3, p_i32_4, p_i64_0, p_i64_1, p_i64_2, p_i64_3, p_i64_4
+    !> publish(stat [, sequence]): the sequence is 0 if the version was withheld for lack of room; the next one has its
+    !! changes.
     procedure :: publish => publisher_publish
     procedure :: begin => publisher_begin
     procedure :: abandon => publisher_abandon
@@ -84,6 +88,8 @@ module crossdock_series
   contains
     procedure :: latest => observer_latest
     procedure :: next => observer_next
+    !> each(version, stat [, timeout_ms]): the versions in order; version%missed says how many were gone before it.
+    procedure :: each => observer_each
     procedure :: at => observer_at
     procedure :: state => observer_state
     procedure :: id => observer_id
@@ -99,6 +105,7 @@ module crossdock_series
   contains
     procedure :: sequence => version_sequence
     procedure :: time_ns => version_time
+    procedure :: missed => version_missed
     procedure :: valid => version_valid
     !> view(variable, pointer, stat): its elements. They cannot be written: that ends the program.
     generic :: view => v_r32_0, v_r32_1, v_r32_2, v_r32_3, v_r32_4, v_r64_0, v_r64_1, v_r64_2, v_r64_3, v_r64_4, &
@@ -361,12 +368,13 @@ contains
   end subroutine
 
   !> What session%publisher does.
-  subroutine open_publisher(session, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect)
+  subroutine open_publisher(session, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect, &
+                            pages)
     type(c_ptr), intent(in) :: session
     character(*), intent(in) :: name
     type(crossdock_publisher), intent(inout) :: publisher
     integer, intent(out) :: stat
-    integer, intent(in), optional :: keep, chunk, max_observers, full, detect
+    integer, intent(in), optional :: keep, chunk, max_observers, full, detect, pages
     integer(int64), intent(in), optional :: capacity
     type(c_series_options) :: options
     type(c_variable), allocatable, target :: variables(:)
@@ -389,6 +397,7 @@ contains
     if (present(max_observers)) options%max_observers = max_observers
     if (present(full)) options%full = full
     if (present(detect)) options%detect = detect
+    if (present(pages)) options%pages = pages
     n = 0
     if (allocated(publisher%variables)) n = size(publisher%variables)
     allocate (variables(max(n, 1)), constants(max(n, 1)), texts(CROSSDOCK_TYPE_NAME_MAX + 2, 2 * max(n, 1)))
@@ -575,13 +584,32 @@ contains
     if (stat == CROSSDOCK_OK) call take(version, reference)
   end subroutine
 
-  subroutine observer_at(observer, sequence, version, stat)
+  !> The version that follows the one given last; waits for it.
+  subroutine observer_each(observer, version, stat, timeout_ms)
+    class(crossdock_observer), intent(in) :: observer
+    type(crossdock_version), intent(inout) :: version
+    integer, intent(out) :: stat
+    integer, intent(in), optional :: timeout_ms
+    type(c_ptr) :: reference
+    integer(c_int64_t) :: timeout
+    timeout = CROSSDOCK_WAIT
+    if (present(timeout_ms)) timeout = timeout_ms
+    stat = c_observer_each(observer%reference, timeout, reference)
+    if (stat == CROSSDOCK_OK) call take(version, reference)
+  end subroutine
+
+  !> Waits for it only if timeout_ms says so.
+  subroutine observer_at(observer, sequence, version, stat, timeout_ms)
     class(crossdock_observer), intent(in) :: observer
     integer(int64), intent(in) :: sequence
     type(crossdock_version), intent(inout) :: version
     integer, intent(out) :: stat
+    integer, intent(in), optional :: timeout_ms
     type(c_ptr) :: reference
-    stat = c_observer_at(observer%reference, sequence, reference)
+    integer(c_int64_t) :: timeout
+    timeout = 0
+    if (present(timeout_ms)) timeout = timeout_ms
+    stat = c_observer_at(observer%reference, sequence, timeout, reference)
     if (stat == CROSSDOCK_OK) call take(version, reference)
   end subroutine
 
@@ -674,6 +702,15 @@ contains
     integer(int64), intent(out) :: time_ns
     integer, intent(out) :: stat
     stat = c_version_time(version%reference, time_ns)
+  end subroutine
+
+  !> How many versions between this one and the one that observer%each gave before were gone by then.
+  subroutine version_missed(version, missed, stat)
+    class(crossdock_version), intent(in) :: version
+    integer(int64), intent(out) :: missed
+    integer, intent(out) :: stat
+    missed = 0
+    stat = c_version_missed(version%reference, missed)
   end subroutine
 
   subroutine version_valid(version, valid, stat)

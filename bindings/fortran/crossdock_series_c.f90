@@ -14,8 +14,13 @@ module crossdock_series_c
     enumerator :: CROSSDOCK_VALUE_TEXT = 3
   end enum
   enum, bind(c)
-    enumerator :: CROSSDOCK_FULL_REPORT = 0
-    enumerator :: CROSSDOCK_FULL_REFUSE = 1
+    enumerator :: CROSSDOCK_FULL_WITHHOLD = 0
+    enumerator :: CROSSDOCK_FULL_FAIL = 1
+    enumerator :: CROSSDOCK_FULL_TAKE_BACK = 2
+  end enum
+  enum, bind(c)
+    enumerator :: CROSSDOCK_PAGES_STAY = 0
+    enumerator :: CROSSDOCK_PAGES_MAY_MOVE = 1
   end enum
   enum, bind(c)
     enumerator :: CROSSDOCK_DETECT_AUTO = 0
@@ -23,6 +28,7 @@ module crossdock_series_c
     enumerator :: CROSSDOCK_DETECT_PRIVATE_COPIES = 2
     enumerator :: CROSSDOCK_DETECT_WRITE_PROTECT = 3
     enumerator :: CROSSDOCK_DETECT_COPY_ALL = 4
+    enumerator :: CROSSDOCK_DETECT_COMPARE = 5
   end enum
   enum, bind(c)
     enumerator :: CROSSDOCK_SERIES_LIVE = 0
@@ -61,7 +67,7 @@ module crossdock_series_c
     integer(c_int32_t) :: max_observers = 64
     integer(c_int32_t) :: full = 0
     integer(c_int32_t) :: detect = 0
-    integer(c_int32_t) :: reserved = 0
+    integer(c_int32_t) :: pages = 0
   end type
 
   type, bind(c) :: c_variable_info
@@ -76,8 +82,8 @@ module crossdock_series_c
   end type
 
   type, bind(c) :: crossdock_publisher_statistics
-    integer(c_int64_t) :: versions, chunk, unused, slots_used, slots_reserved, copied, shared
-    integer(c_int64_t) :: last_ns, longest_ns, no_space, refused, method
+    integer(c_int64_t) :: versions, chunk, withheld, slots_used, slots_reserved, copied, shared
+    integer(c_int64_t) :: last_ns, longest_ns, no_space, taken_back, method
   end type
 
   !> Bytes of a variable (counted from 0) that may differ.
@@ -238,11 +244,27 @@ module crossdock_series_c
       type(c_ptr), intent(out) :: version
       integer(c_int) :: stat
     end function
-    function c_observer_at(observer, sequence, version) &
+    function c_observer_each(observer, timeout_ms, version) &
+      bind(c, name="crossdock_observer_each") result(stat)
+      import :: c_int, c_ptr, c_int64_t
+      type(c_ptr), value :: observer
+      integer(c_int64_t), value :: timeout_ms
+      type(c_ptr), intent(out) :: version
+      integer(c_int) :: stat
+    end function
+    function c_version_missed(version, missed) &
+      bind(c, name="crossdock_series_version_missed") result(stat)
+      import :: c_int, c_ptr, c_int64_t
+      type(c_ptr), value :: version
+      integer(c_int64_t), intent(out) :: missed
+      integer(c_int) :: stat
+    end function
+    function c_observer_at(observer, sequence, timeout_ms, version) &
       bind(c, name="crossdock_observer_at") result(stat)
       import :: c_int, c_ptr, c_int64_t
       type(c_ptr), value :: observer
       integer(c_int64_t), value :: sequence
+      integer(c_int64_t), value :: timeout_ms
       type(c_ptr), intent(out) :: version
       integer(c_int) :: stat
     end function

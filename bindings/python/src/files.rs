@@ -16,7 +16,8 @@ pub fn await_file(py: Python<'_>, path: PathBuf) -> PyResult<()> {
         // A signal's Python handler runs here and may raise; without one, the wait goes on.
         py.check_signals()?;
         match waited {
-            Err(error) if error.status == crossdock_client::Status::System && error.message.ends_with("by a signal") => {}
+            Err(error)
+                if error.status == crossdock_client::Status::System && error.message.ends_with("by a signal") => {}
             other => return other.or_raise(py),
         }
     }

@@ -117,9 +117,23 @@ impl Observer {
         py.import("crossdock._aio")?.getattr("next_version")?.call1((slf, timeout))
     }
 
-    /// That very version. NotFoundError: it is gone; NotYetError: it is still to come.
-    fn at(&self, py: Python<'_>, sequence: u64) -> PyResult<Version> {
-        Ok(Version::new(self.with(py, |o| o.at(sequence))?, &self.name))
+    /// The version of this number; waits up to `timeout` seconds until it is published. NotFoundError: it is gone;
+    /// NotYetError (timeout 0): it is still to come; otherwise as `next`.
+    #[pyo3(signature = (sequence, *, timeout=0.0))]
+    fn at(&self, py: Python<'_>, sequence: u64, timeout: Option<f64>) -> PyResult<Version> {
+        self.usable(py)?;
+        let total = deadline(py, timeout)?;
+        let version = wait(py, total, |slice: Duration| self.act(|o| o.at(sequence, slice)))?;
+        Ok(Version::new(version, &self.name))
+    }
+
+    /// Iterates over every version in order, from the oldest there is, until the publisher ended in order; waits up to
+    /// `timeout` seconds for each (None: 60). One that is gone is passed over: `version.missed` says how many were, just
+    /// before that version. A publisher's `keep` says how far a reader may lag without missing any.
+    #[pyo3(signature = (*, timeout=None))]
+    fn each(slf: Py<Self>, py: Python<'_>, timeout: Option<f64>) -> PyResult<Each> {
+        deadline(py, timeout)?;
+        Ok(Each { observer: slf, timeout })
     }
 
     fn __iter__(slf: Py<Self>) -> Py<Self> {
@@ -129,9 +143,7 @@ impl Observer {
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Version>> {
         match self.next(py, None) {
             Ok(version) => Ok(Some(version)),
-            Err(e) if e.value(py).getattr("status").is_ok_and(|s| s.eq(Status::Closed as i32).unwrap_or(false)) => {
-                Ok(None)
-            }
+            Err(e) if has_ended(py, &e) => Ok(None),
             Err(e) => Err(e),
         }
     }
@@ -170,7 +182,37 @@ impl Observer {
     }
 }
 
-/// A version and whoever looks at it.
+/// What `Observer.each` gives.
+#[pyclass(frozen, module = "crossdock._native")]
+pub struct Each {
+    observer: Py<Observer>,
+    timeout: Option<f64>,
+}
+
+#[pymethods]
+impl Each {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Version>> {
+        let observer = self.observer.get();
+        observer.usable(py)?;
+        let total = deadline(py, self.timeout)?;
+        match wait(py, total, |slice: Duration| observer.act(|o| o.each(slice))) {
+            Ok(version) => Ok(Some(Version::new(version, &observer.name))),
+            Err(e) if has_ended(py, &e) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Did the publisher end in order?
+fn has_ended(py: Python<'_>, error: &PyErr) -> bool {
+    error.value(py).getattr("status").is_ok_and(|s| s.eq(Status::Closed as i32).unwrap_or(false))
+}
+
+/// A version, and how many arrays of it there are.
 struct Held {
     version: RwLock<Own<InnerVersion>>,
     arrays: AtomicUsize,
@@ -248,7 +290,14 @@ impl Version {
         self.held.read(py, |v| Ok(v.description().variables.iter().map(|v| v.name.clone()).collect()))
     }
 
-    /// False once the publisher took it back (`full="refuse"`): then its arrays show something else.
+    /// How many versions between this one and the one that `Observer.each` gave before were gone by then.
+    #[getter]
+    fn missed(&self, py: Python<'_>) -> PyResult<u64> {
+        self.held.read(py, |v| Ok(v.missed()))
+    }
+
+    /// False once the publisher took it back (`full="take_back"`). Arrays that were taken before stay as they are; others are
+    /// NotFoundError.
     #[getter]
     fn valid(&self, py: Python<'_>) -> PyResult<bool> {
         self.held.read(py, |v| Ok(v.is_valid()))

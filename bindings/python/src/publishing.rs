@@ -51,7 +51,8 @@ impl Drop for Ground {
 }
 
 /// The publisher of a series. Made by `Session.publisher`; a context manager, which ends the series. Its variables are its
-/// attributes and its items: NumPy arrays to be read and written in place.
+/// attributes and its items: NumPy arrays to be read and written in place. Their pages stay where they are, so that they can
+/// be registered (RDMA, io_uring, CUDA), unless `pages="may_move"`, and until `begin` is called.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Publisher {
     works: Arc<Works>,
@@ -66,6 +67,7 @@ pub struct Declared<'a, 'py> {
     pub attributes: Option<&'a Bound<'py, PyDict>>,
     pub full: &'a str,
     pub detect: &'a str,
+    pub pages: &'a str,
 }
 
 impl Declared<'_, '_> {
@@ -106,6 +108,7 @@ impl Declared<'_, '_> {
         }
         options.full = member(py, "full", self.full)?;
         options.detect = member(py, "detect", self.detect)?;
+        options.pages = member(py, "pages", self.pages)?;
         Ok(options)
     }
 }
@@ -229,10 +232,13 @@ impl Publisher {
         self.works.types.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Publishes what is in the arrays now as the next version, and gives its number. Waits for nobody.
+    /// Publishes what is in the arrays now as the next version, and gives its number. Waits for no observer.
     ///
-    /// Attributes by keyword, or as a dict: whole numbers, floats, texts of at most 63 bytes. NoSpaceError by the series'
-    /// policy: nothing was published and nothing is lost. WrongTypeError, InvalidError (attributes), ClosedError (ended).
+    /// 0: the version was withheld, since the pool cannot grow and observers hold all the old ones. The next publish that
+    /// finds room has its changes; `statistics` counts it and says why.
+    ///
+    /// Attributes by keyword, or as a dict: whole numbers, floats, texts of at most 63 bytes. NoSpaceError by
+    /// full="fail": nothing was published and nothing is lost. WrongTypeError, InvalidError (attributes), ClosedError (ended).
     #[pyo3(signature = (attributes=None, /, **more))]
     fn publish(
         &self,
@@ -244,7 +250,8 @@ impl Publisher {
     }
 
     /// Lets the variables' arrays be the next version itself: take them anew, write all of them, then publish, which copies
-    /// nothing. As `with p.begin(step=3):` it is published at the block's end, and abandoned if that failed. Its arrays
+    /// nothing. Afterwards other pages lie at the arrays' own addresses: memory that was registered (RDMA, io_uring, CUDA) has
+    /// to be registered anew. As `with p.begin(step=3):` it is published at the block's end, and abandoned if that failed. Its arrays
     /// have to be gone by then (BusyError).
     #[pyo3(signature = (**attributes))]
     fn begin(slf: Py<Self>, py: Python<'_>, attributes: Option<Py<PyDict>>) -> PyResult<Begun> {
@@ -289,12 +296,14 @@ impl Publisher {
             ("chunk", s.chunk.into()),
             ("reserved", s.reserved),
             ("no_space", s.no_space),
-            ("refused", s.refused),
+            ("withheld", s.withheld),
+            ("taken_back", s.taken_back),
             ("last_ns", s.last.as_nanos() as u64),
             ("longest_ns", s.longest.as_nanos() as u64),
         ] {
             all.set_item(name, value)?;
         }
+        all.set_item("withheld_why", s.withheld_why)?;
         all.set_item("method", s.method.word())?;
         Ok(all)
     }

@@ -265,12 +265,14 @@ impl Session {
     ///
     /// `max_shape`: name → what it can grow to. `constants`: name → dict of what never changes. `attributes`: name → int, float or
     /// str, for those that versions will carry; others are declared by the first publish that has them. `capacity`: the
-    /// pool at most, in bytes or as "1 GiB" (None: four times the data). `keep`: versions kept besides the newest.
-    /// `full`: "report" (NoSpaceError) or "refuse" (the oldest are taken back) when observers hold all there is. `detect`: auto,
-    /// hints, private_copies, write_protect, copy_all. ExistsError (names the living publisher), InvalidError,
+    /// pool at most, in bytes or as "1 GiB" (None: the workflow's quota is the limit). `keep`: versions kept besides the
+    /// newest. `full`, when observers hold all there is: "withhold" (publish gives 0, and the next version has the
+    /// changes), "fail" (NoSpaceError) or "take_back" (the oldest are taken back; observers read private copies). `detect`:
+    /// auto, hints, private_copies, write_protect, copy_all, compare. `pages`: "stay", so that the arrays can be registered
+    /// (RDMA, io_uring, CUDA), or "may_move", which allows private copies and may need half the memory. ExistsError (names the living publisher), InvalidError,
     /// DeniedError, NoSpaceError.
     #[pyo3(signature = (name, variables, *, max_shape=None, constants=None, attributes=None, capacity=None, chunk=None,
-                        keep=0, max_observers=64, full="report", detect="auto"))]
+                        keep=0, max_observers=64, full="withhold", detect="auto", pages="stay"))]
     #[allow(clippy::too_many_arguments, reason = "keywords of Python")]
     fn publisher(
         &self,
@@ -286,9 +288,10 @@ impl Session {
         max_observers: u32,
         full: &str,
         detect: &str,
+        pages: &str,
     ) -> PyResult<Publisher> {
         let session = self.standing.get(py)?;
-        let declared = Declared { variables, max_shape, constants, attributes, full, detect };
+        let declared = Declared { variables, max_shape, constants, attributes, full, detect, pages };
         let mut options = declared.options(py)?;
         options.capacity = capacity.map(bytes_of).transpose()?;
         (options.chunk, options.keep, options.max_observers) = (chunk, keep, max_observers);

@@ -563,8 +563,14 @@ crossdock_status crossdock_port_note_copied(crossdock_port *port, uint64_t bytes
  *         crossdock_publisher_publish(field, now, 1, NULL);
  *     }
  *
- * An observer's addresses hold until its version is given up (crossdock_series_version_unref) or refreshed. A publisher may be
- * used by one thread at a time; calls of others wait for it. What a forked child does to a publisher's memory is the
+ * An observer's addresses hold until its version is given up (crossdock_series_version_unref) or refreshed. What they show
+ * changes by a refresh only.
+ *
+ * The pages of a published array stay where they are, so that it can be registered (RDMA, io_uring, CUDA, a pending
+ * MPI_Irecv). Two things move them, and what a device writes through an earlier registration is lost then without a word:
+ * CROSSDOCK_PAGES_MAY_MOVE, and crossdock_publisher_begin.
+ *
+ * A publisher may be used by one thread at a time; calls of others wait for it. What a forked child does to a publisher's memory is the
  * child's alone. */
 
 typedef struct crossdock_publisher crossdock_publisher; /* counted references, as sessions are */
@@ -615,32 +621,40 @@ typedef struct crossdock_variable {
     size_t constant_count;
 } crossdock_variable;
 
-/* What happens when the pool is full, cannot grow, and observers hold all old versions. */
+/* What a publish does when the pool is full, cannot grow, and observers hold all old versions. */
 typedef enum crossdock_full {
-    CROSSDOCK_FULL_REPORT = 0, /* publish gives NO_SPACE; nothing is lost, the next publish carries the changes too */
-    CROSSDOCK_FULL_REFUSE = 1  /* the oldest versions are taken back from their observers, and become invalid */
+    CROSSDOCK_FULL_WITHHOLD = 0, /* it succeeds with number 0 and withholds the version */
+    CROSSDOCK_FULL_FAIL = 1,     /* it fails with NO_SPACE */
+    CROSSDOCK_FULL_TAKE_BACK = 2 /* it takes the oldest versions back from their observers */
 } crossdock_full;
+
+/* May publishing put other pages at the variables' addresses? */
+typedef enum crossdock_pages {
+    CROSSDOCK_PAGES_STAY = 0,    /* no: they stay where they are */
+    CROSSDOCK_PAGES_MAY_MOVE = 1 /* yes: nothing is registered */
+} crossdock_pages;
 
 /* How changes are found. */
 typedef enum crossdock_detect {
     CROSSDOCK_DETECT_AUTO = 0,           /* whatever is cheapest by measurement, chosen anew while the program runs */
     CROSSDOCK_DETECT_HINTS = 1,          /* only what the publisher named as touched */
-    CROSSDOCK_DETECT_PRIVATE_COPIES = 2, /* private copies of pages */
+    CROSSDOCK_DETECT_PRIVATE_COPIES = 2, /* private copies of pages, where pages may move */
     CROSSDOCK_DETECT_WRITE_PROTECT = 3,  /* the kernel's notes of writes (kernel 6.7; not in docker's default filter) */
-    CROSSDOCK_DETECT_COPY_ALL = 4        /* everything is copied each time */
+    CROSSDOCK_DETECT_COPY_ALL = 4,       /* everything is copied each time */
+    CROSSDOCK_DETECT_COMPARE = 5         /* everything is compared with the version before */
 } crossdock_detect;
 
 typedef struct crossdock_series_options {
-    uint64_t capacity;      /* bytes of the pool at most; 0: four times the data at its largest */
+    uint64_t capacity;      /* bytes of the pool at most, which wins over `keep`; 0: the workflow's quota is the limit */
     uint32_t chunk;         /* bytes of a chunk, a power of two from 4 KiB to 2 MiB; 0: by the size of the data */
-    uint32_t keep;          /* versions kept besides the latest, though nobody holds them */
+    uint32_t keep;          /* versions kept besides the latest, though no observer holds them */
     uint32_t max_observers; /* at a time; at most 1024 */
     crossdock_full full;
     crossdock_detect detect;
-    uint32_t reserved; /* 0 */
+    crossdock_pages pages;
 } crossdock_series_options;
 
-#define CROSSDOCK_SERIES_OPTIONS_INIT {0, 0, 0, 64, CROSSDOCK_FULL_REPORT, CROSSDOCK_DETECT_AUTO, 0}
+#define CROSSDOCK_SERIES_OPTIONS_INIT {0, 0, 0, 64, CROSSDOCK_FULL_WITHHOLD, CROSSDOCK_DETECT_AUTO, CROSSDOCK_PAGES_STAY}
 
 /* Begin to publish. `attributes` (may be NULL) are those that versions will carry; others are declared by the first publish
  * that has them. `options` may be NULL. A name whose former publisher ended or died is taken over; its observers keep what
@@ -654,7 +668,8 @@ crossdock_status crossdock_publisher_ref(crossdock_publisher *publisher);
 crossdock_status crossdock_publisher_unref(crossdock_publisher *publisher);
 
 /* Where a variable lies, and how many bytes it has now (`bytes` may be NULL). The address stays for as long as the
- * publisher, over resizing, too. NOT_FOUND. */
+ * publisher, over resizing, too; but for the time from begin to publish or abandon. The pages stay, too, unless the series
+ * was opened with CROSSDOCK_PAGES_MAY_MOVE, and until crossdock_publisher_begin is called. NOT_FOUND. */
 crossdock_status crossdock_publisher_memory(crossdock_publisher *publisher, const char *variable, void **data,
                                             uint64_t *bytes);
 /* Another shape, within the largest; new elements are zero. It is published with the next version. INVALID, NOT_FOUND. */
@@ -665,30 +680,33 @@ crossdock_status crossdock_publisher_touched(crossdock_publisher *publisher, con
                                              uint64_t bytes);
 
 /* Publish what is in place as the next version, with these attributes; `sequence` (may be NULL) is its number, from 1 on.
- * Waits for nobody. NO_SPACE: by the policy; nothing was published, and nothing is lost. INVALID, WRONG_TYPE (attributes),
- * CLOSED (ended). */
+ * 0: the version was withheld, since the pool cannot grow and observers hold all old ones; the next publish that finds room
+ * has its changes. Waits for no observer. NO_SPACE: by CROSSDOCK_FULL_FAIL; nothing was published, and nothing is lost.
+ * INVALID, WRONG_TYPE (attributes), CLOSED (ended). */
 crossdock_status crossdock_publisher_publish(crossdock_publisher *publisher, const crossdock_attribute *attributes,
                                              size_t attribute_count, uint64_t *sequence);
 
-/* For codes that write everything anew: after begin the variables' memory is the next version itself (what it holds is
- * undefined): write all of it, then publish, which copies nothing. abandon: as if begin had not been. BUSY: begun already. INVALID: not begun. */
+/* For codes that write everything anew: after begin the variables' memory is the next version itself, at other addresses
+ * (crossdock_publisher_memory; what it holds is undefined): write all of it, then publish, which copies nothing. Afterwards
+ * the variables are at their own addresses again, and other pages lie there: what was registered has to be registered anew.
+ * abandon: as if begin had not been. BUSY: begun already. INVALID: not begun. */
 crossdock_status crossdock_publisher_begin(crossdock_publisher *publisher);
 crossdock_status crossdock_publisher_abandon(crossdock_publisher *publisher);
 
 typedef struct crossdock_publisher_statistics {
     uint64_t versions;       /* published so far */
     uint64_t chunk;          /* bytes of a chunk */
-    uint64_t unused;         /* 0 */
+    uint64_t withheld;       /* publishes that withheld their version */
     uint64_t slots_used;     /* chunks that some version holds */
     uint64_t slots_reserved; /* chunks that the pool has memory for */
     uint64_t copied;         /* chunks copied so far */
     uint64_t shared;         /* chunks taken over from the version before */
     uint64_t last_ns;        /* the last publish */
     uint64_t longest_ns;     /* the longest */
-    uint64_t no_space;       /* publishes that found no room */
-    uint64_t refused;        /* versions taken back from observers */
+    uint64_t no_space;       /* publishes that failed for lack of room */
+    uint64_t taken_back;     /* versions taken back from observers */
     uint64_t method;         /* how changes are found now: 0 copy all, 1 hints, 2 private copies, 3 write protection,
-                                4 written in place */
+                                4 written in place, 5 comparison */
 } crossdock_publisher_statistics;
 
 crossdock_status crossdock_publisher_statistics_get(crossdock_publisher *publisher,
@@ -745,17 +763,25 @@ crossdock_status crossdock_observer_latest(crossdock_observer *observer, crossdo
 /* The newest version, if it is newer than the last one given by this observer; waits for one. NOT_YET (no waiting),
  * TIMED_OUT, CLOSED (ended in order), PEER_DIED. */
 crossdock_status crossdock_observer_next(crossdock_observer *observer, int64_t timeout_ms, crossdock_series_version **version);
-/* That very version. NOT_FOUND: gone, or never there. NOT_YET: still to come. */
-crossdock_status crossdock_observer_at(crossdock_observer *observer, uint64_t sequence, crossdock_series_version **version);
+/* The version that follows the one given last, in order; waits for it. Versions that are gone are passed over, and
+ * crossdock_series_version_missed counts them. The first one given is the oldest there is. Errors as next. */
+crossdock_status crossdock_observer_each(crossdock_observer *observer, int64_t timeout_ms, crossdock_series_version **version);
+/* The version of this number; waits until it is published. NOT_FOUND: gone, or never there. NOT_YET (no waiting): still to
+ * come. Errors as next. */
+crossdock_status crossdock_observer_at(crossdock_observer *observer, uint64_t sequence, int64_t timeout_ms,
+                                       crossdock_series_version **version);
 
 crossdock_status crossdock_series_version_ref(crossdock_series_version *version);
 crossdock_status crossdock_series_version_unref(crossdock_series_version *version);
 crossdock_status crossdock_series_version_sequence(crossdock_series_version *version, uint64_t *sequence);
 /* When it was published: nanoseconds since 1970. */
 crossdock_status crossdock_series_version_time(crossdock_series_version *version, uint64_t *time_ns);
-/* Is it what it was? 0 once it was taken back by the policy CROSSDOCK_FULL_REFUSE. */
+/* How many versions between this one and the one that crossdock_observer_each gave before were gone by then. */
+crossdock_status crossdock_series_version_missed(crossdock_series_version *version, uint64_t *missed);
+/* 0 once it was taken back by the policy CROSSDOCK_FULL_TAKE_BACK. Data that was given stays as it is. */
 crossdock_status crossdock_series_version_valid(crossdock_series_version *version, int *valid);
-/* A variable's elements, one after the other, not to be written. NOT_FOUND. */
+/* A variable's elements, one after the other, not to be written. NOT_FOUND: no such variable, or the version was taken back
+ * before this was first asked for (the message names the policy). */
 crossdock_status crossdock_series_version_data(crossdock_series_version *version, const char *variable, const void **data,
                                         uint64_t *bytes);
 /* What its series says of a variable, by name. NOT_FOUND. */

@@ -163,7 +163,13 @@ unsafe extern "C" fn crossdock_observer_next(observer: u64, timeout_ms: i64, ver
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn crossdock_observer_at(observer: u64, sequence: u64, version: *mut u64) -> i32 {
+unsafe extern "C" fn crossdock_observer_each(observer: u64, timeout_ms: i64, version: *mut u64) -> i32 {
     // SAFETY: the header asks for a writable place.
-    unsafe { taken(observer, version, |o| o.at(sequence)) }
+    unsafe { taken(observer, version, |o| o.each(wait(timeout_ms)?)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_observer_at(observer: u64, sequence: u64, timeout_ms: i64, version: *mut u64) -> i32 {
+    // SAFETY: the header asks for a writable place.
+    unsafe { taken(observer, version, |o| o.at(sequence, wait(timeout_ms)?)) }
 }

@@ -36,6 +36,7 @@ unsafe fn options(given: *const plain::SeriesOptions) -> Result<SeriesOptions> {
     options.max_observers = given.max_observers;
     options.full = choice(given.full, "policy for a full pool", "crossdock_full")?;
     options.detect = choice(given.detect, "way of finding changes", "crossdock_detect")?;
+    options.pages = choice(given.pages, "statement about pages", "crossdock_pages")?;
     Ok(options)
 }
 
@@ -179,7 +180,7 @@ unsafe extern "C" fn crossdock_publisher_statistics_get(
         let copy = plain::PublisherStatistics {
             versions: s.published,
             chunk: s.chunk.into(),
-            unused: 0,
+            withheld: s.withheld,
             slots_used: s.slots.0.into(),
             slots_reserved: s.slots.1.into(),
             copied: s.copied,
@@ -187,7 +188,7 @@ unsafe extern "C" fn crossdock_publisher_statistics_get(
             last_ns: u64::try_from(s.last.as_nanos()).unwrap_or(u64::MAX),
             longest_ns: u64::try_from(s.longest.as_nanos()).unwrap_or(u64::MAX),
             no_space: s.no_space,
-            refused: s.refused,
+            taken_back: s.taken_back,
             method: s.method as u64,
         };
         // SAFETY: the header asks for a writable place.

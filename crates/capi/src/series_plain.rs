@@ -49,7 +49,7 @@ pub(crate) struct SeriesOptions {
     pub max_observers: u32,
     pub full: u32,
     pub detect: u32,
-    pub reserved: u32,
+    pub pages: u32,
 }
 
 /// `crossdock_publisher_statistics`
@@ -58,7 +58,7 @@ pub(crate) struct SeriesOptions {
 pub(crate) struct PublisherStatistics {
     pub versions: u64,
     pub chunk: u64,
-    pub unused: u64,
+    pub withheld: u64,
     pub slots_used: u64,
     pub slots_reserved: u64,
     pub copied: u64,
@@ -66,7 +66,7 @@ pub(crate) struct PublisherStatistics {
     pub last_ns: u64,
     pub longest_ns: u64,
     pub no_space: u64,
-    pub refused: u64,
+    pub taken_back: u64,
     pub method: u64,
 }
 

@@ -66,6 +66,12 @@ unsafe extern "C" fn crossdock_series_version_time(version: u64, time_ns: *mut u
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn crossdock_series_version_missed(version: u64, missed: *mut u64) -> i32 {
+    // SAFETY: the header asks for a writable place.
+    unsafe { told(version, missed, "count", |v| Ok(v.missed())) }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_series_version_valid(version: u64, valid: *mut c_int) -> i32 {
     // SAFETY: the header asks for a writable place.
     unsafe { told(version, valid, "answer", |v| Ok(c_int::from(v.is_valid()))) }

@@ -164,7 +164,7 @@ impl<'a> Writer<'a> {
         for ((name, observer), version) in set.each().zip(versions) {
             whole.series.push(contents::of(name, observer, version).map_err(trouble)?);
         }
-        let saved = self.folder.save(&whole, &|| versions.iter().all(Version::is_valid))?;
+        let saved = self.folder.save(&whole, &|| versions.iter().all(contents::is_steady))?;
         self.folder.prune(self.options.keep as usize)?;
         let words: Vec<String> =
             whole.series[0].attributes.iter().map(|(name, value)| format!("{name} {value}")).collect();

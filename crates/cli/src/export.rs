@@ -52,7 +52,7 @@ fn one(options: &Export) -> Result<String, Failure> {
     for ((name, observer), version) in set.each().zip(&versions) {
         whole.series.push(contents::of(name, observer, version).map_err(away)?);
     }
-    let good = || versions.iter().all(Version::is_valid);
+    let good = || versions.iter().all(contents::is_steady);
     let length = put(&options.file, &whole, as_npz, &good).map_err(|e| (code::SYSTEM, e.message))?;
     let what = series::together(&names);
     Ok(format!("{}: version {} of {what}, {}", options.file.display(), versions[0].sequence(), units::show(length)))

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crossdock_client::{Observer, SeriesState, Status, Version, diff};
+use crossdock_client::{Error, Observer, SeriesState, Status, Version, diff};
 use crossdock_launch::file::units;
 use crossdock_launch::run::code;
 use serde_json::{Map, Value as Json, json};
@@ -28,7 +28,7 @@ fn follow(options: &Watch) -> Result<u8, String> {
     let (socket, wait, former) = (options.socket.as_deref(), options.wait, options.former);
     let mut observers = series::observe(&series::Wanted { names, socket, wait, former }, &stop)?;
     let observer = &mut observers[0];
-    let (mut before, mut count) = (None, 0);
+    let (mut before, mut count, mut withheld) = (None, 0, 0);
     loop {
         let shown = Instant::now();
         if let Some(code) = stop.asked() {
@@ -38,6 +38,7 @@ fn follow(options: &Watch) -> Result<u8, String> {
             Ok(version) => version,
             Err(e) if matches!(e.status, Status::Closed | Status::PeerDied) => return Ok(ended(&e.message)),
             Err(e) if matches!(e.status, Status::TimedOut | Status::NotYet | Status::NotFound) => {
+                withheld = tell_withheld(observer, withheld, options.json);
                 if before.is_none() {
                     match observer.state() {
                         SeriesState::Live => std::thread::sleep(LOOK / 10),
@@ -48,11 +49,18 @@ fn follow(options: &Watch) -> Result<u8, String> {
             }
             Err(e) => return Err(e.message),
         };
-        if options.json {
-            print_json(observer, &version, before.as_ref())?
+        let lines = if options.json {
+            as_json_line(observer, &version, before.as_ref())
         } else {
-            print(observer, &version, before.as_ref())?
+            as_text(observer, &version, before.as_ref())
+        };
+        match lines {
+            Ok(text) => say(&text),
+            // Taken back before it was read: a newer one comes.
+            Err(e) if e.status == Status::NotFound => continue,
+            Err(e) => return Err(e.message),
         }
+        withheld = tell_withheld(observer, withheld, options.json);
         before = Some(version);
         count += 1;
         if options.versions.is_some_and(|n| count >= n) {
@@ -70,7 +78,19 @@ fn ended(why: &str) -> u8 {
     code::OK
 }
 
-fn print(observer: &Observer, version: &Version, before: Option<&Version>) -> Result<(), String> {
+/// Says how many versions were withheld, when there are more than before.
+fn tell_withheld(observer: &Observer, before: u64, json: bool) -> u64 {
+    let withheld = observer.withheld();
+    if withheld > before {
+        say(&match json {
+            true => json!({ "withheld": withheld }).to_string(),
+            false => format!("{withheld} versions withheld so far: the pool is full, and observers hold the old ones"),
+        });
+    }
+    withheld
+}
+
+fn as_text(observer: &Observer, version: &Version, before: Option<&Version>) -> Result<String, Error> {
     let words: Vec<String> = version.attributes().iter().map(|(n, v)| format!("{n} {}", contents::value(v))).collect();
     let mut text = format!("version {}  {}", version.sequence(), words.join(", "));
     for variable in &observer.description().variables {
@@ -88,13 +108,11 @@ fn print(observer: &Observer, version: &Version, before: Option<&Version>) -> Re
             text += &format!("  changed since the last line: {}", units::show(changed));
         }
     }
-    if version.is_valid() {
-        say(&text);
-    }
-    Ok(())
+    Ok(text)
 }
 
-fn print_json(observer: &Observer, version: &Version, before: Option<&Version>) -> Result<(), String> {
+/// One line a version, so that it can be read as it comes.
+fn as_json_line(observer: &Observer, version: &Version, before: Option<&Version>) -> Result<String, Error> {
     let mut attributes = Map::new();
     for (name, value) in version.attributes() {
         attributes.insert(name.clone(), as_json(&contents::value(value)));
@@ -113,17 +131,12 @@ fn print_json(observer: &Observer, version: &Version, before: Option<&Version>) 
         }
         variables.push(one);
     }
-    // What was taken back while it was read says nothing. One line a version, so that it can be read as it comes.
-    if !version.is_valid() {
-        return Ok(());
-    }
-    say(&json!({ "sequence": version.sequence(), "time_ns": version.time(), "attributes": attributes, "variables": variables }).to_string());
-    Ok(())
+    let (sequence, time) = (version.sequence(), version.time());
+    Ok(json!({ "sequence": sequence, "time_ns": time, "attributes": attributes, "variables": variables }).to_string())
 }
 
-fn read<'a>(version: &'a Version, name: &str) -> Result<(Vec<u64>, &'a [u8]), String> {
-    let shape = version.shape(name).map_err(|e| e.message)?.to_vec();
-    Ok((shape, version.bytes(name).map_err(|e| e.message)?))
+fn read<'a>(version: &'a Version, name: &str) -> Result<(Vec<u64>, &'a [u8]), Error> {
+    Ok((version.shape(name)?.to_vec(), version.bytes(name)?))
 }
 
 /// Bytes that differ between two versions, by chunks.

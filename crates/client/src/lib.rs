@@ -11,6 +11,7 @@ mod error;
 mod files;
 mod handshake;
 mod item;
+mod leaving;
 mod listing;
 mod port;
 mod ranks;

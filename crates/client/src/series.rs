@@ -10,7 +10,7 @@ mod publisher;
 mod version;
 
 pub use crossdock_core::series::{
-    AttributeSpec, Description, Detect, FullPolicy, Kind, Method, PublisherState as SeriesState,
+    AttributeSpec, Description, Detect, FullPolicy, Kind, Method, Pages, PublisherState as SeriesState,
     Report as SeriesReport, Runner, Spec as SeriesOptions, Statistics as SeriesStatistics, Value, Variable,
 };
 pub use observer::Observer;

@@ -115,6 +115,7 @@ impl Session {
         let connection = Arc::new(Connection::new(found.path, found.private, who, found.welcome)?);
         let (timeout, serial) = (options.timeout, SERIAL.fetch_add(1, Ordering::Relaxed));
         let items = crate::item::Local::default();
+        crate::leaving::keep_session(serial, &connection);
         let shared = Shared { connection, member, admin, run, nameless, rank, task, workflow, timeout, serial, items };
         Ok(Self { shared: Arc::new(shared) })
     }

@@ -19,7 +19,7 @@ mod geometry;
 mod sets;
 pub mod state;
 
-pub use sets::{Detect, FullPolicy, Method, PublisherState, ValueKind};
+pub use sets::{Detect, FullPolicy, Method, Pages, PublisherState, ValueKind};
 
 #[cfg(not(loom))]
 pub use description::{AttributeEntry, ConstantEntry, Extent, KIND_NONE};
@@ -31,7 +31,7 @@ pub use geometry::{Counts, Geometry, HUGE, PAGE};
 /// First word of a pool.
 pub const SERIES_MAGIC: u64 = u64::from_le_bytes(*b"xdockser");
 /// Changes with every change of the structs below; builds that differ refuse each other.
-pub const SERIES_FINGERPRINT: u32 = 0x0003_5e1e;
+pub const SERIES_FINGERPRINT: u32 = 0x0004_5e1e;
 /// `init` of a pool that is complete; 0 before.
 pub const SERIES_READY: u64 = u64::MAX;
 /// `state` while the publisher publishes.
@@ -96,6 +96,9 @@ pub struct SeriesIdentity {
     pub slots: AtomicU32,
     /// Pin pages.
     pub observers: AtomicU32,
+    /// What happens when the pool is full: [`FullPolicy`] as a number. Observers of a series whose publisher
+    /// takes versions back read private copies; a number that an observer does not know counts as that.
+    pub full: AtomicU32,
 }
 
 /// What changes with each version. A line of its own: waiting observers look at nothing else.
@@ -134,7 +137,7 @@ pub struct SeriesReport {
     /// Publishes that found no room.
     pub no_space: AtomicU64,
     /// Versions that were taken back from observers that held them.
-    pub refused: AtomicU64,
+    pub taken_back: AtomicU64,
     /// How often the way of finding changes was changed.
     pub switches: AtomicU64,
     /// Bytes of memory that the pool has reserved.
@@ -143,7 +146,11 @@ pub struct SeriesReport {
     pub unavailable: AtomicU64,
     /// Attributes that have a name so far; a prefix of the entries. Stored (Release) after the entry is complete.
     pub attributes: AtomicU32,
-    _pad: [u8; 28],
+    /// Of the publishes since the newest version, those that withheld one. Observers that wait read it for their errors.
+    pub withheld_now: AtomicU32,
+    /// Versions that were withheld since the beginning.
+    pub withheld: AtomicU64,
+    _pad: [u8; 16],
 }
 
 /// The pool's first page.

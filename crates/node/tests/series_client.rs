@@ -154,22 +154,22 @@ fn versions_go_when_nobody_holds_them_and_as_many_as_asked_for_stay() {
         publish(&mut publisher, value);
     }
     for sequence in 4..=6 {
-        shows(&observer.at(sequence).unwrap(), sequence);
+        shows(&observer.at(sequence, Duration::ZERO).unwrap(), sequence);
     }
-    let gone = status(observer.at(1));
+    let gone = status(observer.at(1, Duration::ZERO));
     assert!(gone.0 == Status::NotFound && gone.1.contains('1'), "{gone:?}");
-    assert_eq!(status(observer.at(7)).0, Status::NotYet);
-    let (five, six) = (observer.at(5).unwrap(), observer.at(6).unwrap());
+    assert_eq!(status(observer.at(7, Duration::ZERO)).0, Status::NotYet);
+    let (five, six) = (observer.at(5, Duration::ZERO).unwrap(), observer.at(6, Duration::ZERO).unwrap());
     let changes = diff(&five, &six).unwrap();
     assert_eq!(changes, [("u".to_owned(), 0..8 * N as u64)]);
     assert_eq!(diff(&six, &six).unwrap(), []);
 }
 
 #[test]
-fn a_full_pool_is_reported_or_refused_to_the_laggard() {
+fn a_full_pool_withholds_or_fails_or_takes_back_as_the_policy_says() {
     let daemon = Daemon::start();
     let session = daemon.session();
-    for full in [FullPolicy::Report, FullPolicy::Refuse] {
+    for full in [FullPolicy::Withhold, FullPolicy::Fail, FullPolicy::TakeBack] {
         let mut options = options();
         options.full = full;
         options.capacity = Some(N as u64 * 8 * 5 / 2);
@@ -180,6 +180,10 @@ fn a_full_pool_is_reported_or_refused_to_the_laggard() {
             let value = held.len() as u64 + 1;
             numbers(&mut publisher).fill(value);
             match publisher.publish(&[("value", Value::U64(value))]) {
+                Ok(0) => {
+                    assert_eq!((full, publisher.statistics().withheld), (FullPolicy::Withhold, 1));
+                    break None;
+                }
                 Ok(_) => held.push(observer.latest().unwrap()),
                 Err(error) => break Some(error),
             }
@@ -188,9 +192,11 @@ fn a_full_pool_is_reported_or_refused_to_the_laggard() {
             }
             assert!(held.len() < 10, "the pool has no end");
         };
-        if full == FullPolicy::Report {
-            let error = refused.unwrap();
-            assert!(error.status == Status::NoSpace && error.message.contains("field"), "{error}");
+        if full != FullPolicy::TakeBack {
+            assert_eq!(refused.is_some(), full == FullPolicy::Fail);
+            if let Some(error) = refused {
+                assert!(error.status == Status::NoSpace && error.message.contains("field"), "{error}");
+            }
             held.iter().zip(1..).for_each(|(version, value)| shows(version, value));
             let value = held.len() as u64 + 1;
             held.clear();
@@ -211,7 +217,8 @@ fn a_full_pool_is_reported_or_refused_to_the_laggard() {
 fn the_quota_is_the_pools_limit() {
     let daemon = Daemon::start_with(&["--memory", "2000000"]);
     let session = daemon.session();
-    let mut publisher = session.publisher("field", &options()).unwrap();
+    let failing = SeriesOptions { full: FullPolicy::Fail, ..options() };
+    let mut publisher = session.publisher("field", &failing).unwrap();
     let mut observer = observe(&session);
     let mut held = Vec::new();
     let full = loop {

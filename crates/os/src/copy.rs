@@ -93,6 +93,32 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, way: Way) {
     unsafe { std::ptr::copy_nonoverlapping(from, to, length) }
 }
 
+/// Copies `length` bytes that another process may write meanwhile: each word is one value that was there or another, and
+/// the copy may be a mixture. Whether it is one has to be found out by other means.
+///
+/// # Safety
+/// Both ranges must be mapped for as long as the call takes, `to` must be writable and this process's own, and they must
+/// not overlap.
+pub unsafe fn copy_racing(to: *mut u8, from: *const u8, length: usize) {
+    use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+    let mut at = 0;
+    while at < length {
+        // SAFETY: within the caller's ranges; words only where `from` is aligned to them. The atomics make the race one
+        // that the language allows.
+        unsafe {
+            let source = from.add(at);
+            if source.addr() % 8 == 0 && length - at >= 8 {
+                let word = (*source.cast::<AtomicU64>()).load(Relaxed);
+                to.add(at).cast::<u64>().write_unaligned(word);
+                at += 8;
+            } else {
+                to.add(at).write((*source.cast::<AtomicU8>()).load(Relaxed));
+                at += 1;
+            }
+        }
+    }
+}
+
 /// Four streams, a page apart, keep more of the memory's banks busy than one.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
@@ -139,6 +165,22 @@ mod tests {
 
     #[repr(align(64))]
     struct Block([u8; 3 * 4096]);
+
+    #[test]
+    fn a_racing_copy_copies_every_byte_and_none_beside() {
+        let mut from = Block([0; 3 * 4096]);
+        for (n, byte) in from.0.iter_mut().enumerate() {
+            *byte = (n % 251) as u8;
+        }
+        for (at, length) in [(0, 3 * 4096), (3, 4096), (8, 17), (5, 2), (1, 0)] {
+            let mut to = Block([0xee; 3 * 4096]);
+            // SAFETY: within the two blocks.
+            unsafe { copy_racing(to.0.as_mut_ptr().add(1), from.0.as_ptr().add(at), length.min(3 * 4096 - 1)) };
+            let length = length.min(3 * 4096 - 1);
+            assert_eq!(to.0[1..=length], from.0[at..at + length], "{at} {length}");
+            assert!(to.0[0] == 0xee && to.0[length + 1..].iter().all(|b| *b == 0xee), "{at} {length}");
+        }
+    }
 
     #[test]
     fn both_ways_copy_every_byte_and_none_beside() {

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PEERS = 64, DEADLINE_MS = 10000 };
+enum { PEERS = 256, DEADLINE_MS = 10000 };
 
 static struct {
     pid_t pid;

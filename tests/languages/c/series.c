@@ -227,13 +227,13 @@ static void s4(const char *role, const char *argument)
         publish(publisher);
     }
     for (uint64_t k = 5; k >= 3; k--) {
-        OK(crossdock_observer_at(observer, k, &version));
+        OK(crossdock_observer_at(observer, k, 0, &version));
         EQUAL(number(version), k);
         shows(version, (double)k);
         OK(crossdock_series_version_unref(version));
     }
-    WANT(CROSSDOCK_NOT_FOUND, crossdock_observer_at(observer, 1, &version));
-    WANT(CROSSDOCK_NOT_YET, crossdock_observer_at(observer, 9, &version));
+    WANT(CROSSDOCK_NOT_FOUND, crossdock_observer_at(observer, 1, 0, &version));
+    WANT(CROSSDOCK_NOT_YET, crossdock_observer_at(observer, 9, 0, &version));
 }
 
 static void s5(const char *role, const char *argument)
@@ -409,6 +409,7 @@ static void s11(const char *role, const char *argument)
     crossdock_variable u = u_of(N, 0);
     crossdock_series_options options = CROSSDOCK_SERIES_OPTIONS_INIT;
     options.capacity = 5 * N * sizeof(double) / 2;
+    options.full = CROSSDOCK_FULL_FAIL;
     crossdock_publisher *publisher = publish_as(&u, 1, &options);
     crossdock_observer *observer = observe();
     crossdock_series_version *held[TRIES];
@@ -431,6 +432,132 @@ static void s11(const char *role, const char *argument)
     }
     publish(publisher);
     CHECK(data(latest(observer))[N - 1] == count + 1);
+}
+
+/* All of u is `value`; the version's number. */
+static uint64_t publish_large(crossdock_publisher *publisher, int length, int value)
+{
+    double *x = memory(publisher);
+    for (int i = 0; i < length; i++)
+        x[i] = value;
+    return publish(publisher);
+}
+
+static void s15(const char *role, const char *argument)
+{
+    (void)role, (void)argument;
+    enum { N = 65536, TRIES = 12 };
+    crossdock_variable u = u_of(N, 0);
+    crossdock_series_options options = CROSSDOCK_SERIES_OPTIONS_INIT;
+    options.capacity = 5 * N * sizeof(double) / 2;
+    crossdock_publisher *publisher = publish_as(&u, 1, &options);
+    crossdock_observer *observer = observe();
+    crossdock_series_version *held[TRIES];
+    uint64_t count = 0, withheld = 0;
+    for (int k = 1; k <= TRIES; k++) {
+        uint64_t given = publish_large(publisher, N, k);
+        if (given == 0) {
+            withheld++;
+            continue;
+        }
+        held[count++] = latest(observer);
+        EQUAL(given, count);
+    }
+    CHECK(withheld >= 9);
+    crossdock_publisher_statistics statistics;
+    OK(crossdock_publisher_statistics_get(publisher, &statistics));
+    EQUAL(statistics.withheld, withheld);
+    EQUAL(statistics.no_space, 0);
+    for (uint64_t i = 0; i < count; i++) {
+        CHECK(data(held[i])[N - 1] == i + 1);
+        OK(crossdock_series_version_unref(held[i]));
+    }
+    EQUAL(publish(publisher), count + 1);
+    CHECK(data(latest(observer))[N - 1] == TRIES);
+    OK(crossdock_publisher_end(publisher));
+    OK(crossdock_publisher_unref(publisher));
+    options.capacity = 0;
+    options.keep = 9;
+    publisher = publish_as(&u, 1, &options);
+    observer = observe();
+    for (int k = 1; k <= TRIES; k++)
+        EQUAL(publish_large(publisher, N, k), k);
+    crossdock_series_version *third;
+    OK(crossdock_observer_at(observer, 3, 0, &third));
+    CHECK(data(third)[0] == 3);
+}
+
+static void s16(const char *role, const char *argument)
+{
+    (void)role, (void)argument;
+    enum { N = 65536 };
+    crossdock_variable u = u_of(N, 0);
+    crossdock_series_options options = CROSSDOCK_SERIES_OPTIONS_INIT;
+    options.capacity = 5 * N * sizeof(double) / 2;
+    options.full = CROSSDOCK_FULL_TAKE_BACK;
+    crossdock_publisher *publisher = publish_as(&u, 1, &options);
+    crossdock_observer *observer = observe();
+    EQUAL(publish_large(publisher, N, 1), 1);
+    crossdock_series_version *one = latest(observer);
+    const double *read = data(one);
+    CHECK(read[0] == 1 && read[N - 1] == 1);
+    EQUAL(publish_large(publisher, N, 2), 2);
+    crossdock_series_version *two = latest(observer);
+    for (int k = 3; k <= 14; k++)
+        EQUAL(publish_large(publisher, N, k), k);
+    CHECK(read[0] == 1 && read[N - 1] == 1);
+    CHECK(data(one) == read);
+    const void *unread;
+    WANT(CROSSDOCK_NOT_FOUND, crossdock_series_version_data(two, "u", &unread, NULL));
+    says("take_back");
+}
+
+static void s17(const char *role, const char *argument)
+{
+    (void)role, (void)argument;
+    crossdock_series_options options = CROSSDOCK_SERIES_OPTIONS_INIT;
+    options.keep = 2;
+    crossdock_variable u = u_of(4, 5);
+    crossdock_publisher *publisher = publish_as(&u, 1, &options);
+    crossdock_observer *observer = observe();
+    crossdock_series_version *version;
+    static const uint64_t given[] = {1, 2, 3, 6, 7, 8}, missed[] = {0, 0, 0, 2, 0, 0};
+    for (int i = 0; i < 6; i++) {
+        if (i % 3 == 0) {
+            WANT(CROSSDOCK_NOT_YET, crossdock_observer_each(observer, 0, &version));
+            for (int k = 0; k < (i == 0 ? 3 : 5); k++)
+                publish(publisher);
+        }
+        uint64_t gone = 99;
+        OK(crossdock_observer_each(observer, WAIT, &version));
+        EQUAL(number(version), given[i]);
+        OK(crossdock_series_version_missed(version, &gone));
+        EQUAL(gone, missed[i]);
+        OK(crossdock_series_version_unref(version));
+    }
+    WANT(CROSSDOCK_TIMED_OUT, crossdock_observer_at(observer, 9, 200, &version));
+}
+
+static void s18(const char *role, const char *argument)
+{
+    (void)argument;
+    if (*role) {
+        crossdock_publisher *publisher = publish_u();
+        for (int k = 1; k <= 3; k++)
+            publish(publisher);
+        tell(0, "three");
+        expect(0, "go");
+        return; /* and main ends */
+    }
+    int b = start("B", NULL);
+    expect(b, "three");
+    crossdock_observer *observer = observe();
+    tell(b, "go");
+    EQUAL(peer_end(b), 0);
+    crossdock_series_version *version;
+    OK(crossdock_observer_next(observer, WAIT, &version));
+    EQUAL(number(version), 3);
+    WANT(CROSSDOCK_CLOSED, crossdock_observer_next(observer, WAIT, &version));
 }
 
 static void s12(const char *role, const char *argument)
@@ -532,5 +659,9 @@ const row series_rows[] = {
     {"S12", "diff", s12},
     {"S13", "misuse", s13},
     {"S14", "a session is not left behind a series' back", s14},
+    {"S15", "a publisher is not stopped by its observers", s15},
+    {"S16", "what was taken back is an error, or stays", s16},
+    {"S17", "each, and at with a deadline", s17},
+    {"S18", "a normal end ends what is open", s18},
     {NULL, NULL, NULL},
 };

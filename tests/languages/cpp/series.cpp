@@ -1,4 +1,4 @@
-// Rows S1 to S14 of ../conformance.md.
+// Rows S1 to S18 of ../conformance.md.
 #include <algorithm>
 #include <optional>
 #include <thread>
@@ -225,7 +225,7 @@ void grows(const part&) {
 
 void full(const part&) {
   constexpr std::uint64_t n = 65536;
-  publisher p(name(), {variable::of<double>("u", {n})}, {.capacity = 5 * n * 8 / 2});
+  publisher p(name(), {variable::of<double>("u", {n})}, {.capacity = 5 * n * 8 / 2, .full = CROSSDOCK_FULL_FAIL});
   auto o = observe();
   std::vector<version> held;
   auto next = [&] {
@@ -241,6 +241,93 @@ void full(const part&) {
   held.clear();
   p.publish();
   CHECK(shows(o.latest(), double(count + 1)));
+}
+
+void goes_on(const part&) {
+  constexpr std::uint64_t n = 65536;
+  {
+    publisher p(name(), {variable::of<double>("u", {n})}, {.capacity = 5 * n * 8 / 2});
+    auto o = observe();
+    std::vector<version> held;
+    std::uint64_t withheld = 0;
+    for (int k = 1; k <= 12; ++k) {
+      fill(p, k);
+      if (p.publish() == 0) {
+        ++withheld;
+      } else {
+        held.push_back(o.latest());
+      }
+    }
+    CHECK(withheld >= 9 && p.statistics().withheld == withheld && p.statistics().no_space == 0);
+    for (std::size_t i = 0; i < held.size(); ++i) CHECK(shows(held[i], double(i + 1)));
+    const auto count = held.size();
+    held.clear();
+    EQUAL(p.publish(), count + 1);
+    CHECK(shows(o.latest(), 12));
+  }
+  publisher p(name(), {variable::of<double>("u", {n})}, {.keep = 9});
+  auto o = observe();
+  for (int k = 1; k <= 12; ++k) {
+    fill(p, k);
+    EQUAL(p.publish(), std::uint64_t(k));
+  }
+  CHECK(shows(o.at(3), 3));
+}
+
+void taken_back(const part&) {
+  constexpr std::uint64_t n = 65536;
+  publisher p(name(), {variable::of<double>("u", {n})}, {.capacity = 5 * n * 8 / 2, .full = CROSSDOCK_FULL_TAKE_BACK});
+  auto o = observe();
+  fill(p, 1);
+  p.publish();
+  const auto one = o.latest();
+  const auto read = one.span<double>("u");
+  auto is_one = [&] { return std::ranges::all_of(read, [](double x) { return x == 1; }); };
+  CHECK(is_one());
+  fill(p, 2);
+  p.publish();
+  const auto two = o.latest();
+  for (int k = 3; k <= 14; ++k) {
+    fill(p, k);
+    EQUAL(p.publish(), std::uint64_t(k));
+  }
+  CHECK(is_one() && shows(one, 1));
+  FAILS(not_found, SAYS("take_back"), two.span<double>("u"));
+}
+
+void each(const part&) {
+  auto p = publish_u({.keep = 2});
+  auto o = observe();
+  auto gives = [&](std::uint64_t sequence, std::uint64_t missed) {
+    const auto v = o.each(wait);
+    CHECK(v.sequence() == sequence && v.missed() == missed);
+  };
+  FAILS(not_yet, SAYS(""), o.each(crossdock::no_wait));
+  for (int k = 0; k < 3; ++k) p.publish();
+  for (std::uint64_t k = 1; k <= 3; ++k) gives(k, 0);
+  FAILS(not_yet, SAYS(""), o.each(crossdock::no_wait));
+  for (int k = 0; k < 5; ++k) p.publish();
+  gives(6, 2);
+  gives(7, 0);
+  gives(8, 0);
+  FAILS(timed_out, SAYS(name()), o.at(9, std::chrono::milliseconds(200)));
+}
+
+void normal_end(const part& me) {
+  if (me.role == "B") {
+    auto* p = new publisher(publish_u());  // never deleted
+    for (int k = 0; k < 3; ++k) p->publish();
+    tell("three");
+    expect("go");
+    return;
+  }
+  process b("B");
+  b.expect("three");
+  auto o = observe();
+  b.tell("go");
+  b.ends_well();
+  EQUAL(o.next(wait).sequence(), 3U);
+  FAILS(closed, SAYS(name()), o.next(wait));
 }
 
 void differs(const part&) {
@@ -310,6 +397,10 @@ const std::vector<row>& series_rows() {
       {"S12", "diff", differs},
       {"S13", "misuse", misuse},
       {"S14", "a session is not left behind a series' back", left},
+      {"S15", "a publisher is not stopped by its observers", goes_on},
+      {"S16", "what was taken back is an error, or stays", taken_back},
+      {"S17", "each, and at with a deadline", each},
+      {"S18", "a normal end ends what is open", normal_end},
   };
   return rows;
 }

@@ -7,7 +7,7 @@ program conformance
   use series
   implicit none
 
-  character(len=40), parameter :: rows(63) = [character(len=40) :: &
+  character(len=40), parameter :: rows(67) = [character(len=40) :: &
     'R1 modes', 'R2 simple', 'R3 struct and array', 'R4 vector', 'R5 string', 'R6 ndarray', 'R7 wrong type', &
     'R8 not found, with and without deadline', 'R9 create only', 'R10 save and load', 'R11 bad handles', &
     'R12 remove and reuse', 'R13 region full', 'R14 removed region', 'E1 bad names', 'E2 bad sizes and types', &
@@ -21,7 +21,9 @@ program conformance
     "I15 owner's death", 'I16 numbers', &
     'S1 describe and read', 'S2 a version stays as it was', 'S3 next waits', 'S4 at', 'S5 observing waits', &
     'S6 one publisher', 'S7 publisher ends', 'S8 publisher killed', 'S9 begin and abandon', 'S10 growing variable', &
-    'S11 full pool', 'S12 diff', 'S13 misuse', 'S14 a session is not left behind a ser']
+    'S11 full pool', 'S12 diff', 'S13 misuse', 'S14 a session is not left behind a ser', &
+    'S15 a publisher is not stopped by its ob', 'S16 what was taken back is an error, or', &
+    'S17 each, and at with a deadline', 'S18 a normal end ends what is open']
   interface
     function getpid() bind(c) result(pid)
       import :: c_int
@@ -216,6 +218,14 @@ contains
       call s13()
     case ('S14')
       call s14()
+    case ('S15')
+      call s15()
+    case ('S16')
+      call s16()
+    case ('S17')
+      call s17()
+    case ('S18')
+      call s18()
     case default
       call fail('there is no such row')
     end select

@@ -420,7 +420,8 @@ contains
     integer :: stat, i, count
     call open_session()
     call field%variable('u', 'f64', [N])
-    call session%publisher(name_of(''), field, stat, capacity=5_int64 * N * 8 / 2)
+    call session%publisher(name_of(''), field, stat, capacity=5_int64 * N * 8 / 2, &
+                           full=CROSSDOCK_FULL_FAIL)
     call ok(stat, 'publisher')
     call field%view('u', u, stat)
     call observe(observer)
@@ -442,6 +443,151 @@ contains
     call observer%latest(last, stat)
     call last%view('u', seen, stat)
     call check(all(seen == count), 'what is in place')
+  end subroutine
+
+  subroutine s15()
+    integer, parameter :: N = 65536
+    type(crossdock_publisher) :: field, second
+    type(crossdock_observer) :: observer, late
+    type(crossdock_version) :: held(12), last
+    type(crossdock_publisher_statistics) :: statistics
+    real(real64), pointer :: u(:), seen(:)
+    integer(int64) :: sequence
+    integer :: stat, i, count, withheld
+    call open_session()
+    call field%variable('u', 'f64', [N])
+    call session%publisher(name_of(''), field, stat, capacity=5_int64 * N * 8 / 2)
+    call ok(stat, 'publisher')
+    call field%view('u', u, stat)
+    call observe(observer)
+    count = 0
+    withheld = 0
+    do i = 1, 12
+      u = i
+      call field%publish(stat, sequence)
+      call ok(stat, 'publish')
+      if (sequence == 0) then
+        withheld = withheld + 1
+      else
+        count = count + 1
+        call observer%latest(held(count), stat)
+        call ok(stat, 'latest')
+      end if
+    end do
+    call field%statistics(statistics, stat)
+    call check(withheld >= 9 .and. statistics%withheld == withheld .and. statistics%no_space == 0, 'withheld')
+    do i = 1, count
+      call held(i)%view('u', seen, stat)
+      call check(all(seen == i), 'what is held')
+      call held(i)%free()
+    end do
+    call publish(field, count + 1)
+    call observer%latest(last, stat)
+    call last%view('u', seen, stat)
+    call check(all(seen == 12), 'what is in place')
+    call last%free()
+    call field%end(stat)
+    call second%variable('u', 'f64', [N])
+    call session%publisher(name_of(''), second, stat, keep=9)
+    call ok(stat, 'publisher that keeps')
+    call second%view('u', u, stat)
+    do i = 1, 12
+      u = i
+      call publish(second, i)
+    end do
+    call observe(late)
+    call late%at(3_int64, last, stat)
+    call ok(stat, 'at')
+    call last%view('u', seen, stat)
+    call check(all(seen == 3), 'what is kept')
+  end subroutine
+
+  subroutine s16()
+    integer, parameter :: N = 65536
+    type(crossdock_publisher) :: field
+    type(crossdock_observer) :: observer
+    type(crossdock_version) :: one, two
+    real(real64), pointer :: u(:), seen(:), unread(:)
+    integer :: stat, i
+    call open_session()
+    call field%variable('u', 'f64', [N])
+    call session%publisher(name_of(''), field, stat, capacity=5_int64 * N * 8 / 2, full=CROSSDOCK_FULL_TAKE_BACK)
+    call ok(stat, 'publisher')
+    call field%view('u', u, stat)
+    call observe(observer)
+    u = 1
+    call publish(field, 1)
+    call observer%latest(one, stat)
+    call one%view('u', seen, stat)
+    call ok(stat, 'view')
+    u = 2
+    call publish(field, 2)
+    call observer%latest(two, stat)
+    do i = 3, 14
+      u = i
+      call publish(field, i)
+    end do
+    call check(all(seen == 1), 'what was read')
+    call two%view('u', unread, stat)
+    call want(CROSSDOCK_NOT_FOUND, stat, 'view of what was taken back')
+    call says('take_back')
+  end subroutine
+
+  subroutine s17()
+    integer, parameter :: given(6) = [1, 2, 3, 6, 7, 8], gone(6) = [0, 0, 0, 2, 0, 0]
+    type(crossdock_publisher) :: field
+    type(crossdock_observer) :: observer
+    type(crossdock_version) :: version
+    integer(int64) :: sequence, missed
+    integer :: stat, i, k
+    call open_session()
+    call field%variable('u', 'f64', [5, 4])
+    call session%publisher(name_of(''), field, stat, keep=2)
+    call ok(stat, 'publisher')
+    call observe(observer)
+    do i = 1, 6
+      if (i == 1 .or. i == 4) then
+        call observer%each(version, stat, timeout_ms=0)
+        call want(CROSSDOCK_NOT_YET, stat, 'each')
+        do k = 1, merge(3, 5, i == 1)
+          call publish(field)
+        end do
+      end if
+      call observer%each(version, stat, timeout_ms=WAIT)
+      call ok(stat, 'each')
+      call version%sequence(sequence, stat)
+      call version%missed(missed, stat)
+      call check(sequence == given(i) .and. missed == gone(i), 'version and missed')
+    end do
+    call observer%at(9_int64, version, stat, timeout_ms=200)
+    call want(CROSSDOCK_TIMED_OUT, stat, 'at')
+  end subroutine
+
+  subroutine s18()
+    type(crossdock_observer) :: observer
+    type(crossdock_publisher), save :: field
+    type(crossdock_version) :: version
+    real(real64), pointer :: u(:, :)
+    integer(c_int) :: b
+    integer :: stat, k
+    if (.not. first()) then
+      call publish_u(field, u)
+      do k = 1, 3
+        call publish(field)
+      end do
+      call tell_test('three')
+      call expect_test('go')
+      return
+    end if
+    b = start('B')
+    call expect(b, 'three')
+    call observe(observer)
+    call tell(b, 'go')
+    call check(peer_end(b) == 0, 'the publisher ends well')
+    call observer%next(version, stat, timeout_ms=WAIT)
+    call ok(stat, 'next')
+    call observer%next(version, stat, timeout_ms=WAIT)
+    call want(CROSSDOCK_CLOSED, stat, 'next after the last')
   end subroutine
 
   subroutine s12()

@@ -1,4 +1,4 @@
-"""Rows S1 to S14: series."""
+"""Rows S1 to S18: series."""
 
 import asyncio
 import os
@@ -300,7 +300,7 @@ def S10(t):
 @row("full pool")
 def S11(t):
     n = 65536
-    p, o = publish(t, {"u": ("f8", n)}, capacity=5 * n * 8 // 2), observe(t)
+    p, o = publish(t, {"u": ("f8", n)}, capacity=5 * n * 8 // 2, full="fail"), observe(t)
     held = []
     with refused(NoSpaceError, t.name()):
         for k in range(1, 13):
@@ -361,3 +361,93 @@ def S14(t):
     with refused(ClosedError, t.name()):
         o.next(timeout=DEADLINE_S)
     check("state", o.state, "ended")
+
+
+N = 65536
+LARGE = {"u": ("f8", N)}
+
+
+def filled(p, value):
+    p.u[:] = value
+    return p.publish()
+
+
+@row("a publisher is not stopped by its observers")
+def S15(t):
+    p, o = publish(t, LARGE, capacity=5 * N * 8 // 2), observe(t)
+    held, withheld = [], 0
+    for k in range(1, 13):
+        if filled(p, k) == 0:
+            withheld += 1
+        else:
+            held.append(o.latest()["u"])
+    check("withheld", (withheld >= 9, p.statistics["withheld"], p.statistics["no_space"]), (True, withheld, 0))
+    check("why", "observer" in p.statistics["withheld_why"], True)
+    for k, array in enumerate(held, 1):
+        check(f"held {k}", bool((array == k).all()), True)
+    count = len(held)
+    held.clear()
+    del array
+    check("the next", p.publish(), count + 1)
+    shows(o.latest(), 12)
+    p.end()
+    p = publish(t, LARGE, keep=9)
+    for k in range(1, 13):
+        check("number", filled(p, k), k)
+    shows(observe(t).at(3), 3)
+
+
+@row("what was taken back is an error, or stays")
+def S16(t):
+    p, o = publish(t, LARGE, capacity=5 * N * 8 // 2, full="take_back"), observe(t)
+    filled(p, 1)
+    read = o.latest()["u"]
+    filled(p, 2)
+    two = o.latest()
+    for k in range(3, 15):
+        check("number", filled(p, k), k)
+    check("what was read", bool((read == 1).all()), True)
+    with refused(NotFoundError, "take_back"):
+        two["u"]
+
+
+@row("each, and at with a deadline")
+def S17(t):
+    p, o = publish(t, keep=2), observe(t)
+    for count, given in ((3, [(1, 0), (2, 0), (3, 0)]), (5, [(6, 2), (7, 0), (8, 0)])):
+        with refused(NotYetError):
+            next(o.each(timeout=0))
+        for _ in range(count):
+            p.publish()
+        every = o.each(timeout=DEADLINE_S)
+        for expected in given:
+            v = next(every)
+            check("version and missed", (v.sequence, v.missed), expected)
+    with refused(TimedOutError, t.name(), within=(0.2, 2)):
+        o.at(9, timeout=0.2)
+    p.end()
+    check("the end", list(o.each()), [])
+
+
+@row("a normal end ends what is open")
+def S18(t):
+    b = t.peer("B")
+    b.expect("three")
+    o = observe(t)
+    b.tell("go")
+    b.ok()
+    check("sequence", o.next(timeout=DEADLINE_S).sequence, 3)
+    with refused(ClosedError, t.name()):
+        o.next(timeout=DEADLINE_S)
+
+
+left_open = []
+
+
+@role
+def S18_B(t):
+    left_open.append(publish(t))
+    for k in range(1, 4):
+        filled(left_open[0], k)
+    say("three")
+    heed("go")

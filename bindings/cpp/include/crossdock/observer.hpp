@@ -33,13 +33,20 @@ class version {
     detail::check(crossdock_series_version_time(get(), &ns));
     return std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(ns));
   }
-  /// False once the publisher took it back (CROSSDOCK_FULL_REFUSE).
+  /// How many versions between this one and the one that observer::each gave before were gone by then.
+  std::uint64_t missed() const {
+    std::uint64_t n = 0;
+    detail::check(crossdock_series_version_missed(get(), &n));
+    return n;
+  }
+  /// False once the publisher took it back (CROSSDOCK_FULL_TAKE_BACK). Spans that were taken before stay as they are.
   bool valid() const {
     int valid = 0;
     detail::check(crossdock_series_version_valid(get(), &valid));
     return valid != 0;
   }
-  /// A variable's elements. Errors: not_found, wrong_type (the message prints both).
+  /// A variable's elements. Errors: not_found (also if the version was taken back before), wrong_type (the message prints
+  /// both).
   template <class T>
   std::span<const T> span(const std::string& variable) const {
     const void* data = nullptr;
@@ -131,9 +138,14 @@ class observer {
     if (const auto s = crossdock_observer_next(get(), wait.milliseconds(), &v); s != CROSSDOCK_OK) return detail::last_failure(s);
     return version(detail::version_ref(v));
   }
-  /// That very version. Errors: not_found (gone), not_yet (still to come).
-  version at(std::uint64_t sequence) const {
-    return taken([&](auto** v) { return crossdock_observer_at(get(), sequence, v); });
+  /// The version that follows the one given last, in order; waits. Those that are gone are passed over, and version::missed
+  /// counts them. Errors as next.
+  version each(timeout wait = {}) const {
+    return taken([&](auto** v) { return crossdock_observer_each(get(), wait.milliseconds(), v); });
+  }
+  /// The version of this number. Errors: not_found (gone), not_yet (still to come), with a timeout those of next.
+  version at(std::uint64_t sequence, timeout wait = no_wait) const {
+    return taken([&](auto** v) { return crossdock_observer_at(get(), sequence, wait.milliseconds(), v); });
   }
 
   crossdock_series_state state() const {

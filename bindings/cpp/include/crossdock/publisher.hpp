@@ -23,8 +23,9 @@ struct series_options {
   std::uint32_t chunk = 0;
   std::uint32_t keep = 0;
   std::uint32_t max_observers = 64;
-  crossdock_full full = CROSSDOCK_FULL_REPORT;
+  crossdock_full full = CROSSDOCK_FULL_WITHHOLD;
   crossdock_detect detect = CROSSDOCK_DETECT_AUTO;
+  crossdock_pages pages = CROSSDOCK_PAGES_STAY;
 };
 
 /// Copies are the same publisher; the last one ends the series. One thread at a time works with it.
@@ -46,13 +47,15 @@ class publisher {
       list.push_back(c);
     }
     const detail::native_attributes declared(options.declared);
-    const crossdock_series_options o{options.capacity, options.chunk, options.keep, options.max_observers, options.full, options.detect, 0};
+    const crossdock_series_options o{options.capacity, options.chunk, options.keep, options.max_observers, options.full, options.detect, options.pages};
     crossdock_publisher* given = nullptr;
     detail::check(crossdock_publisher_open(s.get(), name.c_str(), list.data(), list.size(), declared.data(), declared.size(), &o, &given));
     ref_ = detail::publisher_ref(given);
   }
 
-  /// A variable's elements, in place. The address stays for as long as the publisher; the length follows resize.
+  /// A variable's elements, in place. The address stays for as long as the publisher; the length follows resize. The pages
+  /// stay, too, so that the memory can be registered (RDMA, io_uring, CUDA, a pending MPI_Irecv): but not with
+  /// CROSSDOCK_PAGES_MAY_MOVE, and not over begin.
   template <class T>
   std::span<T> span(const std::string& variable) const {
     const auto [data, bytes] = memory(variable);
@@ -76,7 +79,8 @@ class publisher {
     detail::check(crossdock_publisher_touched(get(), variable.c_str(), static_cast<std::uint64_t>(from), part.size_bytes()));
   }
 
-  /// Publishes what is in place; the version's number. no_space: nothing was published, and nothing is lost.
+  /// Publishes what is in place; the version's number. 0: it was withheld for lack of room, and the next version that is
+  /// published has its changes. Error no_space by CROSSDOCK_FULL_FAIL: nothing was published, and nothing is lost.
   std::uint64_t publish(const attributes& now = {}) {
     const detail::native_attributes list(now);
     std::uint64_t sequence = 0;
@@ -84,8 +88,9 @@ class publisher {
     return sequence;
   }
 
-  /// The variables' memory is the next version itself from here on: write all of it, then publish. What abandons it, or
-  /// goes without a publish, takes that back.
+  /// The variables' memory is the next version itself from here on, at other addresses: write all of it, then publish. What
+  /// goes without a publish takes that back. After a publish other pages lie at the variables' own addresses: what was
+  /// registered has to be registered anew.
   class [[nodiscard]] next_version {
    public:
     explicit next_version(publisher& of) : of_(of) { detail::check(crossdock_publisher_begin(of.get())); }

@@ -42,9 +42,15 @@ fn text(r: &SeriesReport, (observers, most): (u32, u32), state: &str) -> String 
         format!("  {} chunks copied, {} shared with the version before", r.copied, r.shared),
         format!("  last publish {}, longest {}", took(r.last), took(r.longest)),
     ];
-    if r.no_space + r.refused > 0 {
-        let (full, back) = (r.no_space, r.refused);
-        lines.push(format!("  {full} publishes found no room, {back} versions were taken back from observers"));
+    let (withheld, now) = r.withheld;
+    if withheld > 0 {
+        lines.push(format!("  {withheld} versions were withheld for lack of room, {now} of them since the newest"));
+    }
+    if r.no_space + r.taken_back > 0 {
+        let (full, back) = (r.no_space, r.taken_back);
+        lines.push(format!(
+            "  {full} publishes failed for lack of room, {back} versions were taken back from observers"
+        ));
     }
     let row = |v: &Variable| vec![format!("  {}", v.name), v.ty.clone(), shape(&v.shape), constants(v)];
     let rows: Vec<_> = r.description.variables.iter().map(row).collect();
@@ -80,7 +86,8 @@ fn value(r: &SeriesReport, (observers, most): (u32, u32), state: &str) -> Value 
         "method": r.method.map(Method::word), "unavailable": r.unavailable.iter().map(|m| m.word()).collect::<Vec<_>>(),
         "switches": r.switches, "chunk": r.description.chunk, "slots": fit, "slots_reserved": reserved, "slots_used": used,
         "copied": r.copied, "shared": r.shared, "last_ns": r.last.as_nanos() as u64, "longest_ns": r.longest.as_nanos() as u64,
-        "no_space": r.no_space, "refused": r.refused,
+        "withheld": r.withheld.0, "withheld_now": r.withheld.1, "no_space": r.no_space, "taken_back": r.taken_back,
+        "full": r.description.full.word(),
         "variables": r.description.variables.iter().map(variable).collect::<Vec<_>>(),
         "attributes": r.description.attributes.iter().map(|a| a.name.clone()).collect::<Vec<_>>(),
     })

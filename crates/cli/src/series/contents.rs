@@ -1,7 +1,7 @@
 //! A version as what a file is made of; the bytes stay where they lie.
 
 use crossdock_checkpoint as file;
-use crossdock_client::{Observer, Value, Version};
+use crossdock_client::{FullPolicy, Observer, Value, Version};
 
 /// One version of one series.
 pub fn of<'a>(name: &str, observer: &Observer, version: &'a Version) -> Result<file::Series<'a>, String> {
@@ -22,6 +22,11 @@ pub fn of<'a>(name: &str, observer: &Observer, version: &'a Version) -> Result<f
         attributes: values(version.attributes()),
         variables,
     })
+}
+
+/// Does what was read of it stay? Of a publisher that takes versions back, copies were read.
+pub fn is_steady(version: &Version) -> bool {
+    version.is_valid() || version.description().full == FullPolicy::TakeBack
 }
 
 fn values(list: &[(String, Value)]) -> Vec<(String, file::Value)> {

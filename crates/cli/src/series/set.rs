@@ -73,7 +73,7 @@ impl Set {
     pub fn at(&mut self, sequence: u64) -> Result<Option<Vec<Version>>, String> {
         let mut level = Vec::new();
         for observer in &mut self.observers {
-            match observer.at(sequence) {
+            match observer.at(sequence, Duration::ZERO) {
                 Ok(version) => level.push(version),
                 Err(e) if e.status == Status::NotYet => return Ok(None),
                 Err(e) => return Err(e.message),
@@ -99,7 +99,7 @@ impl Set {
         let low = versions.iter().map(Version::sequence).min().unwrap_or(0);
         let mut level = Vec::new();
         for observer in &mut self.observers {
-            match observer.at(low) {
+            match observer.at(low, Duration::ZERO) {
                 Ok(version) => level.push(version),
                 Err(e) if e.status == Status::Corrupt => return Err(e.message),
                 Err(_) => return Ok(None),

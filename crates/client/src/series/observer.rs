@@ -121,10 +121,16 @@ impl Observer {
         self.inner.newest()
     }
 
+    /// How many versions the publisher withheld for lack of room since the series began.
+    #[must_use]
+    pub fn withheld(&self) -> u64 {
+        self.inner.withheld()
+    }
+
     /// The newest version, also after the publisher's end or death.
     ///
     /// # Errors
-    /// `NOT_YET`: nothing was published so far (`CLOSED`, `PEER_DIED`: nothing will be). `BUSY`: this observer holds 16
+    /// `NOT_YET`: nothing was published so far (`CLOSED`, `PEER_DIED`: nothing will be). `BUSY`: this observer holds 15
     /// versions. `CORRUPT`.
     pub fn latest(&mut self) -> Result<Version> {
         let inner = self.inner.latest()?;
@@ -141,12 +147,22 @@ impl Observer {
         Ok(self.version(inner))
     }
 
-    /// That very version.
+    /// The version that follows the one given last, in order; waits for it. Versions that are gone are passed over, and
+    /// counted in [`Version::missed`] of the one that is given. The first one given is the oldest there is.
     ///
     /// # Errors
-    /// `NOT_FOUND`: recycled, or never there. `NOT_YET`: still to come. As `latest`.
-    pub fn at(&mut self, sequence: u64) -> Result<Version> {
-        let inner = self.inner.at(sequence)?;
+    /// As `next`.
+    pub fn each(&mut self, timeout: Duration) -> Result<Version> {
+        let inner = self.inner.each(timeout)?;
+        Ok(self.version(inner))
+    }
+
+    /// The version of this number; waits until it is published.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`: recycled, or never there. `NOT_YET` with a timeout of zero: still to come. As `next`.
+    pub fn at(&mut self, sequence: u64, timeout: Duration) -> Result<Version> {
+        let inner = self.inner.at(sequence, timeout)?;
         Ok(self.version(inner))
     }
 

@@ -53,6 +53,7 @@ impl Session {
         let asking = Arc::new(Asking { session: self.clone(), segment: known.clone() });
         let identity = core::Identity { name: name.into(), workflow: self.workflow().into(), member: self.member() };
         let (inner, offer) = core::Publisher::create(identity, options, asking)?;
+        crate::leaving::keep_series(inner.end_mark());
         let place = self.place_series(name, offer.pool, offer.size, offer.reserved, offer.pins)?;
         let _ = known.set(place.segment());
         let types = options.variables.iter().map(|v| v.ty.clone()).collect();
@@ -97,6 +98,9 @@ impl Publisher {
 
     /// Where a variable's elements are: an array to be read and written in place. The address stays for the publisher's
     /// life, over resizing, too, but for the time from `begin` to `publish` or `abandon`.
+    ///
+    /// The pages stay, too, so the memory can be registered (RDMA, io_uring, CUDA, a pending `MPI_Irecv`). They move if the
+    /// series is made with [`super::Pages::MayMove`], and when the program calls `begin`.
     ///
     /// `publish` reads this memory; no other thread may write it then.
     ///
@@ -156,20 +160,24 @@ impl Publisher {
         Ok(self.inner.touched(index, bytes)?)
     }
 
-    /// Publishes what is in place, with these attributes; the version's number. Waits for nobody.
+    /// Publishes what is in place, with these attributes; the version's number. Waits for no observer.
+    ///
+    /// 0: the version was withheld, since the pool cannot grow and observers hold all the old ones. The next publish that
+    /// finds room carries its changes; `statistics` count it and say why.
     ///
     /// # Errors
-    /// `NO_SPACE` by the policy: nothing was published, and nothing is lost. `WRONG_TYPE`, `INVALID` (attributes).
+    /// `NO_SPACE` by the policy `fail`: nothing was published, and nothing is lost. `WRONG_TYPE`, `INVALID` (attributes).
     pub fn publish(&mut self, attributes: &[(&str, Value)]) -> Result<u64> {
         self.check_open()?;
         Ok(self.inner.publish(attributes)?)
     }
 
     /// Turns the variables' memory into the next version itself: take `memory` anew, write all of it, then publish, which
-    /// copies nothing.
+    /// copies nothing. Afterwards the variables are at their own addresses again, and **other pages lie there**: memory that
+    /// was registered has to be registered anew.
     ///
     /// # Errors
-    /// `BUSY`: begun already. `NO_SPACE`.
+    /// `BUSY`: begun already. `NO_SPACE` by the policy `fail`.
     pub fn begin(&mut self) -> Result<()> {
         self.check_open()?;
         Ok(self.inner.begin()?)

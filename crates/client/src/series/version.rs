@@ -10,7 +10,8 @@ use super::observer::Place;
 use super::{Description, Method, SeriesState, Value};
 use crate::{Error, Plain, Result};
 
-/// A version of a series. It never changes; only a publisher with the policy `refuse` ever takes one back.
+/// A version of a series. What it shows never changes but by `refresh`. A publisher with the policy `take_back` may take a
+/// version back: what was read of it stays, what was not is an error.
 pub struct Version {
     /// First to go: its pin is taken out before the page is given back.
     pub(super) inner: core::Version,
@@ -22,6 +23,12 @@ impl Version {
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.inner.sequence()
+    }
+
+    /// How many versions between this one and the one that `Observer::each` gave before were gone by then.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.inner.missed()
     }
 
     /// When it was published, nanoseconds since 1970.
@@ -76,7 +83,8 @@ impl Version {
     /// A variable's elements, contiguous. The address stays, also over `refresh`.
     ///
     /// # Errors
-    /// `NOT_FOUND`: no such variable, or the version was taken back. `SYSTEM`: no more mappings.
+    /// `NOT_FOUND`: no such variable, or the version was taken back before this was asked for. `SYSTEM`: no memory for a
+    /// copy.
     pub fn bytes(&self, variable: &str) -> Result<&[u8]> {
         Ok(self.inner.bytes(self.index(variable)?)?)
     }
@@ -96,8 +104,7 @@ impl Version {
         Ok(self.inner.elements(index)?)
     }
 
-    /// Copies bytes of a variable out, and says afterwards whether they are this version's: for series that take versions
-    /// back.
+    /// Copies bytes of a variable out, and makes sure that they are this version's.
     ///
     /// # Errors
     /// As `bytes`; `INVALID`: beyond its end.
@@ -105,7 +112,7 @@ impl Version {
         Ok(self.inner.copy_out(self.index(variable)?, offset, to)?)
     }
 
-    /// Is it what it was?
+    /// Is it still there, or did a publisher with the policy `take_back` take it back? What was read of it stays in any case.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.inner.is_valid()

@@ -26,6 +26,8 @@ pub(super) struct Attached {
     pub descriptor: OwnedFd,
     pub spans: Vec<Span>,
     pub publisher: MemberId,
+    /// The publisher takes versions back from observers that hold them, so what is read has to be copied first.
+    pub takes_back: bool,
     pub pins: Mapping,
     /// Which pins are in use, a bit each.
     pub in_use: Mutex<u32>,

@@ -3,7 +3,7 @@
 //!
 //! | backing | what lies there | did it change? |
 //! |---|---|---|
-//! | memory | memory of this process alone | not known: it is copied |
+//! | memory | memory of this process alone | not known: it is compared or copied |
 //! | watched | the same | the kernel noted first writes |
 //! | slot | a private mapping of the newest version's slot | its pages that are own copies by now did |
 //!
@@ -42,7 +42,7 @@ impl Publisher {
     /// What the chosen way wants to lie at the variables' addresses; `None`: whatever lies there.
     pub(super) fn goal(&self) -> Option<Backing> {
         match self.finder.method {
-            Method::CopyAll => Some(Backing::Memory),
+            Method::CopyAll | Method::Compare => Some(Backing::Memory),
             Method::WriteProtect => Some(Backing::Watched),
             Method::PrivateCopies => Some(Backing::Slot),
             Method::Hints | Method::InPlace => None,

@@ -8,7 +8,7 @@ use super::copy::Taken;
 use super::field::Begun;
 use super::publisher::{Publisher, failed};
 use super::slots::Run;
-use super::spec::Method;
+use super::spec::{FullPolicy, Method};
 use super::value::Value;
 use crate::{Result, fault_point};
 
@@ -16,26 +16,27 @@ impl Publisher {
     /// Moves every variable's memory into fresh slots of the pool, where the program then writes all of it; `publish`
     /// makes that the next version without copying, `abandon` takes it back. What lies there first is anything.
     ///
-    /// After `publish` the variables are back at their own addresses and hold what was published.
+    /// After `publish` the variables are back at their own addresses and hold what was published. **Other pages lie there
+    /// then**: memory of a variable that was registered (RDMA, io_uring, CUDA, a pending `MPI_Irecv`) has to be registered
+    /// anew, or the program must not call `begin`. While a version is begun, what a device writes to the old pages is lost.
+    ///
+    /// Where the pool has no room, the variables' memory is ordinary memory meanwhile, and `publish` copies it, or
+    /// withholds the version as it does without `begin`.
     ///
     /// # Errors
-    /// `BUSY`: begun already. `NO_SPACE`: as with `publish`. `SYSTEM`.
+    /// `BUSY`: begun already. `NO_SPACE`: by the policy `fail`. `SYSTEM`.
     pub fn begin(&mut self) -> Result<()> {
         self.check_use()?;
         if self.begun {
             return Err(self.error(Status::Busy, "a version was begun already; publish or abandon it first"));
         }
-        self.make_room(self.chunks())?;
-        let mut taken = Vec::new();
-        for (index, field) in self.fields.iter().enumerate() {
-            let (mut chunk, mut left) = (0, field.chunks);
-            while left > 0 {
-                let run = self.slots.take(left, chunk).expect("room was made for all of them");
-                taken.push(Taken { field: index, chunk, run });
-                chunk += run.count;
-                left -= run.count;
+        match self.make_room(self.chunks()) {
+            Err(error) if error.status == Status::NoSpace && self.full == FullPolicy::Withhold => {
+                return self.begin_aside();
             }
+            other => other?,
         }
+        let taken = self.take_all_slots();
         fault_point!("series.begin.taken");
         match self.assemble(&taken) {
             Ok(places) => {
@@ -52,6 +53,81 @@ impl Publisher {
                 Err(failed(&self.name, &error))
             }
         }
+    }
+
+    /// Fresh slots for every chunk; there is room.
+    fn take_all_slots(&mut self) -> Vec<Taken> {
+        let mut taken = Vec::new();
+        for (index, field) in self.fields.iter().enumerate() {
+            let (mut chunk, mut left) = (0, field.chunks);
+            while left > 0 {
+                let run = self.slots.take(left, chunk).expect("room was made for all of them");
+                taken.push(Taken { field: index, chunk, run });
+                chunk += run.count;
+                left -= run.count;
+            }
+        }
+        taken
+    }
+
+    /// Begins in ordinary memory: the pool has no room at present.
+    fn begin_aside(&mut self) -> Result<()> {
+        let chunk = self.pool.chunk();
+        let mut places = Vec::new();
+        for field in &self.fields {
+            let length = field.chunks as usize * chunk;
+            let place = Place::reserve(length).and_then(|place| {
+                if length > 0 {
+                    place.put_memory(0, length)?;
+                }
+                Ok(place)
+            });
+            places.push(place.map_err(|error| failed(&self.name, &error))?);
+        }
+        for (field, place) in self.fields.iter_mut().zip(places) {
+            field.begun = Some(Begun::Aside(place));
+        }
+        fault_point!("series.begin.aside");
+        self.begun = true;
+        Ok(())
+    }
+
+    /// What was begun aside goes to slots, if there is room by now.
+    fn take_in_aside(&mut self) -> Result<()> {
+        let aside = self.fields.iter().any(|field| matches!(field.begun, Some(Begun::Aside(_))));
+        if !aside || !self.begun_slots.is_empty() {
+            return Ok(());
+        }
+        self.make_room(self.chunks())?;
+        let taken = self.take_all_slots();
+        let chunk = self.pool.chunk();
+        for Taken { field, chunk: first, run } in &taken {
+            let from = self.fields[*field].memory(&self.pool).wrapping_add(*first as usize * chunk);
+            // SAFETY: the begun memory has all of the variable's chunks, and the slots were taken just now, so no version
+            // has them.
+            unsafe { std::ptr::copy_nonoverlapping(from, self.pool.slot(run.first), run.count as usize * chunk) };
+        }
+        // The memory aside stays until the version is published: if there is no record for it, it is withheld after all.
+        self.begun_slots = taken;
+        Ok(())
+    }
+
+    /// The begun version is withheld: the variables' own memory gets what it holds, and all of it counts as changed.
+    pub(super) fn write_back_begun(&mut self) {
+        let chunk = self.pool.chunk();
+        for field in &self.fields {
+            let (from, to) = (field.memory(&self.pool), field.place.start().as_ptr());
+            let length = field.chunks as usize * chunk;
+            if length > 0 && from != to {
+                // SAFETY: the begun memory and the variable's own have all of its chunks, and are two ranges.
+                unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), to, length) };
+            }
+            self.pending.insert_range(field.table());
+        }
+        for taken in std::mem::take(&mut self.begun_slots) {
+            self.slots.put_back(taken.run);
+        }
+        self.end_begun();
     }
 
     /// Each variable's fresh slots as one array.
@@ -99,7 +175,8 @@ impl Publisher {
     }
 
     pub(super) fn publish_begun(&mut self, columns: &[u32], attributes: &[(&str, Value)]) -> Result<u64> {
-        let record = self.free_record()?;
+        self.take_in_aside()?;
+        let record = self.room_for_version(0)?;
         let taken = std::mem::take(&mut self.begun_slots);
         for field in &self.fields {
             let table = field.whole_table();
@@ -114,9 +191,8 @@ impl Publisher {
         self.end_begun();
         self.pending.clear();
         self.hinted = false;
-        if self.finder.method != Method::Hints {
-            let tracked = self.finder.has(Method::PrivateCopies);
-            self.finder.method = if tracked { Method::PrivateCopies } else { Method::CopyAll };
+        if self.finder.method != Method::Hints && self.finder.may_use(Method::PrivateCopies) {
+            self.finder.method = Method::PrivateCopies;
         }
         self.settled = false;
         if let Err(error) = self.put_pool_behind() {

@@ -1,6 +1,9 @@
 //! Finding what changed, by the way that is chosen at present; and how much it was.
 
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use crossdock_layout::series::NO_SLOT;
 
@@ -10,6 +13,10 @@ use super::publisher::Publisher;
 use super::spec::Method;
 
 const PAGE: usize = 4096;
+/// Chunks that one call of a runner compares.
+const PIECE: usize = 64;
+/// From so many bytes on the program's threads are asked to help.
+const LARGE: usize = 8 << 20;
 
 /// What a look found.
 pub(super) struct Found {
@@ -22,9 +29,13 @@ pub(super) struct Found {
 /// How the chunks of a version were looked at.
 #[derive(Default)]
 struct Looked {
-    /// Chunks whose changes were found in either way.
+    /// Chunks whose changes were found in each way.
     private: u32,
     protect: u32,
+    compared: u32,
+    /// Bytes that were compared, and what that took in nanoseconds.
+    compared_bytes: u64,
+    compared_ns: f64,
     /// Chunks of which nothing is known.
     unknown: u32,
     /// Pages that changed, where that is known.
@@ -52,23 +63,43 @@ impl Publisher {
                 self.look(index, part, backing, &mut looked, &mut dirty);
             }
         }
+        if looked.protect > 0 && self.finder.has_blind_writes() {
+            for index in 0..self.fields.len() {
+                for (part, backing) in self.backings(self.fields[index].table()) {
+                    if backing == Backing::Watched {
+                        self.compare(index, part, &mut looked);
+                    }
+                }
+            }
+            looked.compared = 0;
+        }
         // The variables need not lie in memory in the order of their declaration.
         if let Some(dirty) = &mut dirty {
             dirty.sort_by_key(|range| range.start);
         }
         let all = f64::from(self.chunks()).max(1.0);
-        if looked.unknown == 0 {
+        if looked.compared_bytes >= 1 << 16 {
+            let cost = looked.compared_ns / looked.compared_bytes as f64;
+            super::costs::learn(&mut self.finder.costs.compare_byte, cost);
+        }
+        if self.counts.withheld_now > 0 {
+            // The list holds several steps' changes: that says nothing of one step.
+        } else if looked.unknown == 0 {
             let chunks = f64::from(self.pending.count()) / all;
+            // Comparing stops at the first difference: of those chunks all pages may have changed.
             let pages = (looked.pages * PAGE) as f64 / (all * self.pool.chunk() as f64);
             self.finder.note(Changing { chunks, pages });
         } else if self.sequence > 0 {
             self.sample();
         }
-        let method = match looked {
-            Looked { unknown, private, protect, .. } if unknown >= private.max(protect) => Method::CopyAll,
-            Looked { private, protect, .. } if private > protect => Method::PrivateCopies,
-            _ => Method::WriteProtect,
-        };
+        let ways = [
+            (looked.protect, Method::WriteProtect),
+            (looked.private, Method::PrivateCopies),
+            (looked.compared, Method::Compare),
+            (looked.unknown, Method::CopyAll),
+        ];
+        // Of as many, the last.
+        let method = ways.into_iter().max_by_key(|(chunks, _)| *chunks).map_or(Method::CopyAll, |(_, method)| method);
         Found { method, dirty }
     }
 
@@ -86,6 +117,10 @@ impl Publisher {
         let method = match backing {
             Backing::Slot => Method::PrivateCopies,
             Backing::Watched => Method::WriteProtect,
+            Backing::Memory if self.finder.method == Method::Compare => {
+                self.compare(field, part, looked);
+                return;
+            }
             Backing::Memory => Method::CopyAll,
         };
         let start = self.fields[field].address(part.start - first, chunk) as usize;
@@ -122,6 +157,41 @@ impl Publisher {
             }
             _ => looked.protect += chunks,
         }
+    }
+
+    /// Compares chunks of one variable with the newest version, but for those that are on the list already.
+    fn compare(&mut self, field: usize, part: Range<u32>, looked: &mut Looked) {
+        let (chunk, first) = (self.pool.chunk(), self.fields[field].span.first);
+        looked.compared += part.len() as u32;
+        let asked: Vec<u32> = part.filter(|index| !self.pending.has(*index)).collect();
+        let here = |index: u32| {
+            let slot = self.pool.slot(self.current[index as usize]);
+            // SAFETY: whole chunks: one of the variable's memory, which the program does not write now, and a slot of the
+            // newest version, which this publisher does not write while it is one.
+            unsafe { same(self.fields[field].address(index - first, chunk), slot, chunk) }
+        };
+        let differs: Vec<AtomicBool> = asked.iter().map(|_| AtomicBool::new(false)).collect();
+        let pieces = asked.len().div_ceil(PIECE);
+        let piece = |n: usize| {
+            for at in n * PIECE..((n + 1) * PIECE).min(asked.len()) {
+                differs[at].store(!here(asked[at]), Relaxed);
+            }
+        };
+        let started = Instant::now();
+        match &self.runner {
+            Some(runner) if asked.len() * chunk >= LARGE => runner.run(pieces, &piece),
+            _ => (0..pieces).for_each(piece),
+        }
+        looked.compared_ns += started.elapsed().as_nanos() as f64;
+        let mut changed = 0u64;
+        for (index, differs) in asked.iter().zip(&differs) {
+            if differs.load(Relaxed) {
+                self.pending.insert(*index);
+                looked.pages += chunk / PAGE;
+                changed += 1;
+            }
+        }
+        looked.compared_bytes += (asked.len() as u64 * 2 - changed) * chunk as u64 / 2;
     }
 
     /// Compares a few chunks with the version before: how much changes, where everything is copied anyway.
@@ -166,6 +236,13 @@ impl Publisher {
             self.finder.note(Changing { chunks: f64::from(changed) / seen, pages });
         }
     }
+}
+
+/// # Safety
+/// Both ranges must be readable for `length` bytes, and no thread may write them meanwhile.
+unsafe fn same(here: *const u8, there: *const u8, length: usize) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { std::slice::from_raw_parts(here, length) == std::slice::from_raw_parts(there, length) }
 }
 
 fn differing_pages(here: *const u8, there: *const u8, length: usize) -> usize {

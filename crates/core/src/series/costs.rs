@@ -18,6 +18,8 @@ const LARGE: usize = 4 << 20;
 pub struct Costs {
     /// Copying one byte, nanoseconds.
     pub copy_byte: f64,
+    /// Comparing one byte with the version before.
+    pub compare_byte: f64,
     /// Looking at one page for a private copy.
     pub scan_private: f64,
     /// Looking at one page for a noted write, and protecting it again.
@@ -34,6 +36,7 @@ impl Default for Costs {
     fn default() -> Self {
         Self {
             copy_byte: 0.09,
+            compare_byte: 0.09,
             scan_private: 20.0,
             scan_protect: 16.0,
             fault_private: 1900.0,
@@ -52,6 +55,7 @@ impl Costs {
             (&mut self.scan_private, usual.scan_private),
             (&mut self.scan_protect, usual.scan_protect),
             (&mut self.map_run, usual.map_run),
+            (&mut self.compare_byte, usual.compare_byte),
         ] {
             *cost += (usual - *cost) / 16.0;
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::plan::{Plan, Span};
 use super::pool::{Pool, load_bytes, load_value, store_text, store_value};
-use super::spec::{AttributeSpec, Extents, Spec, Variable};
+use super::spec::{AttributeSpec, Extents, FullPolicy, Spec, Variable};
 use super::value::{Kind, Value};
 use crate::containers::Order;
 use crate::{Error, Result};
@@ -25,6 +25,8 @@ pub struct Description {
     pub publisher: MemberId,
     /// When the series was made, nanoseconds since 1970.
     pub created: u64,
+    /// What a publish does when the pool is full.
+    pub full: FullPolicy,
 }
 
 const OF_SERIES: u32 = u32::MAX;
@@ -46,6 +48,7 @@ pub(super) fn write(pool: &Pool, publisher: MemberId, spec: &Spec, plan: &Plan) 
     identity.chunks.store(counts.chunks, Relaxed);
     identity.slots.store(counts.slots, Relaxed);
     identity.observers.store(counts.observers, Relaxed);
+    identity.full.store(spec.full as u32, Relaxed);
     for ((index, variable), span) in (0..).zip(&spec.variables).zip(&plan.spans) {
         write_variable(pool, index, variable, span);
     }
@@ -134,6 +137,8 @@ pub(super) fn read(pool: &Pool) -> Result<(Description, Vec<Span>)> {
         chunk: counts.chunk,
         publisher: MemberId(identity.publisher.load(Relaxed)),
         created: identity.created.load(Relaxed),
+        // A policy that this build does not know is read like the one that asks most of observers.
+        full: FullPolicy::from_number(identity.full.load(Relaxed)).unwrap_or(FullPolicy::TakeBack),
     };
     Ok((description, spans))
 }

@@ -19,6 +19,8 @@ pub(super) enum Begun {
     Contiguous(u32),
     /// In several runs, mapped once more in the right order.
     Assembled(Place),
+    /// In memory of this process, since the pool has no room.
+    Aside(Place),
 }
 
 pub(super) struct Field {
@@ -30,6 +32,8 @@ pub(super) struct Field {
     pub bytes: u64,
     /// Chunks now.
     pub chunks: u32,
+    /// Chunks that have had memory: as many as it had at its largest so far.
+    pub mapped: u32,
     /// The addresses: room for the largest shape.
     pub place: Place,
     pub begun: Option<Begun>,
@@ -58,7 +62,7 @@ impl Field {
         match &self.begun {
             None => self.place.start().as_ptr(),
             Some(Begun::Contiguous(slot)) => pool.slot(*slot),
-            Some(Begun::Assembled(place)) => place.start().as_ptr(),
+            Some(Begun::Assembled(place) | Begun::Aside(place)) => place.start().as_ptr(),
         }
     }
 

@@ -1,19 +1,24 @@
 //! Finding what changed since the last version: what this place allows, what it costs, and which way pays best.
 //!
-//! Copying everything always works. It also tells how much really changes, by comparing a few chunks with the version
-//! before; the ways that track changes know it exactly. The step after the first publish is tracked in any case, as a
-//! trial: so a program that changes little never takes the memory for two whole versions. From these fractions and the measured costs each way's cost of a
-//! step is estimated, first writes included though they happen in the program's own time. A way that is better by a good
-//! measure for several steps in a row takes over.
+//! Copying everything always works, and so does comparing everything. While everything is copied, a few chunks are
+//! compared with the version before, which tells how much really changes; the other ways know it exactly. The step after
+//! the first publish is tracked or compared in any case, as a trial: so a program that changes little never takes the
+//! memory for two whole versions. From these fractions and the measured costs each way's cost of a step is estimated, first
+//! writes included though they happen in the program's own time. A way that is better by a good measure for several steps
+//! in a row takes over.
+//!
+//! Private copies put other pages at the variables' addresses. They are chosen only if the program said that pages may
+//! move.
 
 use std::ops::Range;
 
 use crossdock_os::pagemap::{Looking, PageMap};
+use crossdock_os::pinned::Pinned;
 use crossdock_os::userfault::WriteNotes;
 use crossdock_os::{OsError, OsResult};
 
 use super::costs::{Costs, learn};
-use super::spec::{Detect, Method};
+use super::spec::{Detect, Method, Pages};
 
 /// Below this many bytes copying everything is cheaper than the calls that would avoid it.
 const SMALL: u64 = 256 << 10;
@@ -22,6 +27,11 @@ const PAGE: f64 = 4096.0;
 /// protection, as long as it is far below copying everything.
 const WORTH_OF_MEMORY: f64 = 3.0;
 const FAR_BELOW: f64 = 0.35;
+/// Comparing needs no memory for what did not change, and wakes observers for nothing else. For that it may cost this much
+/// more than copying everything.
+const WORTH_OF_SHARING: f64 = 1.25;
+/// Of the chunks: from here on nearly everything changes.
+const MOST: f64 = 0.75;
 
 /// How much of the data changes in a step, as fractions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -34,6 +44,10 @@ pub struct Changing {
 
 pub(super) struct Finder {
     detect: Detect,
+    pages: Pages,
+    pinned: Option<Pinned>,
+    /// Was memory pinned at the last look?
+    blind: bool,
     map: Option<PageMap>,
     notes: Option<WriteNotes>,
     /// What this place does not have, and why.
@@ -50,7 +64,7 @@ pub(super) struct Finder {
 }
 
 impl Finder {
-    pub fn new(detect: Detect) -> Self {
+    pub fn new(detect: Detect, pages: Pages) -> Self {
         let mut unavailable = Vec::new();
         let wants_map = matches!(detect, Detect::Auto | Detect::PrivateCopies | Detect::WriteProtect);
         let map = wants_map.then(open_map).and_then(|opened| match opened {
@@ -71,10 +85,14 @@ impl Finder {
         });
         let method = match detect {
             Detect::Hints => Method::Hints,
+            Detect::Compare => Method::Compare,
             _ => Method::CopyAll,
         };
         Self {
             detect,
+            pages,
+            pinned: Pinned::open().ok().filter(|_| notes.is_some()),
+            blind: false,
             map,
             notes,
             unavailable,
@@ -97,6 +115,21 @@ impl Finder {
         }
     }
 
+    /// May it be chosen? Private copies move pages.
+    pub fn may_use(&self, method: Method) -> bool {
+        self.has(method) && (method != Method::PrivateCopies || self.pages == Pages::MayMove)
+    }
+
+    /// May a device or the kernel have written to this process's memory since the last look, in a way that write
+    /// protection does not note? Asked after each look, which protects again.
+    ///
+    /// Pages that are pinned now may be written so. Those that were pinned at the last look may have been, before they were
+    /// let go. Pinning in between counts as a write, so that those pages are noted.
+    pub fn has_blind_writes(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.blind, self.pinned.as_ref().is_none_or(Pinned::any));
+        self.blind || before
+    }
+
     pub fn unavailable(&self) -> &[(Method, String)] {
         &self.unavailable
     }
@@ -108,7 +141,7 @@ impl Finder {
 
     /// Does anybody want to know how much changes while everything is copied?
     pub fn wants_samples(&self) -> bool {
-        self.detect == Detect::Auto && (self.has(Method::PrivateCopies) || self.has(Method::WriteProtect))
+        self.detect == Detect::Auto
     }
 
     /// It failed in use: it is not offered again.
@@ -156,7 +189,8 @@ impl Finder {
             Detect::Auto => self.choose_by_cost(chunks, bytes)?,
             Detect::Hints => Method::Hints,
             Detect::CopyAll => Method::CopyAll,
-            Detect::PrivateCopies if self.has(Method::PrivateCopies) => Method::PrivateCopies,
+            Detect::Compare => Method::Compare,
+            Detect::PrivateCopies if self.may_use(Method::PrivateCopies) => Method::PrivateCopies,
             Detect::WriteProtect if self.has(Method::WriteProtect) => Method::WriteProtect,
             Detect::PrivateCopies | Detect::WriteProtect => Method::CopyAll,
         };
@@ -164,14 +198,14 @@ impl Finder {
     }
 
     fn choose_by_cost(&mut self, chunks: u32, bytes: u64) -> Option<Method> {
-        if bytes < SMALL || (!self.has(Method::PrivateCopies) && !self.has(Method::WriteProtect)) {
+        if bytes < SMALL {
             return Some(Method::CopyAll);
         }
         let Some(changing) = self.changing else {
             self.trial = true;
-            // The one with the cheaper first writes, in case that all is written.
-            let protect = self.has(Method::WriteProtect);
-            return Some(if protect { Method::WriteProtect } else { Method::PrivateCopies });
+            // Of those that track, the one with the cheaper first writes, in case that all is written.
+            let tracking = [Method::WriteProtect, Method::PrivateCopies].into_iter().find(|way| self.may_use(*way));
+            return Some(tracking.unwrap_or(Method::Compare));
         };
         if !self.tried {
             self.tried = true;
@@ -180,24 +214,17 @@ impl Finder {
         if self.method == Method::CopyAll {
             self.costs.fade();
         }
-        let cost = |method| self.estimate(method, changing, chunks, bytes);
-        let (all, private, protect) = (cost(Method::CopyAll), cost(Method::PrivateCopies), cost(Method::WriteProtect));
-        let mut best = (Method::CopyAll, all);
-        if self.has(Method::WriteProtect) && protect < best.1 {
-            best = (Method::WriteProtect, protect);
-        }
-        let frugal = private <= FAR_BELOW * all && private <= best.1 * WORTH_OF_MEMORY;
-        if self.has(Method::PrivateCopies) && (frugal || private < best.1) {
-            best = (Method::PrivateCopies, private);
-        }
-        let now = cost(self.method);
+        let best = self.best(changing, chunks, bytes);
         if std::mem::take(&mut self.trial) {
             return Some(best.0);
         }
+        let now = self.estimate(self.method, changing, chunks, bytes);
         let gains = match (self.method, best.0) {
             (was, is) if was == is => false,
             // Memory is gained, not time: not worth a change.
             (Method::WriteProtect, Method::PrivateCopies) => false,
+            // For the sake of memory it may cost more.
+            (Method::CopyAll, Method::Compare) => best.1 < now * WORTH_OF_SHARING,
             _ => best.1 < 0.8 * now,
         };
         self.better = if gains { self.better + 1 } else { 0 };
@@ -209,11 +236,39 @@ impl Finder {
         })
     }
 
+    /// The way that suits what changes best, and its cost.
+    fn best(&self, changing: Changing, chunks: u32, bytes: u64) -> (Method, f64) {
+        let cost = |method| self.estimate(method, changing, chunks, bytes);
+        let all = cost(Method::CopyAll);
+        let mut best = (Method::CopyAll, all);
+        let compare = cost(Method::Compare);
+        // Where most changes nothing is saved by it, and where it costs as much, everything is copied.
+        if changing.chunks < MOST && compare <= all * WORTH_OF_SHARING {
+            best = (Method::Compare, compare);
+        }
+        if self.may_use(Method::WriteProtect) {
+            let protect = cost(Method::WriteProtect);
+            if protect < best.1 || (best.0 == Method::CopyAll && protect < all) {
+                best = (Method::WriteProtect, protect);
+            }
+        }
+        if self.may_use(Method::PrivateCopies) {
+            let private = cost(Method::PrivateCopies);
+            let frugal = private <= FAR_BELOW * all && private <= best.1 * WORTH_OF_MEMORY;
+            if frugal || private < best.1 {
+                best = (Method::PrivateCopies, private);
+            }
+        }
+        best
+    }
+
     /// Nanoseconds of one step: publishing, and the first writes that the way makes dearer.
     pub fn estimate(&self, method: Method, changing: Changing, chunks: u32, bytes: u64) -> f64 {
         let (bytes, chunks, c) = (bytes as f64, f64::from(chunks), &self.costs);
         let pages = bytes / PAGE;
         let copied = changing.chunks * bytes * c.copy_byte;
+        // A chunk that differs is compared up to there: half of it, if nothing is known of the place.
+        let compared = (1.0 - changing.chunks / 2.0) * bytes * c.compare_byte;
         match method {
             Method::PrivateCopies => {
                 pages * c.scan_private
@@ -221,7 +276,11 @@ impl Finder {
                     + copied
                     + changing.chunks * chunks * c.map_run
             }
-            Method::WriteProtect => pages * c.scan_protect + changing.pages * pages * c.fault_protect + copied,
+            Method::WriteProtect => {
+                let blind = if self.blind { compared } else { 0.0 };
+                pages * c.scan_protect + changing.pages * pages * c.fault_protect + copied + blind
+            }
+            Method::Compare => compared + copied,
             Method::Hints => copied,
             Method::CopyAll => bytes * c.copy_byte,
             Method::InPlace => 0.0,
@@ -244,8 +303,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     /// What is chosen for a program that changes so much in each step, in the end, and whether it stays.
-    fn settled(changing: Changing, from: Method) -> Method {
-        let mut finder = Finder::new(Detect::Auto);
+    fn settled_in(mut finder: Finder, changing: Changing, from: Method) -> Method {
         finder.tried = true;
         finder.method = from;
         let mut changes = 0;
@@ -260,31 +318,73 @@ mod tests {
         finder.method
     }
 
+    fn settled(changing: Changing, from: Method) -> Method {
+        settled_in(Finder::new(Detect::Auto, Pages::MayMove), changing, from)
+    }
+
+    const ALL: Changing = Changing { chunks: 1.0, pages: 1.0 };
+    const LITTLE: Changing = Changing { chunks: 0.01, pages: 0.01 };
+
     #[test]
     fn the_way_follows_how_much_changes() {
-        let finder = Finder::new(Detect::Auto);
+        let finder = Finder::new(Detect::Auto, Pages::MayMove);
         if !finder.has(Method::WriteProtect) {
             return crossdock_os::testing::skip("write-protection");
         }
-        for from in [Method::CopyAll, Method::PrivateCopies, Method::WriteProtect] {
-            assert_eq!(settled(Changing { chunks: 1.0, pages: 1.0 }, from), Method::CopyAll, "{from:?}");
+        for from in [Method::CopyAll, Method::PrivateCopies, Method::WriteProtect, Method::Compare] {
+            assert_eq!(settled(ALL, from), Method::CopyAll, "{from:?}");
         }
-        assert_eq!(settled(Changing { chunks: 0.01, pages: 0.01 }, Method::CopyAll), Method::PrivateCopies);
-        assert_eq!(settled(Changing { chunks: 0.25, pages: 0.2 }, Method::CopyAll), Method::WriteProtect);
-        assert_eq!(settled(Changing { chunks: 0.25, pages: 0.2 }, Method::PrivateCopies), Method::WriteProtect);
+        assert_eq!(settled(LITTLE, Method::CopyAll), Method::PrivateCopies);
+        let some = Changing { chunks: 0.25, pages: 0.2 };
+        assert_eq!(settled(some, Method::CopyAll), Method::WriteProtect);
+        assert_eq!(settled(some, Method::PrivateCopies), Method::WriteProtect);
+    }
+
+    #[test]
+    fn pages_stay_unless_the_program_says_that_they_may_move() {
+        for changes in 0..=20 {
+            let part = f64::from(changes) / 20.0;
+            for from in [Method::CopyAll, Method::WriteProtect, Method::Compare] {
+                let mut finder = Finder::new(Detect::Auto, Pages::Stay);
+                assert_ne!(finder.choose(16384, GIB), Some(Method::PrivateCopies), "the trial");
+                finder.trial = false;
+                let way = settled_in(finder, Changing { chunks: part, pages: part }, from);
+                assert_ne!(way, Method::PrivateCopies, "{part}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_write_protection_little_is_compared_and_everything_is_copied() {
+        let without = || {
+            let mut finder = Finder::new(Detect::Auto, Pages::Stay);
+            finder.give_up(Method::WriteProtect, "forbidden");
+            finder
+        };
+        assert_eq!(without().choose(16384, GIB), Some(Method::Compare), "the trial");
+        assert_eq!(settled_in(without(), LITTLE, Method::CopyAll), Method::Compare);
+        assert_eq!(settled_in(without(), ALL, Method::Compare), Method::CopyAll);
+    }
+
+    #[test]
+    fn what_is_written_past_the_page_tables_is_not_left_to_write_protection() {
+        let mut finder = Finder::new(Detect::Auto, Pages::Stay);
+        finder.blind = true;
+        let cost = |method| finder.estimate(method, LITTLE, 16384, GIB);
+        assert!(cost(Method::Compare) < cost(Method::WriteProtect));
     }
 
     #[test]
     fn what_is_not_there_is_not_chosen() {
-        let mut finder = Finder::new(Detect::Auto);
+        let mut finder = Finder::new(Detect::Auto, Pages::MayMove);
         finder.give_up(Method::WriteProtect, "forbidden");
         finder.give_up(Method::PrivateCopies, "too old");
-        finder.method = Method::CopyAll;
+        finder.method = Method::Compare;
         for _ in 0..10 {
             finder.note(Changing { chunks: 0.0, pages: 0.0 });
             assert_eq!(finder.choose(16384, GIB), None);
         }
-        let mut forced = Finder::new(Detect::WriteProtect);
+        let mut forced = Finder::new(Detect::WriteProtect, Pages::Stay);
         forced.give_up(Method::WriteProtect, "forbidden");
         assert_eq!(forced.choose(16384, GIB), None, "it stays with copying everything");
     }

@@ -11,8 +11,8 @@ use crossdock_os::{Access, Mapping, file, memfd};
 
 use super::plan::metadata_bytes;
 use super::{
-    Alone, AttachParts, Detect, FullPolicy, Observer, Offer, Publisher, Report, Spec, Surroundings, Value, Variable,
-    Version, diff,
+    Alone, AttachParts, Detect, FullPolicy, Observer, Offer, Pages, Publisher, Report, Spec, Surroundings, Value,
+    Variable, Version, diff,
 };
 use crate::Result;
 
@@ -80,8 +80,9 @@ impl Scene {
             keep: u32::from(ways >> 2 & 3),
             max_observers: 2,
             capacity: Some(20 * 4096),
-            full: if ways & 16 != 0 { FullPolicy::Refuse } else { FullPolicy::Report },
+            full: if ways & 16 != 0 { FullPolicy::TakeBack } else { FullPolicy::Withhold },
             detect,
+            pages: Pages::MayMove,
             constants: vec![("c".into(), Value::Text("x".into()))],
             ..Spec::of(vec![Variable::new("u", "u8", &[5000]), grows])
         };
@@ -121,7 +122,7 @@ impl Scene {
 
 fn work(observer: &mut Observer, held: &mut Option<Version>, round: u64) {
     let newest = observer.latest();
-    let asked = observer.at(round % 6);
+    let asked = observer.at(round % 6, std::time::Duration::ZERO);
     let _ = observer.next(Duration::ZERO);
     for version in [&newest, &asked].into_iter().flatten() {
         look(version);

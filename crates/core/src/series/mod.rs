@@ -58,9 +58,9 @@ pub use self::{
     finder::Changing,
     fuzz::fuzz_entry,
     observer::{AttachParts, Observer, PublisherState},
-    publisher::{Offer, Publisher, Runner, Surroundings},
+    publisher::{EndMark, Offer, Publisher, Runner, Surroundings},
     report::Report,
-    spec::{AttributeSpec, Detect, FullPolicy, Identity, Method, Spec, Variable},
+    spec::{AttributeSpec, Detect, FullPolicy, Identity, Method, Pages, Spec, Variable},
     statistics::Statistics,
     value::{Kind, Value},
     version::{Version, diff},
@@ -68,6 +68,7 @@ pub use self::{
 
 /// Every place in this module where a checked build can be made to die; the kill matrix goes through all of them.
 pub const FAULT_POINTS: &[&str] = &[
+    "series.begin.aside",
     "series.begin.placed",
     "series.begin.taken",
     "series.end.noted",
@@ -83,12 +84,14 @@ pub const FAULT_POINTS: &[&str] = &[
     "series.publish.live",
     "series.publish.taken",
     "series.publish.tracked",
+    "series.publish.withheld",
     "series.publish.woken",
+    "series.refresh.copied",
     "series.refresh.half",
     "series.refresh.pinned",
     "series.retire.freed",
     "series.retire.marked",
-    "series.retire.refused",
+    "series.retire.taken_back",
     "series.view.half",
 ];
 

@@ -1,7 +1,7 @@
-//! The observing side: attaching, asking for versions, waiting for the next one.
+//! The observing side: attaching, asking for versions, waiting for one.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use super::attached::Attached;
 use super::describe::{self, Description};
 use super::pool::Pool;
 use super::publisher::{Surroundings, failed};
+use super::spec::FullPolicy;
 use super::version::Version;
 use crate::{Error, Result};
 
@@ -69,6 +70,7 @@ impl Observer {
             descriptor: parts.pool,
             spans,
             publisher: parts.publisher,
+            takes_back: description.full == FullPolicy::TakeBack,
             pins,
             in_use: Mutex::new(0),
             surroundings: parts.surroundings,
@@ -97,6 +99,11 @@ impl Observer {
         self.attached.newest().sequence()
     }
 
+    /// How many versions the publisher withheld for lack of room since the series began. Wild.
+    pub fn withheld(&self) -> u64 {
+        self.attached.pool.header().report.withheld.load(Relaxed)
+    }
+
     /// The newest version, also after the publisher's end or death.
     ///
     /// # Errors
@@ -119,23 +126,51 @@ impl Observer {
     }
 
     /// The newest version, if it is newer than every one given so far; waits for it otherwise. Versions in between are
-    /// passed over: `at` gets those that are still there.
+    /// passed over: [`Self::each`] gives them, too, as far as they are still there.
     ///
     /// # Errors
     /// `TIMED_OUT`, or `NOT_YET` if the timeout is zero. `CLOSED`: the publisher ended, and all was given. `PEER_DIED`:
     /// it died. As [`Self::latest`].
     pub fn next(&mut self, timeout: Duration) -> Result<Version> {
+        self.wait_beyond(self.given, timeout)?;
+        self.latest()
+    }
+
+    /// The version that follows the one given last, in order; waits for it. One that is gone is passed over, and counted
+    /// in [`Version::missed`] of the one that is given. The first one given is the oldest there is. A publisher that keeps
+    /// some versions (`keep`) lets an observer that reads every version lag by as many.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub fn each(&mut self, timeout: Duration) -> Result<Version> {
         let deadline = Deadline::after(timeout);
         let given = self.given;
+        for _ in 0..OVERTAKEN {
+            self.wait_beyond(given, deadline.left())?;
+            let there = super::report::versions(&self.attached.pool);
+            let Some((sequence, _)) = there.into_iter().find(|(sequence, _)| *sequence > given) else { continue };
+            if let Some(mut version) = self.find(sequence)? {
+                // Versions before an observer's first are none that it missed.
+                version.missed = if given == 0 { 0 } else { sequence - given - 1 };
+                return Ok(version);
+            }
+        }
+        Err(self.attached.corrupt(format!("none of its versions after {given} can be taken")))
+    }
+
+    /// Waits until the newest version is beyond this one.
+    fn wait_beyond(&self, sequence: u64, timeout: Duration) -> Result<()> {
+        let deadline = Deadline::after(timeout);
+        let attached = &self.attached;
+        let header = attached.pool.header();
+        let news = &header.news;
         loop {
-            let attached = self.attached.clone();
-            let news = &attached.pool.header().news;
             // The order matters: the words first, then everything that could have changed them.
             let epoch = attached.surroundings.liveness().epoch();
             let expected = news.published.load(Acquire);
             let over = attached.over();
-            if attached.newest().sequence() > given {
-                return self.latest();
+            if attached.newest().sequence() > sequence {
+                return Ok(());
             }
             if let Some(over) = over {
                 return Err(over);
@@ -144,7 +179,15 @@ impl Observer {
                 let status = if timeout.is_zero() { Status::NotYet } else { Status::TimedOut };
                 let who = attached.surroundings.describe(attached.publisher);
                 let waited = timeout.as_secs_f64();
-                let text = format!("waited {waited:.3} s for a version after {given} from {who}, which lives");
+                let mut text = format!("waited {waited:.3} s for a version after {sequence} from {who}, which lives");
+                let withheld = header.report.withheld_now.load(Relaxed);
+                if withheld > 0 {
+                    let held = attached.in_use.lock().expect("no holder panics").count_ones();
+                    text += &format!(
+                        ". Its pool is full: it withheld {withheld} versions since then; this observer holds {held}, \
+                         observers have to release some"
+                    );
+                }
                 return Err(attached.error(status, text));
             }
             let deaths = &attached.surroundings.liveness().epoch;
@@ -152,36 +195,39 @@ impl Observer {
         }
     }
 
-    /// The version of this sequence.
+    /// The version of this sequence; waits until it is published.
     ///
     /// # Errors
-    /// `NOT_FOUND`: it was recycled; the text says which there are. `NOT_YET`: it is still to come. `BUSY`, `CORRUPT`.
-    pub fn at(&mut self, sequence: u64) -> Result<Version> {
-        let attached = self.attached.clone();
-        if sequence > attached.newest().sequence() {
-            let text = format!("version {sequence} was not published so far; the newest is {}", self.newest());
-            return Err(attached.over().unwrap_or_else(|| attached.error(Status::NotYet, text)));
+    /// `NOT_FOUND`: it was recycled; the text says which there are. `NOT_YET`, with a timeout of zero: it is still to come.
+    /// `TIMED_OUT`, `CLOSED`, `PEER_DIED` as [`Self::next`]. `BUSY`, `CORRUPT`.
+    pub fn at(&mut self, sequence: u64, timeout: Duration) -> Result<Version> {
+        if sequence > self.newest() {
+            self.wait_beyond(sequence - 1, timeout)?;
         }
+        let version = self.find(sequence)?;
+        version.ok_or_else(|| {
+            let there = super::report::versions(&self.attached.pool);
+            let there = match (there.first(), there.last()) {
+                (Some(first), Some(last)) => format!("{} are there, from {} to {}", there.len(), first.0, last.0),
+                _ => "none is there".to_owned(),
+            };
+            let text = format!("version {sequence} was recycled; {there}. Let the publisher keep more");
+            self.attached.error(Status::NotFound, text)
+        })
+    }
+
+    /// The version of this sequence, if it is there.
+    fn find(&mut self, sequence: u64) -> Result<Option<Version>> {
+        let attached = &self.attached;
         let records = attached.pool.geometry().counts.records;
         let holds = |record: &u32| {
             let state = State(attached.pool.record(*record).state.load(Acquire));
             state.sequence() == sequence && matches!(state.phase(), Phase::Live | Phase::Retiring)
         };
-        let version = match (0..records).find(holds) {
-            Some(record) if sequence > 0 => self.take(Latest::new(sequence, record as u16))?,
-            _ => None,
-        };
-        version.ok_or_else(|| {
-            let there = super::report::versions(&attached.pool);
-            let there = match (there.first(), there.last()) {
-                (Some(first), Some(last)) => format!("{} are there, from {} to {}", there.len(), first.0, last.0),
-                _ => "none is there".to_owned(),
-            };
-            attached.error(
-                Status::NotFound,
-                format!("version {sequence} was recycled; {there}. Let the publisher keep more"),
-            )
-        })
+        match (0..records).find(holds) {
+            Some(record) if sequence > 0 => self.take(Latest::new(sequence, record as u16)),
+            _ => Ok(None),
+        }
     }
 
     /// Pins a version and reads its record; `None`: it is gone.

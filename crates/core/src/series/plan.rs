@@ -12,6 +12,9 @@ const SPARE_ATTRIBUTES: u32 = 16;
 /// process has 65530 of those.
 const MANY_CHUNKS: u64 = 16384;
 
+/// Addresses of a pool at most, where no capacity is given: observers map the whole pool, and have 128 TiB.
+const MOST_ADDRESSES: u64 = 1 << 42;
+
 /// A variable's place in slot tables.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
@@ -49,17 +52,26 @@ pub(super) fn plan(name: &str, spec: &Spec) -> Result<Plan> {
         }
     }
     let chunks = first.max(1);
+    let held = spec.max_observers.saturating_mul(2).saturating_add(16);
+    let records = spec.keep.saturating_add(held).saturating_add(3).min(MAX_RECORDS);
+    // Every version that the table has room for may consist of chunks of its own. Addresses cost nothing: memory is
+    // taken as it is used, up to the quota.
+    let most_slots = chunks.saturating_mul(u64::from(records)).min(u64::from(MAX_SLOTS));
     let slots = match spec.capacity {
-        None => (4 * chunks).min(u64::from(MAX_SLOTS)),
+        None => most_slots.min((MOST_ADDRESSES / u64::from(chunk)).max(chunks)),
         Some(capacity) => (capacity / u64::from(chunk)).min(u64::from(MAX_SLOTS)),
     };
+    let kept = u64::from(spec.keep).saturating_add(2);
+    if spec.keep.saturating_add(3) > records || (spec.capacity.is_none() && chunks.saturating_mul(kept) > slots) {
+        let most = (slots / chunks).min(u64::from(records)).saturating_sub(2);
+        let text = format!("keep = {}; with chunks of {chunk} bytes at most {most} versions can be kept", spec.keep);
+        return Err(invalid(name, format!("{text}, give it larger chunks or keep fewer")));
+    }
     if slots < chunks {
         let least = chunks * u64::from(chunk);
         let text = format!("a capacity of {} bytes does not hold one version of {least}", spec.capacity.unwrap_or(0));
         return Err(Error::new(Status::Invalid, format!("series '{name}': {text}; give it twice that or more")));
     }
-    let held = spec.max_observers.saturating_mul(2).saturating_add(16);
-    let records = spec.keep.saturating_add(held).saturating_add(3).min(MAX_RECORDS);
     let counts = Counts {
         chunk,
         variables: spec.variables.len() as u32,
@@ -105,7 +117,24 @@ mod tests {
         {
             let counts = planned(bytes).geometry.counts;
             assert_eq!(counts.chunk, chunk, "{bytes}");
-            assert!(counts.chunks <= 16384 && counts.slots == 4 * counts.chunks);
+            assert!(counts.chunks <= 16384 && counts.slots == counts.records * counts.chunks);
+        }
+    }
+
+    #[test]
+    fn what_is_to_be_kept_fits_or_is_refused() {
+        for keep in [0, 9, 500, 3000] {
+            let spec = Spec { keep, ..Spec::of(vec![Variable::new("u", "u8", &[1 << 26])]) };
+            let counts = plan("s", &spec).unwrap().geometry.counts;
+            assert!(u64::from(counts.slots) >= u64::from(keep + 2) * u64::from(counts.chunks), "{keep}");
+            assert!(counts.records > keep + 2);
+        }
+        for spec in [
+            Spec { keep: 4096, ..Spec::of(vec![Variable::new("u", "u8", &[1])]) },
+            Spec { keep: 3000, ..Spec::of(vec![Variable::new("u", "u8", &[1 << 30])]) },
+        ] {
+            let error = plan("s", &spec).err().unwrap();
+            assert!(error.status == Status::Invalid && error.message.contains("can be kept"), "{error}");
         }
     }
 

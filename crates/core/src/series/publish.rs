@@ -1,7 +1,7 @@
 //! Publishing: find what changed, make room, copy it to fresh slots, write the record, show it.
 //!
-//! Up to the store of `latest` nobody sees any of it. A publish that finds no room has lost nothing: what it had found
-//! stays on the list, and the next publish carries it. A publisher that dies anywhere leaves the versions that it had
+//! Up to the store of `latest` no observer sees any of it. A publish that finds no room loses nothing: what it had found
+//! stays on the list, and the next publish carries it. By the default policy it withholds its version, which is no error. A publisher that dies anywhere leaves the versions that it had
 //! shown; the record that it was filling is none.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -18,17 +18,20 @@ use super::describe::write_attribute;
 use super::pool::store_value;
 use super::protocol;
 use super::publisher::Publisher;
-use super::spec::{AttributeSpec, Method};
+use super::spec::{AttributeSpec, FullPolicy, Method};
 use super::value::{Value, check_value};
-use crate::{Result, fault_point};
+use crate::{Error, Result, fault_point};
 
 impl Publisher {
     /// Makes what the variables hold now a version, and gives its sequence. Never waits for an observer.
     ///
+    /// 0: the version was withheld ([`super::FullPolicy::Withhold`]), since the pool cannot grow and observers hold all the
+    /// old ones. No observer sees it; the next publish that finds room carries its changes, with its own attributes.
+    ///
     /// `attributes` are its own; one that was not declared is declared by this call while there is room for it.
     ///
     /// # Errors
-    /// `NO_SPACE`: the pool is full (see [`super::FullPolicy`]); nothing is lost, the next publish carries the changes too.
+    /// `NO_SPACE`: by the policy [`super::FullPolicy::Fail`]; nothing is lost, the next publish carries the changes too.
     /// `WRONG_TYPE`, `INVALID`: an attribute's value. `SYSTEM`.
     pub fn publish(&mut self, attributes: &[(&str, Value)]) -> Result<u64> {
         let started = Instant::now();
@@ -42,6 +45,13 @@ impl Publisher {
         } else {
             self.publish_in_place(&columns, attributes)
         };
+        let published = match published {
+            Err(error) if error.status == Status::NoSpace && self.full == FullPolicy::Withhold => {
+                self.withhold(error);
+                Ok(0)
+            }
+            other => other,
+        };
         if let Err(error) = &published {
             self.counts.no_space += u64::from(error.status == Status::NoSpace);
         } else {
@@ -50,6 +60,17 @@ impl Publisher {
         }
         self.show();
         published
+    }
+
+    /// The variables' own memory has what was to be published, and the list of changes names it.
+    fn withhold(&mut self, why: Error) {
+        if self.begun {
+            self.write_back_begun();
+        }
+        fault_point!("series.publish.withheld");
+        self.counts.withheld += 1;
+        self.counts.withheld_now = self.counts.withheld_now.saturating_add(1);
+        self.withheld_why = Some(why.message);
     }
 
     /// Which attribute each value is for.
@@ -90,9 +111,10 @@ impl Publisher {
     fn publish_in_place(&mut self, columns: &[u32], attributes: &[(&str, Value)]) -> Result<u64> {
         let Found { method, dirty } = self.find_changes();
         fault_point!("series.publish.found");
+        // What hints named is on the list; the next step may have none, and is looked at then.
+        self.hinted = false;
         let needed = self.pending.count();
-        self.make_room(needed)?;
-        let record = self.free_record()?;
+        let record = self.room_for_version(needed)?;
         let taken = self.take_slots();
         fault_point!("series.publish.taken");
         self.copy_changes(&taken, dirty.as_deref());
@@ -103,7 +125,6 @@ impl Publisher {
         }
         self.finish(record, needed, method, columns, attributes);
         self.pending.clear();
-        self.hinted = false;
         // First what is wanted from now on: what is to become memory need not be mapped anew.
         if method != Method::Hints {
             self.choose_method();
@@ -162,6 +183,8 @@ impl Publisher {
         self.records[record as usize] = sequence;
         self.sequence = sequence;
         self.newest_record = record;
+        self.counts.withheld_now = 0;
+        self.withheld_why = None;
         let chunks = u64::from(self.chunks());
         self.counts.copied += u64::from(copied);
         self.counts.shared += chunks.saturating_sub(u64::from(copied));

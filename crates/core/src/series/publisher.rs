@@ -2,10 +2,12 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::Instant;
 
 use crossdock_layout::liveness::LivenessTable;
-use crossdock_layout::series::{NO_SLOT, PAGE, STATE_ENDED, STATE_LIVE};
+use crossdock_layout::series::{NO_SLOT, PAGE, STATE_ENDED};
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Access, OsError, fork, futex, memfd, place::Place};
 
@@ -56,7 +58,7 @@ pub struct Offer {
 /// A series' publisher. One thread at a time uses it; the variables' memory is the program's own.
 pub struct Publisher {
     pub(super) name: String,
-    pub(super) pool: Pool,
+    pub(super) pool: Arc<Pool>,
     pub(super) descriptor: OwnedFd,
     pub(super) surroundings: Arc<dyn Surroundings>,
     /// All pin pages, one behind the other, for reading.
@@ -88,13 +90,45 @@ pub struct Publisher {
     pub(super) begun: bool,
     /// The slots of the version that was begun.
     pub(super) begun_slots: Vec<Taken>,
-    pub(super) ended: bool,
+    end: Arc<EndMark>,
+    /// Why the last publish withheld its version, until one is published.
+    pub(super) withheld_why: Option<String>,
+    /// The pool could not grow, for this reason; it is not tried again before this time.
+    pub(super) growth: Option<(Instant, String)>,
     /// Why nothing can be published any more.
     pub(super) broken: Option<Error>,
     /// Room for a slot table, so that none is made anew for each version.
     pub(super) scratch: Vec<u32>,
     pub(super) counts: Counts,
     token: u32,
+}
+
+/// Says once that a series ended in order. It keeps the pool mapped.
+pub struct EndMark {
+    pool: Arc<Pool>,
+    ended: AtomicBool,
+    origin: fork::Origin,
+}
+
+impl EndMark {
+    /// The series ends in order, unless this process was forked from the one that publishes. A publish in another thread
+    /// that runs at this moment may still show its version.
+    pub fn end(&self) {
+        if !self.origin.is_here() || self.ended.swap(true, Relaxed) {
+            return;
+        }
+        let news = &self.pool.header().news;
+        news.state.store(STATE_ENDED, Release);
+        crate::fault_point!("series.end.noted");
+        news.published.fetch_add(1, Release);
+        futex::wake_all(&news.published);
+    }
+}
+
+impl std::fmt::Debug for EndMark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EndMark").field("ended", &self.ended).finish_non_exhaustive()
+    }
 }
 
 impl Publisher {
@@ -120,19 +154,21 @@ impl Publisher {
             pin_pages.put_readable(index * PAGE as usize, PAGE as usize, &page, 0).map_err(system)?;
             pins.push(page);
         }
-        let pool = Pool::new(mapping, geometry);
+        let pool = Arc::new(Pool::new(mapping, geometry));
         describe::write(&pool, identity.member, spec, &plan);
         let chunk = pool.chunk();
         let mut fields = Vec::new();
         for (variable, span) in spec.variables.iter().zip(&plan.spans) {
             let place = Place::reserve(span.chunks as usize * chunk).map_err(system)?;
+            let chunks = span.extents.bytes.div_ceil(chunk as u64) as u32;
             let field = Field {
                 name: variable.name.clone(),
                 span: *span,
                 shape: variable.shape.clone(),
                 max_shape: if variable.max_shape.is_empty() { &variable.shape } else { &variable.max_shape }.clone(),
                 bytes: span.extents.bytes,
-                chunks: span.extents.bytes.div_ceil(chunk as u64) as u32,
+                chunks,
+                mapped: chunks,
                 place,
                 begun: None,
             };
@@ -140,8 +176,10 @@ impl Publisher {
             fields.push(field);
         }
         let counts = Counts { reserved: metadata + u64::from(spec.max_observers) * PAGE, ..Counts::default() };
+        let end = Arc::new(EndMark { pool: pool.clone(), ended: AtomicBool::new(false), origin: fork::Origin::here() });
         let mut publisher = Self {
             pool,
+            end,
             surroundings,
             pins: pin_pages,
             observers: spec.max_observers,
@@ -158,12 +196,13 @@ impl Publisher {
             newest_record: 0,
             keep: spec.keep,
             full: spec.full,
-            finder: Finder::new(spec.detect),
+            finder: Finder::new(spec.detect, spec.pages),
             ways: Ways::default(),
             runner: None,
             begun: false,
             begun_slots: Vec::new(),
-            ended: false,
+            withheld_why: None,
+            growth: None,
             broken: None,
             scratch: vec![0; geometry.counts.chunks as usize],
             counts,
@@ -172,7 +211,7 @@ impl Publisher {
             name: identity.name,
         };
         // Memory for one version: the first publish takes no faults.
-        publisher.grow(publisher.chunks())?;
+        publisher.grow(publisher.chunks()).map_err(|why| publisher.error(Status::NoSpace, why))?;
         let offer = Offer { pool: descriptor, size: geometry.size, reserved: publisher.counts.reserved, pins };
         Ok((publisher, offer))
     }
@@ -204,15 +243,12 @@ impl Publisher {
     }
 
     fn end_in_order(&mut self) {
-        if self.ended || !self.is_own() {
-            return;
-        }
-        self.ended = true;
-        let news = &self.pool.header().news;
-        news.state.store(STATE_ENDED, Release);
-        crate::fault_point!("series.end.noted");
-        news.published.fetch_add(1, Release);
-        futex::wake_all(&news.published);
+        self.end.end();
+    }
+
+    /// What ends the series without the publisher, which another thread may be using: for the end of a program.
+    pub fn end_mark(&self) -> &Arc<EndMark> {
+        &self.end
     }
 
     /// May this process go on publishing?
@@ -221,7 +257,9 @@ impl Publisher {
             let text = "this process was forked from the one that publishes; only that one goes on";
             return Err(self.error(Status::Disconnected, text));
         }
-        debug_assert!(self.pool.header().news.state.load(Relaxed) == STATE_LIVE);
+        if self.end.ended.load(Relaxed) {
+            return Err(self.error(Status::Closed, "it was ended"));
+        }
         Ok(())
     }
 

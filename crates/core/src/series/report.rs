@@ -45,8 +45,10 @@ pub struct Report {
     pub reserved: u64,
     /// Publishes that found no room.
     pub no_space: u64,
+    /// Publishes that withheld their version, and how many of them there were since the newest.
+    pub withheld: (u64, u32),
     /// Versions that were taken back from observers.
-    pub refused: u64,
+    pub taken_back: u64,
 }
 
 impl Report {
@@ -70,7 +72,7 @@ impl Report {
             ended: news.state.load(Acquire) == STATE_ENDED,
             versions: versions(&pool),
             method: Method::from_number(report.method.load(Relaxed)),
-            unavailable: (0..5).filter_map(named).collect(),
+            unavailable: (0..Method::ALL.len() as u32).filter_map(named).collect(),
             switches: report.switches.load(Relaxed),
             copied: report.copied.load(Relaxed),
             shared: report.shared.load(Relaxed),
@@ -79,7 +81,8 @@ impl Report {
             slots: (pool.geometry().counts.slots, report.committed.load(Relaxed), report.used.load(Relaxed)),
             reserved: report.reserved.load(Relaxed),
             no_space: report.no_space.load(Relaxed),
-            refused: report.refused.load(Relaxed),
+            withheld: (report.withheld.load(Relaxed), report.withheld_now.load(Relaxed)),
+            taken_back: report.taken_back.load(Relaxed),
         })
     }
 }

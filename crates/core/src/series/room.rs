@@ -1,12 +1,14 @@
 //! Room for the next version: what is free, what can be retired, what can be grown, and the policy when none of it helps.
 //!
-//! The order: retire what nobody holds and nobody asked to keep; grow, to capacity and quota; drop versions that were kept
-//! but are not held; then the policy. Nobody is waited for.
+//! The order: retire versions that no observer holds and that need not be kept; grow, to the capacity, the quota and the
+//! limit of this process's cgroup; drop versions that were kept but that no observer holds; then the policy. The publisher
+//! waits for no observer.
 
 use crossdock_layout::Status;
 use crossdock_layout::series::{AtomicU64, HUGE, PINS, PinPage};
 use crossdock_os::{Access, memfd};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use super::protocol;
 use super::publisher::Publisher;
@@ -15,8 +17,24 @@ use crate::{Error, Result, fault_point};
 
 /// Room for at most so many slots more than needed is made at a time, as a part of what there is.
 const SPARE: u32 = 64;
+/// From so many huge pages on a pool grows by whole ones.
+const ROUNDS: u64 = 4;
+/// After an attempt to grow that failed, the publisher rests for this many times what the attempt took. So a full quota,
+/// or a daemon that is away, takes two per cent of its time ..
+const REST: u32 = 50;
+/// .. and this is the longest rest.
+const LONGEST_REST: Duration = Duration::from_secs(5);
 
 impl Publisher {
+    /// Room for a version that has so many chunks of its own: the slots are free, and the record is this one.
+    ///
+    /// # Errors
+    /// `NO_SPACE`: neither growing nor the policy helped. Anything else: nothing can be published any more.
+    pub(super) fn room_for_version(&mut self, own: u32) -> Result<u32> {
+        self.make_room(own)?;
+        self.free_record()
+    }
+
     /// Sees to it that so many slots are free.
     pub(super) fn make_room(&mut self, needed: u32) -> Result<()> {
         if let Some(broken) = &self.broken {
@@ -27,14 +45,18 @@ impl Publisher {
         }
         self.retire(self.keep);
         let Some(lacking) = self.lacking(needed) else { return Ok(()) };
-        let grown = self.grow(lacking);
-        if grown.is_ok() {
-            return Ok(());
-        }
+        let Err(mut why) = self.grow_after_rest(lacking) else { return Ok(()) };
         self.retire(0);
+        // Fewer slots may be lacking now, and for those there may be memory.
+        if let Some(rest) = self.lacking(needed).filter(|rest| *rest < lacking) {
+            match self.grow(rest) {
+                Ok(()) => return Ok(()),
+                Err(again) => why = again,
+            }
+        }
         while self.lacking(needed).is_some() {
-            if self.full == FullPolicy::Report || !self.take_back_oldest() {
-                return Err(self.no_room(needed, grown.expect_err("or there would be room")));
+            if self.full != FullPolicy::TakeBack || !self.take_back_oldest() {
+                return Err(self.no_room(needed, &why));
             }
         }
         Ok(())
@@ -46,7 +68,7 @@ impl Publisher {
     }
 
     /// A record for the next version.
-    pub(super) fn free_record(&mut self) -> Result<u32> {
+    fn free_record(&mut self) -> Result<u32> {
         for attempt in 0..3 {
             if let Some(free) = self.records.iter().position(|sequence| *sequence == 0) {
                 return Ok(free as u32);
@@ -56,17 +78,32 @@ impl Publisher {
                 _ => self.retire(0),
             }
         }
-        while self.full == FullPolicy::Refuse && self.take_back_oldest() {
+        while self.full == FullPolicy::TakeBack && self.take_back_oldest() {
             if let Some(free) = self.records.iter().position(|sequence| *sequence == 0) {
                 return Ok(free as u32);
             }
         }
-        let full = self.error(Status::NoSpace, format!("its table holds {} versions", self.records.len()));
-        Err(self.no_room(0, full))
+        Err(self.no_room(0, &format!("its table holds {} versions", self.records.len())))
     }
 
-    /// Takes memory for so many more slots, within the capacity and the quota.
-    pub(super) fn grow(&mut self, more: u32) -> Result<()> {
+    /// Grows, unless that failed a moment ago.
+    fn grow_after_rest(&mut self, more: u32) -> std::result::Result<(), String> {
+        if let Some((until, why)) = &self.growth
+            && Instant::now() < *until
+        {
+            return Err(why.clone());
+        }
+        let started = Instant::now();
+        let grown = self.grow(more);
+        self.growth = grown.as_ref().err().map(|why| {
+            let rest = (started.elapsed() * REST).min(LONGEST_REST);
+            (Instant::now() + rest, why.clone())
+        });
+        grown
+    }
+
+    /// Takes memory for so many more slots, within the capacity, the quota and the cgroup's limit; or says why not.
+    pub(super) fn grow(&mut self, more: u32) -> std::result::Result<(), String> {
         if more == 0 {
             return Ok(());
         }
@@ -74,28 +111,25 @@ impl Publisher {
         let (committed, chunk) = (self.slots.committed(), u64::from(geometry.counts.chunk));
         let left = geometry.counts.slots - committed;
         if more > left {
-            let text = format!("its capacity of {} bytes is used up", u64::from(geometry.counts.slots) * chunk);
-            return Err(self.error(Status::NoSpace, text));
+            let capacity = u64::from(geometry.counts.slots) * chunk;
+            return Err(format!("its capacity of {capacity} bytes is used up"));
         }
-        // A little more than asked for, in whole huge pages, if the quota has it.
+        // In a large pool a little more than asked for, in whole huge pages, if the quota has it.
         let generous = (more + committed / SPARE).next_multiple_of(self.slots.per_huge()).min(left);
         let charge = |slots: u32| {
-            let total = self.counts.reserved + u64::from(slots) * chunk;
-            self.surroundings.reserve(total).map(|()| (slots, total))
+            let fresh = u64::from(slots) * chunk;
+            let total = self.counts.reserved + fresh;
+            self.surroundings.reserve(total).map(|()| (slots, total)).map_err(|error| error.message)
         };
-        let (more, total) = if self.slots.per_huge() > 1 && u64::from(generous) * chunk >= HUGE {
-            charge(generous).or_else(|_| charge(more))?
-        } else {
-            charge(more)?
-        };
+        let rounds = self.slots.per_huge() > 1 && u64::from(committed + more) * chunk >= ROUNDS * HUGE;
+        let (more, total) = if rounds { charge(generous).or_else(|_| charge(more))? } else { charge(more)? };
         let (at, length) = (geometry.slot(committed), u64::from(more) * chunk);
         let mapping = self.pool.mapping();
         if length >= HUGE {
             mapping.take_huge_pages(&self.descriptor, at, length);
         }
-        memfd::reserve(&self.descriptor, at, length).map_err(|e| {
-            self.error(Status::NoSpace, format!("the node has no memory left ({e}); end other tasks or remove objects"))
-        })?;
+        memfd::reserve(&self.descriptor, at, length)
+            .map_err(|e| format!("no memory is left ({e}); end other tasks or remove objects"))?;
         fault_point!("series.grow.reserved");
         mapping.populate(at, length, Access::ReadWrite);
         self.slots.commit(more);
@@ -153,7 +187,8 @@ impl Publisher {
         self.records[record as usize] = 0;
     }
 
-    /// Policy `Refuse`: takes the oldest version but the newest back, whoever holds it. Their views say so.
+    /// Policy `TakeBack`: takes the oldest version but the newest back from the observers that hold it. They read private
+    /// copies under this policy, and learn of it when they ask for more.
     fn take_back_oldest(&mut self) -> bool {
         let oldest = (0..).zip(&self.records).filter(|(_, sequence)| **sequence != 0 && **sequence != self.sequence);
         let Some((record, sequence)) = oldest.min_by_key(|(_, sequence)| **sequence).map(|(r, s)| (r, *s)) else {
@@ -161,9 +196,9 @@ impl Publisher {
         };
         protocol::settle(&self.pool.record(record).state, sequence, false);
         protocol::retire_fence();
-        fault_point!("series.retire.refused");
+        fault_point!("series.retire.taken_back");
         self.recycle(record);
-        self.counts.refused += 1;
+        self.counts.taken_back += 1;
         true
     }
 
@@ -191,8 +226,9 @@ impl Publisher {
         &page.pins[..count]
     }
 
+    /// Says why there is no room, and which observers hold old versions.
     #[cold]
-    fn no_room(&self, needed: u32, why: Error) -> Error {
+    fn no_room(&self, needed: u32, why: &str) -> Error {
         let newest = self.sequence;
         let mut held: Vec<String> = Vec::new();
         for index in 0..self.observers {
@@ -210,8 +246,7 @@ impl Publisher {
             more => format!("{}; and {} more", held[..3].join("; "), more - 3),
         };
         let bytes = u64::from(needed) * self.pool.chunk() as u64;
-        let mend = "give it more capacity or quota, let observers release versions, or choose the policy 'refuse'";
-        let why = why.message.trim_start_matches(&format!("series '{}': ", self.name)).to_owned();
-        self.error(Status::NoSpace, format!("no room for {bytes} changed bytes: {why}; {who}; {mend}"))
+        let hint = "give it more capacity or quota, or let observers release versions";
+        self.error(Status::NoSpace, format!("no room for {bytes} changed bytes: {why}; {who}; {hint}"))
     }
 }

@@ -48,7 +48,7 @@ pub struct AttributeSpec {
     pub ty: Kind,
 }
 
-pub use crossdock_layout::series::{Detect, FullPolicy, Method};
+pub use crossdock_layout::series::{Detect, FullPolicy, Method, Pages};
 
 /// Which series it is, and whose.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,16 +79,19 @@ pub struct Spec {
     pub attributes: Vec<AttributeSpec>,
     /// Constants of the series itself.
     pub constants: Vec<(String, Value)>,
-    /// Bytes of the pool at most; `None`: room for four times the data at its largest. Taken as it is used.
+    /// Bytes of the pool at most. `None`: the quota is the limit, so that the pool grows with `keep` and with observers
+    /// that lag. Memory is taken as it is used. A capacity that is given wins over `keep`.
     pub capacity: Option<u64>,
     /// Bytes of a chunk, a power of two from 4 KiB to 2 MiB; `None`: by the size of the data.
     pub chunk: Option<u32>,
-    /// Versions that are kept besides the newest, though nobody holds them.
+    /// Versions that are kept besides the newest, though no observer holds them. They go before a version is withheld.
     pub keep: u32,
     /// Observers at a time, at most 1024.
     pub max_observers: u32,
-    /// What happens when the pool is full and observers hold all the old versions.
+    /// What a publish does when the pool is full and observers hold all the old versions.
     pub full: FullPolicy,
+    /// May publishing put other pages at the variables' addresses?
+    pub pages: Pages,
     /// How changes are to be found.
     pub detect: Detect,
 }
@@ -103,7 +106,8 @@ impl Default for Spec {
             chunk: None,
             keep: 0,
             max_observers: 64,
-            full: FullPolicy::Report,
+            full: FullPolicy::Withhold,
+            pages: Pages::Stay,
             detect: Detect::Auto,
         }
     }
@@ -127,6 +131,13 @@ impl Spec {
         let constants = self.constants.len() + self.variables.iter().map(|v| v.constants.len()).sum::<usize>();
         if constants > MAX_CONSTANTS as usize {
             return bad(format!("{constants} constants; at most {MAX_CONSTANTS} are allowed"));
+        }
+        if self.detect == Detect::PrivateCopies && self.pages == Pages::Stay {
+            return bad(
+                "private copies put other pages at the variables' addresses, which registered memory does not \
+                 survive; say `pages = may_move` if nothing is registered"
+                    .into(),
+            );
         }
         unique(name, "variable", self.variables.iter().map(|v| v.name.as_str()))?;
         unique(name, "attribute", self.attributes.iter().map(|a| a.name.as_str()))?;

@@ -39,10 +39,14 @@ pub struct Statistics {
     pub versions: u32,
     /// Bytes of memory reserved.
     pub reserved: u64,
-    /// Publishes that found no room.
+    /// Publishes that withheld their version: they succeeded, found no room, and the next one carries their changes.
+    pub withheld: u64,
+    /// Why the last one did, if the newest version is older than that: who holds what.
+    pub withheld_why: Option<String>,
+    /// Publishes that failed for lack of room.
     pub no_space: u64,
     /// Versions that were taken back from observers.
-    pub refused: u64,
+    pub taken_back: u64,
 }
 
 /// Counters that are kept here, and shown in the pool's header.
@@ -52,8 +56,11 @@ pub(super) struct Counts {
     pub shared: u64,
     pub last: Duration,
     pub longest: Duration,
+    pub withheld: u64,
+    /// Since the newest version.
+    pub withheld_now: u32,
     pub no_space: u64,
-    pub refused: u64,
+    pub taken_back: u64,
     pub reserved: u64,
 }
 
@@ -76,7 +83,9 @@ impl Publisher {
             versions: self.versions(),
             reserved: self.counts.reserved,
             no_space: self.counts.no_space,
-            refused: self.counts.refused,
+            withheld: self.counts.withheld,
+            withheld_why: self.withheld_why.clone(),
+            taken_back: self.counts.taken_back,
         }
     }
 
@@ -97,7 +106,9 @@ impl Publisher {
         report.last_ns.store(nanoseconds(self.counts.last), Relaxed);
         report.longest_ns.store(nanoseconds(self.counts.longest), Relaxed);
         report.no_space.store(self.counts.no_space, Relaxed);
-        report.refused.store(self.counts.refused, Relaxed);
+        report.taken_back.store(self.counts.taken_back, Relaxed);
+        report.withheld.store(self.counts.withheld, Relaxed);
+        report.withheld_now.store(self.counts.withheld_now, Relaxed);
         report.switches.store(self.finder.switches, Relaxed);
         report.reserved.store(self.counts.reserved, Relaxed);
         let unavailable = self.finder.unavailable().iter().fold(0u64, |set, (method, _)| set | 1 << *method as u32);

@@ -2,6 +2,7 @@
 
 use crossdock_layout::Status;
 use crossdock_layout::series::NO_SLOT;
+use crossdock_os::OsResult;
 
 use super::backing::Backing;
 use super::publisher::{Publisher, failed};
@@ -17,6 +18,9 @@ impl Publisher {
     /// Where the variable's elements are: an array that the program reads and writes in place. Aligned to 2 MiB, or to a
     /// chunk between `begin` and `publish`. The address stays while the publisher lives, but for the time from `begin` to
     /// `publish` or `abandon`: then the variable's memory is elsewhere and holds anything, and all of it must be written.
+    ///
+    /// The pages stay, too, so the memory can be registered (RDMA, io_uring, CUDA, a pending `MPI_Irecv`): unless the series
+    /// was made with [`super::Pages::MayMove`], and until the program calls `begin`.
     ///
     /// The library reads this memory during `publish` only; no thread may write it then.
     pub fn memory(&self, variable: usize) -> *mut u8 {
@@ -53,7 +57,8 @@ impl Publisher {
         u64::from(self.chunks()) * self.pool.chunk() as u64
     }
 
-    /// Gives a variable another shape, within its largest. Bytes stay where they are; those that come new are zero.
+    /// Gives a variable another shape, within its largest. Bytes stay where they are; those that come new are zero. Memory
+    /// that a variable had at its largest so far stays taken.
     ///
     /// # Errors
     /// `INVALID` beyond the largest shape, `BUSY` between `begin` and `publish`, `SYSTEM`.
@@ -76,11 +81,11 @@ impl Publisher {
         let new = bytes.div_ceil(chunk as u64) as u32;
         if new != old {
             let range = old.min(new)..old.max(new);
-            field.put_memory(range.clone(), chunk).map_err(|e| failed(&self.name, &e))?;
-            let table = field.span.first + range.start..field.span.first + range.end;
+            self.change_memory(variable, old, new).map_err(|e| failed(&self.name, &e))?;
+            let first = self.fields[variable].span.first;
+            let table = first + range.start..first + range.end;
             self.current[table.start as usize..table.end as usize].fill(NO_SLOT);
-            self.pending.remove_range(table.clone());
-            self.backing[table.start as usize..table.end as usize].fill(Backing::Memory);
+            self.pending.remove_range(table);
             self.settled = false;
         }
         if bytes > old_bytes && old > 0 {
@@ -100,6 +105,30 @@ impl Publisher {
         field.shape = shape.to_vec();
         field.bytes = bytes;
         field.chunks = new;
+        Ok(())
+    }
+
+    /// Memory for `new` chunks in place of `old`, of which those that come new are zero. Pages that a variable had stay
+    /// when it shrinks, for what is registered there, and are zeroed when it grows again. Slots are given up.
+    fn change_memory(&mut self, variable: usize, old: u32, new: u32) -> OsResult<()> {
+        let chunk = self.pool.chunk();
+        let field = &mut self.fields[variable];
+        for index in new..old {
+            let backing = &mut self.backing[(field.span.first + index) as usize];
+            if *backing == Backing::Slot {
+                field.put_memory(index..index + 1, chunk)?;
+                *backing = Backing::Memory;
+            }
+        }
+        if old < new.min(field.mapped) {
+            let again = new.min(field.mapped) - old;
+            // SAFETY: memory of this process, which the variable had before and has again.
+            unsafe { field.address(old, chunk).write_bytes(0, again as usize * chunk) };
+        }
+        if new > field.mapped {
+            field.put_memory(field.mapped..new, chunk)?;
+            field.mapped = new;
+        }
         Ok(())
     }
 

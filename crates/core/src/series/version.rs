@@ -15,13 +15,17 @@ use super::value::Value;
 use super::view::View;
 use crate::{Result, fault_point};
 
-/// A version of a series. It never changes, and stays for as long as this lives, unless the publisher's policy is to take
-/// versions back from laggards when its pool is full: then it says so, see [`Version::is_valid`].
+/// A version of a series. What it shows never changes but by [`Version::refresh`], and stays for as long as this lives.
+///
+/// If the publisher takes versions back from observers that lag ([`super::FullPolicy::TakeBack`]), the bytes are private
+/// copies, made when they are first asked for. Of a version that was taken back before that, bytes are `NOT_FOUND`.
 pub struct Version {
     attached: Arc<Attached>,
     pin: usize,
     record: Record,
     views: Vec<OnceLock<View>>,
+    /// Versions that `Observer::each` could not give before this one.
+    pub(super) missed: u64,
 }
 
 impl Version {
@@ -33,7 +37,7 @@ impl Version {
         match record {
             Ok(record) if still => {
                 let views = attached.spans.iter().map(|_| OnceLock::new()).collect();
-                Ok(Some(Self { attached: attached.clone(), pin, record, views }))
+                Ok(Some(Self { attached: attached.clone(), pin, record, views, missed: 0 }))
             }
             record => {
                 attached.unpin(pin);
@@ -46,6 +50,12 @@ impl Version {
     /// Its number: 1 for the series' first version, one more for each.
     pub fn sequence(&self) -> u64 {
         self.record.sequence
+    }
+
+    /// How many versions between this one and the one that `Observer::each` gave before were gone by then. 0 where it was
+    /// not given by `each`.
+    pub fn missed(&self) -> u64 {
+        self.missed
     }
 
     /// When it was published, nanoseconds since 1970.
@@ -83,7 +93,8 @@ impl Version {
         self.record.extents.len()
     }
 
-    /// Is it still there? Only a publisher with the policy `refuse` ever takes a version back.
+    /// Is it still there? Only a publisher with the policy `take_back` ever takes a version back. Bytes that were given
+    /// before stay as they are.
     pub fn is_valid(&self) -> bool {
         protocol::reads_end();
         self.attached.look(Latest::new(self.record.sequence, self.record.index as u16))
@@ -94,28 +105,30 @@ impl Version {
             return Ok(());
         }
         let sequence = self.record.sequence;
-        let text =
-            format!("version {sequence} was taken back: the pool was full and its policy is 'refuse'; refresh it");
+        let text = format!(
+            "version {sequence} was taken back: the pool was full and the publisher's policy is 'take_back'; take a newer one"
+        );
         Err(self.attached.error(Status::NotFound, text))
     }
 
-    /// A variable's elements, contiguous, not to be written: the version's own pages, mapped at the first call (or, in a
-    /// process that has no more mappings, a copy of them). The address stays, also over [`Version::refresh`].
-    ///
-    /// If the publisher's policy takes versions back, the bytes may turn into a later version's while they are looked at:
-    /// ask [`Version::is_valid`] afterwards, or use [`Version::copy_out`].
+    /// A variable's elements, contiguous, not to be written: the version's own pages, mapped at the first call. They are a
+    /// copy in a process that has no more mappings, and where the publisher takes versions back. The address stays, also
+    /// over [`Version::refresh`].
     ///
     /// # Errors
-    /// `NOT_FOUND`: it was taken back. `SYSTEM`: no more mappings.
+    /// `NOT_FOUND`: it was taken back before its bytes were asked for. `SYSTEM`: no memory for a copy.
     pub fn bytes(&self, variable: usize) -> Result<&[u8]> {
-        self.check_valid()?;
+        if !self.attached.takes_back {
+            self.check_valid()?;
+        }
         let length = self.record.extents[variable].1 as usize;
         if length == 0 {
             return Ok(&[]);
         }
         let view = self.view(variable)?;
         // SAFETY: the view maps at least so many bytes, for reading, for as long as `self`, and `refresh` needs `self`
-        // mutably. The pages are those of a pinned version, which the publisher does not write.
+        // mutably. The pages are this process's own copies, or those of a pinned version, which a publisher that takes
+        // nothing back does not write.
         Ok(unsafe { std::slice::from_raw_parts(view.start(), length) })
     }
 
@@ -130,6 +143,13 @@ impl Version {
         }
         let slots = self.record.slots(&self.attached.spans[variable], variable, self.attached.pool.chunk());
         let attached = &self.attached;
+        if attached.takes_back {
+            let view = View::copy_of(attached.spans[variable].chunks, slots, &attached.pool)
+                .map_err(|e| attached.error(Status::System, e))?;
+            // Not before all of it was read: only then it is known whether it is this version's.
+            self.check_valid()?;
+            return Ok(self.views[variable].get_or_init(|| view));
+        }
         let view = View::new(attached.spans[variable].chunks, slots, &attached.pool, &attached.descriptor)
             .map_err(|e| attached.error(Status::System, e))?;
         // Another thread may have been faster: then its view is used, and this one dropped.
@@ -146,6 +166,11 @@ impl Version {
             let text = format!("{} bytes at {offset} of a variable of {bytes}", to.len());
             return Err(self.attached.error(Status::Invalid, text));
         }
+        if self.views[variable].get().is_some_and(View::is_copy) {
+            let from = &self.bytes(variable)?[offset as usize..][..to.len()];
+            to.copy_from_slice(from);
+            return Ok(());
+        }
         let chunk = self.attached.pool.chunk();
         let slots = self.record.slots(&self.attached.spans[variable], variable, chunk);
         let (mut at, mut done) = (offset as usize, 0);
@@ -153,8 +178,15 @@ impl Version {
             let within = at % chunk;
             let length = (chunk - within).min(to.len() - done);
             let from = self.attached.pool.slot(slots[at / chunk]);
-            // SAFETY: within a slot of the mapped pool; `to` is this process's own.
-            unsafe { std::ptr::copy_nonoverlapping(from.add(within), to[done..].as_mut_ptr(), length) };
+            let (from, to) = (from.wrapping_add(within), to[done..].as_mut_ptr());
+            // SAFETY: within a slot of the mapped pool; `to` is this process's own. A publisher that takes nothing back does
+            // not write the slots of a pinned version.
+            unsafe {
+                match self.attached.takes_back {
+                    true => crossdock_os::copy::copy_racing(to, from, length),
+                    false => std::ptr::copy_nonoverlapping(from, to, length),
+                }
+            };
             at += length;
             done += length;
         }
@@ -165,7 +197,7 @@ impl Version {
     /// have a chunk in common, nothing is done. Zero if it is the newest already. Addresses stay.
     ///
     /// # Errors
-    /// `BUSY`: this observer holds 15 versions. `SYSTEM`: the variables' views are dropped then, and made anew when asked for.
+    /// `BUSY`: this observer holds 15 versions. `SYSTEM`: no more mappings.
     pub fn refresh(&mut self) -> Result<u64> {
         for _ in 0..OVERTAKEN {
             let newest = self.attached.newest();
@@ -174,7 +206,11 @@ impl Version {
             }
             if let Some(newer) = Self::take(&self.attached, newest)? {
                 fault_point!("series.refresh.pinned");
-                return self.replace_by(newer);
+                match self.replace_by(newer) {
+                    // Taken back while it was read: there is a newer one.
+                    Err(error) if error.status == Status::NotFound => continue,
+                    done => return done,
+                }
             }
         }
         Err(self.attached.corrupt("its newest version cannot be taken"))
@@ -183,10 +219,13 @@ impl Version {
     /// Turns this into `other`, a version of the same observer, with the same effect on addresses as [`Self::refresh`].
     ///
     /// # Errors
-    /// `INVALID`: it is another observer's. `SYSTEM` as above.
+    /// `INVALID`: it is another observer's. `NOT_FOUND`: it was taken back, and this stays what it was. `SYSTEM` as above.
     pub fn replace_by(&mut self, mut other: Version) -> Result<u64> {
         if !Arc::ptr_eq(&self.attached, &other.attached) {
             return Err(self.attached.error(Status::Invalid, "the other version is not of the same observer"));
+        }
+        if self.attached.takes_back {
+            return self.replace_by_copy(other);
         }
         let mut mapped = 0;
         let mut failed = None;
@@ -210,6 +249,30 @@ impl Version {
             None => Ok(mapped),
             Some(error) => Err(self.attached.error(Status::System, error)),
         }
+    }
+
+    /// As [`Self::replace_by`], where what is read may be another version's by then: all is read, then it is asked whether
+    /// the other version was there, and then shown.
+    fn replace_by_copy(&mut self, mut other: Version) -> Result<u64> {
+        // Both were there at one time, so what they have in common in their tables is the same.
+        let all = !self.is_valid();
+        let mut prepared = Vec::new();
+        for (variable, cell) in self.views.iter().enumerate() {
+            let Some(view) = cell.get() else { continue };
+            let slots = other.record.slots(&self.attached.spans[variable], variable, self.attached.pool.chunk());
+            prepared.push((variable, view.prepare(slots, all, &self.attached.pool)));
+        }
+        fault_point!("series.refresh.copied");
+        other.check_valid()?;
+        let mut copied = 0;
+        for (variable, prepared) in prepared {
+            let Some(view) = self.views[variable].get_mut() else { continue };
+            let shown = view.show_prepared(prepared, &self.attached.pool);
+            copied += shown.map_err(|error| self.attached.error(Status::System, error))?;
+        }
+        std::mem::swap(&mut self.pin, &mut other.pin);
+        std::mem::swap(&mut self.record, &mut other.record);
+        Ok(copied)
     }
 
     /// How the publisher is doing.

@@ -2,16 +2,28 @@
 //!
 //! It is made of mappings of the version's own pages, as few as there are runs of slots that follow each other. A process
 //! has 65530 mappings; one that runs out of them gets a copy instead, which is read and refreshed in the same way.
+//!
+//! A series whose publisher takes versions back is shown by copies only: the pages may be another version's at any time.
+//! Whether a copy is of the version is known when it is complete. So [`View::copy_of`] and [`View::prepare`] read, the
+//! caller then asks whether the version was there all the time, and shows what was read or forgets it.
 
 use std::os::fd::AsFd;
 
 use crossdock_layout::series::NO_SLOT;
 use crossdock_os::OsResult;
+use crossdock_os::copy::copy_racing;
 use crossdock_os::place::Place;
 
 use super::field::slot_runs;
 use super::pool::Pool;
 use crate::fault_point;
+
+/// Chunks of another version, read and not yet shown.
+pub(super) struct Prepared {
+    slots: Vec<u32>,
+    indices: Vec<usize>,
+    bytes: Vec<u8>,
+}
 
 pub(super) struct View {
     place: Place,
@@ -28,6 +40,49 @@ impl View {
         let mut view = Self { place, slots: Vec::new(), copied: false };
         view.show(slots, pool, descriptor)?;
         Ok(view)
+    }
+
+    /// A copy of these slots, which may be written meanwhile.
+    pub fn copy_of(room: u32, slots: &[u32], pool: &Pool) -> OsResult<Self> {
+        let place = Place::reserve(room as usize * pool.chunk())?;
+        place.put_memory(0, place.length())?;
+        for (index, slot) in slots.iter().enumerate() {
+            // SAFETY: the place has room for all chunks, and was made just now.
+            unsafe { copy_racing(place.start().as_ptr().add(index * pool.chunk()), pool.slot(*slot), pool.chunk()) };
+        }
+        place.set_writable(0, place.length(), false)?;
+        Ok(Self { place, slots: slots.to_vec(), copied: true })
+    }
+
+    /// Reads what [`View::show_prepared`] is to show: the chunks that differ, or all of them.
+    pub fn prepare(&self, slots: &[u32], all: bool, pool: &Pool) -> Prepared {
+        let chunk = pool.chunk();
+        let differing = (0..slots.len()).filter(|index| all || self.slots.get(*index) != slots.get(*index));
+        let indices: Vec<usize> = differing.collect();
+        let mut bytes = vec![0; indices.len() * chunk];
+        for (piece, index) in bytes.chunks_exact_mut(chunk).zip(&indices) {
+            // SAFETY: a whole slot of the mapped pool, to as many bytes of this function's own.
+            unsafe { copy_racing(piece.as_mut_ptr(), pool.slot(slots[*index]), chunk) };
+        }
+        Prepared { slots: slots.to_vec(), indices, bytes }
+    }
+
+    /// Shows what was read, and gives the number of chunks. After an error nothing has changed.
+    pub fn show_prepared(&mut self, prepared: Prepared, pool: &Pool) -> OsResult<u64> {
+        let chunk = pool.chunk();
+        self.place.set_writable(0, self.place.length(), true)?;
+        for (piece, index) in prepared.bytes.chunks_exact(chunk).zip(&prepared.indices) {
+            assert!((index + 1) * chunk <= self.place.length());
+            // SAFETY: within this view's own memory, which is writable now.
+            unsafe {
+                let to = self.place.start().as_ptr().add(index * chunk);
+                std::ptr::copy_nonoverlapping(piece.as_ptr(), to, chunk);
+            }
+        }
+        // Those that stay writable harm only this process.
+        let _ = self.place.set_writable(0, self.place.length(), false);
+        self.slots = prepared.slots;
+        Ok(prepared.indices.len() as u64)
     }
 
     pub fn start(&self) -> *const u8 {

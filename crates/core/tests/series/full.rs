@@ -4,15 +4,21 @@ use crossdock_core::series::{Detect, FullPolicy, Spec};
 use crossdock_layout::Status;
 
 use crate::WAYS;
-use crate::series_world::{World, as_numbers, numbers, spec};
+use crate::series_world::{World, as_numbers, numbers, pages, spec};
 
 #[test]
-fn a_full_pool_is_reported_and_nothing_is_lost() {
+fn by_the_policy_fail_a_full_pool_is_an_error_and_nothing_is_lost() {
     for detect in WAYS {
         let world = World::new();
         let chunk = 4096;
-        let (mut publisher, series) =
-            world.publisher(Spec { chunk: Some(chunk), capacity: Some(3 * 64 * 4096), detect, ..spec(64 * 512) });
+        let (mut publisher, series) = world.publisher(Spec {
+            chunk: Some(chunk),
+            capacity: Some(3 * 64 * 4096),
+            full: FullPolicy::Fail,
+            pages: pages(detect),
+            detect,
+            ..spec(64 * 512)
+        });
         let mut observer = series.observe(0);
         let mut held = Vec::new();
         let mut refused = 0;
@@ -47,7 +53,7 @@ fn a_full_pool_is_reported_and_nothing_is_lost() {
 #[test]
 fn a_quota_is_a_full_pool() {
     let world = World::new();
-    let (mut publisher, series) = world.publisher(Spec { chunk: Some(4096), ..spec(64 * 512) });
+    let (mut publisher, series) = world.publisher(Spec { chunk: Some(4096), full: FullPolicy::Fail, ..spec(64 * 512) });
     world.set_quota(series.offer.reserved + 70 * 4096);
     let mut observer = series.observe(0);
     publisher.publish(&[]).unwrap();
@@ -67,33 +73,42 @@ fn a_quota_is_a_full_pool() {
 }
 
 #[test]
-fn the_policy_refuse_takes_the_oldest_version_back_and_its_view_says_so() {
+fn the_policy_take_back_takes_the_oldest_version_and_what_was_read_of_it_stays() {
     let world = World::new();
     let (mut publisher, series) = world.publisher(Spec {
         chunk: Some(4096),
         capacity: Some(3 * 16 * 4096),
-        full: FullPolicy::Refuse,
+        full: FullPolicy::TakeBack,
         detect: Detect::CopyAll,
         ..spec(16 * 512)
     });
     let (mut laggard, mut other) = (series.observe(0), series.observe(1));
     publisher.publish(&[]).unwrap();
     let mut old = laggard.latest().unwrap();
-    old.bytes(0).unwrap();
+    let unread = laggard.latest().unwrap();
+    assert!(as_numbers(old.bytes(0).unwrap()).iter().all(|n| *n == 0));
     publisher.publish(&[]).unwrap();
     let young = other.latest().unwrap();
     for step in 3..=10u64 {
         numbers(&mut publisher, 0).fill(step);
         publisher.publish(&[]).unwrap();
         assert_eq!(old.is_valid(), step < 4, "step {step}");
+        assert!(as_numbers(old.bytes(0).unwrap()).iter().all(|n| *n == 0), "step {step}: what was read stays");
         assert!(young.is_valid(), "step {step}: one was enough");
     }
     let mut word = [0; 8];
-    assert_eq!(old.copy_out(0, 0, &mut word).unwrap_err().status, Status::NotFound);
-    assert_eq!(old.bytes(0).unwrap_err().status, Status::NotFound);
-    assert_eq!(publisher.statistics().refused, 1);
+    old.copy_out(0, 0, &mut word).unwrap();
+    assert_eq!(word, [0; 8], "of what was read before");
+    for error in [unread.copy_out(0, 0, &mut word).unwrap_err(), unread.bytes(0).unwrap_err()] {
+        assert_eq!(error.status, Status::NotFound);
+        assert!(error.message.contains("take_back"), "{error}");
+    }
+    assert_eq!(publisher.statistics().taken_back, 1);
     assert!(as_numbers(young.bytes(0).unwrap()).iter().all(|n| *n == 0));
+    let address = old.bytes(0).unwrap().as_ptr();
     old.refresh().unwrap();
+    assert_eq!(old.bytes(0).unwrap().as_ptr(), address);
+    assert!(as_numbers(old.bytes(0).unwrap()).iter().all(|n| *n == 10));
     old.copy_out(0, 8, &mut word).unwrap();
     assert_eq!((old.is_valid(), u64::from_le_bytes(word)), (true, 10));
 }

@@ -7,7 +7,9 @@ mod places;
 #[path = "../series_world/mod.rs"]
 mod series_world;
 mod versions;
+mod withheld;
 
 use crossdock_core::series::Detect;
 
-const WAYS: [Detect; 5] = [Detect::Auto, Detect::CopyAll, Detect::Hints, Detect::PrivateCopies, Detect::WriteProtect];
+const WAYS: [Detect; 6] =
+    [Detect::Auto, Detect::CopyAll, Detect::Hints, Detect::PrivateCopies, Detect::WriteProtect, Detect::Compare];

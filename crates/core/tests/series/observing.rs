@@ -69,14 +69,14 @@ fn versions_that_are_kept_can_be_asked_for_and_others_are_gone() {
         publisher.publish(&[]).unwrap();
     }
     for sequence in 7..=10 {
-        let version = observer.at(sequence).unwrap();
+        let version = observer.at(sequence, Duration::ZERO).unwrap();
         assert!(as_numbers(version.bytes(0).unwrap()).iter().all(|n| *n == sequence));
     }
-    let error = observer.at(6).unwrap_err();
+    let error = observer.at(6, Duration::ZERO).unwrap_err();
     assert_eq!(error.status, Status::NotFound);
     assert!(error.message.contains("from 7 to 10"), "{error}");
-    assert_eq!(observer.at(11).unwrap_err().status, Status::NotYet);
-    assert_eq!(observer.at(0).unwrap_err().status, Status::NotFound);
+    assert_eq!(observer.at(11, Duration::ZERO).unwrap_err().status, Status::NotYet);
+    assert_eq!(observer.at(0, Duration::ZERO).unwrap_err().status, Status::NotFound);
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn a_process_without_more_mappings_gets_a_copy() {
             (0..100).all(|page| seen[page * 512] == if page % 2 == 0 { page as u64 } else { 0 })
         };
         let first = whole(&version) && version.is_copy(0);
-        version.replace_by(observer.at(version.sequence()).unwrap()).unwrap();
+        version.replace_by(observer.at(version.sequence(), std::time::Duration::ZERO).unwrap()).unwrap();
         i32::from(!(first && whole(&version)))
     });
     assert_eq!(world.wait(pid), 0);

@@ -4,11 +4,11 @@ use crossdock_core::series::{Detect, Method, Report, Spec, Value, Variable, diff
 use crossdock_layout::Status;
 
 use crate::WAYS;
-use crate::series_world::{Series, World, as_numbers, numbers, spec};
+use crate::series_world::{Series, World, as_numbers, numbers, pages, spec};
 
 /// A megabyte in chunks of 4 KiB.
 fn in_pages(detect: Detect) -> Spec {
-    Spec { chunk: Some(4096), detect, ..spec(131_072) }
+    Spec { chunk: Some(4096), detect, pages: pages(detect), ..spec(131_072) }
 }
 
 #[test]
@@ -54,6 +54,7 @@ fn a_version_is_what_the_variables_held_when_it_was_published_however_changes_ar
             Detect::CopyAll => statistics.method == Method::CopyAll,
             Detect::PrivateCopies => statistics.method == Method::PrivateCopies || !statistics.unavailable.is_empty(),
             Detect::WriteProtect => statistics.method == Method::WriteProtect || !statistics.unavailable.is_empty(),
+            Detect::Compare => statistics.method == Method::Compare,
             Detect::Auto => true,
         };
         assert!(as_asked, "{detect:?}: {statistics:?}");
@@ -65,7 +66,7 @@ fn a_version_is_what_the_variables_held_when_it_was_published_however_changes_ar
 
 #[test]
 fn versions_share_what_did_not_change_and_memory_goes_back_when_nobody_holds_them() {
-    for detect in [Detect::PrivateCopies, Detect::WriteProtect, Detect::Hints] {
+    for detect in [Detect::PrivateCopies, Detect::WriteProtect, Detect::Hints, Detect::Compare] {
         let world = World::new();
         let (mut publisher, series) = world.publisher(in_pages(detect));
         let mut observer = series.observe(0);
@@ -119,7 +120,12 @@ fn variables_grow_and_shrink_and_versions_keep_their_shapes() {
         let world = World::new();
         let u = Variable { max_shape: vec![100, 512], ..Variable::new("u", "u64", &[3, 512]) };
         let v = Variable { max_shape: vec![4000], ..Variable::new("v", "f32", &[0]) };
-        let spec = Spec { chunk: Some(8192), detect, ..Spec::of(vec![u, v, Variable::new("t", "f64", &[])]) };
+        let spec = Spec {
+            chunk: Some(8192),
+            detect,
+            pages: pages(detect),
+            ..Spec::of(vec![u, v, Variable::new("t", "f64", &[])])
+        };
         let (mut publisher, series) = world.publisher(spec);
         let mut observer = series.observe(0);
         numbers(&mut publisher, 0).fill(5);

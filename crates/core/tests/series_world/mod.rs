@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crossdock_core::series::{AttachParts, Identity, Observer, Offer, Publisher, Spec, Surroundings, Variable};
+use crossdock_core::series::{AttachParts, Detect, Identity, Observer, Offer, Pages, Publisher};
+use crossdock_core::series::{Spec, Surroundings, Variable};
 use crossdock_core::{Error, Result};
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::{MemberId, Status};
@@ -190,6 +191,11 @@ impl Series {
 /// A series of one variable of `count` u64.
 pub fn spec(count: u64) -> Spec {
     Spec::of(vec![Variable::new("u", "u64", &[count])])
+}
+
+/// What a way of finding changes takes for granted of the variables' pages.
+pub fn pages(detect: Detect) -> Pages {
+    if detect == Detect::PrivateCopies { Pages::MayMove } else { Pages::Stay }
 }
 
 /// The variable's memory as numbers.

@@ -208,8 +208,9 @@ impl Hosted {
                         versions: report.newest,
                         bytes_copied: bytes(report.copied),
                         bytes_shared: bytes(report.shared),
+                        withheld: report.withheld.0,
                         no_space: report.no_space,
-                        refused: report.refused,
+                        taken_back: report.taken_back,
                     });
                 }
                 // Items have a list of their own.

@@ -99,10 +99,12 @@ pub struct SeriesLine {
     pub bytes_copied: u64,
     /// Bytes that they took over from the version before.
     pub bytes_shared: u64,
-    /// Publishes that found no room.
+    /// Publishes that withheld their version for lack of room; the next version has their changes.
+    pub withheld: u64,
+    /// Publishes that failed for lack of room.
     pub no_space: u64,
     /// Versions that were taken back from observers.
-    pub refused: u64,
+    pub taken_back: u64,
 }
 
 /// One item.
@@ -201,11 +203,12 @@ impl Figures {
                 s.versions.to_string(),
                 units::show(s.bytes_copied),
                 units::show(s.bytes_shared),
+                s.withheld.to_string(),
                 s.no_space.to_string(),
-                s.refused.to_string(),
+                s.taken_back.to_string(),
             ]
         });
-        table(text, &["series", "versions", "copied", "unchanged", "found no room", "taken back"], rows.collect());
+        table(text, &["series", "versions", "copied", "unchanged", "withheld", "failed", "taken back"], rows.collect());
         let rows = self.items.iter().map(|i| {
             vec![i.item.clone(), units::show(i.size), i.owner.clone(), i.transfers.to_string(), i.copies.to_string()]
         });

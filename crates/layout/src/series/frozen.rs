@@ -22,6 +22,7 @@ fn header_is_frozen() {
     assert_eq!(offset_of!(SeriesIdentity, chunks), 68);
     assert_eq!(offset_of!(SeriesIdentity, slots), 72);
     assert_eq!(offset_of!(SeriesIdentity, observers), 76);
+    assert_eq!(offset_of!(SeriesIdentity, full), 80);
     assert_eq!(offset_of!(SeriesNews, published), 8);
     assert_eq!(offset_of!(SeriesNews, state), 12);
     assert_eq!(size_of::<SeriesReport>(), 128);
@@ -29,6 +30,8 @@ fn header_is_frozen() {
     assert_eq!(offset_of!(SeriesReport, last_ns), 32);
     assert_eq!(offset_of!(SeriesReport, reserved), 72);
     assert_eq!(offset_of!(SeriesReport, attributes), 88);
+    assert_eq!(offset_of!(SeriesReport, withheld_now), 92);
+    assert_eq!(offset_of!(SeriesReport, withheld), 96);
 }
 
 #[test]

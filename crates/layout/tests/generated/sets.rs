@@ -3,7 +3,7 @@
 use crossdock_layout::Status;
 use crossdock_layout::queue::{Pattern, Side, Waiting};
 use crossdock_layout::region::Order;
-use crossdock_layout::series::{Detect, FullPolicy, PublisherState, ValueKind};
+use crossdock_layout::series::{Detect, FullPolicy, Pages, PublisherState, ValueKind};
 use crossdock_layout::set::{Closed, Set};
 use crossdock_layout::wire::{ItemLevel, ItemState, OnDeath, OpenMode};
 
@@ -79,6 +79,11 @@ fn shown() -> Vec<Shown> {
             fortran: Some(F_SERIES),
             python: Some("_Detect"),
             ..set::<Detect>("crossdock_detect", "CROSSDOCK_DETECT_")
+        },
+        Shown {
+            fortran: Some(F_SERIES),
+            python: Some("_Pages"),
+            ..set::<Pages>("crossdock_pages", "CROSSDOCK_PAGES_")
         },
         Shown {
             fortran: Some(F_SERIES),

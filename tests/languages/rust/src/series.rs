@@ -4,8 +4,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crossdock_client::{
-    AttributeSpec, ConnectOptions, Kind, Observer, Publisher, SeriesOptions, SeriesState, Session, Status, Value,
-    Variable, Version, diff,
+    AttributeSpec, ConnectOptions, FullPolicy, Kind, Observer, Publisher, SeriesOptions, SeriesState, Session, Status,
+    Value, Variable, Version, diff,
 };
 
 use crate::harness::{Context, Outcome, Row, alone, equal, fails, kill_self, say_ready, says, text, took};
@@ -29,6 +29,10 @@ pub fn rows() -> Vec<Row> {
         Row { id: "S12", claim: "diff", test: s12, role: alone },
         Row { id: "S13", claim: "misuse", test: s13, role: alone },
         Row { id: "S14", claim: "a session is not left behind a series' back", test: s14, role: alone },
+        Row { id: "S15", claim: "a publisher is not stopped by its observers", test: s15, role: alone },
+        Row { id: "S16", claim: "what was taken back is an error, or stays", test: s16, role: alone },
+        Row { id: "S17", claim: "each, and at with a deadline", test: s17, role: alone },
+        Row { id: "S18", claim: "a normal end ends what is open", test: s18, role: s18_peer },
     ]
 }
 
@@ -148,12 +152,12 @@ fn s4(context: &Context) -> Outcome {
         publish(&mut publisher, f64::from(k))?;
     }
     for k in 3..=5u32 {
-        let version = observer.at(k.into()).map_err(text)?;
+        let version = observer.at(k.into(), Duration::ZERO).map_err(text)?;
         equal("sequence", version.sequence(), k.into())?;
         shows(&version, k.into())?;
     }
-    fails(Status::NotFound, observer.at(1))?;
-    fails(Status::NotYet, observer.at(9)).map(drop)
+    fails(Status::NotFound, observer.at(1, Duration::ZERO))?;
+    fails(Status::NotYet, observer.at(9, Duration::ZERO)).map(drop)
 }
 
 fn s5(context: &Context) -> Outcome {
@@ -276,6 +280,7 @@ fn s11(context: &Context) -> Outcome {
     const N: u64 = 65_536;
     let mut options = of(vec![Variable::new("u", "f64", &[N])]);
     options.capacity = Some(5 * N * 8 / 2);
+    options.full = FullPolicy::Fail;
     let (mut publisher, mut observer) = (publisher(context, &options)?, observe(context)?);
     let mut held = Vec::new();
     let error = loop {
@@ -339,4 +344,90 @@ fn s14(context: &Context) -> Outcome {
     publisher.end().map_err(text)?;
     fails(Status::Closed, observer.next(WAIT))?;
     other.close().map_err(text)
+}
+
+const LARGE: u64 = 65_536;
+
+fn large(full: FullPolicy) -> SeriesOptions {
+    SeriesOptions { capacity: Some(5 * LARGE * 8 / 2), full, ..of(vec![Variable::new("u", "f64", &[LARGE])]) }
+}
+
+fn s15(context: &Context) -> Outcome {
+    let mut first = publisher(context, &large(FullPolicy::default()))?;
+    let mut observer = observe(context)?;
+    let (mut held, mut withheld) = (Vec::new(), 0);
+    for k in 1..=12u32 {
+        match publish(&mut first, k.into())? {
+            0 => withheld += 1,
+            _ => held.push(observer.latest().map_err(text)?),
+        }
+    }
+    let statistics = first.statistics();
+    equal("withheld", (withheld >= 9, statistics.withheld, statistics.no_space), (true, withheld, 0))?;
+    for (version, value) in held.iter().zip(1u32..) {
+        shows(version, value.into())?;
+    }
+    let count = held.len() as u64;
+    held.clear();
+    equal("the next", first.publish(&[]).map_err(text)?, count + 1)?;
+    shows(&observer.latest().map_err(text)?, 12.0)?;
+    first.end().map_err(text)?;
+    let kept = SeriesOptions { keep: 9, capacity: None, ..large(FullPolicy::default()) };
+    let mut second = publisher(context, &kept)?;
+    for k in 1..=12u32 {
+        equal("kept", publish(&mut second, k.into())?, k.into())?;
+    }
+    shows(&observe(context)?.at(3, Duration::ZERO).map_err(text)?, 3.0)
+}
+
+fn s16(context: &Context) -> Outcome {
+    let mut publisher = publisher(context, &large(FullPolicy::TakeBack))?;
+    let mut observer = observe(context)?;
+    publish(&mut publisher, 1.0)?;
+    let one = observer.latest().map_err(text)?;
+    let read = one.elements::<f64>("u").map_err(text)?;
+    publish(&mut publisher, 2.0)?;
+    let two = observer.latest().map_err(text)?;
+    for k in 3..=14u32 {
+        equal("number", publish(&mut publisher, k.into())?, k.into())?;
+    }
+    equal("what was read", read.iter().all(|x| *x == 1.0), true)?;
+    shows(&one, 1.0)?;
+    says(&fails(Status::NotFound, two.bytes("u"))?, "take_back")
+}
+
+fn s17(context: &Context) -> Outcome {
+    let mut publisher = publisher(context, &SeriesOptions { keep: 2, ..u_only() })?;
+    let mut observer = observe(context)?;
+    for (count, given) in [(3, [(1, 0), (2, 0), (3, 0)]), (5, [(6, 2), (7, 0), (8, 0)])] {
+        fails(Status::NotYet, observer.each(Duration::ZERO))?;
+        for _ in 0..count {
+            publish(&mut publisher, 1.0)?;
+        }
+        for expected in given {
+            let version = observer.each(WAIT).map_err(text)?;
+            equal("version and missed", (version.sequence(), version.missed()), expected)?;
+        }
+    }
+    fails(Status::TimedOut, observer.at(9, SHORT)).map(drop)
+}
+
+fn s18_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
+    let mut publisher = publisher(context, &u_only())?;
+    for k in 1..=3u32 {
+        publish(&mut publisher, k.into())?;
+    }
+    say_ready();
+    sleep(Duration::from_millis(500));
+    // Nothing is given up: the process ends in order.
+    std::mem::forget(publisher);
+    Ok(())
+}
+
+fn s18(context: &Context) -> Outcome {
+    let peer = context.start_ready("B", &[])?;
+    let mut observer = observe(context)?;
+    peer.finish()?;
+    equal("sequence", observer.next(WAIT).map_err(text)?.sequence(), 3)?;
+    fails(Status::Closed, observer.next(WAIT)).map(drop)
 }

@@ -1,0 +1,73 @@
+//! A program that ends in order without closing what it has open has left in order, in every language: when it ends with
+//! status 0, its series end, its ports close, and sessions with nothing else open say goodbye. A program that ends with
+//! another status, by a signal or by `exec` has died, as far as its peers can tell.
+//!
+//! Other threads may still run then, and so may destructors that were registered before the first session. So nothing is
+//! unmapped or freed here, and a session that has regions, items or versions open does not leave: the kernel ends it a
+//! moment later, and until then its heap slots and pins are its own.
+
+use std::sync::{Arc, Mutex, TryLockError, Weak};
+use std::time::Duration;
+
+use crossdock_core::series::EndMark;
+use crossdock_os::exit;
+
+use crate::connection::Connection;
+
+/// What this process has to end.
+struct Open {
+    sessions: Vec<(u64, Weak<Connection>)>,
+    series: Vec<Weak<EndMark>>,
+}
+
+static OPEN: Mutex<Open> = Mutex::new(Open { sessions: Vec::new(), series: Vec::new() });
+
+/// How often, and how long apart, the list is asked for at the end, in case that a thread holds it for good.
+const ATTEMPTS: u32 = 100;
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// A session was made.
+pub(crate) fn keep_session(serial: u64, connection: &Arc<Connection>) {
+    exit::at_normal_exit(leave);
+    let mut open = OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    open.sessions.retain(|(_, connection)| connection.strong_count() > 0);
+    open.sessions.push((serial, Arc::downgrade(connection)));
+}
+
+/// A series is being published.
+pub(crate) fn keep_series(mark: &Arc<EndMark>) {
+    let mut open = OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    open.series.retain(|mark| mark.strong_count() > 0);
+    open.series.push(Arc::downgrade(mark));
+}
+
+/// The process ends in order. What a forked child has of its parent is told by the process that made it, and left alone.
+fn leave() {
+    let Some((sessions, series)) = take_all() else { return };
+    for mark in series.iter().filter_map(Weak::upgrade) {
+        mark.end();
+    }
+    for (serial, connection) in &sessions {
+        let Some(connection) = connection.upgrade() else { continue };
+        if connection.check_process().is_err() {
+            continue;
+        }
+        crate::port::close_ports(*serial);
+        if !connection.has_series() && connection.items() == 0 && connection.regions() == 0 {
+            connection.end();
+        }
+    }
+}
+
+type Taken = (Vec<(u64, Weak<Connection>)>, Vec<Weak<EndMark>>);
+
+fn take_all() -> Option<Taken> {
+    for _ in 0..ATTEMPTS {
+        match OPEN.try_lock() {
+            Ok(mut open) => return Some((std::mem::take(&mut open.sessions), std::mem::take(&mut open.series))),
+            Err(TryLockError::Poisoned(_)) => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+        }
+    }
+    None
+}

@@ -1,0 +1,113 @@
+//! Memory of a published array that is registered: io_uring keeps its pages, and READ_FIXED writes to those, whatever lies
+//! at the array's addresses later. By default the pages stay, with userfaultfd and without, so what is read arrives in the
+//! array, and in the next version.
+//!
+//! `tests/container/series` runs this in docker, too, where userfaultfd is forbidden.
+
+#[path = "series_world/refuse.rs"]
+mod refuse;
+mod series_world;
+#[path = "series_world/uring.rs"]
+mod uring;
+
+use crossdock_core::series::{Detect, Pages, Spec};
+use refuse::{Refuse, take_away};
+use series_world::{World, as_numbers, numbers, spec};
+use uring::Ring;
+
+const PAGE: usize = 4096;
+/// 16 MiB.
+const PAGES: usize = 4096;
+const STEPS: u64 = 80;
+/// The child's word for a place without io_uring.
+const NO_RING: i32 = 77;
+
+/// Where each page lies in memory; `None` where this process may not know.
+fn frames(start: *const u8) -> Option<Vec<u64>> {
+    use std::os::unix::fs::FileExt;
+    let map = std::fs::File::open("/proc/self/pagemap").ok()?;
+    let mut bytes = vec![0; PAGES * 8];
+    map.read_exact_at(&mut bytes, start as u64 / PAGE as u64 * 8).ok()?;
+    let frame = |entry: &[u8]| u64::from_le_bytes(entry.try_into().unwrap()) & ((1 << 55) - 1);
+    let frames: Vec<u64> = bytes.chunks_exact(8).map(frame).collect();
+    frames.iter().any(|frame| *frame != 0).then_some(frames)
+}
+
+/// Publishes with one per cent of the pages changed by the program and one page by the ring; how often a page of the ring
+/// did not arrive in the array, and in the version.
+fn lost(spec: Spec, ring: &Ring) -> (u32, u32) {
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(spec);
+    let mut observer = series.observe(0);
+    let start = publisher.memory(0);
+    numbers(&mut publisher, 0).fill(1);
+    // SAFETY: memory of this process.
+    assert_eq!(unsafe { libc::mlock(start.cast(), PAGES * PAGE) }, 0, "{}", std::io::Error::last_os_error());
+    let mut model = numbers(&mut publisher, 0).to_vec();
+    publisher.publish(&[]).unwrap();
+    ring.register(start, PAGES * PAGE);
+    let before = frames(start);
+    let (mut array, mut version) = (0, 0);
+    for step in 2..STEPS {
+        for n in 0..PAGES / 100 {
+            let at = (n * 97 + step as usize * 13) % PAGES * 512 + n;
+            numbers(&mut publisher, 0)[at] = step;
+            model[at] = step;
+        }
+        let page = step as usize * 41 % PAGES;
+        ring.read_fixed(start.wrapping_add(page * PAGE), step as u8);
+        let word = u64::from_le_bytes([step as u8; 8]);
+        model[page * 512..][..512].fill(word);
+        array += u32::from(numbers(&mut publisher, 0)[page * 512..][..512].iter().any(|n| *n != word));
+        publisher.publish(&[]).unwrap();
+        let newest = observer.latest().unwrap();
+        version += u32::from(as_numbers(newest.bytes(0).unwrap()) != model);
+        // The next comparison is with what is there, so that each loss counts once.
+        model.copy_from_slice(numbers(&mut publisher, 0));
+    }
+    if array == 0
+        && let (Some(before), Some(after)) = (before, frames(start))
+    {
+        assert!(before == after, "{} pages moved", before.iter().zip(&after).filter(|(a, b)| a != b).count());
+    }
+    println!("{:?}: {array} and {version} lost", publisher.statistics().method);
+    ring.forget();
+    (array, version)
+}
+
+/// In a child, where `what` is taken away.
+fn check(what: Refuse, spec: Spec, expected: impl Fn((u32, u32)) -> bool) {
+    let world = World::new();
+    let pid = world.fork(|| {
+        take_away(what);
+        let Some(ring) = Ring::new() else { return NO_RING };
+        let lost = lost(spec, &ring);
+        i32::from(!expected(lost))
+    });
+    match world.wait(pid) {
+        NO_RING => println!("skipped: no io_uring here"),
+        code => assert_eq!(code, 0),
+    }
+}
+
+fn large(detect: Detect, pages: Pages) -> Spec {
+    Spec { detect, pages, ..spec((PAGES * 512) as u64) }
+}
+
+#[test]
+fn by_default_nothing_that_is_read_into_registered_memory_is_lost() {
+    for detect in [Detect::Auto, Detect::WriteProtect, Detect::Compare, Detect::CopyAll] {
+        for what in [Refuse::Nothing, Refuse::Userfaultfd, Refuse::PagemapScan] {
+            check(what, large(detect, Pages::Stay), |lost| lost == (0, 0));
+        }
+    }
+}
+
+#[test]
+fn private_copies_lose_it_and_are_had_only_by_a_name_that_says_so() {
+    // What this test guards against is there: with private copies the array keeps its old bytes.
+    check(Refuse::Nothing, large(Detect::PrivateCopies, Pages::MayMove), |(array, _)| array > 50);
+    let world = World::new();
+    let error = world.try_publisher(large(Detect::PrivateCopies, Pages::Stay)).unwrap_err();
+    assert!(error.message.contains("may_move"), "{error}");
+}

@@ -1,0 +1,51 @@
+//! Is this process about to end in order?
+
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+
+static HOOK: OnceLock<fn()> = OnceLock::new();
+
+#[cfg(target_env = "gnu")]
+unsafe extern "C" {
+    fn on_exit(hook: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
+
+/// Calls `hook` when this process ends by `exit(0)`, or by its main function's returning 0. Not when it ends with another
+/// status, by `_exit`, by `exec` or by a signal. A forked child that ends in this way calls it, too. Only the first hook
+/// counts.
+///
+/// A C library without `on_exit` (musl) does not tell the status: there the hook is called at any exit.
+pub fn at_normal_exit(hook: fn()) {
+    let mut is_first = false;
+    HOOK.get_or_init(|| {
+        is_first = true;
+        hook
+    });
+    if !is_first {
+        return;
+    }
+    #[cfg(target_env = "gnu")]
+    // SAFETY: a function that stays for the life of the process: the library that holds it is never unloaded.
+    unsafe {
+        on_exit(ends, std::ptr::null_mut());
+    }
+    #[cfg(not(target_env = "gnu"))]
+    // SAFETY: the same.
+    unsafe {
+        libc::atexit(ends_somehow);
+    }
+}
+
+#[cfg(not(target_env = "gnu"))]
+extern "C" fn ends_somehow() {
+    ends(0, std::ptr::null_mut());
+}
+
+extern "C" fn ends(status: c_int, _: *mut c_void) {
+    if status == 0
+        && let Some(hook) = HOOK.get()
+    {
+        // A panic must not go through the C library; the process ends anyway.
+        let _ = std::panic::catch_unwind(hook);
+    }
+}

@@ -1,0 +1,46 @@
+//! Does this process have memory that a device or the kernel may write to without the processor's page tables?
+//!
+//! Who registers memory (io_uring's registered buffers, RDMA) pins its pages, and what is written to them later is no
+//! write that asynchronous write protection notes. The kernel counts pinned pages of a process: `VmPin` of
+//! `/proc/self/status`. Not every driver has its pages counted there (CUDA and VFIO do not).
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{CWD, Mode, OFlags};
+
+use crate::error::{Context, OsResult};
+
+/// The counters of this process.
+#[derive(Debug)]
+pub struct Pinned {
+    status: OwnedFd,
+}
+
+impl Pinned {
+    /// Opens them.
+    pub fn open() -> OsResult<Self> {
+        let path = "/proc/self/status";
+        let status = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .context("open", || path.into())?;
+        Ok(Self { status })
+    }
+
+    /// Is any memory of this process pinned at present? Yes, too, where the kernel does not say.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        let mut text = [0; 4096];
+        let length = rustix::io::pread(&self.status, &mut text, 0).unwrap_or(0);
+        let text = String::from_utf8_lossy(&text[..length]);
+        let kilobytes = text.lines().find_map(|line| line.strip_prefix("VmPin:")?.trim().strip_suffix("kB"));
+        kilobytes.is_none_or(|number| number.trim() != "0")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_registered_nothing_has_nothing_pinned() {
+        assert!(!Pinned::open().unwrap().any());
+    }
+}
