@@ -31,6 +31,15 @@ use reader::{Item, Notes};
 /// # Errors
 /// Everything that is wrong with it, not only the first.
 pub fn read(file: &Path) -> Result<Workflow, Problems> {
+    parse(file, &text(file)?)
+}
+
+/// Reads a file's text. Callers that need it twice read it once, and give it to [`parse`]: between two readings the file
+/// may change.
+///
+/// # Errors
+/// The file cannot be read, is too long or no text.
+pub fn text(file: &Path) -> Result<String, Problems> {
     let unreadable = |what: String, mend: &str| {
         let problem = Problem { position: Position::default(), key: String::new(), what, mend: mend.into() };
         Problems::new(file, "", vec![problem])
@@ -50,11 +59,10 @@ pub fn read(file: &Path) -> Result<Workflow, Problems> {
             unreadable(format!("has more than {} bytes", tree::TEXT_MAX), "is this a workflow file?")
         })?,
     };
-    let text = String::from_utf8(bytes).map_err(|e| {
+    String::from_utf8(bytes).map_err(|e| {
         let what = format!("is not UTF-8 text (byte {})", e.utf8_error().valid_up_to());
         unreadable(what, "save it as UTF-8")
-    })?;
-    parse(file, &text)
+    })
 }
 
 /// The bytes of a file; `None` if there are more than a workflow file has. A pipe or a device says nothing of its size

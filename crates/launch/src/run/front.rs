@@ -19,8 +19,9 @@ use crate::file;
 ///
 /// Prints problems on standard error. The calling process must not wait for children of its own.
 pub fn front(options: &RunOptions, supervise: (&Path, &[&str])) -> u8 {
-    let workflow = match file::read(&options.file) {
-        Ok(workflow) => workflow,
+    let read = file::text(&options.file).and_then(|text| Ok((file::parse(&options.file, &text)?, text)));
+    let (workflow, text) = match read {
+        Ok(read) => read,
         Err(problems) => {
             eprintln!("{problems}");
             return code::FILE;
@@ -30,7 +31,7 @@ pub fn front(options: &RunOptions, supervise: (&Path, &[&str])) -> u8 {
         eprintln!("crossdock: cleaned up after run {dead}, which had been killed");
     }
     let id = folder::fresh_id(&workflow.name);
-    let result = run(options, supervise, &id);
+    let result = run(options, supervise, &id, text);
     // Whatever the supervisor left (nothing, unless it was killed) becomes this process's own, and ends here.
     if !processes::kill_descendants(&[], Duration::from_secs(10)) {
         eprintln!("crossdock: some processes of run {} cannot be killed", id);
@@ -48,7 +49,7 @@ pub fn front(options: &RunOptions, supervise: (&Path, &[&str])) -> u8 {
     }
 }
 
-fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str) -> Result<u8, String> {
+fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str, text: String) -> Result<u8, String> {
     let trouble = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
     child::adopt_orphans().map_err(|e| trouble("cannot become the reaper of the run's processes", &e))?;
     let signals = signals().map_err(|e| trouble("cannot take signals", &e))?;
@@ -60,10 +61,10 @@ fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str) -
         .spawn()
         .map_err(|e| trouble(&format!("cannot start {}", program.display()), &e))?;
     let mut pipe = child.stdin.take().ok_or("the supervisor has no standard input")?;
-    let order = Order { id: id.to_owned(), options: options.clone() };
+    let order = Order { id: id.to_owned(), options: options.clone(), text_bytes: text.len() };
     let line = serde_json::to_string(&order).map_err(|e| trouble("cannot pass the options on", &e))?;
     // A supervisor that is already dead is told by its exit status below.
-    let _ = pipe.write_all(format!("{line}\n").as_bytes());
+    let _ = pipe.write_all(format!("{line}\n{text}").as_bytes());
     let status = watch(&mut child, &mut pipe, &signals)?;
     match (status.code(), status.signal()) {
         (Some(code), _) => Ok(u8::try_from(code).unwrap_or(code::SYSTEM)),

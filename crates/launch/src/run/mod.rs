@@ -80,4 +80,6 @@ pub struct RunOptions {
 struct Order {
     id: String,
     options: RunOptions,
+    /// Bytes of the workflow file's text, which follows the line: what the front read and checked.
+    text_bytes: usize,
 }

@@ -65,6 +65,10 @@ pub fn supervisor() -> u8 {
             return code::USAGE;
         }
     };
+    let Some(text) = text(order.text_bytes) else {
+        // The front was killed in the middle; nothing is made yet.
+        return code::SYSTEM;
+    };
     let folder = match RunFolder::make(&order.id) {
         Ok(folder) => folder,
         Err(e) => {
@@ -73,7 +77,7 @@ pub fn supervisor() -> u8 {
         }
     };
     let path = folder.path.clone();
-    let code = match Run::prepare(&order.options, folder) {
+    let code = match Run::prepare(&order.options, &text, folder) {
         Ok(run) => run.go(),
         Err(stop) => {
             eprintln!("crossdock: {}", stop.reason);
@@ -304,6 +308,20 @@ fn first_line() -> Vec<u8> {
         }
     }
     line
+}
+
+/// The text behind the front's first line; `None` if it breaks off.
+fn text(bytes: usize) -> Option<String> {
+    let stdin = std::io::stdin();
+    let mut text = vec![0; bytes];
+    let mut read = 0;
+    while read < bytes {
+        match pipe::read(stdin.as_fd(), &mut text[read..]) {
+            Ok(Some(more)) if more > 0 => read += more,
+            _ => return None,
+        }
+    }
+    String::from_utf8(text).ok()
 }
 
 fn readable(running: &Running) -> bool {

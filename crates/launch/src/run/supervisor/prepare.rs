@@ -19,8 +19,8 @@ use crate::run::view::View;
 use crate::run::{RunOptions, code};
 
 impl Run {
-    pub(super) fn prepare(options: &RunOptions, folder: RunFolder) -> Result<Self, Stop> {
-        let mut workflow = file::read(&options.file).map_err(|e| Stop::failed(code::FILE, e.to_string()))?;
+    pub(super) fn prepare(options: &RunOptions, text: &str, folder: RunFolder) -> Result<Self, Stop> {
+        let mut workflow = file::parse(&options.file, text).map_err(|e| Stop::failed(code::FILE, e.to_string()))?;
         let wanted = options.engine.as_deref().or(workflow.engine).unwrap_or("auto");
         let system = |e: String| Stop::failed(code::SYSTEM, e);
         let (logs, lock) = logs_folder(options, &workflow, &folder.id).map_err(system)?;
