@@ -4,6 +4,7 @@
 #   make heat [ENGINE=…] [QUICK=1]
 #   make street [ENGINE=…] [QUICK=1]
 #   make files [ENGINE=…]
+#   make mpi [QUICK=1]
 #   make test [SUITES="NAME…"] · lint · fmt · clean · setup
 #   make install [PREFIX=/usr/local] [DESTDIR=] [LIBDIR=lib] [FROM=folder of what is built]
 #   make docs · release · release-check
@@ -22,7 +23,7 @@ LIBDIR ?= lib
 FROM ?=
 export CARGO_TARGET_DIR ?= $(CURDIR)/build/target
 
-.PHONY: demo heat street files test bench bench-docs bench-compare lint fmt clean setup install docs release release-check
+.PHONY: demo heat street files mpi test bench bench-docs bench-compare lint fmt clean setup install docs release release-check
 
 # A real coupled simulation, each task in a container of its own.
 demo:
@@ -39,6 +40,10 @@ street:
 # Unmodified programs that wait for each other's files.
 files:
 	@scripts/files --engine $(ENGINE)
+
+# `crossdock mpirun` on four hosts in network namespaces: each MPI in each engine, and each failure.
+mpi:
+	@scripts/mpi $(if $(QUICK),--quick)
 
 # Every suite of tests/suites, each closing with how many passed.
 test:
@@ -61,7 +66,7 @@ bench-compare:
 
 # Command, library, headers, CMake package, pkg-config file, Fortran sources, man pages, completions and systemd units into PREFIX.
 install:
-	@$(if $(FROM),,scripts/with-rust cargo build --release --locked -p crossdock-cli -p crossdock-capi -p crossdock-preload)
+	@$(if $(FROM),,scripts/with-rust cargo build --release --locked -p crossdock-cli -p crossdock-capi -p crossdock-preload && scripts/with-rust scripts/build-shim)
 	@packaging/install-tree --from "$(or $(FROM),$(CARGO_TARGET_DIR)/release)" --prefix "$(PREFIX)" --destdir "$(DESTDIR)" --libdir "$(LIBDIR)"
 
 # The site of documentation, in build/site; every link of it is checked.

@@ -7,6 +7,7 @@ build_release() {
     local cargo
     cargo=$(find_cargo) || die "no cargo >= $(rust_version); run scripts/setup"
     (cd "$top" && PATH=$(dirname "$cargo"):$PATH cargo build --quiet --release -p crossdock-cli -p crossdock-capi -p crossdock-preload)
+    "$top/scripts/build-shim"
 }
 
 # install_wheel ENVIRONMENT…: one wheel (stable ABI) for all of them, installed where it is not yet.

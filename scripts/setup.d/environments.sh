@@ -22,6 +22,10 @@ make_environments() {
         case $part in
             lint | docs | release | docker | podman | bubblewrap | charliecloud) ;;
             heat) make_environment plot ;;
+            mpi)
+                make_environment mpi-openmpi tests/mpi/requirements-openmpi.txt
+                make_environment mpi-mpich tests/mpi/requirements-mpich.txt
+                make_environment mpi-intel tests/mpi/requirements-intel.txt ;;
             street) make_environment plot; make_environment street examples/street/requirements.txt ;;
             test)
                 make_environment simulate; make_environment plot

@@ -42,6 +42,14 @@ bench           cmd:mpicc.openmpi                  libopenmpi-dev      Open MPI,
 bench           cmd:mpirun.openmpi                 openmpi-bin         Open MPI, to compare with
 bench           cmd:unshare                        util-linux          namespaces for each peer, so that nothing of it is left
 bench           cmd:git                            git                 says which commit was measured
+mpi             cmd:sshd                           openssh-server      the hosts of the tests have one each; nothing of the machine's is started
+mpi             cmd:ssh                            openssh-client      from host to host
+mpi             cmd:ip                             iproute2            the hosts' networks
+mpi             cmd:nsenter                        util-linux          hosts in namespaces
+mpi             cmd:mpicc.openmpi                  libopenmpi-dev      Open MPI 4
+mpi             cmd:mpirun.openmpi                 openmpi-bin         Open MPI 4
+mpi             cmd:mpicc.mpich                    libmpich-dev        MPICH 4
+mpi             cmd:mpiexec.hydra                  mpich               MPICH 4
 bubblewrap      cmd:bwrap                          bubblewrap          container engine for everybody, no daemon
 podman          cmd:podman                         podman              container engine, with and without root
 podman          cmd:runc                           runc                the runtime that podman uses here (crun refuses hybrid cgroups)
@@ -59,9 +67,10 @@ parts_of() {
         demo | street) echo demo; any_engine || echo bubblewrap ;;
         heat) echo demo heat; any_engine || echo bubblewrap ;;
         files) echo demo files; any_engine || echo bubblewrap ;;
-        test) echo demo heat files test lint bubblewrap podman docker charliecloud ;;
+        test) echo demo heat files test lint mpi bubblewrap podman docker charliecloud ;;
         bench) echo demo bench bubblewrap ;;
         lint) echo demo lint ;;
+        mpi) echo demo mpi bubblewrap ;;
         docs) echo demo ;;
         release) echo demo release ;;
         *) echo demo "$1" ;;

@@ -93,6 +93,9 @@ pub struct Mpirun {
     /// Seconds until all ranks must have started
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub start: u64,
+    /// Let the launcher go on after a rank has ended badly, instead of ending the job 15 s later
+    #[arg(long)]
+    pub keep_going: bool,
     /// Seconds that the job may take
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub deadline: Option<u64>,
@@ -130,6 +133,7 @@ pub fn mpirun(o: Mpirun) -> u8 {
         arguments: o.launcher_arg,
         patience_s: o.patience,
         start_s: o.start,
+        keep_going: o.keep_going,
         deadline_s: o.deadline,
         command: o.command,
     })

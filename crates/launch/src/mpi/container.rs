@@ -163,7 +163,11 @@ fn users(job: &Job, place: &Place, root: &Path) -> Result<Vec<PathBuf>, String> 
 
 fn outline(job: &Job, place: &Place, binds: &[Bind]) -> Result<Outline, String> {
     let point = |b: &Bind| if b.host.is_dir() { format!("{}/", b.inside) } else { b.inside.clone() };
-    let points: Vec<String> = binds.iter().map(point).collect();
+    let mut points: Vec<String> = binds.iter().map(point).collect();
+    // podman and docker put these there themselves.
+    points.extend(["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"].map(str::to_owned));
+    points.sort();
+    points.dedup();
     Outline::make(job.root.as_deref(), &place.folder.join("root"), &points)
 }
 
@@ -232,8 +236,8 @@ fn charliecloud(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>,
     bind(&run, "/run");
     // ch-run mounts the host's /dev; only shared memory is the job's own, so that nothing is left in it.
     bind(&shm, "/dev/shm");
-    // ch-run binds the host's names by itself.
-    for b in binds.iter().filter(|b| b.inside != "/etc/hosts" && b.inside != "/etc/resolv.conf") {
+    // ch-run binds the host's names by itself, too, but under the root's /etc.
+    for b in binds {
         bind(&b.host, &b.inside);
     }
     words.extend(["--cd".to_owned(), "/".to_owned(), outline.folder.to_string_lossy().into_owned(), "--".to_owned()]);

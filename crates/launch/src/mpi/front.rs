@@ -54,7 +54,7 @@ const ALLOWED: [&str; 33] = [
     "PYTHONPATH",
     "CROSSDOCK_FAULT*",
 ];
-/// How long a launcher may go on after a rank was killed, or after a failure.
+/// How long a launcher may go on after a rank has ended badly.
 const GRACE: Duration = Duration::from_secs(15);
 /// How long it may take to end once it was asked to.
 const ENDING: Duration = Duration::from_secs(3);
@@ -104,6 +104,8 @@ pub struct Options {
     pub patience_s: u64,
     /// How long the ranks may take to start, all of them.
     pub start_s: u64,
+    /// Let the launcher go on after a rank has ended badly.
+    pub keep_going: bool,
     /// How long the job may take.
     pub deadline_s: Option<u64>,
     /// The program and its arguments.
@@ -499,8 +501,9 @@ impl Front<'_> {
                 format!("{started} of {} ranks have started within {} s{where_}", self.ranks, self.options.start_s);
             self.report.fail(failure(what, "look at those hosts' load and network; --start gives them more time"));
         }
-        if let Some((first, since, by_signal)) = &self.report.first {
-            if *by_signal && since.elapsed() > GRACE {
+        if let Some((first, since)) = &self.report.first {
+            // Launchers end a job when a rank is killed; MPICH's does not when one leaves early by itself.
+            if since.elapsed() > GRACE && !self.options.keep_going {
                 let first = first.clone();
                 self.report.fail(first);
             }
@@ -534,7 +537,7 @@ impl Front<'_> {
             return Err((if code == 0 { code::UNAVAILABLE } else { code }, fatal));
         }
         match self.report.first.take() {
-            Some((failure, ..)) if code != 0 => Err((code, failure)),
+            Some((failure, _)) if code != 0 => Err((code, failure)),
             _ => Ok(code),
         }
     }

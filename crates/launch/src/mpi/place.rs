@@ -122,7 +122,7 @@ pub fn sweep() {
     }
 }
 
-/// The shim's file: beside this program, or in `libexec`.
+/// The shim's file: beside this program, or in `lib/crossdock` of the installation.
 pub fn shim() -> Result<PathBuf, String> {
     if let Some(path) = std::env::var_os("CROSSDOCK_SHIM").map(PathBuf::from) {
         return Ok(path);

@@ -43,7 +43,7 @@ pub struct Report {
     /// The failure that ends the job.
     pub fatal: Option<Failure>,
     /// The first rank that ended badly, and when: the launcher is given time to end the others.
-    pub first: Option<(Failure, Instant, bool)>,
+    pub first: Option<(Failure, Instant)>,
 }
 
 impl Report {
@@ -77,7 +77,7 @@ impl Report {
             what,
             hint: hint.into(),
         };
-        self.first = Some((failure, Instant::now(), end.signal != 0));
+        self.first = Some((failure, Instant::now()));
     }
 
     /// A failure that ends the job; the first one counts.
