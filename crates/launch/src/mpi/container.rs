@@ -88,7 +88,15 @@ pub fn prepare(job: &Job, place: &Place) -> Result<Prepared, String> {
 pub fn remove(job: &Job, image: Option<&str>) {
     let second = Duration::from_secs(20);
     match job.engine.as_str() {
-        "podman" => drop(tool::run(&["podman", "rm", "--force", "--ignore", "--time", "0", &job.container()], second)),
+        "podman" => {
+            tool::run(&["podman", "rm", "--force", "--ignore", "--time", "0", &job.container()], second);
+            let folder = Place::of(&job.id).folder;
+            if spawn::user_and_group().0 != 0 && folder.exists() {
+                // What podman made in them without root belongs to another user id of this user.
+                let [root, tmp] = ["root", "tmp"].map(|name| folder.join(name).to_string_lossy().into_owned());
+                tool::run(&["podman", "unshare", "rm", "-rf", &root, &tmp], second);
+            }
+        }
         "docker" => {
             tool::run(&["docker", "rm", "--force", &job.container()], second);
             if let Some(image) = image {
@@ -280,7 +288,10 @@ fn run_words(job: &Job, program: &[&str], binds: &[Bind], outline: Option<&Outli
     add(program);
     add(&["run", "--rm", "--name", &job.container(), "--label", &format!("crossdock.mpi={}", job.id)]);
     add(&["--network", "host", "--ipc", "private", "--read-only", "--security-opt", "no-new-privileges"]);
-    add(&["--tmpfs", "/tmp:exec,mode=1777", "--tmpfs", "/run:exec,mode=755"]);
+    add(&["--tmpfs", "/run:exec,mode=755"]);
+    if !binds.iter().any(|b| b.inside == "/tmp") {
+        add(&["--tmpfs", "/tmp:exec,mode=1777"]);
+    }
     // Reading a neighbour's memory, which MPI does within a host, is allowed by docker's filter only with this.
     add(&["--cap-drop", "ALL", "--cap-add", "SYS_PTRACE"]);
     // Half of the memory is what the kernel's own /dev/shm has; an engine's 64 MB are too few for any MPI.
@@ -326,8 +337,15 @@ fn podman(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>, Strin
     // crun refuses a hybrid cgroup mount.
     let hybrid = Path::new("/sys/fs/cgroup/unified").exists();
     let program: &[&str] = if runc && hybrid { &["podman", "--runtime", "runc"] } else { &["podman"] };
-    let outline = if job.image.is_some() { None } else { Some(outline(job, place, binds)?) };
-    let mut words = run_words(job, program, binds, outline.as_ref());
+    let mut binds = binds.to_vec();
+    if rootless {
+        // A tmpfs of rootless podman belongs to another user id of this user, who may not write to it.
+        let tmp = place.folder.join("tmp");
+        fs::create_dir_all(&tmp).map_err(|e| format!("cannot make the folder {}: {e}", tmp.display()))?;
+        binds.insert(0, Bind { host: tmp, inside: "/tmp".into(), write: true });
+    }
+    let outline = if job.image.is_some() { None } else { Some(outline(job, place, &binds)?) };
+    let mut words = run_words(job, program, &binds, outline.as_ref());
     words.extend(["--no-hosts", "--log-driver", "none"].map(str::to_owned));
     if rootless {
         words.extend(["--userns".to_owned(), "keep-id".to_owned()]);
