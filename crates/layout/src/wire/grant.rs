@@ -8,7 +8,7 @@ record! {
     pub struct Grant as Wire {
         /// What kind of objects.
         kind: SegmentKind,
-        /// What is allowed.
+        /// What is allowed. In a grant for items, bit 512 promises that the processes behind the endpoint are confined.
         rights: Rights,
         /// A name, or a beginning of names followed by `*`.
         pattern: String as Pattern,

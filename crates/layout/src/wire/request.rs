@@ -47,7 +47,7 @@ requests! {
             persistent: bool,
             /// Bytes, if it has to be made.
             size: u64,
-            /// Bytes to reserve at once, if it is made.
+            /// Bytes that count as reserved at once, if it is made. Each process that opens it for writing takes those pages.
             reserve: u64,
             /// Kept with the segment, means nothing here.
             attribute: u64,
