@@ -1,21 +1,25 @@
 //! Requests and answers over one connection, for all threads of a process.
 //!
 //! Whoever waits for an answer while nobody reads becomes the reader, hands out what arrives to those it is for, and
-//! passes the reading on when it has its own. There is no thread behind it. When the connection breaks (the broker was
-//! restarted), the reader connects again with the session's token and sends again whatever has no answer yet: the
-//! daemon remembers what it has done already, so that nothing happens twice.
+//! passes the reading on when it has its own. When the connection breaks (the broker was restarted), the reader connects
+//! again with the session's token and sends again whatever has no answer yet: the daemon remembers what it has done
+//! already, so that nothing happens twice. Where nobody asks anything, one thread a process notices the end of a connection
+//! and brings it back, so that a new daemon has all that living members hold, and members hear of deaths.
 //!
-//! `asking` sends, reads and hands out; `held` keeps the book of what this process has open; `reconnecting` brings the
-//! connection back.
+//! `asking` sends, reads and hands out; `held` keeps the book of what this process has open; `room` sees to descriptors for
+//! what comes; `reconnecting` brings the connection back; `watching` is the thread.
 
 mod asking;
 mod held;
 mod reconnecting;
+mod room;
+mod watching;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use crossdock_core::liveness::Liveness;
@@ -26,7 +30,7 @@ use crossdock_os::{Deadline, fork};
 pub(crate) use self::asking::Answered;
 pub(crate) use self::held::Offered;
 
-use self::asking::Pending;
+use self::asking::{PassOn, Pending};
 use self::held::Held;
 use crate::handshake::{Welcome, Who};
 use crate::{Error, Result};
@@ -40,6 +44,8 @@ struct State {
     generation: u64,
     next: u64,
     pending: BTreeMap<u64, Pending>,
+    /// Descriptors that stand for those that are awaited.
+    room: Vec<OwnedFd>,
     held: Held,
     reading: bool,
     /// Threads that wait for the one that reads.
@@ -49,6 +55,8 @@ struct State {
     /// Nothing can be asked any more, and why.
     over: Option<Error>,
     incarnation: u64,
+    /// Why it could not connect again the last time.
+    trouble: Option<Error>,
 }
 
 /// The connection of a session.
@@ -61,11 +69,18 @@ pub(crate) struct Connection {
     changed: Condvar,
     /// The process that made it; a child of it must not use it.
     process: u32,
+    /// The thread knows it.
+    watched: AtomicBool,
+    this: Weak<Self>,
 }
 
 impl Connection {
-    pub(crate) fn new(path: PathBuf, private: bool, mut who: Who, welcome: Welcome) -> Result<Self> {
-        let liveness = Liveness::map(&welcome.table).map_err(|e| Error::new(Status::System, e.to_string()))?;
+    pub(crate) fn new(path: PathBuf, private: bool, mut who: Who, welcome: Welcome) -> Result<Arc<Self>> {
+        let entered = Liveness::enter(welcome.papers, welcome.member);
+        let liveness = entered.map_err(|error| {
+            let status = if error.is_out_of_room() { Status::NoSpace } else { Status::System };
+            Error::new(status, format!("this process cannot become a member of the node: {error}"))
+        })?;
         let Some(liveness) = liveness else {
             let text = format!("the daemon at {} sent no liveness table of this layout", path.display());
             return Err(Error::new(Status::Incompatible, text));
@@ -77,6 +92,8 @@ impl Connection {
             generation: 1,
             next: 2,
             pending: BTreeMap::new(),
+            room: Vec::new(),
+            trouble: None,
             held: Held::default(),
             reading: false,
             asleep: 0,
@@ -84,7 +101,7 @@ impl Connection {
             over: None,
             incarnation: welcome.incarnation,
         };
-        Ok(Self {
+        Ok(Arc::new_cyclic(|this| Self {
             path,
             private,
             who,
@@ -92,7 +109,9 @@ impl Connection {
             state: Mutex::new(state),
             changed: Condvar::new(),
             process: fork::token(),
-        })
+            watched: AtomicBool::new(false),
+            this: this.clone(),
+        }))
     }
 
     pub(crate) fn liveness(&self) -> &Liveness {
@@ -141,7 +160,10 @@ impl Connection {
         let mut state = self.lock();
         state.over = Some(Error::new(Status::Closed, "this session was closed; connect anew"));
         state.socket = None;
+        state.room.clear();
         self.wake_others(&state);
+        drop(state);
+        self.watch_no_more();
     }
 }
 

@@ -82,7 +82,7 @@ pub(crate) fn greet_until(path: &Path, who: &Who, deadline: Deadline, starting: 
             Err(Failure::Nobody(_)) => {}
             Err(Failure::Ended(error)) if deadline.passed() => return Err(error),
             Err(Failure::Ended(_)) => {}
-            Err(Failure::Final(error)) => return Err(error),
+            Err(Failure::NoRoom(error) | Failure::Final(error)) => return Err(error),
         }
         std::thread::sleep(pause.min(deadline.left()));
         pause = (pause * 2).min(Duration::from_millis(20));

@@ -10,6 +10,8 @@ use crossdock_os::socket::{self, Received};
 use crossdock_os::{Deadline, OsError, event};
 use std::io::ErrorKind;
 
+use crossdock_core::liveness::Papers;
+
 use crate::{Error, Result};
 
 /// Who says hello.
@@ -27,7 +29,7 @@ pub(crate) struct Who {
 #[derive(Debug)]
 pub(crate) struct Welcome {
     pub socket: OwnedFd,
-    pub table: OwnedFd,
+    pub papers: Papers,
     pub member: MemberId,
     pub admin: bool,
     pub incarnation: u64,
@@ -44,6 +46,8 @@ pub(crate) enum Failure {
     Nobody(Error),
     /// The daemon ended the connection before it answered; it may be starting again.
     Ended(Error),
+    /// This process, or the daemon, has no descriptor or memory left for it; trying again may help.
+    NoRoom(Error),
     /// Trying again would end the same.
     Final(Error),
 }
@@ -51,7 +55,7 @@ pub(crate) enum Failure {
 impl Failure {
     pub fn into_error(self) -> Error {
         match self {
-            Self::Nobody(error) | Self::Ended(error) | Self::Final(error) => error,
+            Self::Nobody(error) | Self::Ended(error) | Self::NoRoom(error) | Self::Final(error) => error,
         }
     }
 }
@@ -89,6 +93,7 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
                 ends = 1;
                 continue;
             }
+            Ok(Some(Received::Stripped(_))) => return Err(Failure::NoRoom(no_descriptor())),
             Ok(Some(Received::Truncated)) => return Err(Failure::Final(no_daemon(path, "it sent too much"))),
             Ok(Some(Received::End)) | Err(_) => return Err(Failure::Ended(ended())),
             Ok(None) => {}
@@ -100,15 +105,28 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
     };
     match Answer::decode(&buffer[..length], fds.len()) {
         Ok((1, Answer::Welcome { member, admin, incarnation, run, rank, task, workflow, .. })) => {
-            let Some(table) = fds.into_iter().next() else { return Err(Failure::Final(no_daemon(path, "no table"))) };
-            Ok(Welcome { socket, table, member, admin, incarnation, run, rank, task, workflow })
+            let Ok([table, entry, roll]) = <[OwnedFd; 3]>::try_from(fds) else {
+                return Err(Failure::Final(no_daemon(path, "its welcome came without papers")));
+            };
+            let papers = Papers { table, entry, roll };
+            Ok(Welcome { socket, papers, member, admin, incarnation, run, rank, task, workflow })
         }
         Ok((1, Answer::Failed { status, text })) => {
-            Err(Failure::Final(Error::new(status, format!("the node daemon at {at}: {text}"))))
+            let error = Error::new(status, format!("the node daemon at {at}: {text}"));
+            // A session that is known there ends by nothing but its own word.
+            let known = who.member != MemberId::NOBODY;
+            Err(if known && status == Status::NoSpace { Failure::NoRoom(error) } else { Failure::Final(error) })
         }
         Ok(_) => Err(Failure::Final(no_daemon(path, "it answered something else"))),
         Err(malformed) => Err(Failure::Final(no_daemon(path, &malformed.to_string()))),
     }
+}
+
+/// What a call fails with for which this process has no descriptor left.
+pub(crate) fn no_descriptor() -> Error {
+    let limit = crossdock_os::child::descriptor_limit();
+    let text = format!("this process has no file descriptor left (limit {limit}); close some or raise ulimit -n");
+    Error::new(Status::NoSpace, text)
 }
 
 fn no_daemon(path: &Path, why: &str) -> Error {
@@ -149,6 +167,10 @@ fn refusal(path: &Path, error: &OsError) -> Failure {
         ErrorKind::PermissionDenied => {
             let text = format!("this user may not use {at}; its folder belongs to another");
             Failure::Final(Error::new(Status::Denied, text))
+        }
+        _ if error.is_out_of_descriptors() => Failure::NoRoom(no_descriptor()),
+        _ if error.is_out_of_room() => {
+            Failure::NoRoom(Error::new(Status::NoSpace, format!("the daemon at {at} cannot be reached now: {error}")))
         }
         _ if error.is_wrong_kind_of_socket() => Failure::Final(no_daemon(path, "it is a socket of another kind")),
         _ => Failure::Final(Error::new(Status::System, format!("the node daemon at {at}: {error}"))),

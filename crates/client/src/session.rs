@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crossdock_layout::liveness::LivenessTable;
+use crossdock_core::liveness::Liveness;
 use crossdock_layout::wire::{Answer, GRANTS_PER_MESSAGE, Grant, InUse, MemberState, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status, name};
 use crossdock_os::{Deadline, child};
@@ -112,7 +112,7 @@ impl Session {
         let (member, admin, rank) = (found.welcome.member, found.welcome.admin, found.welcome.rank);
         let (run, nameless) = (found.welcome.run, nameless && admin);
         let (task, workflow) = (found.welcome.task.clone(), found.welcome.workflow.clone());
-        let connection = Arc::new(Connection::new(found.path, found.private, who, found.welcome)?);
+        let connection = Connection::new(found.path, found.private, who, found.welcome)?;
         let (timeout, serial) = (options.timeout, SERIAL.fetch_add(1, Ordering::Relaxed));
         let items = crate::item::Local::default();
         crate::leaving::keep_session(serial, &connection);
@@ -336,8 +336,8 @@ impl Session {
         self.ask(Request::Remove { kind, in_use, name: name.to_owned() }).map(drop)
     }
 
-    /// The liveness table, mapped read-only: who is alive at the price of a load, and the word that deaths wake.
-    pub(crate) fn liveness(&self) -> &LivenessTable {
+    /// Who is dead: at the price of a load what the daemon knows, and of two system calls what the kernel knows.
+    pub(crate) fn liveness(&self) -> &Liveness {
         self.shared.connection.liveness()
     }
 

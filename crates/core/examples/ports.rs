@@ -5,6 +5,7 @@
 //! `bench/ports/run` builds and runs it beside its peer; alone: `cargo run --release -p crossdock-core --example ports
 //! [-- --json]`; `QUICK=1` for a short run.
 
+use crossdock_core::liveness::Living;
 use crossdock_core::queue::{End, Hooks, Parcel, Pattern, Ring, Shape, Side, Waiting};
 use crossdock_layout::MemberId;
 use crossdock_layout::liveness::LivenessTable;
@@ -61,10 +62,16 @@ impl Kind {
 
 struct Table(Mapping);
 
-impl Hooks for Table {
-    fn liveness(&self) -> &LivenessTable {
+impl Living for Table {
+    fn table(&self) -> &LivenessTable {
         // SAFETY: the mapping has the table's size, and all of it is atomics and bytes.
         unsafe { self.0.start().cast().as_ref() }
+    }
+}
+
+impl Hooks for Table {
+    fn liveness(&self) -> &dyn Living {
+        self
     }
 }
 
@@ -255,9 +262,9 @@ fn main() {
     let sizes = [size_of::<LivenessTable>() as u64, size, size, 4096];
     let fds = sizes.map(|size| memfd::create("crossdock-bench", size).expect("a memfd"));
     let table = Table(Mapping::new(&fds[0], sizes[0] as usize, Access::ReadWrite).expect("a mapping"));
-    table.liveness().format();
-    table.liveness().set_alive(MemberId::new(2, 1));
-    table.liveness().set_alive(MemberId::new(1, 0));
+    table.table().format();
+    table.table().set_alive(MemberId::new(2, 1));
+    table.table().set_alive(MemberId::new(1, 0));
     let (ours, its) = rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::SEQPACKET,

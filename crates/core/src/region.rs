@@ -21,8 +21,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whom a region asks: the session, or a test's stand-in.
 pub trait Surroundings: Send + Sync {
-    /// Is this member alive?
-    fn is_alive(&self, member: MemberId) -> bool;
+    /// Is it proved that this member is dead? Asked before anything of its is healed.
+    fn is_dead(&self, member: MemberId) -> bool;
     /// Counts up with each death of a member; whoever takes the region's lock next then heals.
     fn deaths(&self) -> u32;
     /// The word that `deaths` reads, if there is one that stays where it is for as long as these surroundings last.
@@ -193,7 +193,7 @@ impl Region {
             if seen == REGION_READY {
                 return Ok(());
             }
-            let takes = seen == 0 || !self.surroundings.is_alive(MemberId(seen));
+            let takes = seen == 0 || self.surroundings.is_dead(MemberId(seen));
             if takes && self.writable {
                 // The memory must be there before it is touched, the init word's page included.
                 let me = self.member.0;

@@ -266,7 +266,7 @@ fn options_that_disagree_are_named_both() {
     }
 }
 
-fn liveness(world: &World) -> &crossdock_layout::liveness::LivenessTable {
+fn liveness(world: &World) -> &dyn crossdock_core::liveness::Living {
     crossdock_core::queue::Hooks::liveness(&*world.hooks)
 }
 

@@ -16,9 +16,10 @@ impl MemberId {
     /// No member at all; what an unlocked lock or a free slot holds.
     pub const NOBODY: Self = Self(0);
 
-    /// Puts an id together. `slot` must be below [`MAX_MEMBERS`] and `counter` above zero.
+    /// Puts an id together. `slot` must be below [`MAX_MEMBERS`], and `counter` above zero and below 2⁵⁰: the two upper bits
+    /// of an id are free for marks.
     pub const fn new(counter: u64, slot: usize) -> Self {
-        assert!(slot < MAX_MEMBERS && counter > 0 && counter < 1 << (64 - SLOT_BITS));
+        assert!(slot < MAX_MEMBERS && counter > 0 && counter < 1 << (62 - SLOT_BITS));
         Self(counter << SLOT_BITS | slot as u64)
     }
 

@@ -1,9 +1,21 @@
-//! The liveness table: who is alive, readable by every member at the price of a load.
+//! The liveness table: the daemon's word on who is dead, readable by every member at the price of a load.
 //!
-//! The daemon is its only writer; members map it read-only. A member is alive if and only if the word of its slot
-//! holds its id. The daemon clears the word when the member's pidfd or connection says that it is gone, then counts
-//! `epoch` up and wakes everybody who waits on it. A reader may see a dead member as alive for as long as the daemon
-//! needs to notice (well under 100 ms); it never sees a living one as dead, because an id is never used twice.
+//! **Death is permanent, absence is no death.** An id is never used twice, so a proof of death stays true however old it
+//! is. The daemon is the table's only writer, members map it read-only, and a member may have an old daemon's table mapped
+//! while a new daemon serves. So no word says that somebody lives, and a word that does not speak of a member says nothing
+//! about it. The word of a slot is
+//!
+//! ```text
+//!   63    62             12 11      0
+//!  ┌────┬──────────────────┬─────────┐     0                   nobody was here yet
+//!  │DEAD│     counter      │  slot   │     id                  the slot's last member
+//!  └────┴──────────────────┴─────────┘     id | DEAD           that member is dead
+//! ```
+//!
+//! The daemon sets DEAD only with the kernel's proof (`docs/lifetimes.md`) or on the member's own last word, and gives a
+//! slot to the next member only after that. So member X is **dead by the table** if and only if the word of X's slot is
+//! X with DEAD, or holds a greater counter. Everything else means: not known to be dead; who has to know asks the kernel
+//! (`crossdock_os::roll`). After each death the daemon counts `epoch` up and wakes everybody who waits on it.
 
 use crate::id::MAX_MEMBERS;
 use crate::{LAYOUT_VERSION, MemberId};
@@ -22,14 +34,14 @@ pub struct LivenessTable {
     /// Futex word. Counted up (Release) and woken after each death; waiters load it (Acquire) before they look at slots.
     pub epoch: AtomicU32,
     _pad: [u8; 48],
-    /// One word a slot: the id of the living member, or 0. Daemon stores (Release), members load (Acquire).
+    /// One word a slot, as above. Daemon stores (Release), members load (Acquire).
     pub slots: [AtomicU64; MAX_MEMBERS],
 }
 
 impl LivenessTable {
-    /// Is this member alive, as far as the daemon knows?
-    pub fn is_alive(&self, member: MemberId) -> bool {
-        member != MemberId::NOBODY && self.slots[member.slot()].load(Ordering::Acquire) == member.0
+    /// Does the table prove that this member is dead? `false` says nothing. Nobody is dead.
+    pub fn says_dead(&self, member: MemberId) -> bool {
+        is_proof(self.slots[member.slot()].load(Ordering::Acquire), member)
     }
 
     /// The number of deaths so far, modulo 2³²; a futex word.
@@ -48,20 +60,35 @@ impl LivenessTable {
         self.magic.store(LIVENESS_MAGIC, Ordering::Release);
     }
 
-    /// Daemon: this member lives from now on.
+    /// Daemon: this slot is this member's from now on. Its former holder is dead.
     pub fn set_alive(&self, member: MemberId) {
         self.slots[member.slot()].store(member.0, Ordering::Release);
     }
 
-    /// Daemon: this member is dead. Returns whether it was alive in the table; the caller then wakes `epoch`.
+    /// Daemon: this member is dead, by proof. Returns whether the table did not say so before; the caller then wakes `epoch`.
     pub fn set_dead(&self, member: MemberId) -> bool {
-        let was_alive =
-            self.slots[member.slot()].compare_exchange(member.0, 0, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if was_alive {
-            self.epoch.fetch_add(1, Ordering::AcqRel);
+        let slot = &self.slots[member.slot()];
+        let mut word = slot.load(Ordering::Acquire);
+        while !is_proof(word, member) {
+            match slot.compare_exchange(word, member.0 | DEAD, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    self.epoch.fetch_add(1, Ordering::AcqRel);
+                    return true;
+                }
+                Err(other) => word = other,
+            }
         }
-        was_alive
+        false
     }
+}
+
+/// In a slot's word: that member is dead.
+pub const DEAD: u64 = 1 << 63;
+
+/// Does the word of this member's slot prove that it is dead?
+pub const fn is_proof(word: u64, member: MemberId) -> bool {
+    let last = MemberId(word & !DEAD);
+    member.0 == 0 || last.counter() > member.counter() || word == member.0 | DEAD
 }
 
 #[cfg(test)]
@@ -89,22 +116,31 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_used_again_does_not_revive_its_former_member() {
+    fn only_a_mark_or_a_successor_proves_a_death() {
         let table = table();
         let (first, second) = (MemberId::new(1, 5), MemberId::new(2, 5));
+        assert!(!table.says_dead(first), "a table that knows nothing says nothing");
         table.set_alive(first);
-        assert!(table.is_alive(first));
+        assert!(!table.says_dead(first) && !table.says_dead(second));
         assert!(table.set_dead(first));
+        assert!(table.says_dead(first) && !table.says_dead(second));
         table.set_alive(second);
-        assert!(!table.is_alive(first));
-        assert!(table.is_alive(second));
-        assert!(!table.set_dead(first), "the dead cannot kill the living");
-        assert!(table.is_alive(second));
+        assert!(table.says_dead(first) && !table.says_dead(second));
+        assert!(!table.set_dead(first), "the dead do not die again");
+        assert!(!table.says_dead(second));
         assert_eq!(table.epoch(), 1);
     }
 
     #[test]
-    fn nobody_is_never_alive() {
-        assert!(!table().is_alive(MemberId::NOBODY));
+    fn a_death_that_this_table_never_heard_of_can_be_marked() {
+        let table = table();
+        let member = MemberId::new(7, 9);
+        assert!(table.set_dead(member));
+        assert!(table.says_dead(member) && !table.says_dead(MemberId::new(8, 9)));
+    }
+
+    #[test]
+    fn nobody_is_dead() {
+        assert!(table().says_dead(MemberId::NOBODY));
     }
 }

@@ -16,8 +16,6 @@ pub struct ServeOptions {
     pub idle: Duration,
     /// Most bytes that all segments may reserve together; 0 = what the node has free.
     pub memory: u64,
-    /// How long a member whose connection broke is waited for, if its process lives, before it counts as dead.
-    pub grace: Duration,
     /// Most connections at once.
     pub connections: u32,
     /// Go on in a process of its own, in the background, and return when it serves.
@@ -33,7 +31,6 @@ impl Default for ServeOptions {
             private: false,
             idle: Duration::from_secs(10),
             memory: 0,
-            grace: Duration::from_secs(3),
             connections: 16_384,
             detach: false,
             ready: None,

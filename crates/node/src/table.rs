@@ -5,13 +5,15 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crossdock_layout::id::MAX_MEMBERS;
-use crossdock_layout::liveness::{LIVENESS_MAGIC, LivenessTable};
+use crossdock_layout::liveness::{DEAD, LIVENESS_MAGIC, LivenessTable, is_proof};
 use crossdock_layout::{LAYOUT_VERSION, MemberId};
 use crossdock_os::{Mapping, OsResult, futex, memfd};
 
-/// Makes a table that only this process and its children can write. The descriptor is for everybody.
-pub(crate) fn create() -> OsResult<(OwnedFd, Mapping)> {
+/// Makes a table that only this process and its children can write. The descriptor is for everybody. Its count of deaths
+/// begins somewhere else than any other table's, so that whoever compares sees that there is another one.
+pub(crate) fn create(incarnation: u64) -> OsResult<(OwnedFd, Mapping)> {
     let (fd, words) = memfd::create_for_own_writing("crossdock:liveness", size_of::<LivenessTable>() as u64)?;
+    word32(&words, offset_of!(LivenessTable, epoch)).store(incarnation as u32, Ordering::Release);
     word32(&words, offset_of!(LivenessTable, version)).store(LAYOUT_VERSION, Ordering::Release);
     word64(&words, offset_of!(LivenessTable, magic)).store(LIVENESS_MAGIC, Ordering::Release);
     Ok((fd, words))
@@ -29,32 +31,40 @@ fn slot(words: &Mapping, slot: usize) -> &AtomicU64 {
     word64(words, offset_of!(LivenessTable, slots) + 8 * slot)
 }
 
-/// This member lives from now on.
+/// This slot is this member's from now on; its former holder is dead.
 pub(crate) fn set_alive(words: &Mapping, member: MemberId) {
     slot(words, member.slot()).store(member.0, Ordering::Release);
 }
 
-/// Is it in the table?
-pub(crate) fn is_alive(words: &Mapping, member: MemberId) -> bool {
-    slot(words, member.slot()).load(Ordering::Acquire) == member.0
+/// Is it marked as dead?
+pub(crate) fn says_dead(words: &Mapping, member: MemberId) -> bool {
+    is_proof(slot(words, member.slot()).load(Ordering::Acquire), member)
 }
 
-/// This member is dead; everybody who waits for a death is woken.
+/// This member is dead, by proof; everybody who waits for a death is woken.
 pub(crate) fn set_dead(words: &Mapping, member: MemberId) {
-    let cleared = slot(words, member.slot()).compare_exchange(member.0, 0, Ordering::AcqRel, Ordering::Acquire);
-    if cleared.is_ok() {
-        let epoch = word32(words, offset_of!(LivenessTable, epoch));
-        epoch.fetch_add(1, Ordering::AcqRel);
-        futex::wake_all(epoch);
+    if says_dead(words, member) {
+        return;
     }
+    slot(words, member.slot()).store(member.0 | DEAD, Ordering::Release);
+    let epoch = word32(words, offset_of!(LivenessTable, epoch));
+    epoch.fetch_add(1, Ordering::AcqRel);
+    futex::wake_all(epoch);
 }
 
-/// After a restart: whoever the journal does not know any more is dead.
-pub(crate) fn bury_all_but(words: &Mapping, living: impl Fn(MemberId) -> bool) {
+/// At a broker's start: all that were ever given a slot are dead, but for those whom the journal still knows.
+pub(crate) fn begin(words: &Mapping, next_member: u64, holder: impl Fn(usize) -> Option<MemberId>) {
     for number in 0..MAX_MEMBERS {
-        let member = MemberId(slot(words, number).load(Ordering::Acquire));
-        if member != MemberId::NOBODY && !living(member) {
-            set_dead(words, member);
+        let word = slot(words, number).load(Ordering::Acquire);
+        match holder(number) {
+            Some(member) if !is_proof(word, member) => set_alive(words, member),
+            Some(_) => {}
+            // A new table: whoever had this slot before has a smaller number than the next member.
+            None if word == 0 && next_member > 1 => {
+                let last = MemberId::new(next_member - 1, number);
+                slot(words, number).store(last.0 | DEAD, Ordering::Release);
+            }
+            None => set_dead(words, MemberId(word & !DEAD)),
         }
     }
 }

@@ -50,7 +50,7 @@ impl World {
     fn event(&mut self, event: Event<'_>) {
         for effect in self.broker.handle(0, event) {
             match effect {
-                Effect::MakeItem { .. } => self.event(Event::Made { outcome: Ok(()) }),
+                Effect::MakeItem { .. } => self.event(Event::Made { outcome: Ok(0) }),
                 Effect::ProveItem { item, file, .. } => {
                     self.event(Event::Proved { item, file, verdict: Verdict::Clinging });
                 }

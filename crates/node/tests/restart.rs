@@ -169,9 +169,12 @@ fn what_nobody_offers_after_the_keepers_death_gives_its_name_free() {
     raw.ask(&open("r", OpenMode::CreateOnly, 8192, 0)).unwrap();
     daemon.keeper.kill().unwrap();
     daemon.keeper.wait().unwrap();
-    daemon.keeper = spawn(&daemon.socket(), &["--grace-ms", "100"]);
+    daemon.keeper = spawn(&daemon.socket(), &[]);
     Raw::greet(&daemon.socket(), &Raw::hello_message(77));
     let session = daemon.session();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(session.list().unwrap().segments.iter().all(|s| !s.removed), "a living member may have it");
+    drop(raw);
     until("it is given up", || session.list().unwrap().segments.iter().all(|s| s.removed));
     drop(session);
     daemon.stop();
@@ -188,7 +191,7 @@ fn an_offered_segment_is_taken_back_under_its_name_and_id() {
     daemon.keeper.kill().unwrap();
     daemon.keeper.wait().unwrap();
     daemon.keeper = spawn(&daemon.socket(), &[]);
-    let (mut raw, welcome) = Raw::greet(&daemon.socket(), &hello);
+    let (mut raw, welcome) = Raw::greet(&daemon.socket(), &Raw::hello_again(3, member));
     assert!(matches!(welcome, Answer::Welcome { member: same, .. } if same == member));
     let busy = raw.ask(&open("r", OpenMode::OpenOnly, 0, 0)).unwrap().0;
     assert!(matches!(busy, Answer::Failed { status: Status::Busy, .. }), "{busy:?}");

@@ -311,7 +311,7 @@ fn who_has_which_page_outlives_the_broker() {
 
 #[test]
 fn a_publisher_gives_its_series_back_after_the_keepers_death() {
-    let mut daemon = Daemon::start_with(&["--grace-ms", "5000"]);
+    let mut daemon = Daemon::start();
     let hello = |member| match Raw::hello_message(4) {
         Request::Hello { protocol, layout, fingerprint, token, rank, task, workflow, visitor, .. } => {
             Request::Hello { protocol, layout, fingerprint, token, member, rank, task, workflow, visitor }
@@ -324,15 +324,17 @@ fn a_publisher_gives_its_series_back_after_the_keepers_death() {
     publisher.pages[4].1.word64(0).unwrap().store(9, Ordering::SeqCst);
     kill(daemon.keeper.id(), "KILL");
     daemon.keeper.wait().unwrap();
-    daemon.keeper = spawn(&daemon.socket(), &["--grace-ms", "5000"]);
+    daemon.keeper = spawn(&daemon.socket(), &[]);
     daemon.wait_until_up();
     let (mut observer, _) = Raw::greet(&daemon.socket(), &Raw::hello_message(5));
     let lost = observe(&mut observer, "field", 0).unwrap_err();
     assert!(lost.0 == Status::Busy && lost.1.contains("field"), "{lost:?}");
     let (segment, pool) = (publisher.segment, publisher.pool.0.as_fd());
-    // Nobody but its publisher is believed.
-    assert_eq!(ask(&mut observer, &Request::Offer { segment }, &[pool]).unwrap_err().0, Status::Denied);
+    // Other memory is believed from nobody, its publisher included.
+    let (forged, _map) = memfd::create_for_own_writing("crossdock-test", SIZE).unwrap();
+    assert_eq!(ask(&mut observer, &Request::Offer { segment }, &[forged.as_fd()]).unwrap_err().0, Status::Denied);
     publisher.raw = Raw::greet(&daemon.socket(), &hello(member)).0.number_from(100);
+    assert_eq!(ask(&mut publisher.raw, &Request::Offer { segment }, &[forged.as_fd()]).unwrap_err().0, Status::Denied);
     let other = memfd::create("crossdock-test", SIZE).unwrap();
     let refused = ask(&mut publisher.raw, &Request::Offer { segment }, &[other.as_fd()]).unwrap_err();
     assert_eq!(refused.0, Status::Invalid);

@@ -42,7 +42,7 @@ impl Drop for Ends {
 fn a_forked_child_is_told_to_connect_anew_and_does_not_end_its_parents_session(options: &ConnectOptions) {
     let mut session = Some(Session::connect(options).unwrap());
     let mut port = session.as_ref().map(|s| s.port("parents", End::Producer, &PortOptions::default(), None).unwrap());
-    let forked = child::fork(|| {
+    let forked = child::fork_beside_threads(|| {
         let (Some(session), port) = (session.take(), port.take()) else { return 2 };
         let refused =
             session.list().is_err_and(|e| e.status == Status::Disconnected && e.message.contains("connect anew"));

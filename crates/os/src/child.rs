@@ -32,7 +32,14 @@ pub fn fork(body: impl FnOnce() -> i32) -> OsResult<i32> {
         Some(_) => return Err(OsError::new("fork", "a process with several threads", Errno::BUSY)),
         None => return Err(OsError::new("fork", "a process whose threads cannot be counted: no /proc", Errno::BUSY)),
     }
-    // SAFETY: this thread is the only one, so no lock or allocator state can be in the middle of a change.
+    fork_beside_threads(body)
+}
+
+/// As [`fork`], whatever other threads there are: `body` must take no lock that one of them may hold. The C library makes
+/// its own, the allocator's among them, usable in the child.
+pub fn fork_beside_threads(body: impl FnOnce() -> i32) -> OsResult<i32> {
+    // SAFETY: the child runs only `body`, on its only thread, and leaves by _exit. A lock that it takes against the rule
+    // above is never given back, which is a deadlock and no undefined behaviour.
     let pid = unsafe { libc::fork() };
     if pid < 0 {
         return Err(OsError::last("fork", "this process"));
@@ -137,6 +144,26 @@ pub fn survive_file_limit() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let limit = getrlimit(Resource::Fsize);
     let _ = setrlimit(Resource::Fsize, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// How many descriptors this process may have.
+pub fn descriptor_limit() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Starts a thread on which no signal is ever handled: a program's signals go to the program's own threads.
+pub fn spawn_quiet(name: &str, stack: usize, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: both sets are written by the calls before they are read; only this thread's mask changes, and is restored.
+    unsafe {
+        let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let started = std::thread::Builder::new().name(name.into()).stack_size(stack).spawn(body);
+    // SAFETY: as above; `before` was written there.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    started.map(drop)
 }
 
 /// Random bytes that nobody can guess.

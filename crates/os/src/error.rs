@@ -47,6 +47,11 @@ impl OsError {
         self.errno == Errno::FBIG
     }
 
+    /// Has this process or the node run out of something, so that the same call may work later?
+    pub fn is_out_of_room(&self) -> bool {
+        self.is_out_of_descriptors() || matches!(self.errno, Errno::NOMEM | Errno::NOBUFS)
+    }
+
     /// Are too many descriptors on their way through sockets, not taken out yet?
     pub fn is_too_many_in_flight(&self) -> bool {
         self.errno == Errno::TOOMANYREFS

@@ -67,6 +67,23 @@ pub fn next_signal(fd: impl AsFd) -> Option<i32> {
     }
 }
 
+/// Sleeps until the bell (an eventfd) is readable, the peer of one of these sockets is gone, or the deadline passes; which
+/// sockets those are. What can be read from a socket wakes nobody here.
+pub fn wait_for_ends(bell: impl AsFd, sockets: &[BorrowedFd<'_>], deadline: Deadline) -> Vec<bool> {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let bell = bell.as_fd();
+    let mut watched: Vec<_> = sockets.iter().map(|socket| PollFd::new(socket, PollFlags::empty())).collect();
+    watched.push(PollFd::new(&bell, PollFlags::IN));
+    let left = deadline.left();
+    let timeout =
+        Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+    if poll(&mut watched, Some(&timeout)).is_err() {
+        return vec![false; sockets.len()];
+    }
+    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    watched[..sockets.len()].iter().map(|socket| socket.revents().intersects(gone)).collect()
+}
+
 /// Most events that one wait tells of.
 pub const ROUND: usize = 256;
 

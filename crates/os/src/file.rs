@@ -119,6 +119,12 @@ pub fn exists(path: &std::ffi::CStr) -> bool {
     rustix::fs::lstat(path).is_ok()
 }
 
+/// The same file through a description of this process's own, for reading and writing.
+pub fn reopen(file: impl AsFd) -> OsResult<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context("open", || path)
+}
+
 /// Copies bytes of one file to the same place of another, through `buffer` and at most as many; how many. 0 = the end.
 pub fn copy_part(from: impl AsFd, to: impl AsFd, offset: u64, buffer: &mut [u8]) -> OsResult<usize> {
     let named = || format!("bytes at {offset} of a file that is copied");

@@ -63,6 +63,46 @@ impl Origin {
     }
 }
 
+/// Something that each process makes for itself: a child sees none of its parent's, whose locks may be held by threads that
+/// the child has not got. It is never freed.
+#[derive(Debug)]
+pub struct PerProcess<T: 'static>(AtomicPtr<(u32, T)>);
+
+impl<T: Send + Sync> PerProcess<T> {
+    /// Nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// This process's, if it was made.
+    pub fn get(&self) -> Option<&'static T> {
+        // SAFETY: null, or what `get_or_make` leaked; it is never freed nor changed.
+        let found: Option<&'static (u32, T)> = unsafe { self.0.load(Ordering::Acquire).as_ref() };
+        found.filter(|(process, _)| *process == token()).map(|(_, value)| value)
+    }
+
+    /// This process's; made now if need be, and perhaps in vain by one of two threads at the same time.
+    pub fn get_or_make(&self, make: impl FnOnce() -> Option<T>) -> Option<&'static T> {
+        let before = self.0.load(Ordering::Acquire);
+        if let Some(found) = self.get() {
+            return Some(found);
+        }
+        let fresh = Box::into_raw(Box::new((token(), make()?)));
+        if self.0.compare_exchange(before, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // SAFETY: made just now, and seen by nobody else.
+            drop(unsafe { Box::from_raw(fresh) });
+        }
+        self.get()
+    }
+}
+
+impl<T: Send + Sync> Default for PerProcess<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Runs `hook` in every child that this process forks, on the thread that forked; for caches that a child must not use.
 /// Children made without the C library's `fork` do not run it, and are told by `token` alone.
 pub fn in_child(hook: extern "C" fn()) {

@@ -25,6 +25,7 @@ pub mod pinned;
 pub mod pipe;
 pub mod place;
 pub mod process;
+pub mod roll;
 pub mod socket;
 pub mod spawn;
 #[doc(hidden)]

@@ -55,6 +55,22 @@ pub fn is_sealed_for_writing(fd: impl AsFd) -> bool {
     rustix::fs::fcntl_get_seals(fd).is_ok_and(|s| s.intersects(SealFlags::FUTURE_WRITE | SealFlags::WRITE))
 }
 
+/// The number of this memory, which the kernel gives to no other as long as it runs; 0 for what is no memfd.
+///
+/// All memfds lie in one file system of the kernel's, whose 64-bit inode numbers only grow. Files of other systems, and
+/// memfds of huge pages, lie elsewhere and could have any number.
+pub fn number(fd: impl AsFd) -> u64 {
+    static DEVICE: std::sync::OnceLock<Option<u64>> = std::sync::OnceLock::new();
+    let device = DEVICE.get_or_init(|| {
+        let own = rustix::fs::memfd_create("crossdock:device", MemfdFlags::CLOEXEC).ok()?;
+        rustix::fs::fstat(own).ok().map(|stat| stat.st_dev)
+    });
+    match rustix::fs::fstat(fd) {
+        Ok(stat) if Some(stat.st_dev) == *device => stat.st_ino,
+        _ => 0,
+    }
+}
+
 /// Fills the first `size` bytes with zeros through the descriptor, whoever has them mapped.
 pub fn clear(fd: impl AsFd, size: u64) -> OsResult<()> {
     let zeros = vec![0; usize::try_from(size).unwrap_or(0)];
@@ -146,6 +162,16 @@ mod tests {
         mapping.word64(4088).unwrap().store(7, std::sync::atomic::Ordering::Release);
         clear(&fd, 4096).unwrap();
         assert_eq!(mapping.word64(4088).unwrap().load(std::sync::atomic::Ordering::Acquire), 0);
+    }
+
+    #[test]
+    fn no_two_have_one_number_and_files_have_none() {
+        let (one, other) = (create("crossdock-test", 4096).unwrap(), create("crossdock-test", 4096).unwrap());
+        assert!(number(&one) != 0 && number(&one) != number(&other));
+        assert_eq!(number(crate::file::reopen_read_only(&one).unwrap()), number(&one));
+        assert_eq!(number(crate::file::spare().unwrap()), 0);
+        let folder = crate::tmpfs::Folder::shared_memory().unwrap();
+        assert_eq!(number(folder.create("test", 4096).unwrap()), 0);
     }
 
     #[test]

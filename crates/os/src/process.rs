@@ -102,6 +102,11 @@ pub fn start_time(pid: i32) -> Option<u64> {
     behind_name.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
+/// The namespace in which this process sees process numbers; 0 if it cannot be told. Numbers say nothing in another one.
+pub fn number_space() -> u64 {
+    rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
+}
+
 /// How many processors this thread may run on.
 pub fn processors() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();

@@ -18,6 +18,9 @@ pub const MAX_DESCRIPTORS: usize = 4;
 pub enum Received {
     /// So many bytes of the buffer, and these descriptors.
     Message(usize, Vec<OwnedFd>),
+    /// So many bytes of the buffer, whose descriptors this process had no room for; those that arrived were closed. It is no
+    /// fault of the peer's.
+    Stripped(usize),
     /// More bytes or more descriptors than fit. What did arrive was closed; drop the peer.
     Truncated,
     /// The peer is gone.
@@ -210,8 +213,13 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<Received
         }
         // Padding of the control buffer may let one or two more through than were asked for.
         let too_many = descriptors.len() > MAX_DESCRIPTORS;
-        if too_many || message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        let cut = message.flags.contains(ReturnFlags::CTRUNC);
+        if too_many || message.flags.contains(ReturnFlags::TRUNC) || cut && descriptors.len() >= MAX_DESCRIPTORS {
             return Ok(Some(Received::Truncated));
+        }
+        if cut {
+            // The buffer had room for more of them; the table of descriptors (or the node's) had not.
+            return Ok(Some(Received::Stripped(message.bytes)));
         }
         if message.bytes == 0 {
             return Ok(Some(Received::End));

@@ -213,8 +213,8 @@ fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
         "mapping" => kept.mapping = Some(mapping),
         "duplicate" => kept.descriptor = Some(fd.try_clone().map_err(|e| e.to_string())?),
         // The child has the mapping; the parent has nothing.
-        "fork" => kept.child = Some(child::fork(|| spy(Some(&mapping), None)).map_err(text)?),
-        "child" => kept.child = Some(child::fork(|| spy(None, Some(&fd))).map_err(text)?),
+        "fork" => kept.child = Some(child::fork_beside_threads(|| spy(Some(&mapping), None)).map_err(text)?),
+        "child" => kept.child = Some(child::fork_beside_threads(|| spy(None, Some(&fd))).map_err(text)?),
         "flight" => {
             let (ours, theirs) = socket::pair().map_err(text)?;
             socket::send(&ours, b"x", &[fd.as_fd()]).map_err(text)?;
@@ -234,7 +234,7 @@ fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
             let path = path_of(&fd)?;
             drop((fd, mapping));
             let start = event::eventfd().map_err(text)?;
-            kept.child = Some(child::fork(|| race(&path, &start, way == "racing")).map_err(text)?);
+            kept.child = Some(child::fork_beside_threads(|| race(&path, &start, way == "racing")).map_err(text)?);
             kept.start = Some(start);
         }
         other => return Err(format!("no way '{other}'")),

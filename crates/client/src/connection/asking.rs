@@ -5,11 +5,12 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crossdock_layout::Status;
-use crossdock_layout::wire::{Answer, ItemRequest, MAX_MESSAGE, Request};
+use crossdock_layout::wire::{Answer, Header, ItemRequest, MAX_MESSAGE, Request};
 use crossdock_os::socket::{self, Received};
 use crossdock_os::{Deadline, event};
 
-use super::{Connection, State};
+use super::{Connection, State, room};
+use crate::handshake::no_descriptor;
 use crate::{Error, Result};
 
 /// An answer, and the descriptor that came with it.
@@ -27,6 +28,15 @@ pub(super) struct Pending {
     /// The connection that it was sent on; 0 = none yet.
     sent_on: u64,
     answer: Option<AnsweredWith>,
+    /// Descriptors that its answer may bring, and one to keep.
+    wants: usize,
+}
+
+impl Pending {
+    /// Descriptors that are still to come.
+    pub(super) fn room(&self) -> usize {
+        if self.answer.is_none() { self.wants } else { 0 }
+    }
 }
 
 impl Connection {
@@ -51,10 +61,12 @@ impl Connection {
         deadline: Deadline,
     ) -> Result<AnsweredWith> {
         self.check_process()?;
+        let wants = room::wanted(&request);
         let mut state = self.lock();
+        state.make_room(wants)?;
         let number = state.next;
         state.next += 1;
-        let pending = Pending { request, descriptors, wait: wait.map(Deadline::after), sent_on: 0, answer: None };
+        let pending = Pending { request, descriptors, wait: wait.map(Deadline::after), sent_on: 0, answer: None, wants };
         state.pending.insert(number, pending);
         loop {
             if let Some(error) = state.over.clone() {
@@ -63,13 +75,19 @@ impl Connection {
             }
             if state.pending.get(&number).is_some_and(|p| p.answer.is_some()) {
                 let answer = state.pending.remove(&number).and_then(|p| p.answer);
+                state.fit_room();
                 drop(state);
+                if wants > 0 {
+                    self.watch();
+                }
                 return answer.map_or_else(|| Err(self.silent()), failures);
             }
             if deadline.passed() {
                 let unsent = state.socket.is_none();
+                let trouble = state.trouble.clone();
                 state.pending.remove(&number);
-                return Err(if unsent { self.unreachable() } else { self.silent() });
+                state.fit_room();
+                return Err(if unsent { trouble.unwrap_or_else(|| self.unreachable()) } else { self.silent() });
             }
             state.send_unsent();
             if state.reading {
@@ -103,10 +121,14 @@ impl Connection {
         if !event::wait_readable(&*socket, slice).unwrap_or(true) {
             return;
         }
+        // What was kept free for this is needed now.
+        self.lock().room.clear();
         let received = socket::receive(&*socket, &mut buffer);
         let mut state = self.lock();
         match received {
             Ok(None) => {}
+            // Another thread took the descriptors that were free. The message itself is here: only its request fails.
+            Ok(Some(Received::Stripped(length))) => self.hand_out_stripped(&mut state, &buffer[..length]),
             Ok(Some(Received::Message(length, fds))) => match Answer::decode(&buffer[..length], fds.len()) {
                 Ok((number, answer)) => self.hand_out(&mut state, number, answer, fds),
                 Err(_) if state.generation == generation => state.socket = None,
@@ -116,6 +138,24 @@ impl Connection {
             _ if state.generation == generation => state.socket = None,
             _ => {}
         }
+        state.fit_room();
+    }
+
+    /// An answer whose descriptors were lost: what it gave is given back, and who asked is told why.
+    fn hand_out_stripped(&self, state: &mut State, message: &[u8]) {
+        let decoded = Header::decode(message).and_then(|(h, _)| Answer::decode(message, usize::from(h.descriptors)));
+        let Ok((number, answer)) = decoded else {
+            state.socket = None;
+            return;
+        };
+        state.held.take(&answer, None);
+        state.refuse(&answer);
+        let error = no_descriptor();
+        let failed = Answer::Failed { status: error.status, text: error.message };
+        if let Some(pending) = state.pending.get_mut(&number).filter(|pending| pending.answer.is_none()) {
+            pending.answer = Some((failed, Vec::new()));
+        }
+        self.wake_others(state);
     }
 
     fn hand_out(&self, state: &mut State, number: u64, answer: Answer, descriptors: Vec<OwnedFd>) {
@@ -128,7 +168,7 @@ impl Connection {
         self.wake_others(state);
     }
 
-    fn unreachable(&self) -> Error {
+    pub(super) fn unreachable(&self) -> Error {
         let text = format!(
             "the node daemon at {} cannot be reached; what is mapped goes on, new requests have to wait for it",
             self.path.display()
@@ -194,7 +234,7 @@ fn wait_of(request: &mut Request) -> Option<&mut u64> {
 }
 
 /// Lets another thread read.
-struct PassOn<'a>(&'a Connection);
+pub(super) struct PassOn<'a>(pub(super) &'a Connection);
 
 impl Drop for PassOn<'_> {
     fn drop(&mut self) {

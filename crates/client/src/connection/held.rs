@@ -31,7 +31,7 @@ pub(super) struct Held {
 struct Leased {
     count: u32,
     kind: SegmentKind,
-    /// To give back to a daemon that lost its own; only what can be written through is of use to it.
+    /// To give back to a daemon that lost its own. For reading only will do: the daemon opens it anew.
     descriptor: Option<OwnedFd>,
 }
 
@@ -69,6 +69,7 @@ impl Connection {
     /// Remembers an endpoint, for a daemon that forgets it.
     pub(crate) fn keep_endpoint(&self, request: Request, listener: Arc<OwnedFd>) {
         self.lock().held.endpoints.push((request, listener));
+        self.watch();
     }
 
     /// Forgets the endpoints of a workflow that ended: their sockets must not stay open.
@@ -82,6 +83,8 @@ impl Connection {
         let mut state = self.lock();
         state.held.lease(segment, SegmentKind::Series, None);
         state.held.offered.insert(segment, series);
+        drop(state);
+        self.watch();
     }
 
     /// This session publishes it no longer, and has its pool closed.
@@ -169,8 +172,8 @@ impl Held {
     /// Notes what the daemon counts when it gives this: openings of memory, or an item of one's own.
     pub(super) fn take(&mut self, answer: &Answer, descriptor: Option<&OwnedFd>) {
         match answer {
-            Answer::Segment { segment, kind, writable, .. } => {
-                self.lease(*segment, *kind, descriptor.filter(|_| *writable));
+            Answer::Segment { segment, kind, .. } => {
+                self.lease(*segment, *kind, descriptor);
             }
             Answer::Series(entry) => {
                 self.lease(entry.segment, SegmentKind::Series, None);
@@ -180,18 +183,18 @@ impl Held {
                 self.items.insert(given.item);
             }
             Answer::Item(given) => {
-                self.lease(given.file, SegmentKind::Item, descriptor.filter(|_| given.writable));
+                self.lease(given.file, SegmentKind::Item, descriptor);
             }
             _ => {}
         }
     }
 
     /// One more opening of a segment; a copy of the descriptor is kept, unless there is one.
-    fn lease(&mut self, segment: SegmentId, kind: SegmentKind, writable: Option<&OwnedFd>) {
+    fn lease(&mut self, segment: SegmentId, kind: SegmentKind, given: Option<&OwnedFd>) {
         let leased = self.leases.entry(segment).or_insert(Leased { count: 0, kind, descriptor: None });
         leased.count += 1;
         if leased.descriptor.is_none() {
-            leased.descriptor = writable.and_then(|fd| fd.try_clone().ok());
+            leased.descriptor = given.and_then(|fd| fd.try_clone().ok());
         }
     }
 

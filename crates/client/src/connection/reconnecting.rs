@@ -6,12 +6,20 @@ use std::time::Duration;
 use crossdock_layout::Status;
 use crossdock_os::Deadline;
 
-use super::Connection;
+use super::{Connection, PassOn};
 use crate::handshake::{self, Failure, Welcome};
 use crate::{Error, discovery};
 
 /// How long a dead private daemon is waited for before it is started again.
 const RESTART_AFTER: Duration = Duration::from_millis(200);
+
+/// What came of a try.
+pub(super) enum Tried {
+    /// The connection stands, or the session is over.
+    Done,
+    /// To be tried again; `true`: nobody listens there.
+    NotYet(bool),
+}
 
 impl Connection {
     /// As the reader: the connection is down, and is to stand again by the deadline.
@@ -20,32 +28,22 @@ impl Connection {
         let mut pause = Duration::from_micros(100);
         let mut started = false;
         loop {
-            let (over, leaving) = {
-                let state = self.lock();
-                (state.over.is_some(), state.leaving)
+            let nobody = match self.try_once(deadline) {
+                Tried::Done => return,
+                Tried::NotYet(nobody) => nobody && began.passed(),
             };
-            if over {
-                return;
-            }
-            match handshake::greet(&self.path, &self.who, deadline) {
-                Ok(welcome) => return self.resume(welcome),
-                Err(Failure::Final(error)) if error.status == Status::TimedOut => {}
-                Err(Failure::Final(error)) => {
-                    let text = format!("the connection was lost and is not to be had again: {}", error.message);
-                    let mut state = self.lock();
-                    state.over = Some(Error::new(error.status, text));
+            if nobody {
+                let mut state = self.lock();
+                if state.leaving {
+                    // Nobody is there who would want to know.
+                    state.over = Some(self.unreachable());
                     return;
                 }
-                // Nobody is there who would want to know.
-                Err(Failure::Nobody(error)) if leaving && began.passed() => {
-                    self.lock().over = Some(error);
-                    return;
-                }
-                Err(Failure::Nobody(_)) if self.private && !leaving && began.passed() && !started => {
+                drop(state);
+                if self.private && !started {
                     started = true;
                     let _ = discovery::start(&self.path, deadline);
                 }
-                Err(_) => {}
             }
             if deadline.passed() {
                 return;
@@ -55,20 +53,79 @@ impl Connection {
         }
     }
 
-    fn resume(&self, welcome: Welcome) {
-        let mut state = self.lock();
-        if welcome.incarnation != state.incarnation && !self.liveness.replace(&welcome.table).unwrap_or(false) {
-            state.over = Some(Error::new(Status::Incompatible, "the restarted daemon has another liveness table"));
-            return;
+    /// As anybody: one try, unless somebody else is at it.
+    pub(super) fn try_again(&self, deadline: Deadline) -> Tried {
+        {
+            let mut state = self.lock();
+            if state.socket.is_some() || state.over.is_some() || state.leaving {
+                return Tried::Done;
+            }
+            if state.reading {
+                return Tried::NotYet(false);
+            }
+            state.reading = true;
         }
-        let socket = Arc::new(welcome.socket);
-        if welcome.incarnation != state.incarnation {
+        let _passed_on = PassOn(self);
+        self.try_once(deadline)
+    }
+
+    fn try_once(&self, deadline: Deadline) -> Tried {
+        {
+            let state = self.lock();
+            if state.over.is_some() || state.socket.is_some() {
+                return Tried::Done;
+            }
+        }
+        let failure = match handshake::greet(&self.path, &self.who, deadline) {
+            Ok(welcome) => return self.resume(welcome),
+            Err(failure) => failure,
+        };
+        let mut state = self.lock();
+        match failure {
+            Failure::Final(error) if error.status != Status::TimedOut => {
+                let text = format!("the connection was lost and is not to be had again: {}", error.message);
+                state.over = Some(Error::new(error.status, text));
+                Tried::Done
+            }
+            Failure::NoRoom(error) => {
+                state.trouble = Some(error);
+                Tried::NotYet(false)
+            }
+            other => {
+                state.trouble = None;
+                Tried::NotYet(matches!(other, Failure::Nobody(_)))
+            }
+        }
+    }
+
+    fn resume(&self, welcome: Welcome) -> Tried {
+        let mut state = self.lock();
+        debug_assert_eq!(welcome.member, self.who.member, "a daemon that knows the token knows whose it is");
+        let Welcome { socket, papers, incarnation, .. } = welcome;
+        let another = incarnation != state.incarnation;
+        // The place on the roll is kept from the first connection to the last.
+        let replaced = if another || !self.liveness.works() { self.liveness.replace(papers) } else { Ok(true) };
+        match replaced {
+            Ok(true) => {}
+            Ok(false) => {
+                state.over = Some(Error::new(Status::Incompatible, "the restarted daemon has another liveness table"));
+                return Tried::Done;
+            }
+            Err(error) => {
+                state.trouble = Some(Error::new(Status::NoSpace, error.to_string()));
+                return Tried::NotYet(false);
+            }
+        }
+        let socket = Arc::new(socket);
+        if another {
             state.give_back(&socket);
         }
-        state.incarnation = welcome.incarnation;
+        state.trouble = None;
+        state.incarnation = incarnation;
         state.socket = Some(socket);
         state.generation += 1;
         state.tell_held();
         state.send_unsent();
+        Tried::Done
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+use crossdock_core::liveness::Living;
 use crossdock_core::item::{Backing, Claim, ItemMemory, Words};
 use crossdock_core::region::{self as core, Over};
 use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, ItemRequest, KEYS_PER_MESSAGE, Party, Request};
@@ -215,8 +216,8 @@ struct Alone {
 }
 
 impl core::Surroundings for Alone {
-    fn is_alive(&self, member: MemberId) -> bool {
-        self.session.liveness().is_alive(member)
+    fn is_dead(&self, member: MemberId) -> bool {
+        self.session.liveness().is_dead(member)
     }
 
     fn deaths(&self) -> u32 {
@@ -224,7 +225,7 @@ impl core::Surroundings for Alone {
     }
 
     fn death_word(&self) -> Option<&AtomicU32> {
-        Some(&self.session.liveness().epoch)
+        Some(&self.session.liveness().table().epoch)
     }
 
     fn reserve(&self, _total: u64) -> crossdock_core::Result<()> {

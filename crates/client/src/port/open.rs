@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use crossdock_core::queue::{self, Ring, Shape};
-use crossdock_layout::liveness::LivenessTable;
+use crossdock_core::liveness::Living;
 use crossdock_layout::wire::{OpenMode, SegmentKind};
 use crossdock_layout::{Rights, SegmentId, Status};
 use crossdock_os::{Access, Deadline, Mapping};
@@ -24,7 +24,7 @@ struct SessionHooks {
 }
 
 impl queue::Hooks for SessionHooks {
-    fn liveness(&self) -> &LivenessTable {
+    fn liveness(&self) -> &dyn Living {
         self.session.liveness()
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+use crossdock_core::liveness::Living;
 use crossdock_core::region::{self as core, Parts, Surroundings};
 use crossdock_layout::region::MIN_CAPACITY;
 use crossdock_layout::wire::SegmentKind;
@@ -21,8 +22,8 @@ struct Asking {
 }
 
 impl Surroundings for Asking {
-    fn is_alive(&self, member: MemberId) -> bool {
-        self.session.liveness().is_alive(member)
+    fn is_dead(&self, member: MemberId) -> bool {
+        self.session.liveness().is_dead(member)
     }
 
     fn deaths(&self) -> u32 {
@@ -30,7 +31,7 @@ impl Surroundings for Asking {
     }
 
     fn death_word(&self) -> Option<&AtomicU32> {
-        Some(&self.session.liveness().epoch)
+        Some(&self.session.liveness().table().epoch)
     }
 
     fn reserve(&self, total: u64) -> crossdock_core::Result<()> {

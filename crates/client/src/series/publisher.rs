@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossdock_core::series as core;
-use crossdock_layout::liveness::LivenessTable;
+use crossdock_core::liveness::Living;
 use crossdock_layout::wire::Request;
 use crossdock_layout::{MemberId, SegmentId, Status};
 
@@ -23,7 +23,7 @@ pub(super) struct Asking {
 }
 
 impl core::Surroundings for Asking {
-    fn liveness(&self) -> &LivenessTable {
+    fn liveness(&self) -> &dyn Living {
         self.session.liveness()
     }
 

@@ -44,10 +44,6 @@ impl Region {
         if lock.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             return Ok((Guard { region: self }, false));
         }
-        if !self.surroundings.is_alive(self.member) {
-            let text = "this member counts as dead: its connection to the daemon was lost; connect anew";
-            return Err(self.error(Status::Disconnected, text));
-        }
         let deadline = Deadline::after(PATIENCE);
         let mut tries = 0u32;
         loop {
@@ -61,7 +57,7 @@ impl Region {
                 std::hint::spin_loop();
                 continue;
             }
-            let dead = !self.surroundings.is_alive(MemberId(holder));
+            let dead = holder != 0 && self.surroundings.is_dead(MemberId(holder));
             if dead && lock.holder.compare_exchange(holder, me, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return Ok((Guard { region: self }, true));
             }
@@ -82,7 +78,7 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         fault_point!("lock.leaving");
         let lock = &self.region.memory.header().lock;
-        // Only what is still ours: a member that the daemon took for dead may have been relieved of it.
+        // A living member is relieved of nothing, so it is still ours, unless somebody scribbled over it.
         let _ = lock.holder.compare_exchange(self.region.member.0, 0, Ordering::SeqCst, Ordering::Relaxed);
         if lock.waiting.load(Ordering::SeqCst) != 0 {
             lock.waiting.store(0, Ordering::SeqCst);

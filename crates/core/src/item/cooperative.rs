@@ -14,13 +14,13 @@
 use std::sync::atomic::{Ordering, fence};
 
 use crossdock_layout::item::{ITEM_MAGIC, ItemHeader, OWNER_GONE};
-use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::wire::OnDeath;
 use crossdock_layout::{LAYOUT_VERSION, MemberId, Status};
 use crossdock_os::Deadline;
 use crossdock_os::futex::{self, wait_either};
 
 use super::ItemMemory;
+use crate::liveness::{LOOK, Living, epoch_word};
 use crate::{Error, Result, fault_point};
 
 /// The numbers by which owner words name somebody.
@@ -96,7 +96,7 @@ impl ItemMemory {
     }
 
     /// Waits until it belongs to one of `own` and nobody else of them has it.
-    pub fn take(&self, own: &[u32], me: MemberId, alive: &LivenessTable, deadline: Deadline) -> Claim {
+    pub fn take(&self, own: &[u32], me: MemberId, alive: &dyn Living, deadline: Deadline) -> Claim {
         let header = self.header();
         loop {
             let turn = header.turn.load(Ordering::Acquire);
@@ -111,12 +111,12 @@ impl ItemMemory {
             header.sleepers.fetch_add(1, Ordering::SeqCst);
             fault_point!("item.sleep");
             // Whoever changed something before it saw the sleeper has changed `turn`, too.
-            wait_either((&header.turn, turn), (&alive.epoch, deaths), deadline);
+            wait_either((&header.turn, turn), (epoch_word(alive), deaths), deadline.at_most(LOOK));
             header.sleepers.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
-    fn try_take(&self, own: &[u32], me: MemberId, alive: &LivenessTable) -> Option<Claim> {
+    fn try_take(&self, own: &[u32], me: MemberId, alive: &dyn Living) -> Option<Claim> {
         let header = self.header();
         let owner = header.owner.load(Ordering::Acquire);
         if owner == OWNER_GONE {
@@ -136,7 +136,7 @@ impl ItemMemory {
             self.give_back(header);
             return None;
         }
-        if holder != me && !alive.is_alive(holder) {
+        if holder != me && alive.is_dead(holder) {
             self.heal(header, holder, me);
             return self.try_take(own, me, alive);
         }
@@ -213,6 +213,7 @@ impl ItemMemory {
 mod tests {
     use super::super::Backing;
     use super::*;
+    use crossdock_layout::liveness::LivenessTable;
     use crossdock_os::memfd;
     use std::sync::Arc;
     use std::time::Duration;
@@ -243,17 +244,17 @@ mod tests {
     #[test]
     fn only_the_holder_hands_it_over_and_only_the_owner_takes_it() {
         let (item, table) = (item(OnDeath::Keep), table());
-        assert_eq!(item.take(&[2], B, &table, soon()), Claim::TimedOut { owner: 1, holder: A });
+        assert_eq!(item.take(&[2], B, &*table, soon()), Claim::TimedOut { owner: 1, holder: A });
         assert_eq!(item.hand_over(2, B).unwrap_err().status, Status::Denied);
         item.hand_over(2, A).unwrap();
         assert_eq!(item.hand_over(2, A).unwrap_err().status, Status::Denied);
-        assert_eq!(item.take(&[1], A, &table, soon()), Claim::TimedOut { owner: 2, holder: MemberId::NOBODY });
-        assert_eq!(item.take(&[5, 2], B, &table, soon()), Claim::Taken(item.held()));
-        assert_eq!(item.take(&[5, 2], C, &table, soon()), Claim::TimedOut { owner: 2, holder: B });
+        assert_eq!(item.take(&[1], A, &*table, soon()), Claim::TimedOut { owner: 2, holder: MemberId::NOBODY });
+        assert_eq!(item.take(&[5, 2], B, &*table, soon()), Claim::Taken(item.held()));
+        assert_eq!(item.take(&[5, 2], C, &*table, soon()), Claim::TimedOut { owner: 2, holder: B });
         item.let_go(B).unwrap();
-        assert_eq!(item.take(&[5, 2], C, &table, soon()), Claim::Taken(item.held()));
+        assert_eq!(item.take(&[5, 2], C, &*table, soon()), Claim::Taken(item.held()));
         item.end(C).unwrap();
-        assert_eq!(item.take(&[1], A, &table, soon()), Claim::Gone);
+        assert_eq!(item.take(&[1], A, &*table, soon()), Claim::Gone);
     }
 
     #[test]
@@ -261,10 +262,10 @@ mod tests {
         for (on_death, expected) in [(OnDeath::Keep, [2, 3]), (OnDeath::Return, [1, 1]), (OnDeath::Destroy, [0, 0])] {
             let (item, table) = (item(on_death), table());
             item.hand_over(2, A).unwrap();
-            assert_eq!(item.take(&[2], B, &table, soon()), Claim::Taken(item.held()));
+            assert_eq!(item.take(&[2], B, &*table, soon()), Claim::Taken(item.held()));
             table.set_dead(B);
             for (party, member) in [(1, A), (2, C)] {
-                let claim = item.take(&[party], member, &table, soon());
+                let claim = item.take(&[party], member, &*table, soon());
                 match claim {
                     Claim::Taken(_) => assert!(expected.contains(&party), "{on_death:?}"),
                     Claim::Gone => assert_eq!(expected, [0, 0]),
@@ -276,12 +277,12 @@ mod tests {
 
     #[test]
     fn a_death_wakes_whoever_waits() {
-        let (item, table) = (Arc::new(item(OnDeath::Return)), Arc::new(table()));
+        let (item, table) = (Arc::new(item(OnDeath::Return)), Arc::<LivenessTable>::from(table()));
         item.hand_over(2, A).unwrap();
-        assert_eq!(item.take(&[2], B, &table, soon()), Claim::Taken(item.held()));
+        assert_eq!(item.take(&[2], B, &*table, soon()), Claim::Taken(item.held()));
         let waiter = std::thread::spawn({
             let (item, table) = (item.clone(), table.clone());
-            move || item.take(&[1], A, &table, Deadline::after(Duration::from_secs(10)))
+            move || item.take(&[1], A, &*table, Deadline::after(Duration::from_secs(10)))
         });
         std::thread::sleep(Duration::from_millis(20));
         table.set_dead(B);
@@ -291,14 +292,14 @@ mod tests {
 
     #[test]
     fn a_hundred_thousand_hand_overs_between_three_lose_nothing() {
-        let (item, table) = (Arc::new(item(OnDeath::Keep)), Arc::new(table()));
+        let (item, table) = (Arc::new(item(OnDeath::Keep)), Arc::<LivenessTable>::from(table()));
         let turns = 30_000u64;
         let threads = [(A, 1u32), (B, 2), (C, 3)].map(|(me, word)| {
             let (item, table) = (item.clone(), table.clone());
             std::thread::spawn(move || {
                 for turn in 0..turns {
                     if !(turn == 0 && me == A) {
-                        let claim = item.take(&[word], me, &table, Deadline::after(Duration::from_secs(20)));
+                        let claim = item.take(&[word], me, &*table, Deadline::after(Duration::from_secs(20)));
                         assert!(matches!(claim, Claim::Taken(_)));
                     }
                     item.hand_over(word % 3 + 1, me).unwrap();

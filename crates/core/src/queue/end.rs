@@ -1,6 +1,5 @@
 //! One end of a port, as the client library uses it: tries under a short process-local latch, waits outside of it.
 
-use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::{Account, EndSlot};
 use crossdock_layout::{Handle, MemberId, Status};
 use crossdock_os::{clock, fork};
@@ -19,11 +18,12 @@ use super::ring::{Ring, Shape};
 use super::signal;
 use super::spin::Spinner;
 use super::trouble::{Error, Try};
+use crate::liveness::Living;
 
 /// What an end needs of the world around it.
 pub trait Hooks: Send + Sync {
-    /// Who is alive.
-    fn liveness(&self) -> &LivenessTable;
+    /// Who is dead.
+    fn liveness(&self) -> &dyn Living;
 }
 
 /// What producers wait for, in words.
@@ -47,6 +47,8 @@ pub struct End {
     /// `local.next`, to be read without the latch.
     next: AtomicU64,
     closed: AtomicBool,
+    /// When the kernel was asked last who is dead.
+    pub(super) asked: AtomicU64,
     origin: fork::Origin,
 }
 
@@ -122,6 +124,7 @@ impl End {
             local: Latch::new(Local { next: joined.next, found: None }),
             next: AtomicU64::new(joined.next),
             closed: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
             origin: fork::Origin::here(),
         };
         end.call(Side::Producer);

@@ -5,7 +5,6 @@
 //! left before, and its messages are still to be received. Everything that happened to the other side earlier is history, such
 //! as a former run on a daemon that lives on: the end waits for the members to come.
 
-use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::state::{Phase, State};
 use crossdock_layout::queue::{AtomicU64, Cell, Company, Departure, EndSlot, HEALING, NAME_BYTES, departure};
 use crossdock_layout::{MemberId, Status};
@@ -15,6 +14,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use super::ring::Ring;
 use super::trouble::{Error, corrupt};
 use super::{Pattern, Side};
+use crate::liveness::Living;
 
 /// A place at a port, just taken.
 pub(super) struct Joined {
@@ -58,7 +58,7 @@ impl Ring {
         side: Side,
         me: MemberId,
         name: &str,
-        alive: &LivenessTable,
+        alive: &dyn Living,
         patient: bool,
     ) -> Result<Joined, Error> {
         let slots = self.slots(side);
@@ -102,7 +102,7 @@ impl Ring {
         index: u8,
         slot: &EndSlot,
         (me, name): (MemberId, &str),
-        alive: &LivenessTable,
+        alive: &dyn Living,
     ) -> Result<Joined, Error> {
         let (tenure, account) = (&slot.tenure, &slot.account);
         tenure.member.store(me.0, Relaxed);
@@ -134,7 +134,7 @@ impl Ring {
 
     /// What there is of the other side right now. A member that comes after `joined` was loaded counts it up; one that was
     /// there before is seen here; so none that comes or stays is missed.
-    fn acquaint(&self, side: Side, alive: &LivenessTable) -> Acquaintance {
+    fn acquaint(&self, side: Side, alive: &dyn Living) -> Acquaintance {
         let company = self.company(side.other());
         let joined = company.joined.load(Acquire);
         let deaths = company.departed.load(Acquire) & !departure::HOW;
@@ -224,19 +224,19 @@ impl Ring {
     }
 
     /// How many living members are at a side.
-    pub(super) fn living(&self, side: Side, alive: &LivenessTable) -> usize {
+    pub(super) fn living(&self, side: Side, alive: &dyn Living) -> usize {
         self.slots(side).iter().filter(|slot| lives(slot, alive)).count()
     }
 
     /// Who is at a side, for messages to people: up to three of them, with when they were last seen.
-    pub(super) fn who_is_at(&self, side: Side, alive: &LivenessTable) -> String {
+    pub(super) fn who_is_at(&self, side: Side, alive: &dyn Living) -> String {
         let all: Vec<_> = self
             .slots(side)
             .iter()
             .filter(|slot| slot.tenure.owner.load(Acquire) != 0)
             .map(|slot| {
                 let member = MemberId(slot.tenure.member.load(Relaxed));
-                let dead = if alive.is_alive(member) { "" } else { ", dead" };
+                let dead = if alive.is_dead(member) { ", dead" } else { "" };
                 let seen = account_of(&slot.tenure.name, member, slot.account.last_seen.load(Relaxed));
                 format!("{seen}{dead}")
             })
@@ -281,14 +281,14 @@ impl Ring {
 }
 
 /// Does a living member hold this end?
-fn lives(slot: &EndSlot, alive: &LivenessTable) -> bool {
+fn lives(slot: &EndSlot, alive: &dyn Living) -> bool {
     let owner = slot.tenure.owner.load(Acquire);
     owner != 0 && owner & HEALING == 0 && !is_gone(owner, alive)
 }
 
 /// Is the member that this owner word names dead?
-pub(super) fn is_gone(owner: u64, alive: &LivenessTable) -> bool {
-    !alive.is_alive(MemberId(owner & !HEALING))
+pub(super) fn is_gone(owner: u64, alive: &dyn Living) -> bool {
+    alive.is_dead(MemberId(owner & !HEALING))
 }
 
 fn store_name(words: &[AtomicU64; NAME_BYTES / 8], name: &str) {

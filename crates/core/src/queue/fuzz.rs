@@ -8,14 +8,27 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::{End, Hooks, Parcel, Pattern, Ring, Shape, Side};
+use crate::liveness::Living;
 use crossdock_layout::queue::{PORT_READY, PortHeader};
 
 struct Alone(Mapping);
 
-impl Hooks for Alone {
-    fn liveness(&self) -> &LivenessTable {
+const MEMBERS: [MemberId; 2] = [MemberId::new(1, 1), MemberId::new(2, 2)];
+
+impl Living for Alone {
+    fn table(&self) -> &LivenessTable {
         // SAFETY: the mapping has the table's size and a page's alignment, and all of it is atomics and bytes.
         unsafe { self.0.start().cast().as_ref() }
+    }
+
+    fn has_left(&self, member: MemberId) -> bool {
+        !MEMBERS.contains(&member)
+    }
+}
+
+impl Hooks for Alone {
+    fn liveness(&self) -> &dyn Living {
+        self
     }
 }
 
@@ -32,10 +45,9 @@ pub fn fuzz_entry(data: &[u8]) {
         Mapping::new(&fd, size, Access::ReadWrite).expect("a mapping")
     };
     let alone = Alone(fresh(size_of::<LivenessTable>()));
-    alone.liveness().format();
-    let members = [MemberId::new(1, 1), MemberId::new(2, 2)];
-    for member in members {
-        alone.liveness().set_alive(member);
+    alone.table().format();
+    for member in MEMBERS {
+        alone.table().set_alive(member);
     }
     let hooks: Arc<dyn Hooks> = Arc::new(alone);
 
@@ -44,8 +56,8 @@ pub fn fuzz_entry(data: &[u8]) {
     let mapping = || Mapping::new(&fd, size as usize, Access::ReadWrite).expect("a mapping");
     let raw = mapping();
     let open = |side: Side| {
-        let ring = Ring::open(mapping(), shape, members[side as usize], hooks.liveness(), Deadline::after(SHORT))?;
-        End::open(ring, side, members[side as usize], "fuzz", hooks.clone(), Duration::ZERO)
+        let ring = Ring::open(mapping(), shape, MEMBERS[side as usize], hooks.liveness(), Deadline::after(SHORT))?;
+        End::open(ring, side, MEMBERS[side as usize], "fuzz", hooks.clone(), Duration::ZERO)
     };
     let early = first & 4 != 0;
     let mut ends = if early { Some((open(Side::Producer), open(Side::Consumer))) } else { None };

@@ -5,7 +5,6 @@
 //! the second time. The end is free for others only after the last step.
 
 use crossdock_layout::MemberId;
-use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::state::{Phase, State};
 use crossdock_layout::queue::{Departure, HEALING};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -13,11 +12,12 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use super::ends::is_gone;
 use super::ring::Ring;
 use super::{Pattern, Side};
+use crate::liveness::Living;
 
 impl Ring {
     /// Heals every end whose owner is dead. `true` if there was one: both sides are then to be called, and whoever waits
     /// looks again.
-    pub(super) fn look_after_all(&self, me: MemberId, alive: &LivenessTable) -> bool {
+    pub(super) fn look_after_all(&self, me: MemberId, alive: &dyn Living) -> bool {
         let mut healed = false;
         for side in [Side::Producer, Side::Consumer] {
             for (index, slot) in self.slots(side).iter().enumerate() {
@@ -32,7 +32,7 @@ impl Ring {
 
     /// Fan-out's producer, waiting for the cell of `next`: a consumer that was healed between our look at the audience
     /// and our publishing has left a bit that nobody clears any more. `true` if there was such a bit.
-    pub(super) fn look_after_strays(&self, next: u64, me: MemberId, alive: &LivenessTable) -> bool {
+    pub(super) fn look_after_strays(&self, next: u64, me: MemberId, alive: &dyn Living) -> bool {
         let cell = self.cell(next);
         let seen = State(cell.state.load(Acquire));
         if self.shape.pattern != Pattern::FanOut || seen.phase() != Some(Phase::Ready) {
@@ -49,7 +49,7 @@ impl Ring {
     }
 
     /// Finishes or undoes what an end's dead owner left, and frees the end. `true` if it is free now.
-    pub(super) fn heal(&self, side: Side, index: u8, me: MemberId, alive: &LivenessTable) -> bool {
+    pub(super) fn heal(&self, side: Side, index: u8, me: MemberId, alive: &dyn Living) -> bool {
         let slot = &self.slots(side)[index as usize];
         let owner = slot.tenure.owner.load(Acquire);
         if owner != 0 && !is_gone(owner, alive) {

@@ -1,7 +1,6 @@
 //! Counters and standings, for those who only look. Loads alone: works on a read-only mapping.
 
 use crossdock_layout::MemberId;
-use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::state::{Phase, State};
 use crossdock_layout::queue::{EndSlot, HEALING};
 use crossdock_os::clock;
@@ -11,6 +10,7 @@ use std::time::Duration;
 use super::Side;
 use super::ends::load_name;
 use super::ring::{Ring, Shape};
+use crate::liveness::Living;
 
 /// Counters of a port as a whole, over all members that it ever had. Wild: members write them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -73,7 +73,7 @@ pub struct Report {
 
 impl Ring {
     /// Everything that can be seen of a port.
-    pub fn report(&self, alive: &LivenessTable) -> Report {
+    pub fn report(&self, alive: &dyn Living) -> Report {
         let ends = [Side::Producer, Side::Consumer]
             .into_iter()
             .flat_map(|side| self.slots(side).iter().filter_map(move |slot| end_report(side, slot, alive)));
@@ -109,7 +109,7 @@ impl Ring {
     }
 }
 
-fn end_report(side: Side, slot: &EndSlot, alive: &LivenessTable) -> Option<EndReport> {
+fn end_report(side: Side, slot: &EndSlot, alive: &dyn Living) -> Option<EndReport> {
     let owner = slot.tenure.owner.load(Acquire);
     if owner == 0 {
         return None;
@@ -119,7 +119,7 @@ fn end_report(side: Side, slot: &EndSlot, alive: &LivenessTable) -> Option<EndRe
         end: side,
         member,
         task: load_name(&slot.tenure.name),
-        alive: alive.is_alive(member),
+        alive: !alive.is_dead(member),
         messages: slot.account.messages.load(Relaxed),
         wait_ns: slot.account.wait_ns.load(Relaxed),
         last_seen: Duration::from_nanos(clock::now_ns().saturating_sub(slot.account.last_seen.load(Relaxed))),

@@ -2,7 +2,6 @@
 //!
 //! Shape and addresses are checked once, when it is opened, and kept here; what the header says later is not asked.
 
-use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::{
     CELLS_AT, Cell, END_SLOTS, ENDS_AT, EndSlot, MAX_CAPACITY, MAX_PRODUCERS, PORT_FINGERPRINT, PORT_MAGIC, PORT_READY,
     Pattern, PortHeader, Side, Signal, port_size,
@@ -14,6 +13,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use super::trouble::{Error, corrupt};
+use crate::liveness::Living;
 
 /// What all who open a port must agree on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,7 +96,7 @@ impl Ring {
         memory: Mapping,
         shape: Shape,
         me: MemberId,
-        alive: &LivenessTable,
+        alive: &dyn Living,
         deadline: Deadline,
     ) -> Result<Self, Error> {
         shape.check()?;
@@ -150,14 +150,14 @@ impl Ring {
     }
 
     /// Makes fresh memory a port, once among all who open it at the same time, whoever of them dies.
-    fn format(&self, me: MemberId, alive: &LivenessTable, deadline: Deadline) -> Result<(), Error> {
+    fn format(&self, me: MemberId, alive: &dyn Living, deadline: Deadline) -> Result<(), Error> {
         let identity = &self.header().identity;
         loop {
             let seen = identity.init.load(Acquire);
             if seen == PORT_READY {
                 return Ok(());
             }
-            let nobody_at_it = seen == 0 || !alive.is_alive(MemberId(seen));
+            let nobody_at_it = seen == 0 || alive.is_dead(MemberId(seen));
             if nobody_at_it && identity.init.compare_exchange(seen, me.0, AcqRel, Acquire).is_ok() {
                 crate::fault_point!("queue.format.claimed");
                 identity.magic.store(PORT_MAGIC, Relaxed);

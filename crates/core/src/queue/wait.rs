@@ -3,7 +3,6 @@
 //! Every wait ends by its deadline, by what it waits for, or when the last member that this end has met and that could bring
 //! it dies or leaves (`ends` says what "met" means).
 
-use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::queue::AtomicU64;
 use crossdock_layout::queue::state::{Phase, State};
 use crossdock_layout::{MemberId, Status};
@@ -20,10 +19,10 @@ use super::signal;
 use super::spin::{NOBODYS, TOO_LONG, TURNS, spin_while};
 use super::trouble::{Error, Try};
 use super::{Pattern, Side};
+use crate::liveness::{LOOK, Living, epoch_word};
 
-/// How long a wait sleeps at a stretch. Whatever happens wakes it earlier; this is for a daemon that was killed whole
-/// and came back with another liveness table, and it lets others see that who waits is not dead.
-const STRETCH: Duration = Duration::from_secs(1);
+/// How often, in nanoseconds, an end asks the kernel who is dead; a sleep is longer.
+const ASK_EVERY: u64 = 20_000_000;
 /// Nobody waits longer than a year: sums of times must not overflow.
 const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
 
@@ -177,7 +176,7 @@ impl End {
             }
             if !healed {
                 self.account().sleeps.fetch_add(1, Relaxed);
-                self.ring.sleep(self.side, expected, (&alive.epoch, epoch), deadline.at_most(STRETCH));
+                self.ring.sleep(self.side, expected, (epoch_word(alive), epoch), deadline.at_most(LOOK));
                 self.account().last_seen.store(clock::coarse_ns(), Relaxed);
                 if let Some(done) = attempt()? {
                     return Ok(done);
@@ -195,7 +194,7 @@ impl End {
         if self.has_event() {
             return true;
         }
-        self.ring.sleep(self.side, expected, (&alive.epoch, epoch), Deadline::after(timeout));
+        self.ring.sleep(self.side, expected, (epoch_word(alive), epoch), Deadline::after(timeout));
         self.has_event()
     }
 
@@ -280,7 +279,8 @@ impl End {
 
     /// Heals what the dead left at this port; wakes everybody if there was something. `true`: look again.
     pub(super) fn look_after(&self) -> bool {
-        let alive = self.hooks.liveness();
+        // The kernel is asked in each slice of a sleep, but not at each turn of one that polls or spins.
+        let alive = if self.may_ask() { self.hooks.liveness() } else { self.hooks.liveness().table() };
         let mut healed = self.ring.look_after_all(self.me, alive);
         if self.side == Side::Producer && self.shape().pattern == Pattern::FanOut {
             healed |= self.ring.look_after_strays(self.next(), self.me, alive);
@@ -292,11 +292,23 @@ impl End {
         healed
     }
 
+    /// Is it time to ask the kernel who is dead?
+    fn may_ask(&self) -> bool {
+        let now = clock::coarse_ns();
+        let last = self.asked.load(Relaxed);
+        let due = now.saturating_sub(last) >= ASK_EVERY;
+        if due {
+            self.asked.store(now, Relaxed);
+        }
+        due
+    }
+
     /// Have all members that this end has met left, so that none brings what it waits for? Then why. An end that has met none
     /// waits until its deadline.
     pub(super) fn over(&self) -> Option<Error> {
         let other = self.side.other();
-        if self.ring.living(other, self.hooks.liveness()) > 0 || !self.ring.has_met(self.side, &self.acquaintance) {
+        // The ends of those whom only the kernel knows to be dead are free by now: `look_after` comes first.
+        if self.ring.living(other, self.hooks.liveness().table()) > 0 || !self.ring.has_met(self.side, &self.acquaintance) {
             return None;
         }
         if self.side == Side::Consumer && self.ring.others_still_work(self.slot) {
@@ -352,7 +364,7 @@ impl Ring {
         side: Side,
         me: MemberId,
         name: &str,
-        alive: &LivenessTable,
+        alive: &dyn Living,
         timeout: Duration,
     ) -> Result<Joined, Error> {
         let patience = Deadline::after(HEALING_TIME);
@@ -366,7 +378,7 @@ impl Ring {
                 Err(busy) if busy.status == Status::Busy && !deadline.passed() => deadline,
                 other => return other,
             };
-            self.sleep(side, expected, (&alive.epoch, epoch), until.at_most(Duration::from_millis(20)));
+            self.sleep(side, expected, (epoch_word(alive), epoch), until.at_most(Duration::from_millis(20)));
         }
     }
 

@@ -18,6 +18,8 @@ use crate::{Error, Result, fault_point};
 
 /// How often a version that is just being looked at by the publisher is asked for again before that is an answer.
 const PATIENCE: u32 = 1000;
+/// And how often before the kernel is asked whether the publisher is dead.
+const QUICK: u32 = 10;
 
 /// What all versions of an observer share.
 pub(super) struct Attached {
@@ -44,8 +46,18 @@ impl Attached {
         if self.pool.header().news.state.load(Acquire) == STATE_ENDED {
             return PublisherState::Ended;
         }
-        let lives = self.surroundings.liveness().is_alive(self.publisher);
-        if lives { PublisherState::Live } else { PublisherState::Died }
+        let dead = self.surroundings.liveness().is_dead(self.publisher);
+        if dead { PublisherState::Died } else { PublisherState::Live }
+    }
+
+    /// Does the table say that its publisher is dead? `false` says nothing.
+    fn is_known_dead(&self) -> bool {
+        self.surroundings.liveness().table().says_dead(self.publisher)
+    }
+
+    /// The quick form of [`Self::over`], which does not ask the kernel.
+    pub fn is_known_over(&self) -> bool {
+        self.pool.header().news.state.load(Acquire) == STATE_ENDED || self.is_known_dead()
     }
 
     /// Why no version will follow, if none will.
@@ -101,8 +113,9 @@ impl Attached {
         };
         // Before the pin, and like it before the fence: a publisher that should see the pin sees that it counts.
         self.page().count.fetch_max(pin as u64 + 1, Relaxed);
-        for _ in 0..PATIENCE {
-            let dead = self.state() == PublisherState::Died;
+        for turn in 0..PATIENCE {
+            // The kernel is asked only where the publisher seems to have died while it looked.
+            let dead = self.is_known_dead() || turn > QUICK && self.state() == PublisherState::Died;
             match protocol::pin(self.pin_word(pin), self.state_of(record), which.sequence(), dead) {
                 Pinned::Held => {
                     fault_point!("series.pin.held");

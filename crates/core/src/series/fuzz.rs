@@ -28,7 +28,7 @@ pub fn fuzz_entry(data: &[u8]) {
     let Some((&[ways, more], rest)) = data.split_first_chunk() else { return };
     let alone = Alone::default();
     if more & 1 == 0 {
-        alone.liveness().set_alive(Alone::PUBLISHER);
+        alone.table().set_alive(Alone::PUBLISHER);
     }
     let surroundings: Arc<dyn Surroundings> = Arc::new(alone);
     let mut publisher = Scene::publisher(ways, surroundings.clone());

@@ -16,10 +16,9 @@ use super::pool::Pool;
 use super::publisher::{Surroundings, failed};
 use super::spec::FullPolicy;
 use super::version::Version;
+use crate::liveness::{LOOK, epoch_word};
 use crate::{Error, Result};
 
-/// How long a wait sleeps at a stretch: for a daemon that was killed whole and came back with another liveness table.
-const STRETCH: Duration = Duration::from_secs(1);
 /// How often the newest version may have been overtaken by the time it is pinned. A publisher that is as fast as that
 /// twice in a row does not exist; only a table that somebody scribbled over answers so for ever.
 pub(super) const OVERTAKEN: u32 = 64;
@@ -168,12 +167,15 @@ impl Observer {
             // The order matters: the words first, then everything that could have changed them.
             let epoch = attached.surroundings.liveness().epoch();
             let expected = news.published.load(Acquire);
-            let over = attached.over();
+            let over = attached.is_known_over();
             if attached.newest().sequence() > sequence {
                 return Ok(());
             }
-            if let Some(over) = over {
-                return Err(over);
+            if let Some(why) = attached.over() {
+                if over || attached.newest().sequence() <= sequence {
+                    return Err(why);
+                }
+                continue;
             }
             if deadline.passed() {
                 let status = if timeout.is_zero() { Status::NotYet } else { Status::TimedOut };
@@ -190,8 +192,8 @@ impl Observer {
                 }
                 return Err(attached.error(status, text));
             }
-            let deaths = &attached.surroundings.liveness().epoch;
-            futex::wait_either((&news.published, expected), (deaths, epoch), deadline.at_most(STRETCH));
+            let deaths = epoch_word(attached.surroundings.liveness());
+            futex::wait_either((&news.published, expected), (deaths, epoch), deadline.at_most(LOOK));
         }
     }
 

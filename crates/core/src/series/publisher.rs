@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Instant;
 
-use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::series::{NO_SLOT, PAGE, STATE_ENDED};
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Access, OsError, fork, futex, memfd, place::Place};
@@ -23,12 +22,13 @@ use super::pool::Pool;
 use super::slots::Slots;
 use super::spec::{AttributeSpec, FullPolicy, Identity, Spec};
 use super::statistics::Counts;
+use crate::liveness::Living;
 use crate::{Error, Result};
 
 /// Whom a series asks: the session, or a test's stand-in.
 pub trait Surroundings: Send + Sync {
-    /// Who lives.
-    fn liveness(&self) -> &LivenessTable;
+    /// Who is dead.
+    fn liveness(&self) -> &dyn Living;
     /// Count `total` bytes of this series against the quota. `NO_SPACE` if that is too much. Publisher only.
     fn reserve(&self, total: u64) -> Result<()>;
     /// Who that is, for errors.

@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use crossdock_core::Error;
+use crossdock_core::liveness::Living;
 use crossdock_core::queue::{End, Hooks, Parcel, Pattern, Ring, Shape, Side};
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::{Handle, MemberId};
@@ -23,10 +24,21 @@ const BOARD_BYTES: usize = 4096;
 /// The liveness table, mapped.
 pub struct Table(Mapping);
 
-impl Hooks for Table {
-    fn liveness(&self) -> &LivenessTable {
+impl Living for Table {
+    fn table(&self) -> &LivenessTable {
         // SAFETY: the mapping has the table's size and a page's alignment, and all fields are atomics and bytes.
         unsafe { self.0.start().cast().as_ref() }
+    }
+
+    /// The test's own processes come and go with its table, which therefore knows everything.
+    fn has_left(&self, member: MemberId) -> bool {
+        self.table().slots[member.slot()].load(std::sync::atomic::Ordering::Acquire) != member.0
+    }
+}
+
+impl Hooks for Table {
+    fn liveness(&self) -> &dyn Living {
+        self
     }
 }
 
@@ -48,7 +60,7 @@ impl World {
         let table = memfd::create("crossdock-test-table", TABLE_BYTES as u64).unwrap();
         let board = memfd::create("crossdock-test-board", BOARD_BYTES as u64).unwrap();
         let world = Self::over(shape, port, table, board);
-        world.hooks.liveness().format();
+        world.hooks.table().format();
         world
     }
 
@@ -76,7 +88,7 @@ impl World {
     pub fn member(&self) -> MemberId {
         let n = self.next.fetch_add(1, SeqCst);
         let member = MemberId::new(n, n as usize);
-        self.hooks.liveness().set_alive(member);
+        self.hooks.table().set_alive(member);
         member
     }
 
@@ -140,7 +152,7 @@ impl World {
 }
 
 fn bury(hooks: &Table, member: MemberId) {
-    let table = hooks.liveness();
+    let table = hooks.table();
     if table.set_dead(member) {
         futex::wake_all(&table.epoch);
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crossdock_core::liveness::Living;
 use crossdock_core::series::{AttachParts, Detect, Identity, Observer, Offer, Pages, Publisher};
 use crossdock_core::series::{Spec, Surroundings, Variable};
 use crossdock_core::{Error, Result};
@@ -28,8 +29,8 @@ impl World {
         let length = size_of::<LivenessTable>() + 65536;
         let fd = memfd::create("crossdock-test-liveness", length as u64).unwrap();
         let world = Arc::new(Self { memory: Mapping::new(&fd, length, Access::ReadWrite).unwrap() });
-        world.liveness().format();
-        world.liveness().set_alive(PUBLISHER);
+        world.table().format();
+        world.table().set_alive(PUBLISHER);
         world.word(0).store(u64::MAX, Ordering::Relaxed);
         world
     }
@@ -118,8 +119,8 @@ impl World {
 
     /// The publisher is gone.
     pub fn publisher_died(&self) {
-        self.liveness().set_dead(PUBLISHER);
-        crossdock_os::futex::wake_all(&self.liveness().epoch);
+        self.table().set_dead(PUBLISHER);
+        crossdock_os::futex::wake_all(&self.table().epoch);
     }
 
     /// Waits for a child. Gives its exit code, or minus the signal.
@@ -131,10 +132,16 @@ impl World {
     }
 }
 
-impl Surroundings for World {
-    fn liveness(&self) -> &LivenessTable {
+impl Living for World {
+    fn table(&self) -> &LivenessTable {
         // SAFETY: zeroed shared memory of that size, all atomics.
         unsafe { self.memory.start().cast().as_ref() }
+    }
+}
+
+impl Surroundings for World {
+    fn liveness(&self) -> &dyn Living {
+        self
     }
 
     fn reserve(&self, total: u64) -> Result<()> {

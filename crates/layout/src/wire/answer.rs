@@ -27,8 +27,8 @@ pub(super) enum Reply {
 answers! {
     /// The answer to a request.
     pub enum Answer: u16 as Wire {
-        /// To `Hello`; the liveness table comes with it.
-        1 Welcome [1] {
+        /// To `Hello`; the liveness table, the roll with this member's lock, and the roll to ask by come with it.
+        1 Welcome [3] {
             /// The member that this connection is from now on.
             member: MemberId,
             /// Changes whenever the daemon lost its descriptors: segments have to be offered again.

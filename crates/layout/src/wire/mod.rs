@@ -37,7 +37,7 @@ pub use series::{MAX_PINS, PIN_PAGE, SeriesEntry};
 pub use spelling::{Bits, Descriptors, InHeader, List, Padded, Pattern, Some1, Spells, Text, Wire};
 
 /// Version of the messages. A daemon and a client of different versions refuse each other, naming both.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// The longest message, header and all.
 pub const MAX_MESSAGE: usize = 4096;

@@ -16,7 +16,6 @@ fn main() -> ExitCode {
             "--detach" => options.detach = true,
             "--socket" => options.socket = Some(value().into()),
             "--idle-ms" => options.idle = Duration::from_millis(value().parse().unwrap_or(1000)),
-            "--grace-ms" => options.grace = Duration::from_millis(value().parse().unwrap_or(3000)),
             "--memory" => options.memory = value().parse().unwrap_or(0),
             other => {
                 eprintln!("crossdock-node: unknown argument '{other}'");

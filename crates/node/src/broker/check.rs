@@ -59,6 +59,12 @@ impl Broker {
             self.links.values().filter(|l| l.member.is_none()).count(),
             "the silent are counted wrongly"
         );
+        let lasting = &self.lasting;
+        let holders = lasting.members.len() + lasting.ghosts.len();
+        assert_eq!(lasting.slots.len(), holders, "two members have one slot, or a slot is kept for nobody");
+        for member in &self.told {
+            assert!(lasting.members.contains_key(member), "{member} is gone and told what it has");
+        }
         for member in self.heard.keys() {
             assert!(self.lasting.members.contains_key(member), "{member} is gone and was heard");
         }
@@ -81,8 +87,6 @@ impl Broker {
                     self.parked.get(&(*connection, *number)).is_some_and(|p| p.deadline == *at)
                 }
                 Due::Item(connection, number) => self.items.waits_until(*connection, *number, *at),
-                Due::Grace(member) => self.grace.get(member) == Some(at),
-                Due::Lost => true,
             };
             assert!(there, "{due:?} is due and nothing waits for it");
             assert!(*at > self.now || matches!(due, Due::Hello(_)), "{due:?} was due at {at}, and it is {}", self.now);

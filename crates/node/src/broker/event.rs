@@ -13,10 +13,20 @@ pub type Connection = u64;
 pub enum Descriptor {
     /// A listening SOCK_SEQPACKET Unix socket.
     Listener,
-    /// Sealed kernel memory of so many bytes.
-    Memory(u64),
+    /// Sealed kernel memory.
+    Memory {
+        /// Bytes.
+        size: u64,
+        /// The kernel's number for it, which no other memory ever has; 0 = none.
+        number: u64,
+    },
     /// The same, sealed against all writing but through mappings that there were before: a series' pool.
-    Pool(u64),
+    Pool {
+        /// Bytes.
+        size: u64,
+        /// As above.
+        number: u64,
+    },
     /// Anything else.
     Other,
 }
@@ -47,15 +57,15 @@ pub enum Event<'a> {
         /// Which.
         connection: Connection,
     },
-    /// A member's process is dead.
+    /// It is proved that a member is dead: by its pidfd, its start time, or the roll.
     ProcessDied {
         /// Which member.
         member: MemberId,
     },
     /// The answer to [`Effect::Make`]; comes before any other event.
     Made {
-        /// Whether it worked, else why not.
-        outcome: Result<(), String>,
+        /// The kernel's number for the memory if it worked, else why not.
+        outcome: Result<u64, String>,
     },
     /// The answer to [`Effect::ProveItem`]; comes before any other event.
     Proved {
@@ -158,7 +168,7 @@ pub enum Effect {
         /// Its id.
         pin: SegmentId,
     },
-    /// A member lives: into the liveness table, and watch its process.
+    /// A member has this slot of the liveness table from now on; watch its process.
     Alive {
         /// Which.
         member: MemberId,
@@ -167,7 +177,8 @@ pub enum Effect {
         /// Its process.
         peer: Peer,
     },
-    /// A member is dead: out of the liveness table, and wake everybody who waits for a death.
+    /// A member is dead, by proof or by its own last word: mark it in the liveness table, and wake everybody who waits for
+    /// a death.
     Dead {
         /// Which.
         member: MemberId,
@@ -195,8 +206,11 @@ pub enum Effect {
 pub enum Attachment {
     /// None.
     Nothing,
-    /// The liveness table, read-only.
-    Liveness,
+    /// The liveness table, read-only; the roll with a lock on this member's byte; and the roll to ask by.
+    Papers {
+        /// Whose.
+        member: MemberId,
+    },
     /// A segment.
     Segment {
         /// Its id.
@@ -226,7 +240,8 @@ impl Attachment {
     pub const fn count(self) -> usize {
         match self {
             Self::Nothing => 0,
-            Self::Liveness | Self::Segment { .. } | Self::Item { .. } => 1,
+            Self::Papers { .. } => 3,
+            Self::Segment { .. } | Self::Item { .. } => 1,
             Self::Series { .. } => 2,
         }
     }

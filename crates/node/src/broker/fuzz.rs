@@ -99,10 +99,10 @@ impl World {
                 }
                 let descriptors: &[Descriptor] = match some_request(argument) {
                     Request::MakeEndpoint { .. } => &[Descriptor::Listener],
-                    Request::Offer { .. } if argument & 128 != 0 => &[Descriptor::Pool(65_536)],
-                    Request::Offer { .. } => &[Descriptor::Memory(4096)],
-                    Request::Publish { .. } => &[Descriptor::Pool(65_536)],
-                    Request::Pins { .. } => &[Descriptor::Memory(4096); 2],
+                    Request::Offer { .. } if argument & 128 != 0 => &[Descriptor::Pool { size: 65_536, number: 1 }],
+                    Request::Offer { .. } => &[Descriptor::Memory { size: 4096, number: 1 }],
+                    Request::Publish { .. } => &[Descriptor::Pool { size: 65_536, number: 1 }],
+                    Request::Pins { .. } => &[Descriptor::Memory { size: 4096, number: 1 }; 2],
                     _ => &[],
                 };
                 self.say(connection, &message, descriptors);
@@ -112,7 +112,8 @@ impl World {
                 self.event(Event::Disconnected { connection });
             }
             7 => {
-                let members: Vec<_> = self.broker.lasting().members.keys().copied().collect();
+                let lasting = self.broker.lasting();
+                let members: Vec<_> = lasting.members.keys().chain(lasting.ghosts.keys()).copied().collect();
                 if let Some(member) = members.get(usize::from(argument) % members.len().max(1)) {
                     self.event(Event::ProcessDied { member: *member });
                 }
@@ -151,11 +152,11 @@ impl World {
                 Effect::Record(record) => self.journal.extend(journal::frame(&record)),
                 Effect::Make { segment, .. } => {
                     self.held.insert(segment);
-                    self.event(Event::Made { outcome: Ok(()) });
+                    self.event(Event::Made { outcome: Ok(1) });
                 }
                 Effect::MakeItem { file, .. } => {
                     self.held.insert(file);
-                    self.event(Event::Made { outcome: Ok(()) });
+                    self.event(Event::Made { outcome: Ok(0) });
                 }
                 Effect::ProveItem { item, file, .. } => {
                     assert!(self.held.contains(&file), "a file is to be proved that is not held");
@@ -186,7 +187,7 @@ impl World {
                             (Some(segment), None)
                         }
                         Attachment::Series { pool, pin } => (Some(pool), Some(pin)),
-                        Attachment::Nothing | Attachment::Liveness => (None, None),
+                        Attachment::Nothing | Attachment::Papers { .. } => (None, None),
                     };
                     for segment in segment.into_iter().chain(pin) {
                         assert!(self.held.contains(&segment), "{segment} is given out but not held");

@@ -43,10 +43,15 @@ impl Broker {
             return self.refuse(asker, Status::Denied, text);
         }
         if let Some(known) = self.lasting.tokens.get(&token).copied() {
-            return self.welcome_back(asker, known);
+            return self.welcome_back(asker, known, member == MemberId::NOBODY);
         }
         if member != MemberId::NOBODY {
-            let text = format!("{member} is not known to this daemon any more; connect anew");
+            let text = match self.lasting.era {
+                Some(era) if member.counter() >= era.first => {
+                    format!("the session of {member} is over: its workflow ended, or it broke the protocol; connect anew")
+                }
+                _ => format!("this daemon began anew and knows nothing of {member}; connect anew"),
+            };
             return self.refuse(asker, Status::Disconnected, text);
         }
         let found = match self.lasting.endpoints.get(&endpoint) {
@@ -77,6 +82,7 @@ impl Broker {
             self.begin_run(workflow);
         }
         self.commit(Record::Member { member, endpoint, workflow, task, rank, peer, token, visitor });
+        self.told.insert(member);
         self.enter(asker, member, false);
     }
 
@@ -110,7 +116,8 @@ impl Broker {
         Ok((made_for.workflow, made_for.task.clone()))
     }
 
-    fn welcome_back(&mut self, asker: Asker, member: MemberId) {
+    /// `fresh`: it never heard of its first welcome, so it has nothing open.
+    fn welcome_back(&mut self, asker: Asker, member: MemberId, fresh: bool) {
         let link = &self.links[&asker.connection];
         let known = &self.lasting.members[&member];
         if known.endpoint != link.endpoint || known.peer.uid != link.peer.uid {
@@ -122,6 +129,9 @@ impl Broker {
                 link.member = None;
             }
             self.drop_link(former, "its member came by another connection");
+        }
+        if fresh {
+            self.told.insert(member);
         }
         self.enter(asker, member, true);
     }
@@ -135,7 +145,6 @@ impl Broker {
         if let Some(silent) = self.silent.get_mut(&endpoint) {
             silent.remove(&connection);
         }
-        self.end_grace(member);
         self.connected.insert(member, connection);
         self.heard.insert(member, self.now);
         let known = &self.lasting.members[&member];
@@ -152,7 +161,7 @@ impl Broker {
         };
         self.effects.push(Effect::Alive { member, connection, peer });
         let message = welcome.encode(1, asker.number);
-        self.effects.push(Effect::Send { connection, message, with: Attachment::Liveness });
+        self.effects.push(Effect::Send { connection, message, with: Attachment::Papers { member } });
     }
 
     /// Says why not, and hangs up.

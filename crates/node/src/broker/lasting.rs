@@ -10,7 +10,7 @@ use crossdock_layout::wire::{Grant, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId};
 
 use super::item::Items;
-use super::record::{Cause, Peer, Record};
+use super::record::{Cause, Era, Peer, Record};
 use super::series::Series;
 
 /// How many done requests of a member are remembered; more than a client ever has unanswered at once.
@@ -91,6 +91,11 @@ pub struct Lasting {
     pub workflows: BTreeMap<u64, Workflow>,
     pub endpoints: BTreeMap<u64, Endpoint>,
     pub members: BTreeMap<MemberId, Member>,
+    /// Those without standing that are not proved dead; their slots are taken.
+    pub ghosts: BTreeMap<MemberId, Peer>,
+    pub era: Option<Era>,
+    /// The kernel's number of the memory behind each id.
+    pub numbers: BTreeMap<SegmentId, u64>,
     pub segments: BTreeMap<SegmentId, Segment>,
     /// Names of segments that are not removed.
     pub names: BTreeMap<(u64, SegmentKind, String), SegmentId>,
@@ -110,6 +115,21 @@ impl Lasting {
                 self.next_member = self.next_member.max(*member);
                 self.next_segment = self.next_segment.max(*segment);
                 self.next_number = self.next_number.max(*number);
+            }
+            Record::Era(era) => {
+                if self.era.is_some_and(|former| former.processes != era.processes) {
+                    let members = self.members.values_mut().map(|m| &mut m.peer);
+                    members.chain(self.ghosts.values_mut()).for_each(|peer| peer.started = 0);
+                }
+                self.era = Some(*era);
+            }
+            Record::Ghost { member, peer } => {
+                self.next_member = self.next_member.max(member.counter().saturating_add(1));
+                self.make_ghost(*member, *peer);
+            }
+            Record::Numbers { segment, numbers } => {
+                let ids = (segment.0..).map(SegmentId);
+                self.numbers.extend(ids.zip(numbers.iter().copied()));
             }
             Record::Workflow { number, quota, owner, name, cause } => {
                 if self.workflow_names.contains_key(name) || self.workflows.contains_key(number) {
@@ -226,8 +246,24 @@ impl Lasting {
     fn forget_member(&mut self, member: MemberId) {
         if let Some(gone) = self.members.remove(&member) {
             self.tokens.remove(&gone.token);
+        }
+        self.ghosts.remove(&member);
+        // A slot is free when it is proved that its holder is dead, not before.
+        if self.slot_holder(member.slot()).is_none() {
             self.slots.remove(&member.slot());
         }
+    }
+
+    /// The member's session is over; its slot stays its own.
+    fn make_ghost(&mut self, member: MemberId, peer: Peer) {
+        self.forget_member(member);
+        self.slots.insert(member.slot());
+        self.ghosts.insert(member, peer);
+    }
+
+    /// Who has this slot of the liveness table, of those who are not proved dead.
+    pub fn slot_holder(&self, slot: usize) -> Option<MemberId> {
+        self.members.keys().chain(self.ghosts.keys()).copied().find(|member| member.slot() == slot)
     }
 
     pub(super) fn add_segment(&mut self, id: SegmentId, fresh: Segment, cause: Cause) {
@@ -246,6 +282,9 @@ impl Lasting {
 
     fn forget_segment(&mut self, segment: SegmentId) {
         let Some(gone) = self.segments.remove(&segment) else { return };
+        for id in segment.0..segment.0.saturating_add(gone.descriptors()) {
+            self.numbers.remove(&SegmentId(id));
+        }
         self.reserved = self.reserved.saturating_sub(gone.reserved);
         if let Some(workflow) = self.workflows.get_mut(&gone.workflow) {
             workflow.reserved = workflow.reserved.saturating_sub(gone.reserved);
@@ -262,7 +301,8 @@ impl Lasting {
             self.forget_segment(segment);
         }
         for member in self.members_of(number) {
-            self.forget_member(member);
+            let peer = self.members[&member].peer;
+            self.make_ghost(member, peer);
         }
         self.items.end_workflow(number);
         self.endpoints.retain(|_, e| e.workflow != number);
@@ -313,6 +353,9 @@ impl Lasting {
     pub fn snapshot(&self) -> Vec<Record> {
         let mut records =
             vec![Record::Counters { member: self.next_member, segment: self.next_segment, number: self.next_number }];
+        records.extend(self.era.map(Record::Era));
+        records.extend(self.ghosts.iter().map(|(member, peer)| Record::Ghost { member: *member, peer: *peer }));
+        records.extend(self.numbers.iter().map(|(id, n)| Record::Numbers { segment: *id, numbers: vec![*n] }));
         records.extend(self.workflows.iter().map(|(number, w)| Record::Workflow {
             number: *number,
             quota: w.quota,

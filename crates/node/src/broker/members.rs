@@ -16,6 +16,11 @@ impl Broker {
             let counters = Record::Counters { member: base, segment: base, number: 1 };
             self.commit(counters);
         }
+        let first = self.lasting.era.map_or(self.lasting.next_member, |era| era.first);
+        let era = super::Era { first, ..self.limits.era };
+        if self.lasting.era != Some(era) {
+            self.commit(Record::Era(era));
+        }
         if !self.lasting.workflow_names.contains_key(DEFAULT_WORKFLOW) {
             let number = self.lasting.next_number;
             let name = DEFAULT_WORKFLOW.to_owned();
@@ -51,19 +56,7 @@ impl Broker {
         }
         self.recover_series(held);
         self.recover_runs();
-        if !self.lost.is_empty() {
-            self.due.insert((self.now + self.limits.grace_ms, Due::Lost));
-        }
-        // A process that can be watched tells its own end; for one that cannot, the clock has to.
-        let members: Vec<_> = self.lasting.members.iter().map(|(id, m)| (*id, m.peer)).collect();
-        for (member, peer) in members {
-            self.heard.insert(member, self.now);
-            if peer.started == 0 {
-                let until = self.now + self.limits.grace_ms;
-                self.grace.insert(member, until);
-                self.due.insert((until, Due::Grace(member)));
-            }
-        }
+        self.heard.extend(self.lasting.members.keys().map(|member| (*member, self.now)));
         // Owners may have died, and been written down as dead, just before the former broker's own end.
         let orphans = self
             .lasting
@@ -78,11 +71,19 @@ impl Broker {
     pub(super) fn disconnected(&mut self, connection: Connection) {
         let member = self.links.get(&connection).and_then(|l| l.member);
         self.forget_link(connection);
-        // While this broker lives, a connection ends only because its client ended it.
+        // No death: its process may have had no descriptor left, or be about to come again. The host asks the kernel.
         if let Some(member) = member.filter(|m| self.connected.get(m) == Some(&connection)) {
             self.connected.remove(&member);
-            self.gone(member, true);
+            self.goes_away(member);
         }
+    }
+
+    /// What a member has open is taken for granted until it comes back and says.
+    fn goes_away(&mut self, member: MemberId) {
+        self.told.remove(&member);
+        let holds = self.holds.values_mut().filter_map(|holders| holders.get_mut(&member));
+        holds.for_each(|hold| hold.assumed = true);
+        self.unsure.extend(self.lasting.pins_of(member));
     }
 
     pub(super) fn bye(&mut self, asker: Asker) {
@@ -90,7 +91,7 @@ impl Broker {
         if let Some(link) = self.links.get_mut(&asker.connection) {
             link.member = None;
         }
-        self.gone(asker.member, false);
+        self.gone(asker.member, MemberState::Left);
         // Its workflow may have been one that ended with it, and the connection with that.
         if self.links.contains_key(&asker.connection) {
             self.answer(asker, &Answer::Done { value: 0 });
@@ -98,10 +99,15 @@ impl Broker {
         }
     }
 
-    /// Drops a peer that broke the rules, and only that one.
+    /// Drops a peer that broke the rules, and only that one. Its session is over; what it has mapped stays its own until
+    /// its process is dead.
     pub(super) fn expel(&mut self, connection: Connection, why: &str) {
-        self.close(connection, why);
-        self.disconnected(connection);
+        let member = self.links.get(&connection).and_then(|l| l.member);
+        self.drop_link(connection, why);
+        let Some(member) = member.filter(|m| self.connected.get(m) == Some(&connection)) else { return };
+        self.connected.remove(&member);
+        let Some(peer) = self.lasting.members.get(&member).map(|m| m.peer) else { return };
+        self.leave_standing(member, MemberState::Left, Record::Ghost { member, peer });
     }
 
     /// Closes a connection that is no member's.
@@ -127,8 +133,23 @@ impl Broker {
         self.forget_item_waits(connection);
     }
 
-    /// A member is gone, by death or in order.
-    pub(super) fn gone(&mut self, member: MemberId, died: bool) {
+    /// It is proved that a member is dead.
+    pub(super) fn died(&mut self, member: MemberId) {
+        if self.lasting.ghosts.contains_key(&member) {
+            self.effects.push(Effect::Dead { member });
+            self.commit(Record::MemberGone { member });
+        } else {
+            self.gone(member, MemberState::Dead);
+        }
+    }
+
+    /// A member is gone, by proof of death or by its own last word.
+    fn gone(&mut self, member: MemberId, state: MemberState) {
+        self.leave_standing(member, state, Record::MemberGone { member });
+    }
+
+    /// A member's session is over; `record` says whether it is dead, too.
+    fn leave_standing(&mut self, member: MemberId, state: MemberState, record: Record) {
         let Some(entry) = self.entry(member) else { return };
         let of = self.lasting.members[&member].workflow;
         // What it owned first: if the broker is killed in between, the next one finds the member dead once more.
@@ -139,16 +160,17 @@ impl Broker {
             }
             self.drop_link(connection, "its process is dead");
         }
-        let state = if died { MemberState::Dead } else { MemberState::Left };
         let heard = self.heard.remove(&member).unwrap_or(self.now);
         self.dead.push_back((heard, MemberEntry { state, ..entry }));
         if self.dead.len() > REMEMBERED {
             self.dead.pop_front();
         }
-        // First out of the table, then the record: if the broker is killed in between, the next one does both.
-        self.effects.push(Effect::Dead { member });
-        self.commit(Record::MemberGone { member });
-        self.end_grace(member);
+        // First the table, then the record: if the broker is killed in between, the next one does both.
+        if matches!(record, Record::MemberGone { .. }) {
+            self.effects.push(Effect::Dead { member });
+        }
+        self.commit(record);
+        self.told.remove(&member);
         self.drop_holds(member);
         self.leave_series(member);
         let owned: Vec<_> = self.lasting.workflows.iter().filter(|(_, w)| w.owner == member).map(|(n, _)| *n).collect();
@@ -170,21 +192,12 @@ impl Broker {
         }
     }
 
-    /// The member came back, or is gone for good.
-    pub(super) fn end_grace(&mut self, member: MemberId) {
-        if let Some(until) = self.grace.remove(&member) {
-            self.due.remove(&(until, Due::Grace(member)));
-        }
-    }
-
     pub(super) fn run_due(&mut self) {
         while let Some((at, due)) = self.due.first().copied().filter(|(at, _)| *at <= self.now) {
             self.due.remove(&(at, due));
             match due {
                 Due::Hello(connection) => self.drop_link(connection, "it said no hello in time"),
                 Due::Parked(connection, number) => self.give_up(connection, number),
-                Due::Grace(member) => self.gone(member, true),
-                Due::Lost => self.drop_lost(),
                 Due::Item(connection, number) => self.give_up_item(connection, number),
             }
         }
@@ -192,6 +205,11 @@ impl Broker {
 
     fn give_up(&mut self, connection: Connection, number: u64) {
         let Some(parked) = self.unpark((connection, number)) else { return };
+        if let Some((member, request)) = parked.again {
+            let asker = Asker { connection, member, number, opcode: request.number() };
+            let text = self.why_lost(&parked.key);
+            return self.fail(asker, Status::Busy, text);
+        }
         let (workflow, kind, name) = &parked.key;
         let workflow = self.lasting.workflows.get(workflow).map_or("", |w| &w.name);
         let text = format!(

@@ -12,6 +12,7 @@ mod hello;
 mod item;
 mod lasting;
 mod listing;
+mod lost;
 mod members;
 mod observing;
 mod open;
@@ -33,7 +34,7 @@ pub use event::{Attachment, Connection, Descriptor, Effect, Event};
 pub use fuzz::fuzz;
 pub use item::{Item, ItemRecord, Verdict, memory_of};
 pub use lasting::{DEFAULT_WORKFLOW, Endpoint, Lasting, MAIN_ENDPOINT, Member, Outcome, Segment, Workflow};
-pub use record::{Cause, Peer, Record};
+pub use record::{Cause, Era, Peer, Record};
 pub use series::{Pin, Series};
 
 use open::Making;
@@ -53,10 +54,10 @@ pub struct Limits {
     pub members: usize,
     /// How long a connection may take to say hello.
     pub hello_ms: u64,
-    /// How long a member is waited for after a restart whose process cannot be watched.
-    pub grace_ms: u64,
     /// Changes whenever the daemon's descriptors were lost.
     pub incarnation: u64,
+    /// What this daemon's proofs rest on.
+    pub era: Era,
 }
 
 impl Default for Limits {
@@ -68,8 +69,8 @@ impl Default for Limits {
             connections: 16_384,
             members: 3072,
             hello_ms: 5_000,
-            grace_ms: 3_000,
             incarnation: 1,
+            era: Era::default(),
         }
     }
 }
@@ -96,14 +97,14 @@ struct Parked {
     access: Rights,
     deadline: u64,
     waited_ms: u64,
+    /// Waits for memory that was lost with the keeper, and is to be tried again when that is decided.
+    again: Option<(MemberId, Request)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Hello(Connection),
     Parked(Connection, u64),
-    Grace(MemberId),
-    Lost,
     Item(Connection, u64),
 }
 
@@ -126,8 +127,8 @@ pub struct Broker {
     silent: BTreeMap<u64, BTreeSet<Connection>>,
     connected: BTreeMap<MemberId, Connection>,
     heard: BTreeMap<MemberId, u64>,
-    /// When members that cannot be watched are given up.
-    grace: BTreeMap<MemberId, u64>,
+    /// Members that have said since this broker's start all that they have open.
+    told: BTreeSet<MemberId>,
     holds: BTreeMap<SegmentId, BTreeMap<MemberId, Hold>>,
     /// Segments, and pin pages, whose descriptor was lost with the keeper, waiting to be offered again.
     lost: BTreeSet<SegmentId>,
@@ -166,7 +167,7 @@ impl Broker {
             silent: BTreeMap::new(),
             connected: BTreeMap::new(),
             heard: BTreeMap::new(),
-            grace: BTreeMap::new(),
+            told: BTreeSet::new(),
             holds: BTreeMap::new(),
             lost: BTreeSet::new(),
             unsure: BTreeSet::new(),
@@ -180,6 +181,7 @@ impl Broker {
             effects: Vec::new(),
         };
         broker.recover(base, held, listening);
+        broker.settle_lost();
         broker.finish_items();
         let effects = std::mem::take(&mut broker.effects);
         (broker, effects)
@@ -193,6 +195,12 @@ impl Broker {
     /// The next moment at which a [`Event::Tick`] is wanted.
     pub fn next_due(&self) -> Option<u64> {
         self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Members that may be dead without anybody having been told: those that are away, and those without standing.
+    pub fn unproved(&self) -> impl Iterator<Item = MemberId> {
+        let away = self.lasting.members.keys().filter(|member| !self.connected.contains_key(member));
+        away.chain(self.lasting.ghosts.keys()).copied()
     }
 
     /// How many connections there are.
@@ -210,7 +218,7 @@ impl Broker {
             Event::Connected { connection, endpoint, peer } => self.connected(connection, endpoint, peer),
             Event::Message { connection, bytes, descriptors } => self.message(connection, bytes, descriptors),
             Event::Disconnected { connection } => self.disconnected(connection),
-            Event::ProcessDied { member } => self.gone(member, true),
+            Event::ProcessDied { member } => self.died(member),
             Event::Made { outcome } => self.made(outcome),
             Event::Proved { item, file, verdict } => self.proved(item, file, &verdict),
             Event::Copied { item, to, outcome } => self.copied(item, to, outcome),
@@ -219,6 +227,7 @@ impl Broker {
             Event::Tick => {}
         }
         self.run_due();
+        self.settle_lost();
         self.finish_items();
         if cfg!(debug_assertions) {
             self.check();
@@ -339,8 +348,7 @@ impl Broker {
         match (outcome, request) {
             (Outcome::Made(segment), Request::Open { .. }) => match self.lasting.segments.get(&segment) {
                 Some(found) if found.removed.is_none() && self.lost.contains(&segment) => {
-                    let text = format!("'{}' waits to be offered again after the daemon's end", found.name);
-                    self.fail(asker, Status::Busy, text);
+                    self.await_offer(asker, segment, request.clone(), 0);
                 }
                 Some(found) if found.removed.is_none() => self.give(asker, segment, true, true),
                 _ => self.fail(asker, Status::NotFound, format!("{segment} was removed again by somebody else")),

@@ -25,9 +25,9 @@ impl Broker {
         let found = self.lasting.names.get(&key).copied();
         match found.filter(|f| self.is_usable(*f) && (former || self.is_of_this_run(*f))) {
             Some(segment) => self.admit(asker, segment),
-            None if wait_ms > 0 => self.park(asker, key, Rights::OBSERVE, wait_ms),
+            None if wait_ms > 0 => self.park(asker, key, Rights::OBSERVE, wait_ms, None),
             None if found.is_some_and(|f| self.is_lost(f)) => {
-                let text = format!("series '{}' waits to be offered again after the daemon's end", key.2);
+                let text = self.why_lost(&key);
                 self.fail(asker, Status::Busy, text);
             }
             None if found.is_some_and(|f| self.is_usable(f)) => {
@@ -71,7 +71,7 @@ impl Broker {
         let Some((segment, found)) = self.lasting.of(pin) else { return };
         let Some(series) = &found.series else { return };
         if self.is_lost(segment) {
-            let text = format!("series '{}' waits to be offered again after the daemon's end", found.name);
+            let text = self.why_lost(&(found.workflow, SegmentKind::Series, found.name.clone()));
             return self.fail(asker, Status::Busy, text);
         }
         let answer = Answer::Series(SeriesEntry {
@@ -150,7 +150,7 @@ impl Broker {
         self.lasting.series(series).and_then(|s| s.pins.get(pin as usize)).map_or(MemberId::NOBODY, |p| p.holder)
     }
 
-    fn is_named(&self, series: SegmentId) -> bool {
+    pub(super) fn is_named(&self, series: SegmentId) -> bool {
         self.lasting.segments.get(&series).is_some_and(|s| s.removed.is_none())
     }
 

@@ -21,6 +21,7 @@ pub(super) const MAX_SIZE: u64 = 1 << 46;
 
 impl Broker {
     pub(super) fn open(&mut self, asker: Asker, request: Request) {
+        let again = request.clone();
         let Request::Open { kind, mode, access, size, reserve, attribute, wait_ms, persistent, name } = request else {
             return;
         };
@@ -42,12 +43,11 @@ impl Broker {
             }
             (Some(segment), OpenMode::OpenOnly | OpenMode::OpenOrCreate) => {
                 if self.lost.contains(&segment) {
-                    let text = format!("{} '{}' waits to be offered again after the daemon's end", kind.word(), key.2);
-                    return self.fail(asker, Status::Busy, text);
+                    return self.await_offer(asker, segment, again, wait_ms);
                 }
                 self.give(asker, segment, false, can_write(rights, access, kind));
             }
-            (None, OpenMode::OpenOnly) if wait_ms > 0 => self.park(asker, key, access, wait_ms),
+            (None, OpenMode::OpenOnly) if wait_ms > 0 => self.park(asker, key, access, wait_ms, None),
             (None, OpenMode::OpenOnly) => {
                 let text = format!("there is no {} '{}'; make it first, or wait for it", kind.word(), key.2);
                 self.fail(asker, Status::NotFound, text);
@@ -107,17 +107,19 @@ impl Broker {
         self.effects.push(Effect::Make { segment, size, reserve: reserved, label });
     }
 
-    pub(super) fn made(&mut self, outcome: Result<(), String>) {
+    pub(super) fn made(&mut self, outcome: Result<u64, String>) {
         if self.item_made(&outcome) {
             return;
         }
         let Some(Making { asker, segment, instead, record }) = self.making.take() else { return };
-        if let Err(why) = outcome {
-            return self.fail(asker, Status::NoSpace, why);
-        }
+        let number = match outcome {
+            Ok(number) => number,
+            Err(why) => return self.fail(asker, Status::NoSpace, why),
+        };
         if let Some(former) = instead {
             self.take_name(former, Cause::NONE);
         }
+        self.commit(Record::Numbers { segment, numbers: vec![number] });
         self.commit(record);
         self.give(asker, segment, true, true);
         self.wake_waiting(segment);
@@ -167,13 +169,19 @@ impl Broker {
             return self.fail(asker, status, text);
         }
         if self.is_lost(segment) {
-            let text = format!("{} '{name}' waits to be offered again after the daemon's end", kind.word());
-            return self.fail(asker, Status::Busy, text);
+            return self.await_offer(asker, segment, Request::Attach { segment, access }, 0);
         }
         self.give(asker, segment, false, can_write(rights, access, kind));
     }
 
-    pub(super) fn park(&mut self, asker: Asker, key: (u64, SegmentKind, String), access: Rights, wait_ms: u64) {
+    pub(super) fn park(
+        &mut self,
+        asker: Asker,
+        key: (u64, SegmentKind, String),
+        access: Rights,
+        wait_ms: u64,
+        again: Option<Request>,
+    ) {
         let Some(link) = self.links.get_mut(&asker.connection) else { return };
         let waits = (asker.connection, asker.number);
         if link.parked >= PARKED || self.parked.contains_key(&waits) {
@@ -184,7 +192,7 @@ impl Broker {
         let deadline = self.now.saturating_add(wait_ms);
         self.due.insert((deadline, Due::Parked(waits.0, waits.1)));
         self.waiting.entry(key.clone()).or_default().insert(waits);
-        self.parked.insert(waits, Parked { key, access, deadline, waited_ms: wait_ms });
+        self.parked.insert(waits, Parked { key, access, deadline, waited_ms: wait_ms, again: again.map(|request| (asker.member, request)) });
     }
 
     /// A request waits no longer, for whatever reason.
@@ -210,6 +218,10 @@ impl Broker {
         let waiting: Vec<_> = self.waiting.get(&key).into_iter().flatten().copied().collect();
         for waits in waiting {
             let Some(parked) = self.unpark(waits) else { continue };
+            if let Some((member, request)) = parked.again {
+                self.ask_again(waits, member, request);
+                continue;
+            }
             let Some(link) = self.links.get(&waits.0) else { continue };
             let (endpoint, Some(member)) = (link.endpoint, link.member) else { continue };
             let rights = self.lasting.rights(endpoint, key.1, &key.2);

@@ -22,14 +22,18 @@ impl Broker {
             return self.fail(asker, Status::Denied, text);
         }
         let most = size.saturating_add(u64::from(pins) * PIN_PAGE);
-        if descriptors != [Descriptor::Pool(size)] || size == 0 || size > MAX_SIZE || reserved > most {
+        let number = match descriptors {
+            [Descriptor::Pool { size: found, number }] if *found == size => Some(*number),
+            _ => None,
+        };
+        let Some(number) = number.filter(|_| size > 0 && size <= MAX_SIZE && reserved <= most) else {
             let text = format!(
                 "what came as the memory of series '{name}' is not {} sealed against shrinking, growing, new writers \
                  and unsealing",
                 text::bytes(size)
             );
             return self.fail(asker, Status::Invalid, text);
-        }
+        };
         if pins == 0 || pins > MAX_PINS {
             let text = format!("series '{name}' cannot have {pins} observers at once; at least 1, at most {MAX_PINS}");
             return self.fail(asker, Status::Invalid, text);
@@ -63,6 +67,7 @@ impl Broker {
         let cause = Cause { member: asker.member, request: asker.number };
         self.effects.push(Effect::Adopt { segment });
         let run = self.lasting.workflows.get(&workflow).map_or(0, |w| w.run);
+        self.commit(Record::Numbers { segment, numbers: vec![number] });
         self.commit(Record::Series { segment, workflow, run, name, size, reserved, attribute, pins, cause });
         self.hold_once(asker.member, segment);
         self.answer(asker, &Answer::Done { value: segment.0 });
@@ -91,13 +96,21 @@ impl Broker {
             return self.fail(asker, Status::NotFound, format!("{segment} is no series that this program publishes"));
         };
         let (adopted, all) = (series.adopted, series.pins.len() as u64);
-        let good = |d: &Descriptor| *d == Descriptor::Memory(PIN_PAGE);
-        if u64::from(from) + u64::from(count) > all || !descriptors.iter().all(good) {
+        let page = |d: &Descriptor| match d {
+            Descriptor::Memory { size: PIN_PAGE, number } => Some(*number),
+            _ => None,
+        };
+        let numbers: Vec<_> = descriptors.iter().filter_map(page).collect();
+        if u64::from(from) + u64::from(count) > all || numbers.len() != count as usize {
             let text = format!("what came for {segment} from pin page {from} is not sealed memory of {PIN_PAGE} bytes");
             return self.fail(asker, Status::Invalid, text);
         }
         let ids: Vec<_> = (from..from + count).map(|pin| pin_id(segment, pin)).collect();
         if ids.iter().all(|id| self.lost.contains(id)) {
+            if !ids.iter().zip(&numbers).all(|(id, number)| self.is_memory_of(*id, *number)) {
+                let text = format!("what came for {segment} from pin page {from} is not what its observers have");
+                return self.fail(asker, Status::Denied, text);
+            }
             self.take_back(segment, &ids);
         } else if from == adopted {
             if !self.journal_works(asker) {
@@ -105,6 +118,9 @@ impl Broker {
             }
             self.effects.extend(ids.iter().map(|id| Effect::Adopt { segment: *id }));
             let cause = Cause { member: asker.member, request: asker.number };
+            if let Some(first) = ids.first() {
+                self.commit(Record::Numbers { segment: *first, numbers });
+            }
             self.commit(Record::Pins { segment, upto: from + count, cause });
         } else if from + count > adopted {
             let text = format!("{segment} has {adopted} pin pages; the next ones are wanted, not those from {from}");

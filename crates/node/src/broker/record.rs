@@ -35,6 +35,32 @@ record! {
     }
 }
 
+record! {
+    /// What the proofs of a journal's time rest on. Another roll is another time: nothing that was written down before can
+    /// be proved then.
+    #[derive(Copy, Default)]
+    pub struct Era as Stored {
+        /// Which file is the roll: its device,
+        device: u64,
+        /// its inode's number,
+        inode: u64,
+        /// and when it was made, in nanoseconds since 1970.
+        born: u64,
+        /// The namespace in which process numbers count; they say nothing in another one.
+        processes: u64,
+        /// The first member of this time has this number, or a greater one.
+        first: u64,
+    }
+}
+
+impl Era {
+    /// Is this the time of the same roll?
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.device, self.inode, self.born) == (other.device, other.inode, other.born)
+    }
+}
+
 messages! {
     /// One change of lasting state.
     pub enum Record: u32 as Stored {
@@ -225,6 +251,22 @@ messages! {
             made: bool,
             /// The segment's id, or the number.
             value: u64,
+        },
+        /// A time began, or a daemon in another namespace goes on in it.
+        30 Era(era: Era),
+        /// A member has no standing any more, but is not proved dead: it may still use what it has mapped.
+        31 Ghost {
+            /// Which.
+            member: MemberId,
+            /// Its process.
+            peer: Peer,
+        },
+        /// The kernel's numbers of the memory behind these ids, before anybody hears of them.
+        32 Numbers {
+            /// The first id; the others follow it.
+            segment: SegmentId,
+            /// One for each.
+            numbers: Vec<u64>,
         },
         ..Item(ItemRecord) "Something about items.",
     }

@@ -3,7 +3,7 @@
 use crossdock_layout::wire::{Answer, InUse, PIN_PAGE, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
-use super::{Asker, Broker, Cause, DEFAULT_WORKFLOW, Descriptor, Effect, Hold, Record, Segment, text};
+use super::{Asker, Broker, Cause, DEFAULT_WORKFLOW, Effect, Hold, Record, Segment, text};
 
 impl Broker {
     /// Could so many bytes ever be this workflow's?
@@ -203,6 +203,7 @@ impl Broker {
             return self.keep_pin(member, series, pin);
         }
         if segment.0 == 0 {
+            self.told.insert(member);
             self.free_unsure(member);
             let assumed = self.holds.iter().filter(|(_, h)| h.get(&member).is_some_and(|hold| hold.assumed));
             for segment in assumed.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -228,52 +229,5 @@ impl Broker {
             holders.insert(member, Hold { count, assumed: false });
         }
         self.release_if_unused(segment);
-    }
-
-    /// After the keeper's end too, a member gives the daemon back what it has mapped.
-    pub(super) fn offer(&mut self, asker: Asker, segment: SegmentId, descriptors: &[Descriptor]) {
-        let Some((endpoint, workflow)) = self.place(asker) else { return };
-        let found = self.lasting.segments.get(&segment).filter(|s| {
-            s.removed.is_none()
-                && s.workflow == workflow
-                && self.lasting.rights(endpoint, s.kind, &s.name) != Rights::NONE
-        });
-        let Some(found) = found else {
-            return self.fail(asker, Status::NotFound, format!("{segment} is none that the daemon waits for"));
-        };
-        if !self.lost.contains(&segment) {
-            // Somebody else offered it first.
-            return self.answer(asker, &Answer::Done { value: 0 });
-        }
-        let (wanted, series) = match &found.series {
-            None => (Descriptor::Memory(found.size), None),
-            Some(series) => (Descriptor::Pool(found.size), Some(series.publisher)),
-        };
-        if series.is_some_and(|publisher| publisher != asker.member) {
-            let text = format!("{segment} is a series, which only its publisher can offer again");
-            return self.fail(asker, Status::Denied, text);
-        }
-        if descriptors != [wanted] {
-            let text = format!("what was offered as {segment} is not sealed memory of {}", text::bytes(found.size));
-            return self.fail(asker, Status::Invalid, text);
-        }
-        self.lost.remove(&segment);
-        self.effects.push(Effect::Adopt { segment });
-        self.answer(asker, &Answer::Done { value: 1 });
-        if !self.is_lost(segment) {
-            self.wake_waiting(segment);
-        }
-    }
-
-    /// Nobody offered them in time: their names are free again.
-    pub(super) fn drop_lost(&mut self) {
-        while let Some(lost) = self.lost.pop_first() {
-            if self.lasting.items.files.contains_key(&lost) {
-                self.item_lost(lost);
-                continue;
-            }
-            let segment = self.lasting.pin_of(lost).map_or(lost, |(series, _)| series);
-            self.take_name(segment, Cause::NONE);
-        }
     }
 }

@@ -128,8 +128,12 @@ impl Lasting {
                 self.remember(*cause, Outcome::Made(pin_id(*segment, *pin)));
             }
             Record::PinFreed { segment, pin } => {
-                if let Some(found) = self.series_mut(*segment).and_then(|s| s.pins.get_mut(*pin as usize)) {
-                    found.holder = MemberId::NOBODY;
+                let Some(found) = self.series_mut(*segment).and_then(|s| s.pins.get_mut(*pin as usize)) else { return };
+                let holder = std::mem::take(&mut found.holder);
+                // The request that gave it is not to give it again: it may be another request's by then.
+                if let Some(holder) = self.members.get_mut(&holder) {
+                    let gave = Outcome::Made(pin_id(*segment, *pin));
+                    holder.outcomes.retain(|_, outcome| *outcome != gave);
                 }
             }
             Record::Unpublished { segment, cause } => {
@@ -149,6 +153,14 @@ impl Lasting {
     /// The series that this segment is.
     pub fn series(&self, segment: SegmentId) -> Option<&Series> {
         self.segments.get(&segment)?.series.as_ref()
+    }
+
+    /// The pin pages that a member has, of series that have their names.
+    pub(super) fn pins_of(&self, member: MemberId) -> Vec<SegmentId> {
+        let named = self.segments.iter().filter(|(_, s)| s.removed.is_none());
+        let series = named.filter_map(|(id, s)| Some((*id, s.series.as_ref()?)));
+        let pages = series.flat_map(|(id, series)| (0..).zip(&series.pins).map(move |(pin, found)| (id, pin, found)));
+        pages.filter(|(_, _, found)| found.holder == member).map(|(id, pin, _)| pin_id(id, pin)).collect()
     }
 
     /// The series and the index, if this is a pin page's id.

@@ -117,9 +117,8 @@ impl Broker {
             self.finish_workflow(inner, Cause::NONE);
         }
         for member in &members {
-            self.effects.push(Effect::Dead { member: *member });
-            self.end_grace(*member);
             self.heard.remove(member);
+            self.told.remove(member);
         }
         self.commit(Record::WorkflowEnd { number, cause });
         for segment in segments {

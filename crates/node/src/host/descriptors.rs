@@ -11,11 +11,12 @@ pub(super) fn kind(fd: BorrowedFd<'_>) -> Descriptor {
     if socket::is_listener(fd) {
         return Descriptor::Listener;
     }
+    let number = memfd::number(fd);
     if let Some(size) = memfd::pool_size(fd) {
-        return Descriptor::Pool(size);
+        return Descriptor::Pool { size, number };
     }
     match memfd::sealed_size(fd) {
-        Some(size) => Descriptor::Memory(size),
+        Some(size) => Descriptor::Memory { size, number },
         None => Descriptor::Other,
     }
 }

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crossdock_layout::wire::{ANSWER, Answer, PIN_PAGE};
 use crossdock_layout::{MemberId, Status};
-use crossdock_os::{OsError, file, memfd, socket};
+use crossdock_os::{OsError, OsResult, file, memfd, socket};
 
 use super::{Host, LISTENER};
 use crate::broker::{Attachment, Effect, Event, Peer};
@@ -28,7 +28,7 @@ impl Host<'_> {
                     self.perform(more, Vec::new());
                 }
                 Effect::MakeItem { file, size } => {
-                    let outcome = self.make_item(file.0, size);
+                    let outcome = self.make_item(file.0, size).map(|()| 0);
                     let now = self.now();
                     let more = self.broker.handle(now, Event::Made { outcome });
                     self.perform(more, Vec::new());
@@ -45,7 +45,8 @@ impl Host<'_> {
                 }
                 Effect::Adopt { segment } => {
                     if let Some(fd) = came.next() {
-                        self.keep(segment.0, fd);
+                        // What was offered may be for reading only, and its description is another's.
+                        self.keep(segment.0, file::reopen(&fd).unwrap_or(fd));
                     }
                 }
                 Effect::Listen { endpoint } => {
@@ -69,10 +70,12 @@ impl Host<'_> {
                 Effect::Alive { member, connection, peer } => self.alive(member, connection, peer),
                 Effect::Dead { member } => {
                     table::set_dead(&self.words, member);
-                    self.processes.remove(&super::start::number(member));
+                    self.unwatch(member);
                 }
                 Effect::Send { connection, message, with } => self.send(connection, &message, with),
                 Effect::Close { connection, why } => {
+                    // Its member may live on, and nothing else tells of its end.
+                    self.look_soon();
                     let usual = matches!(why.as_str(), "it left" | "its process is dead" | "its workflow ended");
                     if self.links.remove(&connection).is_some() && !usual {
                         self.log.event(format_args!("connection {connection} was closed: {why}"));
@@ -100,7 +103,7 @@ impl Host<'_> {
         }
     }
 
-    fn make(&mut self, id: u64, size: u64, label: &str) -> Result<(), String> {
+    fn make(&mut self, id: u64, size: u64, label: &str) -> Result<u64, String> {
         // The kernel takes 249 bytes of name.
         let label = &label[..label.len().min(240)];
         // Its pages are taken by those that use them, which are charged for them.
@@ -109,8 +112,9 @@ impl Host<'_> {
             let hint = hint(&error);
             format!("no segment of {size} bytes could be made: {error}; {hint}")
         })?;
+        let number = memfd::number(&fd);
         self.keep(id, fd);
-        Ok(())
+        Ok(number)
     }
 
     pub(super) fn keep(&mut self, id: u64, fd: OwnedFd) {
@@ -143,14 +147,14 @@ impl Host<'_> {
     fn send(&mut self, connection: u64, message: &[u8], with: Attachment) {
         let opened = match with {
             Attachment::Item { file, writable } => self.open_item(connection, file.0, writable),
+            Attachment::Papers { member } => return self.send_papers(connection, message, member),
             _ => Ok(None),
         };
         let Some(link) = self.links.get(&connection) else { return };
         let read_only;
         let mut page = None;
         let fd: Option<BorrowedFd<'_>> = match with {
-            Attachment::Nothing => None,
-            Attachment::Liveness => Some(self.table.as_fd()),
+            Attachment::Nothing | Attachment::Papers { .. } => None,
             Attachment::Segment { segment, writable } => match self.segments.get(&segment.0) {
                 Some(fd) if writable => Some(fd.as_fd()),
                 Some(fd) => match file::reopen_read_only(fd) {
@@ -180,12 +184,31 @@ impl Host<'_> {
             },
         };
         let fds: Vec<_> = fd.into_iter().chain(page).collect();
-        match socket::send(&link.socket, message, &fds) {
+        let sent = socket::send(&link.socket, message, &fds);
+        self.sent(connection, message, !fds.is_empty(), sent);
+    }
+
+    /// A member's lock on the roll is on its way before this process knows whether it arrives: the copy here is closed.
+    fn send_papers(&mut self, connection: u64, message: &[u8], member: MemberId) {
+        let papers = self.roll.roll.enter(member.0).and_then(|entry| Ok((entry, self.roll.roll.reader()?)));
+        let Some(link) = self.links.get(&connection) else { return };
+        let sent = match &papers {
+            Ok((entry, reader)) => {
+                socket::send(&link.socket, message, &[self.table.as_fd(), entry.as_fd(), reader.as_fd()])
+            }
+            Err(error) => return self.send_failure(connection, message, &error.to_string()),
+        };
+        drop(papers);
+        self.sent(connection, message, true, sent);
+    }
+
+    fn sent(&mut self, connection: u64, message: &[u8], with_descriptors: bool, outcome: OsResult<bool>) {
+        match outcome {
             Ok(true) => {}
             // A client that lets its answers pile up until the kernel holds no more is not waited for.
             Ok(false) => self.hang_up(connection),
             // Too many descriptors are in flight to clients that do not take them.
-            Err(error) if !fds.is_empty() && error.is_too_many_in_flight() => {
+            Err(error) if with_descriptors && error.is_too_many_in_flight() => {
                 self.send_failure(connection, message, "too many descriptors are on their way to programs; try again");
             }
             // Its end comes as an event of its own.
@@ -194,7 +217,7 @@ impl Host<'_> {
     }
 
     /// Answers that it did not work, instead.
-    fn send_failure(&mut self, connection: u64, message: &[u8], why: &str) {
+    pub(super) fn send_failure(&mut self, connection: u64, message: &[u8], why: &str) {
         let Some(link) = self.links.get(&connection) else { return };
         let opcode = u16::from_le_bytes([message[0], message[1]]) & !ANSWER;
         let request = u64::from_le_bytes(message[8..16].try_into().expect("an encoded message has a header"));
@@ -204,9 +227,10 @@ impl Host<'_> {
         }
     }
 
-    fn hang_up(&mut self, connection: u64) {
+    pub(super) fn hang_up(&mut self, connection: u64) {
         self.links.remove(&connection);
         self.feed(Event::Disconnected { connection });
+        self.look_soon();
     }
 }
 

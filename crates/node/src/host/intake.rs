@@ -2,8 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use crossdock_layout::MemberId;
-use crossdock_layout::wire::{MAX_MESSAGE, Request};
+use crossdock_layout::wire::{HEADER, MAX_MESSAGE, Request};
 use crossdock_os::socket::{self, Received};
 use crossdock_os::{file, process};
 
@@ -67,10 +66,12 @@ impl Host<'_> {
             Ok(None) => {}
             Ok(Some(Received::Message(length, fds))) => self.message(id, Some(&buffer[..length]), fds),
             Ok(Some(Received::Truncated)) => self.message(id, None, Vec::new()),
-            Ok(Some(Received::End)) | Err(_) => {
-                self.links.remove(&id);
-                self.feed(Event::Disconnected { connection: id });
+            Ok(Some(Received::Stripped(length))) if length >= HEADER => {
+                let why = "the daemon has no descriptor left for what came with it; raise its limit (ulimit -n)";
+                self.send_failure(id, &buffer[..length], why);
             }
+            Ok(Some(Received::Stripped(_))) => self.message(id, None, Vec::new()),
+            Ok(Some(Received::End)) | Err(_) => self.hang_up(id),
         }
     }
 
@@ -84,37 +85,6 @@ impl Host<'_> {
         self.perform(effects, fds);
         if tasks_own {
             self.look_at_free_memory();
-        }
-    }
-
-    pub(super) fn process_died(&mut self, number: u64) {
-        let Some((member, pidfd)) = self.processes.get(&number) else { return };
-        if process::is_dead(pidfd) {
-            let member = *member;
-            self.feed(Event::ProcessDied { member });
-        }
-    }
-
-    /// Watches the process behind a connection: its end is its member's.
-    pub(super) fn watch(&mut self, member: MemberId, connection: u64, peer: Peer) {
-        let number = super::start::number(member);
-        if self.processes.contains_key(&number) {
-            return;
-        }
-        let Some(link) = self.links.get(&connection) else { return };
-        let pidfd = match socket::peer_pidfd(&link.socket) {
-            Ok(Some(pidfd)) => Some(pidfd),
-            // Older kernels: the number, if it is still the same process's.
-            Ok(None) => process::open_pidfd(peer.pid as i32)
-                .ok()
-                .flatten()
-                .filter(|_| process::start_time(peer.pid as i32) == Some(peer.started)),
-            // Dead already; its connection says so too.
-            Err(_) => None,
-        };
-        let Some(pidfd) = pidfd else { return };
-        if self.epoll.add(&pidfd, super::PROCESS | number, false).is_ok() {
-            self.processes.insert(number, (member, pidfd));
         }
     }
 }

@@ -4,6 +4,7 @@
 //! table, in the order in which the broker gave them. Each connection gets one message's worth of attention a round,
 //! so that a flood on one delays the others by no more than that.
 
+mod deaths;
 mod descriptors;
 mod doing;
 mod doors;
@@ -24,7 +25,7 @@ use crossdock_os::{Deadline, Mapping, OsResult, process};
 use crate::ServeOptions;
 use crate::broker::{Broker, Event};
 use crate::journal::Journal;
-use crate::keeper::{Held, Place, Post};
+use crate::keeper::{Held, Place, Post, Registry};
 
 /// Exit code: the daemon cannot work here, and another try would end the same.
 pub(crate) const CANNOT_START: i32 = 2;
@@ -68,6 +69,8 @@ struct Host<'a> {
     segments: HashMap<u64, OwnedFd>,
     files: items::Files,
     links: HashMap<u64, Link>,
+    roll: Registry,
+    looks: deaths::Looks,
     /// Pidfds of members, by their slots.
     processes: HashMap<u64, (MemberId, OwnedFd)>,
     next_link: u64,
@@ -121,6 +124,7 @@ impl Host<'_> {
                     _ => {}
                 }
             }
+            self.look_for_deaths();
             self.compact_if_wanted();
             if self.is_idle() {
                 return Ok(0);
@@ -132,6 +136,9 @@ impl Host<'_> {
         let mut wait = Duration::from_secs(3600);
         if let Some(due) = self.broker.next_due() {
             wait = Duration::from_millis(due.saturating_sub(self.now()));
+        }
+        if let Some(due) = self.looks.due() {
+            wait = wait.min(due.saturating_duration_since(Instant::now()));
         }
         if self.journal_fails {
             wait = wait.min(self.journal_retry.saturating_duration_since(Instant::now()));

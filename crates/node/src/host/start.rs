@@ -4,14 +4,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use crossdock_layout::{MemberId, SegmentId};
+use crossdock_layout::SegmentId;
 use crossdock_os::event::{Epoll, signalfd};
+use crossdock_os::roll::Identity;
 use crossdock_os::tmpfs::Folder;
 use crossdock_os::{child, file, process};
 
-use super::{Host, LISTENER, PROCESS, SIGNALS};
+use super::{Host, LISTENER, SIGNALS};
 use crate::ServeOptions;
-use crate::broker::{Broker, Event, Limits, Peer};
+use crate::broker::{Broker, Era, Lasting, Limits};
 use crate::journal::Journal;
 use crate::keeper::{Held, Place, Post};
 
@@ -32,9 +33,12 @@ pub(super) fn start<'a>(
     }
     let signals = signalfd(&[SIGTERM]).map_err(text)?;
     let began = Instant::now();
-    let Held { listeners, segments, doors, journal, table, words, incarnation, detached, served, folder } = held;
+    let Held { listeners, segments, doors, journal, table, words, incarnation, detached, folder, roll } = held;
     let (journal, lasting) = Journal::recover(journal, &place.journal).map_err(|e| format!("the journal: {e}"))?;
-    let limits = limits(options, incarnation);
+    let Identity { device, inode, born } = roll.roll.identity();
+    let era = Era { device, inode, born, processes: process::number_space(), first: 0 };
+    let (journal, lasting) = same_era(journal, lasting, &era)?;
+    let limits = limits(options, incarnation, era);
     let kept: BTreeSet<_> = segments.keys().map(|id| SegmentId(*id)).collect();
     let listening: BTreeSet<_> = listeners.keys().copied().collect();
     let (broker, effects) = Broker::new(limits, lasting, incarnation, &kept, &listening, 0);
@@ -51,6 +55,8 @@ pub(super) fn start<'a>(
         segments: segments.into_iter().collect(),
         files: super::items::Files::new(folder, doors, kept.into_iter()).map_err(text)?,
         links: HashMap::new(),
+        roll,
+        looks: super::deaths::Looks::default(),
         processes: HashMap::new(),
         next_link: 1,
         spare: file::spare().ok(),
@@ -73,9 +79,7 @@ pub(super) fn start<'a>(
     host.journal.check_name();
     host.look_at_journal();
     host.perform(effects, Vec::new());
-    host.watch_survivors(served);
-    let living = &host.broker.lasting().members;
-    crate::table::bury_all_but(&host.words, |member| living.contains_key(&member));
+    host.watch_survivors();
     host.compact_if_wanted();
     host.post.ready().map_err(text)?;
     if detached {
@@ -84,7 +88,21 @@ pub(super) fn start<'a>(
     Ok((host, signals))
 }
 
-fn limits(options: &ServeOptions, incarnation: u64) -> Limits {
+/// A journal whose roll is another file speaks of members that nobody can ask after any more: their memory is not given
+/// out, and their names are free.
+fn same_era(mut journal: Journal, lasting: Lasting, era: &Era) -> Result<(Journal, Lasting), String> {
+    if lasting.era.is_none_or(|former| former.is_same(era)) {
+        return Ok((journal, lasting));
+    }
+    eprintln!(
+        "crossdock broker: the file that a former daemon's members were proved alive by is gone; what they have stays \
+         theirs, this daemon begins anew"
+    );
+    journal.begin_anew().map_err(|error| format!("the journal cannot be begun anew: {error}"))?;
+    Ok((journal, Lasting::default()))
+}
+
+fn limits(options: &ServeOptions, incarnation: u64, era: Era) -> Limits {
     // A segment takes one descriptor, a connection one, a member one more; the rest is for what passes through.
     let descriptors = child::raise_descriptor_limit();
     let memory = process::total_memory();
@@ -93,58 +111,8 @@ fn limits(options: &ServeOptions, incarnation: u64) -> Limits {
         memory: if options.memory == 0 { memory } else { options.memory.min(memory) },
         segments: (descriptors / 4).max(16),
         connections: (options.connections as u64).min(descriptors / 2).max(16) as usize,
-        grace_ms: options.grace.as_millis() as u64,
         incarnation,
+        era,
         ..Limits::default()
-    }
-}
-
-impl Host<'_> {
-    /// Members that the journal knows: those that died meanwhile are dead now, the others are watched again.
-    fn watch_survivors(&mut self, served: bool) {
-        let members: Vec<_> = self.broker.lasting().members.iter().map(|(id, m)| (*id, m.peer)).collect();
-        for (member, peer) in members {
-            // A new keeper has a new table; in an old one, whoever is not in it was found dead, or had not been told
-            // yet that it lives, when the former broker was killed.
-            let buried = served && !crate::table::is_alive(&self.words, member);
-            match if buried { Survivor::Dead } else { survivor(peer) } {
-                Survivor::Dead => self.feed(Event::ProcessDied { member }),
-                Survivor::Watched(pidfd) => {
-                    crate::table::set_alive(&self.words, member);
-                    let watched = self.epoll.add(&pidfd, PROCESS | number(member), false);
-                    if watched.is_ok() {
-                        self.processes.insert(number(member), (member, pidfd));
-                    }
-                }
-                // The broker gives it its time of grace.
-                Survivor::Unknown => crate::table::set_alive(&self.words, member),
-            }
-        }
-    }
-}
-
-/// A member's number in the epoll set: its slot, which is its own for as long as it is watched.
-pub(super) fn number(member: MemberId) -> u64 {
-    member.slot() as u64
-}
-
-enum Survivor {
-    Dead,
-    Watched(OwnedFd),
-    Unknown,
-}
-
-fn survivor(peer: Peer) -> Survivor {
-    if peer.started == 0 {
-        return Survivor::Unknown;
-    }
-    let pid = peer.pid as i32;
-    match process::open_pidfd(pid) {
-        // The number may be another process's by now; its start tells.
-        Ok(Some(pidfd)) if process::start_time(pid) == Some(peer.started) && !process::is_dead(&pidfd) => {
-            Survivor::Watched(pidfd)
-        }
-        Ok(_) => Survivor::Dead,
-        Err(_) => Survivor::Unknown,
     }
 }

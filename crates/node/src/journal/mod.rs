@@ -21,7 +21,7 @@ pub use codec::{decode, encode};
 use crc::crc32c;
 
 const MAGIC: &[u8; 8] = b"xdockjnl";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HEADER: u64 = 16;
 /// Length and checksum in front of each record.
 const FRAME: usize = 8;
@@ -84,6 +84,16 @@ impl Journal {
             journal.room = journal.end;
         }
         Ok((journal, lasting))
+    }
+
+    /// Forgets everything.
+    ///
+    /// # Errors
+    /// The file cannot be cut or written.
+    pub fn begin_anew(&mut self) -> std::io::Result<()> {
+        self.file.set_len(0)?;
+        (self.end, self.room) = (HEADER, HEADER);
+        self.file.write_all_at(&header(), 0)
     }
 
     /// Makes sure that there is room for whatever one event can write.

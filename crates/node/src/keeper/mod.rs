@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_os::child::{self, Ended, Signal};
 use crossdock_os::event::{Epoll, next_signal, signalfd};
+use crossdock_os::roll::{Asker, Entry, Roll};
 use crossdock_os::tmpfs::Folder;
 use crossdock_os::{Deadline, Mapping, OsResult, process, socket};
 
@@ -39,8 +40,34 @@ pub(crate) struct Held {
     pub detached: bool,
     /// Where items' files are; mounted once, so that every broker has the same.
     pub folder: Option<Folder>,
-    /// A broker has served: the table says of each member whether it lives.
-    pub served: bool,
+    /// What deaths are proved by.
+    pub roll: Registry,
+}
+
+/// The roll, and the keeper's own place on it, by which brokers see that it works.
+pub(crate) struct Registry {
+    pub roll: Roll,
+    pub asker: Asker,
+    /// The keeper's alone: not mapped in brokers.
+    _entry: Entry,
+}
+
+impl Registry {
+    fn open(place: &Place, incarnation: u64) -> OsResult<Self> {
+        // No member's number: those leave the upper bits free.
+        let own = 1 << 62 | incarnation;
+        let roll = Roll::open(&place.roll)?;
+        let entry = Entry::hold(roll.enter(own)?)?;
+        let asker = Asker::new(roll.reader()?, own);
+        if !asker.works() {
+            eprintln!(
+                "crossdock serve: the file system of {} does not keep locks; deaths are noticed by this daemon alone. Put \
+                 the socket on a tmpfs, or an ordinary local file system",
+                place.roll.display()
+            );
+        }
+        Ok(Self { roll, asker, _entry: entry })
+    }
 }
 
 /// A broker that dies by its own fault so soon after its start, so many times in a row, cannot be helped.
@@ -107,12 +134,13 @@ fn prepare(place: &Place, options: &ServeOptions) -> Result<Held, ServeError> {
     let memory = if options.memory == 0 { memory } else { options.memory.min(memory) };
     // Before the first fork, so that keeper and brokers have the same folder.
     let folder = Folder::mount(memory).or_else(|_| Folder::shared_memory()).ok();
-    let (table, words) = table::create().map_err(why)?;
+    let incarnation = crate::id_base();
+    let (table, words) = table::create(incarnation).map_err(why)?;
+    let roll = Registry::open(place, incarnation).map_err(why)?;
     let mut listeners = BTreeMap::new();
     listeners.insert(crate::broker::MAIN_ENDPOINT, place.listen().map_err(why)?);
     let journal = crate::journal::Journal::open(&place.journal)
         .map_err(|error| ServeError(format!("the journal {} cannot be opened: {error}", place.journal.display())))?;
-    let incarnation = crate::id_base();
     Ok(Held {
         listeners,
         segments: BTreeMap::new(),
@@ -123,7 +151,7 @@ fn prepare(place: &Place, options: &ServeOptions) -> Result<Held, ServeError> {
         incarnation,
         detached: options.detach,
         folder,
-        served: false,
+        roll,
     })
 }
 
@@ -178,7 +206,6 @@ fn take_in(held: &mut Held, post: &OwnedFd, ready: &mut Option<OwnedFd>) -> OsRe
             Letter::NoDoors(file) => drop(held.doors.remove(&file)),
             Letter::NoListener(id) => drop(held.listeners.remove(&id)),
             Letter::Ready => {
-                held.served = true;
                 if held.detached {
                     child::leave_stream(2);
                 }

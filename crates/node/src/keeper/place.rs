@@ -1,4 +1,4 @@
-//! Where a daemon lives: a folder of its user's, with socket, lock and journal in it.
+//! Where a daemon lives: a folder of its user's, with socket, lock, journal and roll in it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -16,6 +16,7 @@ use crate::ServeError;
 pub(crate) struct Place {
     pub socket: PathBuf,
     pub journal: PathBuf,
+    pub roll: PathBuf,
     folder: PathBuf,
     lock_path: PathBuf,
     lock: Option<File>,
@@ -44,7 +45,7 @@ impl Place {
             name.push(end);
             folder.join(name)
         };
-        let (lock_path, journal) = (beside(".lock"), beside(".journal"));
+        let (lock_path, journal, roll) = (beside(".lock"), beside(".journal"), beside(".roll"));
         // A daemon that is just ending may take the lock's file away while we open it: then there is another one. And the
         // broker of a keeper that was killed dies a moment after it, and has the lock until then.
         let patience = Deadline::after(Duration::from_secs(1));
@@ -76,7 +77,7 @@ impl Place {
                 continue;
             }
             lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).ok();
-            return Ok(Self { socket, journal, folder, lock_path, lock: Some(lock), made_folder, passed: None });
+            return Ok(Self { socket, journal, roll, folder, lock_path, lock: Some(lock), made_folder, passed: None });
         }
         Err(ServeError(format!("the lock {} is not to be had", lock_path.display())))
     }
@@ -102,7 +103,7 @@ impl Place {
         if self.passed.is_none() {
             let _ = std::fs::remove_file(&self.socket);
         }
-        for path in [&self.journal, &self.journal.with_extension("new"), &self.lock_path] {
+        for path in [&self.journal, &self.journal.with_extension("new"), &self.roll, &self.lock_path] {
             let _ = std::fs::remove_file(path);
         }
         self.lock = None;

@@ -102,7 +102,7 @@ pub(crate) fn read(socket: &OwnedFd) -> OsResult<Option<Letter>> {
                 _ => return read(socket),
             })
         }
-        Some(Received::Truncated) => return read(socket),
+        Some(Received::Truncated | Received::Stripped(_)) => return read(socket),
         Some(_) => Some(Letter::End),
     })
 }

@@ -57,9 +57,8 @@ impl World {
             }
         }
 
-        // The table says who lives.
-        let living: BTreeSet<_> = lasting.members.keys().copied().collect();
-        assert_eq!(self.table, living, "the table and the broker differ");
+        let living: BTreeSet<_> = lasting.members.keys().chain(lasting.ghosts.keys()).copied().collect();
+        self.check_lives();
         assert!(lasting.members.values().all(|m| lasting.workflows.contains_key(&m.workflow)));
         let slots: BTreeSet<_> = living.iter().map(|m| m.slot()).collect();
         assert_eq!(slots.len(), living.len(), "two members in one slot");
@@ -92,11 +91,9 @@ impl World {
         }
     }
 
-    /// Nobody is declared dead who lives, keeps the rules and has a workflow.
+    /// Nobody is declared dead who may still use what it has mapped, whatever it did.
     pub fn check_death(&self, member: MemberId) {
-        if let Some(client) = self.clients.iter().find(|c| c.member == member) {
-            assert!(self.model.may_be_dead(client), "{member} is alive and was declared dead");
-        }
+        assert!(!self.is_on_roll(member), "{member} is alive and was declared dead");
     }
 
     /// After everybody's end.
@@ -107,12 +104,14 @@ impl World {
         assert_eq!(lasting.workflows.len(), 1, "workflows are left: {:?}", lasting.workflows);
         assert!(lasting.endpoints.is_empty(), "endpoints are left");
         assert_eq!(self.listening, BTreeSet::from([0]));
-        assert!(self.table.is_empty());
+        assert!(lasting.ghosts.is_empty(), "ghosts are left: {:?}", lasting.ghosts);
+        self.check_all_dead();
         assert_eq!(broker.connections(), 0, "connections are left");
         assert!(lasting.segments.values().all(|s| s.removed.is_none()), "removed segments are left");
         let pinned = lasting.segments.values().filter_map(|s| s.series.as_ref()).any(|s| s.observers() > 0);
         assert!(!pinned, "pin pages are left to the dead");
-        assert!(self.pages.is_empty(), "pin pages of the dead are not cleared: {:?}", self.pages);
+        let left: Vec<_> = self.pages.iter().filter(|(pin, _)| self.kept.contains(pin)).collect();
+        assert!(left.is_empty(), "pin pages of the dead are not cleared: {left:?}");
         let named: BTreeSet<_> = lasting.segments.keys().flat_map(|id| lasting.descriptors_of(*id)).collect();
         assert_eq!(self.kept, named, "the keeper holds something else than the default workflow's segments");
     }

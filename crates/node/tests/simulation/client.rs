@@ -23,6 +23,8 @@ pub struct Publishing {
     pub pins: u32,
     /// How many of the pin pages it knows to be there.
     pub there: u32,
+    /// Of its pool.
+    pub number: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -36,6 +38,8 @@ pub struct Client {
     pub alive: bool,
     /// It left in order, or was told that it is over: it does nothing any more.
     pub over: bool,
+    /// It left in order, and has let go of everything.
+    pub left: bool,
     /// It broke the rules and has to be dropped.
     pub lied: bool,
     pub connection: Option<u64>,
@@ -69,6 +73,7 @@ impl Client {
             workflow_name: workflow_name.to_owned(),
             alive: true,
             over: false,
+            left: false,
             lied: false,
             connection: None,
             member: MemberId::NOBODY,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crossdock_layout::wire::Request;
 use crossdock_node::broker::{Attachment, Broker, Descriptor, Effect, Event, Lasting, Limits, Record};
 use crossdock_node::journal::{decode, encode};
 
@@ -46,20 +47,28 @@ impl World {
         let (broker, effects) = Broker::new(limits, lasting, 1, &self.kept, &self.listening, self.now);
         self.broker = Some(broker);
         self.perform(effects, &[]);
-        if self.broker.is_some() {
-            self.notice_deaths();
-        }
-        if let Some(broker) = &self.broker {
-            let living = broker.lasting().members.keys().copied().collect::<BTreeSet<_>>();
-            self.table.retain(|member| living.contains(member));
-            self.table.extend(living);
-        }
+        self.begin_table();
+        self.notice_deaths();
     }
 
     pub fn event(&mut self, event: Event<'_>) {
         let Some(broker) = &mut self.broker else { return };
         let effects = broker.handle(self.now, event);
         self.perform(effects, &[]);
+    }
+
+    /// What a former member offers goes to the broker as it is, or, as a planted bug, as if it were what it should be.
+    pub fn seen(&self, descriptors: &[Descriptor], message: &[u8]) -> Vec<Descriptor> {
+        let offer = Request::decode(message, descriptors.len()).ok().map(|(_, request)| request);
+        match (offer, descriptors) {
+            (Some(Request::Offer { segment }), [Descriptor::Memory { size, .. }])
+                if self.sabotage == Sabotage::AdoptAnything =>
+            {
+                let number = self.model.numbers.get(&segment).copied().unwrap_or(0);
+                vec![Descriptor::Memory { size: *size, number }]
+            }
+            _ => descriptors.to_vec(),
+        }
     }
 
     pub fn perform(&mut self, effects: Vec<Effect>, descriptors: &[Descriptor]) {
@@ -83,7 +92,8 @@ impl World {
                     if works {
                         self.kept.insert(segment);
                     }
-                    let outcome = if works { Ok(()) } else { Err("no memory".to_owned()) };
+                    self.last_number += 1;
+                    let outcome = if works { Ok(self.last_number) } else { Err("no memory".to_owned()) };
                     if self.fuse == Some(0) {
                         self.fuse = None;
                         return self.crash_broker();
@@ -97,8 +107,12 @@ impl World {
                     }
                 }
                 Effect::Adopt { segment } => {
-                    let memory = matches!(came.next(), Some(Descriptor::Memory(_) | Descriptor::Pool(_)));
-                    assert!(memory, "only offered memory is adopted");
+                    let Some(Descriptor::Memory { number, .. } | Descriptor::Pool { number, .. }) = came.next() else {
+                        panic!("only offered memory is adopted");
+                    };
+                    let known = self.model.sizes.contains_key(&segment);
+                    let before = self.model.numbers.get(&segment).filter(|before| known && *before != number);
+                    assert!(before.is_none(), "{segment} is other memory than it was");
                     self.kept.insert(segment);
                 }
                 Effect::Listen { endpoint } => {
@@ -114,16 +128,15 @@ impl World {
                     if self.sabotage != Sabotage::KeepRemoved {
                         self.kept.remove(&segment);
                         self.pages.remove(&segment);
+                        self.model.numbers.remove(&segment);
                     }
                 }
                 Effect::ClearPin { pin } => self.clear_pin(pin),
-                Effect::Alive { member, .. } => {
-                    self.table.insert(member);
-                }
+                Effect::Alive { member, .. } => self.set_alive(member),
                 Effect::Dead { member } => {
                     self.check_death(member);
                     if self.sabotage != Sabotage::KeepTheDead {
-                        self.table.remove(&member);
+                        self.set_dead(member);
                     }
                 }
                 Effect::Send { connection, message, with } => self.send(connection, message, with),
@@ -139,6 +152,9 @@ impl World {
 
     pub fn write_down(&mut self, record: &Record) {
         self.model.recorded(record);
+        if let (Sabotage::FreeGhosts, Record::Ghost { member, .. }) = (self.sabotage, record) {
+            return self.journal.push(encode(&Record::MemberGone { member: *member }));
+        }
         let forgotten = match record {
             Record::Segment { .. } => self.sabotage == Sabotage::ForgetSegments,
             Record::Reserved { .. } => self.sabotage == Sabotage::ForgetReserves,
@@ -200,7 +216,7 @@ impl World {
         self.crash_broker();
         self.kept.clear();
         self.listening = BTreeSet::from([0]);
-        self.table.clear();
+        self.tables.push(crate::lives::Table::new());
         self.incarnation += 1;
         self.model.daemon_lost();
     }

@@ -30,8 +30,9 @@ impl World {
             }
             return false;
         };
-        self.note_delivery(client, &message);
-        let event = Event::Message { connection: id, bytes: Some(&message), descriptors: &descriptors };
+        self.note_delivery(client, id, &message);
+        let seen = self.seen(&descriptors, &message);
+        let event = Event::Message { connection: id, bytes: Some(&message), descriptors: &seen };
         let broker = self.broker.as_mut().expect("checked above");
         let effects = broker.handle(self.now, event);
         self.perform(effects, &descriptors);
@@ -42,11 +43,15 @@ impl World {
     }
 
     /// From here on the daemon owes an answer by the deadline.
-    pub fn note_delivery(&mut self, client: usize, message: &[u8]) {
+    pub fn note_delivery(&mut self, client: usize, pipe: u64, message: &[u8]) {
         let number = u64::from_le_bytes(message[8..16].try_into().expect("a header"));
+        let present = self.clients[client].connection == Some(pipe);
         if let Some(asked) = self.clients[client].asked.get_mut(&number) {
             let wait = match asked.request {
-                Request::Open { wait_ms, .. } | Request::Observe { wait_ms, .. } => wait_ms,
+                Request::Observe { wait_ms, .. } => wait_ms,
+                // What was lost with the keeper is waited for.
+                Request::Open { wait_ms, .. } => wait_ms.max(2000),
+                Request::Attach { .. } => 2000,
                 // What is free may have to be copied first.
                 Request::Item(
                     ItemRequest::Create { .. }
@@ -56,7 +61,10 @@ impl World {
                 ) => 61_000,
                 _ => 0,
             };
-            asked.due = Some(self.now + wait);
+            // What arrives by a connection that its client gave up is asked again by the next one.
+            if present {
+                asked.due = Some(self.now + wait);
+            }
             let request = asked.request.clone();
             self.model.delivered(&self.clients[client], &request);
         }
@@ -111,7 +119,7 @@ impl World {
         if let Answer::Segment { segment, .. } = answer {
             *client.open.entry(segment).or_insert(0) += 1;
         }
-        self.series_answered(number, &asked.request, &answer);
+        self.series_answered(number, &asked, &answer);
         self.item_answered(number, &asked.request, &answer);
         self.model.answered(&self.clients[number], &asked.request, &answer, writable, request);
         if let (Request::MakeEndpoint { workflow, .. }, Answer::Done { .. }) = (&asked.request, &answer) {

@@ -90,7 +90,7 @@ impl World {
                 if works {
                     self.kept.insert(file);
                 }
-                let outcome = if works { Ok(()) } else { Err("no memory".to_owned()) };
+                let outcome = if works { Ok(0) } else { Err("no memory".to_owned()) };
                 if self.fuse == Some(0) {
                     self.fuse = None;
                     return self.crash_broker();

@@ -9,6 +9,7 @@ mod client;
 mod daemon;
 mod delivery;
 mod items;
+mod lives;
 mod model;
 mod people;
 mod random;

@@ -45,7 +45,9 @@ pub struct Model {
     /// Bugs are planted: endpoints get one grant too many, workflows twice their quota.
     pub planted_grant: bool,
     pub planted_quota: bool,
-    told_members: BTreeSet<MemberId>,
+    pub told_members: BTreeSet<MemberId>,
+    /// Which memory each id was given, as it was written down.
+    pub numbers: BTreeMap<SegmentId, u64>,
     pub promises: BTreeMap<SegmentId, Promise>,
     /// The greatest ids ever written down.
     last_segment: u64,
@@ -106,7 +108,7 @@ impl Model {
                 let present = self.present.get(workflow).is_some_and(|members| !members.is_empty());
                 assert!(*run == before + 1 && !present, "run {run} after {before} of workflow {workflow}");
             }
-            Record::MemberGone { member } => {
+            Record::MemberGone { member } | Record::Ghost { member, .. } => {
                 for members in self.present.values_mut() {
                     members.remove(member);
                 }
@@ -146,6 +148,10 @@ impl Model {
             Record::Endpoint { number, grants, .. } => {
                 let meant = if self.planted_grant { grants.len() - 1 } else { grants.len() };
                 self.grants.insert(*number, grants[..meant].to_vec());
+            }
+            Record::Numbers { segment, numbers } => {
+                let ids = (segment.0..).map(SegmentId);
+                self.numbers.extend(ids.zip(numbers.iter().copied()));
             }
             Record::Item(record) => self.items.recorded(record),
             _ => {}
@@ -229,7 +235,7 @@ impl Model {
     }
 
     pub fn may_be_dead(&self, client: &Client) -> bool {
-        !client.can_act() || self.may_end.contains(&client.workflow) || client.peer.started == 0
+        !client.can_act() || self.may_end.contains(&client.workflow)
     }
 
     pub fn rights(&self, client: &Client, kind: SegmentKind, name: &str) -> Rights {

@@ -179,7 +179,13 @@ impl World {
             18 => Request::Describe { member: MemberId(r.next()) },
             _ => {
                 let size = self.model.sizes.get(&any_segment).copied().unwrap_or(4096);
-                let fd = if r.one_in(4) { Descriptor::Memory(size + 4096) } else { Descriptor::Memory(size) };
+                let number = self.model.numbers.get(&any_segment).copied().unwrap_or(0);
+                // Too large, other memory, or the right one.
+                let fd = match r.below(4) {
+                    0 => Descriptor::Memory { size: size + 4096, number },
+                    1 => Descriptor::Memory { size, number: number + 1 },
+                    _ => Descriptor::Memory { size, number },
+                };
                 return (Request::Offer { segment: any_segment }, vec![fd]);
             }
         };
@@ -231,6 +237,7 @@ impl World {
         let number = self.random.pick(&ready);
         let client = &mut self.clients[number];
         client.over = true;
+        client.left = true;
         self.model.left(client);
         if let Some(pipe) = client.connection.and_then(|c| self.pipes.get_mut(&c)) {
             pipe.to_broker.push_back((Request::Bye.encode(client.next, 0), vec![]));

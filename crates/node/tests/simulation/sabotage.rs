@@ -47,10 +47,18 @@ pub enum Sabotage {
     /// Some questions about items' files are never answered. Only [`Broker::check_at_rest`] finds this: no client is
     /// promised that an item ever gets ready.
     LoseVerdicts,
+    /// A member that the table does not speak of is taken for dead.
+    AbsenceIsDeath,
+    /// A member whose connection ended is taken for dead.
+    BuryTheCutOff,
+    /// The slots of members whose session is over, and which live, are given to others.
+    FreeGhosts,
+    /// Whatever memory is offered after the keeper's end is taken.
+    AdoptAnything,
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 25] = [
         Self::ForgetSegments,
         Self::ForgetReserves,
         Self::ForgetEnds,
@@ -72,5 +80,9 @@ impl Sabotage {
         Self::LoseVerdicts,
         Self::ProveAll,
         Self::ForgetOwners,
+        Self::AbsenceIsDeath,
+        Self::BuryTheCutOff,
+        Self::FreeGhosts,
+        Self::AdoptAnything,
     ];
 }

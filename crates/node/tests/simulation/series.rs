@@ -23,7 +23,9 @@ impl World {
         let request = match r.below(12) {
             0..=3 => {
                 let size = (1 + r.below(32) as u64) << 14;
-                let fd = if r.one_in(9) { Descriptor::Memory(size) } else { Descriptor::Pool(size) };
+                self.last_number += 1;
+                let number = self.last_number;
+                let fd = if r.one_in(9) { Descriptor::Memory { size, number } } else { Descriptor::Pool { size, number } };
                 let (reserved, attribute) = (size >> r.below(4), r.next());
                 return (Request::Publish { size, reserved, attribute, pins: PINS, name }, vec![fd]);
             }
@@ -47,7 +49,8 @@ impl World {
     }
 
     /// What a client learns of series.
-    pub fn series_answered(&mut self, number: usize, request: &Request, answer: &Answer) {
+    pub fn series_answered(&mut self, number: usize, asked: &Asked, answer: &Answer) {
+        let request = &asked.request;
         match (request, answer) {
             (Request::Publish { name, size, pins, .. }, Answer::Done { value }) => {
                 let segment = SegmentId(*value);
@@ -62,7 +65,11 @@ impl World {
                     let living = other.workflow == client.workflow && other.series.iter().any(same);
                     assert!(!living, "series {name} has two publishers, {} and {}", other.member, client.member);
                 }
-                let fresh = Publishing { name: name.clone(), size: *size, pins: *pins, there: 0 };
+                let memory = match asked.descriptors[..] {
+                    [Descriptor::Pool { number, .. }] => number,
+                    _ => panic!("a series without a pool"),
+                };
+                let fresh = Publishing { name: name.clone(), size: *size, pins: *pins, there: 0, number: memory };
                 let client = &mut self.clients[number];
                 client.series.entry(segment).or_insert(fresh);
                 *client.open.entry(segment).or_insert(0) += 1;
@@ -154,7 +161,7 @@ impl World {
         let client = &mut self.clients[number];
         let mut offers = Vec::new();
         for (segment, series) in client.series.iter().filter(|(_, s)| s.there == s.pins) {
-            offers.push((Request::Offer { segment: *segment }, vec![Descriptor::Pool(series.size)]));
+            offers.push((Request::Offer { segment: *segment }, vec![Descriptor::Pool { size: series.size, number: series.number }]));
             offers.push(pins(*segment, 0, series.pins));
         }
         for (request, descriptors) in offers {
@@ -166,7 +173,12 @@ impl World {
     }
 }
 
+/// Of the memory of a pin page.
+fn page_number(segment: SegmentId, pin: u32) -> u64 {
+    1 << 40 | segment.0 << 8 | u64::from(pin)
+}
+
 fn pins(segment: SegmentId, from: u32, count: u32) -> (Request, Vec<Descriptor>) {
     let count = count.clamp(1, MAX_DESCRIPTORS as u32);
-    (Request::Pins { segment, from, count }, vec![Descriptor::Memory(4096); count as usize])
+    (Request::Pins { segment, from, count }, (from..from + count).map(|pin| Descriptor::Memory { size: 4096, number: page_number(segment, pin) }).collect())
 }

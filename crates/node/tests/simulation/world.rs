@@ -26,7 +26,8 @@ pub struct World {
     pub journal: Vec<Vec<u8>>,
     pub kept: BTreeSet<SegmentId>,
     pub listening: BTreeSet<u64>,
-    pub table: BTreeSet<MemberId>,
+    /// Each daemon's table, the present one last.
+    pub tables: Vec<crate::lives::Table>,
     pub pipes: BTreeMap<u64, Pipe>,
     pub clients: Vec<Client>,
     pub model: Model,
@@ -37,6 +38,8 @@ pub struct World {
     /// Copies of items under way: item and target.
     pub copies: Vec<(SegmentId, SegmentId)>,
     pub incarnation: u64,
+    /// The number of the memory that was made last.
+    pub last_number: u64,
     /// Kill the broker after so many more effects.
     pub fuse: Option<usize>,
     pub next_pipe: u64,
@@ -56,7 +59,7 @@ impl World {
             journal: Vec::new(),
             kept: BTreeSet::new(),
             listening: BTreeSet::from([0]),
-            table: BTreeSet::new(),
+            tables: vec![crate::lives::Table::new()],
             pipes: BTreeMap::new(),
             clients: Vec::new(),
             model: Model::default(),
@@ -64,6 +67,7 @@ impl World {
             page_endpoints: BTreeMap::new(),
             copies: Vec::new(),
             incarnation: 1,
+            last_number: 0,
             fuse: None,
             next_pipe: 1,
         };
@@ -94,6 +98,7 @@ impl World {
             180..=181 => self.settle(),
             182..=185 => self.end_copies(),
             186..=187 => self.end_observing(),
+            188..=189 => self.cut_off(),
             _ => self.connect_somebody(),
         }
         if self.broker.is_none() && self.random.one_in(2) {
@@ -134,18 +139,5 @@ impl World {
         self.now += 1 + self.random.below(120) as u64;
         self.notice_deaths();
         self.event(Event::Tick);
-    }
-
-    /// The pidfds of the dead become readable.
-    pub fn notice_deaths(&mut self) {
-        let Some(broker) = &self.broker else { return };
-        let watched = broker.lasting().members.iter().filter(|(_, m)| m.peer.started != 0);
-        let dead: Vec<_> = watched
-            .filter(|(_, m)| !self.clients.iter().any(|c| c.alive && c.peer == m.peer))
-            .map(|(id, _)| *id)
-            .collect();
-        for member in dead {
-            self.event(Event::ProcessDied { member });
-        }
     }
 }

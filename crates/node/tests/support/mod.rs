@@ -111,6 +111,8 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 pub struct Raw {
     pub socket: OwnedFd,
     next: u64,
+    /// With its place on the roll: it counts as dead once it lets go of these and of its connection.
+    papers: std::cell::RefCell<Vec<OwnedFd>>,
 }
 
 impl Raw {
@@ -118,7 +120,7 @@ impl Raw {
         let deadline = Deadline::after(Duration::from_secs(5));
         loop {
             match socket::connect(path) {
-                Ok(socket) => return Self { socket, next: 1 },
+                Ok(socket) => return Self { socket, next: 1, papers: Vec::new().into() },
                 Err(error) => assert!(!deadline.passed(), "{error}"),
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -136,6 +138,16 @@ impl Raw {
             task: None,
             workflow: None,
             visitor: false,
+        }
+    }
+
+    /// The same again, of one that knows which member it is.
+    pub fn hello_again(token: u8, member: MemberId) -> Request {
+        match Self::hello_message(token) {
+            Request::Hello { protocol, layout, fingerprint, token, rank, visitor, task, workflow, .. } => {
+                Request::Hello { protocol, layout, fingerprint, token, member, rank, visitor, task, workflow }
+            }
+            other => other,
         }
     }
 
@@ -199,6 +211,9 @@ impl Raw {
                 Some(Received::Message(length, fds)) => {
                     let (number, answer) =
                         Answer::decode(&buffer[..length], fds.len()).expect("the daemon's own words");
+                    if matches!(answer, Answer::Welcome { .. }) {
+                        self.papers.borrow_mut().extend(fds.iter().map(|fd| fd.try_clone().unwrap()));
+                    }
                     return Some((number, answer, fds));
                 }
                 Some(_) => return None,

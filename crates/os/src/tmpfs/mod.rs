@@ -9,7 +9,7 @@
 //! namespaces are forbidden, files without a name in `/dev/shm` keep the leases, but not the rest.
 
 pub mod door;
-mod mount;
+pub(crate) mod mount;
 
 use std::path::Path;
 

@@ -41,7 +41,7 @@ pub(super) fn clone_mount(mount: &OwnedFd) -> OsResult<OwnedFd> {
 }
 
 /// Changes what a mount lets do, by a descriptor of its root.
-pub(super) fn set_attributes(mount: &OwnedFd, set: u64, clear: u64, propagation: u64) -> OsResult<()> {
+pub(crate) fn set_attributes(mount: &OwnedFd, set: u64, clear: u64, propagation: u64) -> OsResult<()> {
     #[repr(C)]
     struct MountAttr {
         set: u64,

@@ -1,6 +1,6 @@
 //! Giving an item out: proof, copy if it fails, and the descriptor.
 
-use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel};
+use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, Status};
 
 use super::change::Change;
@@ -51,7 +51,7 @@ impl Broker {
     pub(super) fn give_item(&mut self, asker: Asker, item: SegmentId, created: bool) {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
         if self.lost.contains(&found.file) {
-            let text = format!("item '{}' waits to be offered again after the daemon's end", found.key);
+            let text = self.why_lost(&(found.workflow, SegmentKind::Item, found.key));
             return self.fail(asker, Status::Busy, text);
         }
         let cooperative = found.level == ItemLevel::Cooperative;

@@ -83,16 +83,20 @@ impl Broker {
     }
 
     /// The host has made an item's memory, or not. False if it was none that was being made.
-    pub(in crate::broker) fn item_made(&mut self, outcome: &Result<(), String>) -> bool {
+    pub(in crate::broker) fn item_made(&mut self, outcome: &Result<u64, String>) -> bool {
         let Some(Making { asker, item, workflow, key, size, level, on_death }) = self.items.making.take() else {
             return false;
         };
-        if let Err(why) = outcome {
-            self.fail(asker, Status::NoSpace, why.clone());
-            return true;
-        }
+        let number = match outcome {
+            Ok(number) => *number,
+            Err(why) => {
+                self.fail(asker, Status::NoSpace, why.clone());
+                return true;
+            }
+        };
         let Some(party) = self.party(asker.member) else { return true };
         let cause = Cause { member: asker.member, request: asker.number };
+        self.commit(Record::Numbers { segment: item, numbers: vec![number] });
         self.file_record(item, workflow, &key, size, cause);
         let holder = if level == ItemLevel::Cooperative { MemberId::NOBODY } else { asker.member };
         let state = Item {

@@ -130,6 +130,14 @@ impl Broker {
             self.unqueue(id);
         }
         for item in self.items.handovers.forget_connection(connection) {
+            // An owner that is away keeps it, and asks again when it is back.
+            let kept = self.lasting.items.all.get(&item).is_some_and(|i| i.holder != MemberId::NOBODY);
+            if let Phase::Copying { to, .. } = *self.items.handovers.phase(item) {
+                if kept {
+                    self.items.handovers.enter(item, Phase::Open);
+                    self.drop_file(to, None);
+                }
+            }
             self.serve_readers(item);
         }
     }

@@ -1,0 +1,66 @@
+//! Room for the descriptors that an answer brings, made before the request is sent: a process that has none left gets an
+//! error from that call, and nothing has happened. Copies of a descriptor stand for those to come, and are closed in the
+//! moment before the answer is read.
+
+use crossdock_layout::wire::{ItemRequest, Request};
+use crossdock_os::event;
+
+use super::State;
+use crate::handshake::no_descriptor;
+use crate::Result;
+
+/// How many descriptors the answer to this may bring, with one to keep for a daemon that loses its own.
+pub(super) fn wanted(request: &Request) -> usize {
+    match request {
+        Request::Open { .. } | Request::Attach { .. } => 2,
+        Request::Observe { .. } => 3,
+        Request::Item(
+            ItemRequest::Create { .. }
+            | ItemRequest::Access { .. }
+            | ItemRequest::Share { .. }
+            | ItemRequest::Unshare { .. }
+            | ItemRequest::Resize { .. }
+            | ItemRequest::Reopen { .. },
+        ) => 2,
+        _ => 0,
+    }
+}
+
+impl State {
+    /// Makes room for so many more.
+    pub(super) fn make_room(&mut self, more: usize) -> Result<()> {
+        let all = self.awaited() + more;
+        while more > 0 && self.room.len() < all {
+            let copy = match &self.socket {
+                Some(socket) => socket.try_clone().ok(),
+                None => event::eventfd().ok(),
+            };
+            let Some(copy) = copy else {
+                self.fit_room();
+                return Err(no_descriptor());
+            };
+            self.room.push(copy);
+        }
+        Ok(())
+    }
+
+    /// As much room as is needed for what is awaited, if it can be had.
+    pub(super) fn fit_room(&mut self) {
+        let awaited = self.awaited();
+        self.room.truncate(awaited);
+        if awaited > 0 {
+            let _ = self.refill(awaited);
+        }
+    }
+
+    fn refill(&mut self, all: usize) -> Option<()> {
+        while self.room.len() < all {
+            self.room.push(self.socket.as_ref()?.try_clone().ok()?);
+        }
+        Some(())
+    }
+
+    fn awaited(&self) -> usize {
+        self.pending.values().map(super::asking::Pending::room).sum()
+    }
+}

@@ -1,0 +1,151 @@
+//! Memory whose descriptor went with the keeper: members give it back, and its name is nobody else's until it is known
+//! that no member has it any more.
+//!
+//! What is offered is taken only if it is that very memory, by the number that the kernel gave it when it was made and
+//! gives to no other. So it does not matter who offers it: whoever has it by right may, for reading only, too. A name waits
+//! as long as a member that may have it is neither dead, nor back and without it.
+
+use crossdock_layout::wire::{Answer, Request, SegmentKind};
+use crossdock_layout::{MemberId, Rights, SegmentId, Status};
+
+use super::{Asker, Broker, Cause, Connection, Descriptor, Effect, MAIN_ENDPOINT, Outcome, text};
+
+/// How long a request waits for memory to be offered before it is told who is waited for.
+const PATIENCE_MS: u64 = 2_000;
+
+impl Broker {
+    /// A member gives back what it has mapped.
+    pub(super) fn offer(&mut self, asker: Asker, segment: SegmentId, descriptors: &[Descriptor]) {
+        let Some((endpoint, workflow)) = self.place(asker) else { return };
+        let found = self.lasting.segments.get(&segment).filter(|s| {
+            s.removed.is_none()
+                && (s.workflow == workflow || endpoint == MAIN_ENDPOINT)
+                && self.lasting.rights(endpoint, s.kind, &s.name) != Rights::NONE
+        });
+        let Some(found) = found else {
+            return self.fail(asker, Status::NotFound, format!("{segment} is none that the daemon waits for"));
+        };
+        if !self.lost.contains(&segment) {
+            // Somebody else offered it first.
+            return self.answer(asker, &Answer::Done { value: 0 });
+        }
+        let number = match (descriptors, found.series.is_some()) {
+            ([Descriptor::Memory { size, number }], false) if *size == found.size => Some(*number),
+            ([Descriptor::Pool { size, number }], true) if *size == found.size => Some(*number),
+            _ => None,
+        };
+        let Some(number) = number else {
+            let text = format!("what was offered as {segment} is not sealed memory of {}", text::bytes(found.size));
+            return self.fail(asker, Status::Invalid, text);
+        };
+        if !self.is_memory_of(segment, number) {
+            let line = format!("{} offered other memory as {segment}; it was refused", self.who(asker.member));
+            self.effects.push(Effect::Log { line });
+            let text = format!("what was offered as {segment} is other memory than it was");
+            return self.fail(asker, Status::Denied, text);
+        }
+        self.lost.remove(&segment);
+        self.effects.push(Effect::Adopt { segment });
+        self.answer(asker, &Answer::Done { value: 1 });
+        if !self.is_lost(segment) {
+            self.wake_waiting(segment);
+        }
+    }
+
+    /// Is the memory with this number the one that has this id?
+    pub(super) fn is_memory_of(&self, id: SegmentId, number: u64) -> bool {
+        number != 0 && self.lasting.numbers.get(&id) == Some(&number)
+    }
+
+    /// The request waits until the memory is offered, or its name is free.
+    pub(super) fn await_offer(&mut self, asker: Asker, segment: SegmentId, request: Request, wait_ms: u64) {
+        let Some(found) = self.lasting.segments.get(&segment) else { return };
+        let key = (found.workflow, found.kind, found.name.clone());
+        self.park(asker, key, Rights::NONE, wait_ms.max(PATIENCE_MS), Some(request));
+    }
+
+    /// What was waited for is decided.
+    pub(super) fn ask_again(&mut self, waits: (Connection, u64), member: MemberId, request: Request) {
+        let asker = Asker { connection: waits.0, member, number: waits.1, opcode: request.number() };
+        let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&waits.1)).copied();
+        match (outcome, request) {
+            // What it made is gone with the keeper, and nobody ever had it.
+            (Some(Outcome::Made(segment)), request @ Request::Open { .. }) if !self.is_named(segment) => {
+                self.open(asker, request);
+            }
+            (Some(outcome), request) => self.repeat(asker, &request, outcome),
+            (None, Request::Attach { segment, access }) => self.attach(asker, segment, access),
+            (None, request) => self.open(asker, request),
+        }
+    }
+
+    /// Names of lost memory are free once nobody can have it any more.
+    pub(super) fn settle_lost(&mut self) {
+        if self.lost.is_empty() {
+            return;
+        }
+        let hopeless = self.lost.iter().copied().filter(|lost| self.may_have(*lost).next().is_none());
+        for lost in hopeless.collect::<Vec<_>>() {
+            if !self.lost.remove(&lost) {
+                continue;
+            }
+            if self.lasting.items.files.contains_key(&lost) {
+                self.item_lost(lost);
+                continue;
+            }
+            let segment = self.lasting.pin_of(lost).map_or(lost, |(series, _)| series);
+            let Some(found) = self.lasting.segments.get(&segment) else { continue };
+            let key = (found.workflow, found.kind, found.name.clone());
+            self.take_name(segment, Cause::NONE);
+            for waits in self.waiting.get(&key).into_iter().flatten().copied().collect::<Vec<_>>() {
+                let again = self.parked.get(&waits).is_some_and(|parked| parked.again.is_some());
+                if let Some((member, request)) = self.unpark_if(again, waits) {
+                    self.ask_again(waits, member, request);
+                }
+            }
+        }
+    }
+
+    fn unpark_if(&mut self, wanted: bool, waits: (Connection, u64)) -> Option<(MemberId, Request)> {
+        if wanted { self.unpark(waits)?.again } else { None }
+    }
+
+    /// Members that may have lost memory mapped and can still offer it.
+    fn may_have(&self, lost: SegmentId) -> impl Iterator<Item = MemberId> {
+        let segment = self.lasting.pin_of(lost).map_or(lost, |(series, _)| series);
+        let found = self.lasting.segments.get(&segment);
+        let holders = self.holds.get(&segment);
+        self.lasting.members.iter().filter_map(move |(member, known)| {
+            let found = found?;
+            let told = self.told.contains(member);
+            let may = match &found.series {
+                // Only its publisher has all of it.
+                Some(series) => series.publisher == *member && !told,
+                None => {
+                    let near = known.workflow == found.workflow || known.endpoint == MAIN_ENDPOINT;
+                    let holds = !told || holders.is_some_and(|h| h.contains_key(member));
+                    near && holds && self.lasting.rights(known.endpoint, found.kind, &found.name) != Rights::NONE
+                }
+            };
+            may.then_some(*member)
+        })
+    }
+
+    /// Why a name that is there cannot be opened.
+    pub(super) fn why_lost(&self, key: &(u64, SegmentKind, String)) -> String {
+        let segment = match key.1 {
+            SegmentKind::Item => {
+                let item = self.lasting.items.keys.get(&(key.0, key.2.clone()));
+                item.and_then(|item| self.lasting.items.all.get(item)).map(|item| item.file)
+            }
+            _ => self.lasting.names.get(key).copied(),
+        };
+        let members: Vec<_> = segment.map(|segment| self.may_have(segment).collect()).unwrap_or_default();
+        let who = match members.as_slice() {
+            [] => "nobody any more; try again".to_owned(),
+            [one] => self.who(*one),
+            [one, others @ ..] => format!("{}, or one of {} others that may have it", self.who(*one), others.len()),
+        };
+        format!("{} '{}' waits to be offered again after the daemon's end by {who}", key.1.word(), key.2)
+    }
+}

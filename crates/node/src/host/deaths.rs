@@ -1,0 +1,158 @@
+//! The failure detector: a member is dead when the kernel says so, and not before.
+//!
+//! Three proofs, each valid for ever: its pidfd is readable; the process with its number was started at another time, or
+//! is none; its byte of the roll is locked by nobody, and the roll shows the keeper's own lock. A connection that ends
+//! proves nothing: its member is *away*, is asked after at once and then in growing pauses, and may come back.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use crossdock_layout::MemberId;
+use crossdock_os::process;
+
+use super::{Host, PROCESS};
+use crate::broker::{Event, Peer};
+use crate::table;
+
+/// The first pause before a member that is away is asked after, and the longest.
+const FIRST: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_millis(50);
+/// The longest if the pidfds of all of them are watched: the roll then only tells of those that execute another program.
+const PAUSE_WATCHED: Duration = Duration::from_millis(500);
+
+/// When those that are away are asked after next.
+#[derive(Default)]
+pub(super) struct Looks {
+    due: Option<Instant>,
+    pause: Duration,
+}
+
+impl Looks {
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+}
+
+impl Host<'_> {
+    /// Somebody has just gone away.
+    pub(super) fn look_soon(&mut self) {
+        self.looks = Looks { due: Some(Instant::now() + FIRST), pause: FIRST };
+    }
+
+    /// Asks the kernel after all that are away, if it is time.
+    pub(super) fn look_for_deaths(&mut self) {
+        if self.looks.due.is_none_or(|due| Instant::now() < due) {
+            return;
+        }
+        let unproved: Vec<_> = self.broker.unproved().collect();
+        for member in unproved {
+            if self.is_proved_dead(member) {
+                self.feed(Event::ProcessDied { member });
+            }
+        }
+        let mut left = self.broker.unproved().peekable();
+        if left.peek().is_none() {
+            self.looks.due = None;
+            return;
+        }
+        let watched = left.all(|member| self.processes.get(&number(member)).is_some_and(|(m, _)| *m == member));
+        let longest = if watched { PAUSE_WATCHED } else { PAUSE };
+        self.looks.pause = (self.looks.pause * 2).clamp(FIRST, longest);
+        self.looks.due = Some(Instant::now() + self.looks.pause);
+    }
+
+    pub(super) fn is_proved_dead(&self, member: MemberId) -> bool {
+        let pidfd = self.processes.get(&number(member)).filter(|(of, _)| *of == member);
+        table::says_dead(&self.words, member)
+            || pidfd.is_some_and(|(_, pidfd)| process::is_dead(pidfd))
+            || self.roll.asker.has_left(member.0)
+    }
+
+    pub(super) fn process_died(&mut self, number: u64) {
+        let Some((member, pidfd)) = self.processes.get(&number) else { return };
+        if process::is_dead(pidfd) {
+            let member = *member;
+            self.feed(Event::ProcessDied { member });
+        }
+    }
+
+    /// Watches the process behind a connection: its end is its member's.
+    pub(super) fn watch(&mut self, member: MemberId, connection: u64, peer: Peer) {
+        if self.processes.get(&number(member)).is_some_and(|(of, _)| *of == member) {
+            return;
+        }
+        let Some(link) = self.links.get(&connection) else { return };
+        let pidfd = match crossdock_os::socket::peer_pidfd(&link.socket) {
+            Ok(Some(pidfd)) => Some(pidfd),
+            // Older kernels: the number, if it is still the same process's.
+            Ok(None) => process::open_pidfd(peer.pid as i32)
+                .ok()
+                .flatten()
+                .filter(|_| process::start_time(peer.pid as i32) == Some(peer.started)),
+            // Dead already; the end of its connection lets the roll be asked.
+            Err(_) => None,
+        };
+        if let Some(pidfd) = pidfd {
+            self.watch_pidfd(member, pidfd);
+        }
+    }
+
+    pub(super) fn watch_pidfd(&mut self, member: MemberId, pidfd: OwnedFd) {
+        if self.epoll.add(&pidfd, PROCESS | number(member), false).is_ok() {
+            self.processes.insert(number(member), (member, pidfd));
+        }
+    }
+
+    pub(super) fn unwatch(&mut self, member: MemberId) {
+        if self.processes.get(&number(member)).is_some_and(|(of, _)| *of == member) {
+            self.processes.remove(&number(member));
+        }
+    }
+
+    /// Members that the journal knows: those that died meanwhile are dead now, the others are watched again.
+    pub(super) fn watch_survivors(&mut self) {
+        let lasting = self.broker.lasting();
+        let members = lasting.members.iter().map(|(id, m)| (*id, m.peer));
+        let all: Vec<_> = members.chain(lasting.ghosts.iter().map(|(id, peer)| (*id, *peer))).collect();
+        table::begin(&self.words, lasting.next_member, |slot| lasting.slot_holder(slot));
+        for (member, peer) in all {
+            match survivor(peer) {
+                Survivor::Dead => self.feed(Event::ProcessDied { member }),
+                Survivor::Watched(pidfd) => self.watch_pidfd(member, pidfd),
+                Survivor::Unknown => {}
+            }
+        }
+        self.look_soon();
+        self.looks.due = Some(Instant::now());
+        self.look_for_deaths();
+    }
+}
+
+/// A member's number in the epoll set: its slot, which is its own for as long as it is watched.
+fn number(member: MemberId) -> u64 {
+    member.slot() as u64
+}
+
+enum Survivor {
+    Dead,
+    Watched(OwnedFd),
+    Unknown,
+}
+
+fn survivor(peer: Peer) -> Survivor {
+    if peer.started == 0 {
+        return Survivor::Unknown;
+    }
+    let pid = peer.pid as i32;
+    match process::open_pidfd(pid) {
+        // The number may be another process's by now; its start tells, where it can be read.
+        Ok(Some(pidfd)) => match process::start_time(pid) {
+            _ if process::is_dead(&pidfd) => Survivor::Dead,
+            Some(started) if started == peer.started => Survivor::Watched(pidfd),
+            Some(_) => Survivor::Dead,
+            None => Survivor::Unknown,
+        },
+        Ok(None) => Survivor::Dead,
+        Err(_) => Survivor::Unknown,
+    }
+}

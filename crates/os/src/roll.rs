@@ -1,0 +1,323 @@
+//! The roll: a file without bytes, on which each living member has one lock. The lock is the kernel's proof of life.
+//!
+//! **The calls.** A lock is set with `F_OFD_SETLK` and belongs to the open file *description*, not to a process or a
+//! descriptor. Whoever keeps the roll opens it anew for each member, read-locks the byte whose offset is the member's
+//! number, and sends that descriptor. The member maps a page of it (`PROT_NONE`, `MAP_SHARED`, `MADV_DONTFORK`) and closes
+//! the descriptor: a mapping holds its description, so the lock lives exactly as long as this process image does. It ends
+//! by `_exit`, by any signal, by `execve`; it does not end by `close`, `closefrom` or a full descriptor table, and a
+//! forked child does not prolong it. (A child that is forked between the receiving and the mapping has a copy of the
+//! descriptor until it execs or ends: the proof comes later then, never too early. A `vfork` child shares the image, and
+//! the lock rightly lasts as long as either runs.)
+//!
+//! **The question** is `F_OFD_GETLK` for a write lock on that byte through another description, 0.4 µs. "Free" is an answer
+//! that stays true for ever, because no number is given out twice and only the roll's keeper gives numbers out.
+//!
+//! **The self-check.** With each question the asker asks for a byte that it has locked itself, through the same descriptor.
+//! If that byte seems free, the descriptor is not what it was (closed and used again), or the file's system does not keep
+//! locks by mapping (overlayfs maps another file than was opened; NFS may), and the answer is "not proved".
+//!
+//! Read locks, and descriptors that can only be read through: so no holder can write the file, nor keep others from
+//! locking. Locks on other bytes than one's own can delay a proof of death, not make one.
+
+use crate::error::{Context, OsError, OsResult};
+use crate::{file, fork};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mount::OpenTreeFlags;
+use std::path::Path;
+use std::ptr::NonNull;
+
+const PAGE: usize = 4096;
+
+/// Which file a roll is: the same name may be another one's later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Identity {
+    /// The device.
+    pub device: u64,
+    /// The inode's number.
+    pub inode: u64,
+    /// When it was made, in nanoseconds since 1970; 0 where the file system does not tell.
+    pub born: u64,
+}
+
+/// The roll, for its keeper.
+#[derive(Debug)]
+pub struct Roll {
+    /// Opened through a mount that lets nobody write, where this process may make one.
+    anchor: OwnedFd,
+    identity: Identity,
+}
+
+impl Roll {
+    /// Opens the roll at `path`, or makes it.
+    pub fn open(path: &Path) -> OsResult<Self> {
+        let named = || path.display().to_string();
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).context("open", named)?;
+        let identity = identity(&file)?;
+        let anchor = match read_only_mount(path).filter(|door| self::identity(door) == Ok(identity)) {
+            Some(door) => door,
+            None => file::reopen_read_only(&file)?,
+        };
+        Ok(Self { anchor, identity })
+    }
+
+    /// Which file it is.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Opens it anew, with a lock on the byte `number`. The lock ends with the last copy, or mapping, of this.
+    pub fn enter(&self, number: u64) -> OsResult<OwnedFd> {
+        let Some(mut lock) = question(libc::F_RDLCK, number) else {
+            return Err(OsError::new("F_OFD_SETLK", format!("number {number} of the roll"), Errno::INVAL));
+        };
+        let fd = file::reopen_read_only(&self.anchor)?;
+        ask(fd.as_fd(), libc::F_OFD_SETLK, &mut lock)?;
+        Ok(fd)
+    }
+
+    /// Opens it anew, to ask by.
+    pub fn reader(&self) -> OsResult<OwnedFd> {
+        file::reopen_read_only(&self.anchor)
+    }
+}
+
+/// A lock on the roll, for as long as this process image or until it is dropped.
+#[derive(Debug)]
+pub struct Entry {
+    page: NonNull<u8>,
+    origin: fork::Origin,
+}
+
+// SAFETY: an address range that nothing reads or writes.
+unsafe impl Send for Entry {}
+// SAFETY: as for Send.
+unsafe impl Sync for Entry {}
+
+impl Entry {
+    /// Takes over what [`Roll::enter`] made; the descriptor is closed.
+    pub fn hold(fd: OwnedFd) -> OsResult<Self> {
+        let named = || "a page of the roll".to_owned();
+        // SAFETY: a new mapping at an address that the kernel chooses, which can be neither read nor written.
+        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE, ProtFlags::empty(), MapFlags::SHARED, &fd, 0) }
+            .context("mmap", named)?;
+        let page = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
+        let entry = Self { page, origin: fork::Origin::here() };
+        // SAFETY: this mapping, which holds no bytes.
+        unsafe { rustix::mm::madvise(start, PAGE, Advice::LinuxDontFork) }.context("madvise", named)?;
+        Ok(entry)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        // A forked child has not got the page, and may have something else there.
+        if self.origin.is_here() {
+            // SAFETY: exactly the range that `hold` mapped; nothing refers into it.
+            let _ = unsafe { rustix::mm::munmap(self.page.as_ptr().cast(), PAGE) };
+        }
+    }
+}
+
+/// Asks the kernel who has left the roll.
+#[derive(Debug)]
+pub struct Asker {
+    fd: OwnedFd,
+    /// A number that this process, or the one it relies on, has locked through another description.
+    own: u64,
+}
+
+impl Asker {
+    /// `fd` is a [`Roll::reader`]; `own` is locked by an [`Entry`] for as long as this is used.
+    #[must_use]
+    pub fn new(fd: OwnedFd, own: u64) -> Self {
+        Self { fd, own }
+    }
+
+    /// Is it proved that the holder of this number is dead? `false` means that it lives, or that nothing is proved.
+    ///
+    /// The caller knows that the number was given out: one that will be given out later is free, too.
+    #[must_use]
+    pub fn has_left(&self, number: u64) -> bool {
+        number != self.own && is_free(self.fd.as_fd(), number) == Some(true) && self.works()
+    }
+
+    /// Does the descriptor show this process's own lock?
+    #[must_use]
+    pub fn works(&self) -> bool {
+        is_free(self.fd.as_fd(), self.own) == Some(false)
+    }
+
+    /// Gives the descriptor up without closing it: its number may be another file's by now.
+    pub fn disown(self) {
+        std::mem::forget(self.fd);
+    }
+}
+
+/// Is no lock on this byte? `None`: cannot be told.
+fn is_free(fd: BorrowedFd<'_>, number: u64) -> Option<bool> {
+    let mut lock = question(libc::F_WRLCK, number)?;
+    ask(fd, libc::F_OFD_GETLK, &mut lock).ok()?;
+    Some(i32::from(lock.l_type) == libc::F_UNLCK)
+}
+
+/// One byte of the roll; `None` for a number that is no file offset.
+fn question(kind: i32, number: u64) -> Option<libc::flock> {
+    let start = i64::try_from(number).ok().filter(|start| *start < i64::MAX)?;
+    Some(libc::flock { l_type: kind as i16, l_whence: libc::SEEK_SET as i16, l_start: start, l_len: 1, l_pid: 0 })
+}
+
+fn ask(fd: BorrowedFd<'_>, command: i32, lock: &mut libc::flock) -> OsResult<()> {
+    loop {
+        // SAFETY: the kernel reads and writes one `flock`, which lives through the call.
+        if unsafe { libc::fcntl(fd.as_raw_fd(), command, &raw mut *lock) } == 0 {
+            return Ok(());
+        }
+        let call = if command == libc::F_OFD_SETLK { "F_OFD_SETLK" } else { "F_OFD_GETLK" };
+        let error = OsError::last(call, format!("number {} of the roll", lock.l_start));
+        if error.errno != Errno::INTR {
+            return Err(error);
+        }
+    }
+}
+
+/// The file through a mount of its own that lets nobody write, not even a container's root who opens it anew. `None`:
+/// this process may not make one.
+fn read_only_mount(path: &Path) -> Option<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+    let mount = rustix::mount::open_tree(rustix::fs::CWD, path, flags).ok()?;
+    crate::tmpfs::mount::set_attributes(&mount, libc::MOUNT_ATTR_RDONLY, 0, 0).ok()?;
+    file::reopen_read_only(&mount).ok()
+}
+
+fn identity(file: impl AsFd) -> OsResult<Identity> {
+    let wanted = StatxFlags::INO | StatxFlags::BTIME;
+    let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted).context("statx", || "the roll".into())?;
+    let born = found.stx_btime;
+    let known = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
+    let nanoseconds = u64::try_from(born.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000) + u64::from(born.tv_nsec);
+    Ok(Identity {
+        device: rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor),
+        inode: found.stx_ino,
+        born: if known { nanoseconds } else { 0 },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEEPER: u64 = 1 << 62;
+
+    struct Setting {
+        _folder: tempfile::TempDir,
+        roll: Roll,
+        asker: Asker,
+        _entry: Entry,
+    }
+
+    fn setting() -> Setting {
+        let folder = tempfile::tempdir().unwrap();
+        let roll = Roll::open(&folder.path().join("roll")).unwrap();
+        let entry = Entry::hold(roll.enter(KEEPER).unwrap()).unwrap();
+        let asker = Asker::new(roll.reader().unwrap(), KEEPER);
+        Setting { _folder: folder, roll, asker, _entry: entry }
+    }
+
+    /// Other tests of this process fork; their children have copies of descriptors until they exec or end.
+    fn soon(holds: impl Fn() -> bool) -> bool {
+        (0..2000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            holds()
+        })
+    }
+
+    #[test]
+    fn a_lock_lasts_as_long_as_its_mapping_and_no_longer() {
+        let s = setting();
+        let fd = s.roll.enter(5).unwrap();
+        assert!(!s.asker.has_left(5), "the descriptor holds it");
+        let entry = Entry::hold(fd).unwrap();
+        assert!(!s.asker.has_left(5), "the mapping holds it");
+        assert!(!s.asker.has_left(KEEPER));
+        drop(entry);
+        assert!(soon(|| s.asker.has_left(5)));
+    }
+
+    #[test]
+    fn a_killed_process_has_left_although_its_child_lives() {
+        let s = setting();
+        let (told, tell) = rustix::pipe::pipe().unwrap();
+        // SAFETY: the child makes system calls only, and ends by a signal.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            let held = s.roll.enter(6).and_then(Entry::hold);
+            // SAFETY: as above; the grandchild sleeps and ends.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                std::thread::sleep(std::time::Duration::from_secs(4));
+                unsafe { libc::_exit(0) };
+            }
+            rustix::io::write(&tell, &[u8::from(held.is_ok())]).unwrap();
+            std::thread::sleep(std::time::Duration::from_secs(20));
+            unsafe { libc::_exit(0) };
+        }
+        let mut byte = [0];
+        rustix::io::read(&told, &mut byte).unwrap();
+        assert_eq!(byte, [1]);
+        assert!(!s.asker.has_left(6));
+        // SAFETY: the child of this test.
+        unsafe {
+            libc::kill(pid, libc::SIGKILL);
+            libc::waitpid(pid, std::ptr::null_mut(), 0);
+        }
+        assert!(soon(|| s.asker.has_left(6)), "its child does not keep it alive");
+    }
+
+    #[test]
+    fn a_descriptor_that_does_not_show_the_askers_own_lock_proves_nothing() {
+        let s = setting();
+        let other = tempfile::tempfile().unwrap();
+        let asker = Asker::new(other.into(), KEEPER);
+        assert!(!asker.works() && !asker.has_left(7));
+        assert!(s.asker.works() && s.asker.has_left(7));
+        assert!(!s.asker.has_left(u64::MAX), "no number of the roll");
+    }
+
+    #[test]
+    fn nobody_who_has_it_can_write_it_or_lock_others_out() {
+        let s = setting();
+        let fd = s.roll.enter(8).unwrap();
+        assert!(rustix::io::write(&fd, b"x").is_err());
+        assert!(rustix::fs::ftruncate(&fd, 1 << 20).is_err());
+        let mut all = question(libc::F_WRLCK, 0).unwrap();
+        all.l_len = 0;
+        assert!(ask(fd.as_fd(), libc::F_OFD_SETLK, &mut all).is_err(), "a write lock through a reading descriptor");
+        all.l_type = libc::F_RDLCK as i16;
+        ask(fd.as_fd(), libc::F_OFD_SETLK, &mut all).unwrap();
+        s.roll.enter(9).expect("others' read locks are in nobody's way");
+        assert!(!s.asker.has_left(10), "such a lock delays proofs");
+        drop(fd);
+        assert!(soon(|| s.asker.has_left(10)));
+        if rustix::process::geteuid().is_root() {
+            let again = format!("/proc/self/fd/{}", s.asker.fd.as_raw_fd());
+            let opened = rustix::fs::open(&again, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+            assert!(opened.is_err() || read_only_mount(Path::new("/dev/null")).is_none());
+        }
+    }
+
+    #[test]
+    fn another_file_of_the_same_name_is_another_roll() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("roll");
+        let first = Roll::open(&path).unwrap().identity();
+        assert_eq!(Roll::open(&path).unwrap().identity(), first);
+        std::fs::remove_file(&path).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_ne!(Roll::open(&path).unwrap().identity(), first);
+    }
+}
