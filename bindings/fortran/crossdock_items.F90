@@ -22,7 +22,7 @@ module crossdock_items
   use crossdock_objects, only: raise
   implicit none
   private
-  public :: crossdock_item, crossdock_item_info, crossdock_item_find, crossdock_register
+  public :: crossdock_item, crossdock_item_info, crossdock_item_find, crossdock_register_number
   public :: crossdock_item_key_text, crossdock_item_owner_text
   public :: CROSSDOCK_COOPERATIVE, CROSSDOCK_VERIFIED, CROSSDOCK_STRICT
   public :: CROSSDOCK_KEEP, CROSSDOCK_RETURN, CROSSDOCK_DESTROY
@@ -188,7 +188,7 @@ module crossdock_items
       type(c_ptr), value :: item
       integer(c_int) :: status
     end function
-    function c_session_register(session, number) bind(c, name="crossdock_session_register") result(status)
+    function c_session_register(session, number) bind(c, name="crossdock_session_register_number") result(status)
       import :: c_int, c_ptr, c_int64_t
       type(c_ptr), value :: session
       integer(c_int64_t), value :: number
@@ -392,7 +392,7 @@ contains
   end function
 
   !> Be reached by a number, too: transfer to '#7' means the task that registered 7.
-  subroutine crossdock_register(session, number, stat)
+  subroutine crossdock_register_number(session, number, stat)
     type(crossdock_session), intent(in) :: session
     integer(int64), intent(in) :: number
     integer, intent(out) :: stat

@@ -255,7 +255,7 @@ impl Session {
 
     /// Be reached by a number, too: `transfer("#7")` means the task and rank that registered 7, now or later. ExistsError:
     /// another task has it.
-    fn register(&self, py: Python<'_>, #[pyo3(from_py_with = count)] number: u64) -> PyResult<()> {
+    fn register_number(&self, py: Python<'_>, #[pyo3(from_py_with = count)] number: u64) -> PyResult<()> {
         let session = self.standing.get(py)?;
         py.detach(|| session.register_number(number)).or_raise(py)
     }

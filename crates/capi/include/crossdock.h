@@ -941,7 +941,7 @@ typedef struct crossdock_item_info {
 
 /* Be reached by a number, too: whoever transfers to "#7" means the task and rank that registered 7, now or later.
  * EXISTS: another task has it. (CDI_register of crossdock/cdi.h) */
-crossdock_status crossdock_session_register(crossdock_session *session, uint64_t number);
+crossdock_status crossdock_session_register_number(crossdock_session *session, uint64_t number);
 
 /* Make an item of `size` zero bytes, owned by this task. `options` may be NULL: verified, kept for the owner.
  * EXISTS (says who owns it), NO_SPACE (quota, node), INVALID (key, size 0), DENIED. One reference for the caller. */

@@ -219,7 +219,7 @@ unsafe extern "C" fn crossdock_item_read(session: u64, key: *const c_char, timeo
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn crossdock_session_register(session: u64, number: u64) -> i32 {
+extern "C" fn crossdock_session_register_number(session: u64, number: u64) -> i32 {
     call(|| self::session(session)?.register_number(number))
 }
 

@@ -464,7 +464,7 @@ static void i16(const char *role, const char *argument)
         hand(item, argument);
         return;
     }
-    OK(crossdock_session_register(session(), number));
+    OK(crossdock_session_register_number(session(), number));
     snprintf(to, sizeof to, "#%llu", (unsigned long long)number);
     int b = start("B", to);
     crossdock_item *item = access_item("");
@@ -474,7 +474,7 @@ static void i16(const char *role, const char *argument)
     snprintf(to, sizeof to, "#%llu", (unsigned long long)number + 1);
     hand(item, to);
     WANT(CROSSDOCK_NOT_YET, crossdock_item_access(session(), name_of(""), CROSSDOCK_NO_WAIT, &item));
-    OK(crossdock_session_register(session(), number + 1));
+    OK(crossdock_session_register_number(session(), number + 1));
     destroy(access_item(""));
 }
 

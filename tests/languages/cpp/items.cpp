@@ -328,14 +328,14 @@ void numbers(const part& me) {
     return std::move(i).transfer(me.argument);
   }
   const auto number = 4000 + static_cast<std::uint64_t>(::getpid());
-  crossdock::register_container(number);
+  crossdock::register_number(number);
   process b("B", "#" + std::to_string(number));
   auto i = take();
   CHECK(all(i, 1));
   b.ends_well();
   std::move(i).transfer("#" + std::to_string(number + 1));  // no task has it yet
   FAILS(not_yet, SAYS(""), item::access(name(), no_wait));
-  crossdock::register_container(number + 1);
+  crossdock::register_number(number + 1);
   take().destroy();
 }
 

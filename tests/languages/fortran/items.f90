@@ -529,7 +529,7 @@ contains
     if (first()) then
       call open_session()
       number = 4000 + mod(peer_now_ms(), 100000000_c_long_long) * 2
-      call crossdock_register(session, number, stat)
+      call crossdock_register_number(session, number, stat)
       call ok(stat, 'register')
       write (text, '(a, i0)') '#', number
       b = start('B', trim(text))
@@ -540,7 +540,7 @@ contains
       call hand(item, trim(text))
       call item%access(session, name_of(''), stat, timeout_ms=0)
       call want(CROSSDOCK_NOT_YET, stat, 'access')
-      call crossdock_register(session, number + 1, stat)
+      call crossdock_register_number(session, number + 1, stat)
       call ok(stat, 'register')
       call take_item(item, '')
       call destroy(item)

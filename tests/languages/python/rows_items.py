@@ -391,7 +391,7 @@ def I15_C(t):
 @row("numbers")
 def I16(t):
     number = 4000 + os.getpid()
-    t.session.register(number)
+    t.session.register_number(number)
     b = t.peer("B", f"#{number}")
     item = take(t)
     all_are(item, 1)
@@ -399,7 +399,7 @@ def I16(t):
     item.transfer(f"#{number + 1}")
     with refused(NotYetError):
         t.session.access_item(t.name(), timeout=0)
-    t.session.register(number + 1)
+    t.session.register_number(number + 1)
     take(t).destroy()
 
 

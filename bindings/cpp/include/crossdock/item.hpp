@@ -229,6 +229,6 @@ inline shared_item item::share() && {
 }
 
 /// Be reached by a number, too: transfer("#7") means the task that registered 7 (CDI_register).
-inline void register_container(std::uint64_t number, const session& s = session()) { detail::check(crossdock_session_register(s.get(), number)); }
+inline void register_number(std::uint64_t number, const session& s = session()) { detail::check(crossdock_session_register_number(s.get(), number)); }
 
 }  // namespace crossdock

@@ -71,7 +71,7 @@ static inline int CDI_register(CDI_container c_id)
     }
     if (crossdock_session_default(&session) != CROSSDOCK_OK)
         return -1;
-    crossdock_status status = crossdock_session_register(session, (uint64_t)c_id);
+    crossdock_status status = crossdock_session_register_number(session, (uint64_t)c_id);
     crossdock_session_unref(session);
     return status == CROSSDOCK_OK ? 1 : -1;
 }
