@@ -321,6 +321,32 @@ static void p9(const char *role, const char *argument)
     leaves(role, false);
 }
 
+static void p17(const char *role, const char *argument)
+{
+    (void)argument;
+    crossdock_port *port = port_open(*role ? CROSSDOCK_PRODUCER : CROSSDOCK_CONSUMER, CROSSDOCK_ONE_TO_ONE, 8);
+    if (*role) {
+        for (uint64_t i = 0; i < 3; i++)
+            send_tag(port, i);
+        OK(crossdock_port_close(port));
+        return;
+    }
+    for (int run = 0; run < 2; run++) {
+        crossdock_message message;
+        if (run == 1) {
+            OK(crossdock_port_close(port));
+            port = port_open(CROSSDOCK_CONSUMER, CROSSDOCK_ONE_TO_ONE, 8);
+            WANT(CROSSDOCK_TIMED_OUT, crossdock_port_receive(port, 200, &message));
+            says(name_of(""));
+            says("no producer");
+        }
+        EQUAL(peer_end(start("B", NULL)), 0);
+        for (uint64_t i = 0; i < 3; i++)
+            EQUAL(take(port), i);
+        WANT(CROSSDOCK_CLOSED, crossdock_port_receive(port, WAIT, &message));
+    }
+}
+
 static void p10(const char *role, const char *argument)
 {
     (void)argument;
@@ -470,5 +496,6 @@ const row port_rows[] = {
     {"P14", "second producer", p14},
     {"P15", "options must agree", p15},
     {"P16", "threads", p16},
+    {"P17", "earlier peers are history", p17},
     {0},
 };

@@ -217,6 +217,22 @@ void producer_leaves(const part& me) {
   b.ends_well();
 }
 
+void earlier_peers(const part& me) {
+  if (me.role == "B") {
+    auto out = port(producer);
+    for (std::uint64_t i = 0; i < 3; ++i) send_tag(out, i);
+    return out.close();
+  }
+  for (const bool again : {false, true}) {
+    auto in = port(consumer);
+    if (again) FAILS(timed_out, SAYS(name(), "no producer"), in.receive<void>(200ms));
+    process b("B");
+    for (std::uint64_t i = 0; i < 3; ++i) EQUAL(take(in), i);
+    is_closed(in);
+    b.ends_well();
+  }
+}
+
 void producer_killed(const part& me) {
   auto p = port(me.role == "B" ? producer : consumer);
   if (me.role == "B") {
@@ -337,6 +353,7 @@ const std::vector<row>& port_rows() {
       {"P14", "second producer", second_producer},
       {"P15", "options must agree", options_agree},
       {"P16", "threads", threads},
+      {"P17", "earlier peers are history", earlier_peers},
   };
   return rows;
 }

@@ -7,14 +7,15 @@ program conformance
   use series
   implicit none
 
-  character(len=40), parameter :: rows(67) = [character(len=40) :: &
+  character(len=40), parameter :: rows(68) = [character(len=40) :: &
     'R1 modes', 'R2 simple', 'R3 struct and array', 'R4 vector', 'R5 string', 'R6 ndarray', 'R7 wrong type', &
     'R8 not found, with and without deadline', 'R9 create only', 'R10 save and load', 'R11 bad handles', &
     'R12 remove and reuse', 'R13 region full', 'R14 removed region', 'E1 bad names', 'E2 bad sizes and types', &
     'E3 no daemon', 'P1 one to one, order', 'P2 tag and inline bytes', 'P3 handle', 'P4 credits', &
     'P5 deadline names the peer', 'P6 fan-out', 'P7 fan-in', 'P8 work queue', 'P9 producer leaves', &
     'P10 producer killed', 'P11 consumer killed', 'P12 not yet', 'P13 descriptor', 'P14 second producer', &
-    'P15 options must agree', 'P16 threads', 'I1 create, find, destroy', 'I2 transfer there and back', &
+    'P15 options must agree', 'P16 threads', 'P17 earlier peers are history', &
+    'I1 create, find, destroy', 'I2 transfer there and back', &
     'I3 to a task that is not there yet', 'I4 a waiting task gets it', 'I5 deadline names the owner', &
     'I6 a spent item is nothing', 'I7 copy', 'I8 share and unshare', 'I9 resize', 'I10 bad arguments', &
     'I11 access twice', 'I12 destroyed while others wait', 'I13 the first of several', 'I14 a heap in an item', &
@@ -158,6 +159,8 @@ contains
       call p15()
     case ('P16')
       call p16()
+    case ('P17')
+      call p17()
     case ('I1')
       call i1()
     case ('I2')

@@ -360,6 +360,36 @@ contains
     if (killed) call says('peer')
   end subroutine
 
+  subroutine p17()
+    type(crossdock_port) :: port
+    type(crossdock_message) :: message
+    integer :: stat, i, run
+    do run = 1, 2
+      call open_port(port, receiver(), CROSSDOCK_ONE_TO_ONE, 8)
+      if (.not. first()) then
+        do i = 0, 2
+          call send_tag(port, i)
+        end do
+        call port%close(stat)
+        call ok(stat, 'close')
+        return
+      end if
+      if (run == 2) then
+        call port%receive(message, stat, timeout_ms=200)
+        call want(CROSSDOCK_TIMED_OUT, stat, 'the producer of before is history')
+        call says('no producer')
+      end if
+      call check(peer_end(start('B')) == 0, 'the producer ends')
+      do i = 0, 2
+        call check(take(port) == i, 'what was sent')
+      end do
+      call port%receive(message, stat, timeout_ms=WAIT)
+      call want(CROSSDOCK_CLOSED, stat, 'the end')
+      call port%close(stat)
+      call ok(stat, 'close')
+    end do
+  end subroutine
+
   subroutine p11()
     type(crossdock_port) :: port
     type(crossdock_message) :: message

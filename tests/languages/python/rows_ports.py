@@ -1,4 +1,4 @@
-"""Rows P1 to P16: ports."""
+"""Rows P1 to P17: ports."""
 
 import os
 import select
@@ -355,3 +355,24 @@ def P16(t):
         producer.send(tag=tag, timeout=DEADLINE_S)
     thread.join(timeout=DEADLINE_S)
     check("tags", tags, list(range(1000)))
+
+
+@row("earlier peers are history")
+def P17(t):
+    for again in (False, True):
+        port = t.port("consumer")
+        if again:
+            with refused(TimedOutError, t.name(), "no producer", within=(0.2, 2)):
+                port.receive(timeout=0.2)
+        t.peer("B").ok()
+        check("tags", drain(port, 3), [0, 1, 2])
+        with refused(ClosedError):
+            port.receive(timeout=DEADLINE_S)
+        port.close()
+
+
+@role
+def P17_B(t):
+    with t.port("producer") as port:
+        for tag in range(3):
+            port.send(tag=tag, timeout=DEADLINE_S)

@@ -308,3 +308,34 @@ fn a_fan_outs_consumer_that_comes_while_a_message_is_sent_sees_it_or_what_follow
         assert_eq!(ring.totals().under_way, 0, "nothing is left that nobody will release");
     });
 }
+
+#[test]
+fn a_producer_that_comes_sends_and_leaves_while_a_consumer_joins_is_met() {
+    explore(|| {
+        let ring = port(Pattern::OneToOne, 1);
+        let theirs = ring.clone();
+        let producer = thread::spawn(move || {
+            let mut from = join(&theirs, Side::Producer, ALICE);
+            send(&theirs, &mut from, 0).unwrap();
+            theirs.leave(Side::Producer, from.slot, ALICE);
+        });
+        let mut to = ring.join(Side::Consumer, BOB, "model", &everybody_lives(), true).unwrap();
+        producer.join().unwrap();
+        // Whenever it joined: the producer came later, or was there, or its message was. So the stream ends for it.
+        assert!(ring.has_met(Side::Consumer, &to.acquaintance));
+        assert!(matches!(ring.how_they_went(Side::Consumer, &to.acquaintance), super::ends::Gone::Left));
+        let mut got = Parcel::default();
+        assert_eq!(ring.try_receive(&mut to.next, to.slot, &mut got).unwrap(), Some(0));
+    });
+}
+
+#[test]
+fn a_producer_that_came_and_left_before_is_not_met() {
+    explore(|| {
+        let ring = port(Pattern::OneToOne, 1);
+        let from = join(&ring, Side::Producer, ALICE);
+        ring.leave(Side::Producer, from.slot, ALICE);
+        let to = ring.join(Side::Consumer, BOB, "model", &everybody_lives(), true).unwrap();
+        assert!(!ring.has_met(Side::Consumer, &to.acquaintance));
+    });
+}

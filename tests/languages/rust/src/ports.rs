@@ -28,6 +28,7 @@ pub fn rows() -> Vec<Row> {
         Row { id: "P14", claim: "second producer", test: p14, role: p14_peer },
         Row { id: "P15", claim: "options must agree", test: p15, role: alone },
         Row { id: "P16", claim: "threads", test: p16, role: alone },
+        Row { id: "P17", claim: "earlier peers are history", test: p17, role: p9_peer },
     ]
 }
 
@@ -273,6 +274,21 @@ fn p9_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
     let port = open(context, End::Producer, Pattern::OneToOne, 8)?;
     send_tags(&port, 0..3)?;
     port.close();
+    Ok(())
+}
+
+fn p17(context: &Context) -> Outcome {
+    for again in [false, true] {
+        let port = open(context, End::Consumer, Pattern::OneToOne, 8)?;
+        if again {
+            let message = fails(Status::TimedOut, port.receive(Some(Duration::from_millis(200))))?;
+            says(&message, port.name()).and_then(|()| says(&message, "no producer"))?;
+        }
+        context.run("b", &[])?;
+        expect_tags(&port, 0..3)?;
+        fails(Status::Closed, port.receive(LONG))?;
+        port.close();
+    }
     Ok(())
 }
 
