@@ -199,7 +199,8 @@ impl Ring {
         self.settle(side, index);
         self.record_departure(side, slot, Departure::Left);
         crate::fault_point!("queue.leave.settled");
-        slot.tenure.here.store(0, Relaxed);
+        // Release: an end that joins now and finds this one gone finds what it sent (`acquaint`).
+        slot.tenure.here.store(0, Release);
         slot.tenure.owner.store(0, Release);
     }
 
