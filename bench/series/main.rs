@@ -6,7 +6,7 @@
 mod world;
 
 use crossdock_bench::{Record, median, print, processor_time};
-use crossdock_core::series::{Alone, Detect, Method, Publisher, Spec, Variable};
+use crossdock_core::series::{Alone, Detect, Method, Pages, Publisher, Spec, Variable};
 use std::time::Instant;
 use world::{alone, anonymous, memory_of};
 
@@ -50,9 +50,14 @@ fn copy(to: &Buffer, from: *const u8, bytes: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from, to.start(), bytes) };
 }
 
+/// Private copies move pages; what is chosen by itself leaves them in place.
+fn pages_of(detect: Detect) -> Pages {
+    if detect == Detect::PrivateCopies { Pages::MayMove } else { Pages::Stay }
+}
+
 fn publisher(bytes: usize, detect: Detect) -> (Publisher, world::Kept) {
     let world = alone();
-    let spec = Spec { detect, ..Spec::of(vec![Variable::new("u", "u8", &[bytes as u64])]) };
+    let spec = Spec { detect, pages: pages_of(detect), ..Spec::of(vec![Variable::new("u", "u8", &[bytes as u64])]) };
     let (publisher, offer) =
         Publisher::create(Alone::identity("bench"), &spec, world.clone()).expect("memory for the series");
     (publisher, world::Kept(world, offer))
@@ -111,7 +116,7 @@ fn hundredth(
     let world = alone();
     let mut spec = Spec::of(vec![Variable::new("u", "u8", &[bytes as u64])]);
     spec.chunk = chunk;
-    spec.detect = detect;
+    (spec.detect, spec.pages) = (detect, pages_of(detect));
     let (mut publisher, offer) =
         Publisher::create(Alone::identity("bench"), &spec, world.clone()).expect("memory for the series");
     write_all(publisher.memory(0), bytes, 0);
@@ -184,7 +189,7 @@ fn table(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
     let (from, to) = (Buffer::new(bytes), Buffer::new(bytes));
     write_all(from.start(), bytes, 0);
     copy(&to, from.start(), bytes);
-    let ways = [Detect::CopyAll, Detect::WriteProtect, Detect::PrivateCopies];
+    let ways = [Detect::CopyAll, Detect::Compare, Detect::WriteProtect, Detect::PrivateCopies];
     let mut publishers: Vec<_> = ways.iter().map(|way| publisher(bytes, *way)).collect();
     let (mut floor, mut bare) = (Vec::new(), Vec::new());
     let mut sums = vec![(Vec::new(), Vec::new()); ways.len()];
@@ -317,6 +322,8 @@ fn main() {
     hundredth(large, rounds, false, None, Detect::Auto, &mut records);
     hundredth(large, rounds, true, None, Detect::Auto, &mut records);
     hundredth(large, rounds, true, Some(4096), Detect::WriteProtect, &mut records);
+    hundredth(large, rounds, false, None, Detect::Compare, &mut records);
+    hundredth(large, rounds, false, None, Detect::PrivateCopies, &mut records);
     hundredth(large, rounds, false, None, Detect::Hints, &mut records);
     changing_over(large, &mut records);
     print(&records);

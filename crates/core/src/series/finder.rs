@@ -27,9 +27,9 @@ const PAGE: f64 = 4096.0;
 /// protection, as long as it is far below copying everything.
 const WORTH_OF_MEMORY: f64 = 3.0;
 const FAR_BELOW: f64 = 0.35;
-/// Comparing needs no memory for what did not change, and wakes observers for nothing else. For that it may cost this much
+/// Comparing needs no memory for what did not change, and observers need not map that anew. For that it may cost this much
 /// more than copying everything.
-const WORTH_OF_SHARING: f64 = 1.25;
+const WORTH_OF_SHARING: f64 = 2.0;
 /// Of the chunks: from here on nearly everything changes.
 const MOST: f64 = 0.75;
 
@@ -225,6 +225,8 @@ impl Finder {
             (Method::WriteProtect, Method::PrivateCopies) => false,
             // For the sake of memory it may cost more.
             (Method::CopyAll, Method::Compare) => best.1 < now * WORTH_OF_SHARING,
+            // Nearly everything changes, or comparing costs too much: nothing is to be had by it.
+            (Method::Compare, Method::CopyAll) => true,
             _ => best.1 < 0.8 * now,
         };
         self.better = if gains { self.better + 1 } else { 0 };
