@@ -1,0 +1,133 @@
+//! The keeper's death, descriptors that run out, and deaths that no daemon can tell of are ordinary events.
+
+mod support;
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crossdock_client::{ConnectOptions, End, Mode, PortOptions, Session};
+use crossdock_layout::Status;
+use support::{Daemon, spawn, until};
+
+/// This test binary again, as a process of its own that plays a part.
+fn helper(part: &str, daemon: &Daemon) -> Child {
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", part, "--ignored", "--nocapture"]);
+    program.env("CROSSDOCK_TEST_SOCKET", daemon.socket()).stdout(Stdio::null());
+    program.spawn().unwrap()
+}
+
+fn session_of_helper() -> Option<Session> {
+    let socket = std::env::var_os("CROSSDOCK_TEST_SOCKET")?;
+    Some(Session::connect(&ConnectOptions { socket: Some(socket.into()), ..Default::default() }).unwrap())
+}
+
+fn kill_keeper(daemon: &mut Daemon) {
+    daemon.keeper.kill().unwrap();
+    daemon.keeper.wait().unwrap();
+}
+
+/// A session with the daemon that comes up now.
+fn newcomer(daemon: &Daemon) -> Session {
+    let mut found = None;
+    until("the new daemon serves", || {
+        found = Session::connect(&daemon.options()).ok();
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+#[test]
+fn a_member_that_asks_nothing_gives_its_region_to_the_next_daemon() {
+    let mut daemon = Daemon::start();
+    let session = daemon.session();
+    let region = session.region("frames", Mode::CreateOnly, 1 << 20, None).unwrap();
+    let before = session.list().unwrap().segments[0].id;
+    kill_keeper(&mut daemon);
+    daemon.keeper = spawn(&daemon.socket(), &[]);
+    let other = newcomer(&daemon);
+    // It asks for what the first one has, and must not get another one of that name.
+    let same = other.region("frames", Mode::OpenOrCreate, 1 << 20, None).unwrap();
+    let named = other.list().unwrap().segments.into_iter().filter(|s| s.name == "frames");
+    let named: Vec<_> = named.map(|s| (s.id, s.members)).collect();
+    assert_eq!(named, [(before, 2)], "one region, and both have it");
+    drop((region, same));
+    session.close().unwrap();
+    other.close().unwrap();
+    daemon.stop();
+}
+
+#[test]
+fn a_death_is_noticed_while_there_is_no_daemon_and_after_it_has_come_back() {
+    for comes_back in [false, true] {
+        let mut daemon = Daemon::start();
+        let session = daemon.session();
+        let port = session.port("p", End::Consumer, &PortOptions::default(), None).unwrap();
+        let mut producer = helper("helper_produces", &daemon);
+        port.wait_peer(Some(Duration::from_secs(10))).unwrap();
+        kill_keeper(&mut daemon);
+        if comes_back {
+            daemon.keeper = spawn(&daemon.socket(), &[]);
+            drop(newcomer(&daemon));
+        }
+        let waiting = std::thread::spawn(move || {
+            let error = port.receive(Some(Duration::from_secs(20))).map(drop).unwrap_err();
+            (error.status, Instant::now())
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!waiting.is_finished(), "the producer lives");
+        let killed = Instant::now();
+        producer.kill().unwrap();
+        producer.wait().unwrap();
+        let (status, noticed) = waiting.join().unwrap();
+        assert_eq!(status, Status::PeerDied);
+        let took = noticed - killed;
+        assert!(took < Duration::from_secs(1), "noticed after {took:?}, 100 ms are promised on a machine that is idle");
+        if comes_back {
+            drop(session);
+            daemon.stop();
+        }
+    }
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn helper_produces() {
+    let Some(session) = session_of_helper() else { return };
+    let _port = session.port("p", End::Producer, &PortOptions::default(), None).unwrap();
+    std::thread::sleep(Duration::from_secs(30));
+}
+
+#[test]
+fn without_descriptors_a_call_fails_and_the_session_lives() {
+    let daemon = Daemon::start();
+    let status = helper("helper_runs_out_of_descriptors", &daemon).wait().unwrap();
+    assert!(status.success(), "{status}");
+    daemon.stop();
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn helper_runs_out_of_descriptors() {
+    let Some(session) = session_of_helper() else { return };
+    let region = session.region("r", Mode::CreateOnly, 1 << 20, None).unwrap();
+    let mut taken = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        taken.push(file);
+    }
+    for left in 0..4 {
+        let error = session.region("other", Mode::OpenOrCreate, 1 << 20, None).map(drop);
+        if left < 2 {
+            let error = error.unwrap_err();
+            assert_eq!(error.status, Status::NoSpace, "{error}");
+            assert!(error.message.contains("ulimit -n"), "{error}");
+            assert!(session.list().is_ok(), "the session goes on");
+        }
+        taken.pop();
+    }
+    drop(taken);
+    assert_eq!(session.list().unwrap().members.len(), 1);
+    session.region("third", Mode::CreateOnly, 1 << 20, None).map(drop).unwrap();
+    drop(region);
+    session.close().unwrap();
+}
