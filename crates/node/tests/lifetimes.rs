@@ -131,3 +131,50 @@ fn helper_runs_out_of_descriptors() {
     drop(region);
     session.close().unwrap();
 }
+
+/// The defect that this is about: members with a dead daemon's table took living newcomers for dead and reused their blocks.
+#[test]
+fn blocks_of_living_members_stay_theirs_while_keepers_are_killed() {
+    let mut daemon = Daemon::start();
+    let mut workers = vec![helper("helper_uses_the_heap", &daemon), helper("helper_uses_the_heap", &daemon)];
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(300));
+        kill_keeper(&mut daemon);
+        daemon.keeper = spawn(&daemon.socket(), &[]);
+        drop(newcomer(&daemon));
+        workers.push(helper("helper_uses_the_heap", &daemon));
+    }
+    for mut worker in workers {
+        let status = worker.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+    daemon.stop();
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn helper_uses_the_heap() {
+    let Some(session) = session_of_helper() else { return };
+    let region = session.region("heap", Mode::OpenOrCreate, 64 << 20, None).unwrap();
+    let tag = session.member().0;
+    let mut blocks = std::collections::VecDeque::new();
+    let mut round = 0u64;
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(2000) {
+        round += 1;
+        let words = 1 + (round * 7919 % 200) as usize;
+        let offset = region.allocate(8 * words as u64, 8).unwrap();
+        // SAFETY: a block of this member's own, of that many words.
+        let block =
+            || unsafe { std::slice::from_raw_parts_mut(region.base().add(offset as usize).cast::<u64>(), words) };
+        block().fill(tag ^ round);
+        blocks.push_back((offset, words, round));
+        if blocks.len() > 300 {
+            let (offset, words, round) = blocks.pop_front().unwrap();
+            // SAFETY: as above.
+            let block = unsafe { std::slice::from_raw_parts(region.base().add(offset as usize).cast::<u64>(), words) };
+            assert!(block.iter().all(|word| *word == tag ^ round), "another member's bytes in block {offset}");
+            region.deallocate(offset).unwrap();
+        }
+    }
+}

@@ -103,8 +103,9 @@ impl Entry {
     pub fn hold(fd: OwnedFd) -> OsResult<Self> {
         let named = || "a page of the roll".to_owned();
         // SAFETY: a new mapping at an address that the kernel chooses, which can be neither read nor written.
-        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE, ProtFlags::empty(), MapFlags::SHARED, &fd, 0) }
-            .context("mmap", named)?;
+        let start =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE, ProtFlags::empty(), MapFlags::SHARED, &fd, 0) }
+                .context("mmap", named)?;
         let page = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
         let entry = Self { page, origin: fork::Origin::here() };
         // SAFETY: this mapping, which holds no bytes.

@@ -66,7 +66,8 @@ impl Connection {
         state.make_room(wants)?;
         let number = state.next;
         state.next += 1;
-        let pending = Pending { request, descriptors, wait: wait.map(Deadline::after), sent_on: 0, answer: None, wants };
+        let pending =
+            Pending { request, descriptors, wait: wait.map(Deadline::after), sent_on: 0, answer: None, wants };
         state.pending.insert(number, pending);
         loop {
             if let Some(error) = state.over.clone() {

@@ -6,8 +6,8 @@ use crossdock_layout::wire::{ItemRequest, Request};
 use crossdock_os::event;
 
 use super::State;
-use crate::handshake::no_descriptor;
 use crate::Result;
+use crate::handshake::no_descriptor;
 
 /// How many descriptors the answer to this may bring, with one to keep for a daemon that loses its own.
 pub(super) fn wanted(request: &Request) -> usize {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use crossdock_core::liveness::Living;
 use crossdock_core::item::{Backing, Claim, ItemMemory, Words};
+use crossdock_core::liveness::Living;
 use crossdock_core::region::{self as core, Over};
 use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, ItemRequest, KEYS_PER_MESSAGE, Party, Request};
 use crossdock_layout::{MemberId, SegmentId, Status};

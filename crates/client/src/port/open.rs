@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use crossdock_core::queue::{self, Ring, Shape};
 use crossdock_core::liveness::Living;
+use crossdock_core::queue::{self, Ring, Shape};
 use crossdock_layout::wire::{OpenMode, SegmentKind};
 use crossdock_layout::{Rights, SegmentId, Status};
 use crossdock_os::{Access, Deadline, Mapping};

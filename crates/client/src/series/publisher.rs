@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crossdock_core::series as core;
 use crossdock_core::liveness::Living;
+use crossdock_core::series as core;
 use crossdock_layout::wire::Request;
 use crossdock_layout::{MemberId, SegmentId, Status};
 

@@ -308,7 +308,9 @@ impl End {
     pub(super) fn over(&self) -> Option<Error> {
         let other = self.side.other();
         // The ends of those whom only the kernel knows to be dead are free by now: `look_after` comes first.
-        if self.ring.living(other, self.hooks.liveness().table()) > 0 || !self.ring.has_met(self.side, &self.acquaintance) {
+        if self.ring.living(other, self.hooks.liveness().table()) > 0
+            || !self.ring.has_met(self.side, &self.acquaintance)
+        {
             return None;
         }
         if self.side == Side::Consumer && self.ring.others_still_work(self.slot) {

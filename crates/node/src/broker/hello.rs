@@ -48,7 +48,9 @@ impl Broker {
         if member != MemberId::NOBODY {
             let text = match self.lasting.era {
                 Some(era) if member.counter() >= era.first => {
-                    format!("the session of {member} is over: its workflow ended, or it broke the protocol; connect anew")
+                    format!(
+                        "the session of {member} is over: its workflow ended, or it broke the protocol; connect anew"
+                    )
                 }
                 _ => format!("this daemon began anew and knows nothing of {member}; connect anew"),
             };

@@ -192,7 +192,10 @@ impl Broker {
         let deadline = self.now.saturating_add(wait_ms);
         self.due.insert((deadline, Due::Parked(waits.0, waits.1)));
         self.waiting.entry(key.clone()).or_default().insert(waits);
-        self.parked.insert(waits, Parked { key, access, deadline, waited_ms: wait_ms, again: again.map(|request| (asker.member, request)) });
+        self.parked.insert(
+            waits,
+            Parked { key, access, deadline, waited_ms: wait_ms, again: again.map(|request| (asker.member, request)) },
+        );
     }
 
     /// A request waits no longer, for whatever reason.

@@ -25,7 +25,8 @@ impl World {
                 let size = (1 + r.below(32) as u64) << 14;
                 self.last_number += 1;
                 let number = self.last_number;
-                let fd = if r.one_in(9) { Descriptor::Memory { size, number } } else { Descriptor::Pool { size, number } };
+                let fd =
+                    if r.one_in(9) { Descriptor::Memory { size, number } } else { Descriptor::Pool { size, number } };
                 let (reserved, attribute) = (size >> r.below(4), r.next());
                 return (Request::Publish { size, reserved, attribute, pins: PINS, name }, vec![fd]);
             }
@@ -161,7 +162,10 @@ impl World {
         let client = &mut self.clients[number];
         let mut offers = Vec::new();
         for (segment, series) in client.series.iter().filter(|(_, s)| s.there == s.pins) {
-            offers.push((Request::Offer { segment: *segment }, vec![Descriptor::Pool { size: series.size, number: series.number }]));
+            offers.push((
+                Request::Offer { segment: *segment },
+                vec![Descriptor::Pool { size: series.size, number: series.number }],
+            ));
             offers.push(pins(*segment, 0, series.pins));
         }
         for (request, descriptors) in offers {
@@ -180,5 +184,8 @@ fn page_number(segment: SegmentId, pin: u32) -> u64 {
 
 fn pins(segment: SegmentId, from: u32, count: u32) -> (Request, Vec<Descriptor>) {
     let count = count.clamp(1, MAX_DESCRIPTORS as u32);
-    (Request::Pins { segment, from, count }, (from..from + count).map(|pin| Descriptor::Memory { size: 4096, number: page_number(segment, pin) }).collect())
+    (
+        Request::Pins { segment, from, count },
+        (from..from + count).map(|pin| Descriptor::Memory { size: 4096, number: page_number(segment, pin) }).collect(),
+    )
 }
