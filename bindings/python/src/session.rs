@@ -40,6 +40,7 @@ pub struct Session {
 /// `visitor`: this session only looks (a notebook, a monitor): it neither begins a run nor keeps one from ending.
 #[pyfunction]
 #[pyo3(signature = (socket=None, *, task=None, rank=None, workflow=None, timeout=5.0, private_daemon=true, visitor=false))]
+#[allow(clippy::too_many_arguments, reason = "keywords in Python")]
 pub fn connect(
     py: Python<'_>,
     socket: Option<PathBuf>,
@@ -141,6 +142,7 @@ impl Session {
     /// InvalidError, DeniedError, NoSpaceError. `persistent`: if the port is made by this, it outlasts the run, with the
     /// messages in it, until it is removed; else it ends with the last member of the workflow's run.
     #[pyo3(signature = (name, end, *, pattern=None, capacity=None, timeout=None, persistent=false))]
+    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn port(
         &self,
         py: Python<'_>,

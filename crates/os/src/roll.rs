@@ -261,10 +261,12 @@ mod tests {
             let child = unsafe { libc::fork() };
             if child == 0 {
                 std::thread::sleep(std::time::Duration::from_secs(4));
+                // SAFETY: ends the grandchild without running what the parent registered.
                 unsafe { libc::_exit(0) };
             }
             rustix::io::write(&tell, &[u8::from(held.is_ok())]).unwrap();
             std::thread::sleep(std::time::Duration::from_secs(20));
+            // SAFETY: as above, of the child.
             unsafe { libc::_exit(0) };
         }
         let mut byte = [0];

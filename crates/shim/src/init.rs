@@ -60,7 +60,10 @@ fn serve(place: &std::path::Path, wanted: &str) -> Result<(), String> {
             match receive(&init.keeper) {
                 Arrived::Message(Message::Start(order), descriptors) => init.start(order, descriptors),
                 Arrived::Message(Message::Signal(id, signal), _) => init.signal(id, signal),
-                Arrived::Message(Message::Stop, _) | Arrived::End => return Ok(kill_all()),
+                Arrived::Message(Message::Stop, _) | Arrived::End => {
+                    kill_all();
+                    return Ok(());
+                }
                 Arrived::Message(..) => {}
                 Arrived::Nothing => break,
             }

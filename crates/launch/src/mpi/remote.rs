@@ -229,7 +229,8 @@ mod tests {
         assert!(greeting(&mut noise));
         assert_eq!(noise, b"rest");
         assert!(!greeting(&mut b"sh: crossdock: not found\n".as_slice()));
-        assert!(greeting(&mut GREETING));
+        let mut stream = GREETING;
+        assert!(greeting(&mut stream));
     }
 
     #[test]
