@@ -5,7 +5,7 @@
 //! ([`crossdock_os::roll`]). Neither an old table, nor a lost connection, nor a daemon that is gone can make a living
 //! member dead, so what is healed has no owner any more. The table is asked where it must be quick; the roll is asked where
 //! something is about to be healed, and in each slice of a wait, so that deaths are noticed while no daemon serves.
-//! `docs/lifetimes.md` has the whole; `loom_model` runs the rule against every interleaving.
+//! `docs/lifetimes.md` has the whole; the simulator of `crates/node/tests/simulation` runs the rule with cut-off members and old tables.
 
 use crossdock_layout::MemberId;
 use crossdock_layout::liveness::LivenessTable;

@@ -130,7 +130,7 @@ fn a_second_producer_and_other_options_are_refused_with_names() {
     let (session, _producer, _consumer) = pair(&daemon);
     let busy = session.port("p", End::Producer, &PortOptions::default(), None).unwrap_err();
     assert_eq!(busy.status, Status::Busy);
-    assert!(busy.message.contains("port p: its producer end is taken by task"), "{busy}");
+    assert!(busy.message.contains("port p: its producer end is taken by program"), "{busy}");
     let other = PortOptions { pattern: Some(Pattern::FanOut), capacity: 16, persistent: false };
     let error = session.port("p", End::Consumer, &other, None).unwrap_err();
     assert_eq!(error.status, Status::Invalid);

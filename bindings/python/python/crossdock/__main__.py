@@ -6,7 +6,8 @@ import sys
 
 from ._command import main
 
-if sys.argv[1:] == ["--prefix"]:
-    print(os.path.dirname(os.path.abspath(__file__)))
-else:
-    main()
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--prefix"]:
+        print(os.path.dirname(os.path.abspath(__file__)))
+    else:
+        main()
