@@ -83,6 +83,9 @@ pub enum Message {
     RankStarted(Rank),
     /// A rank has ended.
     RankEnded(Rank, End),
+    /// The process that reports a rank's end was killed before it could, and the rank with it. Launchers do that to ranks when
+    /// another one has failed, so this says less than a [`Message::RankEnded`] of another rank.
+    RankLost(Rank),
     /// A rank does something that cannot be right; what, and what to do about it.
     RankTrouble(Rank, String, String),
     /// What a command on another host wrote: 1 output, 2 error.
@@ -123,6 +126,7 @@ impl Message {
             Self::Job(text) => w.number(15).text(text),
             Self::Environment(list) => variables(w.number(16), list),
             Self::Stop => w.number(17),
+            Self::RankLost(rank) => rank.write(w.number(18)),
         };
         w.0
     }
@@ -149,6 +153,7 @@ impl Message {
             15 => Self::Job(r.text()?),
             16 => Self::Environment(read_variables(&mut r)?),
             17 => Self::Stop,
+            18 => Self::RankLost(Rank::read(&mut r)?),
             _ => return None,
         };
         r.0.is_empty().then_some(message)

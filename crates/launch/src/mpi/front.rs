@@ -324,6 +324,7 @@ impl Front<'_> {
             }
             Arrived::Message(Message::RankStarted(rank), _) => self.report.started(rank),
             Arrived::Message(Message::RankEnded(rank, end), _) => self.report.ended(&rank, end),
+            Arrived::Message(Message::RankLost(rank), _) => self.report.lost(&rank),
             Arrived::Message(Message::RankTrouble(rank, what, hint), _) => {
                 let (host, number, command) = (rank.host, Some(rank.rank), rank.command);
                 self.report.fail(Failure { host, rank: number, command, what, hint });
@@ -523,7 +524,7 @@ impl Front<'_> {
         // What ranks told last may still be on its way, from other hosts too.
         if end.as_code() != 0 {
             let until = Instant::now() + Duration::from_millis(300);
-            while Instant::now() < until && self.report.first.is_none() && self.report.fatal.is_none() {
+            while Instant::now() < until && !self.report.knows_the_first() && self.report.fatal.is_none() {
                 if matches!(self.news(epoll, until), News::Lost) {
                     break;
                 }

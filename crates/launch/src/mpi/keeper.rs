@@ -491,7 +491,9 @@ impl Keeper {
                 let host = if host.is_empty() || remote.agent.is_some() { remote.host.clone() } else { host };
                 self.failed(&host, &what, &hint);
             }
-            Message::RankStarted(_) | Message::RankEnded(..) | Message::RankTrouble(..) => self.tell_clients(&message),
+            Message::RankStarted(_) | Message::RankEnded(..) | Message::RankLost(_) | Message::RankTrouble(..) => {
+                self.tell_clients(&message);
+            }
             _ => {}
         }
     }
@@ -523,7 +525,7 @@ impl Keeper {
                 }
             }
             // It was killed itself, and its program with it.
-            Role::Rank(rank) => self.tell_clients(&Message::RankEnded(rank, End { code: 0, signal: 9 })),
+            Role::Rank(rank) => self.tell_clients(&Message::RankLost(rank)),
             Role::Done | Role::Asking(..) => {}
         }
     }

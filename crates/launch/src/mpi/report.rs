@@ -44,6 +44,8 @@ pub struct Report {
     pub fatal: Option<Failure>,
     /// The first rank that ended badly, and when: the launcher is given time to end the others.
     pub first: Option<(Failure, Instant)>,
+    /// `first` was only killed together with what reports its end: the report of the rank that failed may be on its way.
+    guessed: bool,
 }
 
 impl Report {
@@ -59,9 +61,27 @@ impl Report {
 
     /// A rank has ended.
     pub fn ended(&mut self, rank: &Rank, end: End) {
-        if end.code == 0 && end.signal == 0 || self.first.is_some() {
+        if end.code == 0 && end.signal == 0 || self.knows_the_first() {
             return;
         }
+        self.guessed = false;
+        self.note(rank, end);
+    }
+
+    /// A rank was killed together with what reports its end. A rank that reports an end of its own comes before it.
+    pub fn lost(&mut self, rank: &Rank) {
+        if self.first.is_none() {
+            self.guessed = true;
+            self.note(rank, End { code: 0, signal: 9 });
+        }
+    }
+
+    /// Has a rank reported a bad end of its own?
+    pub fn knows_the_first(&self) -> bool {
+        self.first.is_some() && !self.guessed
+    }
+
+    fn note(&mut self, rank: &Rank, end: End) {
         let (what, hint) = match end.signal {
             0 => (format!("it ended with exit code {}", end.code), "look at what it wrote last"),
             9 => {
@@ -77,7 +97,8 @@ impl Report {
             what,
             hint: hint.into(),
         };
-        self.first = Some((failure, Instant::now()));
+        let since = self.first.as_ref().map_or_else(Instant::now, |(_, since)| *since);
+        self.first = Some((failure, since));
     }
 
     /// A failure that ends the job; the first one counts.
@@ -121,6 +142,9 @@ mod tests {
         report.started(rank(0, "n1"));
         report.started(rank(1, "n2"));
         assert_eq!(report.without_ranks(["n1", "n2", "n3"].into_iter()), ["n3"]);
+        // The launcher kills the rank here at once; what the failed one tells comes later, from another host.
+        report.lost(&rank(0, "n1"));
+        assert!(report.first.is_some() && !report.knows_the_first());
         report.ended(&rank(1, "n2"), End { code: 0, signal: 11 });
         report.ended(&rank(0, "n1"), End { code: 0, signal: 15 });
         let text = report.first.unwrap().0.to_string();
