@@ -59,7 +59,7 @@ def programs(python, rustc):
         Program("mv", ["mv"], "sh -c 'cat > /data/frames/.moving && mv /data/frames/.moving FILE'", "sh -c 'cp FILE /tmp/y && mv /tmp/y /tmp/z && cat /tmp/z'"),
         Program("tar", ["tar"], "sh -c 'cat > /tmp/x && tar cf - -C /tmp --transform \"s,x,$(basename FILE),\" x | tar xf - -C /data/frames'", "sh -c 'tar cPf - FILE | tar xPOf -'"),
         Program("gzip", ["gzip"], "sh -c 'gzip | gzip -dc > FILE'", "sh -c 'gzip -c FILE | gzip -dc'"),
-        Program("rsync", ["rsync"], "sh -c 'cat > /tmp/x && rsync -q /tmp/x FILE'", "sh -c 'rsync -q FILE /tmp/y && cat /tmp/y'"),
+        Program("rsync", ["rsync"], "sh -c 'cat > /tmp/x && rsync -q /tmp/x FILE'", "sh -c 'rm -f /tmp/y; rsync -q FILE /tmp/y && cat /tmp/y'"),
         Program("git", ["git"], "sh -c 'cat > /tmp/x; cd /tmp && git init -q g && git -C g hash-object -w --stdin < x > h && git -C g cat-file blob $(cat h) > FILE'", "sh -c 'cd /tmp && rm -rf g && git init -q g && git -C g hash-object -w FILE > h && git -C g cat-file blob $(cat h)'"),
     ]
 

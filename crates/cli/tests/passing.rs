@@ -67,7 +67,7 @@ fn the_summary_counts_versions_of_series_and_the_bytes_copied_for_them() {
     // All of it changes, 30 000 numbers of 8 bytes at each step; chunks may be larger.
     let copied = series["bytes_copied"].as_u64().unwrap();
     assert!((12 * 240_000..12 * 400_000).contains(&copied), "{series}");
-    assert_eq!((&series["no_space"], &series["refused"]), (&0.into(), &0.into()));
+    assert_eq!((&series["no_space"], &series["taken_back"]), (&0.into(), &0.into()));
     place.assert_nothing_left("process");
 }
 

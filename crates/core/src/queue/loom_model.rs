@@ -39,7 +39,7 @@ struct Place {
 }
 
 fn join(ring: &Ring, side: Side, me: MemberId) -> Place {
-    let joined = ring.join(side, me, "model", &everybody_lives(), true).unwrap();
+    let joined = ring.join(side, me, "model", &*everybody_lives(), true).unwrap();
     Place { slot: joined.slot, next: joined.next }
 }
 
@@ -231,7 +231,7 @@ fn what_a_dead_worker_had_is_found_by_a_worker_who_looks_at_the_same_time() {
         let healer = thread::spawn(move || {
             let table = everybody_lives();
             table.set_dead(BOB);
-            assert!(theirs.heal(Side::Consumer, dead.slot, ALICE, &table));
+            assert!(theirs.heal(Side::Consumer, dead.slot, ALICE, &*table));
         });
         let early = receive(&ring, &mut worker);
         healer.join().unwrap();
@@ -252,7 +252,7 @@ fn two_healers_of_one_end_do_its_work_once() {
         let heal = |ring: &Ring, me: MemberId| {
             let table = everybody_lives();
             table.set_dead(BOB);
-            ring.look_after_all(me, &table);
+            ring.look_after_all(me, &*table);
         };
         let theirs = ring.clone();
         let other = thread::spawn(move || heal(&theirs, CAROL));
@@ -277,9 +277,9 @@ fn the_last_of_two_consumers_frees_a_fan_outs_cell_whoever_it_is() {
         let theirs = ring.clone();
         let other = thread::spawn(move || theirs.release(first, one.next, one.slot).unwrap());
         // The producer, waiting, looks for strays at that very moment (this once freed a cell twice).
-        ring.look_after_strays(from.next, ALICE, &everybody_lives());
+        ring.look_after_strays(from.next, ALICE, &*everybody_lives());
         let last = ring.release(second, two.next, two.slot).unwrap();
-        ring.look_after_strays(from.next, ALICE, &everybody_lives());
+        ring.look_after_strays(from.next, ALICE, &*everybody_lives());
         assert!(last != other.join().unwrap(), "one of them, and one only, was the last");
         send(&ring, &mut from, 1).unwrap();
     });
@@ -319,7 +319,7 @@ fn a_producer_that_comes_sends_and_leaves_while_a_consumer_joins_is_met() {
             send(&theirs, &mut from, 0).unwrap();
             theirs.leave(Side::Producer, from.slot, ALICE);
         });
-        let mut to = ring.join(Side::Consumer, BOB, "model", &everybody_lives(), true).unwrap();
+        let mut to = ring.join(Side::Consumer, BOB, "model", &*everybody_lives(), true).unwrap();
         producer.join().unwrap();
         // Whenever it joined: the producer came later, or was there, or its message was. So the stream ends for it.
         assert!(ring.has_met(Side::Consumer, &to.acquaintance));
@@ -335,7 +335,7 @@ fn a_producer_that_came_and_left_before_is_not_met() {
         let ring = port(Pattern::OneToOne, 1);
         let from = join(&ring, Side::Producer, ALICE);
         ring.leave(Side::Producer, from.slot, ALICE);
-        let to = ring.join(Side::Consumer, BOB, "model", &everybody_lives(), true).unwrap();
+        let to = ring.join(Side::Consumer, BOB, "model", &*everybody_lives(), true).unwrap();
         assert!(!ring.has_met(Side::Consumer, &to.acquaintance));
     });
 }
