@@ -35,7 +35,9 @@ const OPENERS: u64 = 3;
 #[derive(Debug)]
 pub struct Service {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    /// Answers opens. It ends last: the watcher's own opens wait for it.
+    answers: Option<JoinHandle<()>>,
+    watcher: Option<JoinHandle<()>>,
 }
 
 /// What a directory came to.
@@ -60,7 +62,10 @@ pub const TROUBLES: usize = 20;
 struct Shared {
     state: Mutex<State>,
     writers: Mutex<Writers>,
-    stop: OwnedFd,
+    /// Readable when the watcher is to end.
+    stop_watching: OwnedFd,
+    /// Readable when the thread that answers opens is to end.
+    stop_answering: OwnedFd,
 }
 
 #[derive(Debug)]
@@ -98,22 +103,20 @@ impl Service {
             order: Vec::new(),
             report: Report { writers_known: known, ..Report::default() },
         };
-        let stop = event::eventfd().map_err(plain)?;
-        let shared = Arc::new(Shared { state: Mutex::new(state), writers: Mutex::new(writers), stop });
-        let mut threads = Vec::new();
+        let (stop_watching, stop_answering) = (event::eventfd().map_err(plain)?, event::eventfd().map_err(plain)?);
+        let (state, writers) = (Mutex::new(state), Mutex::new(writers));
+        let shared = Arc::new(Shared { state, writers, stop_watching, stop_answering });
+        let mut service = Self { shared: shared.clone(), answers: None, watcher: None };
         // The kernel asks before each open in a watched folder, also before the service's own. So a thread of its own
         // answers, which opens nothing; it has to run before the first folder is watched.
         if let Some(descriptor) = shared.writers().descriptor() {
             let for_thread = shared.clone();
             let answers = move || for_thread.answer_opens(&descriptor);
-            threads.push(std::thread::Builder::new().name("crossdock-opens".into()).spawn(answers)?);
+            service.answers = Some(std::thread::Builder::new().name("crossdock-opens".into()).spawn(answers)?);
         }
-        let service = Self { shared: shared.clone(), threads };
         shared.state().enter(&shared, Path::new(""))?;
         let watches = move || shared.run();
-        let watcher = std::thread::Builder::new().name("crossdock-files".into()).spawn(watches)?;
-        let mut service = service;
-        service.threads.push(watcher);
+        service.watcher = Some(std::thread::Builder::new().name("crossdock-files".into()).spawn(watches)?);
         Ok(service)
     }
 
@@ -147,9 +150,11 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        event::signal(&self.shared.stop);
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
+        let threads =
+            [(&self.shared.stop_watching, self.watcher.take()), (&self.shared.stop_answering, self.answers.take())];
+        for (stop, thread) in threads {
+            event::signal(stop);
+            let _ = thread.map(JoinHandle::join);
         }
     }
 }
@@ -164,17 +169,19 @@ impl Shared {
     }
 
     fn answer_opens(&self, descriptor: &OwnedFd) {
-        let Ok(epoll) = two(&self.stop, (descriptor, OPENERS)) else { return };
+        let Ok(epoll) = two(&self.stop_answering, (descriptor, OPENERS)) else { return };
         while let Ok(ready) = epoll.wait(Deadline::after(Duration::from_secs(3600))) {
             if ready.iter().any(|r| r.token == STOP) {
-                return;
+                break;
             }
             self.writers().take_in();
         }
+        // No producer may wait for an answer that does not come: without the watch the kernel lets every open pass.
+        self.writers().give_up();
     }
 
     fn run(&self) {
-        let Ok(epoll) = two(&self.stop, (&self.state().watch, EVENTS)) else { return };
+        let Ok(epoll) = two(&self.stop_watching, (&self.state().watch, EVENTS)) else { return };
         loop {
             let patience = if self.state().written.is_empty() { Duration::from_secs(3600) } else { AGAIN };
             let Ok(ready) = epoll.wait(Deadline::after(patience)) else { return };

@@ -39,9 +39,14 @@ impl Writers {
     /// Watches one more folder. Where the kernel refuses that, writers are not known.
     pub(crate) fn watch(&mut self, folder: &Path) {
         if self.openers.as_ref().is_some_and(|openers| openers.add(folder).is_err()) {
-            self.openers = None;
-            self.known.clear();
+            self.give_up();
         }
+    }
+
+    /// Watches no longer; processes that wait for an answer go on.
+    pub(crate) fn give_up(&mut self) {
+        self.openers = None;
+        self.known.clear();
     }
 
     /// A copy of the descriptor that is readable when [`Writers::take_in`] has something to do.

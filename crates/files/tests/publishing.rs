@@ -242,6 +242,21 @@ fn a_service_that_comes_after_a_killed_one_goes_on_from_the_folders() {
 }
 
 #[test]
+fn a_service_ends_at_any_moment_and_holds_up_no_open() {
+    let mut f = Fixture::new(Publish::Close);
+    for round in 0..200 {
+        for number in 0..3 {
+            fs::write(f.stage(&format!("{round}-{number}")), "1").unwrap();
+        }
+        f.service = None;
+        fs::write(f.stage(&format!("{round}-late")), "1").unwrap();
+        f.service =
+            Some(Service::start(&f.root, &f.root.with_extension("notice"), "simulate", Publish::Close, None).unwrap());
+    }
+    assert_eq!(f.wait("199-late"), Outcome::Published);
+}
+
+#[test]
 fn only_the_newest_files_are_kept_where_that_was_asked_for() {
     let f = Fixture::keeping(Publish::Close, Some(3));
     for number in 0..10 {
