@@ -186,7 +186,9 @@ fn clean_dead_in(base: &Path) -> Vec<String> {
             }
             continue;
         }
-        if lock.is_ok_and(|lock| try_lock(&lock).unwrap_or(false)) {
+        // A lock without a name: the run ended in order between the two looks, and has removed its folder.
+        let of_dead = |lock: File| try_lock(&lock).unwrap_or(false) && lock.metadata().is_ok_and(|m| m.nlink() > 0);
+        if lock.is_ok_and(of_dead) {
             clean(&id, &path);
             cleaned.push(id);
         }
