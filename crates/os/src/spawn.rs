@@ -215,7 +215,7 @@ mod tests {
     fn a_program_finds_a_descriptor_under_the_number_that_it_was_given() {
         let (ours, theirs) = rustix::pipe::pipe().unwrap();
         let mut command = Command::new("sh");
-        command.args(["-c", "echo here >&42"]);
+        command.args(["-c", "echo here > /proc/self/fd/42"]);
         inherit(&mut command, theirs, 42);
         assert!(command.status().unwrap().success());
         drop(command);
