@@ -315,7 +315,7 @@ void each(const part&) {
 
 void normal_end(const part& me) {
   if (me.role == "B") {
-    auto* p = new publisher(publish_u());  // never deleted
+    static auto* p = new publisher(publish_u());  // never deleted
     for (int k = 0; k < 3; ++k) p->publish();
     tell("three");
     expect("go");
