@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-/// How long a wait sleeps before it asks again who is dead: a death while no daemon serves wakes nobody.
+/// How long a wait sleeps before it asks again who is dead: a death while no daemon serves wakes no waiter.
 pub const LOOK: Duration = Duration::from_millis(50);
 
 /// Whom to ask who is dead.
@@ -104,7 +104,7 @@ fn map(fd: impl AsFd) -> OsResult<Mapping> {
 impl Living for Liveness {
     fn table(&self) -> &LivenessTable {
         // SAFETY: the mapping is as long as the table, page-aligned, and stays for as long as `self`; the table is made
-        // of atomics, for which every bit pattern is a value, and of padding that nobody reads.
+        // of atomics, for which every bit pattern is a value, and of padding that is never read.
         unsafe { self.table.start().cast::<LivenessTable>().as_ref() }
     }
 

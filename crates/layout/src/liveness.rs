@@ -2,12 +2,12 @@
 //!
 //! **Death is permanent, absence is no death.** An id is never used twice, so a proof of death stays true however old it
 //! is. The daemon is the table's only writer, members map it read-only, and a member may have an old daemon's table mapped
-//! while a new daemon serves. So no word says that somebody lives, and a word that does not speak of a member says nothing
+//! while a new daemon serves. So no word says that a member lives, and a word that does not speak of a member says nothing
 //! about it. The word of a slot is
 //!
 //! ```text
 //!   63    62             12 11      0
-//!  ┌────┬──────────────────┬─────────┐     0                   nobody was here yet
+//!  ┌────┬──────────────────┬─────────┐     0                   no member was here yet
 //!  │DEAD│     counter      │  slot   │     id                  the slot's last member
 //!  └────┴──────────────────┴─────────┘     id | DEAD           that member is dead
 //! ```
@@ -39,7 +39,7 @@ pub struct LivenessTable {
 }
 
 impl LivenessTable {
-    /// Does the table prove that this member is dead? `false` says nothing. Nobody is dead.
+    /// Does the table prove that this member is dead? `false` says nothing. [`MemberId::NOBODY`] is never dead.
     pub fn says_dead(&self, member: MemberId) -> bool {
         is_proof(self.slots[member.slot()].load(Ordering::Acquire), member)
     }

@@ -1,7 +1,7 @@
 //! The roll: a file without bytes, on which each living member has one lock. The lock is the kernel's proof of life.
 //!
 //! **The calls.** A lock is set with `F_OFD_SETLK` and belongs to the open file *description*, not to a process or a
-//! descriptor. Whoever keeps the roll opens it anew for each member, read-locks the byte whose offset is the member's
+//! descriptor. The daemon opens the roll anew for each member, read-locks the byte whose offset is the member's
 //! number, and sends that descriptor. The member maps a page of it (`PROT_NONE`, `MAP_SHARED`, `MADV_DONTFORK`) and closes
 //! the descriptor: a mapping holds its description, so the lock lives exactly as long as this process image does. It ends
 //! by `_exit`, by any signal, by `execve`; it does not end by `close`, `closefrom` or a full descriptor table, and a
@@ -45,7 +45,7 @@ pub struct Identity {
 /// The roll, for its keeper.
 #[derive(Debug)]
 pub struct Roll {
-    /// Opened through a mount that lets nobody write, where this process may make one.
+    /// Opened through a mount that no process can write through, where this process may make one.
     anchor: OwnedFd,
     identity: Identity,
 }
@@ -186,7 +186,7 @@ fn ask(fd: BorrowedFd<'_>, command: i32, lock: &mut libc::flock) -> OsResult<()>
     }
 }
 
-/// The file through a mount of its own that lets nobody write, not even a container's root who opens it anew. `None`:
+/// The file through a mount of its own that no process can write through, not even a container's root that opens it anew. `None`:
 /// this process may not make one.
 fn read_only_mount(path: &Path) -> Option<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;

@@ -118,7 +118,7 @@ impl Connection {
         // Not longer than a moment: another thread's request may have found the socket full.
         let slice = deadline.at_most(Duration::from_millis(100));
         let mut buffer = [0; MAX_MESSAGE + 1];
-        // Whoever asks waits nearly always: looking for an answer first would be a call to the kernel for nothing.
+        // A request nearly always has to wait: a look for its answer first would be a call to the kernel for nothing.
         if !event::wait_readable(&*socket, slice).unwrap_or(true) {
             return;
         }
@@ -163,7 +163,7 @@ impl Connection {
         state.held.take(&answer, descriptors.first());
         match state.pending.get_mut(&number) {
             Some(pending) if pending.answer.is_none() => pending.answer = Some((answer, descriptors)),
-            // Whoever asked has gone; what came too late is given back.
+            // The caller gave up; what came too late is given back.
             _ => state.refuse(&answer),
         }
         self.wake_others(state);

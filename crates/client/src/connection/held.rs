@@ -127,7 +127,7 @@ impl State {
         }
     }
 
-    /// Releases what an answer gave that came too late for whoever asked.
+    /// Releases what an answer gave that came after its caller gave up.
     pub(super) fn refuse(&mut self, answer: &Answer) {
         match answer {
             Answer::Segment { segment, .. } => self.release(*segment),
@@ -153,7 +153,7 @@ impl State {
         requests.iter().for_each(|request| self.tell(request));
     }
 
-    /// A daemon that lost its descriptors with its keeper gets those that this process has. Nobody waits for the
+    /// A daemon that lost its descriptors with its keeper gets those that this process has. No thread waits for the
     /// answers: another member may have been first.
     pub(super) fn give_back(&mut self, socket: &OwnedFd) {
         for (request, fds) in self.held.descriptors() {

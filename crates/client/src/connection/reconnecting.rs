@@ -17,7 +17,7 @@ const RESTART_AFTER: Duration = Duration::from_millis(200);
 pub(super) enum Tried {
     /// The connection stands, or the session is over.
     Done,
-    /// To be tried again; `true`: nobody listens there.
+    /// To be tried again; `true`: no daemon listens there.
     NotYet(bool),
 }
 
@@ -35,7 +35,7 @@ impl Connection {
             if nobody {
                 let mut state = self.lock();
                 if state.leaving {
-                    // Nobody is there who would want to know.
+                    // No daemon is there to be told.
                     state.over = Some(self.unreachable());
                     return;
                 }
@@ -53,7 +53,7 @@ impl Connection {
         }
     }
 
-    /// As anybody: one try, unless somebody else is at it.
+    /// One try, by any thread, unless another thread is trying.
     pub(super) fn try_again(&self, deadline: Deadline) -> Tried {
         {
             let mut state = self.lock();

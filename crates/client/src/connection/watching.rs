@@ -1,4 +1,4 @@
-//! One thread a process that notices the end of a connection where nobody asks anything.
+//! One thread of the process that notices the end of a connection while no request is in flight.
 //!
 //! It sleeps in `poll` on the sockets of all sessions that have something open, for their ends alone: messages do not wake
 //! it. When a daemon is gone it connects again as soon as there is one, gives back what the session holds, and takes over

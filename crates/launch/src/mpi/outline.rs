@@ -142,13 +142,13 @@ mod tests {
         }
         fs::write(root.join("usr/bin/a"), "").unwrap();
         symlink("usr/bin", root.join("bin")).unwrap();
-        let points = ["/usr/share/data/".to_owned(), "/home/me/work/".to_owned()];
+        let points = ["/usr/share/data/".to_owned(), "/home/alice/data/".to_owned()];
         let made = Outline::make(Some(&root), &base.path().join("out"), &points).unwrap();
         let bound: Vec<&str> = made.binds.iter().map(|(_, at)| at.as_str()).collect();
         assert_eq!(bound, ["/opt", "/usr/bin"]);
         assert_eq!(made.links, [("/bin".to_owned(), "usr/bin".to_owned())]);
-        assert!(base.path().join("out/usr/share/data").is_dir() && base.path().join("out/home/me/work").is_dir());
+        assert!(base.path().join("out/usr/share/data").is_dir() && base.path().join("out/home/alice/data").is_dir());
         assert!(!base.path().join("out/tmp/old").exists());
-        assert!(made.folders().contains(&"/home/me/work".to_owned()));
+        assert!(made.folders().contains(&"/home/alice/data".to_owned()));
     }
 }
