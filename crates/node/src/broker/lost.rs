@@ -64,8 +64,20 @@ impl Broker {
         self.park(asker, key, Rights::NONE, wait_ms.max(PATIENCE_MS), Some(request));
     }
 
+    /// Serves requests whose wait for lost memory is over. The host makes one segment at a time, so the requests behind one
+    /// that makes a segment follow when it is made: they may find its name then.
+    pub(super) fn serve_again(&mut self) {
+        let is_making = |effect: &Effect| matches!(effect, Effect::Make { .. } | Effect::MakeItem { .. });
+        while !self.effects.iter().any(is_making) {
+            let Some((waits, member, request)) = self.again.pop_front() else { return };
+            if self.links.get(&waits.0).is_some_and(|link| link.member == Some(member)) {
+                self.ask_again(waits, member, request);
+            }
+        }
+    }
+
     /// What was waited for is decided.
-    pub(super) fn ask_again(&mut self, waits: (Connection, u64), member: MemberId, request: Request) {
+    fn ask_again(&mut self, waits: (Connection, u64), member: MemberId, request: Request) {
         let asker = Asker { connection: waits.0, member, number: waits.1, opcode: request.number() };
         let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&waits.1)).copied();
         match (outcome, request) {
@@ -100,7 +112,7 @@ impl Broker {
             for waits in self.waiting.get(&key).into_iter().flatten().copied().collect::<Vec<_>>() {
                 let again = self.parked.get(&waits).is_some_and(|parked| parked.again.is_some());
                 if let Some((member, request)) = self.unpark_if(again, waits) {
-                    self.ask_again(waits, member, request);
+                    self.again.push_back((waits, member, request));
                 }
             }
         }

@@ -140,6 +140,8 @@ pub struct Broker {
     waiting: BTreeMap<(u64, SegmentKind, String), BTreeSet<(Connection, u64)>>,
     due: BTreeSet<(u64, Due)>,
     making: Option<Making>,
+    /// Requests whose wait for lost memory is over; see `serve_again`.
+    again: VecDeque<((Connection, u64), MemberId, Request)>,
     items: item::Transient,
     dead: VecDeque<(u64, MemberEntry)>,
     effects: Vec<Effect>,
@@ -176,6 +178,7 @@ impl Broker {
             waiting: BTreeMap::new(),
             due: BTreeSet::new(),
             making: None,
+            again: VecDeque::new(),
             items: item::Transient::default(),
             dead: VecDeque::new(),
             effects: Vec::new(),
@@ -229,6 +232,7 @@ impl Broker {
         self.run_due();
         self.settle_lost();
         self.finish_items();
+        self.serve_again();
         if cfg!(debug_assertions) {
             self.check();
         }

@@ -103,6 +103,7 @@ impl Broker {
         // Regions are made to last; ports carry what one run sends.
         let persistent = persistent || kind != SegmentKind::Port;
         let record = Record::Segment { segment, workflow, kind, name, size, reserved, attribute, persistent, cause };
+        debug_assert!(self.making.is_none(), "the host makes one segment at a time");
         self.making = Some(Making { asker, segment, instead, record });
         self.effects.push(Effect::Make { segment, size, reserve: reserved, label });
     }
@@ -222,7 +223,7 @@ impl Broker {
         for waits in waiting {
             let Some(parked) = self.unpark(waits) else { continue };
             if let Some((member, request)) = parked.again {
-                self.ask_again(waits, member, request);
+                self.again.push_back((waits, member, request));
                 continue;
             }
             let Some(link) = self.links.get(&waits.0) else { continue };
