@@ -78,6 +78,8 @@ struct State {
     folders: BTreeMap<i32, PathBuf>,
     /// Files that a process had open for writing when they were looked at.
     written: BTreeSet<PathBuf>,
+    /// Files that were not published because their writer was killed.
+    torn: BTreeSet<PathBuf>,
     /// Published files, oldest first, where only some are kept.
     order: Vec<PathBuf>,
     report: Report,
@@ -100,6 +102,7 @@ impl Service {
             watch: Watch::new().map_err(plain)?,
             folders: BTreeMap::new(),
             written: BTreeSet::new(),
+            torn: BTreeSet::new(),
             order: Vec::new(),
             report: Report { writers_known: known, ..Report::default() },
         };
@@ -298,6 +301,7 @@ impl State {
         match self.store.publish(rest, &mut || shared.writers().is_torn(meta.ino())) {
             Ok(Attempt::Done) => {
                 self.written.remove(rest);
+                self.torn.remove(rest);
                 self.report.published += 1;
                 self.report.bytes += meta.len();
                 self.store.tell_published();
@@ -306,9 +310,11 @@ impl State {
             Ok(Attempt::Written) => drop(self.written.insert(rest.to_owned())),
             Ok(Attempt::Torn) => {
                 self.written.remove(rest);
-                self.report.torn += 1;
-                self.store.tell_torn();
-                self.trouble(format!("{} was not published: its writer was killed", rest.display()));
+                if self.torn.insert(rest.to_owned()) {
+                    self.report.torn += 1;
+                    self.store.tell_torn();
+                    self.trouble(format!("{} was not published: its writer was killed", rest.display()));
+                }
             }
             Ok(Attempt::Already | Attempt::Nothing) => drop(self.written.remove(rest)),
             Err(error) => {

@@ -3,7 +3,7 @@
 //! Where the daemon's user may ask the kernel (root), every open of a producer is seen before it happens. Elsewhere no writer
 //! is known, and a file counts as finished when its last writer is gone, for whatever reason; docs/files.md says so.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -15,6 +15,8 @@ use crossdock_os::process::{self, Fate};
 pub(crate) struct Writers {
     openers: Option<Openers>,
     known: HashMap<u64, HashMap<i32, Opener>>,
+    /// Files whose last writer was killed: a second event about the same close must not find them whole.
+    torn: HashSet<u64>,
     own: i32,
 }
 
@@ -28,7 +30,7 @@ struct Opener {
 impl Writers {
     pub(crate) fn new() -> Self {
         let own = i32::try_from(std::process::id()).unwrap_or(0);
-        Self { openers: Openers::new().ok(), known: HashMap::new(), own }
+        Self { openers: Openers::new().ok(), known: HashMap::new(), torn: HashSet::new(), own }
     }
 
     /// Are writers known at all?
@@ -58,7 +60,8 @@ impl Writers {
     pub(crate) fn take_in(&mut self) {
         let Some(openers) = &self.openers else { return };
         for event in openers.read() {
-            if event.pid == self.own {
+            // The service opens files, but for reading only.
+            if event.pid == self.own && !event.closed {
                 continue;
             }
             let of_file = self.known.entry(event.inode).or_default();
@@ -74,7 +77,14 @@ impl Writers {
     /// The file's last writer has closed it: was a writer killed while it had the file open?
     pub(crate) fn is_torn(&mut self, inode: u64) -> bool {
         self.take_in();
-        let Some(openers) = self.known.remove(&inode) else { return false };
-        openers.iter().any(|(pid, opener)| opener.wrote && process::fate(&opener.pidfd, *pid) == Fate::Killed)
+        let mut writers = self.known.remove(&inode).into_iter().flatten().filter(|(_, opener)| opener.wrote).peekable();
+        if writers.peek().is_some() {
+            if writers.any(|(pid, opener)| process::fate(&opener.pidfd, pid) == Fate::Killed) {
+                self.torn.insert(inode);
+            } else {
+                self.torn.remove(&inode);
+            }
+        }
+        self.torn.contains(&inode)
     }
 }
