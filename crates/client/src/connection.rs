@@ -3,7 +3,7 @@
 //! Whoever waits for an answer while nobody reads becomes the reader, hands out what arrives to those it is for, and
 //! passes the reading on when it has its own. When the connection breaks (the broker was restarted), the reader connects
 //! again with the session's token and sends again whatever has no answer yet: the daemon remembers what it has done
-//! already, so that nothing happens twice. Where nobody asks anything, one thread a process notices the end of a connection
+//! already, so that nothing happens twice. While no request is in flight, one thread of the process notices the end of a connection
 //! and brings it back, so that a new daemon has all that living members hold, and members hear of deaths.
 //!
 //! `asking` sends, reads and hands out; `held` keeps the book of what this process has open; `room` sees to descriptors for

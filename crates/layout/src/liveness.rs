@@ -39,7 +39,7 @@ pub struct LivenessTable {
 }
 
 impl LivenessTable {
-    /// Does the table prove that this member is dead? `false` says nothing. [`MemberId::NOBODY`] is never dead.
+    /// Does the table prove that this member is dead? `false` says nothing. [`MemberId::NOBODY`] counts as dead.
     pub fn says_dead(&self, member: MemberId) -> bool {
         is_proof(self.slots[member.slot()].load(Ordering::Acquire), member)
     }

@@ -8,7 +8,7 @@ use super::{Identity, Surroundings};
 use crate::Result;
 use crate::liveness::Living;
 
-/// A liveness table of this process's own, in which nobody is dead yet.
+/// A liveness table of this process's own, in which no member is dead yet.
 #[derive(Debug)]
 pub struct Alone(Mapping);
 

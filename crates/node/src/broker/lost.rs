@@ -1,8 +1,8 @@
-//! Memory whose descriptor went with the keeper: members give it back, and its name is nobody else's until it is known
+//! Memory whose descriptor went with the keeper: members give it back, and its name is not given out anew until it is known
 //! that no member has it any more.
 //!
 //! What is offered is taken only if it is that very memory, by the number that the kernel gave it when it was made and
-//! gives to no other. So it does not matter who offers it: whoever has it by right may, for reading only, too. A name waits
+//! gives to no other. So it does not matter who offers it: any member that has it by right may, for reading only, too. A name waits
 //! as long as a member that may have it is neither dead, nor back and without it.
 
 use crossdock_layout::wire::{Answer, Request, SegmentKind};
@@ -26,7 +26,7 @@ impl Broker {
             return self.fail(asker, Status::NotFound, format!("{segment} is none that the daemon waits for"));
         };
         if !self.lost.contains(&segment) {
-            // Somebody else offered it first.
+            // Another member offered it first.
             return self.answer(asker, &Answer::Done { value: 0 });
         }
         let number = match (descriptors, found.series.is_some()) {
@@ -81,7 +81,7 @@ impl Broker {
         let asker = Asker { connection: waits.0, member, number: waits.1, opcode: request.number() };
         let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&waits.1)).copied();
         match (outcome, request) {
-            // What it made is gone with the keeper, and nobody ever had it.
+            // What it made is gone with the keeper, and no member ever had it.
             (Some(Outcome::Made(segment)), request @ Request::Open { .. }) if !self.is_named(segment) => {
                 self.open(asker, request);
             }
@@ -91,7 +91,7 @@ impl Broker {
         }
     }
 
-    /// Names of lost memory are free once nobody can have it any more.
+    /// Names of lost memory are free once no member can have it any more.
     pub(super) fn settle_lost(&mut self) {
         if self.lost.is_empty() {
             return;
