@@ -38,12 +38,12 @@ pub fn to_dtype<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArrayDe
         return Ok(dtype.clone());
     }
     PyArrayDescr::new(py, given.clone()).map_err(|e| {
-        let mend = given
+        let hint = given
             .extract::<String>()
             .ok()
             .and_then(|text| SCALARS.iter().find(|s| s.2 == text).map(|s| s.3))
             .map_or_else(String::new, |name| format!("; crossdock's type of that name is NumPy's '{name}'"));
-        error(py, Status::Invalid, format!("{given:?} is not a NumPy dtype ({}){mend}", e.value(py)))
+        error(py, Status::Invalid, format!("{given:?} is not a NumPy dtype ({}){hint}", e.value(py)))
     })
 }
 

@@ -27,9 +27,9 @@ impl Error {
         Self::new(Status::Corrupt, format!("{} is damaged: {why}", path.display()))
     }
 
-    /// The system's refusal, with the mend for the usual reasons.
+    /// The system's refusal, with the hint for the usual reasons.
     pub(crate) fn system(path: &Path, tried: &str, reason: &io::Error) -> Self {
-        let (status, mend) = match reason.kind() {
+        let (status, hint) = match reason.kind() {
             io::ErrorKind::NotFound => (Status::NotFound, "; is the folder still there?"),
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 (Status::Denied, "; choose a folder that this user may write, or mount it with `write: true`")
@@ -39,7 +39,7 @@ impl Error {
             }
             _ => (Status::System, ""),
         };
-        Self::new(status, format!("{tried} {}: {reason}{mend}", path.display()))
+        Self::new(status, format!("{tried} {}: {reason}{hint}", path.display()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A folder of numbered checkpoints: `NAME-00000012.h5`. One writer at a time for each name.
 //!
-//! A file is written as `.NAME-00000012.h5.new`, synced, and renamed; then the folder is synced. Whoever dies in between
-//! leaves a file that nobody takes for a checkpoint, and that the next writer removes.
+//! A file is written as `.NAME-00000012.h5.new`, synced, and renamed; then the folder is synced. A writer that dies in between
+//! leaves a file that no reader takes for a checkpoint, and that the next writer removes.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -161,7 +161,7 @@ fn take_lock(path: &Path, name: &str) -> Result<File> {
         Ok(false) => Err(Error::new(
             Status::Busy,
             format!(
-                "somebody else writes checkpoints `{name}` into {}; give one of them another --name",
+                "another process writes checkpoints `{name}` into {}; give one of them another --name",
                 path.display()
             ),
         )),

@@ -79,7 +79,7 @@ fn a_byte_changed_anywhere_is_found_or_harms_nothing() {
         file.write_all_at(&[good[at] ^ 0x10], at as u64).unwrap();
         match Checkpoint::open(&path).and_then(|c| c.verify().map(|()| c)) {
             Err(e) => assert_eq!(e.status, Status::Corrupt, "byte {at}: {e}"),
-            // Only what lies between headers and data, which nobody reads.
+            // Only what lies between headers and data, which no reader looks at.
             Ok(back) => {
                 unnoticed += 1;
                 let mut read = vec![0; bytes.len()];

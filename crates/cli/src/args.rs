@@ -170,7 +170,7 @@ Examples:
   CROSSDOCK_SOCKET=/tmp/mine/endpoint.sock python3 program.py";
 
 const AUDIT_HELP: &str = "\
-Reads /proc/*/maps and /proc/*/fd: every mapping and every open descriptor of a segment, whoever holds it. That is the \
+Reads /proc/*/maps and /proc/*/fd: every mapping and every open descriptor of a segment, in every process. That is the \
 kernel's own account, not the daemon's. Processes of other users are seen by root only; how many could not be looked into \
 is said.
 
@@ -330,7 +330,7 @@ pub struct Serve {
     /// The socket to listen on; its folder is made if it is not there
     #[arg(long)]
     pub socket: Option<PathBuf>,
-    /// End once nobody has been connected for a while
+    /// End when no member has been connected for a while
     #[arg(long)]
     pub private: bool,
     /// How long a private daemon without members waits before it ends; a plain number is seconds
@@ -419,5 +419,5 @@ pub struct Doctor {
 }
 
 pub fn size(text: &str) -> Result<u64, String> {
-    crossdock_launch::file::units::size(text).map_err(|(what, mend)| format!("{what}; {mend}"))
+    crossdock_launch::file::units::size(text).map_err(|(what, hint)| format!("{what}; {hint}"))
 }

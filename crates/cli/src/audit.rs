@@ -82,7 +82,7 @@ fn listings() -> Vec<Listing> {
     find::daemons(None).unwrap_or_default().iter().filter_map(|d| d.session.list().ok()).collect()
 }
 
-/// Items' files have numbers only; their keys are the daemon's to know. A file of no item was copied away from somebody
+/// Items' files have numbers only; their keys are the daemon's to know. A file of no item was copied away from a former user
 /// who clings to it.
 fn name_items(report: &mut Report, names: &BTreeMap<u64, String>) {
     for access in report.processes.iter_mut().flat_map(|p| &mut p.access).filter(|a| a.kind == ITEM) {
@@ -172,7 +172,7 @@ fn add_descriptor(folder: &Path, entry: &fs::DirEntry, access: &mut BTreeMap<(St
     union(&mut entry.descriptor, mode != 1, writable);
 }
 
-/// Can nobody write it through a descriptor, whatever that was opened for? Asked of the kernel, not of the name.
+/// Can no process write it through a descriptor, whatever that was opened for? Asked of the kernel, not of the name.
 fn is_sealed(descriptor: &Path) -> bool {
     let Ok(file) = fs::File::open(descriptor) else { return false };
     crossdock_os::memfd::is_sealed_for_writing(&file)

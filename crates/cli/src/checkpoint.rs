@@ -55,7 +55,7 @@ impl<'a> Writer<'a> {
         Ok(Self { options, names, folder, stop, safe, safe_since: Instant::now(), saved: 0, failed: None })
     }
 
-    /// Follows one life of the publishers after the other, until they end in order or somebody says stop.
+    /// Follows one life of the publishers after the other, until they end in order or the user says stop.
     fn work(mut self) -> u8 {
         let mut dead = None;
         loop {
@@ -106,7 +106,7 @@ impl<'a> Writer<'a> {
             let (state, who) = set.state();
             let who = who.to_owned();
             if state != SeriesState::Live || self.stop.asked().is_some() {
-                // Nobody keeps the last version longer than the publisher's memory lives: now or never.
+                // The last version lives only as long as the publisher's memory: write it now or never.
                 self.save_if(set, 1)?;
                 return match state {
                     SeriesState::Died => {

@@ -34,12 +34,12 @@ struct Check {
     /// What was found.
     what: String,
     /// What to do; empty if nothing.
-    mend: String,
+    hint: String,
 }
 
-fn check(area: &'static str, name: &str, standing: Standing, what: impl Into<String>, mend: &str) -> Check {
-    let mend = if standing == Standing::Ok { String::new() } else { mend.to_owned() };
-    Check { area, name: name.to_owned(), standing, what: what.into(), mend }
+fn check(area: &'static str, name: &str, standing: Standing, what: impl Into<String>, hint: &str) -> Check {
+    let hint = if standing == Standing::Ok { String::new() } else { hint.to_owned() };
+    Check { area, name: name.to_owned(), standing, what: what.into(), hint }
 }
 
 fn pass(good: bool, otherwise: Standing) -> Standing {
@@ -77,8 +77,8 @@ fn text(checks: &[Check], bad: usize) -> String {
             Standing::Bad => "BAD ",
         };
         lines.push(format!("  {mark}  {:width$}  {}", c.name, c.what));
-        if !c.mend.is_empty() {
-            lines.push(format!("        {:width$}  hint: {}", "", c.mend));
+        if !c.hint.is_empty() {
+            lines.push(format!("        {:width$}  hint: {}", "", c.hint));
         }
     }
     lines.push(match bad {
@@ -148,9 +148,9 @@ fn kernel() -> Vec<Check> {
         }
         (true, true) => (true, "any user may make them"),
     };
-    let mend = "sysctl user.max_user_namespaces=10000 kernel.unprivileged_userns_clone=1 (Debian), \
+    let hint = "sysctl user.max_user_namespaces=10000 kernel.unprivileged_userns_clone=1 (Debian), \
                 kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)";
-    checks.push(check(area, "namespaces", pass(good, Standing::Note), what, mend));
+    checks.push(check(area, "namespaces", pass(good, Standing::Note), what, hint));
     checks
 }
 
@@ -171,8 +171,8 @@ fn limits() -> Vec<Check> {
     checks.push(check(area, "processes", pass(processes >= 256, Standing::Note), show(processes), "ulimit -Hu 4096"));
     let space = process::limit(Limit::AddressSpace).0;
     let text = space.map_or("no limit".to_owned(), units::show);
-    let mend = "ulimit -v unlimited: regions take address space up to their capacity";
-    checks.push(check(area, "address space", pass(space.is_none(), Standing::Note), text, mend));
+    let hint = "ulimit -v unlimited: regions take address space up to their capacity";
+    checks.push(check(area, "address space", pass(space.is_none(), Standing::Note), text, hint));
     let maps = sysctl("/proc/sys/vm/max_map_count").and_then(|v| v.parse::<u64>().ok()).unwrap_or(0);
     checks.push(check(
         area,
@@ -232,8 +232,8 @@ fn memory() -> Vec<Check> {
     } else {
         format!("{chosen}: segments use 4 KiB pages, the first touch of each costs 0.2 to 0.9 µs")
     };
-    let mend = "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled (as root)";
-    checks.push(check(area, "huge pages", pass(good, Standing::Note), what, mend));
+    let hint = "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled (as root)";
+    checks.push(check(area, "huge pages", pass(good, Standing::Note), what, hint));
     checks
 }
 
@@ -282,7 +282,7 @@ fn engines() -> Vec<Check> {
                 check("engines", trial.engine, Standing::Ok, format!("{version}, starts in {start:.0} ms{shared}"), "")
             }
             // The engine `process` always works, so a missing container engine is not in the way.
-            Err(e) => check("engines", trial.engine, Standing::Note, e.why, &e.mend),
+            Err(e) => check("engines", trial.engine, Standing::Note, e.why, &e.hint),
         });
     }
     checks

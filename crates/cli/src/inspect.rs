@@ -123,7 +123,7 @@ fn port(r: &PortReport) -> (String, Value) {
     let s = &r.statistics;
     let pattern = format!("{:?}", r.options.pattern);
     let mut text = format!(
-        "  {pattern}, {} cells, {} messages sent, {} taken, {} under way, {} handed over, {} copied",
+        "  {pattern}, {} cells, {} messages sent, {} taken, {} in flight, {} handed over, {} copied",
         r.options.capacity,
         s.messages,
         s.received,

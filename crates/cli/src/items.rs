@@ -63,7 +63,7 @@ pub fn text(i: &ItemInfo, l: &Listing) -> String {
     };
     format!(
         "item {}/{} (number {}, file {}), {}, {}\n  belongs to {} since {}; {}, {holder}\n  made by {}; when its owner is gone: {}\n  \
-         {} transfers, {} copies because somebody clung to it; {} requests wait for it, {} members read it",
+         {} transfers, {} copies because a former user kept it open; {} requests wait for it, {} members read it",
         i.workflow,
         i.key,
         i.id.0,

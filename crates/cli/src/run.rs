@@ -53,7 +53,7 @@ fn check(options: &Run) -> u8 {
         Err(problems) => {
             if options.json {
                 let list: Vec<_> = problems.list().iter().map(|p| {
-                    serde_json::json!({ "line": p.position.line, "column": p.position.column, "key": p.key, "what": p.what, "hint": p.mend })
+                    serde_json::json!({ "line": p.position.line, "column": p.position.column, "key": p.key, "what": p.what, "hint": p.hint })
                 }).collect();
                 crate::table::json(&serde_json::json!({ "problems": list }));
             } else {

@@ -1,8 +1,8 @@
-//! Printing: columns, JSON, and a closed pipe that harms nobody.
+//! Printing: columns, JSON, and a closed pipe that does no harm.
 
 use std::io::Write;
 
-/// Prints a line (or more); nobody reading is no failure.
+/// Prints a line (or more); a reader that is gone is no failure.
 pub fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
 }

@@ -256,7 +256,7 @@ fn a_full_disk_is_said_and_the_former_checkpoint_stays() {
 #[test]
 fn a_read_only_folder_is_said_once_and_it_goes_on_when_that_is_mended() {
     let mut node = Node::new();
-    let (to, mended) = (node.path("saved"), node.path("mended"));
+    let (to, repaired) = (node.path("saved"), node.path("repaired"));
     fs::create_dir(&to).unwrap();
     fs::create_dir(node.path("side")).unwrap();
     let publisher = node.publish(0, &[("FIELD_PAUSE_MS", "5")]);
@@ -266,10 +266,10 @@ fn a_read_only_folder_is_said_once_and_it_goes_on_when_that_is_mended() {
         work() {{ '{crossdock}' checkpoint field --every 1 --keep 99999 --to {to}; }}
         read_only && work 2>{place}/first; echo at once $?; umount {to}
         work 2>{place}/later & until ls {to}/*.h5 >/dev/null 2>&1; do sleep 0.05; done; read_only
-        until [ -e {mended} ]; do sleep 0.05; done; umount {to}; wait $!",
+        until [ -e {repaired} ]; do sleep 0.05; done; umount {to}; wait $!",
         to = to.display(),
         place = node.place.path().display(),
-        mended = mended.display(),
+        repaired = repaired.display(),
         crossdock = env!("CARGO_BIN_EXE_crossdock")
     );
     let mut shell = Command::new("unshare");
@@ -291,7 +291,7 @@ fn a_read_only_folder_is_said_once_and_it_goes_on_when_that_is_mended() {
         reasons.dedup();
         assert!((1..3).contains(&all) && reasons.len() == all, "each once: {said}");
     }
-    fs::write(&mended, "").unwrap();
+    fs::write(&repaired, "").unwrap();
     await_that("a later checkpoint", || newest_number(&to) > before);
     node.end(publisher, Signal::KILL);
     node.publish(3, &[]);
@@ -316,7 +316,7 @@ fn a_place_that_is_no_folder_and_a_second_writer_are_refused_at_once() {
     let first = run(&node, &node.path("saved"));
     await_that("a checkpoint", || !files(&node.path("saved")).is_empty());
     let second = finish(run(&node, &node.path("saved")));
-    assert!(second.code == 71 && second.err.contains("somebody else writes"), "{} {}", second.code, second.err);
+    assert!(second.code == 71 && second.err.contains("another process writes"), "{} {}", second.code, second.err);
     node.end(pid, Signal::KILL);
     signal(first.id(), Signal::TERM);
     finish(first);

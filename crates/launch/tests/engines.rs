@@ -140,7 +140,7 @@ fn a_mount_point_inside_a_read_only_folder_must_be_there() {
     let mut task = task(temporary.path(), Files::Root(root));
     task.mounts[0].task = "/opt/tool/data".into();
     let error = engine::Skeleton::make(&task, &temporary.path().join("s"), false).unwrap_err();
-    assert!(error.why.contains("/opt/tool/data") && error.mend.contains("/data"), "{error}");
+    assert!(error.why.contains("/opt/tool/data") && error.hint.contains("/data"), "{error}");
     task.mounts[0].task = "/opt/tool".into();
     engine::Skeleton::make(&task, &temporary.path().join("s2"), false).unwrap();
 }
@@ -155,7 +155,7 @@ fn the_process_engine_always_works_and_every_refusal_has_a_mend() {
         }
         match trial.result {
             Ok(version) => assert!(!version.is_empty()),
-            Err(e) => assert!(!e.why.is_empty() && !e.mend.is_empty() && trial.engine != "process"),
+            Err(e) => assert!(!e.why.is_empty() && !e.hint.is_empty() && trial.engine != "process"),
         }
     }
 }

@@ -7,7 +7,7 @@ pub const MAX_MEMBERS: usize = 1 << SLOT_BITS;
 
 /// One live connection of one process acting as a task.
 ///
-/// The low 12 bits are the member's slot in the liveness table, the rest is a counter that only grows. Zero is nobody.
+/// The low 12 bits are the member's slot in the liveness table, the rest is a counter that only grows. Zero is no member.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 #[repr(transparent)]
 pub struct MemberId(pub u64);
@@ -37,7 +37,7 @@ impl MemberId {
 impl std::fmt::Display for MemberId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if *self == Self::NOBODY {
-            f.write_str("nobody")
+            f.write_str("no member")
         } else {
             write!(f, "member {}.{}", self.counter(), self.slot())
         }

@@ -20,7 +20,7 @@ pub const CONTENTS_ARRAY: u32 = 1;
 /// The data are a region: a heap with named objects.
 pub const CONTENTS_HEAP: u32 = 2;
 
-/// An owner word that names nobody: the item is destroyed.
+/// An owner word that names no task: the item is destroyed.
 pub const OWNER_GONE: u32 = u32::MAX;
 
 /// The header.
@@ -43,13 +43,13 @@ pub struct ItemHeader {
     /// So that waiting does not disturb those who read the description.
     pub padding: [AtomicU64; 29],
     /// Cooperative: the number of the party that owns it; the daemon gives the numbers. Written by the holder alone, or
-    /// by whoever heals after a dead one.
+    /// by the member that heals after a dead one.
     pub owner: AtomicU32,
     /// Cooperative: how many changes there were; what waiters sleep on.
     pub turn: AtomicU32,
-    /// Cooperative: the member that has it, or nobody. Taken by exchange.
+    /// Cooperative: the member that has it, or none. Taken by exchange.
     pub holder: AtomicU64,
-    /// Cooperative: how many sleep; whoever changes something wakes only if there are any.
+    /// Cooperative: how many sleep; a member that changes something wakes only if there are any.
     pub sleepers: AtomicU32,
     /// Cooperative: what becomes of it when its holder is dead, as [`crate::wire::OnDeath`] numbers it.
     pub on_death: AtomicU32,

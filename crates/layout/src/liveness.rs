@@ -27,7 +27,7 @@ pub const LIVENESS_MAGIC: u64 = u64::from_le_bytes(*b"xdocklif");
 /// The whole table; one per node daemon.
 #[repr(C, align(64))]
 pub struct LivenessTable {
-    /// [`LIVENESS_MAGIC`]; written once, before anybody maps it.
+    /// [`LIVENESS_MAGIC`]; written once, before any process maps it.
     pub magic: AtomicU64,
     /// [`LAYOUT_VERSION`]; written once.
     pub version: AtomicU32,

@@ -47,7 +47,7 @@ pub fn check(name: &str) -> Result<(), BadName> {
     Ok(())
 }
 
-/// Reads a zero-filled name field that somebody else wrote; `None` if it is not a name.
+/// Reads a zero-filled name field that another process wrote; `None` if it is not a name.
 pub fn from_field(field: &[u8]) -> Option<&str> {
     let end = field.iter().position(|b| *b == 0)?;
     if field[end..].iter().any(|b| *b != 0) {

@@ -20,7 +20,7 @@ pub use sets::{Departure, Pattern, Side, Waiting};
 pub const PORT_MAGIC: u64 = u64::from_le_bytes(*b"xdockprt");
 /// Changes with every change of this file's structs; builds that differ refuse each other.
 pub const PORT_FINGERPRINT: u32 = 0x0002_c0de;
-/// `init` of a formatted port; below it, the member that is formatting it; 0 before anybody did.
+/// `init` of a formatted port; below it, the member that is formatting it; 0 before any member did.
 pub const PORT_READY: u64 = u64::MAX;
 /// Set in an end's `owner` while the member in the other bits heals the end.
 pub const HEALING: u64 = 1 << 63;
@@ -37,7 +37,7 @@ pub const INLINE_MAX: usize = 24;
 /// Bytes of a task's name that an end keeps; a longer name is cut.
 pub const NAME_BYTES: usize = 40;
 
-/// In a signal word: somebody sleeps on it, or is about to.
+/// In a signal word: a member sleeps on it, or is about to.
 pub const SLEEPER: u32 = 1;
 /// A signal word's count goes up by this at each wake.
 pub const SIGNAL_STEP: u32 = 2;
@@ -117,7 +117,7 @@ pub struct Taking {
 
 /// A word to sleep on: bit 0 [`SLEEPER`], above it a count of wakes.
 ///
-/// A sleeper sets the bit, looks once more, then sleeps while the word is unchanged. Whoever changes something sleepers
+/// A sleeper sets the bit, looks once more, then sleeps while the word is unchanged. A member that changes something sleepers
 /// wait for looks at the bit *after* the change (a full fence between); if it is set it clears it, counts up and wakes.
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
@@ -130,7 +130,7 @@ pub struct Signal {
 #[cfg_attr(loom, derive(Default))]
 #[cfg_attr(not(loom), repr(C))]
 pub struct Company {
-    /// How many ever came, complete; wraps. Whoever joins counts it up.
+    /// How many ever came, complete; wraps. An end that joins counts it up.
     pub joined: AtomicU32,
     /// See [`departure`].
     pub departed: AtomicU32,
@@ -152,7 +152,7 @@ pub struct Ledger {
     _pad: AtomicU32,
     /// Messages made ready again because their consumer died or left.
     pub redelivered: AtomicU64,
-    /// Messages that nobody will see because their producer died while it wrote them.
+    /// Messages that no consumer will see because their producer died while it wrote them.
     pub voided: AtomicU64,
 }
 
@@ -181,7 +181,7 @@ pub struct PortHeader {
 #[cfg_attr(not(loom), repr(C))]
 pub struct Tenure {
     /// 0 free; a member id; or [`HEALING`] with the healer's id. Changes by compare-and-swap only, save for the owner's
-    /// or healer's last store, 0. This is the claim, so whoever dies in any later step is known.
+    /// or healer's last store, 0. This is the claim, so a member that dies in any later step is known.
     pub owner: AtomicU64,
     /// The member id, kept while `owner` says healing; for messages to people.
     pub member: AtomicU64,
@@ -213,7 +213,7 @@ pub struct Account {
     pub sleeps: AtomicU32,
     /// Times it woke others.
     pub wakes: AtomicU32,
-    /// 1 while it waits for a message or a cell. A work queue's consumer that waits holds up nobody's end of stream.
+    /// 1 while it waits for a message or a cell. A work queue's consumer that waits delays no other consumer's end of stream.
     pub waiting: AtomicU32,
     /// Counted up with each owner.
     pub tenancy: AtomicU32,

@@ -1,6 +1,6 @@
 //! What lies in a region segment: header, heap slots, directory, slice heads, state bytes, data.
 //!
-//! `docs/memory-format.md` draws it. Where an area begins follows from the capacity alone ([`Geometry`]), so nobody has
+//! `docs/memory-format.md` draws it. Where an area begins follows from the capacity alone ([`Geometry`]), so no member has
 //! to trust an offset that lies in shared memory.
 
 mod classes;
@@ -26,12 +26,12 @@ pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"xdockreg");
 /// `Header::init` of a region that may be used. Before that: 0, then the id of the member that formats it.
 pub const REGION_READY: u64 = u64::MAX;
 
-/// A lock that survives its holder: the word says who holds it, and whoever finds a dead one there takes over.
+/// A lock that survives its holder: the word says who holds it, and a member that finds a dead holder takes over.
 #[repr(C)]
 pub struct Lock {
     /// Member id of the holder, 0 when free. Changed by compare-and-swap only, but for the holder's own release.
     pub holder: AtomicU64,
-    /// 1 while somebody may sleep on `gate`; set by waiters, cleared by the releaser. Stale = one needless wake.
+    /// 1 while a member may sleep on `gate`; set by waiters, cleared by the releaser. Stale = one needless wake.
     pub waiting: AtomicU32,
     /// Futex word, counted up by a releaser that saw `waiting`.
     pub gate: AtomicU32,
@@ -54,7 +54,7 @@ pub struct Header {
     /// Guards the pool of slices, growth, the holders of slots and the directory.
     pub lock: Lock,
     _pad1: [u8; 48],
-    /// Slices whose memory is reserved; a prefix of all. Written under the lock, read by anybody.
+    /// Slices whose memory is reserved; a prefix of all. Written under the lock, read by any member.
     pub committed: AtomicU64,
     /// No slice below this one is free; a hint, written under the lock.
     pub first_free: AtomicU64,
@@ -62,7 +62,7 @@ pub struct Header {
     pub reserved: AtomicU64,
     /// Slots whose memory is reserved; a prefix. Written under the lock.
     pub slots: AtomicU64,
-    /// 1 while the holder of the lock changes the bitmap of used slices; whoever takes over from a dead one rebuilds.
+    /// 1 while the holder of the lock changes the bitmap of used slices; a member that takes over from a dead one rebuilds.
     pub pool_dirty: AtomicU32,
     _pad2: [u8; 28],
     /// Odd while the holder of the lock changes the directory. Readers that take no lock look before and after.
@@ -73,9 +73,9 @@ pub struct Header {
     pub free_entry: AtomicU32,
     /// Entries whose memory is reserved; a prefix. Written under the lock.
     pub entries_reserved: AtomicU32,
-    /// Futex word: counted up and woken when an object becomes ready or goes away. Written by whoever did it.
+    /// Futex word: counted up and woken when an object becomes ready or goes away. Written by the member that did it.
     pub directory_gate: AtomicU32,
-    /// 1 while somebody may sleep on `directory_gate`.
+    /// 1 while a member may sleep on `directory_gate`.
     pub directory_waiting: AtomicU32,
     _pad3: [u8; 36],
     _pad4: [u8; 4096 - 256],

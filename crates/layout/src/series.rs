@@ -72,7 +72,7 @@ pub struct SeriesIdentity {
     pub version: AtomicU32,
     /// [`SERIES_FINGERPRINT`].
     pub fingerprint: AtomicU32,
-    /// 0 → [`SERIES_READY`], Release, before the pool is offered to anybody.
+    /// 0 → [`SERIES_READY`], Release, before the pool is offered to any observer.
     pub init: AtomicU64,
     /// The pool's size in bytes, for ever.
     pub size: AtomicU64,

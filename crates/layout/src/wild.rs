@@ -1,6 +1,6 @@
 //! A value that another party can write is wild until it was checked.
 
-/// A number read from memory or a socket that somebody else writes. It cannot be used as an offset, a length or an
+/// A number read from memory or a socket that another process writes. It cannot be used as an offset, a length or an
 /// index: the only ways out check it, but for [`Wild::unchecked_for_display`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wild<T>(T);

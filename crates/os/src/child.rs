@@ -102,12 +102,12 @@ pub fn leave_session() {
     let _ = rustix::process::setsid();
 }
 
-/// Lets go of a standard stream (0, 1, 2): whoever waits for its end must not wait for a daemon's. Nothing is read from
+/// Lets go of a standard stream (0, 1, 2): a process that waits for its end must not wait for a daemon's. Nothing is read from
 /// it, and what is written to it is lost.
 pub fn leave_stream(number: i32) {
     if let Ok(nothing) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
         use std::os::fd::AsRawFd;
-        // SAFETY: replaces one of the three standard descriptors, which nobody owns, by a copy of an open one.
+        // SAFETY: replaces one of the three standard descriptors, which no value owns, by a copy of an open one.
         unsafe { libc::dup2(nothing.as_raw_fd(), number.clamp(0, 2)) };
     }
 }
@@ -166,7 +166,7 @@ pub fn spawn_quiet(name: &str, stack: usize, body: impl FnOnce() + Send + 'stati
     started.map(drop)
 }
 
-/// Random bytes that nobody can guess.
+/// Random bytes that cannot be guessed.
 pub fn random<const N: usize>() -> OsResult<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;

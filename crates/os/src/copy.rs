@@ -72,7 +72,7 @@ pub const fn can_stream() -> bool {
 ///
 /// # Safety
 /// Both ranges must be mapped for as long as the call takes, `to` writable, and they must not overlap. Another process
-/// may read `to` meanwhile and sees a mixture; nobody may write `from`.
+/// may read `to` meanwhile and sees a mixture; no thread may write `from`.
 pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, way: Way) {
     #[cfg(target_arch = "x86_64")]
     if way == Way::Streaming && length >= 4096 && to.addr() % 64 == 0 && from.addr() % 64 == 0 {

@@ -13,7 +13,7 @@ pub fn eventfd() -> OsResult<OwnedFd> {
     rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("eventfd", || "a counter".into())
 }
 
-/// Makes an eventfd readable. A full counter is readable already, and a descriptor that is no eventfd harms nobody.
+/// Makes an eventfd readable. A full counter is readable already, and a descriptor that is no eventfd does no harm.
 pub fn signal(fd: impl AsFd) {
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
@@ -68,7 +68,7 @@ pub fn next_signal(fd: impl AsFd) -> Option<i32> {
 }
 
 /// Sleeps until the bell (an eventfd) is readable, the peer of one of these sockets is gone, or the deadline passes; which
-/// sockets those are. What can be read from a socket wakes nobody here.
+/// sockets those are. Readable data on a socket wakes no thread here.
 pub fn wait_for_ends(bell: impl AsFd, sockets: &[BorrowedFd<'_>], deadline: Deadline) -> Vec<bool> {
     use rustix::event::{PollFd, PollFlags, poll};
     let bell = bell.as_fd();

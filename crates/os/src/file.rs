@@ -1,4 +1,4 @@
-//! Ordinary files: room taken ahead, locks that end with their holder, folders that are nobody else's.
+//! Ordinary files: room taken ahead, locks that end with their holder, folders that belong to one user only.
 
 use crate::error::{Context, OsError, OsResult};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};

@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// Null until it is asked for. No lock: a thread that forks while another one makes the page would leave its child a lock
-/// that nobody gives back.
+/// that no process gives back.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 /// Stands for a page that is not to be had.
 static NO_PAGE: AtomicU32 = AtomicU32::new(0);
@@ -90,7 +90,7 @@ impl<T: Send + Sync> PerProcess<T> {
         }
         let fresh = Box::into_raw(Box::new((token(), make()?)));
         if self.0.compare_exchange(before, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: made just now, and seen by nobody else.
+            // SAFETY: made just now, and not seen by any other thread.
             drop(unsafe { Box::from_raw(fresh) });
         }
         self.get()
@@ -127,7 +127,7 @@ fn first_page() -> *const AtomicU32 {
         Ok(_) => made,
         Err(others) => {
             if made != none {
-                // SAFETY: made just now, and shown to nobody.
+                // SAFETY: made just now, and not shown to any other thread.
                 let _ = unsafe { rustix::mm::munmap(made.cast(), length) };
             }
             others
@@ -141,7 +141,7 @@ fn make_page(length: usize) -> Option<*mut std::ffi::c_void> {
         rustix::mm::mmap_anonymous(ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
     }
     .ok()?;
-    // SAFETY: the range was mapped just now and belongs to nobody else.
+    // SAFETY: the range was mapped just now and has no other owner.
     if unsafe { libc::madvise(start, length, libc::MADV_WIPEONFORK) } == 0 {
         return Some(start);
     }

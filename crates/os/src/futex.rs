@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Woken {
-    /// Somebody woke us, the word had changed already, a signal came, or for no reason: look again.
+    /// A wake came, the word had changed already, a signal came, or for no reason: look again.
     LookAgain,
     /// The deadline passed.
     TimedOut,

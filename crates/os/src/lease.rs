@@ -1,12 +1,12 @@
-//! Proof by lease: does anybody else have this file open or mapped?
+//! Proof by lease: does any other process have this file open or mapped?
 //!
 //! The kernel grants a write lease on a tmpfs file only if there is no other open file description of it, and a read
-//! lease only if nobody has it open for writing. A mapping counts as long as it stands, whoever closed its descriptor; so
+//! lease only if no process has it open for writing. A mapping counts as long as it exists, also after its descriptor is closed; so
 //! do a descriptor in flight in a socket and a child's copy of a mapping. Not on memfds: their own description is not
 //! counted, so the answer would be wrong.
 //!
-//! The proof holds at the moment of the grant and as long as nobody can open the file anew. So the asker keeps the only
-//! way to open it (a directory that nobody else reaches) and asks on the one description that it keeps.
+//! The proof holds at the moment of the grant and as long as no process can open the file anew. So the asker keeps the only
+//! way to open it (a directory that no other process reaches) and asks on the one description that it keeps.
 
 use crate::error::{OsError, OsResult};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -15,13 +15,13 @@ use rustix::io::Errno;
 /// What is to be proved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof {
-    /// Nobody else has the file open or mapped.
+    /// No other process has the file open or mapped.
     Alone,
-    /// Nobody has it open or mapped for writing. The asker's own description must be read-only.
+    /// No process has it open or mapped for writing. The asker's own description must be read-only.
     NoWriter,
 }
 
-/// Asks the kernel for the proof, and gives the lease back at once. `false`: somebody clings to it.
+/// Asks the kernel for the proof, and gives the lease back at once. `false`: another process still has it open or mapped.
 pub fn prove(file: impl AsFd, proof: Proof) -> OsResult<bool> {
     let file = file.as_fd();
     let kind = match proof {

@@ -19,7 +19,7 @@ pub enum Access {
     ReadWrite,
 }
 
-/// Memory that other processes see too. It gives out its address; whoever makes references of it answers for races.
+/// Memory that other processes see too. It gives out its address; code that makes references of it answers for races.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -51,7 +51,7 @@ impl Mapping {
         if length < HUGE {
             return Self::new(fd, length, access);
         }
-        // Unmapped with whoever holds it, until the file lies there; then the place is a mapping.
+        // Unmapped with its holder, until the file lies there; then the place is a mapping.
         let place = crate::place::Place::reserve(length)?;
         let mapping = Self { start: place.start(), length };
         std::mem::forget(place);
@@ -120,7 +120,7 @@ impl Mapping {
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: exactly the range that this mapping owns; what was there is shared memory that anybody may change
+        // SAFETY: exactly the range that this mapping owns; what was there is shared memory that any process may change
         // at any time, so no reference into it can rely on its contents.
         unsafe { rustix::mm::mmap(self.start.as_ptr().cast(), self.length, protection, flags, fd, 0) }
             .context("mmap", || format!("{} bytes of a segment, in place of others", self.length))?;
@@ -175,7 +175,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: exactly the range that `new` mapped; nobody holds a reference into it beyond this owner's life.
+        // SAFETY: exactly the range that `new` mapped; no reference into it outlives this owner.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
         debug_assert!(unmapped.is_ok(), "munmap of an own mapping cannot fail");
     }

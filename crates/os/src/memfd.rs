@@ -1,4 +1,4 @@
-//! Segments of kernel memory: memfds that nobody can shrink, grow or unseal.
+//! Segments of kernel memory: memfds that no process can shrink, grow or unseal.
 
 use crate::error::{Context, OsError, OsResult};
 use rustix::fd::{AsFd, OwnedFd};
@@ -19,8 +19,8 @@ pub fn create(name: &str, size: u64) -> OsResult<OwnedFd> {
     Ok(fd)
 }
 
-/// Makes memory that this process has mapped already for good, and that nobody can ever map or write otherwise: its
-/// own writable mapping (and its children's) goes on, whoever else gets the descriptor can only read. Root included.
+/// Makes memory that this process has mapped already for good, and that no process can ever map or write otherwise: its
+/// own writable mapping (and its children's) goes on, any other process that gets the descriptor can only read. Root included.
 pub fn create_for_own_writing(name: &str, size: u64) -> OsResult<(OwnedFd, crate::Mapping)> {
     create_published(name, size, size)
 }
@@ -43,7 +43,7 @@ pub fn sealed_size(fd: impl AsFd) -> Option<u64> {
     seals.contains(SEGMENT_SEALS).then(|| u64::try_from(stat.st_size).unwrap_or(0))
 }
 
-/// The size of what this descriptor stands for, if that is memory that carries [`SEGMENT_SEALS`] and that nobody can
+/// The size of what this descriptor stands for, if that is memory that carries [`SEGMENT_SEALS`] and that no process can
 /// write but through a mapping that was there before: not root, not its maker.
 pub fn pool_size(fd: impl AsFd) -> Option<u64> {
     let seals = rustix::fs::fcntl_get_seals(&fd).ok()?;
@@ -71,7 +71,7 @@ pub fn number(fd: impl AsFd) -> u64 {
     }
 }
 
-/// Fills the first `size` bytes with zeros through the descriptor, whoever has them mapped.
+/// Fills the first `size` bytes with zeros through the descriptor, also where other processes have them mapped.
 pub fn clear(fd: impl AsFd, size: u64) -> OsResult<()> {
     let zeros = vec![0; usize::try_from(size).unwrap_or(0)];
     let mut done = 0;

@@ -1,4 +1,4 @@
-//! Addresses taken for good, in which mappings come and go: whoever was given an address keeps it, whatever lies there.
+//! Addresses taken for good, in which mappings come and go: an address that was given out stays valid, whatever lies there.
 
 use std::ptr::NonNull;
 
@@ -43,7 +43,7 @@ impl Place {
         let start = first.next_multiple_of(HUGE);
         for (from, to) in [(first, start), (start + length, first + taken)] {
             if from < to {
-                // SAFETY: parts of the mapping made above that nobody knows of.
+                // SAFETY: parts of the mapping made above that no other code knows of.
                 unsafe { rustix::mm::munmap(from as *mut _, to - from) }.context("munmap", named)?;
             }
         }
@@ -143,7 +143,7 @@ impl Place {
         let from = other.range(0, length, "mremap")?;
         let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
         // SAFETY: both ranges belong to places, and the caller has both; what lay at `to` is unmapped by the call, and
-        // the other range stays mapped, empty, so that nobody else gets its addresses.
+        // the other range stays mapped, empty, so that no other mapping gets its addresses.
         unsafe { rustix::mm::mremap_fixed(from, length, length, flags, to) }
             .context("mremap", || format!("{length} bytes"))?;
         Ok(())
@@ -207,7 +207,7 @@ impl Drop for Place {
         if self.length == 0 {
             return;
         }
-        // SAFETY: exactly the range that `reserve` took; nobody holds a reference into it beyond this owner's life.
+        // SAFETY: exactly the range that `reserve` took; no reference into it outlives this owner.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
         debug_assert!(unmapped.is_ok(), "munmap of an own range cannot fail");
     }

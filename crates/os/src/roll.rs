@@ -302,7 +302,7 @@ mod tests {
         assert!(ask(fd.as_fd(), libc::F_OFD_SETLK, &mut all).is_err(), "a write lock through a reading descriptor");
         all.l_type = libc::F_RDLCK as i16;
         ask(fd.as_fd(), libc::F_OFD_SETLK, &mut all).unwrap();
-        s.roll.enter(9).expect("others' read locks are in nobody's way");
+        s.roll.enter(9).expect("others' read locks do not conflict");
         assert!(!s.asker.has_left(10), "such a lock delays proofs");
         drop(fd);
         assert!(soon(|| s.asker.has_left(10)));

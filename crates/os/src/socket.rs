@@ -110,7 +110,7 @@ pub fn is_shut_down(socket: impl AsFd) -> bool {
         && polled[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP)
 }
 
-/// Is this a Unix socket of ours that listens? (Somebody else may have sent it.)
+/// Is this a Unix socket of ours that listens? (Another process may have sent it.)
 pub fn is_listener(socket: impl AsFd) -> bool {
     use rustix::net::sockopt;
     let unix = sockopt::socket_domain(&socket) == Ok(AddressFamily::UNIX);

@@ -1,7 +1,7 @@
-//! Asynchronous write protection: the kernel notes which pages of a range are written to, and nobody has to answer for
+//! Asynchronous write protection: the kernel notes which pages of a range are written to, and no thread has to answer for
 //! it (`UFFD_FEATURE_WP_ASYNC`, kernel ≥ 6.7). [`crate::pagemap`] reads the notes.
 //!
-//! Default seccomp filters of docker and podman forbid the call; whoever uses this must have another way.
+//! Default seccomp filters of docker and podman forbid the call; a user of this module needs another way there.
 
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 

@@ -1,6 +1,6 @@
 //! Object headers read back: only those that are written here, so anything else is "not ours", never a guess.
 //!
-//! The bytes have passed a checksum, yet a file may be made by anybody: every number is checked before it is used.
+//! The bytes have passed a checksum, yet any program may have made the file: every number is checked before it is used.
 
 use std::collections::HashSet;
 

@@ -81,7 +81,7 @@ impl Engine for Bubblewrap {
         CommandLine { words, clean_environment: true, limits_by_launcher: true, ..CommandLine::default() }
     }
 
-    fn mend(&self, words: &str) -> String {
+    fn hint(&self, words: &str) -> String {
         if words.contains("ermission") || words.contains("not permitted") || words.contains("namespace") {
             return "let users make namespaces: `sysctl kernel.unprivileged_userns_clone=1` (Debian), \
                     `sysctl kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu)"

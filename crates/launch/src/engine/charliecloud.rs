@@ -23,8 +23,8 @@ impl Engine for Charliecloud {
         // Old versions want USER even for this.
         let outcome = tool::run(&["env", "USER=me", "ch-run", "--version"], Duration::from_secs(5));
         if !outcome.good {
-            let mend = "install Charliecloud (Debian: `apt-get install charliecloud`)";
-            return Err(Unavailable::new(tool::last_line(&outcome.words), mend));
+            let hint = "install Charliecloud (Debian: `apt-get install charliecloud`)";
+            return Err(Unavailable::new(tool::last_line(&outcome.words), hint));
         }
         let version = format!("{}{}", outcome.output, outcome.words);
         Ok(if version.is_empty() { "unknown version".into() } else { version })
@@ -95,7 +95,7 @@ impl Engine for Charliecloud {
         CommandLine { words, environment, clean_environment: true, limits_by_launcher: true, ..CommandLine::default() }
     }
 
-    fn mend(&self, _words: &str) -> String {
+    fn hint(&self, _words: &str) -> String {
         "let users make namespaces (`sysctl kernel.unprivileged_userns_clone=1`), and see that `ch-run` works by itself"
             .into()
     }

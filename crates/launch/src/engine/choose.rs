@@ -95,7 +95,7 @@ fn start(engine: &dyn Engine, id: &str, folder: &Path) -> Result<Duration, Unava
         return Ok(begin.elapsed());
     }
     let words = format!("a container cannot be started: {}", tool::last_line(&outcome.words));
-    Err(Unavailable::new(words, engine.mend(&outcome.words)))
+    Err(Unavailable::new(words, engine.hint(&outcome.words)))
 }
 
 /// The command line as something to start, without redirections.
@@ -131,7 +131,7 @@ pub struct Choice {
 ///
 /// Gives the engine, and for `auto` why each one before it was not taken. An engine that was asked for by name only has
 /// to be there: if it does not work, its first container says so. Trials are made in the run's folder under the run's id,
-/// and `note` is told of each engine before it is tried, so that whoever cleans up after the run finds them.
+/// and `note` is told of each engine before it is tried, so that a cleanup after the run finds them.
 pub fn choose(
     wanted: &str,
     workflow: &Workflow,
@@ -145,7 +145,7 @@ pub fn choose(
         let trial = match unfit {
             Some((task, e)) => {
                 let why = format!("task `{}`: {}", task.name, e.why);
-                Trial { engine: engine.name(), result: Err(Unavailable::new(why, e.mend)), start: None }
+                Trial { engine: engine.name(), result: Err(Unavailable::new(why, e.hint)), start: None }
             }
             None => match note(engine.name()) {
                 Err(e) => {

@@ -34,7 +34,7 @@ pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
         add(&["--ulimit", limit]);
     }
     if let Some(bytes) = r.task.memory {
-        // Private memory only: a memory cgroup would charge the shared regions to whoever touches them first.
+        // Private memory only: a memory cgroup would charge the shared regions to the container that touches them first.
         add(&["--ulimit", &format!("data={bytes}:{bytes}")]);
     }
     if let Some(list) = r.processors.filter(|_| f.cpuset) {

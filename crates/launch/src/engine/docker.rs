@@ -33,7 +33,7 @@ impl Engine for Docker {
         if outcome.missing {
             return Err(Unavailable::new(outcome.words, "install docker (Debian: `apt-get install docker.io`)"));
         }
-        Err(Unavailable::new(tool::last_line(&outcome.words), self.mend(&outcome.words)))
+        Err(Unavailable::new(tool::last_line(&outcome.words), self.hint(&outcome.words)))
     }
 
     fn accepts(&self, _task: &Task) -> Result<(), Unavailable> {
@@ -97,7 +97,7 @@ impl Engine for Docker {
         }
     }
 
-    fn mend(&self, words: &str) -> String {
+    fn hint(&self, words: &str) -> String {
         if words.contains("ermission denied") {
             return "be a member of the group `docker`, or use podman, which needs no service".into();
         }

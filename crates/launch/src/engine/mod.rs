@@ -30,19 +30,19 @@ pub struct Unavailable {
     /// What is in the way.
     pub why: String,
     /// What to do.
-    pub mend: String,
+    pub hint: String,
 }
 
 impl Unavailable {
     /// Both sentences.
-    pub fn new(why: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { why: why.into(), mend: mend.into() }
+    pub fn new(why: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { why: why.into(), hint: hint.into() }
     }
 }
 
 impl std::fmt::Display for Unavailable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} (hint: {})", self.why, self.mend)
+        write!(f, "{} (hint: {})", self.why, self.hint)
     }
 }
 
@@ -189,7 +189,7 @@ pub trait Engine: Send + Sync {
     fn clean(&self, _run: &str) {}
 
     /// What to do about a trial that failed with these last words.
-    fn mend(&self, _words: &str) -> String {
+    fn hint(&self, _words: &str) -> String {
         format!("run `crossdock doctor`, and see that `{}` works by itself", self.name())
     }
 }

@@ -131,7 +131,7 @@ impl Engine for Podman {
         }
     }
 
-    fn mend(&self, words: &str) -> String {
+    fn hint(&self, words: &str) -> String {
         if words.contains("subuid") || words.contains("newuidmap") {
             return "give the user ids: `apt-get install uidmap`, and a line in /etc/subuid and /etc/subgid".into();
         }

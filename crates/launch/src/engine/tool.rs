@@ -65,7 +65,7 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
             Ok(Some(status)) => break Some(status),
             Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(4)),
             _ => {
-                // Not joined: a grandchild may hold the pipes open for longer than anybody wants to wait.
+                // Not joined: a grandchild may hold the pipes open for too long.
                 let _ = child.kill();
                 let _ = child.wait();
                 break None;

@@ -53,11 +53,11 @@ fn after(w: &Workflow, notes: &Notes) {
                 unknown = true;
             } else if !w.tasks.iter().any(|t| t.name == *name) {
                 let names = || w.tasks.iter().map(|t| t.name.as_str());
-                let mend = match nearest(name, names()) {
+                let hint = match nearest(name, names()) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("tasks of this file: {}", list(names())),
                 };
-                notes.add(task.position, &key, format!("there is no task `{}`", clip(name)), mend);
+                notes.add(task.position, &key, format!("there is no task `{}`", clip(name)), hint);
                 unknown = true;
             }
         }
@@ -132,22 +132,22 @@ fn ports(w: &Workflow, notes: &Notes) {
         };
         if producers.is_empty() && consumers.is_empty() {
             let used = w.tasks.iter().flat_map(|t| &t.ports).map(|r| r.name.as_str());
-            let mend = match nearest(&port.name, used) {
+            let hint = match nearest(&port.name, used) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => "remove it, or give it to tasks: `ports: {NAME: produce}`".into(),
             };
-            notes.add(position, &key, "no task produces or consumes this port", mend);
+            notes.add(position, &key, "no task produces or consumes this port", hint);
             continue;
         }
         if producers.is_empty() {
-            let mend = twin(w, &port.name, true)
+            let hint = twin(w, &port.name, true)
                 .unwrap_or_else(|| format!("give one task `ports: {{{}: produce}}`", port.name));
-            notes.add(position, &key, "the port has a consumer but no producer", mend);
+            notes.add(position, &key, "the port has a consumer but no producer", hint);
         }
         if consumers.is_empty() {
-            let mend = twin(w, &port.name, false)
+            let hint = twin(w, &port.name, false)
                 .unwrap_or_else(|| format!("give one task `ports: {{{}: consume}}`", port.name));
-            notes.add(position, &key, "the port has a producer but no consumer", mend);
+            notes.add(position, &key, "the port has a producer but no consumer", hint);
         }
         let crowd = |tasks: &[&Task]| tasks.iter().map(|t| t.ranks).sum::<u32>() > 1;
         let who = |tasks: &[&Task]| {
@@ -235,22 +235,22 @@ fn regions(w: &Workflow, notes: &Notes) {
             rights().any(|(_, r)| r.may(Rights::CREATE) && (fits(&r.name, &right.name) || fits(&right.name, &r.name)));
         if !made && !created {
             let known = rights().filter(|(_, r)| r.may(Rights::CREATE)).map(|(_, r)| r.name.as_str());
-            let mend = match nearest(&right.name, known.chain(w.regions.iter().map(|r| r.name.as_str()))) {
+            let hint = match nearest(&right.name, known.chain(w.regions.iter().map(|r| r.name.as_str()))) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => "give one task `create`, or give the region a `size:` under `regions:`".into(),
             };
             let key = path(task, &format!("regions.{}", clip(&right.name)));
-            notes.add(right.position, &key, "nobody creates this region", mend);
+            notes.add(right.position, &key, "no task creates this region", hint);
         }
     }
     for region in &w.regions {
         let key = format!("regions.{}", clip(&region.name));
         if !rights().any(|(_, r)| fits(&r.name, &region.name)) {
-            let mend = match nearest(&region.name, rights().map(|(_, r)| r.name.as_str())) {
+            let hint = match nearest(&region.name, rights().map(|(_, r)| r.name.as_str())) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => "remove it, or give it to tasks: `regions: {NAME: create}`".into(),
             };
-            notes.add(region.position, &key, "no task uses this region", mend);
+            notes.add(region.position, &key, "no task uses this region", hint);
         }
         if let (Some(size), Some(memory)) = (region.size, w.memory) {
             if size > memory {
@@ -282,6 +282,6 @@ fn processors(task: &Task, notes: &Notes) {
 fn image_engine(w: &Workflow, task: &Task, notes: &Notes) {
     let engine = w.engine.filter(|_| matches!(task.files, Files::Image(_))).and_then(engine::by_name);
     if let Some(refused) = engine.and_then(|engine| engine.accepts(task).err()) {
-        notes.add(task.position, &path(task, "image"), refused.why, refused.mend);
+        notes.add(task.position, &path(task, "image"), refused.why, refused.hint);
     }
 }

@@ -108,8 +108,8 @@ fn meet(one: &str, other: &str) -> bool {
 
 /// A series that a task observes needs a publisher, and an item that a task reads an owner.
 pub(super) fn check(w: &Workflow, notes: &Notes) {
-    giver(w, notes, "series", |task| &task.series, (Rights::PUBLISH, "publish"), "nobody publishes this series");
-    giver(w, notes, "items", |task| &task.items, (Rights::OWN, "own"), "nobody owns this item");
+    giver(w, notes, "series", |task| &task.series, (Rights::PUBLISH, "publish"), "no task publishes this series");
+    giver(w, notes, "items", |task| &task.items, (Rights::OWN, "own"), "no task owns this item");
 }
 
 fn giver(
@@ -126,12 +126,12 @@ fn giver(
         if given().any(|name| meet(name, &grant.name)) {
             continue;
         }
-        let mend = match nearest(&grant.name, given()) {
+        let hint = match nearest(&grant.name, given()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("give one task `{noun}: {{{}: {word}}}`", grant.name),
         };
         let key = format!("tasks.{}.{noun}.{}", clip(&task.name), clip(&grant.name));
-        notes.add(grant.position, &key, what, mend);
+        notes.add(grant.position, &key, what, hint);
     }
 }
 

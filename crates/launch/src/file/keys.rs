@@ -154,7 +154,7 @@ pub const PROCESS: &[Key] = &[
 /// A port's settings.
 pub const PORT: &[Key] = &[
     key("pattern", Kind::Word(PATTERNS), "How messages are shared out. Default: one-to-one."),
-    key("capacity", Kind::Count(1, 4096), "Messages under way at most; a power of two. Default: 8."),
+    key("capacity", Kind::Count(1, 4096), "Messages in flight at most; a power of two. Default: 8."),
 ];
 
 /// A managed directory.

@@ -1,4 +1,4 @@
-//! The workflow file: text → checked [`Workflow`], or [`Problems`] with places and mends.
+//! The workflow file: text → checked [`Workflow`], or [`Problems`] with places and hints.
 
 mod check;
 mod directories;
@@ -40,8 +40,8 @@ pub fn read(file: &Path) -> Result<Workflow, Problems> {
 /// # Errors
 /// The file cannot be read, is too long or no text.
 pub fn text(file: &Path) -> Result<String, Problems> {
-    let unreadable = |what: String, mend: &str| {
-        let problem = Problem { position: Position::default(), key: String::new(), what, mend: mend.into() };
+    let unreadable = |what: String, hint: &str| {
+        let problem = Problem { position: Position::default(), key: String::new(), what, hint: hint.into() };
         Problems::new(file, "", vec![problem])
     };
     // A size check before reading: a device or a huge file must not fill the memory.

@@ -1,4 +1,4 @@
-//! What is wrong in a workflow file, where, and how to mend it.
+//! What is wrong in a workflow file, where, and how to correct it.
 
 use std::fmt;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub struct Problem {
     /// What is wrong.
     pub what: String,
     /// What to do about it.
-    pub mend: String,
+    pub hint: String,
 }
 
 /// All that is wrong with one file, in the order of the file.
@@ -68,7 +68,7 @@ impl Problems {
                 writeln!(f, "       | {:>column$}", "^")?;
             }
         }
-        writeln!(f, "       hint: {}", p.mend)
+        writeln!(f, "       hint: {}", p.hint)
     }
 }
 

@@ -14,8 +14,8 @@ pub struct Notes(RefCell<Vec<Problem>>);
 
 impl Notes {
     /// Adds one.
-    pub fn add(&self, position: Position, key: &str, what: impl Into<String>, mend: impl Into<String>) {
-        self.0.borrow_mut().push(Problem { position, key: key.to_owned(), what: what.into(), mend: mend.into() });
+    pub fn add(&self, position: Position, key: &str, what: impl Into<String>, hint: impl Into<String>) {
+        self.0.borrow_mut().push(Problem { position, key: key.to_owned(), what: what.into(), hint: hint.into() });
     }
 
     /// All so far.
@@ -55,12 +55,12 @@ impl<'n> Item<'n> {
     }
 
     /// Adds a problem at this place.
-    pub fn wrong(&self, what: impl Into<String>, mend: impl Into<String>) {
-        self.notes.add(self.node.position, &self.path, what, mend);
+    pub fn wrong(&self, what: impl Into<String>, hint: impl Into<String>) {
+        self.notes.add(self.node.position, &self.path, what, hint);
     }
 
-    fn expected(&self, what: &str, mend: &str) {
-        self.wrong(format!("{what} is expected, {} is there", self.node.kind()), mend);
+    fn expected(&self, what: &str, hint: &str) {
+        self.wrong(format!("{what} is expected, {} is there", self.node.kind()), hint);
     }
 
     fn child(&self, name: &str, node: &Node) -> Item<'n> {
@@ -78,17 +78,17 @@ impl<'n> Item<'n> {
             match keys.iter().find(|k| k.name == key.name) {
                 Some(known) => entries.push((known.name, self.child(known.name, node))),
                 None => {
-                    let mend = match nearest(&key.name, keys.iter().map(|k| k.name)) {
+                    let hint = match nearest(&key.name, keys.iter().map(|k| k.name)) {
                         Some(near) => format!("did you mean `{near}`?"),
                         None => format!("known keys here: {}", list(keys.iter().map(|k| k.name))),
                     };
-                    self.notes.add(key.position, &join(&self.path, &clip(&key.name)), "unknown key", mend);
+                    self.notes.add(key.position, &join(&self.path, &clip(&key.name)), "unknown key", hint);
                 }
             }
         }
         for key in keys.iter().filter(|k| k.required && !entries.iter().any(|(n, _)| *n == k.name)) {
-            let mend = format!("add `{}:` — {}", key.name, lower(key.doc));
-            self.notes.add(self.node.position, &self.path, format!("`{}` is missing", key.name), mend);
+            let hint = format!("add `{}:` — {}", key.name, lower(key.doc));
+            self.notes.add(self.node.position, &self.path, format!("`{}` is missing", key.name), hint);
         }
         Some(Section { entries })
     }
@@ -164,8 +164,8 @@ impl<'n> Item<'n> {
                 None
             }
             Ok(bytes) => Some(bytes),
-            Err((what, mend)) => {
-                self.wrong(clip(&what), mend);
+            Err((what, hint)) => {
+                self.wrong(clip(&what), hint);
                 None
             }
         }
@@ -210,11 +210,11 @@ impl<'n> Item<'n> {
         let text = self.text()?;
         let found = words.iter().find(|w| **w == text).copied();
         if found.is_none() {
-            let mend = match nearest(&text, words.iter().copied()) {
+            let hint = match nearest(&text, words.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("one of: {}", list(words.iter().copied())),
             };
-            self.wrong(format!("`{}` is not known here", clip(&text)), mend);
+            self.wrong(format!("`{}` is not known here", clip(&text)), hint);
         }
         found
     }

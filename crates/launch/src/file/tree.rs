@@ -75,8 +75,8 @@ fn place(span: Span) -> Position {
     Position { line: span.start.line(), column: span.start.col() + 1 }
 }
 
-fn problem(position: Position, what: impl Into<String>, mend: impl Into<String>) -> Problem {
-    Problem { position, key: String::new(), what: what.into(), mend: mend.into() }
+fn problem(position: Position, what: impl Into<String>, hint: impl Into<String>) -> Problem {
+    Problem { position, key: String::new(), what: what.into(), hint: hint.into() }
 }
 
 /// Reads exactly one document.
@@ -117,8 +117,8 @@ impl<'t> Builder<'t> {
             Some(Ok(pair)) => Ok(pair),
             Some(Err(e)) => {
                 let at = Position { line: e.marker().line(), column: e.marker().col() + 1 };
-                let mend = "check indentation, colons, quotes and brackets here and in the line above";
-                Err(problem(at, format!("not YAML: {}", e.info()), mend))
+                let hint = "check indentation, colons, quotes and brackets here and in the line above";
+                Err(problem(at, format!("not YAML: {}", e.info()), hint))
             }
             None => Err(problem(Position::default(), "the file ends in the middle", "complete it")),
         }

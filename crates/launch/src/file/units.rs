@@ -24,13 +24,13 @@ pub fn size(text: &str) -> Result<u64, (String, String)> {
         return Err((format!("{what}: `{text}`"), example()));
     }
     let Some((_, factor)) = UNITS.iter().find(|(u, _)| u.eq_ignore_ascii_case(unit)) else {
-        let mend = match unit.to_ascii_uppercase().as_str() {
+        let hint = match unit.to_ascii_uppercase().as_str() {
             u @ ("K" | "M" | "G" | "T") => {
                 format!("say `{digits} {u}iB` (powers of 1024) or `{digits} {u}B` (powers of 1000)")
             }
             _ => "units are B, KiB, MiB, GiB, TiB (powers of 1024) and KB, MB, GB, TB (powers of 1000)".to_owned(),
         };
-        return Err((format!("unknown unit `{unit}` in `{text}`"), mend));
+        return Err((format!("unknown unit `{unit}` in `{text}`"), hint));
     };
     let bytes = match digits.parse::<u64>() {
         Ok(n) => n.checked_mul(*factor),

@@ -133,7 +133,7 @@ pub struct Port {
     pub name: String,
     /// One of `keys::PATTERNS`.
     pub pattern: Pattern,
-    /// Messages under way.
+    /// Messages in flight at most.
     pub capacity: u32,
     /// Has an entry under `ports:`.
     pub declared: Option<Position>,

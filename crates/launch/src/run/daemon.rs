@@ -182,7 +182,7 @@ impl Hosted {
                 SegmentKind::Port => {
                     let s = match self.inside.port_report(segment.id) {
                         Ok(report) => report.statistics,
-                        // Made by the file's word, and opened by nobody yet.
+                        // Made as the file says; no task has opened it yet.
                         Err(error) if error.status == Status::NotYet => continue,
                         Err(error) => return Err(error.message),
                     };

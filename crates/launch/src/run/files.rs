@@ -37,7 +37,7 @@ impl Managed {
     pub fn make(workflow: &Workflow, folder: &RunFolder) -> Result<Self, String> {
         let mut managed = Self { library: None, directories: Vec::new(), busy: Vec::new(), failed: Vec::new() };
         if !workflow.directories.is_empty() {
-            managed.library = Some(library().map_err(|e| format!("{}; {}", e.why, e.mend))?);
+            managed.library = Some(library().map_err(|e| format!("{}; {}", e.why, e.hint))?);
         }
         for (index, directory) in workflow.directories.iter().enumerate() {
             let store = store(directory, folder, index)?;

@@ -39,7 +39,7 @@ pub fn base() -> PathBuf {
 /// What the name of a folder begins with until its run has the lock in it: those that clean up after the dead pass it by.
 const MAKING: char = '.';
 
-/// Makes the base with its parent, private to the user; refuses a folder that somebody else put there.
+/// Makes the base with its parent, private to the user; refuses a folder that another user put there.
 fn make_private(base: &Path) -> Result<(), String> {
     let uid = crossdock_os::child::user();
     for folder in [base.parent().unwrap_or(base), base] {
@@ -111,7 +111,7 @@ impl RunFolder {
         Err(format!("cannot make the folder of run {id} in {}: other runs keep removing it", base.display()))
     }
 
-    /// Notes the engine, so that whoever cleans up knows whom to ask for containers.
+    /// Notes the engine, so that a cleanup knows which engine to ask for containers.
     pub fn note_engine(&self, name: &str) -> Result<(), String> {
         fs::write(self.path.join("engine"), name).map_err(|e| format!("cannot write to {}: {e}", self.path.display()))
     }

@@ -77,7 +77,7 @@ pub fn kill_descendants(keep: &[i32], patience: Duration) -> bool {
             signal(process.pid, Signal::KILL);
         }
         if keep.is_empty() {
-            // Nobody else waits for children at this point: take all zombies away.
+            // No other thread waits for children at this point: reap all zombies.
             child::reap_all();
         }
         if left.is_empty() {
@@ -93,7 +93,7 @@ pub fn kill_descendants(keep: &[i32], patience: Duration) -> bool {
 /// The variable that every process of a run inherits.
 pub const MARK: &str = "CROSSDOCK_RUN";
 
-/// Kills the user's processes that carry a run's mark, whoever their parent is by now.
+/// Kills the user's processes that carry a run's mark, whatever their parent is by now.
 pub fn kill_marked(run: &str) {
     let mark = format!("{MARK}={run}");
     let me = std::process::id() as i32;

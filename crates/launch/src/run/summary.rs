@@ -118,7 +118,7 @@ pub struct ItemLine {
     pub owner: String,
     /// How often it changed hands.
     pub transfers: u64,
-    /// How often it had to be copied for that, because somebody clung to it.
+    /// How often it had to be copied for that, because a former user kept it open or mapped.
     pub copies: u64,
 }
 

@@ -1,12 +1,12 @@
 //! Heads of slices, and the state bytes of their blocks.
 //!
 //! The state byte of a block is the truth about it. Only the slot that owns the slice takes a block from FREE to USED;
-//! anybody may take it from USED to FREE. So the owner allocates with a plain store, nothing is ever claimed ahead, and
-//! there is nothing to heal but the operation that was under way.
+//! any member may take it from USED to FREE. So the owner allocates with a plain store, nothing is ever claimed ahead, and
+//! there is nothing to heal but the operation that had begun.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Nobody uses the block. Fresh memory reads so.
+/// The block is not in use. Fresh memory reads so.
 pub const STATE_FREE: u8 = 0;
 /// In use.
 pub const STATE_USED: u8 = 1;
@@ -35,7 +35,7 @@ pub enum Kind {
 pub enum Available {
     /// Its owner, who looks into it again by itself.
     Active = 0,
-    /// Nobody: the owner found it full and wants to be told. The first to free a block makes it `Queued`.
+    /// No list: the owner found it full and wants to be told. The first to free a block makes it `Queued`.
     Full = 1,
     /// It is on the owner's stack, or on its way there by the hand of slot `by`.
     Queued = 2,

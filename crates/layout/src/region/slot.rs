@@ -21,7 +21,7 @@ pub const PHASE_MARKED: u64 = 2;
 /// The bits of a phase.
 pub const PHASE_MASK: u64 = 15;
 
-/// One compound change, written down before it is begun. Written by the slot's holder, or by whoever heals it.
+/// One compound change, written down before it is begun. Written by the slot's holder, or by the member that heals it.
 #[repr(C)]
 pub struct Operation {
     /// One of `OP_…`; stored last when begun (REPLACING is the point of no return), first when done.
@@ -54,10 +54,10 @@ pub struct Slot {
     pub retiring: AtomicU64,
     _pad1: [u8; 24],
     /// Stack of own slices in which others freed blocks: low half the slice plus 1, high half a counter against
-    /// mistaking a head for an older one. Pushed by anybody, taken whole by the holder.
+    /// mistaking a head for an older one. Pushed by any member, taken whole by the holder.
     pub available: AtomicU64,
     _pad2: [u8; 56],
-    /// Compound changes under way.
+    /// Compound changes that have begun and not ended.
     pub operations: [Operation; OPERATIONS],
     _pad3: [u8; 1024 - 128 - OPERATIONS * 160],
 }

@@ -1,4 +1,4 @@
-//! Where everything lies in a pool. It follows from a few counts, each checked against its bound, so nobody has to trust
+//! Where everything lies in a pool. It follows from a few counts, each checked against its bound, so no reader has to trust
 //! an offset that lies in shared memory.
 
 use super::{

@@ -25,7 +25,7 @@ pub enum Phase {
     Filling,
     /// A version that may be pinned.
     Live,
-    /// The publisher looks whether anybody pins it; it becomes live again, or free.
+    /// The publisher looks whether an observer pins it; it becomes live again, or free.
     Retiring,
 }
 

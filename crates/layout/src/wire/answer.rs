@@ -120,7 +120,7 @@ impl Answer {
         finish(writer)
     }
 
-    /// Takes an answer apart that anybody may have written. Gives the request's number too.
+    /// Takes an answer apart that any process may have written. Gives the request's number too.
     pub fn decode(message: &[u8], descriptors: usize) -> Result<(u64, Self), Malformed> {
         let (header, body) = Header::decode(message)?;
         if header.opcode & ANSWER == 0 {

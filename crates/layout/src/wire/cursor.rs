@@ -2,7 +2,7 @@
 
 use crate::{Status, name};
 
-/// What is wrong with a message. Whoever sent it is dropped, and nobody else.
+/// What is wrong with a message. Its sender is dropped, and no other peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// It ends in the middle of a field, or goes on behind its last one.

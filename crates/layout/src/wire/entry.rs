@@ -13,7 +13,7 @@ record! {
         quota: u64,
         /// Bytes that count against it.
         reserved: u64,
-        /// The member that it ends with; nobody for the default one.
+        /// The member that it ends with; 0 for the default one.
         owner: MemberId,
         /// How many runs it has had, the current one included.
         run: u64,

@@ -24,7 +24,7 @@ requests! {
             fingerprint: u64,
             /// Chosen at random by the client; the same again makes it the same member again.
             token: [u8; 16],
-            /// The member that this client was, when it comes back; else nobody.
+            /// The member that this client was, when it comes back; else 0.
             member: MemberId,
             /// The rank in its task.
             rank: u32,
@@ -104,7 +104,7 @@ requests! {
         9 MakeEndpoint -> Done [1] {
             /// Whose endpoint.
             workflow: String,
-            /// Whoever connects to it is this task.
+            /// A process that connects to it is this task.
             task: String,
             /// And may do this.
             grants: Vec<Grant> as List<GRANTS_PER_MESSAGE>,
@@ -192,7 +192,7 @@ impl Request {
         finish(writer)
     }
 
-    /// Takes a message apart that anybody may have written. `descriptors` is how many really came with it.
+    /// Takes a message apart that any process may have written. `descriptors` is how many really came with it.
     pub fn decode(message: &[u8], descriptors: usize) -> Result<(Header, Self), Malformed> {
         let (header, body) = Header::decode(message)?;
         let mut r = Reader::new(body);

@@ -1,11 +1,11 @@
 //! Doors: mounts of the tmpfs through which one party each opens a file, and which are shut behind it.
 //!
-//! A lease counts open files. It does not count a path descriptor (`O_PATH`), by which whoever was let in once may open the
+//! A lease counts open files. It does not count a path descriptor (`O_PATH`), by which a former user may open the
 //! file anew later, or truncate it. But such a descriptor leads to the file through the mount that it was opened by. So
 //! each party gets a mount of its own, attached nowhere, and before the lease is asked for, that *door* is shut:
 //!
-//! 1. The mount becomes read-only. The kernel refuses that while anybody writes through it; afterwards it opens nothing for
-//!    writing, truncates nothing and changes no mode or owner, whoever asks.
+//! 1. The mount becomes read-only. The kernel refuses that while any process writes through it; afterwards it opens nothing for
+//!    writing, truncates nothing and changes no mode or owner, for any caller.
 //! 2. The *gate* is shut: the kernel asks us before it opens anything through this mount (a fanotify permission event), and
 //!    the answer is no.
 //!
@@ -15,8 +15,8 @@
 //! takes them. A mapping asks nothing, so that the owner works at full speed.
 //!
 //! This leaves no gap, because of the order in the kernel's open: it counts the open file first, as the lease does, and
-//! looks at the mount's being read-only and at the gate behind that. So an open that is under way meanwhile has been
-//! counted, and the lease is refused; or it finds the door shut. Nobody who has a door of another's gets it: the path
+//! looks at the mount's being read-only and at the gate behind that. So an open that has begun meanwhile has been
+//! counted, and the lease is refused; or it finds the door shut. A process that has another task's door does not get it: the path
 //! descriptor is no mount, and the mount may not be cloned (it is unbindable).
 //!
 //! Ways that do leave gaps: *Modes and owners*, on mounts with mapped ids: a container's root with
@@ -38,7 +38,7 @@ use crate::error::{Context, OsError, OsResult};
 use crate::mapping::Access;
 
 /// Asks before anything is opened through a door that is shut. Doors stay shut for as long as any process has it, and
-/// whoever wants in waits for [`Gate::turn_away`].
+/// a process that opens the file waits for [`Gate::turn_away`].
 #[derive(Debug)]
 pub struct Gate(OwnedFd);
 
@@ -104,7 +104,7 @@ impl Gate {
                 // SAFETY: a descriptor that came with the event, for us to close.
                 let file = unsafe { OwnedFd::from_raw_fd(event.fd) };
                 let answer = libc::fanotify_response { fd: event.fd, response: libc::FAN_DENY };
-                // SAFETY: a whole answer. Whoever was killed while it waited needs none.
+                // SAFETY: a whole answer. A process that was killed while it waited needs none.
                 unsafe { libc::write(self.0.as_raw_fd(), (&raw const answer).cast(), size_of_val(&answer)) };
                 drop(file);
             }
@@ -114,7 +114,7 @@ impl Gate {
 }
 
 impl AsFd for Gate {
-    /// Readable when somebody waits before a shut door.
+    /// Readable when a process waits before a shut door.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -153,7 +153,7 @@ impl Door {
         gate.mark(&self.mount, libc::FAN_MARK_ADD | passing, libc::FAN_OPEN_PERM)
     }
 
-    /// Lets nobody in any more; `false`: somebody writes through it, and it stays as it is. Who reads is not put out.
+    /// Lets no process in any more; `false`: a process writes through it, and it stays as it is. Who reads is not put out.
     pub fn shut(&self, gate: &Gate) -> OsResult<bool> {
         if self.writable {
             match set_attributes(&self.mount, libc::MOUNT_ATTR_RDONLY, 0, 0) {
@@ -230,7 +230,7 @@ mod tests {
         let writer = door.file("one").unwrap();
         let path = rustix::fs::openat(&door.mount, "one", OFlags::PATH, Mode::empty()).unwrap();
         let name = format!("/proc/self/fd/{}", path.as_raw_fd());
-        assert!(!door.shut(gate).unwrap(), "somebody writes through it");
+        assert!(!door.shut(gate).unwrap(), "a process writes through it");
         rustix::fs::ftruncate(&writer, 8192).unwrap();
         drop(writer);
         assert_eq!(reopened(gate, &path, OFlags::RDWR), Ok(()), "the owner may");

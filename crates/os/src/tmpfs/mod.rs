@@ -1,5 +1,5 @@
 //! Segments that are files of a tmpfs, for what memfds cannot give: leases ([`crate::lease`]), huge pages whatever the
-//! machine's setting for shared memory is, and descriptors that nobody can reopen for writing.
+//! machine's setting for shared memory is, and descriptors that no process can reopen for writing.
 //!
 //! The daemon mounts a tmpfs of its own that is attached nowhere: its only way in is a descriptor of its root, so no other
 //! process sees it, and the kernel takes it away with the last descriptor. A second, read-only mount of the same tmpfs
@@ -49,7 +49,7 @@ impl Folder {
         Ok(Self { writable, read_only: None, gate: None })
     }
 
-    /// Can readers be given descriptors that nobody can reopen for writing?
+    /// Can readers be given descriptors that no process can reopen for writing?
     pub fn has_read_only_door(&self) -> bool {
         self.read_only.is_some()
     }

@@ -28,7 +28,7 @@ pub(super) fn mount_here(size: u64) -> OsResult<Folder> {
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let writable =
         rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes).context("fsmount", named)?;
-    // A second mount of the same tmpfs that lets nobody write.
+    // A second mount of the same tmpfs, read-only.
     let read_only = clone_mount(&writable)?;
     set_attributes(&read_only, libc::MOUNT_ATTR_RDONLY, 0, 0)?;
     Ok(Folder { writable, read_only: Some(read_only), gate: None })

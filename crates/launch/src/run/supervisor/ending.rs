@@ -59,7 +59,7 @@ impl Run {
         for helper in self.helpers.drain(..) {
             let _ = helper.join();
         }
-        // Orphans of tasks, before the report: nobody changes the counters any more.
+        // Orphans of tasks end before the report, so that the counters no longer change.
         processes::kill_descendants(&keep, Duration::from_secs(5));
         let mut summary = self.summary(seconds);
         let files = self.files.report();

@@ -168,7 +168,7 @@ impl Run {
                 environment.retain(|(name, _)| more.iter().all(|(other, _)| other != name));
                 environment.extend(more);
             }
-            Err(e) => return self.ended(index, End::NotStarted(code::UNAVAILABLE, format!("{}; {}", e.why, e.mend))),
+            Err(e) => return self.ended(index, End::NotStarted(code::UNAVAILABLE, format!("{}; {}", e.why, e.hint))),
         }
         let request = Request {
             run: &self.context,
@@ -215,7 +215,7 @@ impl Run {
         if n == 0 {
             *front = None;
             if self.stop.is_some() {
-                // Nobody is left who could ask for more haste.
+                // No one can ask for a faster end any more.
                 self.kill_at = Some(Instant::now());
                 return;
             }
@@ -252,7 +252,7 @@ impl Run {
             let mut more = running.read(&mut rank.log, |line| view.line(index, &rank.name, line));
             if let Some(end) = end {
                 for _ in 0..64 {
-                    // Not longer: whoever still holds the pipe is none of the task's own any more.
+                    // Not longer: a process that still holds the pipe is no longer the task's own.
                     if !more || !readable(running) {
                         break;
                     }
@@ -290,7 +290,7 @@ impl Run {
             reason += &format!("; its last lines:\n    {}", last.join("\n    "));
         }
         if in_container && end == End::Exit(125) {
-            reason += &format!("\n    hint: {}", self.engine.mend(&last.join("\n")));
+            reason += &format!("\n    hint: {}", self.engine.hint(&last.join("\n")));
         }
         self.begin_stop(Stop::failed(end.code().max(1), reason));
     }

@@ -65,7 +65,7 @@ impl Run {
         let mut prepared = Vec::new();
         for task in &workflow.tasks {
             prepared.push(engine.prepare(&context, task).map_err(|e| {
-                Stop::failed(code::UNAVAILABLE, format!("task `{}`: {}\n       hint: {}", task.name, e.why, e.mend))
+                Stop::failed(code::UNAVAILABLE, format!("task `{}`: {}\n       hint: {}", task.name, e.why, e.hint))
             })?);
         }
         let hosted = match daemon::needed(&workflow) {
@@ -107,7 +107,7 @@ impl Run {
 fn pick(wanted: &str, workflow: &Workflow, folder: &RunFolder, view: &View) -> Result<(Arc<dyn Engine>, String), Stop> {
     let refusals = |trials: &[Trial]| {
         let lines = trials.iter().filter_map(|t| {
-            t.result.as_ref().err().map(|e| format!("{}: {}\n       hint: {}", t.engine, e.why, e.mend))
+            t.result.as_ref().err().map(|e| format!("{}: {}\n       hint: {}", t.engine, e.why, e.hint))
         });
         lines.collect::<Vec<_>>().join("\n  ")
     };

@@ -40,13 +40,13 @@ record! {
         file: SegmentId,
         /// Bytes.
         size: u64,
-        /// Whoever has it open as its owner, or nobody.
+        /// The member that has it open as its owner, or 0.
         holder: MemberId,
         /// Milliseconds since it became its owner's, or since the daemon's restart.
         since_ms: u64,
         /// How often it changed its owner.
         transfers: u64,
-        /// How often it had to be copied because somebody clung to it.
+        /// How often it had to be copied because a former user kept it open or mapped.
         copies: u64,
         /// How ownership is proved.
         level: ItemLevel,

@@ -12,7 +12,7 @@ pub enum Party {
         /// The rank; `None` = any.
         rank: Option<u32>,
     },
-    /// Whoever registered this number.
+    /// The task and rank that registered this number.
     Number(u64),
 }
 

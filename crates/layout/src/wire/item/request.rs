@@ -36,7 +36,7 @@ requests! {
             /// Which; the first that fits.
             keys: Vec<String> as Some1<KEYS_PER_MESSAGE>,
         },
-        /// Give it to somebody else.
+        /// Give it to another task.
         53 Transfer -> Done {
             /// Which.
             item: SegmentId,
@@ -58,7 +58,7 @@ requests! {
             /// Which.
             item: SegmentId,
         },
-        /// Let others read it; nobody writes it until it is unshared.
+        /// Let others read it; no task writes it until it is unshared.
         57 Share -> Item {
             /// Which.
             item: SegmentId,
@@ -84,7 +84,7 @@ requests! {
             /// From now on.
             on_death: OnDeath as Padded,
         },
-        /// Open it once more, as whoever has it open.
+        /// Open it once more, in the role in which the caller has it open.
         61 Reopen -> Item {
             /// Which.
             item: SegmentId,
