@@ -359,7 +359,7 @@ contains
     item%reference = c_null_ptr
   end subroutine
 
-  !> What is known of an item of this workflow, whoever owns it.
+  !> What is known of an item of this workflow, also of one that another task owns.
   subroutine crossdock_item_find(session, key, info, stat)
     type(crossdock_session), intent(in) :: session
     character(*), intent(in) :: key

@@ -19,7 +19,7 @@ module crossdock_objects
   contains
     !> view(pointer, stat): the elements, with no copy. Scalars have rank 0; T[n] and vector<T> rank 1; T[m][n] and
     !! ndarray<T> their own, up to 4. What lies in C order has its dimensions reversed, so that the same memory is seen.
-    !! The pointer is void after resize or reshape, by whomever.
+    !! The pointer is void after resize or reshape by any task.
     generic :: view => r32_0, r32_1, r32_2, r32_3, r32_4, r64_0, r64_1, r64_2, r64_3, r64_4, &
                        i32_0, i32_1, i32_2, i32_3, i32_4, i64_0, i64_1, i64_2, i64_3, i64_4
     !> resize(elements, stat): of a vector<T>; new elements are zero. NO_SPACE leaves the vector as it was.

@@ -1,6 +1,6 @@
 """Builds the wheel: maturin builds the module, this adds the library, its header and the command.
 
-maturin builds one crate; whoever installs the wheel into an empty environment also needs the program, because a first
+maturin builds one crate; an empty environment with only the wheel also needs the program, because a first
 `crossdock.connect()` starts a private daemon with it.
 """
 

@@ -56,7 +56,7 @@ impl<T> Own<T> {
         self.generation == GENERATION.load(Ordering::Relaxed)
     }
 
-    /// An error in a forked child that names the object and the mend.
+    /// An error in a forked child that names the object and gives a hint.
     pub fn check(&self, py: Python<'_>, what: impl FnOnce() -> String) -> PyResult<()> {
         if self.here() {
             return Ok(());

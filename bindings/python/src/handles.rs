@@ -6,7 +6,7 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::errors::error;
 
-/// Where an object lies: segment and offset. Free to be copied, compared, pickled and sent; whoever loads it has it
+/// Where an object lies: segment and offset. Free to be copied, compared, pickled and sent; a task that loads it has it
 /// checked.
 #[pyclass(frozen, eq, hash, from_py_object, module = "crossdock")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@ use crossdock_client::{Region, Result, VectorData};
 
 /// Makes the header of a new container find its region, from which it grows.
 pub fn tie(region: &Region, header: u64) {
-    // SAFETY: `header` was just claimed by the caller, at least 32 bytes, aligned to 8, and nobody else sees it yet.
+    // SAFETY: `header` was just claimed by the caller, at least 32 bytes, aligned to 8, and no other thread sees it yet.
     unsafe { region.base().add(header as usize).cast::<u64>().write_volatile(0u64.wrapping_sub(header)) };
 }
 

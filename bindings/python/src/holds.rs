@@ -1,7 +1,7 @@
 //! What an item and everything that looks into it share: who has it, how many look, and who may take it away.
 //!
 //! An item's memory becomes another task's when it is handed on, so that is only done while nothing here looks into it.
-//! The lock is never held while Python code or the daemon is waited for: whoever changes an item takes it out for that.
+//! The lock is never held while Python code or the daemon is waited for: code that changes an item takes it out for that.
 
 use std::sync::{Arc, Mutex};
 
@@ -160,7 +160,7 @@ impl Hold {
         Ok((Bytes { base, size, writable }, View { hold: self.clone() }))
     }
 
-    /// Does something to the item that takes its memory away, while nobody looks into it.
+    /// Does something to the item that takes its memory away, while no view of it is alive.
     pub fn exclusively<T: Send>(
         &self,
         py: Python<'_>,

@@ -212,7 +212,7 @@ impl Item {
         Ok(Region::new(self.session.shared(region)))
     }
 
-    /// Hands it to a task in one step: "combine" (whichever rank comes first), "detect/1" (rank 1), "#7" (whoever registers
+    /// Hands it to a task in one step: "combine" (whichever rank comes first), "detect/1" (rank 1), "#7" (the task that registers
     /// 7). The task need not exist yet; one that waits has it at once.
     ///
     /// InvalidError (no such name, oneself), DeniedError, BusyError (views), ClosedError. It is still this task's then.
@@ -231,7 +231,7 @@ impl Item {
         self.exclusively(py, "destroyed", |grip| grip.owned()?.end())
     }
 
-    /// Lets others read it (`Session.read_item`). Nobody writes it, this task neither, until `unshare`.
+    /// Lets others read it (`Session.read_item`). No task writes it, this one included, until `unshare`.
     fn share(&self, py: Python<'_>) -> PyResult<()> {
         self.exclusively(py, "shared", |grip| {
             let shared = grip.owned()?.share_mut()?;

@@ -36,7 +36,7 @@ mod words;
 
 use pyo3::prelude::*;
 
-/// The crossdock type of a NumPy dtype: `type_name('f8')` is 'f64'. InvalidError for one that has none says the mend.
+/// The crossdock type of a NumPy dtype: `type_name('f8')` is 'f64'. InvalidError for one that has none gives a hint.
 #[pyfunction]
 fn type_name(dtype: &Bound<'_, PyAny>) -> PyResult<String> {
     dtypes::to_type(&dtypes::to_dtype(dtype)?)

@@ -39,13 +39,13 @@ impl Drop for Credit {
         // After a failed program the message stays unreleased, so that a successor gets it again.
         let Ok(port) = self.slot.open() else { return };
         if port.here() && !*self.released.get_mut() {
-            // It can only fail if the port is corrupt; then there is nobody to give the cell back to.
+            // It can only fail if the port is corrupt; then no producer is left to give the cell back to.
             let _ = port.release(&self.message);
         }
     }
 }
 
-/// A message. Release it when its data is no longer needed (`with port.receive() as m:` does); a message that nobody
+/// A message. Release it when its data is no longer needed (`with port.receive() as m:` does); a message that no code
 /// refers to any more is released by itself, once the arrays loaded through it are gone too.
 #[pyclass(frozen, module = "crossdock")]
 pub struct Message {

@@ -69,7 +69,7 @@ impl Port {
         self.pattern.word()
     }
 
-    /// Messages that can be under way.
+    /// Messages that can be in flight.
     #[getter]
     fn capacity(&self) -> u32 {
         self.capacity
@@ -105,7 +105,7 @@ impl Port {
         self.wait(py, timeout, |port, slice| port.send_sized(&message, bytes, slice))
     }
 
-    /// Producer: waits until there is a place for the next send, and gives back a handle whose data nobody reads any
+    /// Producer: waits until there is a place for the next send, and gives back a handle whose data no consumer reads any
     /// more, oldest first. None: there is room, and no handle waits to come back (at first, for instance).
     ///
     /// Waits and errors as `send`.
@@ -137,7 +137,7 @@ impl Port {
         py.import("crossdock._aio")?.getattr("receive")?.call1((slf, timeout))
     }
 
-    /// Waits until somebody living is at the other end, up to `timeout` seconds (None: 60 s).
+    /// Waits until a living peer is at the other end, up to `timeout` seconds (None: 60 s).
     #[pyo3(signature = (*, timeout=None))]
     fn wait_peer(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         self.wait(py, timeout, |port, slice| port.wait_peer(slice))

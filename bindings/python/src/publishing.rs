@@ -165,7 +165,7 @@ impl Publisher {
         unsafe { array_over(py, address as *mut c_void, shown, true, ground) }
     }
 
-    /// A begun version's memory goes when it is published: nobody may look at it then.
+    /// A begun version's memory goes when it is published: no view of it may be alive then.
     fn refuse_if_begun_views(&self, py: Python<'_>, verb: &str) -> PyResult<()> {
         match self.works.begun.load(Ordering::Acquire) {
             0 => Ok(()),

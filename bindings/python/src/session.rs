@@ -126,17 +126,17 @@ impl Session {
         Ok(Region::new(self.standing.shared(region)))
     }
 
-    /// Takes a region's name away. Whoever has it open keeps it; its memory goes with the last of them.
+    /// Takes a region's name away. A task that has it open keeps it; its memory goes with the last of them.
     fn remove_region(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let session = self.standing.get(py)?;
         py.detach(|| session.remove_region(name)).or_raise(py)
     }
 
-    /// Opens one end of a port, "producer" or "consumer"; whoever comes first makes the port, so they may start in any
+    /// Opens one end of a port, "producer" or "consumer"; the end that comes first makes the port, so they may start in any
     /// order.
     ///
     /// `pattern`: one-to-one, fan-out (each consumer sees each message), fan-in, work-queue (each message goes to one of
-    /// the consumers). `capacity`: messages under way, a power of two up to 4096. None: as the port was made (by another
+    /// the consumers). `capacity`: messages in flight, a power of two up to 4096. None: as the port was made (by another
     /// task, by the workflow file), else one-to-one and 8; who says something must say what the port has.
     /// `timeout`: seconds to wait for an end that another living member holds (None: not at all). BusyError,
     /// InvalidError, DeniedError, NoSpaceError. `persistent`: if the port is made by this, it outlasts the run, with the
@@ -217,7 +217,7 @@ impl Session {
     /// Waits until this task owns the item, also if it is still to be made; those who wait are served in the order in which
     /// they came.
     ///
-    /// `timeout`: seconds (None: 60; 0: NotYetError if another task owns it, NotFoundError if nobody). TimedOutError says who
+    /// `timeout`: seconds (None: 60; 0: NotYetError if another task owns it, NotFoundError if none does). TimedOutError says who
     /// owns it and since when; NotFoundError: it was destroyed meanwhile; BusyError: this session has it open already.
     #[pyo3(signature = (key, *, timeout=None))]
     fn access_item(&self, py: Python<'_>, key: String, timeout: Option<f64>) -> PyResult<Item> {
@@ -248,7 +248,7 @@ impl Session {
         Ok(Item::new(&self.standing, Grip::Read(Own::new(got))))
     }
 
-    /// What is known of an item of this workflow, whoever owns it. NotFoundError.
+    /// What is known of an item of this workflow, also of one that another task owns. NotFoundError.
     fn find_item<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyAny>> {
         let session = self.standing.get(py)?;
         let found = py.detach(|| session.find_item(key)).or_raise(py)?;

@@ -38,7 +38,7 @@ pub fn bytes_of(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     }
 }
 
-/// A count of something: any whole number that fits into 64 bits. Python's own error for the others names no mend.
+/// A count of something: any whole number that fits into 64 bits. Python's own error for the others gives no hint.
 pub fn count(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     given.extract::<u64>().map_err(|e| {
         if !e.is_instance_of::<PyOverflowError>(given.py()) {

@@ -9,7 +9,7 @@ use crate::errors::OrRaise;
 use crate::fork::Own;
 use crate::views::lock;
 
-/// One open end, until somebody closes it. Messages refer to it, so that they can be released.
+/// One open end, until it is closed. Messages refer to it, so that they can be released.
 pub struct Slot {
     port: Mutex<Option<Arc<Own<Inner>>>>,
     /// The port's name.

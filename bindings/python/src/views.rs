@@ -70,7 +70,7 @@ impl Live {
         lock(&self.views).values().filter(|count| **count != MOVING).sum()
     }
 
-    /// Does something to the object at `offset` that moves or frees its memory, while nobody views it.
+    /// Does something to the object at `offset` that moves or frees its memory, while no view of it is alive.
     pub fn exclusively<T: Send>(
         &self,
         py: Python<'_>,

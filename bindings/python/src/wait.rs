@@ -40,7 +40,7 @@ pub fn _ending() {
 }
 
 /// A daemon thread that waits while the interpreter ends is not told that its port was closed by that: it would print
-/// an exception of which nobody is to blame. It just does not come back, as Python's own locks do it.
+/// an exception that no code caused. It just does not come back, as Python's own locks do it.
 fn park_if_ending(py: Python<'_>) {
     if ENDING.get().is_some_and(|ending| *ending != thread::current().id()) {
         py.detach(|| {
@@ -82,7 +82,7 @@ pub fn wait<T: Send>(
 }
 
 /// Runs a wait as a whole, in a thread of its own, and looks at Python's signals meanwhile: for waits whose place in a queue
-/// would be lost by asking again and again. `poll` is tried first. Whoever gives up by Ctrl-C leaves the wait to itself;
+/// would be lost by asking again and again. `poll` is tried first. After Ctrl-C the wait goes on by itself;
 /// what it gets is let go of.
 pub fn wait_in_line<T: Send + 'static>(
     py: Python<'_>,

@@ -16,7 +16,7 @@
  *  1. An address in a region holds in this process only, and only while this process keeps a reference to that region.
  *     To name data to another task use a crossdock_handle (16 bytes, the same in every process) or the object's name.
  *  2. The bytes of your objects are yours to guard: nothing stops two tasks from writing at once. Hand objects over
- *     through ports; a credit that came back (crossdock_port_reclaim) says that nobody reads the object any more.
+ *     through ports; a credit that came back (crossdock_port_reclaim) says that no consumer reads the object any more.
  *  3. Resizing a vector or string and reshaping an ndarray may move the elements. Take the data address anew afterwards,
  *     and do not resize what another task is reading.
  *  4. A child of fork() must not use its parent's session, regions or ports: what would change anything is refused
@@ -175,7 +175,7 @@ typedef struct crossdock_connect_options {
  * INCOMPATIBLE, TIMED_OUT, INVALID, SYSTEM. */
 crossdock_status crossdock_session_connect(const crossdock_connect_options *options, crossdock_session **session);
 
-/* The one session that libraries of this process share, connected with all defaults by whoever asks first. A reference
+/* The one session that libraries of this process share, connected with all defaults by the first caller. A reference
  * for the caller. A child of fork() gets one of its own. Errors as crossdock_session_connect. */
 crossdock_status crossdock_session_default(crossdock_session **session);
 
@@ -253,7 +253,7 @@ typedef struct crossdock_heal_report {
     uint64_t objects;    /* objects whose maker or remover had died */
 } crossdock_heal_report;
 
-/* Put right what dead members left half done, now. Nobody needs to call it: it happens by itself where a dead member is
+/* Put right what dead members left half done, now. Calling it is optional: it happens by itself where a dead member is
  * in the way. `report` may be NULL. */
 crossdock_status crossdock_region_heal(crossdock_region *region, crossdock_heal_report *report);
 
@@ -300,7 +300,7 @@ typedef struct crossdock_object {
 /* Find or create a named object, ready to use: new memory is zeroed, and a growing type's header is set up empty.
  * For the types of the grammar (not cpp:Name). Waits (timeout_ms) in CROSSDOCK_OPEN_ONLY for another task to make it
  * (NOT_FOUND at once with CROSSDOCK_NO_WAIT, TIMED_OUT after a deadline), and in every mode while another living member
- * is making it. CROSSDOCK_RECREATE frees the old one: nobody may be using it.
+ * is making it. CROSSDOCK_RECREATE frees the old one: no task may be using it.
  * Errors: EXISTS, WRONG_TYPE, INVALID (name, type), NO_SPACE, CORRUPT. */
 crossdock_status crossdock_object_open(crossdock_region *region, const char *name, const char *type, crossdock_mode mode,
                                        int64_t timeout_ms, crossdock_object *object);
@@ -314,7 +314,7 @@ crossdock_status crossdock_object_commit(crossdock_region *region, const crossdo
 crossdock_status crossdock_object_abandon(crossdock_region *region, const crossdock_object *object);
 
 /* Remove a named object and free its memory, elements of a vector, string or ndarray included (a language's own type:
- * only the object itself; destroy what it holds first). Nobody may be using it. Handles to it become BAD_HANDLE, the
+ * only the object itself; destroy what it holds first). No task may be using it. Handles to it become BAD_HANDLE, the
  * name is free again. Errors: NOT_FOUND, BUSY (being made by a living member). */
 crossdock_status crossdock_object_remove(crossdock_region *region, const char *name);
 
@@ -356,7 +356,7 @@ crossdock_status crossdock_session_load(crossdock_session *session, crossdock_ha
 /* What lies in shared memory; one layout for all languages. `region` and `data` are self-relative: address of the
  * field + value; 0 is null. Change them only through the functions below (or crossdock_replace). */
 typedef struct crossdock_vector {
-    int64_t region;    /* to the region's header, so that whoever has the vector finds the allocator */
+    int64_t region;    /* to the region's header, so that a task with the vector finds the allocator */
     int64_t data;      /* to the elements, aligned to 64 bytes */
     uint64_t size;     /* elements */
     uint64_t capacity; /* elements */
@@ -445,7 +445,7 @@ typedef enum crossdock_pattern {
 
 typedef struct crossdock_port_options {
     crossdock_pattern pattern;
-    uint32_t capacity; /* messages under way; a power of two, 1 to 4096; 0: what the port has, 8 if it is made by this */
+    uint32_t capacity; /* messages in flight; a power of two, 1 to 4096; 0: what the port has, 8 if it is made by this */
     uint32_t persistent; /* not 0: if it is made by this, it outlasts the run, with its messages, until it is removed */
 } crossdock_port_options;
 
@@ -463,7 +463,7 @@ typedef struct crossdock_message {
 
 #define CROSSDOCK_MESSAGE_INIT {{0, 0}, 0, 0, 0, 0, {0}}
 
-/* Open one end of a port; whoever comes first creates it, so producer and consumer may start in any order. `options`
+/* Open one end of a port; the end that comes first creates it, so producer and consumer may start in any order. `options`
  * may be NULL: as the port was made (by another task, by the workflow file), else one-to-one, 8 messages. Does not wait for the other end (see crossdock_port_wait_peer).
  * Errors: INVALID (name, capacity, or options that differ from those the port has), BUSY (the end is taken by a living
  * member; waited for up to timeout_ms), DENIED, NO_SPACE. One reference for the caller. */
@@ -472,7 +472,7 @@ crossdock_status crossdock_port_open(crossdock_session *session, const char *nam
 
 crossdock_status crossdock_port_ref(crossdock_port *port);
 /* The last reference closes this end. A process that ends without closing its ports counts as dead (PEER_DIED), even if
- * it ends by exit(0): nobody else can know that it was done. */
+ * it ends by exit(0): no other code can know that it was done. */
 crossdock_status crossdock_port_unref(crossdock_port *port);
 
 /* Leave in good order: a consumer at the other end still gets what was sent, then CLOSED; a producer gets CLOSED.
@@ -483,7 +483,7 @@ crossdock_status crossdock_port_close(crossdock_port *port);
 /* Remove the name. Members that have the port open keep it. NOT_FOUND, DENIED. */
 crossdock_status crossdock_port_remove(crossdock_session *session, const char *name);
 
-/* Wait until the other end has somebody. TIMED_OUT, PEER_DIED. */
+/* Wait until a living peer is at the other end. TIMED_OUT, PEER_DIED. */
 crossdock_status crossdock_port_wait_peer(crossdock_port *port, int64_t timeout_ms);
 
 /* Send; waits for a free place, that is, for a credit. With CROSSDOCK_NO_WAIT and no place: NOT_YET.
@@ -494,7 +494,7 @@ crossdock_status crossdock_port_wait_peer(crossdock_port *port, int64_t timeout_
 crossdock_status crossdock_port_send(crossdock_port *port, const crossdock_message *message, uint64_t bytes,
                                      int64_t timeout_ms);
 
-/* Producer: wait until the next send finds a place, and get back a handle whose message was released: nobody reads its
+/* Producer: wait until the next send finds a place, and get back a handle whose message was released: no consumer reads its
  * object any more, it may be written again. Each handle comes back once, oldest first. {0, 0}: there is a place, and no
  * handle waits to come back (at first, or when messages carried none). Errors as crossdock_port_send. */
 crossdock_status crossdock_port_reclaim(crossdock_port *port, int64_t timeout_ms, crossdock_handle *handle);
@@ -890,7 +890,7 @@ crossdock_status crossdock_ranked_name(const char *name, int64_t rank, char *buf
  * A reference that was transferred or destroyed is spent: each function gives CROSSDOCK_CLOSED and says to whom it went.
  * Addresses in an item end with its transfer, sharing, unsharing, resizing, destruction, and last reference: a later load
  * or store through one is a SIGSEGV, never another owner's bytes. `to` names a task: "combine" (whichever rank comes first),
- * "detect/1" (rank 1), "#7" (whoever registered 7). It need not exist yet. What is for owners gives CROSSDOCK_DENIED to
+ * "detect/1" (rank 1), "#7" (the task that registered 7). It need not exist yet. What is for owners gives CROSSDOCK_DENIED to
  * readers. */
 typedef struct crossdock_item crossdock_item;
 
@@ -939,7 +939,7 @@ typedef struct crossdock_item_info {
     uint32_t mine;    /* 1: this task is its owner */
 } crossdock_item_info;
 
-/* Be reached by a number, too: whoever transfers to "#7" means the task and rank that registered 7, now or later.
+/* Be reached by a number, too: a task that transfers to "#7" means the task and rank that registered 7, now or later.
  * EXISTS: another task has it. (CDI_register of crossdock/cdi.h) */
 crossdock_status crossdock_session_register_number(crossdock_session *session, uint64_t number);
 
@@ -976,10 +976,10 @@ crossdock_status crossdock_item_copy(crossdock_item *item, const char *key, cros
 /* It is gone. Tasks that wait for it get NOT_FOUND. */
 crossdock_status crossdock_item_destroy(crossdock_item *item);
 
-/* Let others read: from now on nobody can write, the owner neither. Take the address anew. What else its owner may do has to
+/* Let others read: from now on no task can write, the owner included. Take the address anew. What else its owner may do has to
  * wait for unshare (BUSY). INVALID: a cooperative item, which all its tasks can read anyway. */
 crossdock_status crossdock_item_share(crossdock_item *item);
-/* Have it for oneself again: readers have until the deadline to let go. Whoever still reads then keeps the bytes as they
+/* Have it for oneself again: readers have until the deadline to let go. A task that still reads then keeps the bytes as they
  * were, and this task gets a copy of its own. */
 crossdock_status crossdock_item_unshare(crossdock_item *item, int64_t timeout_ms);
 

@@ -43,7 +43,7 @@ pub(crate) unsafe fn optional_text<'a>(pointer: *const c_char, what: &str) -> Re
 /// Something of the caller's to read.
 ///
 /// # Safety
-/// A `pointer` that is neither NULL nor misaligned points to a readable T that nobody writes meanwhile.
+/// A `pointer` that is neither NULL nor misaligned points to a readable T that no thread writes meanwhile.
 pub(crate) unsafe fn read<T: Copy>(pointer: *const T, what: &str) -> Result<T> {
     if pointer.is_null() || !pointer.is_aligned() {
         return Err(invalid(format!("the {what} is {}", if pointer.is_null() { "NULL" } else { "misaligned" })));

@@ -244,7 +244,7 @@ unsafe extern "C" fn crossdock_checkpoint_read(
             return Err(invalid("the memory to read into is NULL"));
         }
         let into = if bytes == 0 { std::ptr::NonNull::<u8>::dangling().as_ptr() } else { into.cast() };
-        // SAFETY: the header asks for memory of so many bytes that nobody else uses during the call.
+        // SAFETY: the header asks for memory of so many bytes that no other thread uses during the call.
         let into = unsafe { std::slice::from_raw_parts_mut(into, bytes) };
         let opened = checkpoint(reference)?;
         opened.found.checkpoint.read(opened.meant(series), name, into).map_err(ours)

@@ -196,7 +196,7 @@ fn open_shaped(
     let (_, ty) = crate::object::type_of(&format!("ndarray<{element}>"))?;
     let claim = crate::object::claim(region, name, &ty, mode, timeout_ms)?;
     if claim.created {
-        // SAFETY: the object was claimed just now, nobody else sees it yet; it is as large and aligned as its type.
+        // SAFETY: the object was claimed just now, no other member sees it yet; it is as large and aligned as its type.
         unsafe { address_of(region, claim.offset).cast::<i64>().write(-(claim.offset as i64)) };
         let made = region
             .ndarray_reshape(claim.offset, element_type.size, order, shape)

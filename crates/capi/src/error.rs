@@ -30,7 +30,7 @@ pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> i32 {
 /// [`call`] for what a hand-over is made of. All of it is inlined, so that the exported function is one piece of code, and
 /// a section of their own puts these pieces side by side: with cold caches each further page of code costs half a microsecond.
 ///
-/// Panics are quiet already, or cannot happen: whoever has a reference that is good got it through [`call`].
+/// Panics are quiet already, or cannot happen: every valid reference was got through [`call`].
 #[inline(always)]
 pub(crate) fn call_in_use(body: impl FnOnce() -> Result<()>) -> i32 {
     match catch_unwind(AssertUnwindSafe(body)) {

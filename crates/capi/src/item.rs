@@ -165,7 +165,7 @@ unsafe extern "C" fn crossdock_item_access(session: u64, key: *const c_char, tim
         let item = out(item, "item")?;
         // SAFETY: the header asks for zero-terminated text.
         let key = unsafe { text(key, "key")? };
-        // Not under the session's hold: closing it ends the wait of nobody otherwise.
+        // Not under the session's hold: closing it would end no wait otherwise.
         let session = self::session(session)?.clone();
         let got = session.access_item(key, optional_wait(timeout_ms)?)?;
         // SAFETY: the header asks for a writable place.

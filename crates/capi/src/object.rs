@@ -43,7 +43,7 @@ unsafe fn type_in(ty: *const plain::Type) -> Result<TypeRef> {
     }
 }
 
-/// Finds or makes an object; `Recreate` is remove and create, again if somebody else was quicker.
+/// Finds or makes an object; `Recreate` is remove and create, again if another task was quicker.
 pub(crate) fn claim(region: &Region, name: &str, ty: &TypeRef, how: Mode, timeout_ms: i64) -> Result<Claim> {
     let timeout = optional_wait(timeout_ms)?;
     let how = match how {
@@ -116,7 +116,7 @@ pub(crate) fn open(
     if claim.created {
         headers(&parsed, claim.offset, &mut |at| {
             // Both kinds of header begin with the way to the region's start, relative to itself.
-            // SAFETY: within the object that was claimed just now, which nobody else sees yet; 8-byte aligned by type.
+            // SAFETY: within the object that was claimed just now, which no other member sees yet; 8-byte aligned by type.
             unsafe { address_of(region, at).cast::<i64>().write(-(at as i64)) }
         });
         region.commit(claim.offset)?;

@@ -32,7 +32,7 @@ const CALLS: u64 = 0xffff;
 
 /// One place of the table.
 struct Slot<T> {
-    /// Written by whoever refers to the slot. Closed, or without references: no new call gets at the value, and the
+    /// Written by each thread that refers to the slot. Closed, or without references: no new call gets at the value, and the
     /// last one that runs takes it out. Acquire and release, because the value was written before the first reference
     /// was given out, and was last used before the last call ended.
     state: AtomicU64,
@@ -104,7 +104,7 @@ impl<T: Send + Sync> Table<T> {
             let chunk = self.chunks[index / CHUNK].get_or_init(|| (0..CHUNK).map(|_| Slot::empty()).collect());
             &chunk[index % CHUNK]
         });
-        // SAFETY: the place came from the free list, without references and calls: nobody else has a way to its value.
+        // SAFETY: the place came from the free list, without references and calls: no other thread has a way to its value.
         unsafe { *slot.value.get() = Some(value) };
         let generation = slot.state.fetch_add(REFERENCE, Ordering::Release) >> 32;
         Ok(TOP | self.kind << 48 | generation << 16 | index as u64)
@@ -228,7 +228,7 @@ impl<T: Send + Sync> Table<T> {
 impl<T> std::ops::Deref for Held<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: this call is counted, so the value is there and nobody writes it.
+        // SAFETY: this call is counted, so the value is there and no thread writes it.
         match unsafe { &*self.slot.value.get() } {
             Some(value) => value,
             None => unreachable!("a slot in use is never empty"),
@@ -252,7 +252,7 @@ impl<T> Drop for Held<'_, T> {
                 now = state.load(Ordering::Acquire);
             } else {
                 if next & (REFERENCES | CALLS) == 0 {
-                    // Nobody has a way to the slot now. The generation changes before the place is used again, so
+                    // No thread has a way to the slot now. The generation changes before the place is used again, so
                     // that old references stay wrong. It skips 0.
                     let generation = ((next >> 32).wrapping_add(1) & 0xffff_ffff).max(1);
                     state.store(generation << 32, Ordering::Release);

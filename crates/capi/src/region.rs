@@ -52,7 +52,7 @@ fn at<R>(base: *const c_void, work: impl FnOnce(&Region) -> Result<R>) -> Result
     Region::with_base(base.cast(), work).unwrap_or_else(|| Err(nothing_mapped(base)))
 }
 
-/// References by the base of their region: a hint that costs two loads, checked by whoever uses it.
+/// References by the base of their region: a hint that costs two loads, checked by its user.
 mod bases {
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -89,7 +89,7 @@ pub(crate) fn mode(number: u32) -> Result<Mode> {
 /// How far `bytes` bytes at an address lie from the start of the region.
 pub(crate) fn offset_of(region: &Region, address: *const c_void, bytes: u64) -> Result<u64> {
     let offset = (address as u64).wrapping_sub(region.base() as u64);
-    // Offset 0 is the region's own header, never anybody's.
+    // Offset 0 is the region's own header, never an object's.
     if address.is_null() || offset == 0 || offset.checked_add(bytes).is_none_or(|end| end > region.capacity()) {
         return Err(invalid(format!("{address:p} is not in region '{}'", region.name())));
     }

@@ -14,7 +14,7 @@ const MANY: usize = 4096;
 /// The caller's list as a slice; an empty one may be NULL.
 ///
 /// # Safety
-/// A `list` that is not NULL has `count` readable elements that nobody writes during the call.
+/// A `list` that is not NULL has `count` readable elements that no thread writes during the call.
 unsafe fn list<'a, T>(list: *const T, count: usize, what: &str) -> Result<&'a [T]> {
     if count == 0 {
         return Ok(&[]);

@@ -55,7 +55,7 @@ fn the_library_exports_what_the_header_declares_and_nothing_else() {
     let declared = declared();
     assert!(declared.len() > 50, "the header was not understood: {declared:?}");
     assert_eq!(&declared - &exported, BTreeSet::new(), "declared but not exported");
-    // The standard library's personality routine is of no use to anybody, but rustc exports it from every cdylib.
+    // The standard library's personality routine is of no use to a caller, but rustc exports it from every cdylib.
     let extra: Vec<_> = (&exported - &declared).into_iter().filter(|name| name != "rust_eh_personality").collect();
     assert!(extra.is_empty(), "exported but not declared: {extra:?}");
 }

@@ -1,4 +1,4 @@
-/* The header's layout, frozen. The library's own side has the same numbers in src/plain.rs: whoever changes one must
+/* The header's layout, frozen. The library's own side has the same numbers in src/plain.rs: a change of one must
  * change both, and the library's version. */
 #include <crossdock.h>
 

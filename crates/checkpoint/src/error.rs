@@ -1,4 +1,4 @@
-//! A closed status, and a sentence that names file, reason and mend: the same shape as the library's own.
+//! A closed status, and a sentence that names file, reason and hint: the same shape as the library's own.
 
 use std::io;
 use std::path::Path;

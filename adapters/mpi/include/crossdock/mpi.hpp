@@ -99,7 +99,7 @@ class meeting_place {
       if ((next & both) == 0) next = 0;
     } while (!word.compare_exchange_weak(now, next, std::memory_order_acq_rel));
   }
-  /// The rank at an end; -1 when nobody is there.
+  /// The rank at an end; -1 when the end is free.
   int rank_at(port_end end) const { return rank_in(std::atomic_ref(word_).load(std::memory_order_acquire), end); }
 
  private:
@@ -120,7 +120,7 @@ struct letter {
 };
 inline constexpr std::uint32_t farewell = 1;  ///< `reserved` of the last message that an end sends
 
-/// A place for a message that is under way: from send until its credit is back.
+/// A place for a message in flight: from send until its credit is back.
 struct slot {
   enum { empty, under_way, returned } state = empty;
   std::uint64_t order = 0;  ///< of the credits
@@ -195,7 +195,7 @@ class mpi_transport final : public transport {
     afterlife::of_process().gone(this);
     try {
       close();
-    } catch (const error&) {  // what can be said to nobody
+    } catch (const error&) {  // no caller is left to be told
     }
   }
 
@@ -261,7 +261,7 @@ class mpi_transport final : public transport {
     std::unique_lock lock(mutex_);
     if (closed_) return;
     closed_ = true;
-    if (!is_running()) return;  // MPI_Finalize came first: there is nobody to tell any more
+    if (!is_running()) return;  // MPI_Finalize came first: no peer is left to be told
     crossdock_message bye{};
     bye.reserved = farewell;
     if (peer() >= 0) mail(bye, end_ == producer ? tag_ : tag_ + 1);

@@ -36,7 +36,7 @@ inline std::string_view name(status s) noexcept { return crossdock_status_name(s
 
 inline std::ostream& operator<<(std::ostream& out, status s) { return out << name(s); }
 
-/// The one exception of this library. what() names object, reason and mend.
+/// The one exception of this library. what() names object, reason and hint.
 class error : public std::runtime_error {
  public:
   error(crossdock::status s, const std::string& message) : std::runtime_error(message), status_(s) {}

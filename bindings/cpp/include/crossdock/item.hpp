@@ -133,7 +133,7 @@ class item : public item_base {
     return item(detail::item_ref(given), s);
   }
 
-  /// What is known of an item, whoever owns it. Error: not_found.
+  /// What is known of an item, also of one that another task owns. Error: not_found.
   static crossdock_item_info find(const std::string& key, const session& s = session()) {
     crossdock_item_info info{};
     detail::check(crossdock_item_find(s.get(), key.c_str(), &info));
@@ -167,7 +167,7 @@ class item : public item_base {
     detail::check(crossdock_item_destroy(get()));
     (void)take();
   }
-  /// Lets others read it; nobody writes until unshare.
+  /// Lets others read it; no task writes until unshare.
   shared_item share() &&;
 
   /// A new item with the same bytes, independent of this one.

@@ -79,7 +79,7 @@ class message_base {
       detail::hand_over(data_);
       try {
         via->release(message_);
-      } catch (const error&) {  // the port is closed or its other end is gone: nobody waits for this place
+      } catch (const error&) {  // the port is closed or its other end is gone: no producer waits for this place
       }
     }
   }

@@ -188,7 +188,7 @@ class ndarray {
     other.capacity_bytes_ = 0;
     other.rank_ = 0;
   }
-  /// On the stack, where nobody else sees it.
+  /// On the stack, where no other task sees it.
   void reshape_outside(std::span<const size_type> shape, crossdock::order o) {
     if (shape.size() > max_rank) throw error(status::invalid, "an ndarray has at most 8 dimensions");
     size_type n = 1;

@@ -36,7 +36,7 @@ class port {
   port(const region& home, std::unique_ptr<transport> via) : home_(home), via_(std::move(via)) {}
 
   /// Sends an object of the region by its handle; waits for a place. It must stay as it is until it comes back by
-  /// reclaim: nobody stops the consumer from reading it.
+  /// reclaim: the consumer may still read it.
   template <class T>
   void send(const T& x, timeout wait = {}) {
     send(x, 0, wait);
@@ -132,7 +132,7 @@ class port {
     note_copied(shared.size() * sizeof(T));
   }
 
-  /// Waits until the other end has somebody.
+  /// Waits until a living peer is at the other end.
   void wait_peer(timeout wait = {}) { via_->wait_peer(wait); }
   /// Leaves in good order: consumers still get what was sent.
   void close() {

@@ -97,7 +97,7 @@ class region {
     return detail::as_result([&]() -> T& { return open<T>(name, wait); });
   }
 
-  /// An object with no name, to be passed on by handle; whoever is last calls destroy.
+  /// An object with no name, to be passed on by handle; its last user calls destroy.
   template <class T, class... Args>
   T& create(Args&&... args) {
     static_assert(is_shareable<T>, "crossdock: this type cannot live in shared memory");
@@ -138,7 +138,7 @@ class region {
     return detail::as_result([&]() -> T& { return load<T>(h); });
   }
 
-  /// Removes a named object with all that it holds; nobody may be using it. Handles to it become bad_handle.
+  /// Removes a named object with all that it holds; no task may be using it. Handles to it become bad_handle.
   /// Errors: not_found, busy, invalid (a C++ type that this process has never used: then say remove<T>).
   void remove(const std::string& name) { detail::remove_object(get(), name); }
   template <class T>
@@ -188,7 +188,7 @@ class region {
     detail::check(crossdock_region_statistics_get(get(), &s));
     return s;
   }
-  /// Puts right what dead members left half done, now. Nobody needs to call it: it happens where it is in the way.
+  /// Puts right what dead members left half done, now. Calling it is optional: a member that meets such a change heals it.
   void heal() { detail::check(crossdock_region_heal(get(), nullptr)); }
   const session& its_session() const noexcept { return session_; }
   /// For the C functions.

@@ -32,7 +32,7 @@ enum class pattern : int {
 /// Who opens a port says the same as who made it (a task, or the workflow file), or leaves it open.
 struct port_options {
   crossdock::pattern pattern = crossdock::pattern::any;
-  std::uint32_t capacity = 0;  ///< messages under way; a power of two, 1 to 4096; 0: what the port has, 8 if made by this
+  std::uint32_t capacity = 0;  ///< messages in flight; a power of two, 1 to 4096; 0: what the port has, 8 if made by this
   /// If the port is made by this: it outlasts the run, with the messages in it, until it is removed.
   bool persistent = false;
 };
@@ -47,7 +47,7 @@ class transport {
 
   /// `bytes`: how much data the handle stands for, for the statistics.
   virtual status send(const crossdock_message& message, std::uint64_t bytes, timeout wait) = 0;
-  /// Producer: waits for a place, and says what was in it ({0,0} on the first lap): nobody reads that any more.
+  /// Producer: waits for a place, and says what was in it ({0,0} on the first lap): no consumer reads that any more.
   virtual status reclaim(timeout wait, handle& was_there) = 0;
   virtual status receive(timeout wait, crossdock_message& message) = 0;
   /// Gives place and data of a received message back to the producer.

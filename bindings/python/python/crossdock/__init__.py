@@ -10,7 +10,7 @@
             port.send(positions, tag=1)               # sixteen bytes; nothing is copied
 
 Every wait takes a deadline in seconds and lets other threads run; every error is a `crossdock.Error` that names the
-object, what happened, and the mend.
+object, what happened, and a hint.
 """
 
 import atexit as _atexit

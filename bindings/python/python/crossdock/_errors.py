@@ -1,6 +1,6 @@
 """Exceptions: one class per status of the library, each also one of Python's own where there is a fitting one.
 
-Every message names the object, what happened, who was involved, and the mend.
+Every message names the object, what happened, who was involved, and a hint.
 """
 
 
@@ -77,7 +77,7 @@ class NoSpaceError(Error, MemoryError):
 
 
 class BusyError(Error):
-    """Somebody still holds it: a view that is alive, a second producer."""
+    """It is still in use: by a view that is alive, or a second producer."""
 
     status = 12
 

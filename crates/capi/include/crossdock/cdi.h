@@ -13,7 +13,7 @@
  *         CDI_destroy(&frame);
  *     }
  *
- * A CDI variable is the paper's: it names an object, whoever owns that. Each call says with 1, 0 or -1 what the paper says;
+ * A CDI variable is the paper's: it names an object, also one that another task owns. Each call says with 1, 0 or -1 what the paper says;
  * what it leaves open (a transfer by one who is not the owner) is -1, and crossdock_error_message()
  * of crossdock.h has the reason. Implemented in this header over crossdock.h, which also has what the paper lacks:
  * deadlines, sharing, resizing, waiting for any of several.
@@ -91,7 +91,7 @@ static inline int CDI_create(CDI *c, CDI_key k, size_t s)
     return status == CROSSDOCK_EXISTS ? 0 : -1;
 }
 
-/* 1: the variable names the object of key k, whoever owns it; 0: there is none; -1: that cannot be found out. */
+/* 1: the variable names the object of key k, also one that another task owns; 0: there is none; -1: that cannot be found out. */
 static inline int CDI_use(CDI *c, CDI_key k)
 {
     crossdock_session *session;

@@ -79,7 +79,7 @@ void construct_object(const Alloc& alloc, T* place, Args&&... args) {
   }
 }
 
-/// What another task made is wild: a vector, string or ndarray is looked over before anybody follows its pointers.
+/// What another task made is wild: a vector, string or ndarray is checked before its pointers are followed.
 template <class T>
 T* opened(crossdock_region* region, void* address) {
   T* const place = static_cast<T*>(address);

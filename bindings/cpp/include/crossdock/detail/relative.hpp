@@ -24,7 +24,7 @@ inline relative_word relative(const void* place, const void* target) noexcept {
   return target ? static_cast<relative_word>(reinterpret_cast<std::uintptr_t>(target) - reinterpret_cast<std::uintptr_t>(place)) : relative_word::null;
 }
 
-/// Writes of this process keep their order for whoever looks after it was killed: the processor hands over whole stores
+/// Writes of this process keep their order for a member that looks after it was killed: the CPU hands over whole stores
 /// in order, so only the compiler must be told.
 inline void in_order() noexcept { asm volatile("" ::: "memory"); }
 

@@ -1,4 +1,4 @@
-// Moving elements to a new block so that the old block stays whole until the container points to the new one: whoever
+// Moving elements to a new block so that the old block stays whole until the container points to the new one: a member that
 // kills this process in between leaves the old elements as they were.
 #pragma once
 
