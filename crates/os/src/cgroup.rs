@@ -6,6 +6,7 @@
 //! In a namespace only a part of the hierarchy can be seen; version 1 tells the smallest limit above all the same. Where
 //! none is mounted (bubblewrap), the process itself sees no limit; the daemon, outside, asks in its place.
 
+use crate::sys;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -56,7 +57,7 @@ impl Cgroup {
     }
 
     fn read(membership: &str) -> Self {
-        let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let text = |path: &str| sys::read_text(path).unwrap_or_default();
         Self::find(&text(membership), &text("/proc/self/mountinfo"))
     }
 
@@ -114,7 +115,7 @@ impl Level {
         if left >= wanted {
             return left;
         }
-        let stat = std::fs::read_to_string(self.folder.join("memory.stat")).unwrap_or_default();
+        let stat = sys::read_text(self.folder.join("memory.stat")).unwrap_or_default();
         let prefix = if self.unified { "" } else { "total_" };
         let cached = |kind: &str| {
             let key = format!("{prefix}{kind}_file ");
@@ -152,7 +153,7 @@ fn limit_of(folder: &Path, unified: bool, own: bool) -> Option<u64> {
         number(&folder.join("memory.max"))
     } else {
         let own_limit = number(&folder.join("memory.limit_in_bytes"));
-        let above = own.then(|| std::fs::read_to_string(folder.join("memory.stat")).ok()).flatten();
+        let above = own.then(|| sys::read_text(folder.join("memory.stat")).ok()).flatten();
         let above = above.and_then(|stat| {
             stat.lines().find_map(|line| line.strip_prefix("hierarchical_memory_limit ")?.trim().parse().ok())
         });
@@ -162,7 +163,7 @@ fn limit_of(folder: &Path, unified: bool, own: bool) -> Option<u64> {
 }
 
 fn number(path: &Path) -> Option<u64> {
-    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    sys::read_text(path).ok()?.trim().parse().ok()
 }
 
 static OWN: Mutex<Option<(Instant, Arc<Cgroup>)>> = Mutex::new(None);

@@ -1,6 +1,7 @@
 //! Child processes that run on in this program's code.
 
 use crate::error::{Context, OsError, OsResult};
+use crate::sys;
 use rustix::io::Errno;
 pub use rustix::process::Signal;
 use rustix::process::{Pid, WaitOptions};
@@ -40,7 +41,7 @@ pub fn fork(body: impl FnOnce() -> i32) -> OsResult<i32> {
 pub fn fork_beside_threads(body: impl FnOnce() -> i32) -> OsResult<i32> {
     // SAFETY: the child runs only `body`, on its only thread, and leaves by _exit. A lock that it takes against the rule
     // above is never given back, which is a deadlock and no undefined behaviour.
-    let pid = unsafe { libc::fork() };
+    let pid = sys::raw("fork", || unsafe { libc::fork() });
     if pid < 0 {
         return Err(OsError::last("fork", "this process"));
     }
@@ -160,7 +161,8 @@ pub fn spawn_quiet(name: &str, stack: usize, body: impl FnOnce() + Send + 'stati
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
     }
-    let started = std::thread::Builder::new().name(name.into()).stack_size(stack).spawn(body);
+    let allowed = if sys::raw("clone", || 0) == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
+    let started = allowed.and_then(|()| std::thread::Builder::new().name(name.into()).stack_size(stack).spawn(body));
     // SAFETY: as above; `before` was written there.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     started.map(drop)

@@ -2,7 +2,9 @@
 
 use crate::deadline::Deadline;
 use crate::error::{Context, OsError, OsResult};
-use rustix::event::{EventfdFlags, epoll};
+use crate::sys;
+use crate::sys::event::epoll;
+use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
@@ -10,22 +12,22 @@ use std::time::Duration;
 
 /// A counter that can be polled. Non-blocking.
 pub fn eventfd() -> OsResult<OwnedFd> {
-    rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("eventfd", || "a counter".into())
+    sys::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("eventfd", || "a counter".into())
 }
 
 /// Makes an eventfd readable. A full counter is readable already, and a descriptor that is no eventfd does no harm.
 pub fn signal(fd: impl AsFd) {
-    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+    let _ = sys::io::write(fd, &1u64.to_ne_bytes());
 }
 
 /// Makes an eventfd or timerfd unreadable again.
 pub fn clear(fd: impl AsFd) {
-    let _ = rustix::io::read(fd, &mut [0u8; 8]);
+    let _ = sys::io::read(fd, &mut [0u8; 8]);
 }
 
 /// A timer that can be polled, not yet set. Non-blocking.
 pub fn timerfd() -> OsResult<OwnedFd> {
-    rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+    sys::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
         .context("timerfd_create", || "a timer".into())
 }
 
@@ -42,7 +44,7 @@ pub fn set_timer(timer: impl AsFd, delay: Duration) -> OsResult<()> {
 /// Turns signals into reads: blocks them for this thread (and those it starts) and gives a descriptor they arrive at.
 pub fn signalfd(signals: &[i32]) -> OsResult<OwnedFd> {
     // SAFETY: an uninitialised set is what sigemptyset takes; the calls write only to it.
-    let fd = unsafe {
+    let make = || unsafe {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(set.as_mut_ptr());
         for signal in signals {
@@ -51,6 +53,7 @@ pub fn signalfd(signals: &[i32]) -> OsResult<OwnedFd> {
         libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
         libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
     };
+    let fd = sys::raw("signalfd", make);
     if fd < 0 {
         return Err(OsError::last("signalfd", format!("{signals:?}")));
     }
@@ -61,7 +64,7 @@ pub fn signalfd(signals: &[i32]) -> OsResult<OwnedFd> {
 /// The number of the next signal that arrived at a [`signalfd`]; `None` when there is none.
 pub fn next_signal(fd: impl AsFd) -> Option<i32> {
     let mut buffer = [0u8; size_of::<libc::signalfd_siginfo>()];
-    match rustix::io::read(fd, &mut buffer) {
+    match sys::io::read(fd, &mut buffer) {
         Ok(n) if n == buffer.len() => Some(u32::from_ne_bytes(buffer[..4].try_into().expect("four bytes")) as i32),
         _ => None,
     }
@@ -70,14 +73,14 @@ pub fn next_signal(fd: impl AsFd) -> Option<i32> {
 /// Sleeps until the bell (an eventfd) is readable, the peer of one of these sockets is gone, or the deadline passes; which
 /// sockets those are. Readable data on a socket wakes no thread here.
 pub fn wait_for_ends(bell: impl AsFd, sockets: &[BorrowedFd<'_>], deadline: Deadline) -> Vec<bool> {
-    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::event::{PollFd, PollFlags};
     let bell = bell.as_fd();
     let mut watched: Vec<_> = sockets.iter().map(|socket| PollFd::new(socket, PollFlags::empty())).collect();
     watched.push(PollFd::new(&bell, PollFlags::IN));
     let left = deadline.left();
     let timeout =
         Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
-    if poll(&mut watched, Some(&timeout)).is_err() {
+    if sys::event::poll(&mut watched, Some(&timeout)).is_err() {
         return vec![false; sockets.len()];
     }
     let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
@@ -171,7 +174,7 @@ pub fn wait_writable(fd: impl AsFd, deadline: Deadline) -> OsResult<bool> {
 pub fn wait_any(fds: &[BorrowedFd<'_>], deadline: Option<Deadline>) -> OsResult<Vec<bool>> {
     let mut polled: Vec<_> =
         fds.iter().map(|fd| rustix::event::PollFd::from_borrowed_fd(*fd, rustix::event::PollFlags::IN)).collect();
-    match rustix::event::poll(&mut polled, deadline.map(timeout).as_ref()) {
+    match sys::event::poll(&mut polled, deadline.map(timeout).as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(polled.iter().map(|fd| !fd.revents().is_empty()).collect()),
         Err(errno) => Err(OsError::new("poll", format!("{} descriptors", fds.len()), errno)),
     }
@@ -186,7 +189,7 @@ fn wait_for(fd: impl AsFd, what: rustix::event::PollFlags, deadline: Deadline) -
     loop {
         let timeout = timeout(deadline);
         let mut fds = [rustix::event::PollFd::new(&fd, what)];
-        match rustix::event::poll(&mut fds, Some(&timeout)) {
+        match sys::event::poll(&mut fds, Some(&timeout)) {
             Ok(n) => return Ok(n > 0),
             Err(Errno::INTR) if !deadline.passed() => {}
             Err(Errno::INTR) => return Ok(false),

@@ -1,6 +1,7 @@
 //! Ordinary files: room taken ahead, locks that end with their holder, folders that belong to one user only.
 
 use crate::error::{Context, OsError, OsResult};
+use crate::sys;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -10,7 +11,7 @@ use std::path::Path;
 /// fail for want of room afterwards.
 pub fn extend(file: impl AsFd, from: u64, more: u64) -> OsResult<()> {
     loop {
-        match rustix::fs::fallocate(&file, FallocateFlags::empty(), from, more) {
+        match sys::fs::fallocate(&file, FallocateFlags::empty(), from, more) {
             Err(Errno::INTR) => {}
             other => return other.context("fallocate", || format!("{more} bytes at {from} of a file")),
         }
@@ -29,7 +30,7 @@ pub fn try_lock_shared(file: impl AsFd) -> OsResult<bool> {
 }
 
 fn try_flock(file: impl AsFd, how: FlockOperation) -> OsResult<bool> {
-    match rustix::fs::flock(file, how) {
+    match sys::fs::flock(file, how) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
         Err(errno) => Err(OsError::new("flock", "a lock file", errno)),
@@ -45,8 +46,8 @@ pub fn duplicate(file: impl AsFd) -> OsResult<OwnedFd> {
 /// existing one may be replaced.
 pub fn rename_to_free_name(from: &Path, to: &Path) -> OsResult<()> {
     let named = || format!("{} to {}", from.display(), to.display());
-    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        Err(Errno::INVAL) => rustix::fs::rename(from, to).context("rename", named),
+    match sys::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL) => sys::fs::rename(from, to).context("rename", named),
         done => done.context("renameat2", named),
     }
 }
@@ -59,18 +60,17 @@ pub fn is_writable(folder: &Path) -> bool {
 /// The same file through a descriptor that cannot be written through.
 pub fn reopen_read_only(file: impl AsFd) -> OsResult<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || path)
+    sys::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || path)
 }
 
 /// A copy of a descriptor, under the first free number from `lowest` on.
 pub fn duplicate_from(fd: impl AsFd, lowest: i32) -> OsResult<OwnedFd> {
-    rustix::io::fcntl_dupfd_cloexec(fd, lowest).context("F_DUPFD_CLOEXEC", || format!("a descriptor from {lowest} on"))
+    sys::io::fcntl_dupfd_cloexec(fd, lowest).context("F_DUPFD_CLOEXEC", || format!("a descriptor from {lowest} on"))
 }
 
 /// Opens an existing file for reading only.
 pub fn open_read_only(path: &Path) -> OsResult<OwnedFd> {
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .context("open", || path.display().to_string())
+    sys::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || path.display().to_string())
 }
 
 /// Opens an ordinary file for reading; `None` for a folder, a link, a pipe or a device, none of which is opened for good.
@@ -78,7 +78,7 @@ pub fn open_ordinary(path: &Path) -> OsResult<Option<OwnedFd>> {
     let named = || path.display().to_string();
     // Without NONBLOCK a pipe would wait for its writer, and an open that breaks a lease for the lease's holder.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+    let file = match sys::fs::open(path, flags, Mode::empty()) {
         Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
         other => other.context("open", named)?,
     };
@@ -98,7 +98,7 @@ pub fn identity(number: i32) -> OsResult<(u64, u64)> {
 pub fn complain(text: &str) {
     // SAFETY: as in `identity`.
     let errors = unsafe { rustix::fd::BorrowedFd::borrow_raw(2) };
-    let _ = rustix::io::write(errors, text.as_bytes());
+    let _ = sys::io::write(errors, text.as_bytes());
 }
 
 /// The path of this process's working folder.
@@ -122,21 +122,21 @@ pub fn exists(path: &std::ffi::CStr) -> bool {
 /// The same file through a description of this process's own, for reading and writing.
 pub fn reopen(file: impl AsFd) -> OsResult<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context("open", || path)
+    sys::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context("open", || path)
 }
 
 /// Copies bytes of one file to the same place of another, through `buffer` and at most as many; how many. 0 = the end.
 pub fn copy_part(from: impl AsFd, to: impl AsFd, offset: u64, buffer: &mut [u8]) -> OsResult<usize> {
     let named = || format!("bytes at {offset} of a file that is copied");
     let length = loop {
-        match rustix::io::pread(&from, &mut *buffer, offset) {
+        match sys::io::pread(&from, &mut *buffer, offset) {
             Err(Errno::INTR) => {}
             other => break other.context("pread", named)?,
         }
     };
     let mut done = 0;
     while done < length {
-        match rustix::io::pwrite(&to, &buffer[done..length], offset + done as u64) {
+        match sys::io::pwrite(&to, &buffer[done..length], offset + done as u64) {
             Err(Errno::INTR) => {}
             other => done += other.context("pwrite", named)?,
         }
@@ -146,7 +146,7 @@ pub fn copy_part(from: impl AsFd, to: impl AsFd, offset: u64, buffer: &mut [u8])
 
 /// Gives a file this size; what is beyond it is let go, and new bytes are zero.
 pub fn set_size(file: impl AsFd, size: u64) -> OsResult<()> {
-    rustix::fs::ftruncate(file, size).context("ftruncate", || format!("a file to {size} bytes"))
+    sys::fs::ftruncate(file, size).context("ftruncate", || format!("a file to {size} bytes"))
 }
 
 /// Sees that the user whose file it is may open it for reading and writing, whatever mode it was given.
@@ -167,19 +167,18 @@ pub fn sizes(file: impl AsFd) -> OsResult<(u64, u64)> {
 
 /// A descriptor that stands for nothing: kept so that it can be given up when none is left.
 pub fn spare() -> OsResult<OwnedFd> {
-    rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .context("open", || "/dev/null".into())
+    sys::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || "/dev/null".into())
 }
 
 /// Makes a folder that only this user may enter, unless it is there and is just that. Says whether it was made.
 pub fn private_folder(path: &Path) -> OsResult<bool> {
     let named = || path.display().to_string();
-    let made = match rustix::fs::mkdir(path, Mode::RWXU) {
+    let made = match sys::fs::mkdir(path, Mode::RWXU) {
         Ok(()) => true,
         Err(Errno::EXIST) => false,
         Err(errno) => return Err(OsError::new("mkdir", named(), errno)),
     };
-    let folder = rustix::fs::open(path, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+    let folder = sys::fs::open(path, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
         .context("open", named)?;
     let stat = rustix::fs::fstat(&folder).context("fstat", named)?;
     if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {

@@ -3,6 +3,7 @@
 //! A child inherits its parent's mappings but not its identity: it must not use the parent's heap slots or ports.
 //! The kernel zeroes a page marked `MADV_WIPEONFORK` in every child, so a word in one tells without a system call.
 
+use crate::sys;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -138,11 +139,11 @@ fn first_page() -> *const AtomicU32 {
 fn make_page(length: usize) -> Option<*mut std::ffi::c_void> {
     // SAFETY: a new private mapping at an address the kernel chooses.
     let start = unsafe {
-        rustix::mm::mmap_anonymous(ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        sys::mm::mmap_anonymous(ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
     }
     .ok()?;
     // SAFETY: the range was mapped just now and has no other owner.
-    if unsafe { libc::madvise(start, length, libc::MADV_WIPEONFORK) } == 0 {
+    if sys::raw("madvise", || unsafe { libc::madvise(start, length, libc::MADV_WIPEONFORK) }) == 0 {
         return Some(start);
     }
     // SAFETY: as above.

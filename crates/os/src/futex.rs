@@ -5,6 +5,7 @@
 
 use crate::deadline::Deadline;
 use crate::error::OsError;
+use crate::sys;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -29,9 +30,10 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: Deadline) -> Woken {
     }
     let timeout = timespec(left);
     // SAFETY: `word` is a live, aligned u32; the timeout lives through the call.
-    let answer = unsafe {
+    let sleep = || unsafe {
         libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const timeout, 0usize, 0u32)
     };
+    let answer = sys::raw("futex", sleep);
     if answer < 0 && Errno::from_raw_os_error(errno()) == Errno::TIMEDOUT { Woken::TimedOut } else { Woken::LookAgain }
 }
 
@@ -96,7 +98,7 @@ fn waitv(first: (&AtomicU32, u32), second: (&AtomicU32, u32), deadline: Deadline
     let until = Duration::new(now.tv_sec as u64, now.tv_nsec as u32).saturating_add(left);
     let until = timespec(until);
     // SAFETY: the array and the time live through the call, and the addresses in it are live, aligned u32 words.
-    let answer = unsafe {
+    let sleep = || unsafe {
         libc::syscall(
             libc::SYS_futex_waitv,
             waiters.as_ptr(),
@@ -106,6 +108,7 @@ fn waitv(first: (&AtomicU32, u32), second: (&AtomicU32, u32), deadline: Deadline
             libc::CLOCK_MONOTONIC,
         )
     };
+    let answer = sys::raw("futex", sleep);
     if answer < 0 { Err(Errno::from_raw_os_error(errno())) } else { Ok(()) }
 }
 

@@ -8,8 +8,9 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
+use crate::sys::fs::inotify;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::fs::inotify::{CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
 use crate::error::{Context, OsError, OsResult};

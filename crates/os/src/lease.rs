@@ -9,6 +9,7 @@
 //! way to open it (a directory that no other process reaches) and asks on the one description that it keeps.
 
 use crate::error::{OsError, OsResult};
+use crate::sys;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 
@@ -97,7 +98,7 @@ impl Drop for Held<'_> {
 
 fn set_lease(file: BorrowedFd<'_>, kind: i32) -> OsResult<()> {
     // SAFETY: F_SETLEASE takes an int and touches no memory of ours.
-    let answer = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
+    let answer = sys::raw("F_SETLEASE", || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) });
     if answer == 0 { Ok(()) } else { Err(OsError::last("F_SETLEASE", "a segment's file")) }
 }
 

@@ -1,7 +1,7 @@
 //! Every raw system call of crossdock, behind safe functions.
 //!
 //! One file per kind of kernel object. Nothing here knows what crossdock does with them. Every error names the call
-//! and the object it was about. Every descriptor is close-on-exec.
+//! and the object it was about. Every descriptor is close-on-exec. `sys` lets tests make any call fail.
 
 pub mod calls;
 pub mod cgroup;
@@ -12,6 +12,8 @@ pub mod deadline;
 pub mod error;
 pub mod event;
 pub mod exit;
+#[cfg(feature = "faults")]
+pub mod faults;
 pub mod file;
 pub mod fork;
 pub mod futex;
@@ -28,6 +30,7 @@ pub mod process;
 pub mod roll;
 pub mod socket;
 pub mod spawn;
+mod sys;
 #[doc(hidden)]
 pub mod testing;
 pub mod tmpfs;

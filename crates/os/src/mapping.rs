@@ -3,6 +3,7 @@
 use crate::error::{Context, OsResult};
 use crate::memfd;
 use crate::place::HUGE;
+use crate::sys;
 use rustix::fd::AsFd;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ptr::NonNull;
@@ -40,7 +41,7 @@ impl Mapping {
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
         // SAFETY: a new mapping at an address the kernel chooses; no existing memory is touched.
-        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, fd, 0) }
+        let start = unsafe { sys::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, fd, 0) }
             .context("mmap", || format!("{length} bytes of a segment"))?;
         let start = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
         Ok(Self { start, length })
@@ -67,7 +68,7 @@ impl Mapping {
         // SAFETY: an old size of 0 leaves the shared mapping as it is and makes another one, at an address that the kernel
         // chooses; the range lies within this mapping.
         let start =
-            unsafe { rustix::mm::mremap(from.as_ptr().cast(), 0, length as usize, rustix::mm::MremapFlags::MAYMOVE) }
+            unsafe { sys::mm::mremap(from.as_ptr().cast(), 0, length as usize, rustix::mm::MremapFlags::MAYMOVE) }
                 .context("mremap", named)?;
         let start = NonNull::new(start.cast()).expect("mremap never returns address 0");
         Ok(Self { start, length: length as usize })
@@ -122,7 +123,7 @@ impl Mapping {
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: exactly the range that this mapping owns; what was there is shared memory that any process may change
         // at any time, so no reference into it can rely on its contents.
-        unsafe { rustix::mm::mmap(self.start.as_ptr().cast(), self.length, protection, flags, fd, 0) }
+        unsafe { sys::mm::mmap(self.start.as_ptr().cast(), self.length, protection, flags, fd, 0) }
             .context("mmap", || format!("{} bytes of a segment, in place of others", self.length))?;
         Ok(())
     }
@@ -135,7 +136,7 @@ impl Mapping {
         let Some(start) = self.at(offset, size) else { return false };
         let advice = if access == Access::Read { MADV_POPULATE_READ } else { MADV_POPULATE_WRITE };
         // SAFETY: the range lies within this mapping; populating changes no contents.
-        unsafe { libc::madvise(start.as_ptr().cast(), size as usize, advice) == 0 }
+        sys::raw("MADV_POPULATE", || unsafe { libc::madvise(start.as_ptr().cast(), size as usize, advice) }) == 0
     }
 
     /// Takes memory for the whole huge pages of a range of `fd`, of which this is a mapping, where there is none so far: the
@@ -169,7 +170,7 @@ impl Mapping {
             return false;
         }
         // SAFETY: the range lies within this mapping; collapsing changes the pages behind it, not their contents.
-        unsafe { libc::madvise(first as *mut _, end - first, MADV_COLLAPSE) == 0 }
+        sys::raw("madvise", || unsafe { libc::madvise(first as *mut _, end - first, MADV_COLLAPSE) }) == 0
     }
 }
 

@@ -1,6 +1,7 @@
 //! Segments of kernel memory: memfds that no process can shrink, grow or unseal.
 
 use crate::error::{Context, OsError, OsResult};
+use crate::sys;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -12,9 +13,9 @@ pub const SEGMENT_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).un
 ///
 /// `name` shows up as `/memfd:name` in `/proc/PID/maps`, which is how `audit` knows whose it is.
 pub fn create(name: &str, size: u64) -> OsResult<OwnedFd> {
-    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+    let fd = sys::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .context("memfd_create", || name.into())?;
-    rustix::fs::ftruncate(&fd, size).context("ftruncate", || format!("{name} to {size} bytes"))?;
+    sys::fs::ftruncate(&fd, size).context("ftruncate", || format!("{name} to {size} bytes"))?;
     rustix::fs::fcntl_add_seals(&fd, SEGMENT_SEALS).context("F_ADD_SEALS", || name.into())?;
     Ok(fd)
 }
@@ -27,9 +28,9 @@ pub fn create_for_own_writing(name: &str, size: u64) -> OsResult<(OwnedFd, crate
 
 /// The same with only the first `reserved` bytes' memory taken so far; the rest is virtual until [`reserve`] takes it.
 pub fn create_published(name: &str, size: u64, reserved: u64) -> OsResult<(OwnedFd, crate::Mapping)> {
-    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+    let fd = sys::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .context("memfd_create", || name.into())?;
-    rustix::fs::ftruncate(&fd, size).context("ftruncate", || format!("{name} to {size} bytes"))?;
+    sys::fs::ftruncate(&fd, size).context("ftruncate", || format!("{name} to {size} bytes"))?;
     reserve(&fd, 0, reserved)?;
     let mapping = crate::Mapping::for_huge_pages(&fd, size as usize, crate::Access::ReadWrite)?;
     rustix::fs::fcntl_add_seals(&fd, SEGMENT_SEALS | SealFlags::FUTURE_WRITE).context("F_ADD_SEALS", || name.into())?;
@@ -62,7 +63,7 @@ pub fn is_sealed_for_writing(fd: impl AsFd) -> bool {
 pub fn number(fd: impl AsFd) -> u64 {
     static DEVICE: std::sync::OnceLock<Option<u64>> = std::sync::OnceLock::new();
     let device = DEVICE.get_or_init(|| {
-        let own = rustix::fs::memfd_create("crossdock:device", MemfdFlags::CLOEXEC).ok()?;
+        let own = sys::fs::memfd_create("crossdock:device", MemfdFlags::CLOEXEC).ok()?;
         rustix::fs::fstat(own).ok().map(|stat| stat.st_dev)
     });
     match rustix::fs::fstat(fd) {
@@ -76,7 +77,7 @@ pub fn clear(fd: impl AsFd, size: u64) -> OsResult<()> {
     let zeros = vec![0; usize::try_from(size).unwrap_or(0)];
     let mut done = 0;
     while done < zeros.len() {
-        match rustix::io::pwrite(&fd, &zeros[done..], done as u64) {
+        match sys::io::pwrite(&fd, &zeros[done..], done as u64) {
             Ok(written) => done += written,
             Err(Errno::INTR) => {}
             Err(errno) => return Err(OsError::new("pwrite", format!("{size} bytes of a segment"), errno)),
@@ -110,7 +111,7 @@ pub fn reserve(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
         crate::cgroup::check(missing)?;
     }
     loop {
-        match rustix::fs::fallocate(&fd, FallocateFlags::KEEP_SIZE, offset, length) {
+        match sys::fs::fallocate(&fd, FallocateFlags::KEEP_SIZE, offset, length) {
             Err(Errno::INTR) => {}
             other => return other.context("fallocate", || format!("{length} bytes at {offset} of a segment")),
         }
@@ -119,7 +120,7 @@ pub fn reserve(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
 
 /// Gives the memory of a range back; it reads as zeros afterwards and must be reserved again before use.
 pub fn give_back(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
-    rustix::fs::fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length)
+    sys::fs::fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length)
         .context("fallocate", || format!("punching {length} bytes at {offset} out of a segment"))
 }
 

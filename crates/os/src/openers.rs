@@ -4,6 +4,7 @@
 //! The kernel names processes by number, and a number can be used again after its process was reaped. So a process is
 //! taken by a pidfd while it waits for the answer to its open, and cannot end meanwhile.
 
+use crate::sys;
 use std::mem::MaybeUninit;
 use std::path::Path;
 
@@ -35,7 +36,8 @@ impl Openers {
         let kind = libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK | libc::FAN_UNLIMITED_QUEUE;
         let files = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC;
         // SAFETY: takes numbers only.
-        let fd = unsafe { libc::fanotify_init(kind | libc::FAN_UNLIMITED_MARKS, files as libc::c_uint) };
+        let init = || unsafe { libc::fanotify_init(kind | libc::FAN_UNLIMITED_MARKS, files as libc::c_uint) };
+        let fd = sys::raw("fanotify_init", init);
         if fd < 0 {
             return Err(OsError::last("fanotify_init", "a watch of opens"));
         }
@@ -51,7 +53,8 @@ impl Openers {
         let events = libc::FAN_OPEN_PERM | libc::FAN_CLOSE_WRITE | libc::FAN_EVENT_ON_CHILD;
         let flags = libc::FAN_MARK_ADD | libc::FAN_MARK_ONLYDIR;
         // SAFETY: the path is a terminated string that lives through the call.
-        let answer = unsafe { libc::fanotify_mark(self.0.as_raw_fd(), flags, events, libc::AT_FDCWD, path.as_ptr()) };
+        let mark = || unsafe { libc::fanotify_mark(self.0.as_raw_fd(), flags, events, libc::AT_FDCWD, path.as_ptr()) };
+        let answer = sys::raw("fanotify_mark", mark);
         if answer == 0 { Ok(()) } else { Err(OsError::last("fanotify_mark", named())) }
     }
 

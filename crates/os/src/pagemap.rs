@@ -1,5 +1,6 @@
 //! Which pages of a range changed, by one call for the whole range (`PAGEMAP_SCAN`, kernel ≥ 6.7).
 
+use crate::sys;
 use std::ops::Range;
 
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -61,7 +62,7 @@ impl PageMap {
     /// The page map of this process. Allowed in every container runtime's default settings.
     pub fn open() -> OsResult<Self> {
         let path = "/proc/self/pagemap";
-        let fd = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        let fd = sys::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .context("open", || path.into())?;
         Ok(Self { fd })
     }
@@ -95,7 +96,8 @@ impl PageMap {
         while argument.start < argument.end {
             // SAFETY: the argument has the size it says, and its vector points to as many regions as it says; both live
             // through the call, which writes to nothing else.
-            let count = unsafe { libc::ioctl(self.fd.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
+            let scan = || unsafe { libc::ioctl(self.fd.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
+            let count = sys::raw("PAGEMAP_SCAN", scan);
             if count < 0 {
                 return Err(OsError::last("PAGEMAP_SCAN", format!("{} bytes", addresses.len())));
             }

@@ -4,6 +4,7 @@
 //! write that asynchronous write protection notes. The kernel counts pinned pages of a process: `VmPin` of
 //! `/proc/self/status`. Not every driver has its pages counted there (CUDA and VFIO do not).
 
+use crate::sys;
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
 
@@ -19,7 +20,7 @@ impl Pinned {
     /// Opens them.
     pub fn open() -> OsResult<Self> {
         let path = "/proc/self/status";
-        let status = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        let status = sys::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .context("open", || path.into())?;
         Ok(Self { status })
     }
@@ -28,7 +29,7 @@ impl Pinned {
     #[must_use]
     pub fn any(&self) -> bool {
         let mut text = [0; 4096];
-        let length = rustix::io::pread(&self.status, &mut text, 0).unwrap_or(0);
+        let length = sys::io::pread(&self.status, &mut text, 0).unwrap_or(0);
         let text = String::from_utf8_lossy(&text[..length]);
         let kilobytes = text.lines().find_map(|line| line.strip_prefix("VmPin:")?.trim().strip_suffix("kB"));
         kilobytes.is_none_or(|number| number.trim() != "0")

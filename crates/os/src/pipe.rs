@@ -1,13 +1,14 @@
 //! Pipes, and plain reading and writing of descriptors that are no files.
 
 use crate::error::{Context, OsError, OsResult};
+use crate::sys;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
 /// A pipe: its end to read, which never blocks, and its end to write, which does.
 pub fn pipe() -> OsResult<(OwnedFd, OwnedFd)> {
-    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context("pipe2", || "a pipe".into())?;
+    let (read, write) = sys::pipe::pipe_with(PipeFlags::CLOEXEC).context("pipe2", || "a pipe".into())?;
     rustix::io::ioctl_fionbio(&read, true).context("FIONBIO", || "a pipe".into())?;
     Ok((read, write))
 }
@@ -15,7 +16,7 @@ pub fn pipe() -> OsResult<(OwnedFd, OwnedFd)> {
 /// Reads what is there. 0 bytes are the end; `None` means that nothing is there yet.
 pub fn read(fd: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<usize>> {
     loop {
-        match rustix::io::read(&fd, &mut *buffer) {
+        match sys::io::read(&fd, &mut *buffer) {
             Ok(length) => return Ok(Some(length)),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(None),
@@ -27,7 +28,7 @@ pub fn read(fd: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<usize>> {
 /// Writes some of these bytes, and says how many.
 pub fn write(fd: impl AsFd, bytes: &[u8]) -> OsResult<usize> {
     loop {
-        match rustix::io::write(&fd, bytes) {
+        match sys::io::write(&fd, bytes) {
             Err(Errno::INTR) => {}
             other => return other.context("write", || "a pipe".into()),
         }

@@ -1,5 +1,6 @@
 //! Addresses taken for good, in which mappings come and go: an address that was given out stays valid, whatever lies there.
 
+use crate::sys;
 use std::ptr::NonNull;
 
 use rustix::fd::AsFd;
@@ -32,7 +33,7 @@ impl Place {
         let named = || format!("{length} addresses");
         // SAFETY: a new mapping at an address the kernel chooses; no existing memory is touched.
         let first = unsafe {
-            rustix::mm::mmap_anonymous(
+            sys::mm::mmap_anonymous(
                 std::ptr::null_mut(),
                 taken,
                 ProtFlags::empty(),
@@ -77,7 +78,7 @@ impl Place {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
         // SAFETY: replaces a range that this place owns; references into it are its users' business.
-        unsafe { rustix::mm::mmap_anonymous(at, length, protection, flags) }
+        unsafe { sys::mm::mmap_anonymous(at, length, protection, flags) }
             .context("mmap", || format!("{length} bytes of memory"))?;
         if length >= HUGE {
             // SAFETY: advice about the mapping made just now; where there are no huge pages it changes nothing.
@@ -97,7 +98,7 @@ impl Place {
         // SAFETY: never replaces anything: if another thread took the addresses meanwhile, this fails.
         let again = unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
-            rustix::mm::mmap_anonymous(self.start.as_ptr().cast(), length, protection, flags)
+            sys::mm::mmap_anonymous(self.start.as_ptr().cast(), length, protection, flags)
         }
         .context("mmap", named)?;
         if again != self.start.as_ptr().cast() {
@@ -132,7 +133,7 @@ impl Place {
         let at = self.range(offset, length, "mmap")?;
         let flags = flags | MapFlags::FIXED | MapFlags::NORESERVE;
         // SAFETY: replaces a range that this place owns; references into it are its users' business.
-        unsafe { rustix::mm::mmap(at, length, protection, flags, fd, from) }
+        unsafe { sys::mm::mmap(at, length, protection, flags, fd, from) }
             .context("mmap", || format!("{length} bytes at {from} of a segment"))?;
         Ok(())
     }
@@ -144,7 +145,7 @@ impl Place {
         let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
         // SAFETY: both ranges belong to places, and the caller has both; what lay at `to` is unmapped by the call, and
         // the other range stays mapped, empty, so that no other mapping gets its addresses.
-        unsafe { rustix::mm::mremap_fixed(from, length, length, flags, to) }
+        unsafe { sys::mm::mremap_fixed(from, length, length, flags, to) }
             .context("mremap", || format!("{length} bytes"))?;
         Ok(())
     }
@@ -160,7 +161,7 @@ impl Place {
         // SAFETY: an old size of 0 leaves the source as it is and maps its pages a second time; the target is a range
         // that this place owns.
         unsafe {
-            rustix::mm::mremap_fixed(source.as_ptr().cast(), 0, length, MremapFlags::MAYMOVE, at)
+            sys::mm::mremap_fixed(source.as_ptr().cast(), 0, length, MremapFlags::MAYMOVE, at)
                 .context("mremap", || format!("{length} bytes a second time"))?;
         }
         Ok(())
@@ -173,7 +174,7 @@ impl Place {
         let at = self.range(offset, length, "madvise")?;
         loop {
             // SAFETY: a range that this place owns; the call changes no contents.
-            if unsafe { libc::madvise(at, length, MADV_POPULATE_WRITE) } == 0 {
+            if sys::raw("MADV_POPULATE", || unsafe { libc::madvise(at, length, MADV_POPULATE_WRITE) }) == 0 {
                 return Ok(());
             }
             let error = OsError::last("madvise", format!("{length} bytes to be own copies"));
@@ -188,7 +189,7 @@ impl Place {
         let at = self.range(offset, length, "mmap")?;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
         // SAFETY: replaces a range that this place owns; references into it are its users' business.
-        unsafe { rustix::mm::mmap_anonymous(at, length, ProtFlags::empty(), flags) }
+        unsafe { sys::mm::mmap_anonymous(at, length, ProtFlags::empty(), flags) }
             .context("mmap", || format!("{length} addresses"))?;
         Ok(())
     }
@@ -198,7 +199,7 @@ impl Place {
         let at = self.range(offset, length, "mprotect")?;
         let flags = if writable { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::READ };
         // SAFETY: a range that this place owns.
-        unsafe { rustix::mm::mprotect(at, length, flags) }.context("mprotect", || format!("{length} bytes"))
+        unsafe { sys::mm::mprotect(at, length, flags) }.context("mprotect", || format!("{length} bytes"))
     }
 }
 

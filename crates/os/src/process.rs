@@ -1,6 +1,7 @@
 //! Other processes: are they the ones they were, are they alive, and what is this one allowed.
 
 use crate::error::{Context, OsError, OsResult};
+use crate::sys;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 pub use rustix::process::Signal;
@@ -11,7 +12,7 @@ use std::sync::OnceLock;
 /// A pidfd of `pid`; `None` when there is no such process.
 pub fn open_pidfd(pid: i32) -> OsResult<Option<OwnedFd>> {
     let Some(id) = Pid::from_raw(pid) else { return Ok(None) };
-    match rustix::process::pidfd_open(id, PidfdFlags::empty()) {
+    match sys::process::pidfd_open(id, PidfdFlags::empty()) {
         Ok(fd) => Ok(Some(fd)),
         Err(Errno::SRCH | Errno::INVAL) => Ok(None),
         Err(errno) => Err(OsError::new("pidfd_open", format!("process {pid}"), errno)),
@@ -41,7 +42,7 @@ pub enum Fate {
 pub fn fate(pidfd: impl AsFd, pid: i32) -> Fate {
     const EXITING: u64 = 0x4;
     const SIGNALED: u64 = 0x400;
-    let flags = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|stat| {
+    let flags = sys::read_text(format!("/proc/{pid}/stat")).ok().and_then(|stat| {
         // The second field is the program's name in brackets and may hold anything; the 9th field has the flags.
         stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(6)?.parse::<u64>().ok()
     });
@@ -96,7 +97,7 @@ pub fn kill_self() -> ! {
 
 /// When a process was started, in clock ticks since boot: together with its number it names a process for good.
 pub fn start_time(pid: i32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = sys::read_text(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the program's name in brackets and may hold anything; the 22nd field is the time.
     let behind_name = &stat[stat.rfind(')')? + 1..];
     behind_name.split_ascii_whitespace().nth(19)?.parse().ok()
@@ -170,7 +171,7 @@ pub fn total_memory() -> u64 {
 }
 
 fn memory(what: &str) -> u64 {
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let info = sys::read_text("/proc/meminfo").unwrap_or_default();
     let line = info.lines().find_map(|line| line.strip_prefix(what));
     line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()).unwrap_or(0) * 1024
 }

@@ -20,6 +20,7 @@
 //! locking. Locks on other bytes than one's own can delay a proof of death, not make one.
 
 use crate::error::{Context, OsError, OsResult};
+use crate::sys;
 use crate::{file, fork};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
@@ -55,7 +56,7 @@ impl Roll {
     pub fn open(path: &Path) -> OsResult<Self> {
         let named = || path.display().to_string();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).context("open", named)?;
+        let file = sys::fs::open(path, flags, Mode::RUSR | Mode::WUSR).context("open", named)?;
         let identity = identity(&file)?;
         let anchor = match read_only_mount(path).filter(|door| self::identity(door) == Ok(identity)) {
             Some(door) => door,
@@ -103,13 +104,12 @@ impl Entry {
     pub fn hold(fd: OwnedFd) -> OsResult<Self> {
         let named = || "a page of the roll".to_owned();
         // SAFETY: a new mapping at an address that the kernel chooses, which can be neither read nor written.
-        let start =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE, ProtFlags::empty(), MapFlags::SHARED, &fd, 0) }
-                .context("mmap", named)?;
+        let start = unsafe { sys::mm::mmap(std::ptr::null_mut(), PAGE, ProtFlags::empty(), MapFlags::SHARED, &fd, 0) }
+            .context("mmap", named)?;
         let page = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
         let entry = Self { page, origin: fork::Origin::here() };
         // SAFETY: this mapping, which holds no bytes.
-        unsafe { rustix::mm::madvise(start, PAGE, Advice::LinuxDontFork) }.context("madvise", named)?;
+        unsafe { sys::mm::madvise(start, PAGE, Advice::LinuxDontFork) }.context("madvise", named)?;
         Ok(entry)
     }
 }
@@ -173,12 +173,12 @@ fn question(kind: i32, number: u64) -> Option<libc::flock> {
 }
 
 fn ask(fd: BorrowedFd<'_>, command: i32, lock: &mut libc::flock) -> OsResult<()> {
+    let call = if command == libc::F_OFD_SETLK { "F_OFD_SETLK" } else { "F_OFD_GETLK" };
     loop {
         // SAFETY: the kernel reads and writes one `flock`, which lives through the call.
-        if unsafe { libc::fcntl(fd.as_raw_fd(), command, &raw mut *lock) } == 0 {
+        if sys::raw(call, || unsafe { libc::fcntl(fd.as_raw_fd(), command, &raw mut *lock) }) == 0 {
             return Ok(());
         }
-        let call = if command == libc::F_OFD_SETLK { "F_OFD_SETLK" } else { "F_OFD_GETLK" };
         let error = OsError::last(call, format!("number {} of the roll", lock.l_start));
         if error.errno != Errno::INTR {
             return Err(error);
@@ -190,14 +190,14 @@ fn ask(fd: BorrowedFd<'_>, command: i32, lock: &mut libc::flock) -> OsResult<()>
 /// this process may not make one.
 fn read_only_mount(path: &Path) -> Option<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
-    let mount = rustix::mount::open_tree(rustix::fs::CWD, path, flags).ok()?;
+    let mount = sys::mount::open_tree(rustix::fs::CWD, path, flags).ok()?;
     crate::tmpfs::mount::set_attributes(&mount, libc::MOUNT_ATTR_RDONLY, 0, 0).ok()?;
     file::reopen_read_only(&mount).ok()
 }
 
 fn identity(file: impl AsFd) -> OsResult<Identity> {
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
-    let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted).context("statx", || "the roll".into())?;
+    let found = sys::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted).context("statx", || "the roll".into())?;
     let born = found.stx_btime;
     let known = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
     let nanoseconds = u64::try_from(born.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000) + u64::from(born.tv_nsec);

@@ -1,7 +1,8 @@
 //! Unix sockets that keep message boundaries and carry descriptors.
 
 use crate::error::{Context, OsError, OsResult};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use crate::sys;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -45,8 +46,8 @@ pub fn listen(path: &Path) -> OsResult<OwnedFd> {
     let named = || path.display().to_string();
     let address = SocketAddrUnix::new(path).context("bind", named)?;
     let socket =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None).context("socket", named)?;
-    rustix::net::bind(&socket, &address).context("bind", named)?;
+        sys::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None).context("socket", named)?;
+    sys::net::bind(&socket, &address).context("bind", named)?;
     rustix::net::listen(&socket, 4096).context("listen", named)?;
     Ok(socket)
 }
@@ -88,14 +89,14 @@ pub fn connect(path: &Path) -> OsResult<OwnedFd> {
     let named = || path.display().to_string();
     let address = SocketAddrUnix::new(path).context("connect", named)?;
     let socket =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None).context("socket", named)?;
-    rustix::net::connect(&socket, &address).context("connect", named)?;
+        sys::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None).context("socket", named)?;
+    sys::net::connect(&socket, &address).context("connect", named)?;
     Ok(socket)
 }
 
 /// The next waiting connection of a listening socket, non-blocking; `None` when there is none.
 pub fn accept(listener: impl AsFd) -> OsResult<Option<OwnedFd>> {
-    match rustix::net::accept_with(listener, FLAGS) {
+    match sys::net::accept_with(listener, FLAGS) {
         Ok(socket) => Ok(Some(socket)),
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
         Err(errno) => Err(OsError::new("accept", "the listening socket", errno)),
@@ -106,7 +107,7 @@ pub fn accept(listener: impl AsFd) -> OsResult<Option<OwnedFd>> {
 pub fn is_shut_down(socket: impl AsFd) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    matches!(poll(&mut polled, Some(&now)), Ok(1..))
+    matches!(sys::event::poll(&mut polled, Some(&now)), Ok(1..))
         && polled[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP)
 }
 
@@ -126,7 +127,7 @@ pub fn set_nonblocking(socket: impl AsFd) -> OsResult<()> {
 
 /// Two sockets that are connected to each other, non-blocking.
 pub fn pair() -> OsResult<(OwnedFd, OwnedFd)> {
-    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
+    sys::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
         .context("socketpair", || "a pair".into())
 }
 
@@ -148,7 +149,7 @@ pub fn peer_pidfd(socket: impl AsFd) -> OsResult<Option<OwnedFd>> {
     const SO_PEERPIDFD: i32 = 77;
     let (mut fd, mut size): (RawFd, libc::socklen_t) = (-1, size_of::<RawFd>() as libc::socklen_t);
     // SAFETY: the kernel writes one int to `fd`, whose size is given.
-    let answer = unsafe {
+    let ask = || unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
@@ -157,6 +158,7 @@ pub fn peer_pidfd(socket: impl AsFd) -> OsResult<Option<OwnedFd>> {
             &raw mut size,
         )
     };
+    let answer = sys::raw("SO_PEERPIDFD", ask);
     if answer == 0 && fd >= 0 {
         // SAFETY: a descriptor that the kernel made for us just now.
         return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
@@ -178,7 +180,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> 
     }
     loop {
         let parts = [std::io::IoSlice::new(bytes)];
-        return match rustix::net::sendmsg(&socket, &parts, &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        return match sys::net::sendmsg(&socket, &parts, &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(_) => Ok(true),
             Err(Errno::AGAIN) => Ok(false),
             Err(Errno::INTR) => continue,
@@ -197,7 +199,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<Received
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [std::io::IoSliceMut::new(buffer)];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let message = match rustix::net::recvmsg(&socket, &mut parts, &mut control, flags) {
+        let message = match sys::net::recvmsg(&socket, &mut parts, &mut control, flags) {
             Ok(message) => message,
             Err(Errno::AGAIN) => return Ok(None),
             Err(Errno::INTR) => continue,
@@ -214,6 +216,9 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<Received
         // Padding of the control buffer may let one or two more through than were asked for.
         let too_many = descriptors.len() > MAX_DESCRIPTORS;
         let cut = message.flags.contains(ReturnFlags::CTRUNC);
+        if !descriptors.is_empty() && sys::strips() {
+            return Ok(Some(Received::Stripped(message.bytes)));
+        }
         if too_many || message.flags.contains(ReturnFlags::TRUNC) || cut && descriptors.len() >= MAX_DESCRIPTORS {
             return Ok(Some(Received::Truncated));
         }

@@ -2,6 +2,7 @@
 
 use crate::child::Ended;
 use crate::error::{Context, OsError, OsResult};
+use crate::sys;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions};
@@ -168,7 +169,7 @@ pub fn hard_limits() -> [(&'static str, Option<u64>); 3] {
 /// Takes the lock of a file for this open file description, or says that another has it. It ends with the last copy of
 /// the descriptor.
 pub fn lock_file(file: impl AsFd) -> OsResult<bool> {
-    match rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+    match sys::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
         Err(errno) => Err(OsError::new("flock", "a file", errno)),
@@ -177,7 +178,7 @@ pub fn lock_file(file: impl AsFd) -> OsResult<bool> {
 
 /// A pipe: the end to read from, the end to write to.
 pub fn pipe() -> OsResult<(OwnedFd, OwnedFd)> {
-    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("pipe2", || "a pipe".into())
+    sys::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("pipe2", || "a pipe".into())
 }
 
 /// The groups of this process, its own first.

@@ -3,6 +3,7 @@
 //!
 //! Default seccomp filters of docker and podman forbid the call; a user of this module needs another way there.
 
+use crate::sys;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::error::{OsError, OsResult};
@@ -60,7 +61,7 @@ impl WriteNotes {
     pub fn open() -> OsResult<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | UFFD_USER_MODE_ONLY;
         // SAFETY: makes a descriptor and touches no memory.
-        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+        let fd = sys::raw("userfaultfd", || unsafe { libc::syscall(libc::SYS_userfaultfd, flags) });
         if fd < 0 {
             return Err(OsError::last("userfaultfd", "USER_MODE_ONLY"));
         }
@@ -101,7 +102,7 @@ impl WriteNotes {
     ) -> OsResult<()> {
         // SAFETY: the argument is the struct that the request takes; the kernel writes to nothing else. Protecting
         // pages changes no contents, only that their next write takes a fault that the kernel resolves by itself.
-        let answer = unsafe { libc::ioctl(self.fd.as_raw_fd(), request, argument) };
+        let answer = sys::raw("UFFDIO", || unsafe { libc::ioctl(self.fd.as_raw_fd(), request, argument) });
         if answer < 0 { Err(OsError::last(name, what)) } else { Ok(()) }
     }
 }

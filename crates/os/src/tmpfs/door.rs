@@ -26,6 +26,7 @@
 //!
 //! A door asks for the rights of the initial user namespace's root: an ordinary user's daemon has none.
 
+use crate::sys;
 use std::mem::MaybeUninit;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -67,7 +68,7 @@ impl Gate {
         let limits = libc::FAN_UNLIMITED_MARKS | libc::FAN_UNLIMITED_QUEUE;
         let files = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC;
         // SAFETY: takes numbers only.
-        let fd = unsafe { libc::fanotify_init(kind | limits, files as libc::c_uint) };
+        let fd = sys::raw("fanotify_init", || unsafe { libc::fanotify_init(kind | limits, files as libc::c_uint) });
         if fd < 0 {
             return Err(OsError::last("fanotify_init", "a gate"));
         }
@@ -78,7 +79,8 @@ impl Gate {
     fn mark(&self, mount: &OwnedFd, how: libc::c_uint, what: u64) -> OsResult<()> {
         let flags = how | libc::FAN_MARK_MOUNT;
         // SAFETY: the path is a terminated string.
-        let answer = unsafe { libc::fanotify_mark(self.0.as_raw_fd(), flags, what, mount.as_raw_fd(), c".".as_ptr()) };
+        let mark = || unsafe { libc::fanotify_mark(self.0.as_raw_fd(), flags, what, mount.as_raw_fd(), c".".as_ptr()) };
+        let answer = sys::raw("fanotify_mark", mark);
         if answer == 0 { Ok(()) } else { Err(OsError::last("fanotify_mark", "a door")) }
     }
 
@@ -168,7 +170,7 @@ impl Door {
     /// A new open file description of a file, through this door, which must be open.
     pub fn file(&self, name: &str) -> OsResult<OwnedFd> {
         let access = if self.writable { OFlags::RDWR } else { OFlags::RDONLY };
-        rustix::fs::openat(&self.mount, name, access | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
+        sys::fs::openat(&self.mount, name, access | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
             .context("openat", || format!("segment file {name} through a door"))
     }
 }

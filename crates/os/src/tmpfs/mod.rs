@@ -11,6 +11,7 @@
 pub mod door;
 pub(crate) mod mount;
 
+use crate::sys;
 use std::path::Path;
 
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -45,7 +46,7 @@ impl Folder {
     pub fn shared_memory() -> OsResult<Self> {
         let path = Path::new("/dev/shm");
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let writable = rustix::fs::openat(CWD, path, flags, Mode::empty()).context("open", || "/dev/shm".into())?;
+        let writable = sys::fs::openat(CWD, path, flags, Mode::empty()).context("open", || "/dev/shm".into())?;
         Ok(Self { writable, read_only: None, gate: None })
     }
 
@@ -60,12 +61,12 @@ impl Folder {
         let mode = Mode::RUSR | Mode::WUSR;
         let opened = if self.read_only.is_some() {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            rustix::fs::openat(&self.writable, name, flags, mode)
+            sys::fs::openat(&self.writable, name, flags, mode)
         } else {
-            rustix::fs::openat(&self.writable, ".", OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, mode)
+            sys::fs::openat(&self.writable, ".", OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, mode)
         };
         let file = opened.context("openat", || format!("new segment file {name}"))?;
-        if let Err(errno) = rustix::fs::ftruncate(&file, size) {
+        if let Err(errno) = sys::fs::ftruncate(&file, size) {
             let _ = self.remove(name);
             return Err(OsError::new("ftruncate", format!("segment file {name} to {size} bytes"), errno));
         }
@@ -80,14 +81,14 @@ impl Folder {
             .ok_or(Errno::OPNOTSUPP)
             .context("openat", || format!("segment file {name} for reading"))?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        rustix::fs::openat(folder, name, flags, Mode::empty())
+        sys::fs::openat(folder, name, flags, Mode::empty())
             .context("openat", || format!("segment file {name} for reading"))
     }
 
     /// A new open file description of a file, for reading and writing: what a new owner gets, and leases count.
     pub fn open_writer(&self, name: &str) -> OsResult<OwnedFd> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        rustix::fs::openat(&self.writable, name, flags, Mode::empty())
+        sys::fs::openat(&self.writable, name, flags, Mode::empty())
             .context("openat", || format!("segment file {name} for writing"))
     }
 
@@ -99,7 +100,7 @@ impl Folder {
         let named = || "the segment files' folder".to_string();
         // A mount's descriptor can be passed through only; reading takes one of the folder itself.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::openat(&self.writable, ".", flags, Mode::empty()).context("openat", named)?;
+        let folder = sys::fs::openat(&self.writable, ".", flags, Mode::empty()).context("openat", named)?;
         let entries = rustix::fs::Dir::new(folder).context("readdir", named)?;
         let names =
             entries.map(|entry| entry.context("readdir", named).map(|e| e.file_name().to_string_lossy().into()));
@@ -124,7 +125,7 @@ pub fn open_anew(file: impl AsFd, access: Access) -> OsResult<OwnedFd> {
         Access::Read => OFlags::RDONLY,
         Access::ReadWrite => OFlags::RDWR,
     };
-    rustix::fs::openat(CWD, path.as_str(), flags | OFlags::CLOEXEC, Mode::empty()).context("open", || path.clone())
+    sys::fs::openat(CWD, path.as_str(), flags | OFlags::CLOEXEC, Mode::empty()).context("open", || path.clone())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Mounting the tmpfs: with the rights of this thread, or in a user namespace of a short-lived helper.
 
+use crate::sys;
 use std::time::Duration;
 
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -15,7 +16,7 @@ use crate::socket::{self, Received};
 /// Mounts with the rights of this thread.
 pub(super) fn mount_here(size: u64) -> OsResult<Folder> {
     let named = || "a tmpfs".to_string();
-    let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).context("fsopen", named)?;
+    let context = sys::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).context("fsopen", named)?;
     let set = |key: &str, value: &str| {
         rustix::mount::fsconfig_set_string(context.as_fd(), key, value).context("fsconfig", || format!("{key}={value}"))
     };
@@ -27,7 +28,7 @@ pub(super) fn mount_here(size: u64) -> OsResult<Folder> {
     let attributes =
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let writable =
-        rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes).context("fsmount", named)?;
+        sys::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes).context("fsmount", named)?;
     // A second mount of the same tmpfs, read-only.
     let read_only = clone_mount(&writable)?;
     set_attributes(&read_only, libc::MOUNT_ATTR_RDONLY, 0, 0)?;
@@ -37,7 +38,7 @@ pub(super) fn mount_here(size: u64) -> OsResult<Folder> {
 /// One more mount of the same tmpfs, attached nowhere.
 pub(super) fn clone_mount(mount: &OwnedFd) -> OsResult<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    rustix::mount::open_tree(mount, "", flags).context("open_tree", || "a mount of the tmpfs".into())
+    sys::mount::open_tree(mount, "", flags).context("open_tree", || "a mount of the tmpfs".into())
 }
 
 /// Changes what a mount lets do, by a descriptor of its root.
@@ -51,7 +52,7 @@ pub(crate) fn set_attributes(mount: &OwnedFd, set: u64, clear: u64, propagation:
     }
     let attr = MountAttr { set, clear, propagation, user_namespace: 0 };
     // SAFETY: the path is a terminated empty string and the struct, whose size is given, lives through the call.
-    let answer = unsafe {
+    let change = || unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             mount.as_raw_fd(),
@@ -61,6 +62,7 @@ pub(crate) fn set_attributes(mount: &OwnedFd, set: u64, clear: u64, propagation:
             size_of::<MountAttr>(),
         )
     };
+    let answer = sys::raw("mount_setattr", change);
     if answer == 0 { Ok(()) } else { Err(OsError::last("mount_setattr", "a mount of the tmpfs")) }
 }
 
@@ -70,7 +72,7 @@ pub(super) fn mount_in_namespace(size: u64) -> OsResult<Folder> {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     // SAFETY: the child makes system calls, allocates little, touches none of the parent's locks that another thread may
     // hold except the allocator's, which glibc makes usable after fork, and leaves by _exit.
-    let child = unsafe { libc::fork() };
+    let child = sys::raw("fork", || unsafe { libc::fork() });
     if child < 0 {
         return Err(OsError::last("fork", "the helper that mounts"));
     }

@@ -1,0 +1,287 @@
+//! System calls that fail on purpose, in builds with the feature `faults` alone: tests see what a process does when
+//! descriptors, memory or space run out, when signals interrupt it, and when data come in parts.
+//!
+//! A *plan* says which calls fail: the n-th from now on with one of the errors that the kernel gives for that call, or one
+//! in so many, drawn from a seed. A plan is one thread's ([`arm_thread`]), or lies in a *page* of a file that other
+//! processes map too ([`Page`]): `CROSSDOCK_FAULTS=path` names it, so that a test arms a daemon, or all parts of a
+//! soak, while they run.
+
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The variable that names the page.
+pub const VARIABLE: &str = "CROSSDOCK_FAULTS";
+
+/// How a call fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// With this error; nothing has happened.
+    Error(Errno),
+    /// Half of the bytes are read or written.
+    Short,
+    /// The message arrives without its descriptors.
+    Stripped,
+}
+
+const fn error(errno: Errno) -> Failure {
+    Failure::Error(errno)
+}
+
+const DESCRIPTORS: &[Failure] = &[error(Errno::MFILE), error(Errno::NFILE), error(Errno::NOMEM)];
+const MEMORY: &[Failure] = &[error(Errno::NOMEM)];
+
+/// What the kernel may answer, by the names that [`crate::sys`] uses. A call that is not named here never fails by plan.
+const TABLE: &[(&str, &[Failure])] = &[
+    ("open", DESCRIPTORS),
+    ("memfd_create", DESCRIPTORS),
+    ("eventfd", DESCRIPTORS),
+    ("timerfd_create", DESCRIPTORS),
+    ("signalfd", DESCRIPTORS),
+    ("epoll_create1", DESCRIPTORS),
+    ("pidfd_open", DESCRIPTORS),
+    ("SO_PEERPIDFD", DESCRIPTORS),
+    ("inotify_init1", DESCRIPTORS),
+    ("userfaultfd", DESCRIPTORS),
+    ("fanotify_init", DESCRIPTORS),
+    ("open_tree", DESCRIPTORS),
+    ("fsopen", DESCRIPTORS),
+    ("fsmount", DESCRIPTORS),
+    ("pipe2", DESCRIPTORS),
+    ("F_DUPFD_CLOEXEC", &[error(Errno::MFILE), error(Errno::NOMEM)]),
+    ("socket", &[error(Errno::MFILE), error(Errno::NFILE), error(Errno::NOBUFS), error(Errno::NOMEM)]),
+    ("accept", &[error(Errno::MFILE), error(Errno::NFILE), error(Errno::NOMEM), error(Errno::INTR)]),
+    ("connect", &[error(Errno::AGAIN), error(Errno::NOMEM)]),
+    ("bind", &[error(Errno::NOSPC), error(Errno::NOMEM)]),
+    ("sendmsg", &[error(Errno::AGAIN), error(Errno::INTR), error(Errno::NOBUFS), error(Errno::NOMEM)]),
+    ("recvmsg", &[error(Errno::AGAIN), error(Errno::INTR)]),
+    ("SCM_RIGHTS", &[Failure::Stripped]),
+    ("poll", &[error(Errno::INTR), error(Errno::NOMEM)]),
+    ("epoll_wait", &[error(Errno::INTR)]),
+    ("epoll_ctl", &[error(Errno::NOMEM), error(Errno::NOSPC)]),
+    ("futex", &[error(Errno::INTR)]),
+    ("mmap", MEMORY),
+    ("mremap", MEMORY),
+    ("mprotect", MEMORY),
+    ("madvise", MEMORY),
+    ("MADV_POPULATE", &[error(Errno::NOMEM), error(Errno::INTR), error(Errno::AGAIN)]),
+    ("statx", MEMORY),
+    ("mount_setattr", MEMORY),
+    ("fanotify_mark", &[error(Errno::NOMEM), error(Errno::NOSPC)]),
+    ("inotify_add_watch", &[error(Errno::NOMEM), error(Errno::NOSPC)]),
+    ("F_OFD_SETLK", &[error(Errno::NOLCK), error(Errno::NOMEM)]),
+    ("F_OFD_GETLK", MEMORY),
+    ("F_SETLEASE", MEMORY),
+    ("flock", &[error(Errno::NOLCK), error(Errno::INTR)]),
+    ("UFFDIO", MEMORY),
+    ("PAGEMAP_SCAN", MEMORY),
+    ("ftruncate", &[error(Errno::NOMEM), error(Errno::NOSPC)]),
+    ("fallocate", &[error(Errno::NOSPC), error(Errno::INTR), error(Errno::NOMEM)]),
+    ("mkdir", &[error(Errno::NOSPC), error(Errno::NOMEM)]),
+    ("rename", &[error(Errno::NOSPC), error(Errno::NOMEM)]),
+    ("read", &[Failure::Short, error(Errno::INTR)]),
+    ("pread", &[Failure::Short, error(Errno::INTR)]),
+    ("write", &[Failure::Short, error(Errno::INTR), error(Errno::NOSPC)]),
+    ("pwrite", &[Failure::Short, error(Errno::INTR), error(Errno::NOSPC)]),
+    ("fork", &[error(Errno::AGAIN), error(Errno::NOMEM)]),
+    ("clone", &[error(Errno::AGAIN)]),
+];
+
+/// A plan and its counters: words that several processes may share.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Words {
+    /// The n-th call from now on fails; 0: none does.
+    nth: AtomicU64,
+    /// Which of its errors; counted round.
+    which: AtomicU64,
+    /// One call in so many fails; 0: none does.
+    one_in: AtomicU64,
+    /// What is drawn next.
+    seed: AtomicU64,
+    /// Calls so far.
+    calls: AtomicU64,
+    /// Calls that failed so far.
+    failed: AtomicU64,
+    /// The place in the table of the last call that failed, from 1.
+    last: AtomicU64,
+}
+
+impl Words {
+    fn next(&self, row: usize) -> Option<Failure> {
+        let failures = TABLE[row].1;
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let lower = |n: u64| n.checked_sub(1);
+        let chosen = match self.nth.fetch_update(Ordering::AcqRel, Ordering::Acquire, lower) {
+            Ok(1) => Some(self.which.load(Ordering::Relaxed)),
+            Ok(_) => None,
+            Err(_) => self.draw(),
+        }?;
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        self.last.store(row as u64 + 1, Ordering::Relaxed);
+        Some(failures[chosen as usize % failures.len()])
+    }
+
+    fn draw(&self) -> Option<u64> {
+        let one_in = self.one_in.load(Ordering::Relaxed);
+        if one_in == 0 {
+            return None;
+        }
+        // SplitMix64, whose state is a counter.
+        let mut z = self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+        (z % one_in == 0).then_some(z >> 32)
+    }
+
+    /// From now on the n-th call (from 1) fails, with its error number `which` (counted round).
+    pub fn fail_nth(&self, n: u64, which: u64) {
+        self.last.store(0, Ordering::Relaxed);
+        self.which.store(which, Ordering::Relaxed);
+        self.nth.store(n, Ordering::Release);
+    }
+
+    /// From now on one call in `one_in` fails.
+    pub fn fail_some(&self, seed: u64, one_in: u64) {
+        self.seed.store(seed, Ordering::Relaxed);
+        self.one_in.store(one_in, Ordering::Release);
+    }
+
+    /// No call fails any more. The name of the last one that did, and its errors.
+    pub fn disarm(&self) -> Option<(&'static str, &'static [Failure])> {
+        self.nth.store(0, Ordering::Release);
+        self.one_in.store(0, Ordering::Release);
+        let last = self.last.load(Ordering::Relaxed) as usize;
+        TABLE.get(last.wrapping_sub(1)).copied()
+    }
+
+    /// How many calls there were, and how many failed by plan.
+    pub fn counted(&self) -> (u64, u64) {
+        (self.calls.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
+    }
+}
+
+/// A plan in a file.
+#[derive(Debug)]
+pub struct Page(&'static Words);
+
+impl Page {
+    /// Makes the file if it is not there, and maps it for good.
+    ///
+    /// # Errors
+    /// As `open`, `ftruncate` and `mmap`.
+    pub fn open(path: &Path) -> rustix::io::Result<Self> {
+        use rustix::fs::{Mode, OFlags};
+        use rustix::mm::{MapFlags, ProtFlags};
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+        rustix::fs::ftruncate(&file, 4096)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses, which is never unmapped.
+        let start =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), 4096, protection, MapFlags::SHARED, file.as_fd(), 0) }?;
+        // SAFETY: a page of zeros or of a plan; atomics, for which every bit pattern is a value.
+        Ok(Self(unsafe { &*start.cast::<Words>() }))
+    }
+
+    /// The plan.
+    #[must_use]
+    pub fn words(&self) -> &Words {
+        self.0
+    }
+}
+
+fn page() -> Option<&'static Words> {
+    static PAGE: OnceLock<Option<Page>> = OnceLock::new();
+    let found = PAGE.get_or_init(|| {
+        let path = std::env::var_os(VARIABLE)?;
+        Some(Page::open(Path::new(&path)).expect("CROSSDOCK_FAULTS names a file that can be written"))
+    });
+    found.as_ref().map(|page| page.0)
+}
+
+thread_local! {
+    static OWN: RefCell<Option<Words>> = const { RefCell::new(None) };
+}
+
+/// The calls of this thread follow a plan of their own until [`disarm_thread`]: the n-th fails with error `which`.
+pub fn arm_thread(n: u64, which: u64) {
+    let words = Words::default();
+    words.fail_nth(n, which);
+    OWN.with_borrow_mut(|own| *own = Some(words));
+}
+
+/// The calls of this thread fail no more. Which one did, and its errors; `None`: the n-th was not reached.
+pub fn disarm_thread() -> Option<(&'static str, &'static [Failure])> {
+    OWN.take().and_then(|words| words.disarm())
+}
+
+/// Does this call fail now, and how?
+pub(crate) fn next(call: &'static str) -> Option<Failure> {
+    let row = TABLE.iter().position(|(name, _)| *name == call);
+    let row = row.unwrap_or_else(|| panic!("the table of failures has no row '{call}'"));
+    let own = OWN.try_with(|own| own.borrow().as_ref().map(|words| words.next(row)));
+    match own {
+        Ok(Some(answer)) => answer,
+        _ => page().and_then(|words| words.next(row)),
+    }
+}
+
+/// The same for calls that only fail with an error.
+pub(crate) fn check(call: &'static str) -> rustix::io::Result<()> {
+    match next(call) {
+        Some(Failure::Error(errno)) => Err(errno),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_call_that_the_plan_names_fails_and_no_other() {
+        arm_thread(2, 0);
+        let one = crate::memfd::create("crossdock-test", 4096);
+        let (failed, _) = disarm_thread().unwrap();
+        assert_eq!((failed, one.unwrap_err().errno), ("ftruncate", Errno::NOMEM));
+        crate::memfd::create("crossdock-test", 4096).unwrap();
+    }
+
+    #[test]
+    fn a_plan_that_is_not_reached_says_so() {
+        arm_thread(100, 0);
+        crate::memfd::create("crossdock-test", 4096).unwrap();
+        assert_eq!(disarm_thread(), None);
+    }
+
+    #[test]
+    fn short_writes_are_continued_and_interrupted_ones_repeated() {
+        let fd = crate::memfd::create("crossdock-test", 4096).unwrap();
+        let mapping = crate::Mapping::new(&fd, 4096, crate::Access::ReadWrite).unwrap();
+        for which in [0, 1] {
+            let byte = mapping.word32(4092).unwrap();
+            byte.store(7, Ordering::Relaxed);
+            arm_thread(1, which);
+            crate::memfd::clear(&fd, 4096).unwrap();
+            assert_eq!(disarm_thread().unwrap().0, "pwrite");
+            assert_eq!(byte.load(Ordering::Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn one_seed_gives_one_sequence() {
+        let drawn = |seed| {
+            let words = Words::default();
+            words.fail_some(seed, 10);
+            (0..1000).map(|_| words.next(0).is_some()).collect::<Vec<_>>()
+        };
+        assert_eq!(drawn(5), drawn(5));
+        assert_ne!(drawn(5), drawn(6));
+        assert!((50..150).contains(&drawn(5).iter().filter(|failed| **failed).count()));
+    }
+}
