@@ -69,7 +69,7 @@ fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
     let mut theirs = Some(theirs);
     child::fork(|| {
         child::leave_session();
-        // What it complains of at its start may be heard; later on nobody listens.
+        // Complaints at its start reach the caller; later ones have no reader.
         child::leave_stream(0);
         child::leave_stream(1);
         match run(options, path, theirs.take()) {
@@ -91,7 +91,7 @@ fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
     Err(ServeError("the daemon in the background did not start; its reason is above".into()))
 }
 
-/// A number above every id that an earlier daemon can have given out: nobody makes a million a second for long.
+/// A number above every id that an earlier daemon can have given out: no daemon makes a million a second for long.
 fn id_base() -> u64 {
     // Microseconds since 2026.
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

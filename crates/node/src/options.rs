@@ -10,7 +10,7 @@ pub struct ServeOptions {
     /// The socket to listen on. `None`: `/run/crossdock/endpoint.sock` for root, else the user's runtime folder,
     /// else `/tmp/crossdock-UID/endpoint.sock`. Its folder is made (0700) if it is not there.
     pub socket: Option<PathBuf>,
-    /// End by itself once nobody has been connected for `idle`, leaving nothing.
+    /// End by itself once no member has been connected for `idle`, leaving nothing.
     pub private: bool,
     /// How long a private daemon waits for company.
     pub idle: Duration,

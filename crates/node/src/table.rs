@@ -10,7 +10,7 @@ use crossdock_layout::{LAYOUT_VERSION, MemberId};
 use crossdock_os::{Mapping, OsResult, futex, memfd};
 
 /// Makes a table that only this process and its children can write. The descriptor is for everybody. Its count of deaths
-/// begins somewhere else than any other table's, so that whoever compares sees that there is another one.
+/// begins somewhere else than any other table's, so that a member that compares sees that there is another one.
 pub(crate) fn create(incarnation: u64) -> OsResult<(OwnedFd, Mapping)> {
     let (fd, words) = memfd::create_for_own_writing("crossdock:liveness", size_of::<LivenessTable>() as u64)?;
     word32(&words, offset_of!(LivenessTable, epoch)).store(incarnation as u32, Ordering::Release);
@@ -59,7 +59,7 @@ pub(crate) fn begin(words: &Mapping, next_member: u64, holder: impl Fn(usize) ->
         match holder(number) {
             Some(member) if !is_proof(word, member) => set_alive(words, member),
             Some(_) => {}
-            // A new table: whoever had this slot before has a smaller number than the next member.
+            // A new table: a member that had this slot before has a smaller number than the next member.
             None if word == 0 && next_member > 1 => {
                 let last = MemberId::new(next_member - 1, number);
                 slot(words, number).store(last.0 | DEAD, Ordering::Release);

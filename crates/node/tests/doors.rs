@@ -1,4 +1,4 @@
-//! Doors to items' files: whoever was let in once does not come back by a path descriptor, and broker kills change nothing.
+//! Doors to items' files: a former user does not come back by a path descriptor, and broker kills change nothing.
 
 mod support;
 
@@ -70,7 +70,7 @@ fn a_former_owner_does_not_come_back_by_a_path_whatever_brokers_are_killed() {
     assert_eq!(
         opened(&path),
         [Some(NOT_PERMITTED), Some(READ_ONLY)],
-        "nobody minds the gate for a moment, and it is shut"
+        "no process guards the gate for a moment, and it is shut"
     );
     let former = path_of(&item);
     let mut shared = item.share().unwrap();

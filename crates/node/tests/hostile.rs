@@ -57,7 +57,7 @@ fn each_kind_of_lie_drops_the_liar_and_only_the_liar() {
     assert!(liar.was_dropped(), "a request before the hello");
     let liar = member(&daemon);
     liar.send(&good, &[fd.as_fd()]);
-    assert!(liar.was_dropped(), "a descriptor that nobody wants");
+    assert!(liar.was_dropped(), "a descriptor that was not asked for");
     let liar = member(&daemon);
     liar.send(&good, &[fd.as_fd(), fd.as_fd(), fd.as_fd(), fd.as_fd()]);
     assert!(liar.was_dropped(), "four of them");
@@ -81,7 +81,7 @@ fn descriptors_of_dropped_messages_do_not_pile_up_in_the_broker() {
     let daemon = Daemon::start();
     let count = |daemon: &Daemon| std::fs::read_dir(format!("/proc/{}/fd", daemon.broker())).unwrap().count();
     let fd = memfd::create("crossdock-test", 4096).unwrap();
-    // Whoever has been served was served by a broker that has all it needs.
+    // A client that was served was served by a broker that has all it needs.
     let _first = Raw::join(&daemon.socket());
     let before = count(&daemon) + 2;
     for _ in 0..50 {
@@ -198,7 +198,7 @@ fn what_is_no_daemon_is_told_from_one() {
     assert_eq!(connect("silent").status, Status::TimedOut);
     let babbling = socket::listen(&path("babbling")).unwrap();
     let babbler = std::thread::spawn(move || {
-        until("somebody comes", || match socket::accept(&babbling).unwrap() {
+        until("a client comes", || match socket::accept(&babbling).unwrap() {
             Some(connection) => socket::send(&connection, b"HTTP/1.1 400 Bad Request", &[]).unwrap(),
             None => false,
         });

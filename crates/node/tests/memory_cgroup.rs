@@ -1,4 +1,4 @@
-//! In a memory cgroup smaller than its data a task gets NO_SPACE; the kernel kills nobody. Needs root and a hierarchy of
+//! In a memory cgroup smaller than its data a task gets NO_SPACE; the kernel kills no process. Needs root and a hierarchy of
 //! version 1 or 2 with the controller `memory`; elsewhere it says that nothing was tried.
 
 mod support;

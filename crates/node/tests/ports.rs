@@ -200,11 +200,11 @@ fn a_port_keeps_the_region_of_its_messages_open_until_it_is_closed() {
 fn a_handle_that_came_by_no_port_keeps_nothing_open() {
     let daemon = Daemon::start();
     let (sending, looking) = (daemon.session(), daemon.session());
-    let region = sending.region("kept-by-nobody", Mode::CreateOnly, 1 << 20, None).unwrap();
+    let region = sending.region("kept-by-none", Mode::CreateOnly, 1 << 20, None).unwrap();
     let handle = region.save(region.allocate(64, 8).unwrap()).unwrap();
     let _port = looking.port("p", End::Consumer, &PortOptions::default(), None).unwrap();
     drop(looking.region_of(handle).unwrap());
-    assert_eq!(mappings("kept-by-nobody"), 1);
+    assert_eq!(mappings("kept-by-none"), 1);
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn an_observer_gets_a_pool_that_it_cannot_write_and_a_page_of_its_own() {
     assert_eq!((entry.segment, entry.size, entry.reserved, entry.attribute), (publisher.segment, SIZE, 8192, 7));
     publisher.pool.1.word64(0).unwrap().store(11, Ordering::Release);
     assert_eq!(word(&Mapping::new(&fds[0], SIZE as usize, Access::Read).unwrap()), 11);
-    // Reopened through /proc, too, and whoever asks: the seal stands.
+    // Reopened through /proc, too, and for any user: the seal holds.
     assert!(Mapping::new(&fds[0], SIZE as usize, Access::ReadWrite).is_err());
     let again = std::fs::OpenOptions::new().read(true).write(true).open(proc_path(&fds[0])).unwrap();
     assert!(Mapping::new(&again, SIZE as usize, Access::ReadWrite).is_err());
@@ -330,7 +330,7 @@ fn a_publisher_gives_its_series_back_after_the_keepers_death() {
     let lost = observe(&mut observer, "field", 0).unwrap_err();
     assert!(lost.0 == Status::Busy && lost.1.contains("field"), "{lost:?}");
     let (segment, pool) = (publisher.segment, publisher.pool.0.as_fd());
-    // Other memory is believed from nobody, its publisher included.
+    // Other memory is believed from no member, its publisher included.
     let (forged, _map) = memfd::create_for_own_writing("crossdock-test", SIZE).unwrap();
     assert_eq!(ask(&mut observer, &Request::Offer { segment }, &[forged.as_fd()]).unwrap_err().0, Status::Denied);
     publisher.raw = Raw::greet(&daemon.socket(), &hello(member)).0.number_from(100);
@@ -345,7 +345,7 @@ fn a_publisher_gives_its_series_back_after_the_keepers_death() {
     publisher.pool.1.word64(64).unwrap().store(3, Ordering::Release);
     let seen = Mapping::new(&fds[0], SIZE as usize, Access::Read).unwrap();
     assert_eq!(seen.word64(64).unwrap().load(Ordering::Acquire), 3);
-    assert_eq!(word(&publisher.pages[4].1), 0, "a page that nobody has holds nothing");
+    assert_eq!(word(&publisher.pages[4].1), 0, "a page that no member has holds nothing");
 }
 
 #[test]

@@ -129,8 +129,8 @@ fn waits_end_by_their_deadline_and_say_for_whom() {
     let daemon = Daemon::start();
     let session = daemon.session();
     let began = Instant::now();
-    let nobody = status(session.observe("field", Duration::from_millis(150)));
-    assert!(nobody.0 == Status::TimedOut && nobody.1.contains("series 'field'"), "{nobody:?}");
+    let alone = status(session.observe("field", Duration::from_millis(150)));
+    assert!(alone.0 == Status::TimedOut && alone.1.contains("series 'field'"), "{alone:?}");
     let mut publisher = session.publisher("field", &options()).unwrap();
     publish(&mut publisher, 1);
     let mut observer = observe(&session);

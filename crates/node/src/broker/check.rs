@@ -61,7 +61,7 @@ impl Broker {
         );
         let lasting = &self.lasting;
         let holders = lasting.members.len() + lasting.ghosts.len();
-        assert_eq!(lasting.slots.len(), holders, "two members have one slot, or a slot is kept for nobody");
+        assert_eq!(lasting.slots.len(), holders, "two members have one slot, or a slot is kept for no member");
         for member in &self.told {
             assert!(lasting.members.contains_key(member), "{member} is gone and told what it has");
         }

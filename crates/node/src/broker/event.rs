@@ -34,7 +34,7 @@ pub enum Descriptor {
 /// Something happened.
 #[derive(Clone, Debug)]
 pub enum Event<'a> {
-    /// Somebody connected to an endpoint.
+    /// A process connected to an endpoint.
     Connected {
         /// The connection from now on.
         connection: Connection,
@@ -116,14 +116,14 @@ pub enum Effect {
         /// Bytes.
         size: u64,
     },
-    /// Ask the kernel whether anybody has the item's file open or mapped, and answer by [`Event::Proved`]. Only effects
+    /// Ask the kernel whether any process has the item's file open or mapped, and answer by [`Event::Proved`]. Only effects
     /// that write nothing down come behind it.
     ProveItem {
         /// Which item.
         item: SegmentId,
         /// Its file.
         file: SegmentId,
-        /// Whoever had it is dead, and its last references may be on their way out.
+        /// Its last holder is dead, and the kernel may still be dropping that process's references.
         dying: bool,
     },
     /// Make a fresh file, hand it to the keeper, copy the item's bytes there beside all other work, and answer by
@@ -138,7 +138,7 @@ pub enum Effect {
         /// Bytes of it.
         size: u64,
     },
-    /// Something that whoever runs the daemon wants to know.
+    /// A notice for the person who runs the daemon.
     Log {
         /// In words.
         line: String,
@@ -222,7 +222,7 @@ pub enum Attachment {
     Item {
         /// Its id.
         file: SegmentId,
-        /// With the right to write; else through the door that lets nobody write.
+        /// With the right to write; else through the read-only door.
         writable: bool,
     },
     /// A series: its pool, read-only, and a pin page.

@@ -33,7 +33,7 @@ struct World {
     open: BTreeSet<u64>,
     next: u64,
     now: u64,
-    /// Copies under way.
+    /// Copies that have begun.
     copies: Vec<(SegmentId, SegmentId)>,
     /// What the kernel says of files, one after the other.
     verdicts: u8,
@@ -181,7 +181,7 @@ impl World {
                 Effect::ClearPin { pin } => assert!(self.held.contains(&pin), "{pin} is cleared but not held"),
                 Effect::Alive { .. } | Effect::Dead { .. } => {}
                 Effect::Send { connection, message, with } => {
-                    assert!(self.open.contains(&connection), "an answer to nobody");
+                    assert!(self.open.contains(&connection), "an answer to a connection that is closed");
                     let (segment, pin) = match with {
                         Attachment::Segment { segment, .. } | Attachment::Item { file: segment, .. } => {
                             (Some(segment), None)

@@ -88,7 +88,7 @@ impl Broker {
         self.enter(asker, member, false);
     }
 
-    /// Where somebody who came by the main endpoint belongs.
+    /// The workflow of a process that came by the main endpoint.
     fn place_main(&self, task: Option<String>, workflow: Option<String>) -> Result<(u64, String), (Status, String)> {
         let name = workflow.unwrap_or_else(|| DEFAULT_WORKFLOW.to_owned());
         let Some(number) = self.lasting.workflow_names.get(&name) else {

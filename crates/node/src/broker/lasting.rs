@@ -108,7 +108,7 @@ pub struct Lasting {
 }
 
 impl Lasting {
-    /// Makes one change. Records that make no sense here (a journal that somebody tampered with) change nothing.
+    /// Makes one change. Records that make no sense here (a journal that was tampered with) change nothing.
     pub fn apply(&mut self, record: &Record) {
         match record {
             Record::Counters { member, segment, number } => {
@@ -321,7 +321,7 @@ impl Lasting {
         self.members.iter().filter(|(_, m)| m.workflow == workflow).map(|(id, _)| *id).collect()
     }
 
-    /// What whoever came by this endpoint may do with that name.
+    /// What a member of this endpoint may do with that name.
     pub fn rights(&self, endpoint: u64, kind: SegmentKind, name: &str) -> Rights {
         if endpoint == MAIN_ENDPOINT {
             return Rights::ALL;
@@ -330,13 +330,13 @@ impl Lasting {
         grants.iter().filter(|g| g.fits(kind, name)).fold(Rights::NONE, |sum, g| sum.with(g.rights))
     }
 
-    /// May whoever came by this endpoint own any item at all?
+    /// May a member of this endpoint own any item at all?
     pub fn may_have_items(&self, endpoint: u64) -> bool {
         let own = |g: &Grant| g.kind == SegmentKind::Item && g.rights.contains(Rights::OWN);
         endpoint == MAIN_ENDPOINT || self.endpoints.get(&endpoint).is_some_and(|e| e.grants.iter().any(own))
     }
 
-    /// A slot of the liveness table that nobody has.
+    /// A slot of the liveness table that no member has.
     pub fn free_slot(&self) -> Option<usize> {
         // Most slots below the first free one are in use, so this walks the set, not the table.
         let mut free = 0;

@@ -154,7 +154,7 @@ impl Broker {
         };
         let members: Vec<_> = segment.map(|segment| self.may_have(segment).collect()).unwrap_or_default();
         let who = match members.as_slice() {
-            [] => "nobody any more; try again".to_owned(),
+            [] => "no living member; try again".to_owned(),
             [one] => self.who(*one),
             [one, others @ ..] => format!("{}, or one of {} others that may have it", self.who(*one), others.len()),
         };

@@ -2,7 +2,7 @@
 //!
 //! The host (the broker process, or the simulator in the tests) feeds it events and does the effects in their order.
 //! Lasting state changes by records only, and a record is written down before anything that follows from it is told
-//! to anybody: a broker that is killed between any two effects and rebuilt from its journal has promised nothing that
+//! to any client: a broker that is killed between any two effects and rebuilt from its journal has promised nothing that
 //! it does not keep.
 
 mod check;
@@ -200,7 +200,7 @@ impl Broker {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Members that may be dead without anybody having been told: those that are away, and those without standing.
+    /// Members that may be dead without any client having been told: those that are away, and those without standing.
     pub fn unproved(&self) -> impl Iterator<Item = MemberId> {
         let away = self.lasting.members.keys().filter(|member| !self.connected.contains_key(member));
         away.chain(self.lasting.ghosts.keys()).copied()
@@ -355,7 +355,7 @@ impl Broker {
                     self.await_offer(asker, segment, request.clone(), 0);
                 }
                 Some(found) if found.removed.is_none() => self.give(asker, segment, true, true),
-                _ => self.fail(asker, Status::NotFound, format!("{segment} was removed again by somebody else")),
+                _ => self.fail(asker, Status::NotFound, format!("{segment} was removed again by another task")),
             },
             (Outcome::Made(pin), Request::Observe { .. }) => self.give_pin(asker, pin),
             (Outcome::Made(segment), Request::Publish { .. }) => self.published_again(asker, segment),

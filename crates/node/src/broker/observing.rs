@@ -1,4 +1,4 @@
-//! An observer's requests, and its pin page: one each, cleared before anybody else can rely on it.
+//! An observer's requests, and its pin page: one each, cleared before another observer can rely on it.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ impl Broker {
         }
     }
 
-    /// Gives a pin page to whoever asked, and the series with it.
+    /// Gives a pin page to the asker, and the series with it.
     pub(super) fn admit(&mut self, asker: Asker, segment: SegmentId) {
         let Some((endpoint, _)) = self.place(asker) else { return };
         let Some(series) = self.lasting.series(segment) else { return };
@@ -122,7 +122,7 @@ impl Broker {
         }
     }
 
-    /// A member is gone: its pin pages are free, and what it was about to publish was never seen by anybody.
+    /// A member is gone: its pin pages are free, and what it was about to publish was never seen by any observer.
     pub(super) fn leave_series(&mut self, member: MemberId) {
         let series = self.lasting.segments.iter().filter_map(|(id, s)| Some((*id, s.series.as_ref()?)));
         let (mut pins, mut torsos) = (Vec::new(), Vec::new());

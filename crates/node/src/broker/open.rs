@@ -126,7 +126,7 @@ impl Broker {
         self.wake_waiting(segment);
     }
 
-    /// Hands a segment to whoever asked.
+    /// Hands a segment to the asker.
     pub(super) fn give(&mut self, asker: Asker, segment: SegmentId, created: bool, writable: bool) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
         let answer = Answer::Segment {
@@ -160,7 +160,7 @@ impl Broker {
         };
         let (kind, name) = (found.kind, found.name.clone());
         let rights = self.lasting.rights(endpoint, kind, &name);
-        // Whoever has no right at all learns no more of an id than of one that is not there.
+        // A caller without any right learns no more of an id than of one that does not exist.
         if rights == Rights::NONE {
             let text = format!("{segment} is not there for this task: it was removed, or is another workflow's");
             return self.fail(asker, Status::NotFound, text);
@@ -238,7 +238,7 @@ impl Broker {
         }
     }
 
-    /// The endpoint and the workflow of whoever asks.
+    /// The endpoint and the workflow of the asker.
     pub(super) fn place(&self, asker: Asker) -> Option<(u64, u64)> {
         let member = self.lasting.members.get(&asker.member)?;
         Some((member.endpoint, member.workflow))

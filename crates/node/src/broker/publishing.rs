@@ -133,7 +133,7 @@ impl Broker {
         }
     }
 
-    /// Pages that the former keeper had; what the dead wrote into them while nobody had them counts no more.
+    /// Pages that the former keeper had; what dead members wrote into them while no keeper had them no longer counts.
     fn take_back(&mut self, segment: SegmentId, ids: &[SegmentId]) {
         for id in ids {
             self.lost.remove(id);

@@ -10,7 +10,7 @@ record! {
     /// Which request made a change, so that the same request asked again gets the same answer.
     #[derive(Copy)]
     pub struct Cause as Stored {
-        /// Who asked; nobody if nobody did.
+        /// The member that asked; 0 if none did.
         member: MemberId,
         /// The number of its request.
         request: u64,
@@ -174,7 +174,7 @@ messages! {
             /// Bytes from its start.
             upto: u64,
         },
-        /// A segment lost its name; it counts against the quota until nobody has it open.
+        /// A segment lost its name; it counts against the quota until no member has it open.
         10 Removed {
             /// Which.
             segment: SegmentId,
@@ -229,7 +229,7 @@ messages! {
             /// Who observes, and its request.
             cause: Cause,
         },
-        /// A pin page was cleared and is nobody's.
+        /// A pin page was cleared and is free.
         16 PinFreed {
             /// The pool's id.
             segment: SegmentId,
@@ -261,7 +261,7 @@ messages! {
             /// Its process.
             peer: Peer,
         },
-        /// The kernel's numbers of the memory behind these ids, before anybody hears of them.
+        /// The kernel's numbers of the memory behind these ids, before any client is told of them.
         32 Numbers {
             /// The first id; the others follow it.
             segment: SegmentId,

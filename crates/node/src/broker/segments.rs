@@ -172,7 +172,7 @@ impl Broker {
         away.map(|(id, _)| *id).collect()
     }
 
-    /// A removed segment that nobody has open any more is gone.
+    /// A removed segment that no member has open any more is gone.
     pub(super) fn release_if_unused(&mut self, segment: SegmentId) {
         if self.holds.get(&segment).is_some_and(|h| !h.is_empty()) {
             return;

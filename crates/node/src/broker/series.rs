@@ -1,7 +1,7 @@
 //! What lasts of a series besides its segment: who publishes it, and who has which pin page.
 //!
 //! A pin page is memory that an observer writes and the publisher reads. A process may keep it mapped after it gave it
-//! up, so a page that one endpoint's task had is given to nobody but the same endpoint's again: whoever could still
+//! up, so a page that one endpoint's task had is given only to the same endpoint's tasks again: a process that could still
 //! write it could unpin for itself only.
 
 #![allow(missing_docs, reason = "plain fields, named as in the records and on the wire")]
@@ -28,7 +28,7 @@ pub struct Series {
 /// A pin page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pin {
-    /// Who has it; nobody if it is free.
+    /// The member that has it; 0 if it is free.
     pub holder: MemberId,
     /// By which endpoint all came who ever had it.
     pub endpoint: Option<u64>,

@@ -1,4 +1,4 @@
-//! Workflows and endpoints: made by whoever reached the main endpoint, gone with it.
+//! Workflows and endpoints: made by a member of the main endpoint, gone with it.
 
 use crossdock_layout::Status;
 use crossdock_layout::wire::{Answer, Grant};

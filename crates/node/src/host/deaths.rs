@@ -1,7 +1,7 @@
 //! The failure detector: a member is dead when the kernel says so, and not before.
 //!
 //! Three proofs, each valid for ever: its pidfd is readable; the process with its number was started at another time, or
-//! is none; its byte of the roll is locked by nobody, and the roll shows the keeper's own lock. A connection that ends
+//! is none; no process locks its byte of the roll, and the roll shows the keeper's own lock. A connection that ends
 //! proves nothing: its member is *away*, is asked after at once and then in growing pauses, and may come back.
 
 use std::os::fd::OwnedFd;
@@ -34,7 +34,7 @@ impl Looks {
 }
 
 impl Host<'_> {
-    /// Somebody has just gone away.
+    /// A member has just gone away.
     pub(super) fn look_soon(&mut self) {
         self.looks = Looks { due: Some(Instant::now() + FIRST), pause: FIRST };
     }

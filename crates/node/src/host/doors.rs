@@ -2,7 +2,7 @@
 //!
 //! Each connection that owns an item has a door of its own to its file, and all readers have one. A door is open from when
 //! its party is let in until the file is proved the next time; no proof is asked for while one of them is open. The keeper
-//! has every door before anybody goes through, so that a broker that comes after a killed one can shut it.
+//! has every door before any task goes through, so that a broker that comes after a killed one can shut it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -20,9 +20,9 @@ const PART: u64 = 8;
 pub(super) enum Party {
     /// The member at the other end.
     Connection(u64),
-    /// Whoever may read what is shared now.
+    /// The tasks that may read what is shared now.
     Readers,
-    /// Somebody whom a former broker knew.
+    /// A task that a former broker knew.
     Unknown,
 }
 
@@ -49,7 +49,7 @@ impl Doors {
         Self { files, count, most: (child::raise_descriptor_limit() / PART) as usize }
     }
 
-    /// Opens a party's door to a file, and says whether it is new: the keeper must have it before anybody goes through.
+    /// Opens a party's door to a file, and says whether it is new: the keeper must have it before a task goes through.
     pub(super) fn open(&mut self, folder: &Folder, file: u64, party: Party) -> OsResult<(&Door, bool)> {
         let ways = self.files.entry(file).or_default();
         let found = ways.iter().position(|way| way.party == party);
@@ -71,7 +71,7 @@ impl Doors {
         Ok((&way.door, found.is_none()))
     }
 
-    /// Shuts every door to a file; `false`: somebody writes through one.
+    /// Shuts every door to a file; `false`: a process writes through one.
     pub(super) fn shut(&mut self, gate: &Gate, file: u64) -> OsResult<bool> {
         let ways = self.files.get_mut(&file).into_iter().flatten();
         for way in ways.filter(|way| way.open) {
@@ -89,7 +89,7 @@ impl Doors {
         of_file >= MANY || of_file > 0 && self.count >= self.most
     }
 
-    /// Lets go of the doors to a file. Whoever has gone through one keeps it as it is.
+    /// Lets go of the doors to a file. A process that has gone through one keeps it as it is.
     pub(super) fn forget(&mut self, file: u64) {
         self.count -= self.files.remove(&file).map_or(0, |ways| ways.len());
     }

@@ -24,11 +24,11 @@ use crate::broker::{Event, Verdict};
 const DYING: Duration = Duration::from_millis(2);
 const DYING_PAUSE: Duration = Duration::from_micros(50);
 const DYING_EVERY: Duration = Duration::from_millis(50);
-/// How often it is logged that somebody wants in.
+/// How often it is logged that a process tries to get in.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// Bytes that are copied between two looks at whether the copy is still wanted.
 const PART: usize = 256 << 10;
-/// A copy up to this size is done at once: a thread of its own would cost more than it, and it holds nobody up.
+/// A copy up to this size is done at once: a thread of its own would cost more than it, and it delays no client.
 const SMALL: u64 = 256 << 10;
 /// Copies at a time; more wait for one of these to end.
 const COPIES: usize = 4;
@@ -42,7 +42,7 @@ pub(super) struct Files {
     reopenable: HashSet<u64>,
     /// Files that have a name in the folder.
     named: HashSet<u64>,
-    /// Copies under way, by their target; set to end one that nobody wants any more.
+    /// Copies that have begun, by their target; set to end one that is no longer wanted.
     running: HashMap<u64, Arc<AtomicBool>>,
     waiting: Vec<Job>,
     sender: Sender<Done>,
@@ -125,7 +125,7 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// Has anybody the file open or mapped?
+    /// Has any process the file open or mapped?
     pub(super) fn prove_item(&mut self, id: u64, dying: bool) -> Verdict {
         let mut verdict = self.ask(id);
         // A killed process lets go of its files one by one, and its connection may have been the first.
@@ -145,7 +145,7 @@ impl Host<'_> {
         verdict
     }
 
-    /// First nobody can get in any more, then it is asked who is in.
+    /// First all doors are shut, then the kernel is asked which processes are in.
     fn ask(&mut self, id: u64) -> Verdict {
         let Some(fd) = self.segments.get(&id) else { return Verdict::Unknown("the daemon has lost it".into()) };
         let gate = self.files.folder.as_ref().and_then(Folder::gate);
@@ -283,7 +283,7 @@ fn copy(job: Job) -> Result<(), String> {
     let mut at = 0;
     while at < job.size {
         if job.unwanted.load(Ordering::Relaxed) {
-            return Err("nobody wants it any more".into());
+            return Err("no task wants it any more".into());
         }
         let most = buffer.len().min((job.size - at) as usize);
         match file::copy_part(job.source.as_fd(), job.target.as_fd(), at, &mut buffer[..most]) {

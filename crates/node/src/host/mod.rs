@@ -150,7 +150,7 @@ impl Host<'_> {
         Deadline::after(wait + Duration::from_millis(1))
     }
 
-    /// A private daemon ends when nobody has been here for a while.
+    /// A private daemon ends when no member has been connected for a while.
     fn is_idle(&mut self) -> bool {
         if self.broker.connections() > 0 || !self.broker.lasting().members.is_empty() {
             self.idle_since = Instant::now();

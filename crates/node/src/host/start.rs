@@ -88,7 +88,7 @@ pub(super) fn start<'a>(
     Ok((host, signals))
 }
 
-/// A journal whose roll is another file speaks of members that nobody can ask after any more: their memory is not given
+/// A journal whose roll is another file speaks of members whose life can no longer be checked: their memory is not given
 /// out, and their names are free.
 fn same_era(mut journal: Journal, lasting: Lasting, era: &Era) -> Result<(Journal, Lasting), String> {
     if lasting.era.is_none_or(|former| former.is_same(era)) {

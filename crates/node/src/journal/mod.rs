@@ -3,7 +3,7 @@
 //! A file of records, each with length and checksum, behind a header with magic and version. Room is taken ahead of
 //! need, so that a record of an accepted request always has its place; when no more room is to be had, the broker is
 //! told and refuses requests that would need some, while everything else goes on. A record whose writer was killed in
-//! the middle fails its checksum and ends the journal there: nobody was told of it yet.
+//! the middle fails its checksum and ends the journal there: no client was told of it yet.
 //!
 //! Killed processes, not killed machines, are what it is for (memory does not outlive the machine): no fsync.
 
@@ -120,7 +120,7 @@ impl Journal {
         self.noted.extend(frame(record));
     }
 
-    /// Writes what was noted. Nothing that follows from it may be told to anybody before.
+    /// Writes what was noted. Nothing that follows from it may be told to any client before.
     ///
     /// # Errors
     /// The file cannot be written although room was taken.
@@ -144,7 +144,7 @@ impl Journal {
     }
 
     /// Whether most of the journal is history, or its name another file's: then a broker was killed between the two
-    /// steps of taking a new one, and whoever goes by the name would find an old state.
+    /// steps of taking a new one, and a reader that goes by the name would find an old state.
     pub fn wants_compacting(&self) -> bool {
         self.end >= self.compact_at
     }

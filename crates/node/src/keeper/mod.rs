@@ -113,7 +113,7 @@ pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>)
                 )));
             }
             End::Broker(how) => {
-                // SIGKILL comes from outside; whoever sends it may send it as often as they like.
+                // SIGKILL comes from outside, and may come any number of times.
                 let own_fault = how != Ended::Signal(SIGKILL) && started.elapsed() < SOON;
                 failures = if own_fault { failures + 1 } else { 0 };
                 if failures >= HOPELESS {

@@ -29,7 +29,7 @@ impl Place {
     /// Makes the folder if need be, and takes the lock.
     ///
     /// # Errors
-    /// Another daemon has it, or the folder is somebody else's.
+    /// Another daemon has it, or the folder belongs to another user.
     pub fn take(socket: PathBuf) -> Result<Self, ServeError> {
         let folder =
             socket.parent().filter(|p| !p.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), Path::to_owned);
@@ -87,7 +87,7 @@ impl Place {
         Self { passed: Some(listener), ..self }
     }
 
-    /// Listens. Whoever has the lock may take a dead daemon's socket out of the way.
+    /// Listens. The holder of the lock may remove a dead daemon's socket.
     pub fn listen(&self) -> OsResult<OwnedFd> {
         if let Some(passed) = &self.passed {
             return file::duplicate(passed);
@@ -108,7 +108,7 @@ impl Place {
         }
         self.lock = None;
         if own {
-            // Stays if somebody put something into it.
+            // Stays if another program put something into it.
             let _ = std::fs::remove_dir(&self.folder);
         }
     }

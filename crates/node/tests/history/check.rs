@@ -32,7 +32,7 @@ fn step(state: Option<State>, e: &Event) -> Option<Option<State>> {
         (Kind::Create, Some(Outcome::Exists)) => state.is_some().then_some(state),
         (Kind::Access, None) => mine.map(|s| Some(held(s))),
         (Kind::Access, Some(Outcome::Saw(value))) => mine.filter(|s| s.value == value).map(|s| Some(held(s))),
-        // Nobody is told that it is another's while it is free and his.
+        // No task is told that it is another's while it is free and its own.
         (Kind::Access, Some(Outcome::NotYet)) => {
             let surely = state.is_some_and(|s| s.owner == e.task() && s.holder.is_none());
             (!surely).then_some(state)

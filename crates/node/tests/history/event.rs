@@ -133,7 +133,7 @@ impl Log {
     }
 }
 
-/// Whole histories, for whoever wants to check one again.
+/// Whole histories, so that one can be checked again.
 pub fn write(path: &Path, events: &[Event]) {
     let mut text = String::new();
     let mut calls: BTreeMap<u64, u64> = BTreeMap::new();
@@ -155,7 +155,7 @@ pub fn read(path: &Path) -> Vec<Event> {
     let mut events: BTreeMap<(u64, u64), Event> = BTreeMap::new();
     for line in std::fs::read_to_string(path).unwrap().lines() {
         let words: Vec<&str> = line.split(' ').collect();
-        // A kill may leave half a line behind; nobody was told of that.
+        // A kill may leave half a line behind; no client was told of that.
         let [what, call, who, a, b, c, d] = words[..] else { continue };
         let number = |text: &str| text.parse::<u64>().unwrap_or(u64::MAX);
         let (call, who) = (number(call), number(who));

@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// Nobody is declared dead who may still use what it has mapped, whatever it did.
+    /// No member is declared dead that may still use what it has mapped, whatever it did.
     pub fn check_death(&self, member: MemberId) {
         assert!(!self.is_on_roll(member), "{member} is alive and was declared dead");
     }

@@ -1,5 +1,5 @@
 //! Items in the simulation: clients that have files open, some of which do not let go; a kernel that says what is so; and
-//! the guarantee that nobody is let in while another is.
+//! the guarantee that no task is let in while another is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,7 +63,7 @@ impl ItemModel {
 }
 
 impl World {
-    /// Does the kernel count anybody who has this file open, but for one?
+    /// Does the kernel count any process that has this file open, apart from one?
     fn is_open(&self, file: SegmentId, but: Option<usize>) -> bool {
         let clings = self.clients.iter().enumerate().filter(|(n, c)| c.alive && Some(*n) != but).any(|(_, c)| {
             let own = c.items.values().any(|own| own.file == file && own.open);
@@ -145,7 +145,7 @@ impl World {
         if writable {
             assert!(!self.is_open(file, Some(pipe.client)), "{file} is given to a new owner while another has it open");
         } else {
-            assert!(!self.can_be_written(file), "{file} is given to a reader while somebody may write it");
+            assert!(!self.can_be_written(file), "{file} is given to a reader while another task may write it");
         }
     }
 
@@ -173,7 +173,7 @@ impl World {
                 8 => ItemRequest::Find { key },
                 9 => ItemRequest::Register { number: r.below(3) as u64 },
                 10 => ItemRequest::Word { party: Party::task("t") },
-                // Of what is another's, or nobody's.
+                // Of what is another's, or free.
                 _ => ItemRequest::Transfer { item: SegmentId(1 + r.below(60) as u64), to: Party::task("t") },
             }
         } else {

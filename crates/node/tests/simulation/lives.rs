@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// Nobody who may still use what it has mapped is dead for anybody else, nor shares its slot.
+    /// No member that may still use what it has mapped is dead for another one, nor shares its slot.
     pub fn check_lives(&self) {
         let living: Vec<_> =
             self.clients.iter().map(|c| c.member).filter(|m| *m != MemberId::NOBODY && self.is_on_roll(*m)).collect();

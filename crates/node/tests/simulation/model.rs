@@ -15,7 +15,7 @@ pub struct KnownEndpoint {
     pub name: String,
 }
 
-/// A segment that its maker was told of and that nobody has asked to take away since.
+/// A segment that its maker was told of and that no client has asked to take away since.
 #[derive(Clone, Debug)]
 pub struct Promise {
     pub workflow: u64,
@@ -138,7 +138,7 @@ impl Model {
             }
             Record::Removed { segment, .. } => {
                 self.removed.insert(*segment);
-                // The end of its run takes a port's name; nothing else does that nobody asked for.
+                // The end of its run takes a port's name; nothing else takes it without a request.
                 let of = self.ports.get(segment).map(|(workflow, _)| *workflow);
                 let over = |number| self.present.get(&number).is_none_or(BTreeSet::is_empty);
                 if of.is_some_and(over) {
@@ -206,10 +206,10 @@ impl Model {
     pub fn welcomed(&mut self, client: &Client, member: MemberId, resumed: bool, workflow: &str) {
         assert_eq!(workflow, client.workflow_name, "a member of another workflow than its endpoint's");
         if client.member != MemberId::NOBODY {
-            assert_eq!(member, client.member, "it came back as somebody else");
+            assert_eq!(member, client.member, "it came back as another member");
             assert!(resumed);
         } else if !resumed {
-            assert!(self.told_members.insert(member), "{member} was somebody else before");
+            assert!(self.told_members.insert(member), "{member} was another client before");
         }
         self.told_members.insert(member);
     }
@@ -229,7 +229,7 @@ impl Model {
         segment.0 <= self.lost_segments
     }
 
-    /// Only whoever really ended is told so.
+    /// Only a member that really ended is told so.
     pub fn refused(&self, client: &Client) {
         assert!(self.may_be_dead(client), "{} is alive and was not let back in", client.member);
     }

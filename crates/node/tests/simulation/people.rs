@@ -245,7 +245,7 @@ impl World {
         }
     }
 
-    /// Breaks the rules in some way; the liar, and nobody else, has to be dropped.
+    /// Breaks the rules in some way; the liar, and no other client, has to be dropped.
     pub fn lie(&mut self) {
         let ready: Vec<_> =
             (0..self.clients.len()).filter(|c| self.clients[*c].can_act() && self.clients[*c].welcome).collect();

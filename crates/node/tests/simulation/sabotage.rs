@@ -32,7 +32,7 @@ pub enum Sabotage {
     QuotaTwice,
     /// Requests that were done before a restart are done again.
     ForgetOutcomes,
-    /// The kernel says of every item that nobody has it open.
+    /// The kernel says of every item that no process has it open.
     ProveAll,
     /// Changes of items' owners are not written down.
     ForgetOwners,
@@ -40,7 +40,7 @@ pub enum Sabotage {
     KeepPins,
     /// Records of pin pages given to observers are not written down.
     ForgetPins,
-    /// A pin page that is cleared is taken for one that nobody ever had.
+    /// A pin page that is cleared is taken for one that no member ever had.
     ForgetEndpoints,
     /// Pools can be written by those who observe.
     WritablePools,

@@ -58,7 +58,7 @@ impl World {
                 let client = &self.clients[number];
                 let rights = self.model.rights(client, SegmentKind::Series, name);
                 assert!(rights.contains(Rights::PUBLISH), "series {name} is published with {}", rights.words());
-                // While a publisher lives and goes on, nobody else begins under its name.
+                // While a publisher lives and goes on, no other one begins under its name.
                 for other in self.clients.iter().filter(|c| c.can_act() && !self.model.may_be_dead(c)) {
                     let same = |(id, s): (&SegmentId, &Publishing)| {
                         *id != segment && s.name == *name && s.there == s.pins && !self.model.may_be_lost(*id)
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// A page goes out: nothing of somebody else's may be in it, and nobody else may be able to write it.
+    /// A page goes out: no other member's data may be in it, and no other member may be able to write it.
     pub fn hand_page(&mut self, connection: u64, pool: SegmentId, pin: SegmentId) {
         assert!(self.kept.contains(&pool) && self.kept.contains(&pin), "{pin} of {pool} is given out but not kept");
         let Some(pipe) = self.pipes.get(&connection) else { return };

@@ -33,9 +33,9 @@ pub struct World {
     pub model: Model,
     /// Who may have written what is in a pin page now.
     pub pages: BTreeMap<SegmentId, MemberId>,
-    /// By which endpoint came whoever ever had a pin page.
+    /// The endpoint of each member that ever had a pin page.
     pub page_endpoints: BTreeMap<SegmentId, u64>,
-    /// Copies of items under way: item and target.
+    /// Copies of items that have begun: item and target.
     pub copies: Vec<(SegmentId, SegmentId)>,
     pub incarnation: u64,
     /// The number of the memory that was made last.

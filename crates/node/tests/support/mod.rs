@@ -159,7 +159,7 @@ impl Raw {
             if let Some((answer, _)) = raw.ask(hello) {
                 return (raw, answer);
             }
-            assert!(!deadline.passed(), "nobody answers");
+            assert!(!deadline.passed(), "no answer comes");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -87,7 +87,7 @@ impl Broker {
         }
     }
 
-    /// An item is gone; its memory goes with whoever has it open.
+    /// An item is gone; its memory goes when the last member closes it.
     pub(super) fn end_item(&mut self, item: SegmentId, why: &str, cause: Cause) {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
         self.commit(Record::Item(ItemRecord::Gone { item, cause }));
@@ -113,7 +113,7 @@ impl Broker {
         }
     }
 
-    /// The memory of a cooperative item was lost with the keeper, and nobody offered it again.
+    /// The memory of a cooperative item was lost with the keeper, and no member offered it again.
     pub(in crate::broker) fn item_lost(&mut self, file: SegmentId) {
         if let Some(item) = self.lasting.items.files.get(&file).copied() {
             self.end_item(item, "its memory was lost with the daemon", Cause::NONE);

@@ -2,7 +2,7 @@
 //!
 //! The **owner** is a task (or a rank of one, or a registered number), which need not exist yet; the **holder** is the
 //! one member of it that has the item open. Before a file is opened for a new holder, or for the first reader, it is
-//! *proved*: [`Effect::ProveItem`] asks the kernel for a lease, which it grants only if nobody has the file open or
+//! *proved*: [`Effect::ProveItem`] asks the kernel for a lease, which it grants only if no process has the file open or
 //! mapped. If a former user clings to it, or the item is `strict`, the bytes are copied to a fresh file first
 //! ([`Effect::CopyItem`]), and the old one is given up. [`handover::Phase`] is how far an item is:
 //!
@@ -42,7 +42,7 @@ pub use record::{Item, ItemRecord, Items, memory_of};
 /// What the kernel said of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nobody else has it open or mapped.
+    /// No other process has it open or mapped.
     Alone,
     /// A former user has.
     Clinging,
@@ -171,7 +171,7 @@ impl Broker {
         format!("item '{}' belongs to {} since {since:.1} s; {has}", found.key, found.owner)
     }
 
-    /// Is anybody of that party alive, but for one?
+    /// Is any member of that party alive, apart from one?
     fn lives(&self, workflow: u64, party: &Party, but: MemberId) -> bool {
         let members = self.lasting.members.keys().filter(|m| **m != but);
         members.copied().any(|member| self.is_of(member, workflow, party))

@@ -44,10 +44,10 @@ record! {
         owner: Party,
         /// The owner's member that has it open.
         holder: MemberId,
-        /// Nobody writes it; whoever may read it gets it.
+        /// No member writes it; each one with the right to read gets it.
         shared: bool,
         transfers: u64,
-        /// How often somebody clung to it.
+        /// How often a former user kept it open or mapped.
         copies: u64,
     }
 }

@@ -216,7 +216,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Takes an item away whosever it is: for whoever was granted that (the daemon's own user; no task is).
+    /// Takes an item away from any owner, for a caller that was granted that (the daemon's own user; no task is).
     pub(in crate::broker) fn remove_item(&mut self, asker: Asker, workflow: u64, in_use: InUse, key: &str) {
         let Some(item) = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied() else {
             return self.fail(asker, Status::NotFound, format!("there is no item '{key}' to remove"));
@@ -354,7 +354,7 @@ impl Broker {
         if let Some(word) = self.lasting.items.words.get(&(workflow, party.clone())) {
             return Ok(*word);
         }
-        // A task may name tasks that nobody will ever be; not without end.
+        // A task may name tasks that never come, up to a limit.
         let named = self.lasting.items.words.keys().filter(|(of, _)| *of == workflow).count();
         if named >= WORDS_OF_WORKFLOW {
             let text = format!("this workflow has named {WORDS_OF_WORKFLOW} owners of cooperative items already");

@@ -8,7 +8,7 @@ use super::queue::{For, Wait};
 use super::{Phase, Refusal};
 use crate::broker::{Asker, Broker, Connection, Due, PARKED};
 
-/// How long a free item may take to be made ready (copied) for somebody who would not wait for its owner.
+/// How long a free item may take to be made ready (copied) for a caller that does not wait for its owner.
 const READY_MS: u64 = 60_000;
 
 impl Broker {
@@ -69,14 +69,14 @@ impl Broker {
         }
     }
 
-    /// Why somebody who does not wait gets nothing.
+    /// Why a caller that does not wait gets nothing.
     fn not_yet(&self, keys: &[String], workflow: u64, read: bool) -> Refusal {
         let mut found = keys.iter().filter_map(|k| self.key(workflow, k));
         match found.next() {
             None => (Status::NotFound, format!("there is no item '{}'", keys[0])),
             Some(item) => {
                 let whose = self.whose(item, &self.lasting.items.all[&item]);
-                let why = if read { "nobody shares it: " } else { "" };
+                let why = if read { "it is not shared: " } else { "" };
                 (Status::NotYet, format!("{why}{whose}"))
             }
         }
