@@ -33,7 +33,7 @@ pub(crate) use self::held::Offered;
 use self::asking::{PassOn, Pending};
 use self::held::Held;
 use crate::handshake::{Welcome, Who};
-use crate::{Error, Result};
+use crate::{Error, Reason, Result};
 
 /// How long a session that leaves tries to say so.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -128,8 +128,7 @@ impl Connection {
         if self.is_ours() {
             return Ok(());
         }
-        let text = "this session belongs to the process that this one was forked from; connect anew in the child";
-        Err(Error::new(Status::Disconnected, text))
+        Err(Error::because(Status::Disconnected, Reason::Forked))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -7,7 +7,6 @@
 
 mod connection;
 mod discovery;
-mod error;
 mod files;
 mod handshake;
 mod item;
@@ -21,9 +20,10 @@ mod series;
 mod session;
 mod typed;
 
+pub use crossdock_core::Result;
+pub use crossdock_core::error::{Error, Failure, Object, Reason, Waited};
 pub use crossdock_layout::wire::{Grant, InUse, SegmentKind};
 pub use crossdock_layout::{Handle, MemberId, Rights, SegmentId, Status};
-pub use error::{Error, Result};
 pub use files::await_file;
 pub use item::{
     Contents, Item, ItemInfo, ItemLevel, ItemOptions, ItemState, ItemView, OnDeath, Party, SharedItem, address, party,

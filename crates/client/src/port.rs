@@ -17,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossdock_core::queue;
+use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{Handle, SegmentId};
 
 use bell::Bell;
@@ -208,14 +209,14 @@ impl Port {
     }
 
     #[inline]
-    fn named<T>(&self, result: std::result::Result<T, crossdock_core::Error>) -> Result<T> {
-        result.map_err(|error| self.name_it(error.into()))
+    fn named<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| self.name_it(error))
     }
 
     #[cold]
     #[inline(never)]
     fn name_it(&self, error: Error) -> Error {
-        Error::new(error.status, format!("port {}: {}", self.shared.name, error.message))
+        error.about(SegmentKind::Port, &self.shared.name)
     }
 }
 

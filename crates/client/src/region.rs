@@ -17,7 +17,7 @@ pub use crossdock_core::directory::{Claim, Loaded, ObjectInfo, ObjectMode, Remov
 pub use crossdock_core::headers::{NdarrayData, VectorData};
 pub use crossdock_core::heap::{HealReport, Statistics};
 
-use crate::{Error, Result, Session};
+use crate::{Result, Session};
 
 /// How to open a region by name.
 pub use crossdock_layout::wire::OpenMode as Mode;
@@ -32,19 +32,6 @@ pub struct Region {
 pub(crate) struct Shared {
     region: Arc<core::Region>,
     session: Session,
-}
-
-impl From<Box<crossdock_core::Error>> for Error {
-    #[cold]
-    fn from(error: Box<crossdock_core::Error>) -> Self {
-        (*error).into()
-    }
-}
-
-impl From<crossdock_core::Error> for Error {
-    fn from(error: crossdock_core::Error) -> Self {
-        Self { status: error.status, message: error.message }
-    }
 }
 
 impl Region {
@@ -96,19 +83,19 @@ impl Region {
     /// # Errors
     /// `NO_SPACE` when region, quota or node is full; `INVALID` for a size of 0 or a bad alignment.
     pub fn allocate(&self, size: u64, align: u64) -> Result<u64> {
-        Ok(self.shared.region.allocate(size, align)?)
+        self.shared.region.allocate(size, align)
     }
 
     /// Like `allocate`, but the block is given back by itself if this member dies before it hands the block to
     /// `replace` (or says `keep`). For containers that grow: no instruction at which a kill leaks.
     /// A thread may have four such blocks at a time; further ones are ordinary.
     pub fn prepare(&self, size: u64, align: u64) -> Result<u64> {
-        Ok(self.shared.region.prepare(size, align)?)
+        self.shared.region.prepare(size, align)
     }
 
     /// Makes a prepared block an ordinary one. `deallocate` after `keep` is how to change one's mind.
     pub fn keep(&self, offset: u64) -> Result<()> {
-        Ok(self.shared.region.keep(offset)?)
+        self.shared.region.keep(offset)
     }
 
     /// Gives a block back, whichever member allocated it.
@@ -116,20 +103,20 @@ impl Region {
     /// # Errors
     /// `BAD_HANDLE` for what is not the start of a block in use (a double free, too), `BUSY` for a named object's block.
     pub fn deallocate(&self, offset: u64) -> Result<()> {
-        Ok(self.shared.region.deallocate(offset)?)
+        self.shared.region.deallocate(offset)
     }
 
     /// A handle of the block that starts at `offset`.
     #[inline]
     pub fn save(&self, offset: u64) -> Result<Handle> {
-        Ok(self.shared.region.save(offset)?)
+        self.shared.region.save(offset)
     }
 
     /// What a handle names: checks segment, bounds, that the block is in use, that the offset is its start, and its type
     /// if `ty` says one. A block without a name has no type; then only its size is checked.
     #[inline]
     pub fn load(&self, handle: Handle, ty: Option<&TypeRef>) -> Result<Loaded> {
-        Ok(self.shared.region.load(handle, ty)?)
+        self.shared.region.load(handle, ty)
     }
 
     /// Finds or makes a named object. `created` means: zeroed memory, seen by nobody until `commit` (or given back by
@@ -138,33 +125,33 @@ impl Region {
     /// `timeout`: how long to wait for an object that another member is constructing, and with `OpenOnly` for one that
     /// is not there. `None` waits for a constructor up to 60 s and not at all for what is not there.
     pub fn claim(&self, name: &str, ty: &TypeRef, mode: ObjectMode, timeout: Option<Duration>) -> Result<Claim> {
-        Ok(self.shared.region.claim(name, ty, mode, timeout)?)
+        self.shared.region.claim(name, ty, mode, timeout)
     }
 
     /// Makes a claimed object visible.
     pub fn commit(&self, offset: u64) -> Result<()> {
-        Ok(self.shared.region.commit(offset)?)
+        self.shared.region.commit(offset)
     }
 
     /// Gives a claimed object back unseen.
     pub fn abandon(&self, offset: u64) -> Result<()> {
-        Ok(self.shared.region.abandon(offset)?)
+        self.shared.region.abandon(offset)
     }
 
     /// Takes a named object away, with the memory of its vectors, strings and ndarrays. What an opaque type owns beyond
     /// its block is its language's to free before.
     pub fn remove(&self, name: &str) -> Result<Removed> {
-        Ok(self.shared.region.remove(name)?)
+        self.shared.region.remove(name)
     }
 
     /// What is known of a named object.
     pub fn find(&self, name: &str) -> Result<ObjectInfo> {
-        Ok(self.shared.region.find(name)?)
+        self.shared.region.find(name)
     }
 
     /// All named objects, by name.
     pub fn objects(&self) -> Result<Vec<ObjectInfo>> {
-        Ok(self.shared.region.objects()?)
+        self.shared.region.objects()
     }
 
     /// What the header of the vector (or string: `element` 1) at `header` says, checked.
@@ -172,7 +159,7 @@ impl Region {
     /// # Errors
     /// `BAD_HANDLE` where no header can lie, `CORRUPT`.
     pub fn vector_at(&self, header: u64, element: u64) -> Result<VectorData> {
-        Ok(self.shared.region.vector_at(header, element)?)
+        self.shared.region.vector_at(header, element)
     }
 
     /// What the header of the ndarray at `header` says, checked.
@@ -180,29 +167,29 @@ impl Region {
     /// # Errors
     /// As [`Region::vector_at`].
     pub fn ndarray_at(&self, header: u64, element: u64) -> Result<NdarrayData> {
-        Ok(self.shared.region.ndarray_at(header, element)?)
+        self.shared.region.ndarray_at(header, element)
     }
 
     /// Gives the vector (or string: `elem_size` 1) whose header lies at `header` `n` elements; new ones are zero.
     /// A kill leaves the old vector or the new one.
     pub fn vector_resize(&self, header: u64, elem_size: u64, n: u64) -> Result<()> {
-        Ok(self.shared.region.vector_resize(header, elem_size, n)?)
+        self.shared.region.vector_resize(header, elem_size, n)
     }
 
     /// Makes room for `n` elements without changing the size.
     pub fn vector_reserve(&self, header: u64, elem_size: u64, n: u64) -> Result<()> {
-        Ok(self.shared.region.vector_reserve(header, elem_size, n)?)
+        self.shared.region.vector_reserve(header, elem_size, n)
     }
 
     /// Gives the ndarray at `header` this shape (rank ≤ 8). Its bytes stay as they are; what is beyond them is zero.
     pub fn ndarray_reshape(&self, header: u64, elem_size: u64, order: Order, shape: &[u64]) -> Result<()> {
-        Ok(self.shared.region.ndarray_reshape(header, elem_size, order, shape)?)
+        self.shared.region.ndarray_reshape(header, elem_size, order, shape)
     }
 
     /// Crash-consistent exchange: writes `words` (at most 16) at `header`, which thereby points to `new_block`, and frees
     /// `old_block` (0 = none). A kill leaves all of it done or none; in the latter case a `prepare`d new block is freed.
     pub fn replace(&self, header: u64, words: &[u64], new_block: u64, old_block: u64) -> Result<()> {
-        Ok(self.shared.region.replace(header, words, new_block, old_block)?)
+        self.shared.region.replace(header, words, new_block, old_block)
     }
 
     /// What is in use, counted now.
@@ -213,7 +200,7 @@ impl Region {
 
     /// Finishes or takes back what dead members left half done. Runs by itself where a dead member is in the way.
     pub fn heal(&self) -> Result<HealReport> {
-        Ok(self.shared.region.heal()?)
+        self.shared.region.heal()
     }
 
     /// A region that lies in an item.

@@ -392,7 +392,7 @@ impl Session {
 }
 
 pub(crate) fn check_name(what: &str, given: &str) -> Result<()> {
-    name::check(given).map_err(|bad| Error::new(Status::Invalid, format!("'{given}' is no name for a {what}: {bad}")))
+    name::check(given).map_err(|bad| Error::bad_name(what.to_owned(), given, bad))
 }
 
 pub(crate) fn unexpected() -> Error {

@@ -10,9 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crossdock_layout::region::{FINGERPRINT, Geometry, REGION_MAGIC, REGION_READY};
+use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId, Status};
 use crossdock_os::{Access, Deadline, Mapping, fork, memfd};
 
+use crate::error::Reason;
 use crate::heap::{Locals, Memory};
 use crate::{Error, Result, fault_point};
 
@@ -104,7 +106,9 @@ impl Region {
     /// # Errors
     /// `INVALID` (too small), `INCOMPATIBLE`, `CORRUPT`, `SYSTEM`, `NO_SPACE`; `TIMED_OUT` while another formats.
     pub fn attach(parts: Parts) -> Result<Arc<Self>> {
-        let system = |e| Error::new(Status::System, format!("region '{}': {e}", parts.name));
+        let system = |e: crossdock_os::OsError| {
+            Error::new(Status::System, e.to_string()).about(SegmentKind::Region, &parts.name)
+        };
         memfd::check(&parts.descriptor, parts.size).map_err(system)?;
         let access = if parts.writable { Access::ReadWrite } else { Access::Read };
         let mapping = Mapping::for_huge_pages(&parts.descriptor, parts.size as usize, access).map_err(system)?;
@@ -119,14 +123,9 @@ impl Region {
     pub fn over(mapping: Mapping, descriptor: Option<OwnedFd>, over: Over) -> Result<Arc<Self>> {
         let size = mapping.length() as u64;
         let Some(geometry) = Geometry::of(size) else {
-            return Err(Error::new(
-                Status::Invalid,
-                format!(
-                    "region '{}' of {size} bytes: a region has at least {} bytes",
-                    over.name,
-                    crossdock_layout::region::MIN_CAPACITY
-                ),
-            ));
+            let least = crossdock_layout::region::MIN_CAPACITY;
+            let text = format!("{size} bytes: a region has at least {least} bytes");
+            return Err(Error::new(Status::Invalid, text).about(SegmentKind::Region, &over.name));
         };
         let region = Arc::new(Self {
             memory: Memory::new(mapping, geometry),
@@ -236,11 +235,8 @@ impl Region {
         }
         let (version, print) = (header.version.load(Ordering::Acquire), header.fingerprint.load(Ordering::Acquire));
         if (version, print) != (LAYOUT_VERSION, FINGERPRINT) {
-            let text = format!(
-                "made by a build with memory layout {version} ({print:08x}), this one has {LAYOUT_VERSION} \
-                 ({FINGERPRINT:08x}); use one version of crossdock in all tasks"
-            );
-            return Err(self.error(Status::Incompatible, text));
+            let reason = Reason::Layout { version, fingerprint: print, ours: FINGERPRINT };
+            return Err(self.failed(Status::Incompatible, reason));
         }
         Ok(())
     }
@@ -262,8 +258,7 @@ impl Region {
             return Err(self.error(Status::Denied, "this task may only read it; grant it 'write' in the workflow file"));
         }
         if !self.is_own() {
-            let text = "this process was forked from the one that opened it; open it anew in the child";
-            return Err(self.error(Status::Disconnected, text));
+            return Err(self.failed(Status::Disconnected, Reason::Forked));
         }
         Ok(())
     }
@@ -303,13 +298,19 @@ impl Region {
     /// An error about this region.
     #[cold]
     pub(crate) fn error(&self, status: Status, text: impl std::fmt::Display) -> Error {
-        Error::new(status, format!("region '{}': {text}", self.name))
+        Error::new(status, text.to_string()).about(SegmentKind::Region, &self.name)
+    }
+
+    /// An error about this region with this reason.
+    #[cold]
+    pub(crate) fn failed(&self, status: Status, reason: Reason) -> Error {
+        Error::because(status, reason).about(SegmentKind::Region, &self.name)
     }
 
     /// Memory holds what no honest member writes.
     #[cold]
     pub(crate) fn corrupt(&self, what: impl std::fmt::Display) -> Error {
-        self.error(Status::Corrupt, format!("{what}; some member wrote over it. Remove the region and make it anew"))
+        self.failed(Status::Corrupt, Reason::Damaged(what.to_string()))
     }
 }
 

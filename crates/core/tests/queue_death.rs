@@ -60,7 +60,7 @@ fn a_consumer_that_waits_is_told_of_its_producers_death() {
             let child = start(&world, "stay-producer");
             let (error, late) = killed_while(child, || consumer.receive(LONG));
             assert_eq!(error.status, Status::PeerDied, "{error}");
-            assert!(error.message.contains("task simulate (member 2.2), last seen 0."), "{error}");
+            assert!(error.to_string().contains("task simulate (member 2.2), last seen 0."), "{error}");
             assert!(late < SOON, "{pattern:?}, {waiting:?}: {late:?}");
         }
     }
@@ -77,7 +77,7 @@ fn a_producer_that_waits_is_told_of_its_last_consumers_death() {
         }
         let (error, late) = killed_while(child, || producer.send(&parcel(2), 0, LONG));
         assert_eq!(error.status, Status::PeerDied, "{error}");
-        assert!(error.message.contains("task analyse"), "{error}");
+        assert!(error.to_string().contains("task analyse"), "{error}");
         assert!(late < SOON, "{pattern:?}: {late:?}");
         let successor = world.open(Side::Consumer);
         for tag in 0..2 {

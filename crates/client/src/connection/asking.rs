@@ -11,7 +11,7 @@ use crossdock_os::{Deadline, event};
 
 use super::{Connection, State, room};
 use crate::handshake::no_descriptor;
-use crate::{Error, Result};
+use crate::{Error, Reason, Result};
 
 /// An answer, and the descriptor that came with it.
 pub(crate) type Answered = (Answer, Option<OwnedFd>);
@@ -152,7 +152,7 @@ impl Connection {
         state.held.take(&answer, None);
         state.refuse(&answer);
         let error = no_descriptor();
-        let failed = Answer::Failed { status: error.status, text: error.message };
+        let failed = Answer::Failed { status: error.status, text: error.to_string() };
         if let Some(pending) = state.pending.get_mut(&number).filter(|pending| pending.answer.is_none()) {
             pending.answer = Some((failed, Vec::new()));
         }
@@ -247,7 +247,7 @@ impl Drop for PassOn<'_> {
 
 fn failures((answer, descriptors): AnsweredWith) -> Result<AnsweredWith> {
     match answer {
-        Answer::Failed { status, text } => Err(Error::new(status, text)),
+        Answer::Failed { status, text } => Err(Error::because(status, Reason::Daemon(text))),
         answer => Ok((answer, descriptors)),
     }
 }

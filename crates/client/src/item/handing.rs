@@ -96,7 +96,7 @@ impl Item {
             Ok(memory) => State::Own(memory),
             Err(error) => {
                 self.session.connection().release_item(self.id);
-                State::Spent(format!("item '{}' could not be opened again: {}", self.key, error.message))
+                State::Spent(format!("item '{}' could not be opened again: {error}", self.key))
             }
         };
     }

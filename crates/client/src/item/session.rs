@@ -15,7 +15,7 @@ use super::local::Known;
 use super::{Contents, Item, ItemInfo, ItemOptions, ItemView, State};
 use crate::connection::Answered;
 use crate::segment::Lease;
-use crate::{Error, Region, Result, Session};
+use crate::{Error, Region, Result, SegmentKind, Session};
 
 /// How long a free item may take to be made ready for somebody who does not wait for its owner.
 const READY: Duration = Duration::from_secs(60);
@@ -123,13 +123,13 @@ impl Session {
             let connection = self.connection();
             let memory = ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|error| {
                 connection.release_item(given.item);
-                Error::new(error.status, format!("item '{}': {}", given.key, error.message))
+                error.about(SegmentKind::Item, &given.key)
             })?;
             return Ok(Item::new(self, given, State::Own(memory)));
         }
         let lease = Lease::new(self.connection().clone(), given.file);
         let memory = ItemMemory::open(&descriptor, given.size, Backing::Cooperative)
-            .map_err(|error| Error::new(error.status, format!("item '{}': {}", given.key, error.message)))?;
+            .map_err(|error| error.about(SegmentKind::Item, &given.key))?;
         let own: Words = given.words.iter().filter_map(|w| u32::try_from(*w).ok()).collect();
         let known = Known { memory: Arc::new(memory), given: given.clone(), own, _lease: lease };
         self.items().learn(&given.key, known.clone());
@@ -197,7 +197,7 @@ impl Session {
         let (given, descriptor) = taken(answer)?;
         let lease = Lease::new(self.connection().clone(), given.file);
         let memory = ItemMemory::open(&descriptor, given.size, Backing::Shared)
-            .map_err(|error| Error::new(error.status, format!("item '{}': {}", given.key, error.message)))?;
+            .map_err(|error| error.about(SegmentKind::Item, &given.key))?;
         Ok(ItemView::new(self.clone(), given, memory, lease))
     }
 

@@ -9,7 +9,7 @@ use crossdock_layout::{SegmentId, Status};
 use super::session::{milliseconds, taken};
 use super::{Contents, Item, State};
 use crate::segment::Lease;
-use crate::{Error, Region, Result, Session};
+use crate::{Error, Region, Result, SegmentKind, Session};
 
 /// A shared item, open for reading. Its bytes do not change for as long as this lives: an owner that takes the item back
 /// waits for its readers, or goes on with a copy.
@@ -81,9 +81,7 @@ impl ItemView {
     /// # Errors
     /// `CORRUPT` if its owner left something else there.
     pub fn contents(&self) -> Result<Contents> {
-        let named =
-            |e: crossdock_core::Error| Error::new(e.status, format!("item '{}': {}", self.given.key, e.message));
-        self.memory.contents().map_err(named)
+        self.memory.contents().map_err(|e| e.about(SegmentKind::Item, &self.given.key))
     }
 
     /// The heap in it, to be read.
@@ -183,7 +181,7 @@ impl SharedItem {
         match self.session.ask_item(request, Some(timeout.unwrap_or_default())).and_then(taken) {
             Ok((given, descriptor)) => {
                 let memory = ItemMemory::open(&descriptor, given.size, Backing::Own)
-                    .map_err(|e| Error::new(e.status, format!("item '{}': {}", self.key, e.message)))?;
+                    .map_err(|e| e.about(SegmentKind::Item, &self.key))?;
                 Ok(Item::new(&self.session, given, State::Own(memory)))
             }
             Err(error) => {

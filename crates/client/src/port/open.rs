@@ -36,7 +36,7 @@ impl Session {
     /// `EXISTS`, `INVALID` (name, capacity), `DENIED`, `NO_SPACE`.
     pub fn make_port(&self, name: &str, options: &PortOptions) -> Result<()> {
         let shape = Shape::from(*options);
-        shape.check().map_err(|error| Error::new(error.status, format!("port {name}: {}", error.message)))?;
+        shape.check().map_err(|error| error.about(SegmentKind::Port, name))?;
         let access = Rights::PRODUCE.with(Rights::CONSUME);
         self.open_segment(&request(name, OpenMode::CreateOnly, access, shape, options.persistent)).map(drop)
     }
@@ -48,7 +48,7 @@ impl Session {
     /// `INVALID` (name, capacity, or options that differ from the port's: the text prints both), `BUSY` (names who
     /// holds the end), `DENIED`, `NO_SPACE`.
     pub fn port(&self, name: &str, end: End, options: &PortOptions, timeout: Option<Duration>) -> Result<Port> {
-        let named = |error: crossdock_core::Error| Error::new(error.status, format!("port {name}: {}", error.message));
+        let named = |error: Error| error.about(SegmentKind::Port, name);
         let shape = Shape::from(*options);
         shape.check().map_err(named)?;
         let access = match end {
@@ -96,8 +96,7 @@ impl Session {
             ));
         }
         let mapping = map(&opened.name, &opened, Access::Read)?;
-        let ring = Ring::inspect(mapping)
-            .map_err(|error| Error::new(error.status, format!("port {}: {}", opened.name, error.message)))?;
+        let ring = Ring::inspect(mapping).map_err(|error| error.about(SegmentKind::Port, &opened.name))?;
         Ok(ring.report(self.liveness()).into())
     }
 }
@@ -123,27 +122,25 @@ fn agreed(name: &str, opened: &OpenedSegment, wanted: &PortOptions) -> Result<Sh
     let capacity = u32::try_from(opened.attribute >> 8).unwrap_or(0);
     let found = pattern.map(|pattern| Shape { pattern, capacity }).filter(|shape| shape.check().is_ok());
     let Some(found) = found.filter(|shape| shape.size() <= opened.size) else {
-        let text = format!("port {name}: it is something that is no port of this version; remove it");
-        return Err(Error::new(Status::Incompatible, text));
+        let text = "it is something that is no port of this version; remove it";
+        return Err(Error::new(Status::Incompatible, text).about(SegmentKind::Port, name));
     };
     let pattern_agrees = wanted.pattern.is_none_or(|pattern| pattern == found.pattern);
     if pattern_agrees && (wanted.capacity == 0 || wanted.capacity == found.capacity) {
         return Ok(found);
     }
     let wanted = Shape::from(*wanted);
-    Err(Error::new(
-        Status::Invalid,
-        format!(
-            "port {name}: it exists as {found}, and was opened here as {wanted}; make the options of its tasks (and of \
-             the workflow file) agree, or leave them open in all tasks but one"
-        ),
-    ))
+    let text = format!(
+        "it exists as {found}, and was opened here as {wanted}; make the options of its tasks (and of the workflow file) \
+         agree, or leave them open in all tasks but one"
+    );
+    Err(Error::new(Status::Invalid, text).about(SegmentKind::Port, name))
 }
 
 fn map(name: &str, opened: &OpenedSegment, access: Access) -> Result<Mapping> {
     let length = usize::try_from(opened.size).unwrap_or(usize::MAX);
     Mapping::new(&opened.descriptor, length, access)
-        .map_err(|error| Error::new(Status::System, format!("port {name}: {error}")))
+        .map_err(|error| Error::new(Status::System, error.to_string()).about(SegmentKind::Port, name))
 }
 
 /// Ports that are open, by their session's serial number, so that a session that leaves can close them in order first.

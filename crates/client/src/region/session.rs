@@ -34,9 +34,8 @@ impl Surroundings for Asking {
         Some(&self.session.liveness().table().epoch)
     }
 
-    fn reserve(&self, total: u64) -> crossdock_core::Result<()> {
-        let answer = self.session.reserve(self.segment, total);
-        answer.map_err(|e| crossdock_core::Error::new(e.status, e.message))
+    fn reserve(&self, total: u64) -> Result<()> {
+        self.session.reserve(self.segment, total)
     }
 
     fn describe(&self, member: MemberId) -> String {
@@ -102,7 +101,7 @@ impl Session {
             return Err(Error::new(Status::BadHandle, "the handle names nothing"));
         }
         let opened = self.attach_segment(id).map_err(|error| match error.status {
-            Status::NotFound => Error::new(Status::BadHandle, format!("{handle}: {}", error.message)),
+            Status::NotFound => error.during(handle.to_string()).with_status(Status::BadHandle),
             _ => error,
         })?;
         if opened.kind != SegmentKind::Region {

@@ -74,7 +74,7 @@ impl Session {
             let text = format!("{} is {} '{}', not a series", opened.id, opened.kind.word(), opened.name);
             return Err(Error::new(Status::WrongType, text));
         }
-        Ok(SeriesReport::read(&opened.name, &opened.descriptor, opened.size)?)
+        SeriesReport::read(&opened.name, &opened.descriptor, opened.size)
     }
 }
 

@@ -34,7 +34,7 @@ impl core::Surroundings for Asking {
         // Publishing must not hang on a daemon that is away.
         let deadline = self.session.deadline().at_most(PATIENCE);
         let answer = self.session.connection().ask(request, None, None, deadline);
-        answer.map(drop).map_err(|e| crossdock_core::Error::new(e.status, e.message))
+        answer.map(drop)
     }
 
     fn describe(&self, member: MemberId) -> String {
@@ -121,7 +121,7 @@ impl Publisher {
             let text = format!("variable '{variable}' of series '{}' is of type {declared}, not {wanted}", self.name());
             return Err(Error::new(Status::WrongType, text));
         }
-        Ok(self.inner.elements(index)?)
+        self.inner.elements(index)
     }
 
     /// Bytes of a variable now.
@@ -147,7 +147,7 @@ impl Publisher {
     pub fn resize(&mut self, variable: &str, shape: &[u64]) -> Result<()> {
         let index = self.index(variable)?;
         self.check_open()?;
-        Ok(self.inner.resize(index, shape)?)
+        self.inner.resize(index, shape)
     }
 
     /// A hint: these bytes of a variable were written since the last publish.
@@ -157,7 +157,7 @@ impl Publisher {
     pub fn touched(&mut self, variable: &str, bytes: Range<u64>) -> Result<()> {
         let index = self.index(variable)?;
         self.check_open()?;
-        Ok(self.inner.touched(index, bytes)?)
+        self.inner.touched(index, bytes)
     }
 
     /// Publishes what is in place, with these attributes; the version's number. Waits for no observer.
@@ -169,7 +169,7 @@ impl Publisher {
     /// `NO_SPACE` by the policy `fail`: nothing was published, and nothing is lost. `WRONG_TYPE`, `INVALID` (attributes).
     pub fn publish(&mut self, attributes: &[(&str, Value)]) -> Result<u64> {
         self.check_open()?;
-        Ok(self.inner.publish(attributes)?)
+        self.inner.publish(attributes)
     }
 
     /// Turns the variables' memory into the next version itself: take `memory` anew, write all of it, then publish, which
@@ -180,7 +180,7 @@ impl Publisher {
     /// `BUSY`: begun already. `NO_SPACE` by the policy `fail`.
     pub fn begin(&mut self) -> Result<()> {
         self.check_open()?;
-        Ok(self.inner.begin()?)
+        self.inner.begin()
     }
 
     /// As if `begin` had not been.
@@ -189,7 +189,7 @@ impl Publisher {
     /// `INVALID`: not begun.
     pub fn abandon(&mut self) -> Result<()> {
         self.check_open()?;
-        Ok(self.inner.abandon()?)
+        self.inner.abandon()
     }
 
     /// Lets large copies be done by several threads.

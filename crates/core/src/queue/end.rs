@@ -215,7 +215,7 @@ impl End {
     /// One that spins for good comes back here at every turn and tries by this very code, so that it is in the caches when the
     /// message comes: leaving a loop of its own over code that had not run for long took 2 to 5 µs.
     #[inline(always)]
-    fn attempt(&self, timeout: Duration, what: &str, act: &mut impl Act) -> Result<u64, Error> {
+    fn attempt(&self, timeout: Duration, what: &'static str, act: &mut impl Act) -> Result<u64, Error> {
         let mut vigil = None;
         loop {
             let tried = self.attempt_briefly(timeout, act);

@@ -19,6 +19,7 @@ use super::signal;
 use super::spin::{NOBODYS, TOO_LONG, TURNS, spin_while};
 use super::trouble::{Error, Try};
 use super::{Pattern, Side};
+use crate::error::Reason;
 use crate::liveness::{LOOK, Living, epoch_word};
 
 /// How often, in nanoseconds, an end asks the kernel who is dead; a sleep is longer.
@@ -46,7 +47,7 @@ impl End {
     pub(super) fn wait<T>(
         &self,
         timeout: Duration,
-        what: &str,
+        what: &'static str,
         attempt: &mut dyn FnMut() -> Try<T>,
     ) -> Result<T, Error> {
         self.wait_until(timeout, what, attempt, true)
@@ -58,7 +59,7 @@ impl End {
         &self,
         vigil: Option<Vigil>,
         timeout: Duration,
-        what: &str,
+        what: &'static str,
         attempt: &mut dyn FnMut() -> Try<T>,
     ) -> Result<T, Error> {
         let Some(vigil) = vigil else { return self.wait(timeout, what, attempt) };
@@ -107,7 +108,7 @@ impl End {
     fn wait_until<T>(
         &self,
         timeout: Duration,
-        what: &str,
+        what: &'static str,
         attempt: &mut dyn FnMut() -> Try<T>,
         needs_peer: bool,
     ) -> Result<T, Error> {
@@ -151,7 +152,7 @@ impl End {
         &self,
         until: Instant,
         timeout: Duration,
-        what: &str,
+        what: &'static str,
         attempt: &mut dyn FnMut() -> Try<T>,
         needs_peer: bool,
     ) -> Result<T, Error> {
@@ -202,7 +203,7 @@ impl End {
     fn poll<T>(&self, attempt: &mut dyn FnMut() -> Try<T>, needs_peer: bool) -> Result<T, Error> {
         self.look_after();
         let over = if needs_peer { self.over() } else { None };
-        attempt()?.ok_or_else(|| over.unwrap_or_else(|| Error::new(Status::NotYet, "nothing there yet")))
+        attempt()?.ok_or_else(|| over.unwrap_or_else(|| Error::because(Status::NotYet, Reason::NothingYet)))
     }
 
     fn spin<T>(
@@ -316,43 +317,32 @@ impl End {
         if self.side == Side::Consumer && self.ring.others_still_work(self.slot) {
             return None;
         }
-        let (word, who) = (other.word(), self.ring.who_left(other));
-        match self.ring.how_they_went(self.side, &self.acquaintance) {
-            Gone::Left if self.side == Side::Consumer => Some(Error::new(
-                Status::Closed,
-                format!("all messages were received, and the last {word} left in order: {who}"),
-            )),
-            Gone::Left => Some(Error::new(
-                Status::Closed,
-                format!(
-                    "the port is full, and the last {word} left in order: {who}; open the port again for a next one"
-                ),
-            )),
-            Gone::Died => Some(Error::new(
-                Status::PeerDied,
-                format!("no {word} is left, one died: {who}; wait_peer waits for its successor"),
-            )),
-            Gone::Unsettled => None,
-        }
+        let (status, reason) = match self.ring.how_they_went(self.side, &self.acquaintance) {
+            Gone::Left => (Status::Closed, Reason::PeersLeft(other)),
+            Gone::Died => (Status::PeerDied, Reason::PeersDied(other)),
+            Gone::Unsettled => return None,
+        };
+        Some(Error::because(status, reason).with_peer(self.ring.who_left(other)))
     }
 
     #[cold]
-    fn timed_out(&self, what: &str, timeout: Duration) -> Error {
+    fn timed_out(&self, what: &'static str, timeout: Duration) -> Error {
         let other = self.side.other();
         let held = if self.side == Side::Consumer { self.ring.held(self.slot, self.next()) } else { 0 };
-        let why = if held == self.ring.shape().capacity as usize {
-            format!(
-                "this consumer holds all {held} messages that fit into the port, so its producer cannot send; release \
-                 messages after use, or make the port with a greater capacity"
-            )
-        } else if self.ring.living(other, self.hooks.liveness()) == 0
-            && !self.ring.has_met(self.side, &self.acquaintance)
-        {
-            format!("no {} has come since this end was opened{}", other.word(), self.ring.who_was_here(other))
+        let alone =
+            || self.ring.living(other, self.hooks.liveness()) == 0 && !self.ring.has_met(self.side, &self.acquaintance);
+        let (reason, peer) = if held == self.ring.shape().capacity as usize {
+            (Reason::HoldsAll(held), None)
+        } else if alone() {
+            (Reason::NoPeer(other), self.ring.who_was_here(other))
         } else {
-            format!("at the other end: {}", self.ring.who_is_at(other, self.hooks.liveness()))
+            (Reason::PeersIdle, Some(self.ring.who_is_at(other, self.hooks.liveness())))
         };
-        Error::new(Status::TimedOut, format!("waited {:.3} s for {what}; {why}", timeout.as_secs_f64()))
+        let error = Error::because(Status::TimedOut, reason).waited(what, timeout);
+        match peer {
+            Some(peer) => error.with_peer(peer),
+            None => error,
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crossdock_layout::series::state::Latest;
 use crossdock_layout::series::{AtomicU64, PINS, PinPage, STATE_ENDED};
+use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Mapping, fork};
 
@@ -14,6 +15,7 @@ use super::plan::Span;
 use super::pool::Pool;
 use super::protocol::{self, Pinned};
 use super::publisher::Surroundings;
+use crate::error::Reason;
 use crate::{Error, Result, fault_point};
 
 /// How often a version that is just being looked at by the publisher is asked for again before that is an answer.
@@ -94,8 +96,7 @@ impl Attached {
     /// Pins a version. The number of the pin; `None` if the version is gone.
     pub fn pin(&self, which: Latest) -> Result<Option<usize>> {
         if fork::token() != self.token {
-            let text = "this process was forked from the one that observes; attach anew in the child";
-            return Err(self.error(Status::Disconnected, text));
+            return Err(Error::because(Status::Disconnected, Reason::Forked).about(SegmentKind::Series, &self.name));
         }
         let record = u32::from(which.record());
         if record >= self.pool.geometry().counts.records {
@@ -144,13 +145,13 @@ impl Attached {
     /// An error about this series.
     #[cold]
     pub fn error(&self, status: Status, text: impl std::fmt::Display) -> Error {
-        Error::new(status, format!("series '{}': {text}", self.name))
+        Error::new(status, text.to_string()).about(SegmentKind::Series, &self.name)
     }
 
     /// Its memory holds what no honest publisher writes.
     #[cold]
     pub fn corrupt(&self, what: impl std::fmt::Display) -> Error {
-        self.error(Status::Corrupt, format!("{what}: its publisher wrote over its own table; end it and start it anew"))
+        Error::because(Status::Corrupt, Reason::Damaged(what.to_string())).about(SegmentKind::Series, &self.name)
     }
 }
 

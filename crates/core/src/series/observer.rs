@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crossdock_layout::series::PAGE;
 use crossdock_layout::series::state::{Latest, Phase, State};
+use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Access, Deadline, Mapping, fork, futex, memfd};
 
@@ -60,7 +61,7 @@ impl Observer {
         memfd::check(&parts.pin_page, PAGE).map_err(system)?;
         let mapping = Mapping::new(&parts.pool, parts.size as usize, Access::Read).map_err(system)?;
         let pins = Mapping::new(&parts.pin_page, PAGE as usize, Access::ReadWrite).map_err(system)?;
-        let named = |e: Error| Error::new(e.status, format!("series '{}': {}", parts.name, e.message));
+        let named = |e: Error| e.about(SegmentKind::Series, &parts.name);
         let pool = Pool::open(mapping, parts.size).map_err(named)?;
         let (description, spans) = describe::read(&pool).map_err(named)?;
         let attached = Attached {
@@ -180,8 +181,7 @@ impl Observer {
             if deadline.passed() {
                 let status = if timeout.is_zero() { Status::NotYet } else { Status::TimedOut };
                 let who = attached.surroundings.describe(attached.publisher);
-                let waited = timeout.as_secs_f64();
-                let mut text = format!("waited {waited:.3} s for a version after {sequence} from {who}, which lives");
+                let mut text = "its publisher lives".to_owned();
                 let withheld = header.report.withheld_now.load(Relaxed);
                 if withheld > 0 {
                     let held = attached.in_use.lock().expect("no holder panics").count_ones();
@@ -190,7 +190,8 @@ impl Observer {
                          observers have to release some"
                     );
                 }
-                return Err(attached.error(status, text));
+                let waited = format!("a version after {sequence} from {who}");
+                return Err(attached.error(status, text).waited(waited, timeout));
             }
             let deaths = epoch_word(attached.surroundings.liveness());
             futex::wait_either((&news.published, expected), (deaths, epoch), deadline.at_most(LOOK));

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Instant;
 
 use crossdock_layout::series::{NO_SLOT, PAGE, STATE_ENDED};
+use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Access, OsError, fork, futex, memfd, place::Place};
 
@@ -22,6 +23,7 @@ use super::pool::Pool;
 use super::slots::Slots;
 use super::spec::{AttributeSpec, FullPolicy, Identity, Spec};
 use super::statistics::Counts;
+use crate::error::Reason;
 use crate::liveness::Living;
 use crate::{Error, Result};
 
@@ -92,9 +94,9 @@ pub struct Publisher {
     pub(super) begun_slots: Vec<Taken>,
     end: Arc<EndMark>,
     /// Why the last publish withheld its version, until one is published.
-    pub(super) withheld_why: Option<String>,
+    pub(super) withheld_why: Option<Error>,
     /// The pool could not grow, for this reason; it is not tried again before this time.
-    pub(super) growth: Option<(Instant, String)>,
+    pub(super) growth: Option<(Instant, Error)>,
     /// Why nothing can be published any more.
     pub(super) broken: Option<Error>,
     /// Room for a slot table, so that none is made anew for each version.
@@ -211,7 +213,9 @@ impl Publisher {
             name: identity.name,
         };
         // Memory for one version: the first publish takes no faults.
-        publisher.grow(publisher.chunks()).map_err(|why| publisher.error(Status::NoSpace, why))?;
+        publisher
+            .grow(publisher.chunks())
+            .map_err(|why| why.about(SegmentKind::Series, &publisher.name).with_status(Status::NoSpace))?;
         let offer = Offer { pool: descriptor, size: geometry.size, reserved: publisher.counts.reserved, pins };
         Ok((publisher, offer))
     }
@@ -254,8 +258,7 @@ impl Publisher {
     /// May this process go on publishing?
     pub(super) fn check_use(&self) -> Result<()> {
         if !self.is_own() {
-            let text = "this process was forked from the one that publishes; only that one goes on";
-            return Err(self.error(Status::Disconnected, text));
+            return Err(Error::because(Status::Disconnected, Reason::Forked).about(SegmentKind::Series, &self.name));
         }
         if self.end.ended.load(Relaxed) {
             return Err(self.error(Status::Closed, "it was ended"));
@@ -270,14 +273,14 @@ impl Publisher {
     /// An error about this series.
     #[cold]
     pub(super) fn error(&self, status: Status, text: impl std::fmt::Display) -> Error {
-        Error::new(status, format!("series '{}': {text}", self.name))
+        Error::new(status, text.to_string()).about(SegmentKind::Series, &self.name)
     }
 }
 
 /// The kernel refused.
 #[cold]
 pub(super) fn failed(name: &str, error: &dyn std::fmt::Display) -> Error {
-    Error::new(Status::System, format!("series '{name}': {error}"))
+    Error::new(Status::System, error.to_string()).about(SegmentKind::Series, name)
 }
 
 impl Drop for Publisher {

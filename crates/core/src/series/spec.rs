@@ -2,6 +2,7 @@
 
 use crossdock_layout::series::{MAX_ATTRIBUTES, MAX_CONSTANTS, MAX_VARIABLES};
 use crossdock_layout::type_name::Type;
+use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{MemberId, Status};
 
 use super::value::{Kind, Value, check_value};
@@ -218,7 +219,7 @@ fn unique<'a>(series: &str, what: &str, names: impl Iterator<Item = &'a str>) ->
 
 #[cold]
 pub(super) fn invalid(series: &str, what: impl std::fmt::Display) -> Error {
-    Error::new(Status::Invalid, format!("series '{series}': {what}"))
+    Error::new(Status::Invalid, what.to_string()).about(SegmentKind::Series, series)
 }
 
 #[cfg(test)]
@@ -246,7 +247,7 @@ mod tests {
         ] {
             let error = wrong.check("field").unwrap_err();
             assert_eq!(error.status, Status::Invalid);
-            assert!(error.message.contains(word), "{error}");
+            assert!(error.to_string().contains(word), "{error}");
         }
         Spec::of(vec![u(), Variable::new("t", "f64", &[])]).check("field").unwrap();
     }
