@@ -31,6 +31,7 @@ pub mod roll;
 pub mod socket;
 pub mod spawn;
 mod sys;
+pub mod tcp;
 #[doc(hidden)]
 pub mod testing;
 pub mod tmpfs;
