@@ -36,7 +36,7 @@ pub fn daemons(socket: Option<&Path>) -> Result<Vec<Found>, String> {
     if let Ok(session) = Session::connect(&options(None)) {
         found.push(Found { place: "the node's daemon".into(), session, run: None });
     }
-    for (id, folder) in run::living() {
+    for run::LivingRun { id, folder, .. } in run::living() {
         // A run that found a daemon has none of its own; one that ends just now does not answer any more.
         if let Ok(session) = Session::connect(&options(Some(folder.join("daemon.sock")))) {
             found.push(Found { place: format!("run {id}"), session, run: Some(folder) });

@@ -15,6 +15,7 @@ mod listing;
 mod port;
 mod ranks;
 mod region;
+pub mod runs;
 mod segment;
 mod series;
 mod session;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crossdock_client::runs::note_attach;
 use crossdock_client::{ConnectOptions, Grant, Mode, PortOptions, Region, Rights, SegmentKind, Session, Status};
 use crossdock_os::process::Signal;
 use crossdock_os::{Deadline, event, socket};
@@ -138,15 +139,17 @@ impl Hosted {
         // Not whichever daemon happens to be there: two runs of one workflow would meet in it by chance.
         let named =
             wanted.map(str::to_owned).or_else(|| std::env::var("CROSSDOCK_SOCKET").ok().filter(|s| !s.is_empty()));
-        let (control, how) = match named.filter(|socket| socket != "own") {
+        let (socket, control, how) = match named.filter(|socket| socket != "own") {
             Some(socket) => {
                 let control = connect(Some(PathBuf::from(&socket)), None, None)?;
-                (control, format!("the daemon at {socket}"))
+                let socket = PathBuf::from(socket);
+                let how = format!("the daemon at {}", socket.display());
+                (socket.canonicalize().unwrap_or(socket), control, how)
             }
             None => {
                 let (child, socket) = start_own(folder)?;
                 *own = Some(child);
-                (connect(Some(socket), None, None)?, "a daemon of the run's own".to_owned())
+                (socket.clone(), connect(Some(socket), None, None)?, "a daemon of the run's own".to_owned())
             }
         };
         let name = &workflow.name;
@@ -167,6 +170,9 @@ impl Hosted {
         let inside = connect(Some(path), Some(&task), Some(name))?;
         let regions = make_regions(workflow, &inside)?;
         make_ports(workflow, &inside)?;
+        // Now, and not earlier: who finds this gets in.
+        note_attach(&folder.path, &socket, name)
+            .map_err(|e| format!("cannot write to {}: {e}", folder.path.display()))?;
         Ok(Self { own: own.take(), workflow: name.clone(), control, inside, _regions: regions, how })
     }
 

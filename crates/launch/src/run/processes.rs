@@ -18,7 +18,7 @@ pub struct Descendant {
 }
 
 /// Parent and state of a process. The name in `stat` may hold anything, so fields count from its last parenthesis.
-fn stat(pid: i32) -> Option<(i32, char)> {
+pub fn stat(pid: i32) -> Option<(i32, char)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = text[text.rfind(')')? + 1..].split_whitespace();
     let state = fields.next()?.chars().next()?;

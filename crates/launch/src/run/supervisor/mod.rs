@@ -19,6 +19,7 @@ use super::folder::{self, RunFolder};
 use super::log::Log;
 use super::place::Placement;
 use super::rank::{self, End, Running};
+use super::state::{Phase, State, now_ms};
 use super::view::View;
 use super::{Order, RunOptions, code, processes};
 use crate::engine::{self, Engine, Prepared, Request, RunContext};
@@ -77,7 +78,7 @@ pub fn supervisor() -> u8 {
         }
     };
     let path = folder.path.clone();
-    let code = match Run::prepare(&order.options, &text, folder) {
+    let code = match Run::prepare(&order, &text, folder) {
         Ok(run) => run.go(),
         Err(stop) => {
             eprintln!("crossdock: {}", stop.reason);
@@ -104,6 +105,8 @@ struct Run {
     hosted: Option<Hosted>,
     files: Managed,
     view: View,
+    /// What the run says of itself to others.
+    state: State,
     begin: Instant,
     stop: Option<Stop>,
     /// From the front, not yet a whole line.
@@ -185,6 +188,8 @@ impl Run {
                 self.files.started(&task.name);
                 let on = processors.map(|p| format!(", processors {}", engine::processor_list(&p))).unwrap_or_default();
                 self.view.begun(index, &rank.name, &format!("started, process {}{on}", running.pid()));
+                self.state.ranks[index].phase = Phase::Runs { pid: running.pid(), since_ms: now_ms() };
+                self.state.write(&self.folder.path);
                 self.ranks[index].running = Some(running);
             }
             Err(end) => self.ended(index, end),
@@ -274,6 +279,10 @@ impl Run {
         let words = end.words(in_container);
         self.view.ended(index, &rank.name, &words);
         rank.end = Some(end.clone());
+        let since_ms = self.state.ranks[index].phase.since_ms();
+        self.state.ranks[index].phase =
+            Phase::Ended { since_ms, ended_ms: now_ms(), code: end.code(), how: words.clone() };
+        self.state.write(&self.folder.path);
         let task = self.workflow.tasks[rank.task].name.clone();
         let of_task = |r: &&Rank| self.workflow.tasks[r.task].name == task;
         if self.ranks.iter().filter(of_task).all(|r| r.end.is_some()) {
