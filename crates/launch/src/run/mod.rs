@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use crossdock_client::runs::{LivingRun, base as runs_base, find, living};
 pub use folder::clean_dead;
 pub use front::front;
-pub use stopping::stop;
+pub use stopping::{Stopped, stop};
 pub use summary::{PortLine, RegionLine, Summary, TaskLine};
 pub use supervisor::supervisor;
 
