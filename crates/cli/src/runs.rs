@@ -22,7 +22,7 @@ use crate::table::{columns, complain, say};
 pub fn ps(options: &Ps) -> u8 {
     options.output.show(|| {
         let runs = match &options.run {
-            Some(name) => vec![run::find(name).map_err(|e| (code::UNAVAILABLE, e.message))?],
+            Some(name) => vec![run::find(name).map_err(|e| (code::UNAVAILABLE, e.to_string()))?],
             None => run::living(),
         };
         let usage = usage::all();
@@ -114,7 +114,7 @@ fn as_text(states: &[State], all: &BTreeMap<Of, Usage>, wide: bool) -> String {
 }
 
 fn found(name: &str) -> Result<(LivingRun, State), String> {
-    let run = run::find(name).map_err(|e| e.message)?;
+    let run = run::find(name).map_err(|e| e.to_string())?;
     let state = State::read(&run.folder).ok_or_else(|| format!("run `{}` has just begun or just ended", run.id))?;
     Ok((run, state))
 }
@@ -147,7 +147,7 @@ pub fn attach(options: &Attach) -> u8 {
     let (socket, workflow) = match place {
         Ok(place) => place,
         Err(e) => {
-            complain(&e.message);
+            complain(&e.to_string());
             return code::UNAVAILABLE;
         }
     };

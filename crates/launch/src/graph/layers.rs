@@ -210,7 +210,9 @@ mod tests {
 
     fn graph(nodes: usize, edges: &[(usize, usize)]) -> Graph {
         let mut graph = Graph::default();
-        (0..nodes).for_each(|n| drop(graph.node(NodeKind::Task, &format!("task-{n}"), "task")));
+        for n in 0..nodes {
+            graph.node(NodeKind::Task, &format!("task-{n}"), "task");
+        }
         edges.iter().for_each(|(a, b)| graph.edge(*a, *b, Flow::Forth));
         graph
     }
