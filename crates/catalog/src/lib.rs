@@ -17,6 +17,8 @@ mod codec;
 pub mod embedded;
 mod entry;
 mod error;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 mod follower;
 mod memory;
 mod store;

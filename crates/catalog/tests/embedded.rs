@@ -1,6 +1,5 @@
 //! The embedded catalog: the common claims over TCP, restarts of the keeper, and peers that misbehave.
 
-#[macro_use]
 mod conformance;
 
 use std::io::{Read, Write};
@@ -10,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use conformance::soon;
+use conformance::{soon, tests};
 use crossdock_catalog::embedded::{Client, Keeper, KeeperOptions, Listening, TcpDial};
 use crossdock_catalog::{Catalog, CatalogError, Event, Follower};
 use crossdock_os::Deadline;
@@ -60,7 +59,7 @@ fn clients() -> impl Fn() -> Box<dyn Catalog> {
     move || Box::new(place.client())
 }
 
-conformance!(clients);
+conformance::claims!(tests clients);
 
 #[test]
 fn a_restarted_keeper_has_everything_and_clients_find_it_again() {

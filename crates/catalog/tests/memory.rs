@@ -1,11 +1,10 @@
 //! The catalog in memory: the common claims, its clock and its faults.
 
-#[macro_use]
 mod conformance;
 
 use std::time::Duration;
 
-use conformance::soon;
+use conformance::{soon, tests};
 use crossdock_catalog::{Catalog, CatalogError, Faults, Follower, LEASE_MIN, Memory, News};
 use crossdock_os::Deadline;
 
@@ -14,7 +13,7 @@ fn clients() -> impl Fn() -> Box<dyn Catalog> {
     move || Box::new(memory.client())
 }
 
-conformance!(clients);
+conformance::claims!(tests clients);
 
 const POLL: Duration = Duration::ZERO;
 

@@ -289,16 +289,10 @@ pub fn a_follower_knows_what_is_there(clients: Clients<'_>) {
     assert!(matches!(&news[..], [News::Gone(b), News::Put(c)] if b.value == b"2" && c.value == b"3"), "{news:?}");
 }
 
-/// Makes a test of each claim.
-macro_rules! conformance {
-    ($clients:path: $($claim:ident)*) => {
-        $(#[test]
-        fn $claim() {
-            conformance::$claim(&$clients());
-        })*
-    };
-    ($clients:path) => {
-        conformance! { $clients:
+/// Hands the claims' names to a macro.
+macro_rules! claims {
+    ($with:ident $($first:tt)*) => {
+        $with! { $($first)*
             a_value_comes_back_with_its_revisions
             a_key_that_was_deleted_is_gone_and_comes_back_as_another
             a_list_has_what_is_below_the_prefix_in_order
@@ -316,3 +310,30 @@ macro_rules! conformance {
         }
     };
 }
+#[allow(unused_imports, reason = "etcd goes through the list itself")]
+pub(crate) use claims;
+
+macro_rules! list {
+    ($($claim:ident)*) => { &[$((stringify!($claim), $claim)),*] };
+}
+
+/// A claim, to be shown for the catalog of these clients.
+#[allow(dead_code, reason = "see CLAIMS")]
+pub type Claim = fn(Clients<'_>);
+
+/// Every claim with its name.
+#[allow(dead_code, reason = "the other implementations have a test for each claim")]
+pub const CLAIMS: &[(&str, Claim)] = claims!(list);
+
+/// A test for each claim, with clients made by this function.
+#[allow(unused_macros, reason = "etcd's claims share one cluster")]
+macro_rules! tests {
+    ($clients:ident $($claim:ident)*) => {
+        $(#[test]
+        fn $claim() {
+            conformance::$claim(&$clients());
+        })*
+    };
+}
+#[allow(unused_imports, reason = "etcd's claims share one cluster")]
+pub(crate) use tests;
