@@ -98,3 +98,77 @@ fn without_a_container_engine_the_run_is_refused_with_a_hint() {
     assert!(run.err.contains("need a container engine") && run.err.contains("bubblewrap"), "{}", run.err);
     place.assert_nothing_left("process");
 }
+
+/// A consumer without a loader: what the preload library cannot serve.
+const STATIC: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    for (int n = 1; n < argc; n++) {
+        char buffer[4096];
+        ssize_t length;
+        int file = open(argv[n], O_RDONLY);
+        if (file < 0) {
+            perror(argv[n]);
+            continue;
+        }
+        while ((length = read(file, buffer, sizeof buffer)) > 0) fwrite(buffer, 1, length, stdout);
+        close(file);
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn a_static_consumer_waits_by_stopped_calls_in_every_engine() {
+    for engine in containers() {
+        let place = Place::new(
+            r#"
+workflow: w
+files:
+  frames: {path: /data/frames, produce: [simulate], consume: [analyse, told, without], wait: 30}
+tasks:
+  simulate: {command: 'sleep 0.5; for n in 1 2 3; do (seq 20000; sleep 0.05; seq 20000) > /data/frames/$n.txt; done'}
+  analyse:
+    command: [./show, /data/frames/1.txt, /data/frames/2.txt, /data/frames/3.txt, /data/frames/never]
+    workdir: /tools
+    mounts: [{host: tools, task: /tools}]
+  told: {command: 'cat /data/frames/3.txt | wc -l', door: notification}
+  without: {command: 'cat /data/frames/1.txt || echo "not waited"', door: none}
+"#,
+        );
+        let tools = place.path().join("tools");
+        fs::create_dir(&tools).unwrap();
+        fs::write(tools.join("show.c"), STATIC).unwrap();
+        let show = std::process::Command::new("gcc")
+            .args(["-static", "-O1", "-o"])
+            .arg(tools.join("show"))
+            .arg(tools.join("show.c"))
+            .status();
+        assert!(show.expect("gcc is there").success());
+        let run = place.run(engine, &[]);
+        assert_eq!(run.code, 0, "{engine}\n{}\n{}", run.err, run.out);
+        let log = place.log("analyse");
+        assert_eq!(log.lines().count(), 120_002, "{engine}: {}", &log[log.len().saturating_sub(400)..]);
+        assert!(log.contains("never will not come: simulate ended in order"), "{engine}");
+        assert_eq!(place.log("told").trim(), "40000", "{engine}");
+        assert!(place.log("without").contains("not waited"), "{engine}");
+        place.assert_nothing_left(engine);
+    }
+}
+
+#[test]
+fn a_task_behind_stopped_calls_is_asked_to_end_before_it_is_killed() {
+    for engine in containers() {
+        let place = Place::new(
+            "workflow: w\ngrace: 20\nfiles: {f: {path: /f, produce: fails, consume: waits}}\ntasks:\n  \
+             fails: {command: 'sleep 1; exit 3'}\n  \
+             waits: {door: notification, command: 'trap \"echo asked; exit 0\" TERM; echo ready; while :; do sleep 0.1; done'}\n",
+        );
+        let run = place.run(engine, &[]);
+        assert_eq!(run.code, 3, "{engine}\n{}\n{}", run.err, run.out);
+        assert!(place.log("waits").contains("asked"), "{engine}: {}", place.log("waits"));
+        place.assert_nothing_left(engine);
+    }
+}

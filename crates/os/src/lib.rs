@@ -28,6 +28,7 @@ pub mod pipe;
 pub mod place;
 pub mod process;
 pub mod roll;
+pub mod seccomp;
 pub mod socket;
 pub mod spawn;
 mod sys;

@@ -1,6 +1,7 @@
 //! Starting a workflow, watching it, cleaning up. See README.md beside this file.
 
 mod daemon;
+mod door;
 pub mod files;
 mod folder;
 mod front;

@@ -161,21 +161,25 @@ impl Run {
 
     fn start(&mut self, index: usize) {
         let rank = &self.ranks[index];
-        let task = &self.workflow.tasks[rank.task];
+        let mut task = self.workflow.tasks[rank.task].clone();
         let endpoint = daemon::endpoint(&self.folder, rank.task);
-        let processors = self.placement.take(task).unwrap_or(None);
+        let processors = self.placement.take(&task).unwrap_or(None);
         let mut environment =
             environment::of(&self.workflow, rank, self.hosted.is_some(), self.engine.in_container(), &self.folder.id);
-        match self.files.environment(task, &endpoint) {
-            Ok(more) => {
-                environment.retain(|(name, _)| more.iter().all(|(other, _)| other != name));
-                environment.extend(more);
+        match self.files.door(&task, &endpoint) {
+            Ok(way) => {
+                environment.retain(|(name, _)| way.environment.iter().all(|(other, _)| other != name));
+                environment.extend(way.environment);
+                task.command.splice(0..0, way.before);
+                if let (Some(note), 0) = (way.note, rank.rank) {
+                    self.view.note(&format!("note: task `{}` {note}", task.name));
+                }
             }
             Err(e) => return self.ended(index, End::NotStarted(code::UNAVAILABLE, format!("{}; {}", e.why, e.hint))),
         }
         let request = Request {
             run: &self.context,
-            task,
+            task: &task,
             rank: rank.rank,
             endpoint: &endpoint,
             processors: processors.as_deref(),
