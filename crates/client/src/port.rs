@@ -10,8 +10,6 @@ mod kept;
 mod open;
 mod types;
 
-pub(crate) use open::{close_ports, keep_region};
-
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -26,7 +24,7 @@ pub use types::{
     DEFAULT_WAIT, End, EndInfo, INLINE_MAX, Inline, Message, Pattern, PortOptions, PortReport, PortStatistics, Waiting,
 };
 
-use crate::{Error, Result};
+use crate::{Error, Region, Result};
 
 /// One end of a port. Threads may share it; dropping it leaves in order.
 #[derive(Debug)]
@@ -35,7 +33,7 @@ pub struct Port {
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     end: queue::End,
     name: String,
     id: SegmentId,
@@ -45,9 +43,14 @@ struct Shared {
 
 impl Shared {
     /// Leaves in order, and lets go of what was kept for the messages.
-    fn close(&self) {
+    pub(crate) fn close(&self) {
         self.end.close();
         self.kept.end();
+    }
+
+    /// Keeps a region that a handle named, if the port's messages are about it.
+    pub(crate) fn keep(&self, region: &Region) {
+        self.kept.keep(region);
     }
 }
 

@@ -177,12 +177,12 @@ fn an_end_is_taken_over_from_the_dead_and_waited_for_from_the_living() {
     let world = World::new(Pattern::OneToOne, 2);
     let holder = world.open(Side::Producer);
     let me = world.member();
-    let late = End::open(world.ring(me).unwrap(), Side::Producer, me, "x", world.hooks.clone(), SOON / 2);
+    let late = End::open(world.ring(me).unwrap(), Side::Producer, me, "x", world.host.clone(), SOON / 2);
     assert_eq!(late.unwrap_err().status, Status::Busy);
     std::thread::scope(|scope| {
         let world = &world;
         let waiter = scope.spawn(move || {
-            End::open(world.ring(me).unwrap(), Side::Producer, me, "x", world.hooks.clone(), LONG).map(drop)
+            End::open(world.ring(me).unwrap(), Side::Producer, me, "x", world.host.clone(), LONG).map(drop)
         });
         std::thread::sleep(Duration::from_millis(30));
         drop(holder);

@@ -2,7 +2,8 @@
 
 mod queue_world;
 
-use crossdock_core::queue::{End, Hooks, Pattern, Ring, Shape, Side, Waiting};
+use crossdock_core::Host;
+use crossdock_core::queue::{End, Pattern, Ring, Shape, Side, Waiting};
 use crossdock_layout::queue::state::State;
 use crossdock_layout::queue::{AtomicU64, CELLS_AT};
 use crossdock_layout::{Handle, Status};
@@ -270,7 +271,7 @@ fn options_that_disagree_are_named_both() {
 }
 
 fn liveness(world: &World) -> &dyn crossdock_core::liveness::Living {
-    crossdock_core::queue::Hooks::liveness(&*world.hooks)
+    crossdock_core::Host::liveness(&*world.host)
 }
 
 #[test]
@@ -442,7 +443,7 @@ fn one_that_spins_for_good_is_seen_and_counted_while_it_waits() {
     let (producer, consumer) = (world.open(Side::Producer), world.open(Side::Consumer));
     consumer.set_waiting(Waiting::Spin);
     let standing = || {
-        let report = producer.ring().report(world.hooks.liveness());
+        let report = producer.ring().report(world.host.liveness());
         report.ends.into_iter().find(|end| end.end == Side::Consumer).unwrap()
     };
     std::thread::scope(|scope| {

@@ -199,7 +199,7 @@ impl Item {
     /// Its heap must not be in use when the item leaves.
     fn close_region(&mut self) -> Result<()> {
         let Some(region) = self.region.take() else { return Ok(()) };
-        if region.is_shared() {
+        if Arc::strong_count(&region) > 1 {
             self.region = Some(region);
             let text = format!("the heap of item '{}' is still in use here; drop what refers to it first", self.key);
             return Err(Error::new(Status::Busy, text));

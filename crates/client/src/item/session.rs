@@ -1,12 +1,10 @@
 //! The session's calls for items: make, find, access, read, register.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use crossdock_core::item::{Backing, Claim, ItemMemory, Words};
-use crossdock_core::liveness::Living;
-use crossdock_core::region::{self as core, Over};
+use crossdock_core::region::{self, Over};
 use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, ItemRequest, KEYS_PER_MESSAGE, Party, Request};
 use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::{Deadline, Mapping};
@@ -14,6 +12,7 @@ use crossdock_os::{Deadline, Mapping};
 use super::local::Known;
 use super::{Contents, Item, ItemInfo, ItemOptions, ItemView, State};
 use crate::connection::Answered;
+use crate::host::SessionHost;
 use crate::segment::Lease;
 use crate::{Error, Region, Result, SegmentKind, Session};
 
@@ -203,37 +202,9 @@ impl Session {
 
     /// A region that lies in an item's data.
     pub(super) fn region_in_item(&self, key: &str, id: SegmentId, mapping: Mapping, writable: bool) -> Result<Region> {
-        let surroundings = Arc::new(Alone { session: self.clone() });
-        let over = Over { name: key.to_owned(), segment: id, writable, member: self.member(), surroundings };
-        let region = core::Region::over(mapping, None, over)?;
-        Ok(Region::enter_item(region, self.clone()))
-    }
-}
-
-/// What a region in an item asks: its memory is all there and counted.
-struct Alone {
-    session: Session,
-}
-
-impl core::Surroundings for Alone {
-    fn is_dead(&self, member: MemberId) -> bool {
-        self.session.liveness().is_dead(member)
-    }
-
-    fn deaths(&self) -> u32 {
-        self.session.liveness().epoch()
-    }
-
-    fn death_word(&self) -> Option<&AtomicU32> {
-        Some(&self.session.liveness().table().epoch)
-    }
-
-    fn reserve(&self, _total: u64) -> crossdock_core::Result<()> {
-        Ok(())
-    }
-
-    fn describe(&self, member: MemberId) -> String {
-        self.session.describe_member(member)
+        let host = Arc::new(SessionHost::new(self, None));
+        let over = Over { name: key.to_owned(), segment: id, writable, member: self.member(), host };
+        Ok(self.owned().note_region(region::Region::over(mapping, None, over)?))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Items that are shared for reading: a reader's view, and the owner's.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_core::item::{Backing, ItemMemory};
@@ -103,7 +104,7 @@ impl ItemView {
     /// May it be closed: is nobody using its heap?
     fn check_unused(&mut self) -> Result<()> {
         match self.region.take() {
-            Some(region) if region.is_shared() => {
+            Some(region) if Arc::strong_count(&region) > 1 => {
                 self.region = Some(region);
                 let text = format!("the heap of item '{}' is still in use here", self.given.key);
                 Err(Error::new(Status::Busy, text))

@@ -1,9 +1,8 @@
 //! Opening a port, removing its name, and looking at it from outside.
 
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crossdock_core::liveness::Living;
 use crossdock_core::queue::{self, Ring, Shape};
 use crossdock_layout::wire::{OpenMode, SegmentKind};
 use crossdock_layout::{Rights, SegmentId, Status};
@@ -11,23 +10,12 @@ use crossdock_os::{Access, Deadline, Mapping};
 
 use super::kept::Kept;
 use super::{End, Port, PortOptions, PortReport, Shared};
-use crate::segment::{Lease, OpenRequest, OpenedSegment};
-use crate::{Error, Region, Result, Session};
+use crate::host::SessionHost;
+use crate::segment::{OpenRequest, OpenedSegment};
+use crate::{Error, Result, Session};
 
 /// How long an open waits for whoever is formatting a fresh port; that takes microseconds, but a member may be stopped.
 const FORMAT_WAIT: Duration = Duration::from_secs(5);
-
-/// What a port needs of its session; it keeps both the session and the daemon's count of openings.
-struct SessionHooks {
-    session: Session,
-    _lease: Lease,
-}
-
-impl queue::Hooks for SessionHooks {
-    fn liveness(&self) -> &dyn Living {
-        self.session.liveness()
-    }
-}
 
 impl Session {
     /// Makes a port without taking an end of it, for tasks that leave its options open (the launcher).
@@ -61,8 +49,8 @@ impl Session {
         let alive = self.liveness();
         let deadline = Deadline::after(timeout.unwrap_or(FORMAT_WAIT).max(FORMAT_WAIT));
         let ring = Ring::open(mapping, shape, self.member(), alive, deadline).map_err(named)?;
-        let hooks = Arc::new(SessionHooks { session: self.clone(), _lease: opened.lease });
-        let end = queue::End::open(ring, end, self.member(), &self.label(), hooks, timeout.unwrap_or_default())
+        let host = Arc::new(SessionHost::new(self, Some(opened.lease)));
+        let end = queue::End::open(ring, end, self.member(), &self.label(), host, timeout.unwrap_or_default())
             .map_err(named)?;
         let shared = Arc::new(Shared {
             end,
@@ -71,7 +59,7 @@ impl Session {
             bell: OnceLock::new(),
             kept: Kept::default(),
         });
-        remember(self.serial(), &shared);
+        self.owned().note_port(&shared);
         Ok(Port { shared })
     }
 
@@ -141,39 +129,4 @@ fn map(name: &str, opened: &OpenedSegment, access: Access) -> Result<Mapping> {
     let length = usize::try_from(opened.size).unwrap_or(usize::MAX);
     Mapping::new(&opened.descriptor, length, access)
         .map_err(|error| Error::new(Status::System, error.to_string()).about(SegmentKind::Port, name))
-}
-
-/// Ports that are open, by their session's serial number, so that a session that leaves can close them in order first.
-static OPEN: Mutex<Vec<(u64, Weak<Shared>)>> = Mutex::new(Vec::new());
-
-fn remember(serial: u64, shared: &Arc<Shared>) {
-    let mut open = OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    open.retain(|(_, port)| port.strong_count() > 0);
-    open.push((serial, Arc::downgrade(shared)));
-}
-
-/// Closes all ports of a session, in order; later calls on them give `CLOSED`.
-pub(crate) fn close_ports(serial: u64) {
-    let mut open = OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut own = Vec::new();
-    open.retain(|(of, port)| {
-        if *of == serial {
-            own.extend(port.upgrade());
-        }
-        *of != serial && port.strong_count() > 0
-    });
-    drop(open);
-    for shared in own {
-        shared.close();
-    }
-}
-
-/// A region was opened because a handle named it: the ports that such handles come by keep it open for the next one.
-pub(crate) fn keep_region(serial: u64, region: &Region) {
-    let open = OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let own: Vec<_> = open.iter().filter(|(of, _)| *of == serial).filter_map(|(_, port)| port.upgrade()).collect();
-    drop(open);
-    for shared in own {
-        shared.kept.keep(region);
-    }
 }

@@ -38,6 +38,7 @@ pub use heal::HealReport;
 pub(crate) use local::LocalSlot;
 pub(crate) use lock::Guard;
 pub(crate) use memory::{Memory, Place};
+pub(crate) use near::near_region;
 pub use near::{allocate_at, deallocate_at};
 pub use points::POINTS;
 pub use statistics::Statistics;

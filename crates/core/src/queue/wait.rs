@@ -157,7 +157,7 @@ impl End {
         needs_peer: bool,
     ) -> Result<T, Error> {
         let deadline = Deadline::after(until.saturating_duration_since(Instant::now()));
-        let alive = self.hooks.liveness();
+        let alive = self.host.liveness();
         let word = self.ring.signal(self.side);
         loop {
             // The order matters: the words first, then everything that could have changed them.
@@ -189,7 +189,7 @@ impl End {
     /// For who watches this end on behalf of an event loop: sleeps, at most `timeout`, until something happens. `true`:
     /// a call with timeout zero would now not say `NOT_YET`, or may not.
     pub fn wait_for_event(&self, timeout: Duration) -> bool {
-        let alive = self.hooks.liveness();
+        let alive = self.host.liveness();
         let epoch = alive.epoch();
         let expected = signal::announce(self.ring.signal(self.side));
         if self.has_event() {
@@ -281,7 +281,7 @@ impl End {
     /// Heals what the dead left at this port; wakes everybody if there was something. `true`: look again.
     pub(super) fn look_after(&self) -> bool {
         // The kernel is asked in each slice of a sleep, but not at each turn of one that polls or spins.
-        let alive = if self.may_ask() { self.hooks.liveness() } else { self.hooks.liveness().table() };
+        let alive = if self.may_ask() { self.host.liveness() } else { self.host.liveness().table() };
         let mut healed = self.ring.look_after_all(self.me, alive);
         if self.side == Side::Producer && self.shape().pattern == Pattern::FanOut {
             healed |= self.ring.look_after_strays(self.next(), self.me, alive);
@@ -309,7 +309,7 @@ impl End {
     pub(super) fn over(&self) -> Option<Error> {
         let other = self.side.other();
         // The ends of those whom only the kernel knows to be dead are free by now: `look_after` comes first.
-        if self.ring.living(other, self.hooks.liveness().table()) > 0
+        if self.ring.living(other, self.host.liveness().table()) > 0
             || !self.ring.has_met(self.side, &self.acquaintance)
         {
             return None;
@@ -330,13 +330,13 @@ impl End {
         let other = self.side.other();
         let held = if self.side == Side::Consumer { self.ring.held(self.slot, self.next()) } else { 0 };
         let alone =
-            || self.ring.living(other, self.hooks.liveness()) == 0 && !self.ring.has_met(self.side, &self.acquaintance);
+            || self.ring.living(other, self.host.liveness()) == 0 && !self.ring.has_met(self.side, &self.acquaintance);
         let (reason, peer) = if held == self.ring.shape().capacity as usize {
             (Reason::HoldsAll(held), None)
         } else if alone() {
             (Reason::NoPeer(other), self.ring.who_was_here(other))
         } else {
-            (Reason::PeersIdle, Some(self.ring.who_is_at(other, self.hooks.liveness())))
+            (Reason::PeersIdle, Some(self.ring.who_is_at(other, self.host.liveness())))
         };
         let error = Error::because(Status::TimedOut, reason).waited(what, timeout);
         match peer {

@@ -14,7 +14,7 @@ use super::observer::PublisherState;
 use super::plan::Span;
 use super::pool::Pool;
 use super::protocol::{self, Pinned};
-use super::publisher::Surroundings;
+use crate::Host;
 use crate::error::Reason;
 use crate::{Error, Result, fault_point};
 
@@ -35,7 +35,7 @@ pub(super) struct Attached {
     pub pins: Mapping,
     /// Which pins are in use, a bit each.
     pub in_use: Mutex<u32>,
-    pub surroundings: Arc<dyn Surroundings>,
+    pub host: Arc<dyn Host>,
     pub token: u32,
 }
 
@@ -48,13 +48,13 @@ impl Attached {
         if self.pool.header().news.state.load(Acquire) == STATE_ENDED {
             return PublisherState::Ended;
         }
-        let dead = self.surroundings.liveness().is_dead(self.publisher);
+        let dead = self.host.liveness().is_dead(self.publisher);
         if dead { PublisherState::Died } else { PublisherState::Live }
     }
 
     /// Does the table say that its publisher is dead? `false` says nothing.
     fn is_known_dead(&self) -> bool {
-        self.surroundings.liveness().table().says_dead(self.publisher)
+        self.host.liveness().table().says_dead(self.publisher)
     }
 
     /// The quick form of [`Self::over`], which does not ask the kernel.
@@ -71,7 +71,7 @@ impl Attached {
                 Some(self.error(Status::Closed, text))
             }
             PublisherState::Died => {
-                let who = self.surroundings.describe(self.publisher);
+                let who = self.host.describe(self.publisher);
                 let text = format!("its publisher, {who}, died after version {}", self.newest().sequence());
                 Some(self.error(Status::PeerDied, format!("{text}; attach again to its successor's")))
             }

@@ -14,9 +14,10 @@ use crossdock_os::{Access, Deadline, Mapping, fork, futex, memfd};
 use super::attached::Attached;
 use super::describe::{self, Description};
 use super::pool::Pool;
-use super::publisher::{Surroundings, failed};
+use super::publisher::failed;
 use super::spec::FullPolicy;
 use super::version::Version;
+use crate::Host;
 use crate::liveness::{LOOK, epoch_word};
 use crate::{Error, Result};
 
@@ -37,7 +38,7 @@ pub struct AttachParts {
     /// Who publishes, as the daemon says.
     pub publisher: MemberId,
     /// Whom to ask.
-    pub surroundings: Arc<dyn Surroundings>,
+    pub host: Arc<dyn Host>,
 }
 
 pub use crossdock_layout::series::PublisherState;
@@ -73,7 +74,7 @@ impl Observer {
             takes_back: description.full == FullPolicy::TakeBack,
             pins,
             in_use: Mutex::new(0),
-            surroundings: parts.surroundings,
+            host: parts.host,
             token: fork::token(),
         };
         Ok(Self { attached: Arc::new(attached), description, given: 0 })
@@ -166,7 +167,7 @@ impl Observer {
         let news = &header.news;
         loop {
             // The order matters: the words first, then everything that could have changed them.
-            let epoch = attached.surroundings.liveness().epoch();
+            let epoch = attached.host.liveness().epoch();
             let expected = news.published.load(Acquire);
             let over = attached.is_known_over();
             if attached.newest().sequence() > sequence {
@@ -180,7 +181,7 @@ impl Observer {
             }
             if deadline.passed() {
                 let status = if timeout.is_zero() { Status::NotYet } else { Status::TimedOut };
-                let who = attached.surroundings.describe(attached.publisher);
+                let who = attached.host.describe(attached.publisher);
                 let mut text = "its publisher lives".to_owned();
                 let withheld = header.report.withheld_now.load(Relaxed);
                 if withheld > 0 {
@@ -193,7 +194,7 @@ impl Observer {
                 let waited = format!("a version after {sequence} from {who}");
                 return Err(attached.error(status, text).waited(waited, timeout));
             }
-            let deaths = epoch_word(attached.surroundings.liveness());
+            let deaths = epoch_word(attached.host.liveness());
             futex::wait_either((&news.published, expected), (deaths, epoch), deadline.at_most(LOOK));
         }
     }

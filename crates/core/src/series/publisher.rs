@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Instant;
 
+use crossdock_layout::Status;
 use crossdock_layout::series::{NO_SLOT, PAGE, STATE_ENDED};
 use crossdock_layout::wire::SegmentKind;
-use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Access, OsError, fork, futex, memfd, place::Place};
 
 use super::backing::Backing;
@@ -23,19 +23,9 @@ use super::pool::Pool;
 use super::slots::Slots;
 use super::spec::{AttributeSpec, FullPolicy, Identity, Spec};
 use super::statistics::Counts;
+use crate::Host;
 use crate::error::Reason;
-use crate::liveness::Living;
 use crate::{Error, Result};
-
-/// Whom a series asks: the session, or a test's stand-in.
-pub trait Surroundings: Send + Sync {
-    /// Who is dead.
-    fn liveness(&self) -> &dyn Living;
-    /// Count `total` bytes of this series against the quota. `NO_SPACE` if that is too much. Publisher only.
-    fn reserve(&self, total: u64) -> Result<()>;
-    /// Who that is, for errors.
-    fn describe(&self, member: MemberId) -> String;
-}
 
 /// Whoever can do several things at once, for large copies: a program's own pool of threads.
 pub trait Runner: Send + Sync {
@@ -51,7 +41,7 @@ pub struct Offer {
     pub pool: OwnedFd,
     /// Its size in bytes.
     pub size: u64,
-    /// Bytes of memory that are reserved so far, pin pages included; more is asked of [`Surroundings::reserve`].
+    /// Bytes of memory that are reserved so far, pin pages included; more is asked of [`Host::reserve`].
     pub reserved: u64,
     /// A pin page for each observer at a time: memfds of 4096 bytes, sealed against shrinking and growing, zeroed.
     pub pins: Vec<OwnedFd>,
@@ -62,7 +52,7 @@ pub struct Publisher {
     pub(super) name: String,
     pub(super) pool: Arc<Pool>,
     pub(super) descriptor: OwnedFd,
-    pub(super) surroundings: Arc<dyn Surroundings>,
+    pub(super) host: Arc<dyn Host>,
     /// All pin pages, one behind the other, for reading.
     pub(super) pins: Place,
     pub(super) observers: u32,
@@ -138,13 +128,13 @@ impl Publisher {
     ///
     /// # Errors
     /// `INVALID` (names, types, shapes, sizes), `NO_SPACE` (quota or node), `SYSTEM`.
-    pub fn create(identity: Identity, spec: &Spec, surroundings: Arc<dyn Surroundings>) -> Result<(Self, Offer)> {
+    pub fn create(identity: Identity, spec: &Spec, host: Arc<dyn Host>) -> Result<(Self, Offer)> {
         spec.check(&identity.name)?;
         let plan = plan(&identity.name, spec)?;
         let geometry = plan.geometry;
         let system = |e: OsError| failed(&identity.name, &e);
         let metadata = metadata_bytes(&geometry);
-        surroundings.reserve(metadata + u64::from(spec.max_observers) * PAGE)?;
+        host.reserve(metadata + u64::from(spec.max_observers) * PAGE)?;
         let label = identity.label("series");
         let (descriptor, mapping) = memfd::create_published(&label, geometry.size, metadata).map_err(system)?;
         mapping.populate(0, metadata, Access::ReadWrite);
@@ -182,7 +172,7 @@ impl Publisher {
         let mut publisher = Self {
             pool,
             end,
-            surroundings,
+            host,
             pins: pin_pages,
             observers: spec.max_observers,
             fields,

@@ -121,7 +121,7 @@ impl Publisher {
         let charge = |slots: u32| {
             let fresh = u64::from(slots) * chunk;
             let total = self.counts.reserved + fresh;
-            self.surroundings.reserve(total).map(|()| (slots, total))
+            self.host.reserve(total).map(|()| (slots, total))
         };
         let rounds = self.slots.per_huge() > 1 && u64::from(committed + more) * chunk >= ROUNDS * HUGE;
         let (more, total) = if rounds { charge(generous).or_else(|_| charge(more))? } else { charge(more)? };

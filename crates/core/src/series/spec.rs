@@ -63,6 +63,12 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// A series of this name where there is no daemon.
+    #[must_use]
+    pub fn alone(name: &str) -> Self {
+        Self { name: name.into(), workflow: "default".into(), member: crate::host::Alone::MEMBER }
+    }
+
     /// What a segment of it is called in `/proc/PID/maps`, as all of crossdock's are. The kernel takes 249 bytes.
     pub(super) fn label(&self, kind: &str) -> String {
         let mut label = format!("crossdock:{}:{kind}:{}", self.workflow, self.name);

@@ -1,13 +1,16 @@
 //! A growing array in a region: `crossdock::vector<T>` of C++ (Dhmem, listing 4).
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
-use crossdock_core::view::{self, Plain};
+use crate::view::{self, Plain};
 use crossdock_layout::Handle;
 
 use super::header::{Place, out_of_range};
 use super::type_ref;
-use crate::{Region, Result, TypeRef};
+use crate::Result;
+use crate::directory::TypeRef;
+use crate::region::Region;
 
 /// A vector that lies in a region. Keeps the region mapped. Not guarded against other tasks: one who resizes while
 /// another reads spoils what that one reads, so hand vectors over through ports.
@@ -18,7 +21,7 @@ pub struct Vector<T> {
 }
 
 impl<T: Plain> Vector<T> {
-    pub(super) fn at(region: &Region, offset: u64) -> Self {
+    pub(super) fn at(region: &Arc<Region>, offset: u64) -> Self {
         Self { place: Place::new(region, offset), marker: PhantomData }
     }
 

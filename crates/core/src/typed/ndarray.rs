@@ -1,13 +1,18 @@
 //! An n-dimensional array in a region: a NumPy array in Python, an array pointer in Fortran.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
-use crossdock_core::view::{self, Plain};
+use crate::view::{self, Plain};
 use crossdock_layout::Handle;
 
 use super::header::{Place, out_of_range};
 use super::type_ref;
-use crate::{NdarrayData, Order, Region, Result, TypeRef};
+use crate::Result;
+use crate::containers::Order;
+use crate::directory::TypeRef;
+use crate::headers::NdarrayData;
+use crate::region::Region;
 
 /// An n-dimensional array that lies in a region, without gaps. Keeps the region mapped.
 #[derive(Clone, Debug)]
@@ -17,7 +22,7 @@ pub struct NdArray<T> {
 }
 
 impl<T: Plain> NdArray<T> {
-    pub(super) fn at(region: &Region, offset: u64) -> Self {
+    pub(super) fn at(region: &Arc<Region>, offset: u64) -> Self {
         Self { place: Place::new(region, offset), marker: PhantomData }
     }
 

@@ -1,9 +1,12 @@
 //! A string in a region: bytes, by custom UTF-8, with the header of a vector.
 
+use std::sync::Arc;
+
 use crossdock_layout::{Handle, Status};
 
 use super::Vector;
-use crate::{Error, Region, Result};
+use crate::region::Region;
+use crate::{Error, Result};
 
 /// A string that lies in a region. Keeps the region mapped.
 #[derive(Clone, Debug)]
@@ -12,7 +15,7 @@ pub struct Text {
 }
 
 impl Text {
-    pub(super) fn at(region: &Region, offset: u64) -> Self {
+    pub(super) fn at(region: &Arc<Region>, offset: u64) -> Self {
         Self { bytes: Vector::at(region, offset) }
     }
 

@@ -1,18 +1,21 @@
 //! Where the objects of this module lie, and what is said of damaged ones.
 
+use std::sync::Arc;
+
 use crossdock_layout::Status;
 
-use crate::{Error, Region};
+use crate::Error;
+use crate::region::Region;
 
 /// What every object of this module stands on: a region, and where the object lies in it.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    pub region: Region,
+    pub region: Arc<Region>,
     pub offset: u64,
 }
 
 impl Place {
-    pub fn new(region: &Region, offset: u64) -> Self {
+    pub fn new(region: &Arc<Region>, offset: u64) -> Self {
         Self { region: region.clone(), offset }
     }
 

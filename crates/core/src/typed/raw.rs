@@ -1,10 +1,13 @@
 //! An object of any type, by its bytes: structs of `{…}` types, whose fields lie where C puts them.
 
-use crossdock_core::view::{self, Plain};
+use std::sync::Arc;
+
+use crate::view::{self, Plain};
 use crossdock_layout::{Handle, Status};
 
 use super::header::Place;
-use crate::{Error, Region, Result};
+use crate::region::Region;
+use crate::{Error, Result};
 
 /// An object that lies in a region, accessed field by field. Keeps the region mapped.
 #[derive(Clone, Debug)]
@@ -14,7 +17,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    pub(super) fn at(region: &Region, offset: u64, size: u64) -> Self {
+    pub(super) fn at(region: &Arc<Region>, offset: u64, size: u64) -> Self {
         Self { place: Place::new(region, offset), size }
     }
 

@@ -1,12 +1,14 @@
 //! A scalar or a fixed array of scalars in a region (Dhmem, listing 3).
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
-use crossdock_core::view::{self, Plain};
+use crate::view::{self, Plain};
 use crossdock_layout::Handle;
 
 use super::header::Place;
-use crate::{Region, Result};
+use crate::Result;
+use crate::region::Region;
 
 /// A value that lies in a region. Keeps the region mapped.
 #[derive(Clone, Debug)]
@@ -16,7 +18,7 @@ pub struct Simple<T> {
 }
 
 impl<T: Plain> Simple<T> {
-    pub(super) fn at(region: &Region, offset: u64) -> Self {
+    pub(super) fn at(region: &Arc<Region>, offset: u64) -> Self {
         Self { place: Place::new(region, offset), marker: PhantomData }
     }
 

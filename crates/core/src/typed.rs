@@ -11,19 +11,22 @@ mod simple;
 mod text;
 mod vector;
 
-pub use crossdock_core::view::Plain;
+pub use crate::view::Plain;
 pub use ndarray::NdArray;
 pub use raw::Raw;
 pub use simple::Simple;
 pub use text::Text;
 pub use vector::Vector;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_layout::type_name::Type;
 use crossdock_layout::{Handle, Status};
 
-use crate::{Error, ObjectMode, Region, Result, TypeRef};
+use crate::directory::{ObjectMode, TypeRef};
+use crate::region::Region;
+use crate::{Error, Result};
 
 /// The reference of a type whose name says its size and alignment.
 pub(crate) fn type_ref(name: String) -> Result<TypeRef> {
@@ -36,7 +39,7 @@ pub(crate) fn type_ref(name: String) -> Result<TypeRef> {
 
 /// Opens an object and commits it if it was made just now. Zeroed memory is a value of every plain type and an empty
 /// container, so there is nothing to construct.
-fn open(region: &Region, name: &str, ty: &TypeRef, mode: ObjectMode, timeout: Option<Duration>) -> Result<u64> {
+fn open(region: &Arc<Region>, name: &str, ty: &TypeRef, mode: ObjectMode, timeout: Option<Duration>) -> Result<u64> {
     let claim = region.claim(name, ty, mode, timeout)?;
     if claim.created {
         region.commit(claim.offset)?;
@@ -49,7 +52,7 @@ impl Region {
     ///
     /// # Errors
     /// As [`Region::claim`].
-    pub fn raw(&self, name: &str, ty: &TypeRef, mode: ObjectMode, timeout: Option<Duration>) -> Result<Raw> {
+    pub fn raw(self: &Arc<Self>, name: &str, ty: &TypeRef, mode: ObjectMode, timeout: Option<Duration>) -> Result<Raw> {
         Ok(Raw::at(self, open(self, name, ty, mode, timeout)?, ty.size))
     }
 
@@ -66,7 +69,12 @@ impl Region {
     ///
     /// # Errors
     /// As [`Region::claim`].
-    pub fn simple<T: Plain>(&self, name: &str, mode: ObjectMode, timeout: Option<Duration>) -> Result<Simple<T>> {
+    pub fn simple<T: Plain>(
+        self: &Arc<Self>,
+        name: &str,
+        mode: ObjectMode,
+        timeout: Option<Duration>,
+    ) -> Result<Simple<T>> {
         let ty = type_ref(T::type_name())?;
         Ok(Simple::at(self, open(self, name, &ty, mode, timeout)?))
     }
@@ -75,7 +83,12 @@ impl Region {
     ///
     /// # Errors
     /// As [`Region::claim`].
-    pub fn vector<T: Plain>(&self, name: &str, mode: ObjectMode, timeout: Option<Duration>) -> Result<Vector<T>> {
+    pub fn vector<T: Plain>(
+        self: &Arc<Self>,
+        name: &str,
+        mode: ObjectMode,
+        timeout: Option<Duration>,
+    ) -> Result<Vector<T>> {
         let ty = Vector::<T>::type_ref()?;
         Ok(Vector::at(self, open(self, name, &ty, mode, timeout)?))
     }
@@ -84,7 +97,7 @@ impl Region {
     ///
     /// # Errors
     /// As [`Region::claim`].
-    pub fn text(&self, name: &str, mode: ObjectMode, timeout: Option<Duration>) -> Result<Text> {
+    pub fn text(self: &Arc<Self>, name: &str, mode: ObjectMode, timeout: Option<Duration>) -> Result<Text> {
         let ty = type_ref("string".into())?;
         Ok(Text::at(self, open(self, name, &ty, mode, timeout)?))
     }
@@ -93,7 +106,12 @@ impl Region {
     ///
     /// # Errors
     /// As [`Region::claim`].
-    pub fn ndarray<T: Plain>(&self, name: &str, mode: ObjectMode, timeout: Option<Duration>) -> Result<NdArray<T>> {
+    pub fn ndarray<T: Plain>(
+        self: &Arc<Self>,
+        name: &str,
+        mode: ObjectMode,
+        timeout: Option<Duration>,
+    ) -> Result<NdArray<T>> {
         let ty = NdArray::<T>::type_ref()?;
         Ok(NdArray::at(self, open(self, name, &ty, mode, timeout)?))
     }
@@ -102,7 +120,7 @@ impl Region {
     ///
     /// # Errors
     /// As [`Region::load`].
-    pub fn load_simple<T: Plain>(&self, handle: Handle) -> Result<Simple<T>> {
+    pub fn load_simple<T: Plain>(self: &Arc<Self>, handle: Handle) -> Result<Simple<T>> {
         let loaded = self.load(handle, Some(&type_ref(T::type_name())?))?;
         Ok(Simple::at(self, loaded.offset))
     }
@@ -111,7 +129,7 @@ impl Region {
     ///
     /// # Errors
     /// As [`Region::load`].
-    pub fn load_vector<T: Plain>(&self, handle: Handle) -> Result<Vector<T>> {
+    pub fn load_vector<T: Plain>(self: &Arc<Self>, handle: Handle) -> Result<Vector<T>> {
         Ok(Vector::at(self, self.load(handle, Some(&Vector::<T>::type_ref()?))?.offset))
     }
 
@@ -119,7 +137,7 @@ impl Region {
     ///
     /// # Errors
     /// As [`Region::load`].
-    pub fn load_text(&self, handle: Handle) -> Result<Text> {
+    pub fn load_text(self: &Arc<Self>, handle: Handle) -> Result<Text> {
         Ok(Text::at(self, self.load(handle, Some(&type_ref("string".into())?))?.offset))
     }
 
@@ -127,7 +145,7 @@ impl Region {
     ///
     /// # Errors
     /// As [`Region::load`].
-    pub fn load_ndarray<T: Plain>(&self, handle: Handle) -> Result<NdArray<T>> {
+    pub fn load_ndarray<T: Plain>(self: &Arc<Self>, handle: Handle) -> Result<NdArray<T>> {
         Ok(NdArray::at(self, self.load(handle, Some(&NdArray::<T>::type_ref()?))?.offset))
     }
 }
