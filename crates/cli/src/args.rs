@@ -84,6 +84,11 @@ pub enum Command {
         after_long_help = "The name is free at once; the memory goes when the last process that has it open lets go. What a member has open is refused, and the member is named; --force removes it all the same, and the member keeps what it has open.\n\nExamples:\n  crossdock rm waves/wave               as `crossdock ls` prints it\n  crossdock rm frames --kind region     if a port has the same name\n  crossdock rm field/0 field/1 --force"
     )]
     Rm(Remove),
+    /// Say by which door a program waits for files, and what of it would bypass the door
+    #[command(
+        after_long_help = "Looks at the program's file only: how it is linked, Go, setuid, io_uring, system calls of its own. The exit code is 0 when a door serves it, 1 when none does.\n\nExamples:\n  crossdock check python3\n  crossdock check ./solver --root roots/solver\n  crossdock check /usr/bin/rsync --json | jq -r .door"
+    )]
+    Check(Check),
     /// Show which processes can touch which segment, and how, as the kernel sees it
     #[command(after_long_help = AUDIT_HELP)]
     Audit(Audit),
@@ -452,6 +457,19 @@ pub struct Remove {
     /// The daemon's socket [default: every daemon of yours that can be found]
     #[arg(long)]
     pub socket: Option<PathBuf>,
+}
+
+/// `crossdock check`
+#[derive(Args, Debug)]
+pub struct Check {
+    /// The program, as the task's command names it
+    pub program: String,
+    /// The task's root folder [default: this machine's]
+    #[arg(long)]
+    pub root: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What has a name.

@@ -2,6 +2,7 @@
 
 mod args;
 mod audit;
+mod check;
 mod checkpoint;
 mod doctor;
 mod export;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Command::Ls(options) => ls::ls(&options),
         Command::Inspect(options) => inspect::inspect(&options),
         Command::Rm(options) => remove::remove(&options),
+        Command::Check(options) => check::check(&options),
         Command::Audit(options) => audit::audit(&options),
         Command::Checkpoint(options) => checkpoint::checkpoint(&options),
         Command::Watch(options) => watch::watch(&options),

@@ -172,3 +172,31 @@ fn a_task_behind_stopped_calls_is_asked_to_end_before_it_is_killed() {
         place.assert_nothing_left(engine);
     }
 }
+
+#[test]
+fn check_says_which_door_serves_a_program() {
+    let place = Place::new("");
+    let check = |program: &str| finish(place.command(&["check", program, "--json"]).spawn().unwrap());
+    let shell = check("sh");
+    assert!(shell.code == 0 && shell.out.contains(r#""door": "preload""#), "{}{}", shell.out, shell.err);
+    fs::write(place.path().join("show.c"), STATIC).unwrap();
+    let gcc = |flags: &[&str]| {
+        let status = std::process::Command::new("gcc").current_dir(place.path()).args(flags).arg("show.c").status();
+        assert!(status.expect("gcc is there").success());
+    };
+    gcc(&["-static", "-o", "show"]);
+    let seen = check("./show");
+    assert!(seen.code == 0 && seen.out.contains(r#""door": "notification""#), "{}{}", seen.out, seen.err);
+    // A program with a loader that calls the kernel by itself, and one that is none.
+    fs::write(place.path().join("show.c"), "int main() { __asm__ volatile(\".byte 0x0f, 0x05\"); return 0; }").unwrap();
+    gcc(&["-o", "calls"]);
+    let seen = check("./calls");
+    let wanted = if cfg!(target_arch = "x86_64") { "go past the library" } else { "preload" };
+    assert!(seen.code == 0 && seen.out.contains(wanted), "{}{}", seen.out, seen.err);
+    let seen = check("./missing");
+    assert!(seen.code == 127 && seen.err.contains("./missing is no program there"), "{}{}", seen.out, seen.err);
+    fs::copy(place.path().join("show.c"), place.path().join("text")).unwrap();
+    fs::set_permissions(place.path().join("text"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let seen = check("./text");
+    assert!(seen.code == 1 && seen.out.contains(r#""door": "none""#), "{}{}", seen.out, seen.err);
+}
