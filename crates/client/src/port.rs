@@ -10,12 +10,13 @@ mod kept;
 mod open;
 mod types;
 
+pub(crate) use open::{close_ports, keep_region};
+
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossdock_core::queue;
-use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{Handle, SegmentId};
 
 use bell::Bell;
@@ -24,7 +25,7 @@ pub use types::{
     DEFAULT_WAIT, End, EndInfo, INLINE_MAX, Inline, Message, Pattern, PortOptions, PortReport, PortStatistics, Waiting,
 };
 
-use crate::{Error, Region, Result};
+use crate::{Error, Result};
 
 /// One end of a port. Threads may share it; dropping it leaves in order.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ pub struct Port {
 }
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+struct Shared {
     end: queue::End,
     name: String,
     id: SegmentId,
@@ -43,14 +44,9 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Leaves in order, and lets go of what was kept for the messages.
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         self.end.close();
         self.kept.end();
-    }
-
-    /// Keeps a region that a handle named, if the port's messages are about it.
-    pub(crate) fn keep(&self, region: &Region) {
-        self.kept.keep(region);
     }
 }
 
@@ -212,14 +208,14 @@ impl Port {
     }
 
     #[inline]
-    fn named<T>(&self, result: Result<T>) -> Result<T> {
-        result.map_err(|error| self.name_it(error))
+    fn named<T>(&self, result: std::result::Result<T, crossdock_core::Error>) -> Result<T> {
+        result.map_err(|error| self.name_it(error.into()))
     }
 
     #[cold]
     #[inline(never)]
     fn name_it(&self, error: Error) -> Error {
-        error.about(SegmentKind::Port, &self.shared.name)
+        Error::new(error.status, format!("port {}: {}", self.shared.name, error.message))
     }
 }
 

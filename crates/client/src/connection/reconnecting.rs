@@ -83,7 +83,8 @@ impl Connection {
         let mut state = self.lock();
         match failure {
             Failure::Final(error) if error.status != Status::TimedOut => {
-                state.over = Some(error.during("the connection was lost and cannot be made again"));
+                let text = format!("the connection was lost and is not to be had again: {}", error.message);
+                state.over = Some(Error::new(error.status, text));
                 Tried::Done
             }
             Failure::NoRoom(error) => {

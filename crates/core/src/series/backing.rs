@@ -143,8 +143,7 @@ impl Publisher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::Alone;
-    use crate::series::{Detect, Identity, Spec, Variable};
+    use crate::series::{Alone, Detect, Spec, Variable};
     use std::sync::Arc;
 
     const NUMBERS: usize = 6 << 20 >> 3;
@@ -152,7 +151,7 @@ mod tests {
     fn publisher() -> Publisher {
         let (one, other) = (Variable::new("a", "u64", &[1000]), Variable::new("u", "u64", &[NUMBERS as u64]));
         let spec = Spec { detect: Detect::WriteProtect, ..Spec::of(vec![one, other]) };
-        Publisher::create(Identity::alone("s"), &spec, Arc::new(Alone::default())).unwrap().0
+        Publisher::create(Alone::identity("s"), &spec, Arc::new(Alone::default())).unwrap().0
     }
 
     fn wants(publisher: &mut Publisher, goal: Backing) {

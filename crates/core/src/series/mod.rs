@@ -20,6 +20,7 @@
 //!
 //! Under loom there is `protocol` alone, with `loom_model`: `lib.rs` chooses.
 
+mod alone;
 mod attached;
 mod backing;
 mod begin;
@@ -51,12 +52,13 @@ mod version;
 mod view;
 
 pub use self::{
+    alone::Alone,
     costs::Costs,
     describe::Description,
     finder::Changing,
     fuzz::fuzz_entry,
     observer::{AttachParts, Observer, PublisherState},
-    publisher::{EndMark, Offer, Publisher, Runner},
+    publisher::{EndMark, Offer, Publisher, Runner, Surroundings},
     report::Report,
     spec::{AttributeSpec, Detect, FullPolicy, Identity, Method, Pages, Spec, Variable},
     statistics::Statistics,

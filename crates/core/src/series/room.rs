@@ -6,7 +6,6 @@
 
 use crossdock_layout::Status;
 use crossdock_layout::series::{AtomicU64, HUGE, PINS, PinPage};
-use crossdock_layout::wire::SegmentKind;
 use crossdock_os::{Access, memfd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -57,7 +56,7 @@ impl Publisher {
         }
         while self.lacking(needed).is_some() {
             if self.full != FullPolicy::TakeBack || !self.take_back_oldest() {
-                return Err(self.no_room(needed, why));
+                return Err(self.no_room(needed, &why));
             }
         }
         Ok(())
@@ -84,12 +83,11 @@ impl Publisher {
                 return Ok(free as u32);
             }
         }
-        let why = format!("its table holds {} versions", self.records.len());
-        Err(self.no_room(0, Error::new(Status::NoSpace, why)))
+        Err(self.no_room(0, &format!("its table holds {} versions", self.records.len())))
     }
 
     /// Grows, unless that failed a moment ago.
-    fn grow_after_rest(&mut self, more: u32) -> Result<()> {
+    fn grow_after_rest(&mut self, more: u32) -> std::result::Result<(), String> {
         if let Some((until, why)) = &self.growth
             && Instant::now() < *until
         {
@@ -105,7 +103,7 @@ impl Publisher {
     }
 
     /// Takes memory for so many more slots, within the capacity, the quota and the cgroup's limit; or says why not.
-    pub(super) fn grow(&mut self, more: u32) -> Result<()> {
+    pub(super) fn grow(&mut self, more: u32) -> std::result::Result<(), String> {
         if more == 0 {
             return Ok(());
         }
@@ -114,14 +112,14 @@ impl Publisher {
         let left = geometry.counts.slots - committed;
         if more > left {
             let capacity = u64::from(geometry.counts.slots) * chunk;
-            return Err(Error::new(Status::NoSpace, format!("its capacity of {capacity} bytes is used up")));
+            return Err(format!("its capacity of {capacity} bytes is used up"));
         }
         // In a large pool a little more than asked for, in whole huge pages, if the quota has it.
         let generous = (more + committed / SPARE).next_multiple_of(self.slots.per_huge()).min(left);
         let charge = |slots: u32| {
             let fresh = u64::from(slots) * chunk;
             let total = self.counts.reserved + fresh;
-            self.host.reserve(total).map(|()| (slots, total))
+            self.surroundings.reserve(total).map(|()| (slots, total)).map_err(|error| error.message)
         };
         let rounds = self.slots.per_huge() > 1 && u64::from(committed + more) * chunk >= ROUNDS * HUGE;
         let (more, total) = if rounds { charge(generous).or_else(|_| charge(more))? } else { charge(more)? };
@@ -130,10 +128,8 @@ impl Publisher {
         if length >= HUGE {
             mapping.take_huge_pages(&self.descriptor, at, length);
         }
-        memfd::reserve(&self.descriptor, at, length).map_err(|e| {
-            let text = format!("no memory is left ({e}); end other tasks or remove objects");
-            Error::new(Status::NoSpace, text)
-        })?;
+        memfd::reserve(&self.descriptor, at, length)
+            .map_err(|e| format!("no memory is left ({e}); end other tasks or remove objects"))?;
         fault_point!("series.grow.reserved");
         mapping.populate(at, length, Access::ReadWrite);
         self.slots.commit(more);
@@ -232,7 +228,7 @@ impl Publisher {
 
     /// Says why there is no room, and which observers hold old versions.
     #[cold]
-    fn no_room(&self, needed: u32, why: Error) -> Error {
+    fn no_room(&self, needed: u32, why: &str) -> Error {
         let newest = self.sequence;
         let mut held: Vec<String> = Vec::new();
         for index in 0..self.observers {
@@ -251,7 +247,6 @@ impl Publisher {
         };
         let bytes = u64::from(needed) * self.pool.chunk() as u64;
         let hint = "give it more capacity or quota, or let observers release versions";
-        let error = why.during(format!("no room for {bytes} changed bytes")).with_status(Status::NoSpace);
-        error.with_peer(format!("{who}; {hint}")).about(SegmentKind::Series, &self.name)
+        self.error(Status::NoSpace, format!("no room for {bytes} changed bytes: {why}; {who}; {hint}"))
     }
 }

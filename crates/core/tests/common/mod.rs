@@ -5,9 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use crossdock_core::liveness::Living;
-use crossdock_core::region::{Parts, Region};
-use crossdock_core::{Error, Host, Result};
+use crossdock_core::region::{Parts, Region, Surroundings};
+use crossdock_core::{Error, Result};
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::{Access, Mapping, memfd};
@@ -79,7 +78,7 @@ impl World {
             size: self.size,
             writable,
             member,
-            host: Arc::new(Window { world: self.clone() }),
+            surroundings: Arc::new(Window { world: self.clone() }),
         })
     }
 
@@ -113,20 +112,14 @@ impl World {
     }
 }
 
-impl Living for Window {
-    fn table(&self) -> &LivenessTable {
-        self.world.liveness()
-    }
-
-    fn has_left(&self, member: MemberId) -> bool {
+impl Surroundings for Window {
+    fn is_dead(&self, member: MemberId) -> bool {
         // The test's own processes come and go with its table, which therefore knows everything.
         self.world.liveness().slots[member.slot()].load(Ordering::Acquire) != member.0
     }
-}
 
-impl Host for Window {
-    fn liveness(&self) -> &dyn Living {
-        self
+    fn deaths(&self) -> u32 {
+        self.world.liveness().epoch()
     }
 
     fn reserve(&self, total: u64) -> Result<()> {
@@ -135,6 +128,10 @@ impl Host for Window {
             return Ok(());
         }
         Err(Error::new(Status::NoSpace, format!("{total} bytes are more than the quota of {quota}")))
+    }
+
+    fn describe(&self, member: MemberId) -> String {
+        member.to_string()
     }
 }
 
