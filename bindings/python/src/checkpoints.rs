@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use crossdock_checkpoint::{self as file, Restart, Value};
-use crossdock_client::{Error, Status};
+use crossdock_client::Status;
 use numpy::{PyArray1, PyArrayDescr, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::dtypes;
-use crate::errors::{OrRaise, error, raise};
+use crate::errors::{OrRaise, error};
 
 /// A checkpoint that is open for reading: `restart(folder)` or `Checkpoint(path)`. All of it was checked when it was opened.
 ///

@@ -112,7 +112,7 @@ impl Vector {
     #[getter]
     fn capacity(slf: &Bound<'_, Self>) -> PyResult<u64> {
         let place = &slf.as_super().get().place;
-        Ok(place.region(slf.py())?.vector_at(place.offset, place.element(slf.py())).or_raise(slf.py())?.capacity)
+        Ok(place.region(slf.py())?.vector_at(place.offset, place.element()).or_raise(slf.py())?.capacity)
     }
 
     /// Gives it `size` elements; new ones are zero. They may move, so no array of it may be alive in this process
@@ -120,7 +120,7 @@ impl Vector {
     fn resize(slf: &Bound<'_, Self>, #[pyo3(from_py_with = count)] size: u64) -> PyResult<()> {
         let (py, place) = (slf.py(), &slf.as_super().get().place);
         place.region(py)?;
-        let (offset, element) = (place.offset, place.element(py));
+        let (offset, element) = (place.offset, place.element());
         place.live.exclusively(py, offset, &place.what(), "resized", |r| r.vector_resize(offset, element, size))
     }
 
@@ -128,7 +128,7 @@ impl Vector {
     fn reserve(slf: &Bound<'_, Self>, #[pyo3(from_py_with = count)] capacity: u64) -> PyResult<()> {
         let (py, place) = (slf.py(), &slf.as_super().get().place);
         place.region(py)?;
-        let (offset, element) = (place.offset, place.element(py));
+        let (offset, element) = (place.offset, place.element());
         place.live.exclusively(py, offset, &place.what(), "moved", |r| r.vector_reserve(offset, element, capacity))
     }
 }
@@ -163,7 +163,7 @@ impl Ndarray {
         let before = place.ndarray(py)?;
         let order = order.map_or(Ok(before.order), |order| order_of(py, order))?;
         let shape = shape_of(shape)?;
-        let (offset, element) = (place.offset, place.element(py));
+        let (offset, element) = (place.offset, place.element());
         let change = |r: &crossdock_client::Region| r.ndarray_reshape(offset, element, order, &shape);
         place.live.exclusively(py, offset, &place.what(), "reshaped", change)
     }

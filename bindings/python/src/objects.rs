@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crossdock_client::{Handle as RawHandle, NdarrayData, Order, Region, Status, TypeRef};
+use crossdock_client::{Handle as RawHandle, Incarnation, NdarrayData, Order, Region, Status, TypeRef};
 use crossdock_layout::type_name::Type;
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use pyo3::prelude::*;
@@ -72,10 +72,28 @@ pub struct Place {
     /// The same, as Python sees it.
     pub kind: Kind,
     /// The message that it came with.
-    pub credit: Option<Arc<Credit>>,
+    credit: Option<Arc<Credit>>,
+    /// Bytes of an element.
+    element: u64,
+    /// Which object of the region it is; `None` for a block without a name. Kept so that a use need not search the directory.
+    incarnation: Option<Incarnation>,
 }
 
 impl Place {
+    /// A named object that was opened or made just now.
+    pub fn opened(
+        py: Python<'_>,
+        live: &Arc<Live>,
+        (name, offset): (&str, u64),
+        ty: TypeRef,
+        kind: Kind,
+    ) -> PyResult<Self> {
+        let region = live.get(py)?;
+        let loaded = region.load(RawHandle { segment: region.id().0, offset }, Some(&ty)).or_raise(py)?;
+        let (live, name, element) = (live.clone(), Some(name.to_owned()), kind.dtype(py).itemsize() as u64);
+        Ok(Self { live, offset, name, ty, kind, credit: None, element, incarnation: loaded.incarnation })
+    }
+
     /// For messages: "vector 'x'".
     pub fn what(&self) -> String {
         match &self.name {
@@ -87,8 +105,20 @@ impl Place {
     /// The region, once it is sure that the object is still there and of its type.
     pub fn region(&self, py: Python<'_>) -> PyResult<Region> {
         let region = self.live.get(py)?;
-        region.load(RawHandle { segment: region.id().0, offset: self.offset }, Some(&self.ty)).or_raise(py)?;
+        if self.incarnation.is_some_and(|incarnation| region.is_still(self.offset, incarnation)) {
+            return Ok(region);
+        }
+        let loaded = region.load(self.handle_in(&region), Some(&self.ty)).or_raise(py)?;
+        if loaded.incarnation != self.incarnation {
+            let text =
+                format!("{} of region '{}' was removed; what lies there now is another", self.what(), region.name());
+            return Err(error(py, Status::BadHandle, text));
+        }
         Ok(region)
+    }
+
+    fn handle_in(&self, region: &Region) -> RawHandle {
+        RawHandle { segment: region.id().0, offset: self.offset }
     }
 
     /// Offset of the elements, shape, order.
@@ -96,11 +126,11 @@ impl Place {
         let (data, shape, fortran) = match self.kind {
             Kind::Simple(_) => return Ok((self.offset, Vec::new(), false)),
             Kind::Vector(_) | Kind::String(_) => {
-                let found = region.vector_at(self.offset, self.element(py)).or_raise(py)?;
+                let found = region.vector_at(self.offset, self.element).or_raise(py)?;
                 (found.data, vec![found.size], false)
             }
             Kind::Ndarray(_) => {
-                let found = region.ndarray_at(self.offset, self.element(py)).or_raise(py)?;
+                let found = region.ndarray_at(self.offset, self.element).or_raise(py)?;
                 // One that was never given a shape has no element, not one.
                 let shape =
                     if found.data.is_none() && found.shape().is_empty() { vec![0] } else { found.shape().to_vec() };
@@ -112,12 +142,12 @@ impl Place {
 
     /// What the ndarray's header says.
     pub fn ndarray(&self, py: Python<'_>) -> PyResult<NdarrayData> {
-        self.region(py)?.ndarray_at(self.offset, self.element(py)).or_raise(py)
+        self.region(py)?.ndarray_at(self.offset, self.element).or_raise(py)
     }
 
     /// Bytes of an element.
-    pub fn element(&self, py: Python<'_>) -> u64 {
-        self.kind.dtype(py).itemsize() as u64
+    pub fn element(&self) -> u64 {
+        self.element
     }
 
     /// The array over its elements.
@@ -135,13 +165,29 @@ impl Place {
 
     /// Bytes of its elements.
     pub fn nbytes(&self, py: Python<'_>) -> PyResult<u64> {
-        let elements: u64 = self.shape(py)?.iter().fold(1, |n, d| n.saturating_mul(*d));
-        Ok(elements.saturating_mul(self.kind.dtype(py).itemsize() as u64))
+        self.bytes_in(py, &self.region(py)?)
+    }
+
+    fn bytes_in(&self, py: Python<'_>, region: &Region) -> PyResult<u64> {
+        Ok(match self.kind {
+            Kind::Simple(_) => self.element,
+            Kind::Vector(_) | Kind::String(_) => {
+                let size = region.vector_at(self.offset, self.element).or_raise(py)?.size;
+                size.saturating_mul(self.element)
+            }
+            Kind::Ndarray(_) => region.ndarray_at(self.offset, self.element).or_raise(py)?.bytes,
+        })
     }
 
     /// Its handle.
     pub fn handle(&self, py: Python<'_>) -> PyResult<RawHandle> {
-        self.region(py)?.save(self.offset).or_raise(py)
+        Ok(self.handle_in(&self.region(py)?))
+    }
+
+    /// Its handle and the bytes of its elements, for a message.
+    fn sent(&self, py: Python<'_>) -> PyResult<(RawHandle, u64)> {
+        let region = self.region(py)?;
+        Ok((self.handle_in(&region), self.bytes_in(py, &region)?))
     }
 
     /// The Python object of it.
@@ -197,8 +243,9 @@ pub fn load<'py>(
         return Err(error(py, Status::Invalid, text));
     };
     let kind = Kind::of(py, &ty.name, dtype.as_ref())?;
-    let place = Place { live: live.clone(), offset: loaded.offset, name: None, ty, kind, credit: credit.cloned() };
-    place.into_object(py)
+    let (live, element, credit) = (live.clone(), kind.dtype(py).itemsize() as u64, credit.cloned());
+    let (offset, incarnation) = (loaded.offset, loaded.incarnation);
+    Place { live, offset, name: None, ty, kind, credit, element, incarnation }.into_object(py)
 }
 
 /// The handle of what a caller wants to send or save, and how many bytes it stands for (0: unknown).
@@ -208,8 +255,7 @@ pub fn handle_of(data: &Bound<'_, PyAny>) -> PyResult<(RawHandle, u64)> {
         return Ok(((*handle.get()).into(), 0));
     }
     if let Ok(object) = data.cast::<Object>() {
-        let place = &object.get().place;
-        return Ok((place.handle(py)?, place.nbytes(py)?));
+        return object.get().place.sent(py);
     }
     let refuse = |status, text: String| Err(error(py, status, text));
     let kind = data.get_type().name()?;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crossdock_client::{Claim, Error, Mode, ObjectInfo, ObjectMode, Region as Inner, Result, Status, TypeRef};
+use crossdock_client::{Claim, Mode, ObjectInfo, ObjectMode, Region as Inner, Result, Status, TypeRef};
 use pyo3::prelude::*;
 
 use crate::containers::settle;
@@ -89,7 +89,7 @@ impl Region {
         let (offset, element) = (claim.offset, numpy::PyArrayDescrMethods::itemsize(&kind.dtype(py)) as u64);
         let container = !matches!(kind, Kind::Simple(_));
         settle(py, &region, claim, container, || fill(&region, offset, element))?;
-        Ok(Place { live: self.live.clone(), offset, name: Some(name.to_owned()), ty, kind, credit: None })
+        Place::opened(py, &self.live, (name, offset), ty, kind)
     }
 
     pub(crate) fn way(py: Python<'_>, mode: &str, timeout: Option<f64>) -> PyResult<Way> {

@@ -36,6 +36,18 @@ impl Port {
         Self { slot, session, end, pattern, capacity }
     }
 
+    /// What succeeds without waiting: with no clock, and without letting other Python threads run. Any failure is left to
+    /// `wait`, which tries again.
+    fn at_once<T>(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        step: impl FnOnce(&Inner) -> Result<T>,
+    ) -> PyResult<Option<T>> {
+        deadline(py, timeout)?;
+        Ok(self.slot.with_open(|port| if port.here() { step(port).ok() } else { None }))
+    }
+
     /// Waits with the end kept open only for a slice at a time, so that `close` by another thread ends the wait.
     fn wait<T: Send>(
         &self,
@@ -102,6 +114,9 @@ impl Port {
         };
         let inline = Inline::new(inline.unwrap_or_default()).or_raise(py)?;
         let message = Sent { handle, tag, inline, position: 0 };
+        if self.at_once(py, timeout, |port| port.send_sized(&message, bytes, Some(Duration::ZERO)))?.is_some() {
+            return Ok(());
+        }
         self.wait(py, timeout, |port, slice| port.send_sized(&message, bytes, slice))
     }
 
@@ -111,7 +126,11 @@ impl Port {
     /// Waits and errors as `send`.
     #[pyo3(signature = (*, timeout=None))]
     fn reclaim(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Handle>> {
-        Ok(self.wait(py, timeout, |port, slice| port.reclaim(slice))?.map(Into::into))
+        let credit = match self.at_once(py, timeout, |port| port.reclaim(Some(Duration::ZERO)))? {
+            Some(credit) => credit,
+            None => self.wait(py, timeout, |port, slice| port.reclaim(slice))?,
+        };
+        Ok(credit.map(Into::into))
     }
 
     /// The next message, which stays this consumer's until it is released.
@@ -120,7 +139,10 @@ impl Port {
     /// ClosedError: all of them left in order; PeerDiedError. What was sent before is received first.
     #[pyo3(signature = (*, timeout=None))]
     pub(crate) fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
-        let message = self.wait(py, timeout, |port, slice| port.receive(slice))?;
+        let message = match self.at_once(py, timeout, |port| port.receive(Some(Duration::ZERO)))? {
+            Some(message) => message,
+            None => self.wait(py, timeout, |port, slice| port.receive(slice))?,
+        };
         Ok(Message::new(self.slot.clone(), message, self.session.clone()))
     }
 

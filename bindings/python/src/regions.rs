@@ -111,7 +111,7 @@ impl Region {
         if !matches!(place.kind, Kind::Ndarray(_)) {
             return Self::wrong_kind(py, &place, "ndarray");
         }
-        let there = self.live.get(py)?.ndarray_at(place.offset, place.element(py)).or_raise(py)?;
+        let there = self.live.get(py)?.ndarray_at(place.offset, place.element()).or_raise(py)?;
         let same = shape.as_ref().is_none_or(|s| *s == there.shape()) && wanted.is_none_or(|o| o == there.order);
         if !same {
             let text = format!(
@@ -165,15 +165,7 @@ impl Region {
         let region = self.live.get(py)?;
         settle(py, &region, claim, true, || fill(&region, claim.offset, 1))?;
         let kind = Kind::of(py, "string", None)?;
-        let place = Place {
-            live: self.live.clone(),
-            offset: claim.offset,
-            name: Some(name.to_owned()),
-            ty,
-            kind,
-            credit: None,
-        };
-        place.into_object(py)
+        Place::opened(py, &self.live, (name, claim.offset), ty, kind)?.into_object(py)
     }
 
     /// The object of that name, of whatever kind. `timeout`: seconds to wait for it (None: not at all).

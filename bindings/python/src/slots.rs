@@ -28,6 +28,12 @@ impl Slot {
         port.ok_or_else(|| Error::new(Status::Closed, format!("port '{}' was closed here; open it again", self.name)))
     }
 
+    /// What `work` makes of the end, unless it is closed or another thread closes it just now. `work` must not wait.
+    pub fn with_open<T>(&self, work: impl FnOnce(&Own<Inner>) -> Option<T>) -> Option<T> {
+        let port = self.port.try_lock().ok()?;
+        work(port.as_ref()?)
+    }
+
     /// The end, unless it is closed or its process is another.
     pub fn get(&self, py: Python<'_>) -> PyResult<Arc<Own<Inner>>> {
         let port = self.open().or_raise(py)?;

@@ -38,6 +38,39 @@ fn a_committed_object_is_found_by_all_and_by_its_handle() {
 }
 
 #[test]
+fn an_object_is_told_from_the_next_one_at_the_same_place() {
+    let world = World::new(4 << 20);
+    let (first, second) = (world.attach(1), world.attach(2));
+    let offset = make(&first, "x", "f64[400]");
+    let handle = first.save(offset).unwrap();
+    let found = second.load(handle, None).unwrap().incarnation.unwrap();
+    assert!(second.is_still(offset, found) && first.is_still(offset, found));
+    assert!(!second.is_still(offset + 64, found));
+    first.remove("x").unwrap();
+    assert!(!second.is_still(offset, found), "removed");
+    let again = (0..10_000).any(|_| {
+        let same = make(&first, "x", "f64[400]") == offset;
+        if !same {
+            first.remove("x").unwrap();
+        }
+        same
+    });
+    assert!(again, "the same block serves again");
+    assert!(!second.is_still(offset, found), "another object of the same name, type and place");
+    let next = second.load(handle, None).unwrap().incarnation.unwrap();
+    assert!(second.is_still(offset, next) && next != found);
+    // A death makes every member look again, and heal first.
+    let pid = world.spawn(3, |_| 0);
+    assert_eq!(world.wait(3, pid), 0);
+    assert!(!second.is_still(offset, next));
+    assert_eq!(second.load(handle, None).unwrap().incarnation, Some(next));
+    assert!(second.is_still(offset, next));
+    // A block without a name is nobody's incarnation.
+    let block = first.allocate(64, 8).unwrap();
+    assert_eq!(second.load(first.save(block).unwrap(), None).unwrap().incarnation, None);
+}
+
+#[test]
 fn claimed_memory_is_zeroed_whatever_lay_there() {
     let world = World::new(4 << 20);
     let region = world.attach(1);

@@ -26,7 +26,7 @@ pub use status::Status;
 pub use wild::Wild;
 
 /// Version of everything that lies in shared memory. Builds with different versions refuse each other.
-pub const LAYOUT_VERSION: u32 = 3;
+pub const LAYOUT_VERSION: u32 = 4;
 
 /// A huge page.
 pub const HUGE: u64 = 2 << 20;

@@ -6,7 +6,7 @@ use crossdock_layout::region::{ENTRY_READY, Entry};
 use crossdock_layout::{Handle, Status, name};
 
 use super::index::read_field;
-use super::{Loaded, ObjectInfo, TypeRef};
+use super::{Incarnation, Loaded, ObjectInfo, TypeRef};
 use crate::Result;
 use crate::region::Region;
 
@@ -71,11 +71,24 @@ impl Region {
         if handle.segment == self.segment.0 && (!self.writable || (self.is_own() && self.is_healed())) {
             if let Some(place) = self.memory.place(offset).filter(|&place| self.is_plain(place)) {
                 if ty.is_none_or(|ty| ty.size <= place.size()) {
-                    return Ok(Loaded { offset, size: place.size(), ty: None });
+                    return Ok(Loaded { offset, size: place.size(), ty: None, incarnation: None });
                 }
             }
         }
         self.load_slowly(handle, ty)
+    }
+
+    /// Is the object at `offset` still the one that `load` found there? Reads one line of the directory and compares no
+    /// names. `false` means that it is gone, or that `load` has to look: a member died since this process last healed.
+    #[inline]
+    pub fn is_still(&self, offset: u64, incarnation: Incarnation) -> bool {
+        let sound = !self.writable || (self.is_own() && self.is_healed());
+        sound
+            && self.memory.entry(incarnation.entry).is_some_and(|entry| {
+                entry.state.load(Ordering::Acquire) == ENTRY_READY
+                    && entry.incarnation.load(Ordering::Acquire) == incarnation.count
+                    && entry.offset.load(Ordering::Relaxed) == offset
+            })
     }
 
     /// All that `load` may have to do: heal, read the directory, say what is wrong.
@@ -97,17 +110,21 @@ impl Region {
                 let text = format!("the block at {offset:#x} has {} bytes, too few for {ty}", place.size());
                 return Err(self.error(Status::WrongType, text));
             }
-            return Ok(Loaded { offset, size: place.size(), ty: None });
+            return Ok(Loaded { offset, size: place.size(), ty: None, incarnation: None });
         }
-        let info = self.read_directory(|| self.search_offset(offset).and_then(|(_, entry)| self.info(entry)))?;
-        let Some(info) = info else {
+        let found = self.read_directory(|| {
+            let (index, entry) = self.search_offset(offset)?;
+            let count = entry.incarnation.load(Ordering::Acquire);
+            Some((self.info(entry)?, Incarnation { entry: index, count }))
+        })?;
+        let Some((info, incarnation)) = found else {
             let text = format!("the object at {offset:#x} is still being constructed, or has just been removed");
             return Err(self.error(Status::BadHandle, text));
         };
         if let Some(ty) = ty {
             self.check_type(&info.name, &info.ty, ty)?;
         }
-        Ok(Loaded { offset, size: info.ty.size, ty: Some(info.ty) })
+        Ok(Loaded { offset, size: info.ty.size, ty: Some(info.ty), incarnation: Some(incarnation) })
     }
 
     pub(super) fn check_type(&self, name: &str, have: &TypeRef, want: &TypeRef) -> Result<()> {

@@ -22,6 +22,9 @@ impl Region {
         let index = self.unused_entry(guard)?;
         let Some(entry) = self.memory.entry(index) else { return Err(self.corrupt("its directory's free list")) };
         self.change_directory(guard, || {
+            // Before anything else: a reference to the former object must not fit what is written below.
+            let former = entry.incarnation.load(Ordering::Relaxed);
+            entry.incarnation.store(former.wrapping_add(1), Ordering::Release);
             entry.slot.store(local.index().into(), Ordering::Relaxed);
             entry.owner.store(self.member.0, Ordering::Relaxed);
             entry.offset.store(0, Ordering::Relaxed);

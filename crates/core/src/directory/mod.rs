@@ -15,4 +15,4 @@ mod remove;
 mod types;
 mod walk;
 
-pub use types::{Claim, Loaded, ObjectInfo, ObjectMode, Removed, TypeRef};
+pub use types::{Claim, Incarnation, Loaded, ObjectInfo, ObjectMode, Removed, TypeRef};

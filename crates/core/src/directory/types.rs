@@ -67,6 +67,14 @@ pub struct Claim {
     pub created: bool,
 }
 
+/// Which object it was that lay at an offset: the directory's entry, and how many objects that had been for. It tells an
+/// object from a later one at the same place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Incarnation {
+    pub(super) entry: u64,
+    pub(super) count: u64,
+}
+
 /// What a handle names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Loaded {
@@ -76,6 +84,8 @@ pub struct Loaded {
     pub size: u64,
     /// Its type, if it has a name.
     pub ty: Option<TypeRef>,
+    /// Which object it is, if it has a name.
+    pub incarnation: Option<Incarnation>,
 }
 
 /// A named object.

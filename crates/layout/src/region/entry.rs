@@ -34,7 +34,9 @@ pub struct Entry {
     pub next_by_offset: AtomicU32,
     /// Hash of the name.
     pub hash: AtomicU32,
-    _pad: [u8; 8],
+    /// How many objects this entry has been for; counted up under the region's lock by each member that takes the entry for
+    /// a new object. A holder of an older number holds a reference to an object that is gone.
+    pub incarnation: AtomicU64,
     /// The name, ended and filled up by zeros.
     pub name: [AtomicU8; 128],
     /// The type's name, ended and filled up by zeros.
@@ -50,6 +52,7 @@ mod tests {
     fn layout_is_frozen() {
         assert_eq!(size_of::<Entry>(), 384);
         assert_eq!((offset_of!(Entry, owner), offset_of!(Entry, offset)), (8, 16));
+        assert_eq!(offset_of!(Entry, incarnation), 56);
         assert_eq!((offset_of!(Entry, name), offset_of!(Entry, type_name)), (64, 192));
     }
 }
