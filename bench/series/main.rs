@@ -6,7 +6,7 @@
 mod world;
 
 use crossdock_bench::{Record, median, print, processor_time};
-use crossdock_core::series::{Alone, Detect, Method, Pages, Publisher, Spec, Variable};
+use crossdock_core::series::{Detect, Identity, Method, Pages, Publisher, Spec, Variable};
 use std::time::Instant;
 use world::{alone, anonymous, memory_of};
 
@@ -59,7 +59,7 @@ fn publisher(bytes: usize, detect: Detect) -> (Publisher, world::Kept) {
     let world = alone();
     let spec = Spec { detect, pages: pages_of(detect), ..Spec::of(vec![Variable::new("u", "u8", &[bytes as u64])]) };
     let (publisher, offer) =
-        Publisher::create(Alone::identity("bench"), &spec, world.clone()).expect("memory for the series");
+        Publisher::create(Identity::alone("bench"), &spec, world.clone()).expect("memory for the series");
     (publisher, world::Kept(world, offer))
 }
 
@@ -118,7 +118,7 @@ fn hundredth(
     spec.chunk = chunk;
     (spec.detect, spec.pages) = (detect, pages_of(detect));
     let (mut publisher, offer) =
-        Publisher::create(Alone::identity("bench"), &spec, world.clone()).expect("memory for the series");
+        Publisher::create(Identity::alone("bench"), &spec, world.clone()).expect("memory for the series");
     write_all(publisher.memory(0), bytes, 0);
     publisher.publish(&[]).expect("room");
     let (changed, pages) = (bytes / 100 / PAGE * PAGE, bytes / PAGE);

@@ -1,6 +1,8 @@
 //! A series without a daemon, for measuring it alone.
 
-use crossdock_core::series::{Alone, Offer};
+use crossdock_core::host::Alone;
+use crossdock_core::liveness::Living;
+use crossdock_core::series::Offer;
 use crossdock_os::memfd;
 use std::sync::Arc;
 
@@ -9,7 +11,7 @@ pub struct Kept(#[allow(dead_code)] pub Arc<Alone>, #[allow(dead_code)] pub Offe
 
 pub fn alone() -> Arc<Alone> {
     let alone = Alone::default();
-    alone.table().set_alive(Alone::PUBLISHER);
+    alone.table().set_alive(Alone::MEMBER);
     Arc::new(alone)
 }
 

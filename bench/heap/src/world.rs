@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crossdock_core::region::{Parts, Region, Surroundings};
+use crossdock_core::host::Alone;
+use crossdock_core::region::{Parts, Region};
 use crossdock_layout::{MemberId, SegmentId};
 use crossdock_os::{Access, Mapping, memfd};
 
@@ -15,26 +16,6 @@ pub struct World {
     segment: OwnedFd,
     size: u64,
     words: Mapping,
-}
-
-struct Window;
-
-impl Surroundings for Window {
-    fn is_alive(&self, member: MemberId) -> bool {
-        member.0 != 0
-    }
-
-    fn deaths(&self) -> u32 {
-        0
-    }
-
-    fn reserve(&self, _: u64) -> crossdock_core::Result<()> {
-        Ok(())
-    }
-
-    fn describe(&self, member: MemberId) -> String {
-        member.to_string()
-    }
 }
 
 impl World {
@@ -61,7 +42,7 @@ impl World {
             size: self.size,
             writable: true,
             member: MemberId::new(counter, counter as usize),
-            surroundings: Arc::new(Window),
+            host: Arc::new(Alone::default()),
         })
         .expect("a region")
     }

@@ -27,7 +27,7 @@ pub struct Checkpoint {
 #[pyo3(signature = (folder, name=None))]
 pub fn restart(py: Python<'_>, folder: PathBuf, name: Option<&str>) -> PyResult<Checkpoint> {
     let found = py.detach(|| file::restart(&folder, name.unwrap_or("")));
-    Ok(Checkpoint { found: found.map_err(|e| ours(py, e))? })
+    Ok(Checkpoint { found: found.or_raise(py)? })
 }
 
 /// `ranked('field')` is 'field/3' for rank 3: of an MPI communicator if given, else as the launcher said it.
@@ -37,17 +37,13 @@ pub fn ranked(py: Python<'_>, name: &str, rank: Option<u32>) -> PyResult<String>
     crossdock_client::ranked(name, rank).or_raise(py)
 }
 
-fn ours(py: Python<'_>, e: file::Error) -> PyErr {
-    raise(py, &Error::new(e.status, e.message))
-}
-
 #[pymethods]
 impl Checkpoint {
     /// Opens a file and checks all of it. NotFoundError, CorruptError, DeniedError.
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let opened = py.detach(|| file::Checkpoint::open(&path).and_then(|c| c.verify().map(|()| c)));
-        Ok(Self { found: Restart { checkpoint: opened.map_err(|e| ours(py, e))?, skipped: Vec::new() } })
+        Ok(Self { found: Restart { checkpoint: opened.or_raise(py)?, skipped: Vec::new() } })
     }
 
     /// The file.
@@ -71,26 +67,26 @@ impl Checkpoint {
     /// The version's number.
     #[pyo3(signature = (series=""))]
     fn sequence(&self, py: Python<'_>, series: &str) -> PyResult<u64> {
-        self.found.checkpoint.sequence(series).map_err(|e| ours(py, e))
+        self.found.checkpoint.sequence(series).or_raise(py)
     }
 
     /// What the publisher said of the version, as a dict.
     #[pyo3(signature = (series=""))]
     fn attributes<'py>(&self, py: Python<'py>, series: &str) -> PyResult<Bound<'py, PyDict>> {
-        dict(py, &self.found.checkpoint.series_attributes(series).map_err(|e| ours(py, e))?)
+        dict(py, &self.found.checkpoint.series_attributes(series).or_raise(py)?)
     }
 
     /// Names of the variables.
     #[pyo3(signature = (series=""))]
     fn variables(&self, py: Python<'_>, series: &str) -> PyResult<Vec<String>> {
-        let variables = self.found.checkpoint.variables(series).map_err(|e| ours(py, e))?;
+        let variables = self.found.checkpoint.variables(series).or_raise(py)?;
         Ok(variables.iter().map(|v| v.name.clone()).collect())
     }
 
     /// Constants of a variable, as a dict.
     #[pyo3(signature = (name, series=""))]
     fn constants<'py>(&self, py: Python<'py>, name: &str, series: &str) -> PyResult<Bound<'py, PyDict>> {
-        dict(py, &self.found.checkpoint.variable(series, name).map_err(|e| ours(py, e))?.constants)
+        dict(py, &self.found.checkpoint.variable(series, name).or_raise(py)?.constants)
     }
 
     /// The elements of a variable as a new array, or in `into`: a C-contiguous array of the same dtype and shape that may be
@@ -103,7 +99,7 @@ impl Checkpoint {
         series: &str,
         into: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let stored = self.found.checkpoint.variable(series, name).map_err(|e| ours(py, e))?;
+        let stored = self.found.checkpoint.variable(series, name).or_raise(py)?;
         let dtype = dtypes::from_type(py, &dtypes::parse(py, &stored.type_name)?, &stored.type_name)?;
         let shape = PyTuple::new(py, &stored.shape)?;
         let array = match into {
@@ -117,7 +113,7 @@ impl Checkpoint {
         let bytes = bytes.cast::<PyArray1<u8>>()?;
         let mut bytes = bytes.try_readwrite()?;
         let into = bytes.as_slice_mut()?;
-        py.detach(|| self.found.checkpoint.read(series, name, into)).map_err(|e| ours(py, e))?;
+        py.detach(|| self.found.checkpoint.read(series, name, into)).or_raise(py)?;
         Ok(array)
     }
 

@@ -17,13 +17,13 @@ pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
             Ok::<_, PyErr>(found.cast_into::<PyTuple>()?.unbind())
         })?;
         let class = classes.bind(py).get_item(error.status as usize)?;
-        Ok(PyErr::from_value(class.call1((error.message.as_str(),))?))
+        Ok(PyErr::from_value(class.call1((error.to_string(),))?))
     };
     made().unwrap_or_else(|failed| failed)
 }
 
 /// The exception for a status and a message of this binding.
-pub fn error(py: Python<'_>, status: Status, message: impl Into<String>) -> PyErr {
+pub fn error(py: Python<'_>, status: Status, message: impl Into<std::borrow::Cow<'static, str>>) -> PyErr {
     raise(py, &Error::new(status, message))
 }
 

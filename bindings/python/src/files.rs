@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crossdock_client::Reason;
 use pyo3::prelude::*;
 
 use crate::errors::OrRaise;
@@ -16,8 +17,7 @@ pub fn await_file(py: Python<'_>, path: PathBuf) -> PyResult<()> {
         // A signal's Python handler runs here and may raise; without one, the wait goes on.
         py.check_signals()?;
         match waited {
-            Err(error)
-                if error.status == crossdock_client::Status::System && error.message.ends_with("by a signal") => {}
+            Err(error) if matches!(error.reason, Reason::Interrupted(_)) => {}
             other => return other.or_raise(py),
         }
     }

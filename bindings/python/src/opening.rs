@@ -58,7 +58,7 @@ impl Region {
         wait(py, timeout.unwrap_or_default(), |slice| match region.find(name) {
             Err(e) if e.status == Status::NotFound && !slice.is_zero() => {
                 std::thread::sleep(slice.min(STEP));
-                Err(Error::new(Status::TimedOut, e.message))
+                Err(e.with_status(Status::TimedOut))
             }
             other => other,
         })

@@ -38,8 +38,11 @@ pub struct Session {
 /// daemon; lists the places tried), DeniedError, IncompatibleError, TimedOutError.
 ///
 /// `visitor`: this session only looks (a notebook, a monitor): it neither begins a run nor keeps one from ending.
+///
+/// `run`: a living run of `crossdock run`, by its id, the beginning of one, or its workflow, as `crossdock ps` prints them;
+/// from anywhere of the same user. NotFoundError names those that there are.
 #[pyfunction]
-#[pyo3(signature = (socket=None, *, task=None, rank=None, workflow=None, timeout=5.0, private_daemon=true, visitor=false))]
+#[pyo3(signature = (socket=None, *, task=None, rank=None, workflow=None, timeout=5.0, private_daemon=true, visitor=false, run=None))]
 #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
 pub fn connect(
     py: Python<'_>,
@@ -50,7 +53,19 @@ pub fn connect(
     timeout: f64,
     private_daemon: bool,
     visitor: bool,
+    run: Option<&str>,
 ) -> PyResult<Py<Session>> {
+    let (socket, workflow) = match run {
+        None => (socket, workflow),
+        Some(_) if socket.is_some() || workflow.is_some() => {
+            let text = "run= says where the daemon is and which workflow; name no socket= and no workflow= besides";
+            return Err(error(py, Status::Invalid, text));
+        }
+        Some(name) => {
+            let (socket, workflow) = crossdock_client::runs::find(name).and_then(|run| run.place()).or_raise(py)?;
+            (Some(socket), Some(workflow))
+        }
+    };
     let timeout = deadline(py, Some(timeout))?;
     let options = ConnectOptions { socket, task, rank, workflow, timeout, private_daemon, visitor };
     let session = py.detach(|| Inner::connect(&options)).or_raise(py)?;

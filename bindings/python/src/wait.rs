@@ -75,7 +75,7 @@ pub fn wait<T: Send>(
         park_if_ending(py);
         left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(raise(py, &ended(failed, slice, total)));
+            return Err(raise(py, &ended(failed, total)));
         }
         py.check_signals()?;
     }
@@ -121,15 +121,10 @@ pub fn wait_in_line<T: Send + 'static>(
 }
 
 /// The error of the last slice, with the time that the caller really waited.
-fn ended(last: Error, slice: Duration, total: Duration) -> Error {
+fn ended(last: Error, total: Duration) -> Error {
     if total.is_zero() {
         return last;
     }
     let status = if last.status == Status::Busy { Status::Busy } else { Status::TimedOut };
-    let said = format!("waited {:.3} s", slice.as_secs_f64());
-    if last.message.contains(&said) {
-        let really = format!("waited {:.3} s", total.as_secs_f64());
-        return Error::new(status, last.message.replacen(&said, &really, 1));
-    }
-    Error::new(status, format!("after {} s: {}", total.as_secs_f64(), last.message))
+    last.waited_in_all(total).with_status(status)
 }

@@ -28,10 +28,6 @@ impl Opened {
     }
 }
 
-fn ours(e: crossdock_checkpoint::Error) -> Error {
-    Error::new(e.status, e.message)
-}
-
 /// `crossdock_checkpoint_variable`
 #[repr(C)]
 struct VariableInfo {
@@ -50,7 +46,7 @@ unsafe extern "C" fn crossdock_checkpoint_restart(folder: *const c_char, name: *
         let place = out(place, "checkpoint")?;
         // SAFETY: the header asks for zero-terminated texts, and NULL for no name.
         let (folder, name) = unsafe { (text(folder, "folder")?, optional_text(name, "name")?) };
-        let found = restart(Path::new(folder), name.unwrap_or("")).map_err(ours)?;
+        let found = restart(Path::new(folder), name.unwrap_or(""))?;
         let opened = Opened { found, series: String::new() };
         // SAFETY: the header asks for a writable place.
         unsafe { place.set(CHECKPOINTS.insert(opened)?) };
@@ -64,8 +60,8 @@ unsafe extern "C" fn crossdock_checkpoint_open(path: *const c_char, place: *mut 
         let place = out(place, "checkpoint")?;
         // SAFETY: the header asks for a zero-terminated text.
         let path = unsafe { text(path, "path")? };
-        let checkpoint = Checkpoint::open(Path::new(path)).map_err(ours)?;
-        checkpoint.verify().map_err(ours)?;
+        let checkpoint = Checkpoint::open(Path::new(path))?;
+        checkpoint.verify()?;
         let opened = Opened { found: Restart { checkpoint, skipped: Vec::new() }, series: String::new() };
         // SAFETY: the header asks for a writable place.
         unsafe { place.set(CHECKPOINTS.insert(opened)?) };
@@ -121,7 +117,7 @@ unsafe extern "C" fn crossdock_checkpoint_sequence(reference: u64, series: *cons
         // SAFETY: the header asks for a zero-terminated text or NULL.
         let series = unsafe { optional_text(series, "series")? }.unwrap_or("");
         let opened = checkpoint(reference)?;
-        let value = opened.found.checkpoint.sequence(opened.meant(series)).map_err(ours)?;
+        let value = opened.found.checkpoint.sequence(opened.meant(series))?;
         // SAFETY: the header asks for a writable place.
         unsafe { sequence.set(value) };
         Ok(())
@@ -134,7 +130,7 @@ unsafe fn attribute(reference: u64, series: *const c_char, name: *const c_char) 
     // SAFETY: the caller's promise.
     let (series, name) = unsafe { (optional_text(series, "series")?.unwrap_or(""), text(name, "attribute")?) };
     let opened = checkpoint(reference)?;
-    Ok((opened.found.checkpoint.attribute(opened.meant(series), name).map_err(ours)?, name.to_owned()))
+    Ok((opened.found.checkpoint.attribute(opened.meant(series), name)?, name.to_owned()))
 }
 
 fn wrong(name: &str, value: &Value, wanted: &str) -> Error {
@@ -214,7 +210,7 @@ unsafe extern "C" fn crossdock_checkpoint_variable_info(
         // SAFETY: the header asks for zero-terminated texts, and NULL for the only series.
         let (series, name) = unsafe { (optional_text(series, "series")?.unwrap_or(""), text(name, "variable")?) };
         let opened = checkpoint(reference)?;
-        let stored = opened.found.checkpoint.variable(opened.meant(series), name).map_err(ours)?;
+        let stored = opened.found.checkpoint.variable(opened.meant(series), name)?;
         let mut info = VariableInfo { type_name: [0; 192], bytes: stored.bytes, shape: [0; 8], rank: 0, reserved: 0 };
         let (text, rank) = (stored.type_name.as_bytes(), stored.shape.len());
         if text.len() > 191 || rank > 8 {
@@ -247,21 +243,21 @@ unsafe extern "C" fn crossdock_checkpoint_read(
         // SAFETY: the header asks for memory of so many bytes that no other thread uses during the call.
         let into = unsafe { std::slice::from_raw_parts_mut(into, bytes) };
         let opened = checkpoint(reference)?;
-        opened.found.checkpoint.read(opened.meant(series), name, into).map_err(ours)
+        opened.found.checkpoint.read(opened.meant(series), name, into)
     })
 }
 
 /// Fills a publisher's arrays from the newest good checkpoint of its series.
 fn fill(publisher: &mut Publisher, series: &str, folder: &Path) -> Result<Restart> {
-    let found = restart(folder, &base_of(series)).map_err(ours)?;
+    let found = restart(folder, &base_of(series))?;
     if !found.checkpoint.series().any(|name| name == series) {
         let held: Vec<&str> = found.checkpoint.series().collect();
         let (path, held) = (found.checkpoint.path().display(), held.join(", "));
         return Err(invalid(format!("{path} holds {held}, not {series}: is it of another number of ranks?")));
     }
-    for stored in found.checkpoint.variables(series).map_err(ours)? {
+    for stored in found.checkpoint.variables(series)? {
         // Not NOT_FOUND: that is said of a first start.
-        let shape = publisher.shape(&stored.name).map_err(|e| invalid(e.message))?;
+        let shape = publisher.shape(&stored.name).map_err(|e| invalid(e.to_string()))?;
         if shape != stored.shape {
             publisher.resize(&stored.name, &stored.shape)?;
         }
@@ -269,7 +265,7 @@ fn fill(publisher: &mut Publisher, series: &str, folder: &Path) -> Result<Restar
         // SAFETY: the variable has so many bytes; the lock that the caller holds keeps the library's other calls away, and
         // the header asks that the program does not use the arrays meanwhile.
         let into = unsafe { std::slice::from_raw_parts_mut(start, bytes as usize) };
-        found.checkpoint.read(series, &stored.name, into).map_err(ours)?;
+        found.checkpoint.read(series, &stored.name, into)?;
         publisher.touched(&stored.name, 0..bytes)?;
     }
     Ok(found)

@@ -41,7 +41,7 @@ pub(crate) fn call_in_use(body: impl FnOnce() -> Result<()>) -> i32 {
 }
 
 /// An `INVALID` error.
-pub(crate) fn invalid(message: impl Into<String>) -> Error {
+pub(crate) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(Status::Invalid, message)
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn invalid(message: impl Into<String>) -> Error {
 #[inline(never)]
 fn fail(error: Error) -> i32 {
     if error.status != Status::NotYet {
-        let message = CString::new(error.message.replace('\0', "\\0")).unwrap_or_default();
+        let message = CString::new(error.to_string().replace('\0', "\\0")).unwrap_or_default();
         // A thread that is being torn down has no place for it any more: the status alone must do then.
         let _ = LAST.try_with(|last| *last.borrow_mut() = Some((error.status, message)));
     }

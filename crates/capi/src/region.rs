@@ -1,8 +1,10 @@
 //! Regions, raw allocation, handles.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use crossdock_client::{Error, Handle, Mode, Region, Result, Status};
+use crossdock_client::{Error, Handle, Mode, Region, Result, Status, at_base, with_base};
 
 use crate::arguments::{choice_from_0, copy_text, optional_wait, out, text};
 use crate::error::{call, invalid};
@@ -22,63 +24,21 @@ pub(crate) fn region(reference: &u64) -> Result<&Region> {
 
 /// A new reference to a region. One place in the table for each mapping, however often it is opened.
 pub(crate) fn refer(region: Region) -> Result<u64> {
-    let base = region.base() as usize;
-    if let Some(known) = bases::look_up(base) {
-        // The region was given to us: it is mapped, so what is mapped at its base is itself.
-        let same = REGIONS.hold(known).is_ok_and(|held| held.base() as usize == base);
-        if same && REGIONS.add(known).is_ok() {
-            return Ok(known);
-        }
+    let known = region.tag().load(Ordering::Acquire);
+    // A place that was given up may be another region's by now.
+    let same = known != 0 && REGIONS.hold(known).is_ok_and(|held| Arc::ptr_eq(&held, &region));
+    if same && REGIONS.add(known).is_ok() {
+        return Ok(known);
     }
+    let mapped = region.clone();
     let reference = REGIONS.insert(region)?;
-    bases::note(base, reference);
+    mapped.tag().store(reference, Ordering::Release);
     Ok(reference)
 }
 
 /// Runs `work` on the region that is mapped at a base, which this thread then has near.
 fn at<R>(base: *const c_void, work: impl FnOnce(&Region) -> Result<R>) -> Result<R> {
-    let work = |region: &Region| {
-        let done = work(region);
-        region.keep_near();
-        done
-    };
-    let reference = bases::look_up(base as usize);
-    if let Some(Ok(found)) = reference.as_ref().map(region) {
-        if std::ptr::eq(found.base().cast(), base) {
-            return work(found);
-        }
-    }
-    // Mapped by other means than this interface, or one of many regions: the client's own table knows.
-    Region::with_base(base.cast(), work).unwrap_or_else(|| Err(nothing_mapped(base)))
-}
-
-/// References by the base of their region: a hint that costs two loads, checked by its user.
-mod bases {
-    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
-    struct Entry {
-        base: AtomicUsize,
-        reference: AtomicU64,
-    }
-
-    /// A base finds one entry, by the top bits of a product. Two regions that want the same one take turns to be slow.
-    static ENTRIES: [Entry; 256] = [const { Entry { base: AtomicUsize::new(0), reference: AtomicU64::new(0) } }; 256];
-
-    fn entry(base: usize) -> &'static Entry {
-        &ENTRIES[(base as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 56]
-    }
-
-    #[inline]
-    pub(super) fn look_up(base: usize) -> Option<u64> {
-        let entry = entry(base);
-        (entry.base.load(Ordering::Acquire) == base).then(|| entry.reference.load(Ordering::Acquire))
-    }
-
-    pub(super) fn note(base: usize, reference: u64) {
-        let entry = entry(base);
-        entry.reference.store(reference, Ordering::Release);
-        entry.base.store(base, Ordering::Release);
-    }
+    with_base(base.cast(), work).unwrap_or_else(|| Err(nothing_mapped(base)))
 }
 
 /// A mode of the header's.
@@ -141,7 +101,7 @@ unsafe extern "C" fn crossdock_region_of(session: u64, handle: Handle, region: *
 unsafe extern "C" fn crossdock_region_at(base: *const c_void, region: *mut u64) -> i32 {
     call(|| {
         let region = out(region, "region")?;
-        let reference = refer(Region::at_base(base.cast()).ok_or_else(|| nothing_mapped(base))?)?;
+        let reference = refer(at_base(base.cast()).ok_or_else(|| nothing_mapped(base))?)?;
         // SAFETY: the header asks for a writable place.
         unsafe { region.set(reference) };
         Ok(())
@@ -287,7 +247,7 @@ unsafe extern "C" fn crossdock_allocate_at(
 ) -> i32 {
     // What containers do with every node: outside of `call`, since nothing here fails or panics.
     if !address.is_null() && address.is_aligned() {
-        if let Some(found) = Region::allocate_at(base.cast(), size, align) {
+        if let Some(found) = crossdock_client::allocate_at(base.cast(), size, align) {
             // SAFETY: the header asks for a writable place; checked for NULL and alignment.
             unsafe { address.write(found.cast()) };
             return Status::Ok as i32;
@@ -310,7 +270,7 @@ fn allocate_at_slowly(base: *const c_void, size: u64, align: u64, address: *mut 
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_deallocate_at(base: *const c_void, address: *mut c_void) -> i32 {
-    if Region::deallocate_at(base.cast(), address.cast()) {
+    if crossdock_client::deallocate_at(base.cast(), address.cast()) {
         return Status::Ok as i32;
     }
     deallocate_at_slowly(base, address)

@@ -11,7 +11,7 @@ use crossdock_layout::Status;
 use crossdock_os::file::try_lock;
 
 use crate::contents::Contents;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::read::Checkpoint;
 use crate::write;
 
@@ -46,7 +46,7 @@ impl Folder {
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) || name.len() > 200 {
             return Err(Error::new(Status::Invalid, format!("{name:?} cannot begin a file's name")));
         }
-        fs::create_dir_all(path).map_err(|e| Error::system(path, "cannot make folder", &e))?;
+        fs::create_dir_all(path).map_err(|e| error::refused(path, "cannot make folder", &e))?;
         let lock = take_lock(path, name)?;
         let mut folder = Self { path: path.into(), name: name.into(), next: 1, _lock: lock };
         folder.sweep(said)?;
@@ -67,7 +67,7 @@ impl Folder {
         for name in names(&self.path)? {
             if name.starts_with(&begins) && name.ends_with(".h5.new") {
                 let path = self.path.join(&name);
-                fs::remove_file(&path).map_err(|e| Error::system(&path, "cannot remove", &e))?;
+                fs::remove_file(&path).map_err(|e| error::refused(&path, "cannot remove", &e))?;
                 said(format!("removed {}, which a writer that died had begun", path.display()));
             }
         }
@@ -76,7 +76,7 @@ impl Folder {
 
     fn set_aside(&self, path: &Path, why: &Error, said: &mut dyn FnMut(String)) -> Result<()> {
         let aside = path.with_extension("h5.damaged");
-        fs::rename(path, &aside).map_err(|e| Error::system(path, "cannot rename", &e))?;
+        fs::rename(path, &aside).map_err(|e| error::refused(path, "cannot rename", &e))?;
         said(format!("{why}; set aside as {}", aside.display()));
         Ok(())
     }
@@ -106,7 +106,7 @@ impl Folder {
                     "the version was taken back while it was written (the publisher's policy for a full pool)";
                 return Err(Error::new(Status::Closed, message));
             }
-            fs::rename(&new, &path).map_err(|e| Error::system(&path, "cannot put in place", &e))?;
+            fs::rename(&new, &path).map_err(|e| error::refused(&path, "cannot put in place", &e))?;
             Ok(written)
         });
         let written = written.inspect_err(|_| {
@@ -114,17 +114,17 @@ impl Folder {
         })?;
         self.next += 1;
         let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
-        synced.map_err(|e| Error::system(&self.path, "cannot sync", &e))?;
+        synced.map_err(|e| error::refused(&self.path, "cannot sync", &e))?;
         Ok(Saved { path, length: written.length, took: begun.elapsed() })
     }
 
     fn write_new(new: &Path, contents: &Contents) -> Result<write::Written> {
-        let refused = |e: std::io::Error| Error::system(new, "cannot create", &e);
+        let refused = |e: std::io::Error| error::refused(new, "cannot create", &e);
         let create = || OpenOptions::new().write(true).create_new(true).open(new);
         let file = match create() {
             // Ours, of a try that failed where it could not be removed: a folder that was read-only for a while.
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
-                fs::remove_file(new).map_err(|e| Error::system(new, "cannot remove", &e))?;
+                fs::remove_file(new).map_err(|e| error::refused(new, "cannot remove", &e))?;
                 create()
             }
             other => other,
@@ -141,7 +141,7 @@ impl Folder {
         let mine = self.mine()?;
         let many = mine.len().saturating_sub(keep.max(1));
         for (_, path) in &mine[..many] {
-            fs::remove_file(path).map_err(|e| Error::system(path, "cannot remove", &e))?;
+            fs::remove_file(path).map_err(|e| error::refused(path, "cannot remove", &e))?;
         }
         Ok(many)
     }
@@ -154,7 +154,7 @@ impl Folder {
 
 fn take_lock(path: &Path, name: &str) -> Result<File> {
     let place = path.join(format!(".{name}.lock"));
-    let refused = |e: &std::io::Error| Error::system(&place, "cannot create", e);
+    let refused = |e: &std::io::Error| error::refused(&place, "cannot create", e);
     let lock = OpenOptions::new().create(true).append(true).open(&place).map_err(|e| refused(&e))?;
     match try_lock(&lock) {
         Ok(true) => Ok(lock),
@@ -165,7 +165,7 @@ fn take_lock(path: &Path, name: &str) -> Result<File> {
                 path.display()
             ),
         )),
-        Err(e) => Err(Error::system(&place, "cannot lock", &e.reason())),
+        Err(e) => Err(error::refused(&place, "cannot lock", &e.reason())),
     }
 }
 
@@ -180,7 +180,7 @@ pub fn base_of(series: &str) -> String {
 }
 
 fn names(folder: &Path) -> Result<Vec<String>> {
-    let refused = |e: std::io::Error| Error::system(folder, "cannot look into", &e);
+    let refused = |e: std::io::Error| error::refused(folder, "cannot look into", &e);
     let entries = fs::read_dir(folder).map_err(refused)?;
     Ok(entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect())
 }

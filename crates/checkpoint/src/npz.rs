@@ -6,7 +6,7 @@ use crossdock_layout::Status;
 use crossdock_layout::type_name::Type;
 
 use crate::contents::{Series, Value};
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::hdf5::datatype::offsets;
 
 /// Writes variables by their names, and attributes as single numbers and texts by theirs.
@@ -33,7 +33,7 @@ pub fn write_npz(out: &mut impl Write, series: &Series) -> Result<()> {
             return Err(Error::new(Status::Invalid, message));
         }
     }
-    zip(out, &members).map_err(|e| Error::system("the archive".as_ref(), "cannot write", &e))
+    zip(out, &members).map_err(|e| error::refused("the archive".as_ref(), "cannot write", &e))
 }
 
 /// NumPy's word for an element, and the extents that arrays of arrays add.

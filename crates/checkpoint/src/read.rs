@@ -8,7 +8,7 @@ use crossdock_layout::Status;
 
 use crate::contents::Value;
 use crate::cover::{COVER, Cover};
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::hdf5::decode;
 use crate::write::MOST_HEADERS;
 
@@ -55,23 +55,23 @@ impl Checkpoint {
     /// # Errors
     /// `CORRUPT` for a damaged file, `NOT_FOUND`, `DENIED`, `SYSTEM`.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|e| Error::system(path, "cannot open", &e))?;
-        let length = file.metadata().map_err(|e| Error::system(path, "cannot look at", &e))?.len();
+        let file = File::open(path).map_err(|e| error::refused(path, "cannot open", &e))?;
+        let length = file.metadata().map_err(|e| error::refused(path, "cannot look at", &e))?.len();
         let cover =
-            read_at(&file, path, 0, COVER).and_then(|b| Cover::read(&b).map_err(|why| Error::damaged(path, why)))?;
+            read_at(&file, path, 0, COVER).and_then(|b| Cover::read(&b).map_err(|why| error::damaged(path, why)))?;
         if cover.length != length {
-            return Err(Error::damaged(path, format!("it has {length} bytes and should have {}", cover.length)));
+            return Err(error::damaged(path, format!("it has {length} bytes and should have {}", cover.length)));
         }
         if cover.described > MOST_HEADERS {
-            return Err(Error::damaged(path, "its headers are larger than any"));
+            return Err(error::damaged(path, "its headers are larger than any"));
         }
         let headers = read_at(&file, path, COVER, cover.described)?;
         if crc32fast::hash(&headers) != cover.crc32 {
-            return Err(Error::damaged(path, "the checksum of its headers is wrong"));
+            return Err(error::damaged(path, "the checksum of its headers is wrong"));
         }
         let mut checkpoint = Self { file, path: path.into(), length, attributes: Vec::new(), series: Vec::new() };
-        let objects = decode::objects(&headers).map_err(|why| Error::damaged(path, why))?;
-        checkpoint.sort(objects).map_err(|why| Error::damaged(path, why))?;
+        let objects = decode::objects(&headers).map_err(|why| error::damaged(path, why))?;
+        checkpoint.sort(objects).map_err(|why| error::damaged(path, why))?;
         Ok(checkpoint)
     }
 
@@ -213,7 +213,7 @@ impl Checkpoint {
             );
             return Err(Error::new(Status::WrongType, message));
         }
-        self.file.read_exact_at(into, stored.at).map_err(|e| Error::system(&self.path, "cannot read", &e))?;
+        self.file.read_exact_at(into, stored.at).map_err(|e| error::refused(&self.path, "cannot read", &e))?;
         self.judge(stored, crc32fast::hash(into))
     }
 
@@ -228,7 +228,7 @@ impl Checkpoint {
             while done < stored.bytes {
                 let slice = &mut buffer[..(stored.bytes - done).min(1 << 20) as usize];
                 let read = self.file.read_exact_at(slice, stored.at + done);
-                read.map_err(|e| Error::system(&self.path, "cannot read", &e))?;
+                read.map_err(|e| error::refused(&self.path, "cannot read", &e))?;
                 sum.update(slice);
                 done += slice.len() as u64;
             }
@@ -242,15 +242,15 @@ impl Checkpoint {
             return Ok(());
         }
         let why = format!("the checksum of {} is {sum:08x} and should be {:08x}", stored.name, stored.crc32);
-        Err(Error::damaged(&self.path, why))
+        Err(error::damaged(&self.path, why))
     }
 }
 
 fn read_at(file: &File, path: &Path, at: u64, bytes: u64) -> Result<Vec<u8>> {
     let mut buffer = vec![0; bytes as usize];
     file.read_exact_at(&mut buffer, at).map_err(|e| match e.kind() {
-        std::io::ErrorKind::UnexpectedEof => Error::damaged(path, "it ends before its headers do"),
-        _ => Error::system(path, "cannot read", &e),
+        std::io::ErrorKind::UnexpectedEof => error::damaged(path, "it ends before its headers do"),
+        _ => error::refused(path, "cannot read", &e),
     })?;
     Ok(buffer)
 }

@@ -10,7 +10,7 @@ use crossdock_layout::type_name::Type;
 
 use crate::contents::{Contents, Series, Value, Variable};
 use crate::cover::{COVER, Cover};
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::hdf5::{self, header::Header};
 
 /// Data begins at a page, so that it can be mapped.
@@ -36,7 +36,7 @@ pub struct Written {
 pub fn write(file: &File, path: &Path, contents: &Contents) -> Result<Written> {
     let mut plan = Plan::new(contents)?;
     plan.place();
-    let refused = |e: &std::io::Error| Error::system(path, "cannot write", e);
+    let refused = |e: &std::io::Error| error::refused(path, "cannot write", e);
     for at in 0..plan.datasets.len() {
         let (place, bytes) = (plan.datasets[at].place, plan.datasets[at].variable.bytes);
         let mut sum = crc32fast::Hasher::new();

@@ -62,9 +62,9 @@ fn other_sizes_and_names_are_told_apart() {
     let back = Checkpoint::open(&path).unwrap();
     assert_eq!(back.read("", "u", &mut [0; 8]).unwrap_err().status, Status::WrongType);
     let e = back.read("", "v", &mut [0; 8]).unwrap_err();
-    assert!(e.status == Status::NotFound && e.message.contains("it has u"), "{e}");
+    assert!(e.status == Status::NotFound && e.to_string().contains("it has u"), "{e}");
     let e = back.sequence("feld").unwrap_err();
-    assert!(e.status == Status::NotFound && e.message.contains("it holds field"), "{e}");
+    assert!(e.status == Status::NotFound && e.to_string().contains("it holds field"), "{e}");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn what_hdf5_cannot_hold_is_refused_before_anything_is_written() {
         let file = File::create(&path).unwrap();
         let e = write(&file, &path, &Contents { attributes: vec![], series }).unwrap_err();
         assert_eq!((e.status, file.metadata().unwrap().len()), (Status::Invalid, 0), "{e}");
-        e.message
+        e.to_string()
     };
     let (bytes, mut bad) = (numbers(4), one("field", 1, &[]));
     bad.variables[0].bytes = &bytes[..9];
@@ -150,11 +150,11 @@ fn the_newest_good_one_is_used_and_the_damaged_ones_are_said() {
     damage(&paths[2]);
     let found = restart(place.path(), "field").unwrap();
     assert_eq!((found.checkpoint.path(), found.skipped.len()), (paths[1].as_path(), 1));
-    assert!(found.skipped[0].1.message.contains("checksum of u"), "{}", found.skipped[0].1);
+    assert!(found.skipped[0].1.to_string().contains("checksum of u"), "{}", found.skipped[0].1);
     damage(&paths[0]);
     damage(&paths[1]);
     let e = restart(place.path(), "").unwrap_err();
-    assert!(e.status == Status::Corrupt && e.message.contains("none of the 3"), "{e}");
+    assert!(e.status == Status::Corrupt && e.to_string().contains("none of the 3"), "{e}");
     assert_eq!(restart(place.path(), "other").unwrap_err().status, Status::NotFound);
     assert_eq!(restart(&place.path().join("nowhere"), "").unwrap_err().status, Status::NotFound);
 }
@@ -195,7 +195,7 @@ fn a_folder_that_went_away_is_told_and_the_next_try_may_succeed() {
     let contents = Contents { attributes: vec![], series: vec![one("field", 1, &bytes)] };
     fs::remove_dir_all(&path).unwrap();
     let e = folder.save(&contents, &|| true).unwrap_err();
-    assert!(e.status == Status::NotFound && e.message.contains("still there"), "{e}");
+    assert!(e.status == Status::NotFound && e.to_string().contains("still there"), "{e}");
     fs::create_dir(&path).unwrap();
     assert!(folder.save(&contents, &|| true).unwrap().path.ends_with("field-00000001.h5"));
 }
@@ -229,7 +229,7 @@ fn several_names_in_one_folder_have_to_be_told_apart() {
     let mut other = Folder::open(place.path(), "other", &mut |_| {}).unwrap();
     other.save(&Contents { attributes: vec![], series: vec![one("other", 1, &bytes)] }, &|| true).unwrap();
     let e = restart(place.path(), "").unwrap_err();
-    assert!(e.status == Status::Invalid && e.message.contains("field, other"), "{e}");
+    assert!(e.status == Status::Invalid && e.to_string().contains("field, other"), "{e}");
     assert_eq!(restart(place.path(), "other").unwrap().checkpoint.series().next(), Some("other"));
 }
 

@@ -7,6 +7,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::output::Output;
 use crate::series::span;
 
 /// The whole command line.
@@ -48,6 +49,26 @@ pub enum Command {
     /// Run the node daemon (stop with SIGTERM or Ctrl-C)
     #[command(after_long_help = SERVE_HELP)]
     Serve(Serve),
+    /// List the runs of `crossdock run` and their tasks
+    #[command(
+        after_long_help = "PID is the process that the launcher started, which is the engine's in a container. CPU and MEMORY are those of all of the task's processes; SHARED is shared memory that they have touched, which counts for each of them.\n\nExamples:\n  crossdock ps\n  crossdock ps waves -o wide            with the logs' places\n  crossdock ps -w                       again every two seconds\n  crossdock ps -o json | jq '.runs[].tasks[] | select(.state == \"failed\")'"
+    )]
+    Ps(Ps),
+    /// Print what the tasks of a run write
+    #[command(
+        after_long_help = "A run is named by its id, the beginning of one, or its workflow, as `crossdock ps` prints them. The logs of a run that has ended stay in the folder that its summary names.\n\nExamples:\n  crossdock logs waves                  all tasks, each line with the task's name\n  crossdock logs waves solve.0 -n 20    the last lines of one rank\n  crossdock logs -f waves               until the run ends"
+    )]
+    Logs(Logs),
+    /// Stop runs: in order, and after a deadline with force
+    #[command(
+        after_long_help = "The tasks get SIGTERM; after the workflow file's `grace` they are killed. If the run has not ended by --deadline they are killed at once, and 20 s later the run itself is; nothing of it is left in any case.\n\nExamples:\n  crossdock stop waves\n  crossdock stop waves-1b2c3d4e --deadline '5 s'"
+    )]
+    Stop(StopRun),
+    /// Start a command that finds the daemon and the workflow of a run
+    #[command(
+        after_long_help = "The command gets CROSSDOCK_SOCKET and CROSSDOCK_WORKFLOW; it may do in the run what its owner may do, which is everything. In Python `crossdock.connect(run=\"waves\")` does the same.\n\nExamples:\n  crossdock attach waves -- python      then: crossdock.connect()\n  crossdock attach waves -- ./observer field\n  crossdock attach waves                a shell"
+    )]
+    Attach(Attach),
     /// List workflows, members and segments
     #[command(
         after_long_help = "Examples:\n  crossdock ls\n  crossdock ls --json | jq '.daemons[].segments[].name'\n  crossdock ls --socket /run/crossdock/endpoint.sock"
@@ -63,6 +84,11 @@ pub enum Command {
         after_long_help = "The name is free at once; the memory goes when the last process that has it open lets go. What a member has open is refused, and the member is named; --force removes it all the same, and the member keeps what it has open.\n\nExamples:\n  crossdock rm waves/wave               as `crossdock ls` prints it\n  crossdock rm frames --kind region     if a port has the same name\n  crossdock rm field/0 field/1 --force"
     )]
     Rm(Remove),
+    /// Say by which door a program waits for files, and what of it would bypass the door
+    #[command(
+        after_long_help = "Looks at the program's file only: how it is linked, Go, setuid, io_uring, system calls of its own. The exit code is 0 when a door serves it, 1 when none does.\n\nExamples:\n  crossdock check python3\n  crossdock check ./solver --root roots/solver\n  crossdock check /usr/bin/rsync --json | jq -r .door"
+    )]
+    Check(Check),
     /// Show which processes can touch which segment, and how, as the kernel sees it
     #[command(after_long_help = AUDIT_HELP)]
     Audit(Audit),
@@ -309,6 +335,9 @@ pub struct Run {
     /// Only check the file
     #[arg(long)]
     pub check: bool,
+    /// Only check the file and draw it: tasks, ports, series, regions, items, as .svg or .dot
+    #[arg(long, value_name = "PICTURE")]
+    pub graph: Option<PathBuf>,
 }
 
 /// What `run` shows.
@@ -322,6 +351,51 @@ pub enum Show {
     Lines,
     /// Only what goes wrong
     Quiet,
+}
+
+/// `ps`
+#[derive(Args, Debug)]
+pub struct Ps {
+    /// Only this run: its id, the beginning of one, or its workflow
+    pub run: Option<String>,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `logs`
+#[derive(Args, Debug)]
+pub struct Logs {
+    /// The run: its id, the beginning of one, or its workflow
+    pub run: String,
+    /// The task, or one rank of it such as `solve.0` [default: all]
+    pub task: Option<String>,
+    /// Go on until the run ends
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only the last N lines of each task that are there
+    #[arg(short = 'n', long, value_name = "N")]
+    pub lines: Option<usize>,
+}
+
+/// `stop`
+#[derive(Args, Debug)]
+pub struct StopRun {
+    /// The runs: ids, beginnings of them, or workflows
+    #[arg(required = true, value_name = "RUN")]
+    pub runs: Vec<String>,
+    /// How long the run may take to end in order [default: the file's `grace` and 20 s]
+    #[arg(long, value_name = "TIME", value_parser = span::seconds)]
+    pub deadline: Option<Duration>,
+}
+
+/// `attach`
+#[derive(Args, Debug)]
+pub struct Attach {
+    /// The run: its id, the beginning of one, or its workflow
+    pub run: String,
+    /// The command and its arguments [default: a shell]
+    #[arg(last = true)]
+    pub command: Vec<String>,
 }
 
 /// `serve`
@@ -383,6 +457,19 @@ pub struct Remove {
     /// The daemon's socket [default: every daemon of yours that can be found]
     #[arg(long)]
     pub socket: Option<PathBuf>,
+}
+
+/// `crossdock check`
+#[derive(Args, Debug)]
+pub struct Check {
+    /// The program, as the task's command names it
+    pub program: String,
+    /// The task's root folder [default: this machine's]
+    #[arg(long)]
+    pub root: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What has a name.

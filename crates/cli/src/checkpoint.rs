@@ -43,8 +43,8 @@ impl<'a> Writer<'a> {
     fn open(options: &'a Checkpoint, stop: Stop) -> Result<Self, String> {
         let names = series::of_ranks(&options.series, options.ranks);
         let name = options.name.clone().unwrap_or_else(|| file::base_of(&names[0]));
-        let folder = Folder::open(&options.to, &name, &mut |said| say(&said)).map_err(|e| e.message)?;
-        let newest = folder.newest().map_err(|e| e.message)?;
+        let folder = Folder::open(&options.to, &name, &mut |said| say(&said)).map_err(|e| e.to_string())?;
+        let newest = folder.newest().map_err(|e| e.to_string())?;
         let safe = newest.as_ref().and_then(|c| {
             say(&format!("goes on behind {}", c.path().display()));
             let life = c.attributes().find(|(name, _)| name == LIFE).map(|(_, value)| value.clone());
@@ -159,7 +159,7 @@ impl<'a> Writer<'a> {
     }
 
     fn save(&mut self, set: &Set, versions: &[Version]) -> Result<String, file::Error> {
-        let trouble = |message| file::Error { status: crossdock_layout::Status::Invalid, message };
+        let trouble = |message| file::Error::new(crossdock_layout::Status::Invalid, message);
         let mut whole = Contents { attributes: vec![(LIFE.into(), Value::U64(set.incarnation()))], series: Vec::new() };
         for ((name, observer), version) in set.each().zip(versions) {
             whole.series.push(contents::of(name, observer, version).map_err(trouble)?);

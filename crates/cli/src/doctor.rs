@@ -258,7 +258,7 @@ fn places() -> Vec<Check> {
     )];
     let living = run::living();
     if !living.is_empty() {
-        let ids: Vec<String> = living.into_iter().map(|(id, _)| id).collect();
+        let ids: Vec<String> = living.into_iter().map(|run| run.id).collect();
         checks.push(check(area, "running now", Standing::Ok, ids.join(", "), ""));
     }
     let daemons = find::daemons(None).unwrap_or_default();

@@ -53,7 +53,7 @@ fn one(options: &Export) -> Result<String, Failure> {
         whole.series.push(contents::of(name, observer, version).map_err(away)?);
     }
     let good = || versions.iter().all(contents::is_steady);
-    let length = put(&options.file, &whole, as_npz, &good).map_err(|e| (code::SYSTEM, e.message))?;
+    let length = put(&options.file, &whole, as_npz, &good).map_err(|e| (code::SYSTEM, e.to_string()))?;
     let what = series::together(&names);
     Ok(format!("{}: version {} of {what}, {}", options.file.display(), versions[0].sequence(), units::show(length)))
 }
@@ -80,7 +80,7 @@ fn put(path: &Path, whole: &Contents, as_npz: bool, good: &dyn Fn() -> bool) -> 
     let done = put_new(&new, whole, as_npz).and_then(|length| {
         if !good() {
             let message = "the version was taken back while it was written; try again".to_owned();
-            return Err(Error { status: Status::Closed, message });
+            return Err(Error::new(Status::Closed, message));
         }
         fs::rename(&new, path).map_err(|e| refused(path, &e))?;
         Ok(length)
@@ -103,5 +103,5 @@ fn put_new(new: &Path, whole: &Contents, as_npz: bool) -> Result<u64, Error> {
 }
 
 fn refused(path: &Path, e: &std::io::Error) -> Error {
-    Error { status: Status::System, message: format!("cannot write {}: {e}", path.display()) }
+    Error::system(format!("cannot write {}", path.display()), e)
 }

@@ -29,14 +29,14 @@ fn options(socket: Option<PathBuf>) -> ConnectOptions {
 /// Every daemon that can be asked; with a socket given, only that one. The error says why there is none.
 pub fn daemons(socket: Option<&Path>) -> Result<Vec<Found>, String> {
     if let Some(socket) = socket {
-        let session = Session::connect(&options(Some(socket.to_owned()))).map_err(|e| e.message)?;
+        let session = Session::connect(&options(Some(socket.to_owned()))).map_err(|e| e.to_string())?;
         return Ok(vec![Found { place: socket.display().to_string(), session, run: None }]);
     }
     let mut found = Vec::new();
     if let Ok(session) = Session::connect(&options(None)) {
         found.push(Found { place: "the node's daemon".into(), session, run: None });
     }
-    for (id, folder) in run::living() {
+    for run::LivingRun { id, folder, .. } in run::living() {
         // A run that found a daemon has none of its own; one that ends just now does not answer any more.
         if let Ok(session) = Session::connect(&options(Some(folder.join("daemon.sock")))) {
             found.push(Found { place: format!("run {id}"), session, run: Some(folder) });
@@ -54,7 +54,7 @@ impl Found {
         } else {
             wanted.workflow = Some(workflow.to_owned());
         }
-        Session::connect(&wanted).map_err(|e| e.message)
+        Session::connect(&wanted).map_err(|e| e.to_string())
     }
 }
 

@@ -38,7 +38,7 @@ fn look(options: &Inspect) -> Result<Vec<(String, Value)>, String> {
     let mut known = Vec::new();
     let mut parts = Vec::new();
     for daemon in find::daemons(socket)? {
-        let listing = daemon.session.list().map_err(|e| e.message)?;
+        let listing = daemon.session.list().map_err(|e| e.to_string())?;
         for item in &listing.items {
             let whole = format!("{}/{}", item.workflow, item.key);
             if options.name == whole || options.name == item.key {
@@ -88,7 +88,7 @@ fn one(daemon: &Found, segment: &SegmentInfo, socket: Option<&std::path::Path>) 
     let (text, more) = match segment.kind {
         SegmentKind::Region => region(&inside, &segment.name)?,
         SegmentKind::Item => (String::new(), Value::Null),
-        SegmentKind::Port => port(&inside.port_report(segment.id).map_err(|e| e.message)?),
+        SegmentKind::Port => port(&inside.port_report(segment.id).map_err(|e| e.to_string())?),
         SegmentKind::Series => series::look(&inside, segment)?,
     };
     if let (Value::Object(all), Value::Object(more)) = (&mut value, more) {
@@ -98,8 +98,8 @@ fn one(daemon: &Found, segment: &SegmentInfo, socket: Option<&std::path::Path>) 
 }
 
 fn region(inside: &Session, name: &str) -> Result<(String, Value), String> {
-    let region = inside.region(name, Mode::OpenOnly, 0, Some(Duration::ZERO)).map_err(|e| e.message)?;
-    let (s, objects) = (region.statistics(), region.objects().map_err(|e| e.message)?);
+    let region = inside.region(name, Mode::OpenOnly, 0, Some(Duration::ZERO)).map_err(|e| e.to_string())?;
+    let (s, objects) = (region.statistics(), region.objects().map_err(|e| e.to_string())?);
     let mut text = format!(
         "  in use {} in {} blocks, {} members at work in it, largest free block {}",
         units::show(s.used),

@@ -21,7 +21,7 @@ pub fn ls(options: &Look) -> u8 {
     for daemon in &found {
         match daemon.session.list() {
             Ok(listing) => listings.push((daemon.place.clone(), listing)),
-            Err(e) => complain(&format!("{}: {}", daemon.place, e.message)),
+            Err(e) => complain(&format!("{}: {}", daemon.place, e)),
         }
     }
     if options.json {

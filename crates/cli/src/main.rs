@@ -2,18 +2,22 @@
 
 mod args;
 mod audit;
+mod check;
 mod checkpoint;
 mod doctor;
 mod export;
 mod find;
+mod graph;
 mod inspect;
 mod items;
 mod ls;
 mod mpirun;
 mod names;
+mod output;
 mod pages;
 mod remove;
 mod run;
+mod runs;
 mod series;
 mod serve;
 mod table;
@@ -34,9 +38,14 @@ fn main() -> ExitCode {
         Command::MpiKeeper { folder } => crossdock_launch::mpi::keeper(&folder),
         Command::MpiStarter => crossdock_launch::mpi::starter(),
         Command::Serve(options) => serve::serve(options),
+        Command::Ps(options) => runs::ps(&options),
+        Command::Logs(options) => runs::logs(&options),
+        Command::Stop(options) => runs::stop(&options),
+        Command::Attach(options) => runs::attach(&options),
         Command::Ls(options) => ls::ls(&options),
         Command::Inspect(options) => inspect::inspect(&options),
         Command::Rm(options) => remove::remove(&options),
+        Command::Check(options) => check::check(&options),
         Command::Audit(options) => audit::audit(&options),
         Command::Checkpoint(options) => checkpoint::checkpoint(&options),
         Command::Watch(options) => watch::watch(&options),

@@ -90,7 +90,7 @@ pub fn series(
     let before = before.get_or_insert_default();
     let mut known = Vec::new();
     for daemon in find::daemons(socket.as_deref())? {
-        let listing = daemon.session.list().map_err(|e| e.message)?;
+        let listing = daemon.session.list().map_err(|e| e.to_string())?;
         let all = all(&listing).into_iter().filter(|n| n.kind == SegmentKind::Series);
         let (called, others): (Vec<_>, Vec<_>) = all.partition(|n| n.is_called(given));
         if let Some(found) = called.iter().find(|n| former || !n.former) {

@@ -26,7 +26,7 @@ fn one(name: &str, options: &Remove) -> Result<String, String> {
     let socket = options.socket.as_deref();
     let (mut found, mut known) = (Vec::new(), Vec::new());
     for daemon in find::daemons(socket)? {
-        let listing = daemon.session.list().map_err(|e| e.message)?;
+        let listing = daemon.session.list().map_err(|e| e.to_string())?;
         let fits = |n: &names::Named| options.kind.is_none_or(|kind: Kind| kind.is(n.kind)) && n.is_called(name);
         let (called, others): (Vec<_>, Vec<_>) = names::all(&listing).into_iter().partition(fits);
         known.extend(others);
@@ -44,6 +44,6 @@ fn one(name: &str, options: &Remove) -> Result<String, String> {
     let daemon = find::daemons(socket)?.into_iter().find(|d| d.place == place).ok_or("the daemon has just ended")?;
     let inside = daemon.inside(&named.workflow, socket)?;
     let in_use = if options.force { InUse::Force } else { InUse::Refuse };
-    inside.remove(named.kind, &named.name, in_use).map_err(|e| e.message)?;
+    inside.remove(named.kind, &named.name, in_use).map_err(|e| e.to_string())?;
     Ok(format!("removed {} {}", named.kind.word(), named.whole()))
 }

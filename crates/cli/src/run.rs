@@ -7,7 +7,7 @@ use crate::args::{Run, SUPERVISE, Show};
 use crate::table::{complain, say};
 
 pub fn run(options: &Run) -> u8 {
-    if options.check {
+    if options.check || options.graph.is_some() {
         return check(options);
     }
     let program = match std::env::current_exe() {
@@ -38,6 +38,9 @@ pub fn run(options: &Run) -> u8 {
 fn check(options: &Run) -> u8 {
     match file::read(&options.file) {
         Ok(workflow) => {
+            if let Some(picture) = &options.graph {
+                return crate::graph::draw(&workflow, picture);
+            }
             if options.json {
                 say(&format!("{{\"problems\": [], \"tasks\": {}}}", workflow.tasks.len()));
             } else {

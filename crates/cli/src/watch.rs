@@ -36,7 +36,7 @@ fn follow(options: &Watch) -> Result<u8, String> {
         }
         let version = match if before.is_none() { observer.latest() } else { observer.next(LOOK) } {
             Ok(version) => version,
-            Err(e) if matches!(e.status, Status::Closed | Status::PeerDied) => return Ok(ended(&e.message)),
+            Err(e) if matches!(e.status, Status::Closed | Status::PeerDied) => return Ok(ended(&e.to_string())),
             Err(e) if matches!(e.status, Status::TimedOut | Status::NotYet | Status::NotFound) => {
                 withheld = tell_withheld(observer, withheld, options.json);
                 if before.is_none() {
@@ -47,7 +47,7 @@ fn follow(options: &Watch) -> Result<u8, String> {
                 }
                 continue;
             }
-            Err(e) => return Err(e.message),
+            Err(e) => return Err(e.to_string()),
         };
         let lines = if options.json {
             as_json_line(observer, &version, before.as_ref())
@@ -58,7 +58,7 @@ fn follow(options: &Watch) -> Result<u8, String> {
             Ok(text) => say(&text),
             // Taken back before it was read: a newer one comes.
             Err(e) if e.status == Status::NotFound => continue,
-            Err(e) => return Err(e.message),
+            Err(e) => return Err(e.to_string()),
         }
         withheld = tell_withheld(observer, withheld, options.json);
         before = Some(version);

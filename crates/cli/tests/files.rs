@@ -98,3 +98,105 @@ fn without_a_container_engine_the_run_is_refused_with_a_hint() {
     assert!(run.err.contains("need a container engine") && run.err.contains("bubblewrap"), "{}", run.err);
     place.assert_nothing_left("process");
 }
+
+/// A consumer without a loader: what the preload library cannot serve.
+const STATIC: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    for (int n = 1; n < argc; n++) {
+        char buffer[4096];
+        ssize_t length;
+        int file = open(argv[n], O_RDONLY);
+        if (file < 0) {
+            perror(argv[n]);
+            continue;
+        }
+        while ((length = read(file, buffer, sizeof buffer)) > 0) fwrite(buffer, 1, length, stdout);
+        close(file);
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn a_static_consumer_waits_by_stopped_calls_in_every_engine() {
+    for engine in containers() {
+        let place = Place::new(
+            r#"
+workflow: w
+files:
+  frames: {path: /data/frames, produce: [simulate], consume: [analyse, told, without], wait: 30}
+tasks:
+  simulate: {command: 'sleep 0.5; for n in 1 2 3; do (seq 20000; sleep 0.05; seq 20000) > /data/frames/$n.txt; done'}
+  analyse:
+    command: [./show, /data/frames/1.txt, /data/frames/2.txt, /data/frames/3.txt, /data/frames/never]
+    workdir: /tools
+    mounts: [{host: tools, task: /tools}]
+  told: {command: 'cat /data/frames/3.txt | wc -l', door: notification}
+  without: {command: 'cat /data/frames/1.txt || echo "not waited"', door: none}
+"#,
+        );
+        let tools = place.path().join("tools");
+        fs::create_dir(&tools).unwrap();
+        fs::write(tools.join("show.c"), STATIC).unwrap();
+        let show = std::process::Command::new("gcc")
+            .args(["-static", "-O1", "-o"])
+            .arg(tools.join("show"))
+            .arg(tools.join("show.c"))
+            .status();
+        assert!(show.expect("gcc is there").success());
+        let run = place.run(engine, &[]);
+        assert_eq!(run.code, 0, "{engine}\n{}\n{}", run.err, run.out);
+        let log = place.log("analyse");
+        assert_eq!(log.lines().count(), 120_002, "{engine}: {}", &log[log.len().saturating_sub(400)..]);
+        assert!(log.contains("never will not come: simulate ended in order"), "{engine}");
+        assert_eq!(place.log("told").trim(), "40000", "{engine}");
+        assert!(place.log("without").contains("not waited"), "{engine}");
+        place.assert_nothing_left(engine);
+    }
+}
+
+#[test]
+fn a_task_behind_stopped_calls_is_asked_to_end_before_it_is_killed() {
+    for engine in containers() {
+        let place = Place::new(
+            "workflow: w\ngrace: 20\nfiles: {f: {path: /f, produce: fails, consume: waits}}\ntasks:\n  \
+             fails: {command: 'sleep 1; exit 3'}\n  \
+             waits: {door: notification, command: 'trap \"echo asked; exit 0\" TERM; echo ready; while :; do sleep 0.1; done'}\n",
+        );
+        let run = place.run(engine, &[]);
+        assert_eq!(run.code, 3, "{engine}\n{}\n{}", run.err, run.out);
+        assert!(place.log("waits").contains("asked"), "{engine}: {}", place.log("waits"));
+        place.assert_nothing_left(engine);
+    }
+}
+
+#[test]
+fn check_says_which_door_serves_a_program() {
+    let place = Place::new("");
+    let check = |program: &str| finish(place.command(&["check", program, "--json"]).spawn().unwrap());
+    let shell = check("sh");
+    assert!(shell.code == 0 && shell.out.contains(r#""door": "preload""#), "{}{}", shell.out, shell.err);
+    fs::write(place.path().join("show.c"), STATIC).unwrap();
+    let gcc = |flags: &[&str]| {
+        let status = std::process::Command::new("gcc").current_dir(place.path()).args(flags).arg("show.c").status();
+        assert!(status.expect("gcc is there").success());
+    };
+    gcc(&["-static", "-o", "show"]);
+    let seen = check("./show");
+    assert!(seen.code == 0 && seen.out.contains(r#""door": "notification""#), "{}{}", seen.out, seen.err);
+    // A program with a loader that calls the kernel by itself, and one that is none.
+    fs::write(place.path().join("show.c"), "int main() { __asm__ volatile(\".byte 0x0f, 0x05\"); return 0; }").unwrap();
+    gcc(&["-o", "calls"]);
+    let seen = check("./calls");
+    let wanted = if cfg!(target_arch = "x86_64") { "go past the library" } else { "preload" };
+    assert!(seen.code == 0 && seen.out.contains(wanted), "{}{}", seen.out, seen.err);
+    let seen = check("./missing");
+    assert!(seen.code == 127 && seen.err.contains("./missing is no program there"), "{}{}", seen.out, seen.err);
+    fs::copy(place.path().join("show.c"), place.path().join("text")).unwrap();
+    fs::set_permissions(place.path().join("text"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let seen = check("./text");
+    assert!(seen.code == 1 && seen.out.contains(r#""door": "none""#), "{}{}", seen.out, seen.err);
+}

@@ -285,7 +285,7 @@ fn mistakes_in_programs_are_told_with_cause_place_and_hint() {
     for (mistake, attempt, words) in &rows {
         match attempt() {
             Ok(()) => failures.push(format!("{mistake}: it succeeded")),
-            Err(error) => check(&mut failures, mistake, &error.message, words),
+            Err(error) => check(&mut failures, mistake, &error.to_string(), words),
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));

@@ -185,7 +185,7 @@ fn completions_and_help_are_there_for_every_command() {
         let script = finish(place.command(&["completions", shell]).spawn().unwrap());
         assert!(script.code == 0 && script.out.contains("inspect") && !script.out.is_empty());
     }
-    for command in ["run", "serve", "ls", "inspect", "audit", "doctor", "completions"] {
+    for command in ["run", "ps", "logs", "stop", "attach", "serve", "ls", "inspect", "audit", "doctor", "completions"] {
         let help = finish(place.command(&[command, "--help"]).spawn().unwrap());
         assert!(help.code == 0 && help.out.contains("Examples:"), "{command}: {}", help.out);
     }

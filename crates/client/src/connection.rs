@@ -22,7 +22,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use crossdock_core::error::status_of;
 use crossdock_core::liveness::Liveness;
 use crossdock_layout::Status;
 use crossdock_layout::wire::Request;
@@ -34,7 +33,7 @@ pub(crate) use self::held::Offered;
 use self::asking::{PassOn, Pending};
 use self::held::Held;
 use crate::handshake::{Welcome, Who};
-use crate::{Error, Result};
+use crate::{Error, Reason, Result};
 
 /// How long a session that leaves tries to say so.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -79,7 +78,8 @@ impl Connection {
     pub(crate) fn new(path: PathBuf, private: bool, mut who: Who, welcome: Welcome) -> Result<Arc<Self>> {
         let entered = Liveness::enter(welcome.papers, welcome.member);
         let liveness = entered.map_err(|error| {
-            Error::new(status_of(&error), format!("this process cannot become a member of the node: {error}"))
+            let status = if error.is_out_of_room() { Status::NoSpace } else { Status::System };
+            Error::new(status, format!("this process cannot become a member of the node: {error}"))
         })?;
         let Some(liveness) = liveness else {
             let text = format!("the daemon at {} sent no liveness table of this layout", path.display());
@@ -128,8 +128,7 @@ impl Connection {
         if self.is_ours() {
             return Ok(());
         }
-        let text = "this session belongs to the process that this one was forked from; connect anew in the child";
-        Err(Error::new(Status::Disconnected, text))
+        Err(Error::because(Status::Disconnected, Reason::Forked))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use crossdock_core::files::{Outcome, Views, normalise};
 use crossdock_layout::Status;
 
-use crate::{Error, Result};
+use crate::{Error, Reason, Result};
 
 /// Waits until the file is there, if it lies in a managed directory that this task consumes. For every other path, and outside
 /// of `crossdock run`, it returns at once; the caller's own open then says whether the file is there.
@@ -27,9 +27,6 @@ pub fn await_file(path: impl AsRef<Path>) -> Result<()> {
         Outcome::Published | Outcome::Pass => Ok(()),
         Outcome::Gone(story) => Err(Error::new(Status::NotFound, story.to_string())),
         Outcome::TimedOut(story) => Err(Error::new(Status::TimedOut, story.to_string())),
-        Outcome::Interrupted => {
-            let text = format!("the wait for {} was interrupted by a signal", path.display());
-            Err(Error::new(Status::System, text))
-        }
+        Outcome::Interrupted => Err(Error::because(Status::System, Reason::Interrupted(path.display().to_string()))),
     }
 }

@@ -13,10 +13,11 @@ use crossdock_core::series::EndMark;
 use crossdock_os::exit;
 
 use crate::connection::Connection;
+use crate::owned::Owned;
 
 /// What this process has to end.
 struct Open {
-    sessions: Vec<(u64, Weak<Connection>)>,
+    sessions: Vec<(Weak<Owned>, Weak<Connection>)>,
     series: Vec<Weak<EndMark>>,
 }
 
@@ -27,11 +28,11 @@ const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// A session was made.
-pub(crate) fn keep_session(serial: u64, connection: &Arc<Connection>) {
+pub(crate) fn keep_session(owned: &Arc<Owned>, connection: &Arc<Connection>) {
     exit::at_normal_exit(leave);
     let mut open = OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     open.sessions.retain(|(_, connection)| connection.strong_count() > 0);
-    open.sessions.push((serial, Arc::downgrade(connection)));
+    open.sessions.push((Arc::downgrade(owned), Arc::downgrade(connection)));
 }
 
 /// A series is being published.
@@ -47,19 +48,21 @@ fn leave() {
     for mark in series.iter().filter_map(Weak::upgrade) {
         mark.end();
     }
-    for (serial, connection) in &sessions {
+    for (owned, connection) in &sessions {
         let Some(connection) = connection.upgrade() else { continue };
         if connection.check_process().is_err() {
             continue;
         }
-        crate::port::close_ports(*serial);
+        if let Some(owned) = owned.upgrade() {
+            owned.close_ports();
+        }
         if !connection.has_series() && connection.items() == 0 && connection.regions() == 0 {
             connection.end();
         }
     }
 }
 
-type Taken = (Vec<(u64, Weak<Connection>)>, Vec<Weak<EndMark>>);
+type Taken = (Vec<(Weak<Owned>, Weak<Connection>)>, Vec<Weak<EndMark>>);
 
 fn take_all() -> Option<Taken> {
     for _ in 0..ATTEMPTS {

@@ -1,29 +1,39 @@
 //! The library: session, region, port, series.
 //!
 //! A program connects once ([`Session::connect`]) and asks the session for regions, ports and series. Everything that waits
-//! takes a deadline; every error names object, place and mend. Nothing here prints or exits.
+//! takes a deadline; every error names object, place and a hint. Nothing here prints or exits.
 
 #![warn(missing_docs)]
 
 mod connection;
 mod discovery;
-mod error;
 mod files;
 mod handshake;
+mod host;
 mod item;
 mod leaving;
 mod listing;
+mod owned;
 mod port;
 mod ranks;
 mod region;
+pub mod runs;
 mod segment;
 mod series;
 mod session;
-mod typed;
 
+pub use crossdock_core::Result;
+pub use crossdock_core::containers::Order;
+pub use crossdock_core::directory::{Claim, Loaded, ObjectInfo, ObjectMode, Removed, TypeRef};
+pub use crossdock_core::error::{Error, Failure, Object, Reason, Waited};
+pub use crossdock_core::headers::{NdarrayData, VectorData};
+pub use crossdock_core::heap::{HealReport, Statistics, allocate_at, deallocate_at};
+pub use crossdock_core::region::{at_base, with_base};
+pub use crossdock_core::typed::{NdArray, Plain, Raw, Simple, Text, Vector};
+/// How to open a region by name.
+pub use crossdock_layout::wire::OpenMode as Mode;
 pub use crossdock_layout::wire::{Grant, InUse, SegmentKind};
 pub use crossdock_layout::{Handle, MemberId, Rights, SegmentId, Status};
-pub use error::{Error, Result};
 pub use files::await_file;
 pub use item::{
     Contents, Item, ItemInfo, ItemLevel, ItemOptions, ItemState, ItemView, OnDeath, Party, SharedItem, address, party,
@@ -31,7 +41,6 @@ pub use item::{
 pub use listing::{Listing, MemberInfo, SegmentInfo, WorkflowInfo};
 pub use port::*;
 pub use ranks::{rank_of_environment, ranked};
-pub use region::*;
+pub use region::Region;
 pub use series::*;
 pub use session::{ConnectOptions, Session};
-pub use typed::{NdArray, Plain, Raw, Simple, Text, Vector};

@@ -10,13 +10,12 @@ mod kept;
 mod open;
 mod types;
 
-pub(crate) use open::{close_ports, keep_region};
-
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossdock_core::queue;
+use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{Handle, SegmentId};
 
 use bell::Bell;
@@ -25,7 +24,7 @@ pub use types::{
     DEFAULT_WAIT, End, EndInfo, INLINE_MAX, Inline, Message, Pattern, PortOptions, PortReport, PortStatistics, Waiting,
 };
 
-use crate::{Error, Result};
+use crate::{Error, Region, Result};
 
 /// One end of a port. Threads may share it; dropping it leaves in order.
 #[derive(Debug)]
@@ -34,7 +33,7 @@ pub struct Port {
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     end: queue::End,
     name: String,
     id: SegmentId,
@@ -44,9 +43,14 @@ struct Shared {
 
 impl Shared {
     /// Leaves in order, and lets go of what was kept for the messages.
-    fn close(&self) {
+    pub(crate) fn close(&self) {
         self.end.close();
         self.kept.end();
+    }
+
+    /// Keeps a region that a handle named, if the port's messages are about it.
+    pub(crate) fn keep(&self, region: &Region) {
+        self.kept.keep(region);
     }
 }
 
@@ -208,14 +212,14 @@ impl Port {
     }
 
     #[inline]
-    fn named<T>(&self, result: std::result::Result<T, crossdock_core::Error>) -> Result<T> {
-        result.map_err(|error| self.name_it(error.into()))
+    fn named<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| self.name_it(error))
     }
 
     #[cold]
     #[inline(never)]
     fn name_it(&self, error: Error) -> Error {
-        Error::new(error.status, format!("port {}: {}", self.shared.name, error.message))
+        error.about(SegmentKind::Port, &self.shared.name)
     }
 }
 

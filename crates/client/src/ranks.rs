@@ -39,7 +39,7 @@ fn rank_in(variable: impl Fn(&str) -> Option<String>) -> Result<u32> {
 pub fn ranked(base: &str, rank: Option<u32>) -> Result<String> {
     let rank = rank.map_or_else(rank_of_environment, Ok)?;
     let whole = format!("{base}/{rank}");
-    name::check(&whole).map_err(|why| Error::new(Status::Invalid, format!("'{whole}' is no name: {why}")))?;
+    name::check(&whole).map_err(|why| Error::bad_name("object of a rank", &whole, why))?;
     Ok(whole)
 }
 
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn a_rank_that_is_no_number_is_told() {
         let error = rank_in(|v| (v == "SLURM_PROCID").then(|| "three".into())).unwrap_err();
-        assert!(error.message.contains("SLURM_PROCID is 'three'"), "{error}");
+        assert!(error.to_string().contains("SLURM_PROCID is 'three'"), "{error}");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossdock_core::liveness::Liveness;
@@ -14,6 +13,7 @@ use crossdock_os::{Deadline, child};
 use crate::connection::{Answered, Connection};
 use crate::discovery::{self, variable};
 use crate::handshake::Who;
+use crate::owned::Owned;
 use crate::segment::{Lease, OpenRequest, OpenedSegment};
 use crate::{Error, Listing, Result, listing};
 
@@ -70,8 +70,8 @@ struct Shared {
     task: String,
     workflow: String,
     timeout: Duration,
-    serial: u64,
     items: crate::item::Local,
+    owned: Arc<Owned>,
 }
 
 impl Drop for Shared {
@@ -79,8 +79,6 @@ impl Drop for Shared {
         self.connection.end();
     }
 }
-
-static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 /// How much later than the daemon's own deadline an answer may arrive.
 const LATE: Duration = Duration::from_millis(500);
@@ -113,10 +111,10 @@ impl Session {
         let (run, nameless) = (found.welcome.run, nameless && admin);
         let (task, workflow) = (found.welcome.task.clone(), found.welcome.workflow.clone());
         let connection = Connection::new(found.path, found.private, who, found.welcome)?;
-        let (timeout, serial) = (options.timeout, SERIAL.fetch_add(1, Ordering::Relaxed));
+        let (timeout, owned) = (options.timeout, Arc::<Owned>::default());
         let items = crate::item::Local::default();
-        crate::leaving::keep_session(serial, &connection);
-        let shared = Shared { connection, member, admin, run, nameless, rank, task, workflow, timeout, serial, items };
+        crate::leaving::keep_session(&owned, &connection);
+        let shared = Shared { connection, member, admin, run, nameless, rank, task, workflow, timeout, items, owned };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -236,7 +234,7 @@ impl Session {
     /// then they go on, and the session ends with the last of them.
     pub fn close(self) -> Result<()> {
         self.shared.connection.check_process()?;
-        crate::port::close_ports(self.serial());
+        self.owned().close_ports();
         // A publisher's member that leaves is dead to its observers, and the pins of one that observes are not heeded
         // any more: neither may happen behind the back of those who still hold them.
         if self.shared.connection.has_series() {
@@ -263,9 +261,9 @@ impl Session {
         }
     }
 
-    /// A number for this session that no other session of this process has (for process-local registries).
-    pub(crate) fn serial(&self) -> u64 {
-        self.shared.serial
+    /// The regions and ports that this session has open.
+    pub(crate) fn owned(&self) -> &Owned {
+        &self.shared.owned
     }
 
     /// Opens or makes a segment by name.
@@ -312,12 +310,6 @@ impl Session {
             Error::new(Status::Corrupt, format!("{} '{name}' cannot be used: {error}", kind.word()))
         })?;
         Ok(OpenedSegment { id: segment, kind, name, descriptor, size, attribute, writable, lease })
-    }
-
-    /// Asks for the bytes up to `upto` of the segment to count as reserved; `NO_SPACE` if quota or node is full.
-    /// The daemon has checked the quota when this returns; the caller then does `fallocate` on its descriptor.
-    pub(crate) fn reserve(&self, id: SegmentId, upto: u64) -> Result<()> {
-        self.ask(Request::Reserve { segment: id, upto }).map(drop)
     }
 
     /// Takes a name away. The memory goes with its last mapping.
@@ -392,7 +384,7 @@ impl Session {
 }
 
 pub(crate) fn check_name(what: &str, given: &str) -> Result<()> {
-    name::check(given).map_err(|bad| Error::new(Status::Invalid, format!("'{given}' is no name for a {what}: {bad}")))
+    name::check(given).map_err(|bad| Error::bad_name(what.to_owned(), given, bad))
 }
 
 pub(crate) fn unexpected() -> Error {

@@ -5,8 +5,9 @@
 //! `bench/ports/run` builds and runs it beside its peer; alone: `cargo run --release -p crossdock-core --example ports
 //! [-- --json]`; `QUICK=1` for a short run.
 
+use crossdock_core::Host;
 use crossdock_core::liveness::Living;
-use crossdock_core::queue::{End, Hooks, Parcel, Pattern, Ring, Shape, Side, Waiting};
+use crossdock_core::queue::{End, Parcel, Pattern, Ring, Shape, Side, Waiting};
 use crossdock_layout::MemberId;
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_os::{Access, Deadline, Mapping, clock, futex, memfd};
@@ -69,7 +70,7 @@ impl Living for Table {
     }
 }
 
-impl Hooks for Table {
+impl Host for Table {
     fn liveness(&self) -> &dyn Living {
         self
     }
@@ -91,12 +92,12 @@ impl Player {
     fn new(first: bool, fds: &[OwnedFd; 4], socket: OwnedFd) -> Self {
         let shape = Shape { pattern: Pattern::OneToOne, capacity: 8 };
         let map = |fd: &OwnedFd, size: usize| Mapping::new(fd, size, Access::ReadWrite).expect("a mapping");
-        let hooks = Arc::new(Table(map(&fds[0], size_of::<LivenessTable>())));
+        let host = Arc::new(Table(map(&fds[0], size_of::<LivenessTable>())));
         let me = MemberId::new(1 + u64::from(first), usize::from(first));
         let open = |fd: &OwnedFd, side| {
             let mapping = map(fd, shape.size() as usize);
-            let ring = Ring::open(mapping, shape, me, hooks.liveness(), Deadline::after(LONG)).expect("a port");
-            End::open(ring, side, me, "bench", hooks.clone(), LONG).expect("an end")
+            let ring = Ring::open(mapping, shape, me, host.liveness(), Deadline::after(LONG)).expect("a port");
+            End::open(ring, side, me, "bench", host.clone(), LONG).expect("an end")
         };
         let (to, from) = if first { (&fds[1], &fds[2]) } else { (&fds[2], &fds[1]) };
         let (to, from) = (open(to, Side::Producer), open(from, Side::Consumer));

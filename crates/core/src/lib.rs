@@ -9,12 +9,15 @@ pub mod fault;
 pub mod files;
 pub mod headers;
 pub mod heap;
+pub mod host;
 pub mod item;
 pub mod liveness;
 pub mod queue;
 pub mod region;
 #[cfg(not(loom))]
 pub mod series;
+#[cfg(not(loom))]
+pub mod typed;
 /// A series is no more than its protocol where loom models it.
 #[cfg(all(test, loom))]
 mod series {
@@ -23,3 +26,4 @@ mod series {
 }
 
 pub use error::{Error, Result};
+pub use host::Host;

@@ -3,6 +3,8 @@
 //! The heap (`heap/`), the directory (`directory/`) and the containers (`containers.rs`) are further `impl Region`
 //! blocks. Everything read from the mapping is wild: numbers become offsets only through [`Memory`], which checks them.
 
+mod table;
+
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,31 +12,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crossdock_layout::region::{FINGERPRINT, Geometry, REGION_MAGIC, REGION_READY};
+use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId, Status};
 use crossdock_os::{Access, Deadline, Mapping, fork, memfd};
 
-use crate::error::status_of;
+use crate::error::Reason;
 use crate::heap::{Locals, Memory};
+use crate::host::Host;
+use crate::liveness::epoch_word;
 use crate::{Error, Result, fault_point};
+
+pub use table::{at_base, with_base};
 
 /// How long a member may take to format a region, or hold its lock, before others give up on it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Whom a region asks: the session, or a test's stand-in.
-pub trait Surroundings: Send + Sync {
-    /// Is it proved that this member is dead? Asked before anything of its is healed.
-    fn is_dead(&self, member: MemberId) -> bool;
-    /// Counts up with each death of a member; whoever takes the region's lock next then heals.
-    fn deaths(&self) -> u32;
-    /// The word that `deaths` reads, if there is one that stays where it is for as long as these surroundings last.
-    fn death_word(&self) -> Option<&AtomicU32> {
-        None
-    }
-    /// Count `total` bytes of this segment against the quota. `NO_SPACE` if that is too much.
-    fn reserve(&self, total: u64) -> Result<()>;
-    /// Who that is, for errors.
-    fn describe(&self, member: MemberId) -> String;
-}
 
 /// What a region is made of.
 pub struct Parts {
@@ -51,7 +42,7 @@ pub struct Parts {
     /// Who we are.
     pub member: MemberId,
     /// Whom to ask.
-    pub surroundings: Arc<dyn Surroundings>,
+    pub host: Arc<dyn Host>,
 }
 
 /// What a region over mapped memory is besides that memory.
@@ -65,7 +56,7 @@ pub struct Over {
     /// Who we are.
     pub member: MemberId,
     /// Whom to ask.
-    pub surroundings: Arc<dyn Surroundings>,
+    pub host: Arc<dyn Host>,
 }
 
 /// A region, mapped. Threads share it; it leaves its heap slots in order when dropped.
@@ -77,21 +68,23 @@ pub struct Region {
     pub(crate) segment: SegmentId,
     pub(crate) writable: bool,
     pub(crate) member: MemberId,
-    pub(crate) surroundings: Arc<dyn Surroundings>,
+    pub(crate) host: Arc<dyn Host>,
     /// This mapping's number in this process; never used again.
     pub(crate) serial: u64,
     /// The process that attached; a forked child of it may not use this.
     origin: fork::Origin,
-    /// `Surroundings::death_word`, found once: the way there leads over half a dozen pages.
-    deaths: Option<NonNull<AtomicU32>>,
+    /// The count of deaths in the liveness table, found once: the way there leads over half a dozen pages.
+    deaths: NonNull<AtomicU32>,
     pub(crate) locals: Locals,
-    /// `Surroundings::deaths` when this process last healed.
+    /// `Host::deaths` when this process last healed.
     pub(crate) deaths_seen: AtomicU32,
+    /// See [`Region::tag`].
+    tag: AtomicU64,
     /// Objects that this process is constructing: (offset, entry).
     pub(crate) claims: Mutex<Vec<(u64, u32)>>,
 }
 
-// SAFETY: `deaths` points to an atomic that lasts as long as `surroundings`, which are Send and Sync and held here; all
+// SAFETY: `deaths` points to an atomic that lasts as long as `host`, which are Send and Sync and held here; all
 // else is Send by itself.
 unsafe impl Send for Region {}
 // SAFETY: as for Send.
@@ -105,12 +98,14 @@ impl Region {
     /// # Errors
     /// `INVALID` (too small), `INCOMPATIBLE`, `CORRUPT`, `SYSTEM`, `NO_SPACE`; `TIMED_OUT` while another formats.
     pub fn attach(parts: Parts) -> Result<Arc<Self>> {
-        let system = |e| Error::new(status_of(&e), format!("region '{}': {e}", parts.name));
+        let system = |e: crossdock_os::OsError| {
+            Error::new(Status::System, e.to_string()).about(SegmentKind::Region, &parts.name)
+        };
         memfd::check(&parts.descriptor, parts.size).map_err(system)?;
         let access = if parts.writable { Access::ReadWrite } else { Access::Read };
         let mapping = Mapping::for_huge_pages(&parts.descriptor, parts.size as usize, access).map_err(system)?;
-        let Parts { name, segment, descriptor, writable, member, surroundings, .. } = parts;
-        Self::over(mapping, Some(descriptor), Over { name, segment, writable, member, surroundings })
+        let Parts { name, segment, descriptor, writable, member, host, .. } = parts;
+        Self::over(mapping, Some(descriptor), Over { name, segment, writable, member, host })
     }
 
     /// A region in memory that is mapped and there already, such as an item's.
@@ -120,14 +115,9 @@ impl Region {
     pub fn over(mapping: Mapping, descriptor: Option<OwnedFd>, over: Over) -> Result<Arc<Self>> {
         let size = mapping.length() as u64;
         let Some(geometry) = Geometry::of(size) else {
-            return Err(Error::new(
-                Status::Invalid,
-                format!(
-                    "region '{}' of {size} bytes: a region has at least {} bytes",
-                    over.name,
-                    crossdock_layout::region::MIN_CAPACITY
-                ),
-            ));
+            let least = crossdock_layout::region::MIN_CAPACITY;
+            let text = format!("{size} bytes: a region has at least {least} bytes");
+            return Err(Error::new(Status::Invalid, text).about(SegmentKind::Region, &over.name));
         };
         let region = Arc::new(Self {
             memory: Memory::new(mapping, geometry),
@@ -136,13 +126,14 @@ impl Region {
             segment: over.segment,
             writable: over.writable,
             member: over.member,
-            deaths: over.surroundings.death_word().map(NonNull::from),
-            surroundings: over.surroundings,
+            deaths: NonNull::from(epoch_word(over.host.liveness())),
+            host: over.host,
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             origin: fork::Origin::here(),
             locals: Locals::default(),
             deaths_seen: AtomicU32::new(0),
             claims: Mutex::default(),
+            tag: AtomicU64::new(0),
         });
         region.make_ready()?;
         region.check_header()?;
@@ -150,6 +141,7 @@ impl Region {
             // It may follow one that died in the middle of something. If somebody stuck has the lock, later calls do it.
             let _ = region.check_succession();
         }
+        table::enter(&region);
         Ok(region)
     }
 
@@ -158,9 +150,9 @@ impl Region {
         &self.name
     }
 
-    /// The segment's id.
+    /// The segment's id, the same in all processes.
     #[inline]
-    pub fn segment(&self) -> SegmentId {
+    pub fn id(&self) -> SegmentId {
         self.segment
     }
 
@@ -175,7 +167,12 @@ impl Region {
         self.memory.mapping()
     }
 
-    /// Its size in bytes.
+    /// A number that a foreign interface keeps with the region; 0 at first.
+    pub fn tag(&self) -> &AtomicU64 {
+        &self.tag
+    }
+
+    /// Its size in bytes. Virtual: memory is taken as it is used.
     pub fn capacity(&self) -> u64 {
         self.memory.geometry().capacity
     }
@@ -194,7 +191,7 @@ impl Region {
             if seen == REGION_READY {
                 return Ok(());
             }
-            let takes = seen == 0 || self.surroundings.is_dead(MemberId(seen));
+            let takes = seen == 0 || self.host.liveness().is_dead(MemberId(seen));
             if takes && self.writable {
                 // The memory must be there before it is touched, the init word's page included.
                 let me = self.member.0;
@@ -207,7 +204,7 @@ impl Region {
                 }
             }
             if deadline.passed() {
-                let who = self.surroundings.describe(MemberId(seen));
+                let who = self.host.describe(MemberId(seen));
                 return Err(self.error(Status::TimedOut, format!("not formatted after 10 s (by {who}); try again")));
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -217,7 +214,7 @@ impl Region {
     /// Makes zeroed memory, or what a dead formatter left, an empty region.
     fn format(&self) -> Result<()> {
         let (header, g) = (self.memory.header(), self.memory.geometry());
-        self.surroundings.reserve(g.first_reserve())?;
+        self.host.reserve(g.first_reserve())?;
         self.reserve_range(g.buckets_at, g.buckets * 8)?;
         header.capacity.store(g.capacity, Ordering::Relaxed);
         header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
@@ -237,11 +234,8 @@ impl Region {
         }
         let (version, print) = (header.version.load(Ordering::Acquire), header.fingerprint.load(Ordering::Acquire));
         if (version, print) != (LAYOUT_VERSION, FINGERPRINT) {
-            let text = format!(
-                "made by a build with memory layout {version} ({print:08x}), this one has {LAYOUT_VERSION} \
-                 ({FINGERPRINT:08x}); use one version of crossdock in all tasks"
-            );
-            return Err(self.error(Status::Incompatible, text));
+            let reason = Reason::Layout { version, fingerprint: print, ours: FINGERPRINT };
+            return Err(self.failed(Status::Incompatible, reason));
         }
         Ok(())
     }
@@ -263,8 +257,7 @@ impl Region {
             return Err(self.error(Status::Denied, "this task may only read it; grant it 'write' in the workflow file"));
         }
         if !self.is_own() {
-            let text = "this process was forked from the one that opened it; open it anew in the child";
-            return Err(self.error(Status::Disconnected, text));
+            return Err(self.failed(Status::Disconnected, Reason::Forked));
         }
         Ok(())
     }
@@ -288,11 +281,8 @@ impl Region {
     /// How many members have died so far, counted round.
     #[inline]
     pub(crate) fn deaths(&self) -> u32 {
-        match self.deaths {
-            // SAFETY: the word lasts as long as `surroundings`, which are held as long as `self` (the trait's promise).
-            Some(word) => unsafe { word.as_ref() }.load(Ordering::Acquire),
-            None => self.surroundings.deaths(),
-        }
+        // SAFETY: the word lasts as long as `host`, which is held as long as `self` (the trait's promise).
+        unsafe { self.deaths.as_ref() }.load(Ordering::Acquire)
     }
 
     /// Did this process open the region itself, rather than inherit it by fork?
@@ -304,13 +294,19 @@ impl Region {
     /// An error about this region.
     #[cold]
     pub(crate) fn error(&self, status: Status, text: impl std::fmt::Display) -> Error {
-        Error::new(status, format!("region '{}': {text}", self.name))
+        Error::new(status, text.to_string()).about(SegmentKind::Region, &self.name)
+    }
+
+    /// An error about this region with this reason.
+    #[cold]
+    pub(crate) fn failed(&self, status: Status, reason: Reason) -> Error {
+        Error::because(status, reason).about(SegmentKind::Region, &self.name)
     }
 
     /// Memory holds what no honest member writes.
     #[cold]
     pub(crate) fn corrupt(&self, what: impl std::fmt::Display) -> Error {
-        self.error(Status::Corrupt, format!("{what}; some member wrote over it. Remove the region and make it anew"))
+        self.failed(Status::Corrupt, Reason::Damaged(what.to_string()))
     }
 }
 

@@ -60,7 +60,7 @@ fn a_consumer_that_waits_is_told_of_its_producers_death() {
             let child = start(&world, "stay-producer");
             let (error, late) = killed_while(child, || consumer.receive(LONG));
             assert_eq!(error.status, Status::PeerDied, "{error}");
-            assert!(error.message.contains("task simulate (member 2.2), last seen 0."), "{error}");
+            assert!(error.to_string().contains("task simulate (member 2.2), last seen 0."), "{error}");
             assert!(late < SOON, "{pattern:?}, {waiting:?}: {late:?}");
         }
     }
@@ -77,7 +77,7 @@ fn a_producer_that_waits_is_told_of_its_last_consumers_death() {
         }
         let (error, late) = killed_while(child, || producer.send(&parcel(2), 0, LONG));
         assert_eq!(error.status, Status::PeerDied, "{error}");
-        assert!(error.message.contains("task analyse"), "{error}");
+        assert!(error.to_string().contains("task analyse"), "{error}");
         assert!(late < SOON, "{pattern:?}: {late:?}");
         let successor = world.open(Side::Consumer);
         for tag in 0..2 {
@@ -177,12 +177,12 @@ fn an_end_is_taken_over_from_the_dead_and_waited_for_from_the_living() {
     let world = World::new(Pattern::OneToOne, 2);
     let holder = world.open(Side::Producer);
     let me = world.member();
-    let late = End::open(world.ring(me).unwrap(), Side::Producer, me, "x", world.hooks.clone(), SOON / 2);
+    let late = End::open(world.ring(me).unwrap(), Side::Producer, me, "x", world.host.clone(), SOON / 2);
     assert_eq!(late.unwrap_err().status, Status::Busy);
     std::thread::scope(|scope| {
         let world = &world;
         let waiter = scope.spawn(move || {
-            End::open(world.ring(me).unwrap(), Side::Producer, me, "x", world.hooks.clone(), LONG).map(drop)
+            End::open(world.ring(me).unwrap(), Side::Producer, me, "x", world.host.clone(), LONG).map(drop)
         });
         std::thread::sleep(Duration::from_millis(30));
         drop(holder);

@@ -124,7 +124,7 @@ fn feed(end: &End, from: u64) -> Option<Instant> {
 fn open_soon(world: &World, side: Side) -> End {
     let start = Instant::now();
     let me = world.member();
-    let end = End::open(world.ring(me).unwrap(), side, me, side.word(), world.hooks.clone(), LONG).unwrap();
+    let end = End::open(world.ring(me).unwrap(), side, me, side.word(), world.host.clone(), LONG).unwrap();
     assert!(start.elapsed() < SOON, "the end was free again only after {:?}", start.elapsed());
     end
 }

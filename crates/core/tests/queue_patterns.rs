@@ -2,7 +2,8 @@
 
 mod queue_world;
 
-use crossdock_core::queue::{End, Hooks, Pattern, Ring, Shape, Side, Waiting};
+use crossdock_core::Host;
+use crossdock_core::queue::{End, Pattern, Ring, Shape, Side, Waiting};
 use crossdock_layout::queue::state::State;
 use crossdock_layout::queue::{AtomicU64, CELLS_AT};
 use crossdock_layout::{Handle, Status};
@@ -234,7 +235,7 @@ fn a_second_end_is_busy_and_the_text_says_who_has_it() {
         let holder = world.try_open(side, world.member(), "simulate").unwrap();
         let error = world.try_open(side, world.member(), "intruder").unwrap_err();
         assert_eq!(error.status, Status::Busy);
-        assert!(error.message.contains("task simulate (member 1.1)"), "{error}");
+        assert!(error.to_string().contains("task simulate (member 1.1)"), "{error}");
         drop(holder);
         world.open(side);
     }
@@ -246,7 +247,7 @@ fn the_thirty_third_producer_is_busy() {
     let mut all: Vec<_> = (0..32).map(|_| world.open(Side::Producer)).collect();
     let error = world.try_open(Side::Producer, world.member(), "late").unwrap_err();
     assert_eq!(error.status, Status::Busy);
-    assert!(error.message.contains("and 29 more"), "{error}");
+    assert!(error.to_string().contains("and 29 more"), "{error}");
     all.pop();
     world.open(Side::Producer);
 }
@@ -259,7 +260,10 @@ fn options_that_disagree_are_named_both() {
     let error =
         Ring::open(world.mapping(), other, world.member(), liveness(&world), Deadline::after(LONG)).unwrap_err();
     assert_eq!(error.status, Status::Invalid);
-    assert!(error.message.contains("fan-out with 8 cells") && error.message.contains("one-to-one with 4"), "{error}");
+    assert!(
+        error.to_string().contains("fan-out with 8 cells") && error.to_string().contains("one-to-one with 4"),
+        "{error}"
+    );
     for capacity in [0, 3, 8192] {
         let shape = Shape { pattern: Pattern::OneToOne, capacity };
         assert_eq!(shape.check().unwrap_err().status, Status::Invalid);
@@ -267,7 +271,7 @@ fn options_that_disagree_are_named_both() {
 }
 
 fn liveness(world: &World) -> &dyn crossdock_core::liveness::Living {
-    crossdock_core::queue::Hooks::liveness(&*world.hooks)
+    crossdock_core::Host::liveness(&*world.host)
 }
 
 #[test]
@@ -304,10 +308,10 @@ fn a_wait_without_a_peer_ends_at_its_deadline_and_says_so() {
     let error = consumer.receive(Duration::from_millis(30)).unwrap_err();
     assert!(start.elapsed() >= Duration::from_millis(30));
     assert_eq!(error.status, Status::TimedOut);
-    assert!(error.message.contains("no producer has come since this end was opened"), "{error}");
+    assert!(error.to_string().contains("no producer has come since this end was opened"), "{error}");
     let _producer = world.try_open(Side::Producer, world.member(), "simulate").unwrap();
     let error = consumer.receive(Duration::from_millis(30)).unwrap_err();
-    assert!(error.message.contains("task simulate (member 2.2), last seen 0.0 s ago"), "{error}");
+    assert!(error.to_string().contains("task simulate (member 2.2), last seen 0.0 s ago"), "{error}");
 }
 
 #[test]
@@ -439,7 +443,7 @@ fn one_that_spins_for_good_is_seen_and_counted_while_it_waits() {
     let (producer, consumer) = (world.open(Side::Producer), world.open(Side::Consumer));
     consumer.set_waiting(Waiting::Spin);
     let standing = || {
-        let report = producer.ring().report(world.hooks.liveness());
+        let report = producer.ring().report(world.host.liveness());
         report.ends.into_iter().find(|end| end.end == Side::Consumer).unwrap()
     };
     std::thread::scope(|scope| {

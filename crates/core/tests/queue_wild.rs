@@ -2,7 +2,8 @@
 
 mod queue_world;
 
-use crossdock_core::queue::{End, Hooks, Pattern, Ring, Side, fuzz_entry};
+use crossdock_core::Host;
+use crossdock_core::queue::{End, Pattern, Ring, Side, fuzz_entry};
 use crossdock_layout::queue::{AtomicU64, CELLS_AT};
 use crossdock_os::Deadline;
 use queue_world::{World, parcel};
@@ -104,8 +105,8 @@ fn while_a_member_scribbles_others_get_answers_or_errors_in_time() {
                 }
                 let _ = (producer.has_event(), consumer.has_event(), consumer.ring().totals());
                 let soon = Deadline::after(wait);
-                if let Ok(ring) = Ring::open(world.mapping(), world.shape, me, world.hooks.liveness(), soon) {
-                    let _ = End::open(ring, Side::Consumer, me, "another", world.hooks.clone(), wait);
+                if let Ok(ring) = Ring::open(world.mapping(), world.shape, me, world.host.liveness(), soon) {
+                    let _ = End::open(ring, Side::Consumer, me, "another", world.host.clone(), wait);
                 }
                 slowest = slowest.max(start.elapsed());
             }

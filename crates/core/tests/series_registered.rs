@@ -109,5 +109,5 @@ fn private_copies_lose_it_and_are_had_only_by_a_name_that_says_so() {
     check(Refuse::Nothing, large(Detect::PrivateCopies, Pages::MayMove), |(array, _)| array > 40);
     let world = World::new();
     let error = world.try_publisher(large(Detect::PrivateCopies, Pages::Stay)).unwrap_err();
-    assert!(error.message.contains("may_move"), "{error}");
+    assert!(error.to_string().contains("may_move"), "{error}");
 }

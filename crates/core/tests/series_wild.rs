@@ -74,8 +74,8 @@ fn a_pool_that_is_none_is_refused_with_what_is_wrong() {
         (128, 1 << 16 | 0xffff, Status::Corrupt, "outside its table"),
     ] {
         let error = attach(&word(offset, value)).unwrap_err();
-        assert!(error.status == status && error.message.contains(words), "{offset}: {error}");
-        assert!(error.message.starts_with("series 'field': "), "{error}");
+        assert!(error.status == status && error.to_string().contains(words), "{offset}: {error}");
+        assert!(error.to_string().starts_with("series 'field': "), "{error}");
     }
     let small = memfd::create("small", 4096).unwrap();
     assert_eq!(Observer::attach(AttachParts { pool: small, ..series.parts(0) }).unwrap_err().status, Status::System);

@@ -1,10 +1,11 @@
 //! Workflow file, container engines, supervision.
 //!
 //! [`file`] reads and checks a workflow; [`engine`] turns a task into a command line of a container engine; [`run`]
-//! starts the tasks, watches them and cleans up. The library prints nothing but what [`run`] is asked to show.
+//! starts the tasks, watches them and cleans up; [`graph`] draws them. The library prints nothing but what [`run`] is asked to show.
 
 pub mod engine;
 pub mod file;
+pub mod graph;
 pub mod mpi;
 pub mod run;
 

@@ -7,6 +7,7 @@ pub mod files;
 pub mod handle;
 pub mod id;
 pub mod item;
+pub mod link;
 pub mod liveness;
 pub mod name;
 pub mod queue;

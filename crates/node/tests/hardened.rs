@@ -61,9 +61,9 @@ fn a_limit_on_file_sizes_is_an_error_of_the_call_and_ends_no_daemon() {
     let session = daemon.session();
     let broker = daemon.broker();
     let error = session.region("large", Mode::CreateOnly, 8 << 20, None).unwrap_err();
-    assert!(error.status == Status::NoSpace && error.message.contains("ulimit -f"), "{error:?}");
+    assert!(error.status == Status::NoSpace && error.to_string().contains("ulimit -f"), "{error:?}");
     let error = session.create_item("large", &crossdock_client::ItemOptions::bytes(8 << 20)).unwrap_err();
-    assert!(error.status == Status::NoSpace && error.message.contains("ulimit -f"), "{error:?}");
+    assert!(error.status == Status::NoSpace && error.to_string().contains("ulimit -f"), "{error:?}");
     drop(session.region("small", Mode::CreateOnly, 256 << 10, None).unwrap());
     assert_eq!(daemon.broker(), broker, "the same broker serves on");
     session.remove_region("small").unwrap();

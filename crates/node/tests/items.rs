@@ -107,14 +107,17 @@ fn bad_input_is_refused_with_words_that_help_and_the_item_stays_as_it_was() {
     item.bytes_mut()[0] = 9;
     let exists = b.create_item("k", &bytes(1)).unwrap_err();
     assert_eq!(exists.status, Status::Exists);
-    assert!(exists.message.contains("task 'a', rank 0"), "{exists}");
+    assert!(exists.to_string().contains("task 'a', rank 0"), "{exists}");
     assert_eq!(status(a.access_item("k", LONG)), Status::Busy, "accessed twice");
     assert_eq!(b.access_item("nothing", None).unwrap_err().status, Status::NotFound);
     let began = Instant::now();
     let late = b.access_item("k", Some(Duration::from_millis(80))).unwrap_err();
     assert_eq!(late.status, Status::TimedOut);
     assert!(began.elapsed() >= Duration::from_millis(80) && began.elapsed() < Duration::from_secs(2));
-    assert!(late.message.contains("belongs to task 'a', rank 0 since") && late.message.contains("process"), "{late}");
+    assert!(
+        late.to_string().contains("belongs to task 'a', rank 0 since") && late.to_string().contains("process"),
+        "{late}"
+    );
     for to in ["a", "a/0", "", "x y", "#"] {
         assert_eq!(item.hand_over(to).unwrap_err().status, Status::Invalid, "{to}");
         assert_eq!(item.bytes()[0], 9, "it is as it was");
@@ -130,7 +133,7 @@ fn bad_input_is_refused_with_words_that_help_and_the_item_stays_as_it_was() {
     assert!(item.bytes().is_empty() && item.bytes_mut().is_empty() && item.base().is_null());
     for error in [item.hand_over("b").unwrap_err(), item.end().unwrap_err(), item.resize(5).unwrap_err()] {
         assert_eq!(error.status, Status::Closed);
-        assert!(error.message.contains("transferred to task 'b'"), "{error}");
+        assert!(error.to_string().contains("transferred to task 'b'"), "{error}");
     }
     // Destroyed while others wait.
     let mine = b.access_item("k", LONG).unwrap();
@@ -140,7 +143,7 @@ fn bad_input_is_refused_with_words_that_help_and_the_item_stays_as_it_was() {
         mine.destroy().unwrap();
         let told = waiting.join().unwrap();
         assert_eq!(told.status, Status::NotFound);
-        assert!(told.message.contains("destroyed by task 'b'"), "{told}");
+        assert!(told.to_string().contains("destroyed by task 'b'"), "{told}");
     });
     assert!(a.list().unwrap().items.is_empty() && a.list().unwrap().segments.is_empty());
     drop((item, a, b));
@@ -203,7 +206,7 @@ fn the_policy_says_what_becomes_of_a_gone_owners_item() {
                 OnDeath::Destroy => {
                     let error = came.unwrap_err();
                     assert_eq!(error.status, Status::NotFound);
-                    assert!(error.message.contains("is gone"), "{error}");
+                    assert!(error.to_string().contains("is gone"), "{error}");
                 }
             }
         });
@@ -429,7 +432,7 @@ fn a_workflow_ends_with_its_items_and_a_daemon_leaves_nothing() {
     }
     let too_much = inside.create_item("large", &ItemOptions::bytes(2 << 20)).unwrap_err();
     assert_eq!(too_much.status, Status::NoSpace);
-    assert!(too_much.message.contains("quota of workflow 'w'"), "{too_much}");
+    assert!(too_much.to_string().contains("quota of workflow 'w'"), "{too_much}");
     assert_eq!(a.list().unwrap().items.len(), 3);
     a.end_workflow("w").unwrap();
     assert!(a.list().unwrap().items.is_empty() && a.list().unwrap().segments.is_empty());

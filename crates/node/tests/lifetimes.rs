@@ -120,7 +120,7 @@ fn helper_runs_out_of_descriptors() {
         if left < 2 {
             let error = error.unwrap_err();
             assert_eq!(error.status, Status::NoSpace, "{error}");
-            assert!(error.message.contains("ulimit -n"), "{error}");
+            assert!(error.to_string().contains("ulimit -n"), "{error}");
             assert!(session.list().is_ok(), "the session goes on");
         }
         taken.pop();

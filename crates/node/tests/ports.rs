@@ -70,7 +70,7 @@ fn a_killed_producer_ends_the_wait_and_rings_the_bell() {
             let error = consumer.receive(LONG).unwrap_err();
             let late = killer.join().unwrap().elapsed();
             assert_eq!(error.status, Status::PeerDied, "{error}");
-            assert!(error.message.contains("port p: ") && error.message.contains("task simulate"), "{error}");
+            assert!(error.to_string().contains("port p: ") && error.to_string().contains("task simulate"), "{error}");
             late
         });
         assert!(killed < SOON, "bell: {with_bell}, {killed:?}");
@@ -130,11 +130,14 @@ fn a_second_producer_and_other_options_are_refused_with_names() {
     let (session, _producer, _consumer) = pair(&daemon);
     let busy = session.port("p", End::Producer, &PortOptions::default(), None).unwrap_err();
     assert_eq!(busy.status, Status::Busy);
-    assert!(busy.message.contains("port p: its producer end is taken by program"), "{busy}");
+    assert!(busy.to_string().contains("port p: its producer end is taken by program"), "{busy}");
     let other = PortOptions { pattern: Some(Pattern::FanOut), capacity: 16, persistent: false };
     let error = session.port("p", End::Consumer, &other, None).unwrap_err();
     assert_eq!(error.status, Status::Invalid);
-    assert!(error.message.contains("one-to-one with 8 cells") && error.message.contains("fan-out with 16"), "{error}");
+    assert!(
+        error.to_string().contains("one-to-one with 8 cells") && error.to_string().contains("fan-out with 16"),
+        "{error}"
+    );
     let odd = PortOptions { capacity: 3, ..PortOptions::default() };
     assert_eq!(session.port("q", End::Consumer, &odd, None).unwrap_err().status, Status::Invalid);
 }
@@ -221,5 +224,5 @@ fn who_says_nothing_takes_the_port_as_it_was_made() {
     let other = PortOptions { capacity: 4, ..Default::default() };
     let error = session.port("p", End::Consumer, &other, None).unwrap_err();
     assert_eq!(error.status, Status::Invalid);
-    assert!(error.message.contains("port p") && error.message.contains("workflow file"), "{error}");
+    assert!(error.to_string().contains("port p") && error.to_string().contains("workflow file"), "{error}");
 }

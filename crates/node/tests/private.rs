@@ -78,7 +78,7 @@ fn helper_is_not_to_start_a_daemon() {
     let options = ConnectOptions { private_daemon: false, ..ConnectOptions::default() };
     if let Err(error) = Session::connect(&options) {
         assert_eq!(error.status, Status::NotFound);
-        assert!(error.message.contains("crossdock serve"), "{}", error.message);
+        assert!(error.to_string().contains("crossdock serve"), "{}", error.to_string());
     }
 }
 

@@ -210,9 +210,9 @@ fn series_of_a_former_run_is_taken_only_on_request() {
     publish(&daemon.session(), 1);
     let session = daemon.session();
     let error = session.observe("field", Duration::ZERO).unwrap_err();
-    assert!(error.status == Status::NotFound && error.message.contains("former run"), "{error}");
+    assert!(error.status == Status::NotFound && error.to_string().contains("former run"), "{error}");
     let error = session.observe("field", BRIEFLY).unwrap_err();
-    assert!(error.status == Status::TimedOut && error.message.contains("former"), "{error}");
+    assert!(error.status == Status::TimedOut && error.to_string().contains("former"), "{error}");
     assert_eq!(first_number(&mut session.observe_former("field", Duration::ZERO).unwrap()), 1);
     let listed = session.list().unwrap();
     assert!(listed.segments.iter().any(|s| s.name == "field" && s.former));
@@ -278,7 +278,7 @@ fn what_is_in_use_is_removed_only_by_force_and_its_users_are_named() {
         let error = user.remove(kind, name, InUse::Refuse).unwrap_err();
         assert_eq!(error.status, Status::Busy);
         let process = format!("process {}", std::process::id());
-        assert!(error.message.contains(&process) && error.message.contains("--force"), "{error}");
+        assert!(error.to_string().contains(&process) && error.to_string().contains("--force"), "{error}");
         user.remove(kind, name, InUse::Force).unwrap();
         assert_eq!(user.remove(kind, name, InUse::Force).unwrap_err().status, Status::NotFound);
     }

@@ -35,7 +35,7 @@ fn shows(version: &Version, value: u64) {
 
 fn status<T: std::fmt::Debug>(result: crossdock_client::Result<T>) -> (Status, String) {
     let error = result.unwrap_err();
-    (error.status, error.message)
+    (error.status, error.to_string())
 }
 
 const SOON: Duration = Duration::from_secs(5);
@@ -195,7 +195,7 @@ fn a_full_pool_withholds_or_fails_or_takes_back_as_the_policy_says() {
         if full != FullPolicy::TakeBack {
             assert_eq!(refused.is_some(), full == FullPolicy::Fail);
             if let Some(error) = refused {
-                assert!(error.status == Status::NoSpace && error.message.contains("field"), "{error}");
+                assert!(error.status == Status::NoSpace && error.to_string().contains("field"), "{error}");
             }
             held.iter().zip(1..).for_each(|(version, value)| shows(version, value));
             let value = held.len() as u64 + 1;
@@ -292,7 +292,7 @@ fn a_publishers_death_is_told_and_its_last_version_stays() {
         }
     };
     assert!(killed.elapsed() < Duration::from_millis(500), "{:?}", killed.elapsed());
-    assert!(died.status == Status::PeerDied && died.message.contains("solver"), "{died}");
+    assert!(died.status == Status::PeerDied && died.to_string().contains("solver"), "{died}");
     assert_eq!(observer.state(), SeriesState::Died);
     let version = observer.latest().unwrap();
     assert_eq!(version.sequence(), last);

@@ -45,7 +45,7 @@ fn a_forked_child_is_told_to_connect_anew_and_does_not_end_its_parents_session(o
     let forked = child::fork_beside_threads(|| {
         let (Some(session), port) = (session.take(), port.take()) else { return 2 };
         let refused =
-            session.list().is_err_and(|e| e.status == Status::Disconnected && e.message.contains("connect anew"));
+            session.list().is_err_and(|e| e.status == Status::Disconnected && e.to_string().contains("connect anew"));
         let own = Session::connect(options).is_ok_and(|own| own.member() != session.member() && own.list().is_ok());
         // What a child's end does to the parent's objects: nothing.
         drop((port, session));

@@ -5,14 +5,12 @@
 pub fn name_of(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i32, usize)> {
     let [a, b, c] = arguments;
     let at = |folder: libc::c_long, path: libc::c_long| Some((folder as i32, path as usize));
-    let reads = |flags: libc::c_long| {
-        let creates = libc::c_long::from(libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY));
-        flags & libc::c_long::from(libc::O_ACCMODE) == 0 && flags & creates == 0
-    };
+    let reads = |flags: libc::c_long| only_reads(flags as u64);
     match number {
         libc::SYS_openat if reads(c) => at(a, b),
         // Its flags lie in memory that the kernel checks; a missing name is looked up by `at` alone.
         libc::SYS_openat2 => at(a, b),
+        libc::SYS_chdir => at(libc::AT_FDCWD.into(), a),
         libc::SYS_newfstatat | libc::SYS_statx | libc::SYS_faccessat | libc::SYS_faccessat2 => at(a, b),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_open if reads(b) => at(libc::AT_FDCWD.into(), a),
@@ -20,6 +18,18 @@ pub fn name_of(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i3
         libc::SYS_stat | libc::SYS_lstat | libc::SYS_access => at(libc::AT_FDCWD.into(), a),
         _ => None,
     }
+}
+
+/// Where the flags of this call lie in its program's memory, if they lie there.
+pub fn flags_of(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<u64> {
+    // The first member of `struct open_how`.
+    (number == libc::SYS_openat2).then_some(arguments[2] as u64)
+}
+
+/// Do these flags of an open neither create nor write?
+pub fn only_reads(flags: u64) -> bool {
+    let creates = libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY);
+    flags & (libc::O_ACCMODE | creates) as u64 == 0
 }
 
 #[cfg(test)]

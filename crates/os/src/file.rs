@@ -114,6 +114,16 @@ pub fn folder_of(number: i32) -> OsResult<Vec<u8>> {
     Ok(path.into_bytes())
 }
 
+/// The path of another process's working folder, or of the folder that it has open under a number.
+pub fn folder_of_process(thread: i32, number: Option<i32>) -> OsResult<Vec<u8>> {
+    let link = match number {
+        Some(number) => format!("/proc/{thread}/fd/{number}"),
+        None => format!("/proc/{thread}/cwd"),
+    };
+    let path = rustix::fs::readlink(&link, Vec::new()).context("readlink", || link)?;
+    Ok(path.into_bytes())
+}
+
 /// Is there something of this name? Follows no symbolic link at its end, and calls the kernel directly, not through libc.
 pub fn exists(path: &std::ffi::CStr) -> bool {
     rustix::fs::lstat(path).is_ok()

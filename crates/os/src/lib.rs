@@ -28,9 +28,11 @@ pub mod pipe;
 pub mod place;
 pub mod process;
 pub mod roll;
+pub mod seccomp;
 pub mod socket;
 pub mod spawn;
 mod sys;
+pub mod tcp;
 #[doc(hidden)]
 pub mod testing;
 pub mod tmpfs;

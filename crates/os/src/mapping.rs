@@ -94,6 +94,28 @@ impl Mapping {
         Some(unsafe { self.start.add(offset as usize) })
     }
 
+    /// The bytes of memory that this process has alone: a fresh segment, mapped for writing, that was not handed out yet.
+    ///
+    /// A process that was given the segment all the same can change what is read here, and no more: callers compute no
+    /// address from it.
+    pub fn fresh_bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the range is mapped for as long as `self`, of which this is the only user here. Other processes have no
+        // access, as the caller states; one that has it against the rules changes plain bytes, of which each value is valid.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    }
+
+    /// The bytes of memory that no process changes any more: a published version, an item that its owner let go of.
+    /// `None` if the range is not within the mapping.
+    ///
+    /// A process that changes it against the rules changes what is read here, and no more: callers compute no address from
+    /// it, and a checksum of the bytes finds most changes.
+    pub fn settled_bytes(&self, offset: u64, size: u64) -> Option<&[u8]> {
+        let start = self.at(offset, size)?;
+        // SAFETY: within the mapping, which stays for as long as `self`. That nothing writes it is what the caller states;
+        // whatever is written against the rules are plain bytes, of which each value is valid.
+        Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), size as usize) })
+    }
+
     /// The aligned word at `offset`, if it lies within the mapping. Storing into a read-only mapping is a fault.
     pub fn word32(&self, offset: u64) -> Option<&AtomicU32> {
         let address = self.at(offset, 4)?.cast::<AtomicU32>();
@@ -232,6 +254,16 @@ mod tests {
         assert_eq!(part.length(), 8192);
         assert_eq!(part.word64(0).unwrap().load(std::sync::atomic::Ordering::Relaxed), 7);
         assert!(part.again(4096, 8192).is_err());
+    }
+
+    #[test]
+    fn fresh_bytes_are_written_and_settled_ones_read_within_bounds() {
+        let fd = crate::memfd::create("crossdock-test", 4096).unwrap();
+        let mut writer = Mapping::new(&fd, 4096, Access::ReadWrite).unwrap();
+        writer.fresh_bytes()[4095] = 7;
+        let reader = Mapping::new(&fd, 4096, Access::Read).unwrap();
+        assert_eq!(reader.settled_bytes(4094, 2), Some(&[0, 7][..]));
+        assert_eq!(reader.settled_bytes(4095, 2), None);
     }
 
     #[test]

@@ -56,6 +56,11 @@ pub fn default_signals(command: &mut Command) {
     }
 }
 
+/// This process leads a process group of its own from now on: signals to its former group do not reach it.
+pub fn lead_group() -> OsResult<()> {
+    rustix::process::setpgid(None, None).context("setpgid", || "this process".into())
+}
+
 /// Orphans among this process's descendants become its children, also outside a process namespace of its own.
 pub fn adopt_orphans() -> OsResult<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))

@@ -179,7 +179,7 @@ pub fn as_end(ended: Ended) -> End {
 
 /// Kills every descendant. In a process namespace of its own the end of this process does the same; elsewhere orphans come
 /// to this process, which is why it goes on until there is none.
-fn kill_all() {
+pub(crate) fn kill_all() {
     let end = Instant::now() + Duration::from_secs(5);
     while Instant::now() < end {
         let mut left = false;

@@ -1,4 +1,5 @@
-//! What crossdock puts into a container of an MPI job: `ssh` for launchers, the container's init, the start of a rank.
+//! What crossdock puts into containers: `ssh` for MPI launchers, the container's init, the start of a rank, and the door to
+//! managed directories for static programs.
 //!
 //! One program with several names, linked statically, so that it runs in any image. The keeper, which stays outside the
 //! container, is in `crossdock-launch`.
@@ -7,8 +8,10 @@ pub mod agent;
 pub mod arguments;
 pub mod binding;
 pub mod detect;
+pub mod door;
 pub mod init;
 pub mod message;
+pub mod program;
 pub mod rank;
 pub mod wire;
 

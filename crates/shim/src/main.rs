@@ -15,10 +15,12 @@ fn main() {
         "ssh" | "rsh" => crossdock_shim::agent::run(&words),
         "init" => crossdock_shim::init::run(rest),
         "rank" => crossdock_shim::rank::run(rest),
+        "door" => crossdock_shim::door::run(rest),
         "detect" => crossdock_shim::detect::run(rest),
         _ => {
             eprintln!(
-                "crossdock-shim: a part of `crossdock mpirun`; not for people (its roles: ssh, init, rank, detect)"
+                "crossdock-shim: a part of `crossdock run` and `crossdock mpirun`; not for people (its roles: ssh, init, rank, detect, \
+                 door)"
             );
             2
         }

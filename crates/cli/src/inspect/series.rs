@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use crate::table::columns;
 
 pub fn look(inside: &Session, segment: &SegmentInfo) -> Result<(String, Value), String> {
-    let report = inside.series_report(segment.id).map_err(|e| e.message)?;
+    let report = inside.series_report(segment.id).map_err(|e| e.to_string())?;
     let observers = segment.observers().unwrap_or_default();
-    let living = inside.list().map_err(|e| e.message)?.members.iter().any(|m| m.id == report.description.publisher);
+    let living = inside.list().map_err(|e| e.to_string())?.members.iter().any(|m| m.id == report.description.publisher);
     let state = match (report.ended, living) {
         (true, _) => "ended",
         (false, true) => "live",

@@ -10,9 +10,9 @@ pub fn of<'a>(name: &str, observer: &Observer, version: &'a Version) -> Result<f
         variables.push(file::Variable {
             name: variable.name.clone(),
             type_name: variable.ty.to_string(),
-            shape: version.shape(&variable.name).map_err(|e| e.message)?.to_vec(),
+            shape: version.shape(&variable.name).map_err(|e| e.to_string())?.to_vec(),
             constants: values(&variable.constants),
-            bytes: version.bytes(&variable.name).map_err(|e| e.message)?,
+            bytes: version.bytes(&variable.name).map_err(|e| e.to_string())?,
         });
     }
     Ok(file::Series {

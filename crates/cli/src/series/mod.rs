@@ -75,7 +75,7 @@ pub fn observe(wanted: &Wanted<'_>, stop: &Stop) -> Result<Vec<Observer>, String
                     Err(e) if matches!(e.status, Status::NotFound | Status::TimedOut) => {
                         format!("there is no series `{}` yet", names[found.len()])
                     }
-                    Err(e) => return Err(e.message),
+                    Err(e) => return Err(e.to_string()),
                 }
             }
             None => match names::series(&names[0], wanted.socket, wanted.former, &mut before) {

@@ -45,7 +45,7 @@ impl Set {
                 std::thread::sleep(timeout / 10);
                 Ok(false)
             }
-            Err(e) => Err(e.message),
+            Err(e) => Err(e.to_string()),
         }
     }
 
@@ -63,7 +63,7 @@ impl Set {
             let Some(behind) = versions.iter().position(|v| v.sequence() < top) else { return Ok(Some(versions)) };
             match self.observers[behind].next(until.saturating_duration_since(Instant::now())) {
                 Ok(version) => versions[behind] = version,
-                Err(e) if e.status == Status::Corrupt => return Err(e.message),
+                Err(e) if e.status == Status::Corrupt => return Err(e.to_string()),
                 Err(_) => return Ok(None),
             }
         }
@@ -76,7 +76,7 @@ impl Set {
             match observer.at(sequence, Duration::ZERO) {
                 Ok(version) => level.push(version),
                 Err(e) if e.status == Status::NotYet => return Ok(None),
-                Err(e) => return Err(e.message),
+                Err(e) => return Err(e.to_string()),
             }
         }
         Ok(Some(level))
@@ -88,7 +88,7 @@ impl Set {
             match observer.latest() {
                 Ok(version) => versions.push(version),
                 Err(e) if matches!(e.status, Status::NotYet | Status::NotFound) => return Ok(None),
-                Err(e) => return Err(e.message),
+                Err(e) => return Err(e.to_string()),
             }
         }
         Ok(Some(versions))
@@ -101,7 +101,7 @@ impl Set {
         for observer in &mut self.observers {
             match observer.at(low, Duration::ZERO) {
                 Ok(version) => level.push(version),
-                Err(e) if e.status == Status::Corrupt => return Err(e.message),
+                Err(e) if e.status == Status::Corrupt => return Err(e.to_string()),
                 Err(_) => return Ok(None),
             }
         }

@@ -110,7 +110,7 @@ fn intrude(session: &Session) {
     ];
     for (what, error) in tries {
         match error {
-            Some(e) => println!("{what}: {:?}: {}", e.status, e.message),
+            Some(e) => println!("{what}: {:?}: {}", e.status, e.to_string()),
             None => println!("{what}: LET IN"),
         }
     }

@@ -83,8 +83,7 @@ impl Connection {
         let mut state = self.lock();
         match failure {
             Failure::Final(error) if error.status != Status::TimedOut => {
-                let text = format!("the connection was lost and is not to be had again: {}", error.message);
-                state.over = Some(Error::new(error.status, text));
+                state.over = Some(error.during("the connection was lost and cannot be made again"));
                 Tried::Done
             }
             Failure::NoRoom(error) => {

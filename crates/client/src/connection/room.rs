@@ -3,7 +3,7 @@
 //! moment before the answer is read.
 
 use crossdock_layout::wire::{ItemRequest, Request};
-use crossdock_os::{event, file};
+use crossdock_os::event;
 
 use super::State;
 use crate::Result;
@@ -32,7 +32,7 @@ impl State {
         let all = self.awaited() + more;
         while more > 0 && self.room.len() < all {
             let copy = match &self.socket {
-                Some(socket) => file::duplicate(socket).ok(),
+                Some(socket) => socket.try_clone().ok(),
                 None => event::eventfd().ok(),
             };
             let Some(copy) = copy else {
@@ -55,7 +55,7 @@ impl State {
 
     fn refill(&mut self, all: usize) -> Option<()> {
         while self.room.len() < all {
-            self.room.push(file::duplicate(self.socket.as_ref()?).ok()?);
+            self.room.push(self.socket.as_ref()?.try_clone().ok()?);
         }
         Some(())
     }

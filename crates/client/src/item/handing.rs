@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use crossdock_core::item::{Backing, ItemMemory};
 use crossdock_layout::Status;
-use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath};
+use crossdock_layout::wire::{ItemLevel, ItemRequest, OnDeath};
 
 use super::{Item, ItemOptions, SharedItem, State, party};
-use crate::connection::Answered;
 use crate::{Error, Result};
 
 impl Item {
@@ -86,14 +85,10 @@ impl Item {
         }
     }
 
-    /// What was refused leaves the item as it was; if it is shared, that is the answer.
-    fn open_again(&mut self) -> Option<SharedItem> {
-        let answer = self.session.ask_item(ItemRequest::Reopen { item: self.id }, None);
-        let is_shared = |answer: &Answered| matches!(&answer.0, Answer::Item(given) if !given.writable);
-        if answer.as_ref().is_ok_and(is_shared) {
-            return answer.and_then(|answer| self.session.opened_view(answer)).ok().map(SharedItem::new);
-        }
-        let memory = answer.and_then(super::session::taken).and_then(|(given, descriptor)| {
+    /// What was refused leaves the item as it was.
+    fn open_again(&mut self) {
+        let opened = self.session.ask_item(ItemRequest::Reopen { item: self.id }, None).and_then(super::session::taken);
+        let memory = opened.and_then(|(given, descriptor)| {
             self.size = given.size;
             ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|e| self.named(e))
         });
@@ -101,10 +96,9 @@ impl Item {
             Ok(memory) => State::Own(memory),
             Err(error) => {
                 self.session.connection().release_item(self.id);
-                State::Spent(format!("item '{}' could not be opened again: {}", self.key, error.message))
+                State::Spent(format!("item '{}' could not be opened again: {error}", self.key))
             }
         };
-        None
     }
 
     /// A new item with the same bytes and the same description, owned by this task too.
@@ -220,8 +214,8 @@ impl Item {
         match shared.and_then(|answer| self.session.opened_view(answer)) {
             Ok(view) => Ok(SharedItem::new(view)),
             Err(error) => {
-                // It may have been shared before there was no room to open it.
-                self.open_again().ok_or(error)
+                self.open_again();
+                Err(error)
             }
         }
     }

@@ -25,7 +25,7 @@ pub use shared::{ItemView, SharedItem};
 
 pub(crate) use local::Local;
 
-use crate::{Error, Mode, Region, Result, Session};
+use crate::{Error, Mode, Region, Result, SegmentKind, Session};
 
 /// An item that this task owns and has open. Dropping it closes it; it stays this task's, which may access it again.
 #[derive(Debug)]
@@ -138,8 +138,7 @@ impl Item {
     /// `INVALID` if that does not fit, `CLOSED`, `BUSY` while its heap is in use.
     pub fn describe(&mut self, contents: &Contents) -> Result<()> {
         self.close_region()?;
-        let named =
-            |error: crossdock_core::Error| Error::new(error.status, format!("item '{}': {}", self.key, error.message));
+        let named = |error: Error| error.about(SegmentKind::Item, &self.key);
         match &mut self.state {
             State::Own(memory) => memory.describe(contents).map_err(named),
             State::Cooperative(memory, _) => memory.describe_held(contents).map_err(named),
@@ -193,14 +192,14 @@ impl Item {
         }
     }
 
-    fn named(&self, error: crossdock_core::Error) -> Error {
-        Error::new(error.status, format!("item '{}': {}", self.key, error.message))
+    fn named(&self, error: Error) -> Error {
+        error.about(SegmentKind::Item, &self.key)
     }
 
     /// Its heap must not be in use when the item leaves.
     fn close_region(&mut self) -> Result<()> {
         let Some(region) = self.region.take() else { return Ok(()) };
-        if region.is_shared() {
+        if Arc::strong_count(&region) > 1 {
             self.region = Some(region);
             let text = format!("the heap of item '{}' is still in use here; drop what refers to it first", self.key);
             return Err(Error::new(Status::Busy, text));

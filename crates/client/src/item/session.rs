@@ -1,12 +1,10 @@
 //! The session's calls for items: make, find, access, read, register.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use crossdock_core::item::{Backing, Claim, ItemMemory, Words};
-use crossdock_core::liveness::Living;
-use crossdock_core::region::{self as core, Over};
+use crossdock_core::region::{self, Over};
 use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, ItemRequest, KEYS_PER_MESSAGE, Party, Request};
 use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::{Deadline, Mapping};
@@ -14,8 +12,9 @@ use crossdock_os::{Deadline, Mapping};
 use super::local::Known;
 use super::{Contents, Item, ItemInfo, ItemOptions, ItemView, State};
 use crate::connection::Answered;
+use crate::host::SessionHost;
 use crate::segment::Lease;
-use crate::{Error, Region, Result, Session};
+use crate::{Error, Region, Result, SegmentKind, Session};
 
 /// How long a free item may take to be made ready for somebody who does not wait for its owner.
 const READY: Duration = Duration::from_secs(60);
@@ -122,17 +121,14 @@ impl Session {
         if given.level != ItemLevel::Cooperative {
             let connection = self.connection();
             let memory = ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|error| {
-                connection.unmake(&given);
                 connection.release_item(given.item);
-                Error::new(error.status, format!("item '{}': {}", given.key, error.message))
+                error.about(SegmentKind::Item, &given.key)
             })?;
             return Ok(Item::new(self, given, State::Own(memory)));
         }
         let lease = Lease::new(self.connection().clone(), given.file);
-        let memory = ItemMemory::open(&descriptor, given.size, Backing::Cooperative).map_err(|error| {
-            self.connection().unmake(&given);
-            Error::new(error.status, format!("item '{}': {}", given.key, error.message))
-        })?;
+        let memory = ItemMemory::open(&descriptor, given.size, Backing::Cooperative)
+            .map_err(|error| error.about(SegmentKind::Item, &given.key))?;
         let own: Words = given.words.iter().filter_map(|w| u32::try_from(*w).ok()).collect();
         let known = Known { memory: Arc::new(memory), given: given.clone(), own, _lease: lease };
         self.items().learn(&given.key, known.clone());
@@ -200,43 +196,15 @@ impl Session {
         let (given, descriptor) = taken(answer)?;
         let lease = Lease::new(self.connection().clone(), given.file);
         let memory = ItemMemory::open(&descriptor, given.size, Backing::Shared)
-            .map_err(|error| Error::new(error.status, format!("item '{}': {}", given.key, error.message)))?;
+            .map_err(|error| error.about(SegmentKind::Item, &given.key))?;
         Ok(ItemView::new(self.clone(), given, memory, lease))
     }
 
     /// A region that lies in an item's data.
     pub(super) fn region_in_item(&self, key: &str, id: SegmentId, mapping: Mapping, writable: bool) -> Result<Region> {
-        let surroundings = Arc::new(Alone { session: self.clone() });
-        let over = Over { name: key.to_owned(), segment: id, writable, member: self.member(), surroundings };
-        let region = core::Region::over(mapping, None, over)?;
-        Ok(Region::enter_item(region, self.clone()))
-    }
-}
-
-/// What a region in an item asks: its memory is all there and counted.
-struct Alone {
-    session: Session,
-}
-
-impl core::Surroundings for Alone {
-    fn is_dead(&self, member: MemberId) -> bool {
-        self.session.liveness().is_dead(member)
-    }
-
-    fn deaths(&self) -> u32 {
-        self.session.liveness().epoch()
-    }
-
-    fn death_word(&self) -> Option<&AtomicU32> {
-        Some(&self.session.liveness().table().epoch)
-    }
-
-    fn reserve(&self, _total: u64) -> crossdock_core::Result<()> {
-        Ok(())
-    }
-
-    fn describe(&self, member: MemberId) -> String {
-        self.session.describe_member(member)
+        let host = Arc::new(SessionHost::new(self, None));
+        let over = Over { name: key.to_owned(), segment: id, writable, member: self.member(), host };
+        Ok(self.owned().note_region(region::Region::over(mapping, None, over)?))
     }
 }
 

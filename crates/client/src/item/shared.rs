@@ -1,16 +1,16 @@
 //! Items that are shared for reading: a reader's view, and the owner's.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_core::item::{Backing, ItemMemory};
-use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, ItemRequest, OnDeath};
+use crossdock_layout::wire::{ItemGiven, ItemLevel, ItemRequest, OnDeath};
 use crossdock_layout::{SegmentId, Status};
 
 use super::session::{milliseconds, taken};
 use super::{Contents, Item, State};
-use crate::connection::Answered;
 use crate::segment::Lease;
-use crate::{Error, Region, Result, Session};
+use crate::{Error, Region, Result, SegmentKind, Session};
 
 /// A shared item, open for reading. Its bytes do not change for as long as this lives: an owner that takes the item back
 /// waits for its readers, or goes on with a copy.
@@ -82,9 +82,7 @@ impl ItemView {
     /// # Errors
     /// `CORRUPT` if its owner left something else there.
     pub fn contents(&self) -> Result<Contents> {
-        let named =
-            |e: crossdock_core::Error| Error::new(e.status, format!("item '{}': {}", self.given.key, e.message));
-        self.memory.contents().map_err(named)
+        self.memory.contents().map_err(|e| e.about(SegmentKind::Item, &self.given.key))
     }
 
     /// The heap in it, to be read.
@@ -106,7 +104,7 @@ impl ItemView {
     /// May it be closed: is nobody using its heap?
     fn check_unused(&mut self) -> Result<()> {
         match self.region.take() {
-            Some(region) if region.is_shared() => {
+            Some(region) if Arc::strong_count(&region) > 1 => {
                 self.region = Some(region);
                 let text = format!("the heap of item '{}' is still in use here", self.given.key);
                 Err(Error::new(Status::Busy, text))
@@ -181,26 +179,18 @@ impl SharedItem {
         // Unmapped first, and told: then the kernel can prove that nobody reads.
         self.view = None;
         let request = ItemRequest::Unshare { item: self.item, wait_ms: milliseconds(timeout) };
-        let answer = self.session.ask_item(request, Some(timeout.unwrap_or_default()));
-        answer.and_then(|answer| self.open_own(answer)).or_else(|error| {
-            // It is as it was, or was taken back before there was no room to open it.
-            let reopen = || self.session.ask_item(ItemRequest::Reopen { item: self.item }, None);
-            match reopen() {
-                Ok(answer) if matches!(&answer.0, Answer::Item(given) if given.writable) => self.open_own(answer),
-                again => {
-                    self.view = again.and_then(|answer| self.session.opened_view(answer)).ok();
-                    Err(error)
-                }
+        match self.session.ask_item(request, Some(timeout.unwrap_or_default())).and_then(taken) {
+            Ok((given, descriptor)) => {
+                let memory = ItemMemory::open(&descriptor, given.size, Backing::Own)
+                    .map_err(|e| e.about(SegmentKind::Item, &self.key))?;
+                Ok(Item::new(&self.session, given, State::Own(memory)))
             }
-        })
-    }
-
-    /// What the daemon gave to write again.
-    fn open_own(&self, answer: Answered) -> Result<Item> {
-        let (given, descriptor) = taken(answer)?;
-        let memory = ItemMemory::open(&descriptor, given.size, Backing::Own)
-            .map_err(|e| Error::new(e.status, format!("item '{}': {}", self.key, e.message)))?;
-        Ok(Item::new(&self.session, given, State::Own(memory)))
+            Err(error) => {
+                let again = self.session.ask_item(ItemRequest::Reopen { item: self.item }, None);
+                self.view = again.and_then(|answer| self.session.opened_view(answer)).ok();
+                Err(error)
+            }
+        }
     }
 }
 

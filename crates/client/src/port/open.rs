@@ -1,10 +1,8 @@
 //! Opening a port, removing its name, and looking at it from outside.
 
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crossdock_core::error::status_of;
-use crossdock_core::liveness::Living;
 use crossdock_core::queue::{self, Ring, Shape};
 use crossdock_layout::wire::{OpenMode, SegmentKind};
 use crossdock_layout::{Rights, SegmentId, Status};
@@ -12,23 +10,12 @@ use crossdock_os::{Access, Deadline, Mapping};
 
 use super::kept::Kept;
 use super::{End, Port, PortOptions, PortReport, Shared};
-use crate::segment::{Lease, OpenRequest, OpenedSegment};
-use crate::{Error, Region, Result, Session};
+use crate::host::SessionHost;
+use crate::segment::{OpenRequest, OpenedSegment};
+use crate::{Error, Result, Session};
 
 /// How long an open waits for whoever is formatting a fresh port; that takes microseconds, but a member may be stopped.
 const FORMAT_WAIT: Duration = Duration::from_secs(5);
-
-/// What a port needs of its session; it keeps both the session and the daemon's count of openings.
-struct SessionHooks {
-    session: Session,
-    _lease: Lease,
-}
-
-impl queue::Hooks for SessionHooks {
-    fn liveness(&self) -> &dyn Living {
-        self.session.liveness()
-    }
-}
 
 impl Session {
     /// Makes a port without taking an end of it, for tasks that leave its options open (the launcher).
@@ -37,7 +24,7 @@ impl Session {
     /// `EXISTS`, `INVALID` (name, capacity), `DENIED`, `NO_SPACE`.
     pub fn make_port(&self, name: &str, options: &PortOptions) -> Result<()> {
         let shape = Shape::from(*options);
-        shape.check().map_err(|error| Error::new(error.status, format!("port {name}: {}", error.message)))?;
+        shape.check().map_err(|error| error.about(SegmentKind::Port, name))?;
         let access = Rights::PRODUCE.with(Rights::CONSUME);
         self.open_segment(&request(name, OpenMode::CreateOnly, access, shape, options.persistent)).map(drop)
     }
@@ -49,7 +36,7 @@ impl Session {
     /// `INVALID` (name, capacity, or options that differ from the port's: the text prints both), `BUSY` (names who
     /// holds the end), `DENIED`, `NO_SPACE`.
     pub fn port(&self, name: &str, end: End, options: &PortOptions, timeout: Option<Duration>) -> Result<Port> {
-        let named = |error: crossdock_core::Error| Error::new(error.status, format!("port {name}: {}", error.message));
+        let named = |error: Error| error.about(SegmentKind::Port, name);
         let shape = Shape::from(*options);
         shape.check().map_err(named)?;
         let access = match end {
@@ -62,8 +49,8 @@ impl Session {
         let alive = self.liveness();
         let deadline = Deadline::after(timeout.unwrap_or(FORMAT_WAIT).max(FORMAT_WAIT));
         let ring = Ring::open(mapping, shape, self.member(), alive, deadline).map_err(named)?;
-        let hooks = Arc::new(SessionHooks { session: self.clone(), _lease: opened.lease });
-        let end = queue::End::open(ring, end, self.member(), &self.label(), hooks, timeout.unwrap_or_default())
+        let host = Arc::new(SessionHost::new(self, Some(opened.lease)));
+        let end = queue::End::open(ring, end, self.member(), &self.label(), host, timeout.unwrap_or_default())
             .map_err(named)?;
         let shared = Arc::new(Shared {
             end,
@@ -72,7 +59,7 @@ impl Session {
             bell: OnceLock::new(),
             kept: Kept::default(),
         });
-        remember(self.serial(), &shared);
+        self.owned().note_port(&shared);
         Ok(Port { shared })
     }
 
@@ -97,8 +84,7 @@ impl Session {
             ));
         }
         let mapping = map(&opened.name, &opened, Access::Read)?;
-        let ring = Ring::inspect(mapping)
-            .map_err(|error| Error::new(error.status, format!("port {}: {}", opened.name, error.message)))?;
+        let ring = Ring::inspect(mapping).map_err(|error| error.about(SegmentKind::Port, &opened.name))?;
         Ok(ring.report(self.liveness()).into())
     }
 }
@@ -124,60 +110,23 @@ fn agreed(name: &str, opened: &OpenedSegment, wanted: &PortOptions) -> Result<Sh
     let capacity = u32::try_from(opened.attribute >> 8).unwrap_or(0);
     let found = pattern.map(|pattern| Shape { pattern, capacity }).filter(|shape| shape.check().is_ok());
     let Some(found) = found.filter(|shape| shape.size() <= opened.size) else {
-        let text = format!("port {name}: it is something that is no port of this version; remove it");
-        return Err(Error::new(Status::Incompatible, text));
+        let text = "it is something that is no port of this version; remove it";
+        return Err(Error::new(Status::Incompatible, text).about(SegmentKind::Port, name));
     };
     let pattern_agrees = wanted.pattern.is_none_or(|pattern| pattern == found.pattern);
     if pattern_agrees && (wanted.capacity == 0 || wanted.capacity == found.capacity) {
         return Ok(found);
     }
     let wanted = Shape::from(*wanted);
-    Err(Error::new(
-        Status::Invalid,
-        format!(
-            "port {name}: it exists as {found}, and was opened here as {wanted}; make the options of its tasks (and of \
-             the workflow file) agree, or leave them open in all tasks but one"
-        ),
-    ))
+    let text = format!(
+        "it exists as {found}, and was opened here as {wanted}; make the options of its tasks (and of the workflow file) \
+         agree, or leave them open in all tasks but one"
+    );
+    Err(Error::new(Status::Invalid, text).about(SegmentKind::Port, name))
 }
 
 fn map(name: &str, opened: &OpenedSegment, access: Access) -> Result<Mapping> {
     let length = usize::try_from(opened.size).unwrap_or(usize::MAX);
     Mapping::new(&opened.descriptor, length, access)
-        .map_err(|error| Error::new(status_of(&error), format!("port {name}: {error}")))
-}
-
-/// Ports that are open, by their session's serial number, so that a session that leaves can close them in order first.
-static OPEN: Mutex<Vec<(u64, Weak<Shared>)>> = Mutex::new(Vec::new());
-
-fn remember(serial: u64, shared: &Arc<Shared>) {
-    let mut open = OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    open.retain(|(_, port)| port.strong_count() > 0);
-    open.push((serial, Arc::downgrade(shared)));
-}
-
-/// Closes all ports of a session, in order; later calls on them give `CLOSED`.
-pub(crate) fn close_ports(serial: u64) {
-    let mut open = OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut own = Vec::new();
-    open.retain(|(of, port)| {
-        if *of == serial {
-            own.extend(port.upgrade());
-        }
-        *of != serial && port.strong_count() > 0
-    });
-    drop(open);
-    for shared in own {
-        shared.close();
-    }
-}
-
-/// A region was opened because a handle named it: the ports that such handles come by keep it open for the next one.
-pub(crate) fn keep_region(serial: u64, region: &Region) {
-    let open = OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let own: Vec<_> = open.iter().filter(|(of, _)| *of == serial).filter_map(|(_, port)| port.upgrade()).collect();
-    drop(open);
-    for shared in own {
-        shared.kept.keep(region);
-    }
+        .map_err(|error| Error::new(Status::System, error.to_string()).about(SegmentKind::Port, name))
 }

@@ -128,5 +128,5 @@ impl Session {
 }
 
 fn check_name(given: &str) -> Result<()> {
-    name::check(given).map_err(|bad| Error::new(Status::Invalid, format!("'{given}' is no name for a series: {bad}")))
+    name::check(given).map_err(|bad| Error::bad_name("series", given, bad))
 }

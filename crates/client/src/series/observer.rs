@@ -1,14 +1,14 @@
 //! The observing side: attaching, and asking for versions.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_core::series as core;
 use crossdock_layout::{MemberId, SegmentId, Status};
 
 use super::daemon::Seat;
-use super::publisher::Asking;
 use super::{Description, SeriesReport, SeriesState, Version};
+use crate::host::SessionHost;
 use crate::segment::Lease;
 use crate::{Error, Result, Session};
 
@@ -50,14 +50,13 @@ impl Session {
     fn observe_run(&self, name: &str, former: bool, timeout: Duration) -> Result<Observer> {
         let timeout = Some(timeout).filter(|t| !t.is_zero());
         let Seat { entry, pool, page, leases } = self.seat_at_series(name, former, timeout)?;
-        let known = Arc::new(OnceLock::from(entry.segment));
         let inner = core::Observer::attach(core::AttachParts {
             name: entry.name,
             pool,
             size: entry.size,
             pin_page: page,
             publisher: entry.publisher,
-            surroundings: Arc::new(Asking { session: self.clone(), segment: known }),
+            host: Arc::new(SessionHost::new(self, None)),
         })?;
         let description = inner.description().clone();
         let place = Arc::new(Place { _leases: leases, description, name: name.to_owned() });
@@ -74,7 +73,7 @@ impl Session {
             let text = format!("{} is {} '{}', not a series", opened.id, opened.kind.word(), opened.name);
             return Err(Error::new(Status::WrongType, text));
         }
-        Ok(SeriesReport::read(&opened.name, &opened.descriptor, opened.size)?)
+        SeriesReport::read(&opened.name, &opened.descriptor, opened.size)
     }
 }
 

@@ -4,43 +4,16 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crossdock_core::liveness::Living;
 use crossdock_core::series as core;
-use crossdock_layout::wire::Request;
-use crossdock_layout::{MemberId, SegmentId, Status};
+use crossdock_layout::{SegmentId, Status};
 
 use super::daemon::{Known, Place};
 use super::{AttributeSpec, Runner, SeriesOptions, SeriesStatistics, Value};
+use crate::host::SessionHost;
 use crate::{Error, Plain, Result, Session};
 
 /// How long a publish waits for the daemon when its pool has to grow.
 const PATIENCE: Duration = Duration::from_millis(500);
-
-/// What core's publisher and observers ask of the session. It keeps the session.
-pub(super) struct Asking {
-    pub session: Session,
-    pub segment: Known,
-}
-
-impl core::Surroundings for Asking {
-    fn liveness(&self) -> &dyn Living {
-        self.session.liveness()
-    }
-
-    fn reserve(&self, total: u64) -> crossdock_core::Result<()> {
-        // What is taken before the daemon knows the series is counted when it gets to know it.
-        let Some(segment) = self.segment.get() else { return Ok(()) };
-        let request = Request::Reserve { segment: *segment, upto: total };
-        // Publishing must not hang on a daemon that is away.
-        let deadline = self.session.deadline().at_most(PATIENCE);
-        let answer = self.session.connection().ask(request, None, None, deadline);
-        answer.map(drop).map_err(|e| crossdock_core::Error::new(e.status, e.message))
-    }
-
-    fn describe(&self, member: MemberId) -> String {
-        self.session.describe_member(member)
-    }
-}
 
 impl Session {
     /// Begins to publish a series. A name whose former publisher ended or died is taken over; observers of the old series
@@ -50,9 +23,10 @@ impl Session {
     /// `EXISTS` (names the living publisher), `INVALID` (names, types, shapes, sizes), `DENIED`, `NO_SPACE`.
     pub fn publisher(&self, name: &str, options: &SeriesOptions) -> Result<Publisher> {
         let known: Known = Arc::new(OnceLock::new());
-        let asking = Arc::new(Asking { session: self.clone(), segment: known.clone() });
+        // What is taken before the daemon knows the series is counted when it gets to know it.
+        let host = Arc::new(SessionHost::new(self, None).growing(known.clone(), Some(PATIENCE)));
         let identity = core::Identity { name: name.into(), workflow: self.workflow().into(), member: self.member() };
-        let (inner, offer) = core::Publisher::create(identity, options, asking)?;
+        let (inner, offer) = core::Publisher::create(identity, options, host)?;
         crate::leaving::keep_series(inner.end_mark());
         let place = self.place_series(name, offer.pool, offer.size, offer.reserved, offer.pins)?;
         let _ = known.set(place.segment());
@@ -121,7 +95,7 @@ impl Publisher {
             let text = format!("variable '{variable}' of series '{}' is of type {declared}, not {wanted}", self.name());
             return Err(Error::new(Status::WrongType, text));
         }
-        Ok(self.inner.elements(index)?)
+        self.inner.elements(index)
     }
 
     /// Bytes of a variable now.
@@ -147,7 +121,7 @@ impl Publisher {
     pub fn resize(&mut self, variable: &str, shape: &[u64]) -> Result<()> {
         let index = self.index(variable)?;
         self.check_open()?;
-        Ok(self.inner.resize(index, shape)?)
+        self.inner.resize(index, shape)
     }
 
     /// A hint: these bytes of a variable were written since the last publish.
@@ -157,7 +131,7 @@ impl Publisher {
     pub fn touched(&mut self, variable: &str, bytes: Range<u64>) -> Result<()> {
         let index = self.index(variable)?;
         self.check_open()?;
-        Ok(self.inner.touched(index, bytes)?)
+        self.inner.touched(index, bytes)
     }
 
     /// Publishes what is in place, with these attributes; the version's number. Waits for no observer.
@@ -169,7 +143,7 @@ impl Publisher {
     /// `NO_SPACE` by the policy `fail`: nothing was published, and nothing is lost. `WRONG_TYPE`, `INVALID` (attributes).
     pub fn publish(&mut self, attributes: &[(&str, Value)]) -> Result<u64> {
         self.check_open()?;
-        Ok(self.inner.publish(attributes)?)
+        self.inner.publish(attributes)
     }
 
     /// Turns the variables' memory into the next version itself: take `memory` anew, write all of it, then publish, which
@@ -180,7 +154,7 @@ impl Publisher {
     /// `BUSY`: begun already. `NO_SPACE` by the policy `fail`.
     pub fn begin(&mut self) -> Result<()> {
         self.check_open()?;
-        Ok(self.inner.begin()?)
+        self.inner.begin()
     }
 
     /// As if `begin` had not been.
@@ -189,7 +163,7 @@ impl Publisher {
     /// `INVALID`: not begun.
     pub fn abandon(&mut self) -> Result<()> {
         self.check_open()?;
-        Ok(self.inner.abandon()?)
+        self.inner.abandon()
     }
 
     /// Lets large copies be done by several threads.

@@ -86,7 +86,7 @@ impl Version {
     /// `NOT_FOUND`: no such variable, or the version was taken back before this was asked for. `SYSTEM`: no memory for a
     /// copy.
     pub fn bytes(&self, variable: &str) -> Result<&[u8]> {
-        Ok(self.inner.bytes(self.index(variable)?)?)
+        self.inner.bytes(self.index(variable)?)
     }
 
     /// A variable's elements.
@@ -101,7 +101,7 @@ impl Version {
                 format!("variable '{variable}' of series '{}' is of type {declared}, not {wanted}", self.place.name);
             return Err(Error::new(Status::WrongType, text));
         }
-        Ok(self.inner.elements(index)?)
+        self.inner.elements(index)
     }
 
     /// Copies bytes of a variable out, and makes sure that they are this version's.
@@ -109,7 +109,7 @@ impl Version {
     /// # Errors
     /// As `bytes`; `INVALID`: beyond its end.
     pub fn copy_out(&self, variable: &str, offset: u64, to: &mut [u8]) -> Result<()> {
-        Ok(self.inner.copy_out(self.index(variable)?, offset, to)?)
+        self.inner.copy_out(self.index(variable)?, offset, to)
     }
 
     /// Is it still there, or did a publisher with the policy `take_back` take it back? What was read of it stays in any case.
@@ -123,7 +123,7 @@ impl Version {
     /// # Errors
     /// `BUSY`: this observer holds 15 versions, which is the most. `SYSTEM`.
     pub fn refresh(&mut self) -> Result<u64> {
-        Ok(self.inner.refresh()?)
+        self.inner.refresh()
     }
 
     /// Turns this into another version of the same observer; how many chunks were mapped anew.
@@ -131,7 +131,7 @@ impl Version {
     /// # Errors
     /// `INVALID`: of another observer. `SYSTEM`.
     pub fn replace_by(&mut self, other: Self) -> Result<u64> {
-        Ok(self.inner.replace_by(other.inner)?)
+        self.inner.replace_by(other.inner)
     }
 
     /// How the publisher is doing.

@@ -83,7 +83,9 @@ impl Region {
                 let constructor =
                     self.read_directory(|| self.search(name).map(|(_, e)| e.owner.load(Ordering::Acquire)))?;
                 match constructor.map(MemberId) {
-                    Some(owner) if !self.surroundings.is_dead(owner) => Ok(Found::Wait(self.constructing(name, owner))),
+                    Some(owner) if !self.host.liveness().is_dead(owner) => {
+                        Ok(Found::Wait(self.constructing(name, owner)))
+                    }
                     None if !waits => Err(error),
                     _ => {
                         let text = format!("no object '{name}' came into it before the deadline");
@@ -109,7 +111,7 @@ impl Region {
                 self.check_type(name, &info.ty, ty)?;
                 return Ok(Found::Claim(Claim { offset: info.offset, created: false }));
             }
-            if !self.surroundings.is_dead(owner) {
+            if !self.host.liveness().is_dead(owner) {
                 return Ok(Found::Wait(self.constructing(name, owner)));
             }
             self.heal_locked(&guard);
@@ -119,7 +121,7 @@ impl Region {
 
     #[cold]
     fn constructing(&self, name: &str, owner: MemberId) -> Error {
-        let who = self.surroundings.describe(owner);
+        let who = self.host.describe(owner);
         self.error(Status::NotYet, format!("object '{name}' is still being constructed by {who}"))
     }
 }

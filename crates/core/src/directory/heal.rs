@@ -20,7 +20,7 @@ impl Region {
             let state = entry.state.load(Ordering::Acquire);
             let owner = entry.owner.load(Ordering::Acquire);
             let half_done = matches!(state, ENTRY_CONSTRUCTING | ENTRY_REMOVING);
-            if !half_done || owner == self.member.0 || !self.surroundings.is_dead(MemberId(owner)) {
+            if !half_done || owner == self.member.0 || !self.host.liveness().is_dead(MemberId(owner)) {
                 continue;
             }
             let by = entry.slot.load(Ordering::Relaxed) & !ZEROED;

@@ -24,8 +24,8 @@ impl Region {
             let mut found = self.search(name);
             if let Some((_, entry)) = found.filter(|f| f.1.state.load(Ordering::Acquire) != ENTRY_READY) {
                 let owner = MemberId(entry.owner.load(Ordering::Acquire));
-                if !self.surroundings.is_dead(owner) {
-                    let who = self.surroundings.describe(owner);
+                if !self.host.liveness().is_dead(owner) {
+                    let who = self.host.describe(owner);
                     return Err(self.error(Status::Busy, format!("object '{name}' is being constructed by {who}")));
                 }
                 self.heal_locked(&guard);

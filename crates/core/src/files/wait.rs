@@ -48,18 +48,32 @@ impl Views {
     /// directory's deadline has passed, or a signal handler ran. Any number of threads may wait.
     #[must_use]
     pub fn await_file(&self, path: &[u8]) -> Outcome {
+        self.await_file_while(path, Duration::ZERO, &|| true)
+    }
+
+    /// As [`Views::await_file`] for a door that waits in the program's place: the program has waited for so long before, and
+    /// the wait ends as interrupted when `is_wanted` says no, which is asked every 100 ms.
+    #[must_use]
+    pub fn await_file_while(&self, path: &[u8], before: Duration, is_wanted: &dyn Fn() -> bool) -> Outcome {
         match self.find(path) {
-            Some((view, rest)) if view.awaits(rest) => view.wait(path),
+            Some((view, rest)) if view.awaits(rest) => view.wait(path, before, is_wanted),
             _ => Outcome::Pass,
         }
+    }
+
+    /// Would a wait for the file at an absolute, normalised path begin now? Asks the file system only about awaited names.
+    #[must_use]
+    pub fn is_missing(&self, path: &[u8]) -> bool {
+        let awaited = self.find(path).is_some_and(|(view, rest)| view.awaits(rest));
+        awaited && CString::new(path).is_ok_and(|name| !file::exists(&name))
     }
 }
 
 impl View {
-    fn wait(&self, path: &[u8]) -> Outcome {
+    fn wait(&self, path: &[u8], before: Duration, is_wanted: &dyn Fn() -> bool) -> Outcome {
         let (Some(notice), Ok(name)) = (self.notice(), CString::new(path)) else { return Outcome::Pass };
-        let began = clock::now_ns();
-        let deadline = Deadline::after(self.deadline);
+        let began = clock::now_ns().saturating_sub(u64::try_from(before.as_nanos()).unwrap_or(0));
+        let deadline = Deadline::after(self.deadline.saturating_sub(before));
         loop {
             // The order matters: the word first, then the phase, then the file, which could have come just before either.
             let news = notice.news.load(Acquire);
@@ -82,7 +96,7 @@ impl View {
                 };
                 return if over { Outcome::Gone(story) } else { Outcome::TimedOut(story) };
             }
-            if futex::wait_interruptible(&notice.news, news, deadline.at_most(STRETCH)) {
+            if futex::wait_interruptible(&notice.news, news, deadline.at_most(STRETCH)) || !is_wanted() {
                 return Outcome::Interrupted;
             }
         }

@@ -10,40 +10,15 @@ use crossdock_os::memfd;
 
 use crate::containers::Order;
 use crate::directory::{ObjectMode, TypeRef};
-use crate::region::{Parts, Region, Surroundings};
+use crate::host::Alone;
+use crate::region::{Parts, Region};
 use crate::{Error, Result};
 
 const SIZE: u64 = 1 << 20;
 const NAMES: [&str; 4] = ["plain", "vector", "nested", "array"];
 
-/// Two members live, and nobody else, whoever the scribble says holds a lock.
-struct Nobody;
-
-impl Surroundings for Nobody {
-    fn is_dead(&self, member: MemberId) -> bool {
-        member != one() && member != two()
-    }
-
-    fn deaths(&self) -> u32 {
-        0
-    }
-
-    fn reserve(&self, _: u64) -> Result<()> {
-        Ok(())
-    }
-
-    fn describe(&self, member: MemberId) -> String {
-        member.to_string()
-    }
-}
-
-fn one() -> MemberId {
-    MemberId::new(1, 1)
-}
-
-fn two() -> MemberId {
-    MemberId::new(2, 2)
-}
+/// All that live, whatever the scribble says who holds a lock.
+static MEMBERS: [MemberId; 2] = [MemberId::new(1, 1), MemberId::new(2, 2)];
 
 /// Makes a region with a bit of everything in it, scribbles over it as `data` says, and calls everything.
 ///
@@ -66,15 +41,15 @@ fn run(data: &[u8]) -> Result<()> {
             size: SIZE,
             writable: true,
             member,
-            surroundings: Arc::new(Nobody),
+            host: Arc::new(Alone::with(&MEMBERS)),
         })
     };
-    let first = attach(one())?;
+    let first = attach(MEMBERS[0])?;
     let blocks = fill(&first)?;
     scribble(&first, data);
     let words: Vec<u64> = data.chunks_exact(8).map(word).collect();
     use_all(&first, &blocks, &words);
-    if let Ok(second) = attach(two()) {
+    if let Ok(second) = attach(MEMBERS[1]) {
         use_all(&second, &blocks, &words);
     }
     use_all(&first, &blocks, &words);

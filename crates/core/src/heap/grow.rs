@@ -96,7 +96,7 @@ impl Region {
     pub(crate) fn charge(&self, bytes: u64) -> Result<()> {
         let reserved = &self.memory.header().reserved;
         let total = reserved.load(Ordering::Relaxed).saturating_add(bytes).min(self.capacity());
-        self.surroundings.reserve(total)?;
+        self.host.reserve(total)?;
         reserved.store(total, Ordering::Relaxed);
         Ok(())
     }

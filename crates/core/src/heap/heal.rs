@@ -52,7 +52,7 @@ impl Region {
         for index in 0..self.memory.slots() {
             let Some(slot) = self.memory.slot(index) else { continue };
             let holder = slot.holder.load(Ordering::Acquire);
-            if holder != 0 && holder != self.member.0 && self.surroundings.is_dead(MemberId(holder)) {
+            if holder != 0 && holder != self.member.0 && self.host.liveness().is_dead(MemberId(holder)) {
                 report.operations += self.mend_slot(guard, index);
                 dead.push(index);
                 fault_point!("heal.mended");

@@ -57,12 +57,12 @@ impl Region {
                 std::hint::spin_loop();
                 continue;
             }
-            let dead = holder != 0 && self.surroundings.is_dead(MemberId(holder));
+            let dead = holder != 0 && self.host.liveness().is_dead(MemberId(holder));
             if dead && lock.holder.compare_exchange(holder, me, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return Ok((Guard { region: self }, true));
             }
             if deadline.passed() {
-                let who = self.surroundings.describe(MemberId(holder));
+                let who = self.host.describe(MemberId(holder));
                 let text = format!("its lock has been held for {PATIENCE:?} by {who}, which is stopped or stuck");
                 return Err(self.error(Status::Busy, text));
             }

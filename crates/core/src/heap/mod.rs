@@ -38,13 +38,13 @@ pub use heal::HealReport;
 pub(crate) use local::LocalSlot;
 pub(crate) use lock::Guard;
 pub(crate) use memory::{Memory, Place};
+pub(crate) use near::near_region;
 pub use near::{allocate_at, deallocate_at};
 pub use points::POINTS;
 pub use statistics::Statistics;
 pub(crate) use threads::Locals;
 
 use crate::Result;
-use crate::error::Quick;
 use crate::region::Region;
 
 /// What kind of block a request needs.
@@ -67,7 +67,7 @@ impl Region {
     ///
     /// # Errors
     /// `NO_SPACE`, `INVALID`.
-    pub fn allocate(self: &Arc<Self>, size: u64, align: u64) -> Quick<u64> {
+    pub fn allocate(self: &Arc<Self>, size: u64, align: u64) -> Result<u64> {
         if let Some(class) = quick_class(size, align) {
             if let Some(offset) = self.cached_local().and_then(|local| local.take_at_hand(self, class)) {
                 return Ok(offset);
@@ -77,16 +77,16 @@ impl Region {
     }
 
     #[inline(never)]
-    fn allocate_slowly(self: &Arc<Self>, size: u64, align: u64) -> Quick<u64> {
+    fn allocate_slowly(self: &Arc<Self>, size: u64, align: u64) -> Result<u64> {
         let want = self.want(size, align)?;
-        Ok(self.with_local(|local| self.take(local, want, STATE_USED))?)
+        self.with_local(|local| self.take(local, want, STATE_USED))
     }
 
     /// Gives a block back, whichever member allocated it.
     ///
     /// # Errors
     /// `BAD_HANDLE` for what is not the start of a block in use, `BUSY` for a named object's block.
-    pub fn deallocate(self: &Arc<Self>, offset: u64) -> Quick<()> {
+    pub fn deallocate(self: &Arc<Self>, offset: u64) -> Result<()> {
         if let Some(local) = self.cached_local() {
             if self.free_own(local, offset) {
                 return Ok(());
@@ -96,10 +96,8 @@ impl Region {
     }
 
     #[inline(never)]
-    fn deallocate_slowly(self: &Arc<Self>, offset: u64) -> Quick<()> {
-        let freed = self
-            .with_local(|local| if self.free_own(local, offset) { Ok(()) } else { self.free_elsewhere(local, offset) });
-        Ok(freed?)
+    fn deallocate_slowly(self: &Arc<Self>, offset: u64) -> Result<()> {
+        self.with_local(|local| if self.free_own(local, offset) { Ok(()) } else { self.free_elsewhere(local, offset) })
     }
 
     /// Bytes of the block that starts at `offset`, if it is in use.

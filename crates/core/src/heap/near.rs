@@ -10,6 +10,7 @@
 //! it is as wrong here as it is everywhere.
 
 use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,6 +63,17 @@ fn near<'a>(base: *const u8) -> Option<(&'a Region, &'a mut LocalSlot)> {
     // SAFETY: no region has gone since the entry was made, so this one is there, with its slots; the slot is this
     // thread's alone until it ends, when `forget` comes first. A forked child forgets, too.
     Some(unsafe { (&*found.region, &mut *found.slot) })
+}
+
+/// The region at `base`, if this thread has it near: found without a lock and without counting a reference.
+pub(crate) fn near_region(base: *const u8) -> Option<ManuallyDrop<Arc<Region>>> {
+    let found = NEAR.try_with(|near| near[way(base) % WAYS].get()).ok()?;
+    if found.base != base || found.gone != GONE.0.load(Ordering::Acquire) {
+        return None;
+    }
+    // SAFETY: as in `near`, the region is there; the pointer came from an `Arc`, whose count is not touched here. The
+    // caller, who uses memory of the region, keeps it mapped meanwhile.
+    Some(ManuallyDrop::new(unsafe { Arc::from_raw(found.region) }))
 }
 
 /// What `Region::allocate` gives, as an address, if the region at `base` is near and has such a block at hand.

@@ -83,6 +83,6 @@ impl Region {
     /// Does a living member hold this slot?
     pub(super) fn is_held(&self, slot: &Slot) -> bool {
         let holder = slot.holder.load(Ordering::Acquire);
-        holder != 0 && !self.surroundings.is_dead(MemberId(holder))
+        holder != 0 && !self.host.liveness().is_dead(MemberId(holder))
     }
 }

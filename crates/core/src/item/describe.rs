@@ -138,7 +138,7 @@ impl ItemMemory {
             }
             _ => return Err(corrupt("an unknown description")),
         };
-        contents.check(self.size).map_err(|e| corrupt(&format!("a description that is wrong: {}", e.message)))?;
+        contents.check(self.size).map_err(|e| corrupt(&format!("a description that is wrong: {e}")))?;
         Ok(contents)
     }
 }

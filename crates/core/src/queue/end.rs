@@ -18,13 +18,7 @@ use super::ring::{Ring, Shape};
 use super::signal;
 use super::spin::Spinner;
 use super::trouble::{Error, Try};
-use crate::liveness::Living;
-
-/// What an end needs of the world around it.
-pub trait Hooks: Send + Sync {
-    /// Who is dead.
-    fn liveness(&self) -> &dyn Living;
-}
+use crate::Host;
 
 /// What producers wait for, in words.
 const ROOM: &str = "room in the port";
@@ -40,7 +34,7 @@ pub struct End {
     /// Of `slot` among all of the port's.
     place: u8,
     pub(super) me: MemberId,
-    pub(super) hooks: Arc<dyn Hooks>,
+    pub(super) host: Arc<dyn Host>,
     pub(super) spinner: Spinner,
     pub(super) acquaintance: Acquaintance,
     local: Latch<Local>,
@@ -108,17 +102,17 @@ impl End {
         side: Side,
         me: MemberId,
         name: &str,
-        hooks: Arc<dyn Hooks>,
+        host: Arc<dyn Host>,
         timeout: Duration,
     ) -> Result<Self, Error> {
-        let joined = ring.join_within(side, me, name, hooks.liveness(), timeout)?;
+        let joined = ring.join_within(side, me, name, host.liveness(), timeout)?;
         let end = Self {
             place: ring.place(side, joined.slot),
             ring,
             side,
             slot: joined.slot,
             me,
-            hooks,
+            host,
             spinner: Spinner::new(),
             acquaintance: joined.acquaintance,
             local: Latch::new(Local { next: joined.next, found: None }),
@@ -215,7 +209,7 @@ impl End {
     /// One that spins for good comes back here at every turn and tries by this very code, so that it is in the caches when the
     /// message comes: leaving a loop of its own over code that had not run for long took 2 to 5 µs.
     #[inline(always)]
-    fn attempt(&self, timeout: Duration, what: &str, act: &mut impl Act) -> Result<u64, Error> {
+    fn attempt(&self, timeout: Duration, what: &'static str, act: &mut impl Act) -> Result<u64, Error> {
         let mut vigil = None;
         loop {
             let tried = self.attempt_briefly(timeout, act);
@@ -303,7 +297,7 @@ impl End {
     pub fn wait_peer(&self, timeout: Duration) -> Result<(), Error> {
         self.check(self.side)?;
         let mut attempt = || {
-            let living = self.ring.living(self.side.other(), self.hooks.liveness());
+            let living = self.ring.living(self.side.other(), self.host.liveness());
             Ok((living > 0).then_some(()))
         };
         match attempt()? {

@@ -251,11 +251,8 @@ impl Ring {
     }
 
     /// Who was at a side before, for messages to people.
-    pub(super) fn who_was_here(&self, side: Side) -> String {
-        if self.company(side).joined.load(Relaxed) == 0 {
-            return format!("; start the task that is the {}", side.word());
-        }
-        format!(" (the last one before that was {})", self.who_left(side))
+    pub(super) fn who_was_here(&self, side: Side) -> Option<String> {
+        (self.company(side).joined.load(Relaxed) != 0).then(|| self.who_left(side))
     }
 
     /// How many messages this consumer has received and not released.

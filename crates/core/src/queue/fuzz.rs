@@ -1,36 +1,16 @@
 //! The queue as reader of wild memory: whatever the bytes, each call ends, and with an answer or an error.
 
 use crossdock_layout::MemberId;
-use crossdock_layout::liveness::LivenessTable;
 use crossdock_os::{Access, Deadline, Mapping, memfd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::{End, Hooks, Parcel, Pattern, Ring, Shape, Side};
-use crate::liveness::Living;
+use super::{End, Parcel, Pattern, Ring, Shape, Side};
+use crate::host::{Alone, Host};
 use crossdock_layout::queue::{PORT_READY, PortHeader};
 
-struct Alone(Mapping);
-
-const MEMBERS: [MemberId; 2] = [MemberId::new(1, 1), MemberId::new(2, 2)];
-
-impl Living for Alone {
-    fn table(&self) -> &LivenessTable {
-        // SAFETY: the mapping has the table's size and a page's alignment, and all of it is atomics and bytes.
-        unsafe { self.0.start().cast().as_ref() }
-    }
-
-    fn has_left(&self, member: MemberId) -> bool {
-        !MEMBERS.contains(&member)
-    }
-}
-
-impl Hooks for Alone {
-    fn liveness(&self) -> &dyn Living {
-        self
-    }
-}
+static MEMBERS: [MemberId; 2] = [MemberId::new(1, 1), MemberId::new(2, 2)];
 
 /// One round: makes a port in fresh memory, lets both ends work, overwrites words of it as `data` says (offset and
 /// value, ten bytes each), and lets them go on, with waits that are as short as they can be.
@@ -40,24 +20,15 @@ pub fn fuzz_entry(data: &[u8]) {
         pattern: Pattern::from_number(u32::from(first & 3)).expect("four patterns"),
         capacity: 1 << (second & 3),
     };
-    let fresh = |size: usize| {
-        let fd = memfd::create("crossdock-fuzz", size as u64).expect("a memfd");
-        Mapping::new(&fd, size, Access::ReadWrite).expect("a mapping")
-    };
-    let alone = Alone(fresh(size_of::<LivenessTable>()));
-    alone.table().format();
-    for member in MEMBERS {
-        alone.table().set_alive(member);
-    }
-    let hooks: Arc<dyn Hooks> = Arc::new(alone);
+    let host: Arc<dyn Host> = Arc::new(Alone::with(&MEMBERS));
 
     let size = shape.size();
     let fd = memfd::create("crossdock-fuzz", size).expect("a memfd");
     let mapping = || Mapping::new(&fd, size as usize, Access::ReadWrite).expect("a mapping");
     let raw = mapping();
     let open = |side: Side| {
-        let ring = Ring::open(mapping(), shape, MEMBERS[side as usize], hooks.liveness(), Deadline::after(SHORT))?;
-        End::open(ring, side, MEMBERS[side as usize], "fuzz", hooks.clone(), Duration::ZERO)
+        let ring = Ring::open(mapping(), shape, MEMBERS[side as usize], host.liveness(), Deadline::after(SHORT))?;
+        End::open(ring, side, MEMBERS[side as usize], "fuzz", host.clone(), Duration::ZERO)
     };
     let early = first & 4 != 0;
     let mut ends = if early { Some((open(Side::Producer), open(Side::Consumer))) } else { None };
@@ -78,7 +49,7 @@ pub fn fuzz_entry(data: &[u8]) {
             ends = Some((open(Side::Producer), open(Side::Consumer)));
         }
         if let Ok(ring) = Ring::inspect(mapping()) {
-            let report = ring.report(hooks.liveness());
+            let report = ring.report(host.liveness());
             assert!(report.ends.len() <= 63);
         }
     }

@@ -39,7 +39,7 @@ mod trouble;
 mod wait;
 
 pub use crossdock_layout::queue::{Pattern, Side, Waiting};
-pub use end::{End, Hooks};
+pub use end::End;
 #[cfg(not(loom))]
 pub use fuzz::fuzz_entry;
 pub use parcel::{INLINE_MAX, Parcel};

@@ -19,6 +19,7 @@ use super::signal;
 use super::spin::{NOBODYS, TOO_LONG, TURNS, spin_while};
 use super::trouble::{Error, Try};
 use super::{Pattern, Side};
+use crate::error::Reason;
 use crate::liveness::{LOOK, Living, epoch_word};
 
 /// How often, in nanoseconds, an end asks the kernel who is dead; a sleep is longer.
@@ -46,7 +47,7 @@ impl End {
     pub(super) fn wait<T>(
         &self,
         timeout: Duration,
-        what: &str,
+        what: &'static str,
         attempt: &mut dyn FnMut() -> Try<T>,
     ) -> Result<T, Error> {
         self.wait_until(timeout, what, attempt, true)
@@ -58,7 +59,7 @@ impl End {
         &self,
         vigil: Option<Vigil>,
         timeout: Duration,
-        what: &str,
+        what: &'static str,
         attempt: &mut dyn FnMut() -> Try<T>,
     ) -> Result<T, Error> {
         let Some(vigil) = vigil else { return self.wait(timeout, what, attempt) };
@@ -107,7 +108,7 @@ impl End {
     fn wait_until<T>(
         &self,
         timeout: Duration,
-        what: &str,
+        what: &'static str,
         attempt: &mut dyn FnMut() -> Try<T>,
         needs_peer: bool,
     ) -> Result<T, Error> {
@@ -151,12 +152,12 @@ impl End {
         &self,
         until: Instant,
         timeout: Duration,
-        what: &str,
+        what: &'static str,
         attempt: &mut dyn FnMut() -> Try<T>,
         needs_peer: bool,
     ) -> Result<T, Error> {
         let deadline = Deadline::after(until.saturating_duration_since(Instant::now()));
-        let alive = self.hooks.liveness();
+        let alive = self.host.liveness();
         let word = self.ring.signal(self.side);
         loop {
             // The order matters: the words first, then everything that could have changed them.
@@ -188,7 +189,7 @@ impl End {
     /// For who watches this end on behalf of an event loop: sleeps, at most `timeout`, until something happens. `true`:
     /// a call with timeout zero would now not say `NOT_YET`, or may not.
     pub fn wait_for_event(&self, timeout: Duration) -> bool {
-        let alive = self.hooks.liveness();
+        let alive = self.host.liveness();
         let epoch = alive.epoch();
         let expected = signal::announce(self.ring.signal(self.side));
         if self.has_event() {
@@ -202,7 +203,7 @@ impl End {
     fn poll<T>(&self, attempt: &mut dyn FnMut() -> Try<T>, needs_peer: bool) -> Result<T, Error> {
         self.look_after();
         let over = if needs_peer { self.over() } else { None };
-        attempt()?.ok_or_else(|| over.unwrap_or_else(|| Error::new(Status::NotYet, "nothing there yet")))
+        attempt()?.ok_or_else(|| over.unwrap_or_else(|| Error::because(Status::NotYet, Reason::NothingYet)))
     }
 
     fn spin<T>(
@@ -280,7 +281,7 @@ impl End {
     /// Heals what the dead left at this port; wakes everybody if there was something. `true`: look again.
     pub(super) fn look_after(&self) -> bool {
         // The kernel is asked in each slice of a sleep, but not at each turn of one that polls or spins.
-        let alive = if self.may_ask() { self.hooks.liveness() } else { self.hooks.liveness().table() };
+        let alive = if self.may_ask() { self.host.liveness() } else { self.host.liveness().table() };
         let mut healed = self.ring.look_after_all(self.me, alive);
         if self.side == Side::Producer && self.shape().pattern == Pattern::FanOut {
             healed |= self.ring.look_after_strays(self.next(), self.me, alive);
@@ -308,7 +309,7 @@ impl End {
     pub(super) fn over(&self) -> Option<Error> {
         let other = self.side.other();
         // The ends of those whom only the kernel knows to be dead are free by now: `look_after` comes first.
-        if self.ring.living(other, self.hooks.liveness().table()) > 0
+        if self.ring.living(other, self.host.liveness().table()) > 0
             || !self.ring.has_met(self.side, &self.acquaintance)
         {
             return None;
@@ -316,43 +317,32 @@ impl End {
         if self.side == Side::Consumer && self.ring.others_still_work(self.slot) {
             return None;
         }
-        let (word, who) = (other.word(), self.ring.who_left(other));
-        match self.ring.how_they_went(self.side, &self.acquaintance) {
-            Gone::Left if self.side == Side::Consumer => Some(Error::new(
-                Status::Closed,
-                format!("all messages were received, and the last {word} left in order: {who}"),
-            )),
-            Gone::Left => Some(Error::new(
-                Status::Closed,
-                format!(
-                    "the port is full, and the last {word} left in order: {who}; open the port again for a next one"
-                ),
-            )),
-            Gone::Died => Some(Error::new(
-                Status::PeerDied,
-                format!("no {word} is left, one died: {who}; wait_peer waits for its successor"),
-            )),
-            Gone::Unsettled => None,
-        }
+        let (status, reason) = match self.ring.how_they_went(self.side, &self.acquaintance) {
+            Gone::Left => (Status::Closed, Reason::PeersLeft(other)),
+            Gone::Died => (Status::PeerDied, Reason::PeersDied(other)),
+            Gone::Unsettled => return None,
+        };
+        Some(Error::because(status, reason).with_peer(self.ring.who_left(other)))
     }
 
     #[cold]
-    fn timed_out(&self, what: &str, timeout: Duration) -> Error {
+    fn timed_out(&self, what: &'static str, timeout: Duration) -> Error {
         let other = self.side.other();
         let held = if self.side == Side::Consumer { self.ring.held(self.slot, self.next()) } else { 0 };
-        let why = if held == self.ring.shape().capacity as usize {
-            format!(
-                "this consumer holds all {held} messages that fit into the port, so its producer cannot send; release \
-                 messages after use, or make the port with a greater capacity"
-            )
-        } else if self.ring.living(other, self.hooks.liveness()) == 0
-            && !self.ring.has_met(self.side, &self.acquaintance)
-        {
-            format!("no {} has come since this end was opened{}", other.word(), self.ring.who_was_here(other))
+        let alone =
+            || self.ring.living(other, self.host.liveness()) == 0 && !self.ring.has_met(self.side, &self.acquaintance);
+        let (reason, peer) = if held == self.ring.shape().capacity as usize {
+            (Reason::HoldsAll(held), None)
+        } else if alone() {
+            (Reason::NoPeer(other), self.ring.who_was_here(other))
         } else {
-            format!("at the other end: {}", self.ring.who_is_at(other, self.hooks.liveness()))
+            (Reason::PeersIdle, Some(self.ring.who_is_at(other, self.host.liveness())))
         };
-        Error::new(Status::TimedOut, format!("waited {:.3} s for {what}; {why}", timeout.as_secs_f64()))
+        let error = Error::because(Status::TimedOut, reason).waited(what, timeout);
+        match peer {
+            Some(peer) => error.with_peer(peer),
+            None => error,
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crossdock_layout::series::state::Latest;
 use crossdock_layout::series::{AtomicU64, PINS, PinPage, STATE_ENDED};
+use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Mapping, fork};
 
@@ -13,7 +14,8 @@ use super::observer::PublisherState;
 use super::plan::Span;
 use super::pool::Pool;
 use super::protocol::{self, Pinned};
-use super::publisher::Surroundings;
+use crate::Host;
+use crate::error::Reason;
 use crate::{Error, Result, fault_point};
 
 /// How often a version that is just being looked at by the publisher is asked for again before that is an answer.
@@ -33,7 +35,7 @@ pub(super) struct Attached {
     pub pins: Mapping,
     /// Which pins are in use, a bit each.
     pub in_use: Mutex<u32>,
-    pub surroundings: Arc<dyn Surroundings>,
+    pub host: Arc<dyn Host>,
     pub token: u32,
 }
 
@@ -46,13 +48,13 @@ impl Attached {
         if self.pool.header().news.state.load(Acquire) == STATE_ENDED {
             return PublisherState::Ended;
         }
-        let dead = self.surroundings.liveness().is_dead(self.publisher);
+        let dead = self.host.liveness().is_dead(self.publisher);
         if dead { PublisherState::Died } else { PublisherState::Live }
     }
 
     /// Does the table say that its publisher is dead? `false` says nothing.
     fn is_known_dead(&self) -> bool {
-        self.surroundings.liveness().table().says_dead(self.publisher)
+        self.host.liveness().table().says_dead(self.publisher)
     }
 
     /// The quick form of [`Self::over`], which does not ask the kernel.
@@ -69,7 +71,7 @@ impl Attached {
                 Some(self.error(Status::Closed, text))
             }
             PublisherState::Died => {
-                let who = self.surroundings.describe(self.publisher);
+                let who = self.host.describe(self.publisher);
                 let text = format!("its publisher, {who}, died after version {}", self.newest().sequence());
                 Some(self.error(Status::PeerDied, format!("{text}; attach again to its successor's")))
             }
@@ -94,8 +96,7 @@ impl Attached {
     /// Pins a version. The number of the pin; `None` if the version is gone.
     pub fn pin(&self, which: Latest) -> Result<Option<usize>> {
         if fork::token() != self.token {
-            let text = "this process was forked from the one that observes; attach anew in the child";
-            return Err(self.error(Status::Disconnected, text));
+            return Err(Error::because(Status::Disconnected, Reason::Forked).about(SegmentKind::Series, &self.name));
         }
         let record = u32::from(which.record());
         if record >= self.pool.geometry().counts.records {
@@ -144,13 +145,13 @@ impl Attached {
     /// An error about this series.
     #[cold]
     pub fn error(&self, status: Status, text: impl std::fmt::Display) -> Error {
-        Error::new(status, format!("series '{}': {text}", self.name))
+        Error::new(status, text.to_string()).about(SegmentKind::Series, &self.name)
     }
 
     /// Its memory holds what no honest publisher writes.
     #[cold]
     pub fn corrupt(&self, what: impl std::fmt::Display) -> Error {
-        self.error(Status::Corrupt, format!("{what}: its publisher wrote over its own table; end it and start it anew"))
+        Error::because(Status::Corrupt, Reason::Damaged(what.to_string())).about(SegmentKind::Series, &self.name)
     }
 }
 

@@ -143,7 +143,8 @@ impl Publisher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::series::{Alone, Detect, Spec, Variable};
+    use crate::host::Alone;
+    use crate::series::{Detect, Identity, Spec, Variable};
     use std::sync::Arc;
 
     const NUMBERS: usize = 6 << 20 >> 3;
@@ -151,7 +152,7 @@ mod tests {
     fn publisher() -> Publisher {
         let (one, other) = (Variable::new("a", "u64", &[1000]), Variable::new("u", "u64", &[NUMBERS as u64]));
         let spec = Spec { detect: Detect::WriteProtect, ..Spec::of(vec![one, other]) };
-        Publisher::create(Alone::identity("s"), &spec, Arc::new(Alone::default())).unwrap().0
+        Publisher::create(Identity::alone("s"), &spec, Arc::new(Alone::default())).unwrap().0
     }
 
     fn wants(publisher: &mut Publisher, goal: Backing) {

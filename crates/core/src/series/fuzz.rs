@@ -11,10 +11,12 @@ use crossdock_os::{Access, Mapping, file, memfd};
 
 use super::plan::metadata_bytes;
 use super::{
-    Alone, AttachParts, Detect, FullPolicy, Observer, Offer, Pages, Publisher, Report, Spec, Surroundings, Value,
-    Variable, Version, diff,
+    AttachParts, Detect, FullPolicy, Identity, Observer, Offer, Pages, Publisher, Report, Spec, Value, Variable,
+    Version, diff,
 };
 use crate::Result;
+use crate::host::{Alone, Host};
+use crate::liveness::Living;
 
 fn shared(size: u64) -> (OwnedFd, Mapping) {
     let fd = memfd::create("crossdock-fuzz", size).expect("a memfd");
@@ -28,17 +30,17 @@ pub fn fuzz_entry(data: &[u8]) {
     let Some((&[ways, more], rest)) = data.split_first_chunk() else { return };
     let alone = Alone::default();
     if more & 1 == 0 {
-        alone.table().set_alive(Alone::PUBLISHER);
+        alone.table().set_alive(Alone::MEMBER);
     }
-    let surroundings: Arc<dyn Surroundings> = Arc::new(alone);
-    let mut publisher = Scene::publisher(ways, surroundings.clone());
+    let host: Arc<dyn Host> = Arc::new(alone);
+    let mut publisher = Scene::publisher(ways, host.clone());
     let metadata = metadata_bytes(publisher.0.pool.geometry());
-    let mut real = publisher.1.observe(0, &publisher.1.offer.pool, &surroundings).expect("an honest pool");
+    let mut real = publisher.1.observe(0, &publisher.1.offer.pool, &host).expect("an honest pool");
     let mut held = real.latest().expect("an honest pool");
 
     let (copy, raw) = shared(publisher.1.offer.size);
     copy_pool(&publisher.1.offer, &raw);
-    let mut observer = publisher.1.observe(1, &copy, &surroundings);
+    let mut observer = publisher.1.observe(1, &copy, &host);
     let mut version = None;
     for (round, scribble) in rest.chunks(10).enumerate() {
         let (offset, value) = decode(scribble);
@@ -56,7 +58,7 @@ pub fn fuzz_entry(data: &[u8]) {
         }
         match &mut observer {
             Ok(observer) => work(observer, &mut version, round as u64),
-            Err(_) => observer = publisher.1.observe(1, &copy, &surroundings),
+            Err(_) => observer = publisher.1.observe(1, &copy, &host),
         }
         let _ = Report::read("fuzz", &copy, publisher.1.offer.size);
         Scene::step(&mut publisher.0, round as u64);
@@ -73,7 +75,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn publisher(ways: u8, surroundings: Arc<dyn Surroundings>) -> (Publisher, Self) {
+    fn publisher(ways: u8, host: Arc<dyn Host>) -> (Publisher, Self) {
         let detect = [Detect::Auto, Detect::Hints, Detect::PrivateCopies, Detect::CopyAll][usize::from(ways & 3)];
         let grows = Variable { max_shape: vec![3, 1024], ..Variable::new("v", "f64", &[1, 1024]) };
         let spec = Spec {
@@ -86,7 +88,7 @@ impl Scene {
             constants: vec![("c".into(), Value::Text("x".into()))],
             ..Spec::of(vec![Variable::new("u", "u8", &[5000]), grows])
         };
-        let (mut publisher, offer) = Publisher::create(Alone::identity("fuzz"), &spec, surroundings).expect("a series");
+        let (mut publisher, offer) = Publisher::create(Identity::alone("fuzz"), &spec, host).expect("a series");
         for round in 0..3 {
             Self::step(&mut publisher, round);
         }
@@ -108,14 +110,14 @@ impl Scene {
         }
     }
 
-    fn observe(&self, index: usize, pool: &OwnedFd, surroundings: &Arc<dyn Surroundings>) -> Result<Observer> {
+    fn observe(&self, index: usize, pool: &OwnedFd, host: &Arc<dyn Host>) -> Result<Observer> {
         Observer::attach(AttachParts {
             name: "fuzz".into(),
             pool: file::reopen_read_only(pool).expect("a memfd"),
             size: self.offer.size,
             pin_page: self.offer.pins[index].as_fd().try_clone_to_owned().expect("a memfd"),
-            publisher: Alone::PUBLISHER,
-            surroundings: surroundings.clone(),
+            publisher: Alone::MEMBER,
+            host: host.clone(),
         })
     }
 }

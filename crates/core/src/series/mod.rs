@@ -20,7 +20,6 @@
 //!
 //! Under loom there is `protocol` alone, with `loom_model`: `lib.rs` chooses.
 
-mod alone;
 mod attached;
 mod backing;
 mod begin;
@@ -52,13 +51,12 @@ mod version;
 mod view;
 
 pub use self::{
-    alone::Alone,
     costs::Costs,
     describe::Description,
     finder::Changing,
     fuzz::fuzz_entry,
     observer::{AttachParts, Observer, PublisherState},
-    publisher::{EndMark, Offer, Publisher, Runner, Surroundings},
+    publisher::{EndMark, Offer, Publisher, Runner},
     report::Report,
     spec::{AttributeSpec, Detect, FullPolicy, Identity, Method, Pages, Spec, Variable},
     statistics::Statistics,

@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use crossdock_layout::series::PAGE;
 use crossdock_layout::series::state::{Latest, Phase, State};
+use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Access, Deadline, Mapping, fork, futex, memfd};
 
 use super::attached::Attached;
 use super::describe::{self, Description};
 use super::pool::Pool;
-use super::publisher::{Surroundings, failed};
+use super::publisher::failed;
 use super::spec::FullPolicy;
 use super::version::Version;
+use crate::Host;
 use crate::liveness::{LOOK, epoch_word};
 use crate::{Error, Result};
 
@@ -36,7 +38,7 @@ pub struct AttachParts {
     /// Who publishes, as the daemon says.
     pub publisher: MemberId,
     /// Whom to ask.
-    pub surroundings: Arc<dyn Surroundings>,
+    pub host: Arc<dyn Host>,
 }
 
 pub use crossdock_layout::series::PublisherState;
@@ -60,7 +62,7 @@ impl Observer {
         memfd::check(&parts.pin_page, PAGE).map_err(system)?;
         let mapping = Mapping::new(&parts.pool, parts.size as usize, Access::Read).map_err(system)?;
         let pins = Mapping::new(&parts.pin_page, PAGE as usize, Access::ReadWrite).map_err(system)?;
-        let named = |e: Error| Error::new(e.status, format!("series '{}': {}", parts.name, e.message));
+        let named = |e: Error| e.about(SegmentKind::Series, &parts.name);
         let pool = Pool::open(mapping, parts.size).map_err(named)?;
         let (description, spans) = describe::read(&pool).map_err(named)?;
         let attached = Attached {
@@ -72,7 +74,7 @@ impl Observer {
             takes_back: description.full == FullPolicy::TakeBack,
             pins,
             in_use: Mutex::new(0),
-            surroundings: parts.surroundings,
+            host: parts.host,
             token: fork::token(),
         };
         Ok(Self { attached: Arc::new(attached), description, given: 0 })
@@ -165,7 +167,7 @@ impl Observer {
         let news = &header.news;
         loop {
             // The order matters: the words first, then everything that could have changed them.
-            let epoch = attached.surroundings.liveness().epoch();
+            let epoch = attached.host.liveness().epoch();
             let expected = news.published.load(Acquire);
             let over = attached.is_known_over();
             if attached.newest().sequence() > sequence {
@@ -179,9 +181,8 @@ impl Observer {
             }
             if deadline.passed() {
                 let status = if timeout.is_zero() { Status::NotYet } else { Status::TimedOut };
-                let who = attached.surroundings.describe(attached.publisher);
-                let waited = timeout.as_secs_f64();
-                let mut text = format!("waited {waited:.3} s for a version after {sequence} from {who}, which lives");
+                let who = attached.host.describe(attached.publisher);
+                let mut text = "its publisher lives".to_owned();
                 let withheld = header.report.withheld_now.load(Relaxed);
                 if withheld > 0 {
                     let held = attached.in_use.lock().expect("no holder panics").count_ones();
@@ -190,9 +191,10 @@ impl Observer {
                          observers have to release some"
                     );
                 }
-                return Err(attached.error(status, text));
+                let waited = format!("a version after {sequence} from {who}");
+                return Err(attached.error(status, text).waited(waited, timeout));
             }
-            let deaths = epoch_word(attached.surroundings.liveness());
+            let deaths = epoch_word(attached.host.liveness());
             futex::wait_either((&news.published, expected), (deaths, epoch), deadline.at_most(LOOK));
         }
     }

@@ -1,10 +1,9 @@
 //! From what is declared to what lies where: the chunk, the table's positions, the pool's size.
 
-use crossdock_layout::Status;
 use crossdock_layout::series::{Counts, Geometry, MAX_CHUNK, MAX_CHUNKS, MAX_RECORDS, MAX_SLOTS, MIN_CHUNK, PAGE};
 
 use super::spec::{Extents, Spec, invalid};
-use crate::{Error, Result};
+use crate::Result;
 
 /// Room for attributes that nobody declared beforehand.
 const SPARE_ATTRIBUTES: u32 = 16;
@@ -70,7 +69,7 @@ pub(super) fn plan(name: &str, spec: &Spec) -> Result<Plan> {
     if slots < chunks {
         let least = chunks * u64::from(chunk);
         let text = format!("a capacity of {} bytes does not hold one version of {least}", spec.capacity.unwrap_or(0));
-        return Err(Error::new(Status::Invalid, format!("series '{name}': {text}; give it twice that or more")));
+        return Err(invalid(name, format!("{text}; give it twice that or more")));
     }
     let counts = Counts {
         chunk,
@@ -105,6 +104,7 @@ pub(super) fn metadata_bytes(geometry: &Geometry) -> u64 {
 mod tests {
     use super::super::spec::Variable;
     use super::*;
+    use crossdock_layout::Status;
 
     fn planned(bytes: u64) -> Plan {
         plan("s", &Spec::of(vec![Variable::new("u", "u8", &[bytes])])).unwrap()
@@ -134,7 +134,7 @@ mod tests {
             Spec { keep: 3000, ..Spec::of(vec![Variable::new("u", "u8", &[1 << 30])]) },
         ] {
             let error = plan("s", &spec).err().unwrap();
-            assert!(error.status == Status::Invalid && error.message.contains("can be kept"), "{error}");
+            assert!(error.status == Status::Invalid && error.to_string().contains("can be kept"), "{error}");
         }
     }
 

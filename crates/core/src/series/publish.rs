@@ -70,7 +70,7 @@ impl Publisher {
         fault_point!("series.publish.withheld");
         self.counts.withheld += 1;
         self.counts.withheld_now = self.counts.withheld_now.saturating_add(1);
-        self.withheld_why = Some(why.message);
+        self.withheld_why = Some(why);
     }
 
     /// Which attribute each value is for.

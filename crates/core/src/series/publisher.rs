@@ -1,13 +1,14 @@
 //! The publishing side: made, used in place, resized, ended.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Instant;
 
+use crossdock_layout::Status;
 use crossdock_layout::series::{NO_SLOT, PAGE, STATE_ENDED};
-use crossdock_layout::{MemberId, Status};
+use crossdock_layout::wire::SegmentKind;
 use crossdock_os::{Access, OsError, fork, futex, memfd, place::Place};
 
 use super::backing::Backing;
@@ -22,19 +23,9 @@ use super::pool::Pool;
 use super::slots::Slots;
 use super::spec::{AttributeSpec, FullPolicy, Identity, Spec};
 use super::statistics::Counts;
-use crate::error::status_of;
-use crate::liveness::Living;
+use crate::Host;
+use crate::error::Reason;
 use crate::{Error, Result};
-
-/// Whom a series asks: the session, or a test's stand-in.
-pub trait Surroundings: Send + Sync {
-    /// Who is dead.
-    fn liveness(&self) -> &dyn Living;
-    /// Count `total` bytes of this series against the quota. `NO_SPACE` if that is too much. Publisher only.
-    fn reserve(&self, total: u64) -> Result<()>;
-    /// Who that is, for errors.
-    fn describe(&self, member: MemberId) -> String;
-}
 
 /// Whoever can do several things at once, for large copies: a program's own pool of threads.
 pub trait Runner: Send + Sync {
@@ -50,7 +41,7 @@ pub struct Offer {
     pub pool: OwnedFd,
     /// Its size in bytes.
     pub size: u64,
-    /// Bytes of memory that are reserved so far, pin pages included; more is asked of [`Surroundings::reserve`].
+    /// Bytes of memory that are reserved so far, pin pages included; more is asked of [`Host::reserve`].
     pub reserved: u64,
     /// A pin page for each observer at a time: memfds of 4096 bytes, sealed against shrinking and growing, zeroed.
     pub pins: Vec<OwnedFd>,
@@ -61,7 +52,7 @@ pub struct Publisher {
     pub(super) name: String,
     pub(super) pool: Arc<Pool>,
     pub(super) descriptor: OwnedFd,
-    pub(super) surroundings: Arc<dyn Surroundings>,
+    pub(super) host: Arc<dyn Host>,
     /// All pin pages, one behind the other, for reading.
     pub(super) pins: Place,
     pub(super) observers: u32,
@@ -93,9 +84,9 @@ pub struct Publisher {
     pub(super) begun_slots: Vec<Taken>,
     end: Arc<EndMark>,
     /// Why the last publish withheld its version, until one is published.
-    pub(super) withheld_why: Option<String>,
+    pub(super) withheld_why: Option<Error>,
     /// The pool could not grow, for this reason; it is not tried again before this time.
-    pub(super) growth: Option<(Instant, String)>,
+    pub(super) growth: Option<(Instant, Error)>,
     /// Why nothing can be published any more.
     pub(super) broken: Option<Error>,
     /// Room for a slot table, so that none is made anew for each version.
@@ -137,13 +128,13 @@ impl Publisher {
     ///
     /// # Errors
     /// `INVALID` (names, types, shapes, sizes), `NO_SPACE` (quota or node), `SYSTEM`.
-    pub fn create(identity: Identity, spec: &Spec, surroundings: Arc<dyn Surroundings>) -> Result<(Self, Offer)> {
+    pub fn create(identity: Identity, spec: &Spec, host: Arc<dyn Host>) -> Result<(Self, Offer)> {
         spec.check(&identity.name)?;
         let plan = plan(&identity.name, spec)?;
         let geometry = plan.geometry;
         let system = |e: OsError| failed(&identity.name, &e);
         let metadata = metadata_bytes(&geometry);
-        surroundings.reserve(metadata + u64::from(spec.max_observers) * PAGE)?;
+        host.reserve(metadata + u64::from(spec.max_observers) * PAGE)?;
         let label = identity.label("series");
         let (descriptor, mapping) = memfd::create_published(&label, geometry.size, metadata).map_err(system)?;
         mapping.populate(0, metadata, Access::ReadWrite);
@@ -181,7 +172,7 @@ impl Publisher {
         let mut publisher = Self {
             pool,
             end,
-            surroundings,
+            host,
             pins: pin_pages,
             observers: spec.max_observers,
             fields,
@@ -208,11 +199,13 @@ impl Publisher {
             scratch: vec![0; geometry.counts.chunks as usize],
             counts,
             token: fork::token(),
-            descriptor: crossdock_os::file::duplicate(&descriptor).map_err(system)?,
+            descriptor: descriptor.as_fd().try_clone_to_owned().map_err(|e| failed(&identity.name, &e))?,
             name: identity.name,
         };
         // Memory for one version: the first publish takes no faults.
-        publisher.grow(publisher.chunks()).map_err(|why| publisher.error(Status::NoSpace, why))?;
+        publisher
+            .grow(publisher.chunks())
+            .map_err(|why| why.about(SegmentKind::Series, &publisher.name).with_status(Status::NoSpace))?;
         let offer = Offer { pool: descriptor, size: geometry.size, reserved: publisher.counts.reserved, pins };
         Ok((publisher, offer))
     }
@@ -255,8 +248,7 @@ impl Publisher {
     /// May this process go on publishing?
     pub(super) fn check_use(&self) -> Result<()> {
         if !self.is_own() {
-            let text = "this process was forked from the one that publishes; only that one goes on";
-            return Err(self.error(Status::Disconnected, text));
+            return Err(Error::because(Status::Disconnected, Reason::Forked).about(SegmentKind::Series, &self.name));
         }
         if self.end.ended.load(Relaxed) {
             return Err(self.error(Status::Closed, "it was ended"));
@@ -271,14 +263,14 @@ impl Publisher {
     /// An error about this series.
     #[cold]
     pub(super) fn error(&self, status: Status, text: impl std::fmt::Display) -> Error {
-        Error::new(status, format!("series '{}': {text}", self.name))
+        Error::new(status, text.to_string()).about(SegmentKind::Series, &self.name)
     }
 }
 
 /// The kernel refused.
 #[cold]
-pub(super) fn failed(name: &str, error: &OsError) -> Error {
-    Error::new(status_of(error), format!("series '{name}': {error}"))
+pub(super) fn failed(name: &str, error: &dyn std::fmt::Display) -> Error {
+    Error::new(Status::System, error.to_string()).about(SegmentKind::Series, name)
 }
 
 impl Drop for Publisher {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crossdock_layout::series::STATE_ENDED;
 use crossdock_layout::series::state::{Latest, Phase, State};
+use crossdock_layout::wire::SegmentKind;
 use crossdock_os::{Access, Mapping, memfd};
 
 use super::describe::{self, Description};
@@ -58,7 +59,7 @@ impl Report {
     /// `CORRUPT`, `INCOMPATIBLE`, `SYSTEM`.
     pub fn read(name: &str, pool: impl AsFd, size: u64) -> Result<Self> {
         let system = |e: crossdock_os::OsError| failed(name, &e);
-        let named = |e: Error| Error::new(e.status, format!("series '{name}': {}", e.message));
+        let named = |e: Error| e.about(SegmentKind::Series, name);
         memfd::check(&pool, size).map_err(system)?;
         let mapping = Mapping::new(&pool, size as usize, Access::Read).map_err(system)?;
         let pool = Pool::open(mapping, size).map_err(named)?;

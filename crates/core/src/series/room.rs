@@ -6,6 +6,7 @@
 
 use crossdock_layout::Status;
 use crossdock_layout::series::{AtomicU64, HUGE, PINS, PinPage};
+use crossdock_layout::wire::SegmentKind;
 use crossdock_os::{Access, memfd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -56,7 +57,7 @@ impl Publisher {
         }
         while self.lacking(needed).is_some() {
             if self.full != FullPolicy::TakeBack || !self.take_back_oldest() {
-                return Err(self.no_room(needed, &why));
+                return Err(self.no_room(needed, why));
             }
         }
         Ok(())
@@ -83,11 +84,12 @@ impl Publisher {
                 return Ok(free as u32);
             }
         }
-        Err(self.no_room(0, &format!("its table holds {} versions", self.records.len())))
+        let why = format!("its table holds {} versions", self.records.len());
+        Err(self.no_room(0, Error::new(Status::NoSpace, why)))
     }
 
     /// Grows, unless that failed a moment ago.
-    fn grow_after_rest(&mut self, more: u32) -> std::result::Result<(), String> {
+    fn grow_after_rest(&mut self, more: u32) -> Result<()> {
         if let Some((until, why)) = &self.growth
             && Instant::now() < *until
         {
@@ -103,7 +105,7 @@ impl Publisher {
     }
 
     /// Takes memory for so many more slots, within the capacity, the quota and the cgroup's limit; or says why not.
-    pub(super) fn grow(&mut self, more: u32) -> std::result::Result<(), String> {
+    pub(super) fn grow(&mut self, more: u32) -> Result<()> {
         if more == 0 {
             return Ok(());
         }
@@ -112,14 +114,14 @@ impl Publisher {
         let left = geometry.counts.slots - committed;
         if more > left {
             let capacity = u64::from(geometry.counts.slots) * chunk;
-            return Err(format!("its capacity of {capacity} bytes is used up"));
+            return Err(Error::new(Status::NoSpace, format!("its capacity of {capacity} bytes is used up")));
         }
         // In a large pool a little more than asked for, in whole huge pages, if the quota has it.
         let generous = (more + committed / SPARE).next_multiple_of(self.slots.per_huge()).min(left);
         let charge = |slots: u32| {
             let fresh = u64::from(slots) * chunk;
             let total = self.counts.reserved + fresh;
-            self.surroundings.reserve(total).map(|()| (slots, total)).map_err(|error| error.message)
+            self.host.reserve(total).map(|()| (slots, total))
         };
         let rounds = self.slots.per_huge() > 1 && u64::from(committed + more) * chunk >= ROUNDS * HUGE;
         let (more, total) = if rounds { charge(generous).or_else(|_| charge(more))? } else { charge(more)? };
@@ -128,8 +130,10 @@ impl Publisher {
         if length >= HUGE {
             mapping.take_huge_pages(&self.descriptor, at, length);
         }
-        memfd::reserve(&self.descriptor, at, length)
-            .map_err(|e| format!("no memory is left ({e}); end other tasks or remove objects"))?;
+        memfd::reserve(&self.descriptor, at, length).map_err(|e| {
+            let text = format!("no memory is left ({e}); end other tasks or remove objects");
+            Error::new(Status::NoSpace, text)
+        })?;
         fault_point!("series.grow.reserved");
         mapping.populate(at, length, Access::ReadWrite);
         self.slots.commit(more);
@@ -228,7 +232,7 @@ impl Publisher {
 
     /// Says why there is no room, and which observers hold old versions.
     #[cold]
-    fn no_room(&self, needed: u32, why: &str) -> Error {
+    fn no_room(&self, needed: u32, why: Error) -> Error {
         let newest = self.sequence;
         let mut held: Vec<String> = Vec::new();
         for index in 0..self.observers {
@@ -247,6 +251,7 @@ impl Publisher {
         };
         let bytes = u64::from(needed) * self.pool.chunk() as u64;
         let hint = "give it more capacity or quota, or let observers release versions";
-        self.error(Status::NoSpace, format!("no room for {bytes} changed bytes: {why}; {who}; {hint}"))
+        let error = why.during(format!("no room for {bytes} changed bytes")).with_status(Status::NoSpace);
+        error.with_peer(format!("{who}; {hint}")).about(SegmentKind::Series, &self.name)
     }
 }

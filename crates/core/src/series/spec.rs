@@ -2,6 +2,7 @@
 
 use crossdock_layout::series::{MAX_ATTRIBUTES, MAX_CONSTANTS, MAX_VARIABLES};
 use crossdock_layout::type_name::Type;
+use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{MemberId, Status};
 
 use super::value::{Kind, Value, check_value};
@@ -62,6 +63,12 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// A series of this name where there is no daemon.
+    #[must_use]
+    pub fn alone(name: &str) -> Self {
+        Self { name: name.into(), workflow: "default".into(), member: crate::host::Alone::MEMBER }
+    }
+
     /// What a segment of it is called in `/proc/PID/maps`, as all of crossdock's are. The kernel takes 249 bytes.
     pub(super) fn label(&self, kind: &str) -> String {
         let mut label = format!("crossdock:{}:{kind}:{}", self.workflow, self.name);
@@ -218,7 +225,7 @@ fn unique<'a>(series: &str, what: &str, names: impl Iterator<Item = &'a str>) ->
 
 #[cold]
 pub(super) fn invalid(series: &str, what: impl std::fmt::Display) -> Error {
-    Error::new(Status::Invalid, format!("series '{series}': {what}"))
+    Error::new(Status::Invalid, what.to_string()).about(SegmentKind::Series, series)
 }
 
 #[cfg(test)]
@@ -246,7 +253,7 @@ mod tests {
         ] {
             let error = wrong.check("field").unwrap_err();
             assert_eq!(error.status, Status::Invalid);
-            assert!(error.message.contains(word), "{error}");
+            assert!(error.to_string().contains(word), "{error}");
         }
         Spec::of(vec![u(), Variable::new("t", "f64", &[])]).check("field").unwrap();
     }

@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use crossdock_core::region::{Parts, Region, Surroundings};
-use crossdock_core::{Error, Result};
+use crossdock_core::liveness::Living;
+use crossdock_core::region::{Parts, Region};
+use crossdock_core::{Error, Host, Result};
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::{Access, Mapping, memfd};
@@ -78,7 +79,7 @@ impl World {
             size: self.size,
             writable,
             member,
-            surroundings: Arc::new(Window { world: self.clone() }),
+            host: Arc::new(Window { world: self.clone() }),
         })
     }
 
@@ -112,14 +113,20 @@ impl World {
     }
 }
 
-impl Surroundings for Window {
-    fn is_dead(&self, member: MemberId) -> bool {
+impl Living for Window {
+    fn table(&self) -> &LivenessTable {
+        self.world.liveness()
+    }
+
+    fn has_left(&self, member: MemberId) -> bool {
         // The test's own processes come and go with its table, which therefore knows everything.
         self.world.liveness().slots[member.slot()].load(Ordering::Acquire) != member.0
     }
+}
 
-    fn deaths(&self) -> u32 {
-        self.world.liveness().epoch()
+impl Host for Window {
+    fn liveness(&self) -> &dyn Living {
+        self
     }
 
     fn reserve(&self, total: u64) -> Result<()> {
@@ -128,10 +135,6 @@ impl Surroundings for Window {
             return Ok(());
         }
         Err(Error::new(Status::NoSpace, format!("{total} bytes are more than the quota of {quota}")))
-    }
-
-    fn describe(&self, member: MemberId) -> String {
-        member.to_string()
     }
 }
 

@@ -6,8 +6,9 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use crossdock_core::Error;
+use crossdock_core::Host;
 use crossdock_core::liveness::Living;
-use crossdock_core::queue::{End, Hooks, Parcel, Pattern, Ring, Shape, Side};
+use crossdock_core::queue::{End, Parcel, Pattern, Ring, Shape, Side};
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::{Handle, MemberId};
 use crossdock_os::{Access, Deadline, Mapping, futex, memfd};
@@ -36,7 +37,7 @@ impl Living for Table {
     }
 }
 
-impl Hooks for Table {
+impl Host for Table {
     fn liveness(&self) -> &dyn Living {
         self
     }
@@ -48,7 +49,7 @@ pub struct World {
     port: OwnedFd,
     table: OwnedFd,
     board: OwnedFd,
-    pub hooks: Arc<Table>,
+    pub host: Arc<Table>,
     board_map: Mapping,
     next: AtomicU64,
 }
@@ -60,14 +61,14 @@ impl World {
         let table = memfd::create("crossdock-test-table", TABLE_BYTES as u64).unwrap();
         let board = memfd::create("crossdock-test-board", BOARD_BYTES as u64).unwrap();
         let world = Self::over(shape, port, table, board);
-        world.hooks.table().format();
+        world.host.table().format();
         world
     }
 
     fn over(shape: Shape, port: OwnedFd, table: OwnedFd, board: OwnedFd) -> Self {
-        let hooks = Arc::new(Table(Mapping::new(&table, TABLE_BYTES, Access::ReadWrite).unwrap()));
+        let host = Arc::new(Table(Mapping::new(&table, TABLE_BYTES, Access::ReadWrite).unwrap()));
         let board_map = Mapping::new(&board, BOARD_BYTES, Access::ReadWrite).unwrap();
-        Self { shape, port, table, board, hooks, board_map, next: AtomicU64::new(1) }
+        Self { shape, port, table, board, host, board_map, next: AtomicU64::new(1) }
     }
 
     /// In a child: the parent's world, and the part to play in it.
@@ -88,13 +89,13 @@ impl World {
     pub fn member(&self) -> MemberId {
         let n = self.next.fetch_add(1, SeqCst);
         let member = MemberId::new(n, n as usize);
-        self.hooks.table().set_alive(member);
+        self.host.table().set_alive(member);
         member
     }
 
     /// As the daemon does when a member's pidfd says so.
     pub fn bury(&self, member: MemberId) {
-        bury(&self.hooks, member);
+        bury(&self.host, member);
     }
 
     pub fn mapping(&self) -> Mapping {
@@ -102,11 +103,11 @@ impl World {
     }
 
     pub fn ring(&self, me: MemberId) -> Result<Ring, Error> {
-        Ring::open(self.mapping(), self.shape, me, self.hooks.liveness(), Deadline::after(LONG))
+        Ring::open(self.mapping(), self.shape, me, self.host.liveness(), Deadline::after(LONG))
     }
 
     pub fn try_open(&self, side: Side, me: MemberId, name: &str) -> Result<End, Error> {
-        End::open(self.ring(me)?, side, me, name, self.hooks.clone(), POLL)
+        End::open(self.ring(me)?, side, me, name, self.host.clone(), POLL)
     }
 
     pub fn open(&self, side: Side) -> End {
@@ -136,14 +137,14 @@ impl World {
         };
         let mut process = command.spawn().unwrap();
         let id = process.id();
-        let hooks = self.hooks.clone();
+        let host = self.host.clone();
         let (tell, end) = mpsc::channel();
         let gone = Arc::new(AtomicBool::new(false));
         let set_gone = gone.clone();
         std::thread::spawn(move || {
             let status = process.wait().unwrap();
             let died = Instant::now();
-            bury(&hooks, member);
+            bury(&host, member);
             set_gone.store(true, SeqCst);
             let _ = tell.send((status, died));
         });
@@ -151,8 +152,8 @@ impl World {
     }
 }
 
-fn bury(hooks: &Table, member: MemberId) {
-    let table = hooks.table();
+fn bury(host: &Table, member: MemberId) {
+    let table = host.table();
     if table.set_dead(member) {
         futex::wake_all(&table.epoch);
     }

@@ -29,7 +29,10 @@ fn by_the_policy_fail_a_full_pool_is_an_error_and_nothing_is_lost() {
                 Ok(_) => held.push((observer.latest().unwrap(), step)),
                 Err(error) => {
                     assert_eq!(error.status, Status::NoSpace, "{error}");
-                    assert!(error.message.contains("observer 0 holds 2 old version(s), the oldest is 1"), "{error}");
+                    assert!(
+                        error.to_string().contains("observer 0 holds 2 old version(s), the oldest is 1"),
+                        "{error}"
+                    );
                     refused += 1;
                 }
             }
@@ -63,7 +66,7 @@ fn a_quota_is_a_full_pool() {
     let second = observer.latest().unwrap();
     numbers(&mut publisher, 0).fill(2);
     let error = publisher.publish(&[]).unwrap_err();
-    assert!(error.status == Status::NoSpace && error.message.contains("quota"), "{error}");
+    assert!(error.status == Status::NoSpace && error.to_string().contains("quota"), "{error}");
     assert!(series.resident() <= series.offer.reserved + 70 * 4096);
     drop(first);
     publisher.publish(&[]).unwrap();
@@ -101,7 +104,7 @@ fn the_policy_take_back_takes_the_oldest_version_and_what_was_read_of_it_stays()
     assert_eq!(word, [0; 8], "of what was read before");
     for error in [unread.copy_out(0, 0, &mut word).unwrap_err(), unread.bytes(0).unwrap_err()] {
         assert_eq!(error.status, Status::NotFound);
-        assert!(error.message.contains("take_back"), "{error}");
+        assert!(error.to_string().contains("take_back"), "{error}");
     }
     assert_eq!(publisher.statistics().taken_back, 1);
     assert!(as_numbers(young.bytes(0).unwrap()).iter().all(|n| *n == 0));

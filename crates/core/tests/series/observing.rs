@@ -16,7 +16,7 @@ fn next_waits_for_what_is_new_and_says_when_nothing_will_come() {
     assert_eq!(observer.next(Duration::ZERO).unwrap_err().status, Status::NotYet);
     let error = observer.next(Duration::from_millis(20)).unwrap_err();
     assert_eq!(error.status, Status::TimedOut);
-    assert!(error.message.contains("member 1.1"), "{error}");
+    assert!(error.to_string().contains("member 1.1"), "{error}");
     let waiting = std::thread::spawn(move || {
         let sequence = observer.next(LONG).unwrap().sequence();
         (observer, sequence)
@@ -74,7 +74,7 @@ fn versions_that_are_kept_can_be_asked_for_and_others_are_gone() {
     }
     let error = observer.at(6, Duration::ZERO).unwrap_err();
     assert_eq!(error.status, Status::NotFound);
-    assert!(error.message.contains("from 7 to 10"), "{error}");
+    assert!(error.to_string().contains("from 7 to 10"), "{error}");
     assert_eq!(observer.at(11, Duration::ZERO).unwrap_err().status, Status::NotYet);
     assert_eq!(observer.at(0, Duration::ZERO).unwrap_err().status, Status::NotFound);
 }

@@ -210,7 +210,7 @@ fn an_observer_that_waits_while_versions_are_withheld_is_told_so() {
     let started = Instant::now();
     let error = observer.next(Duration::from_millis(50)).unwrap_err();
     assert!(error.status == Status::TimedOut && started.elapsed() < Duration::from_secs(5));
-    assert!(error.message.contains("withheld 6 versions") && error.message.contains("holds 3"), "{error}");
+    assert!(error.to_string().contains("withheld 6 versions") && error.to_string().contains("holds 3"), "{error}");
     let why = publisher.statistics().withheld_why.unwrap();
     assert!(why.contains("observer 0 holds 2 old version(s), the oldest is 1"), "{why}");
     held.clear();

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crossdock_core::Host;
 use crossdock_core::liveness::Living;
 use crossdock_core::series::{AttachParts, Detect, Identity, Observer, Offer, Pages, Publisher};
-use crossdock_core::series::{Spec, Surroundings, Variable};
+use crossdock_core::series::{Spec, Variable};
 use crossdock_core::{Error, Result};
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::{MemberId, Status};
@@ -139,7 +140,7 @@ impl Living for World {
     }
 }
 
-impl Surroundings for World {
+impl Host for World {
     fn liveness(&self) -> &dyn Living {
         self
     }
@@ -171,7 +172,7 @@ impl Series {
             size: self.offer.size,
             pin_page: self.pin_page(index),
             publisher: PUBLISHER,
-            surroundings: self.world.clone(),
+            host: self.world.clone(),
         }
     }
 

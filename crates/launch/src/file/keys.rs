@@ -65,6 +65,8 @@ pub const ENGINES: &[&str] = &["auto", "process", "bubblewrap", "podman", "docke
 pub const PATTERNS: &[&str] = Pattern::WORDS;
 /// When a file of a managed directory counts as finished.
 pub const PUBLISH: &[&str] = &["close", "rename", "marker", "end"];
+/// How a task waits for files of managed directories.
+pub const DOORS: &[&str] = &["auto", "preload", "notification", "none"];
 /// Which network a task sees.
 pub const NETWORKS: &[&str] = &["none", "host"];
 
@@ -133,6 +135,12 @@ pub const TASK: &[Key] = &[
         "items",
         Kind::Rights(ITEM_RIGHTS),
         "Which items the task may own (make, use, hand on), or read while they are shared. A key may end in `*`.",
+    ),
+    key(
+        "door",
+        Kind::Word(DOORS),
+        "How the task waits for files that it consumes: `auto` (default: by its program's kind), `preload` (a library in \
+         front of the C library), `notification` (the kernel stops its calls; for static programs), `none`.",
     ),
     key("process", Kind::Section(PROCESS), "What is different when the engine is `process` (no container)."),
 ];

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::grants::{ITEM_RIGHTS, PORT_RIGHTS, REGION_RIGHTS, SERIES_RIGHTS, grants};
-use super::keys::{MOUNT, NETWORKS, PROCESS, TASK};
+use super::keys::{DOORS, MOUNT, NETWORKS, PROCESS, TASK};
 use super::reader::{Item, Section, clip};
 use super::sections::good_name;
-use super::workflow::{Files, Mount, Process, Processors, Task, User};
+use super::workflow::{DoorKey, Files, Mount, Process, Processors, Task, User};
 
 /// Most processors whose numbers are taken seriously.
 const PROCESSORS_MAX: u32 = 4096;
@@ -41,6 +41,7 @@ pub(super) fn task(name: String, item: &Item<'_>, folder: &Path) -> Option<Task>
         ports: s.get("ports").map(|i| grants(&i, PORT_RIGHTS)).unwrap_or_default(),
         series: s.get("series").map(|i| grants(&i, SERIES_RIGHTS)).unwrap_or_default(),
         items: s.get("items").map(|i| grants(&i, ITEM_RIGHTS)).unwrap_or_default(),
+        door: s.get("door").and_then(|i| i.word(DOORS)).map(DoorKey::of).unwrap_or_default(),
         process: s.get("process").map(|i| process(&i, folder)).unwrap_or_default(),
         name,
     };

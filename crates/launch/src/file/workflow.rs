@@ -69,8 +69,36 @@ pub struct Task {
     pub series: Vec<TaskGrant>,
     /// Rights on items.
     pub items: Vec<TaskGrant>,
+    /// How it waits for files that it consumes.
+    pub door: DoorKey,
     /// What is different without a container.
     pub process: Process,
+}
+
+/// How a task waits for files of managed directories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DoorKey {
+    /// As its program's kind needs it.
+    #[default]
+    Auto,
+    /// By the preload library.
+    Preload,
+    /// By stopped calls.
+    Notification,
+    /// Not at all: it sees what is published.
+    None,
+}
+
+impl DoorKey {
+    /// One of the words of `keys::DOORS`.
+    pub(super) fn of(word: &str) -> Self {
+        match word {
+            "preload" => Self::Preload,
+            "notification" => Self::Notification,
+            "none" => Self::None,
+            _ => Self::Auto,
+        }
+    }
 }
 
 /// Where a task's file system comes from.
@@ -172,6 +200,7 @@ impl Task {
             ports: Vec::new(),
             series: Vec::new(),
             items: Vec::new(),
+            door: DoorKey::Auto,
             process: Process::default(),
         }
     }

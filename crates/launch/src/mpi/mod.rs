@@ -29,6 +29,7 @@ mod starter;
 pub use container::ENGINES;
 pub use front::{Options, mpirun};
 pub use keeper::keeper;
+pub(crate) use place::{is_static, shim};
 pub use starter::starter;
 
 /// The hidden commands of `crossdock`.

@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crossdock_os::spawn;
+use crossdock_shim::program::{self, Kind};
 
 /// The beginning of the names of job folders.
 const NAME: &str = "mpi-";
@@ -129,8 +130,7 @@ pub fn shim() -> Result<PathBuf, String> {
     }
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
     let folder = program.parent().unwrap_or(Path::new("/"));
-    let places =
-        [folder.join(crossdock_shim::PROGRAM), folder.join("../libexec/crossdock").join(crossdock_shim::PROGRAM)];
+    let places = ["", "../lib/crossdock", "../libexec/crossdock"].map(|p| folder.join(p).join(crossdock_shim::PROGRAM));
     let found = places.iter().find(|p| p.is_file()).cloned();
     found.ok_or_else(|| {
         format!("there is no {} beside {}; scripts/build-shim makes it", crossdock_shim::PROGRAM, program.display())
@@ -138,15 +138,8 @@ pub fn shim() -> Result<PathBuf, String> {
 }
 
 /// Does this program need no loader and no library of the system that it runs on?
-fn is_static(program: &Path) -> bool {
-    const INTERPRETER: u32 = 3;
-    let Ok(bytes) = fs::read(program) else { return false };
-    // A 64-bit ELF file: the place, size and count of program headers, each of which begins with its type.
-    let short = |at: usize| bytes.get(at..at + 2).map(|b| usize::from(u16::from_le_bytes([b[0], b[1]])));
-    let Some(table) = bytes.get(32..40).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes) else { return false };
-    let (Some(size), Some(count), Ok(table)) = (short(54), short(56), usize::try_from(table)) else { return false };
-    let kind = |n: usize| bytes.get(table + n * size..table + n * size + 4)?.try_into().ok().map(u32::from_le_bytes);
-    bytes.starts_with(b"\x7fELF\x02") && (0..count).all(|n| kind(n).is_some_and(|k| k != INTERPRETER))
+pub fn is_static(program: &Path) -> bool {
+    program::look(Path::new("/"), "/", "", &program.to_string_lossy()).is_ok_and(|seen| seen.kind == Kind::Static)
 }
 
 #[cfg(test)]

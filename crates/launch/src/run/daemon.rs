@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crossdock_client::runs::note_attach;
 use crossdock_client::{ConnectOptions, Grant, Mode, PortOptions, Region, Rights, SegmentKind, Session, Status};
 use crossdock_os::process::Signal;
 use crossdock_os::{Deadline, event, socket};
@@ -74,7 +75,7 @@ fn connect(socket: Option<PathBuf>, task: Option<&str>, workflow: Option<&str>) 
         private_daemon: false,
         visitor: false,
     };
-    Session::connect(&options).map_err(|e| e.message)
+    Session::connect(&options).map_err(|e| e.to_string())
 }
 
 /// Starts the run's own daemon: this program's `serve`.
@@ -138,22 +139,26 @@ impl Hosted {
         // Not whichever daemon happens to be there: two runs of one workflow would meet in it by chance.
         let named =
             wanted.map(str::to_owned).or_else(|| std::env::var("CROSSDOCK_SOCKET").ok().filter(|s| !s.is_empty()));
-        let (control, how) = match named.filter(|socket| socket != "own") {
+        let (socket, control, how) = match named.filter(|socket| socket != "own") {
             Some(socket) => {
                 let control = connect(Some(PathBuf::from(&socket)), None, None)?;
-                (control, format!("the daemon at {socket}"))
+                let socket = PathBuf::from(socket);
+                let how = format!("the daemon at {}", socket.display());
+                (socket.canonicalize().unwrap_or(socket), control, how)
             }
             None => {
                 let (child, socket) = start_own(folder)?;
                 *own = Some(child);
-                (connect(Some(socket), None, None)?, "a daemon of the run's own".to_owned())
+                (socket.clone(), connect(Some(socket), None, None)?, "a daemon of the run's own".to_owned())
             }
         };
         let name = &workflow.name;
-        control.make_workflow(name, workflow.memory.unwrap_or(0)).map_err(|e| e.message)?;
+        control.make_workflow(name, workflow.memory.unwrap_or(0)).map_err(|e| e.to_string())?;
         for (index, task) in workflow.tasks.iter().enumerate() {
             let socket = listener(&endpoint(folder, index).join("endpoint.sock"))?;
-            control.make_endpoint(name, &task.name, socket, &crate::file::grants::of(task)).map_err(|e| e.message)?;
+            control
+                .make_endpoint(name, &task.name, socket, &crate::file::grants::of(task))
+                .map_err(|e| e.to_string())?;
         }
         // The launcher's own endpoint lies in the run's folder, which no task sees.
         let path = endpoint(folder, workflow.tasks.len()).join("endpoint.sock");
@@ -161,10 +166,13 @@ impl Hosted {
         let everything =
             [all(SegmentKind::Region), all(SegmentKind::Port), all(SegmentKind::Series), all(SegmentKind::Item)];
         let task = free_name(workflow);
-        control.make_endpoint(name, &task, listener(&path)?, &everything).map_err(|e| e.message)?;
+        control.make_endpoint(name, &task, listener(&path)?, &everything).map_err(|e| e.to_string())?;
         let inside = connect(Some(path), Some(&task), Some(name))?;
         let regions = make_regions(workflow, &inside)?;
         make_ports(workflow, &inside)?;
+        // Now, and not earlier: who finds this gets in.
+        note_attach(&folder.path, &socket, name)
+            .map_err(|e| format!("cannot write to {}: {e}", folder.path.display()))?;
         Ok(Self { own: own.take(), workflow: name.clone(), control, inside, _regions: regions, how })
     }
 
@@ -175,7 +183,7 @@ impl Hosted {
 
     /// What ports, series, items and regions tell at this moment.
     pub fn report(&self, workflow: &Workflow) -> Result<Figures, String> {
-        let listing = self.control.workflow_report(&self.workflow).map_err(|e| e.message)?;
+        let listing = self.control.workflow_report(&self.workflow).map_err(|e| e.to_string())?;
         let mut figures = Figures::default();
         for segment in listing.segments {
             match segment.kind {
@@ -184,7 +192,7 @@ impl Hosted {
                         Ok(report) => report.statistics,
                         // Made as the file says; no task has opened it yet.
                         Err(error) if error.status == Status::NotYet => continue,
-                        Err(error) => return Err(error.message),
+                        Err(error) => return Err(error.to_string()),
                     };
                     figures.ports.push(PortLine {
                         port: segment.name,
@@ -201,7 +209,7 @@ impl Hosted {
                     figures.regions.push(RegionLine { region: segment.name, size, reserved });
                 }
                 SegmentKind::Series => {
-                    let report = self.inside.series_report(segment.id).map_err(|e| e.message)?;
+                    let report = self.inside.series_report(segment.id).map_err(|e| e.to_string())?;
                     let bytes = |chunks: u64| chunks.saturating_mul(u64::from(report.description.chunk));
                     figures.series.push(SeriesLine {
                         series: segment.name,
@@ -241,7 +249,7 @@ impl Hosted {
         let Self { own, workflow, control, inside, _regions, .. } = self;
         drop(_regions);
         let _ = inside.close();
-        let ended = control.end_workflow(&workflow).map_err(|e| e.message);
+        let ended = control.end_workflow(&workflow).map_err(|e| e.to_string());
         let _ = control.close();
         if let Some(mut child) = own {
             stop_own(&mut child);
@@ -276,7 +284,7 @@ fn make_regions(workflow: &Workflow, inside: &Session) -> Result<Vec<Region>, St
     for region in &workflow.regions {
         let creates = |t: &Task| t.regions.iter().any(|r| r.may(Rights::CREATE) && r.fits(&region.name));
         if let (Some(size), false) = (region.size, workflow.tasks.iter().any(creates)) {
-            made.push(inside.region(&region.name, Mode::CreateOnly, size, None).map_err(|e| e.message)?);
+            made.push(inside.region(&region.name, Mode::CreateOnly, size, None).map_err(|e| e.to_string())?);
         }
     }
     Ok(made)
@@ -287,7 +295,7 @@ fn make_regions(workflow: &Workflow, inside: &Session) -> Result<Vec<Region>, St
 fn make_ports(workflow: &Workflow, inside: &Session) -> Result<(), String> {
     for port in workflow.ports.iter().filter(|port| port.declared.is_some() && !port.name.ends_with('*')) {
         let options = PortOptions { pattern: Some(port.pattern), capacity: port.capacity, persistent: false };
-        inside.make_port(&port.name, &options).map_err(|e| e.message)?;
+        inside.make_port(&port.name, &options).map_err(|e| e.to_string())?;
     }
     Ok(())
 }

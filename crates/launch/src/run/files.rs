@@ -1,7 +1,7 @@
 //! A run's managed directories: their services, and what each task needs to take part.
 //!
 //! A producer gets the directory's `stage` as a writable mount. A consumer gets `published` as a read-only mount at the same
-//! path, and beside its endpoint the notice and the preload library, which its environment names.
+//! path, and beside its endpoint the notice, which its environment names, and its door (`door.rs`).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,13 +12,12 @@ use crossdock_core::files::{VARIABLE, Views};
 use crossdock_files::{Layout, Publish, Service};
 use crossdock_layout::files::Phase;
 
+use super::door::{self, Way};
 use super::folder::RunFolder;
 use super::summary::FilesLine;
 use crate::engine::{ENDPOINT_FOLDER, Unavailable};
 use crate::file::{Directory, Mount, Task, Workflow};
 
-/// The preload library beside an endpoint.
-const PRELOAD: &str = "preload.so";
 /// In a run's folder: where its stores are, for the one who cleans up after the run.
 const STORES: &str = "stores";
 
@@ -69,31 +68,26 @@ impl Managed {
         mounts.collect()
     }
 
-    /// Puts what a consumer needs beside its endpoint; the environment that it gets.
-    pub fn environment(&self, task: &Task, endpoint: &Path) -> Result<Vec<(String, String)>, Unavailable> {
+    /// Puts what a consumer needs beside its endpoint; its environment, and the door by which it waits.
+    pub fn door(&self, task: &Task, endpoint: &Path) -> Result<Way, Unavailable> {
         let consumed: Vec<_> =
             self.directories.iter().enumerate().filter(|(_, (d, _))| d.consume.contains(&task.name)).collect();
-        let Some(library) = self.library.as_ref().filter(|_| !consumed.is_empty()) else { return Ok(Vec::new()) };
-        let trouble = |what: &Path, e: std::io::Error| {
-            Unavailable::new(format!("{}: {e}", what.display()), "make room in the folder of runs")
-        };
-        let beside = endpoint.join(PRELOAD);
-        if !beside.exists() {
-            fs::copy(library, &beside).map_err(|e| trouble(&beside, e))?;
-        }
+        let Some(library) = self.library.as_ref().filter(|_| !consumed.is_empty()) else { return Ok(Way::default()) };
+        let mut way = door::open(task, library, endpoint)?;
         let mut lines = Vec::new();
         for (index, (directory, _)) in consumed {
             let name = format!("files.{index}");
             let (from, to) = (endpoint.join(&name), endpoint.join("../..").join(&name));
             if !from.exists() {
-                fs::hard_link(&to, &from).map_err(|e| trouble(&from, e))?;
+                fs::hard_link(&to, &from).map_err(|e| {
+                    Unavailable::new(format!("{}: {e}", from.display()), "make room in the folder of runs")
+                })?;
             }
             let wait = Duration::from_secs(directory.wait_s.into());
             lines.push(Views::line(&directory.path, &format!("{ENDPOINT_FOLDER}/{name}"), wait, &directory.awaits));
         }
-        let own = task.environment.iter().find(|(name, _)| name == "LD_PRELOAD").map(|(_, value)| format!(":{value}"));
-        let preload = format!("{ENDPOINT_FOLDER}/{PRELOAD}{}", own.unwrap_or_default());
-        Ok(vec![("LD_PRELOAD".into(), preload), (VARIABLE.into(), lines.join("\n"))])
+        way.environment.push((VARIABLE.into(), lines.join("\n")));
+        Ok(way)
     }
 
     /// A rank of this task starts.

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crossdock_client::runs::{MAKING, base};
 use crossdock_os::file::{rename_to_free_name, try_lock, try_lock_shared};
 
 use super::processes;
@@ -21,23 +22,6 @@ pub struct RunFolder {
     /// Held by front and supervisor; the kernel lets go of it when both are gone.
     _lock: File,
 }
-
-/// Where the user's runs are: `$CROSSDOCK_RUNS`, else `$XDG_RUNTIME_DIR/crossdock/runs`, else `/tmp/crossdock-UID/runs`.
-pub fn base() -> PathBuf {
-    if let Some(folder) = std::env::var_os("CROSSDOCK_RUNS").map(PathBuf::from).filter(|f| f.is_absolute()) {
-        return folder.join("crossdock").join("runs");
-    }
-    let uid = crossdock_os::child::user();
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let owned = |p: &PathBuf| p.is_absolute() && fs::metadata(p).is_ok_and(|m| m.is_dir() && m.uid() == uid);
-    match runtime.filter(owned) {
-        Some(folder) => folder.join("crossdock").join("runs"),
-        None => std::env::temp_dir().join(format!("crossdock-{uid}")).join("runs"),
-    }
-}
-
-/// What the name of a folder begins with until its run has the lock in it: those that clean up after the dead pass it by.
-const MAKING: char = '.';
 
 /// Makes the base with its parent, private to the user; refuses a folder that another user put there.
 fn make_private(base: &Path) -> Result<(), String> {
@@ -194,16 +178,6 @@ fn clean_dead_in(base: &Path) -> Vec<String> {
         }
     }
     cleaned
-}
-
-/// The user's runs that live now, by id and folder.
-pub fn living() -> Vec<(String, PathBuf)> {
-    let entries = fs::read_dir(base()).into_iter().flatten().flatten();
-    let held = |path: &Path| File::open(path.join("lock")).is_ok_and(|lock| !try_lock(&lock).unwrap_or(false));
-    entries
-        .filter_map(|e| Some((e.file_name().into_string().ok()?, e.path())))
-        .filter(|(id, path)| !id.starts_with(MAKING) && held(path))
-        .collect()
 }
 
 #[cfg(test)]

@@ -61,7 +61,8 @@ fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str, t
         .spawn()
         .map_err(|e| trouble(&format!("cannot start {}", program.display()), &e))?;
     let mut pipe = child.stdin.take().ok_or("the supervisor has no standard input")?;
-    let order = Order { id: id.to_owned(), options: options.clone(), text_bytes: text.len() };
+    let front = std::process::id();
+    let order = Order { id: id.to_owned(), front, options: options.clone(), text_bytes: text.len() };
     let line = serde_json::to_string(&order).map_err(|e| trouble("cannot pass the options on", &e))?;
     // A supervisor that is already dead is told by its exit status below.
     let _ = pipe.write_all(format!("{line}\n{text}").as_bytes());

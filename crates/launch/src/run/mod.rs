@@ -1,6 +1,7 @@
 //! Starting a workflow, watching it, cleaning up. See README.md beside this file.
 
 mod daemon;
+mod door;
 pub mod files;
 mod folder;
 mod front;
@@ -8,16 +9,21 @@ mod log;
 mod place;
 mod processes;
 mod rank;
+pub mod state;
+mod stopping;
 mod summary;
 mod supervisor;
+pub mod usage;
 mod view;
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use folder::{base as runs_base, clean_dead, living};
+pub use crossdock_client::runs::{LivingRun, base as runs_base, find, living};
+pub use folder::clean_dead;
 pub use front::front;
+pub use stopping::{Stopped, stop};
 pub use summary::{PortLine, RegionLine, Summary, TaskLine};
 pub use supervisor::supervisor;
 
@@ -79,6 +85,8 @@ pub struct RunOptions {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Order {
     id: String,
+    /// The front's process.
+    front: u32,
     options: RunOptions,
     /// Bytes of the workflow file's text, which follows the line: what the front read and checked.
     text_bytes: usize,

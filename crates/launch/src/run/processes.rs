@@ -18,7 +18,7 @@ pub struct Descendant {
 }
 
 /// Parent and state of a process. The name in `stat` may hold anything, so fields count from its last parenthesis.
-fn stat(pid: i32) -> Option<(i32, char)> {
+pub fn stat(pid: i32) -> Option<(i32, char)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = text[text.rfind(')')? + 1..].split_whitespace();
     let state = fields.next()?.chars().next()?;
@@ -58,12 +58,14 @@ pub fn signal_group(group: i32, signal: Signal) {
     let _ = child::signal_group(group, signal);
 }
 
-/// Does the process catch this signal? The first process of a pid namespace never gets one that it does not catch.
+/// Does the process catch this signal, or take it from its queue? The first process of a pid namespace gets no other one.
 pub fn catches(pid: u32, signal: Signal) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
-    let caught =
-        status.lines().find_map(|l| l.strip_prefix("SigCgt:")).and_then(|v| u64::from_str_radix(v.trim(), 16).ok());
-    caught.is_some_and(|set| set >> (signal.as_raw() - 1) & 1 == 1)
+    let has = |set: &str| {
+        let set = status.lines().find_map(|l| l.strip_prefix(set)).and_then(|v| u64::from_str_radix(v.trim(), 16).ok());
+        set.is_some_and(|set| set >> (signal.as_raw() - 1) & 1 == 1)
+    };
+    has("SigCgt:") || has("SigBlk:")
 }
 
 /// Kills everything below this process (but `keep`) until nothing is left or the time is up. `true` if nothing is left.

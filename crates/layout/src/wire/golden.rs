@@ -7,7 +7,7 @@ use super::item::tests as items;
 use super::tests::{answers, requests};
 
 /// Hexadecimal; a run of more than three zero bytes is its length in parentheses.
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut text = String::new();
     let mut rest = bytes;
     while let [first, ..] = rest {

@@ -28,6 +28,8 @@ pub use declare::{Field, Message};
 pub use entry::{MemberEntry, SegmentEntry, WorkflowEntry};
 pub use fingerprint::FINGERPRINT;
 pub use fuzz::fuzz_decode;
+#[cfg(test)]
+pub(crate) use golden::hex;
 pub use grant::{Grant, is_pattern};
 pub use header::{ANSWER, HEADER, Header};
 pub use item::{ItemEntry, ItemGiven, ItemRequest, KEYS_PER_MESSAGE, Party};

@@ -210,7 +210,6 @@ impl Broker {
                 if let Some(holders) = self.holds.get_mut(&segment) {
                     holders.remove(&member);
                 }
-                self.readers_left(segment);
                 self.release_if_unused(segment);
             }
             return;
@@ -229,7 +228,6 @@ impl Broker {
         } else {
             holders.insert(member, Hold { count, assumed: false });
         }
-        self.readers_left(segment);
         self.release_if_unused(segment);
     }
 }

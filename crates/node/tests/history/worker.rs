@@ -94,7 +94,7 @@ fn access(session: &Session, log: &mut Log, held: &mut BTreeMap<u64, Item>, key:
         Err(error) => match error.status {
             Status::NotFound => log.answer(call, Outcome::NotFound),
             // A task that waits for what is not there is told at its deadline; that says only that it was not there then.
-            Status::TimedOut if error.message.contains("there was no item") => log.answer(call, Outcome::NotFound),
+            Status::TimedOut if error.to_string().contains("there was no item") => log.answer(call, Outcome::NotFound),
             Status::TimedOut | Status::NotYet => log.answer(call, Outcome::NotYet),
             _ => panic!("access: {error}"),
         },

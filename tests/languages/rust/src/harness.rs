@@ -152,7 +152,7 @@ pub fn text(error: Error) -> String {
 /// The call must fail with this status; gives the message.
 pub fn fails<T: std::fmt::Debug>(status: Status, result: crossdock_client::Result<T>) -> Result<String, String> {
     match result {
-        Err(error) if error.status == status => Ok(error.message),
+        Err(error) if error.status == status => Ok(error.to_string()),
         Err(error) => Err(format!("expected {status}, came {}", text(error))),
         Ok(value) => Err(format!("expected {status}, came {value:?}")),
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::{Run, Stop};
 use crate::run::daemon::Hosted;
 use crate::run::rank::End;
+use crate::run::state::{Phase, now_ms};
 use crate::run::summary::{Summary, TaskLine};
 use crate::run::{Show, code, folder, processes};
 
@@ -18,19 +19,24 @@ impl Run {
         }
         let others = self.still_running();
         let first = stop.reason.lines().next().unwrap_or_default().trim_end_matches("; its last lines:").to_owned();
+        self.state.stopping = Some(first.clone());
         self.stop = Some(stop);
         self.kill_at = Some(Instant::now() + Duration::from_secs(u64::from(self.workflow.grace_s)));
         if !others.is_empty() {
             self.view.note(&format!("{first}; stopping {others}"));
         }
-        for rank in &mut self.ranks {
+        for (rank, state) in self.ranks.iter_mut().zip(&mut self.state.ranks) {
             match &rank.running {
                 Some(running) => self.helpers.extend(running.ask(&self.engine)),
-                None => {
-                    rank.end.get_or_insert(End::Skipped);
+                None if rank.end.is_none() => {
+                    rank.end = Some(End::Skipped);
+                    let how = End::Skipped.words(false);
+                    state.phase = Phase::Ended { since_ms: None, ended_ms: now_ms(), code: 0, how };
                 }
+                None => {}
             }
         }
+        self.state.write(&self.folder.path);
     }
 
     pub(super) fn kill_when_due(&mut self) {

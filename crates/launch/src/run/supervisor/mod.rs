@@ -19,6 +19,7 @@ use super::folder::{self, RunFolder};
 use super::log::Log;
 use super::place::Placement;
 use super::rank::{self, End, Running};
+use super::state::{Phase, State, now_ms};
 use super::view::View;
 use super::{Order, RunOptions, code, processes};
 use crate::engine::{self, Engine, Prepared, Request, RunContext};
@@ -77,7 +78,7 @@ pub fn supervisor() -> u8 {
         }
     };
     let path = folder.path.clone();
-    let code = match Run::prepare(&order.options, &text, folder) {
+    let code = match Run::prepare(&order, &text, folder) {
         Ok(run) => run.go(),
         Err(stop) => {
             eprintln!("crossdock: {}", stop.reason);
@@ -104,6 +105,8 @@ struct Run {
     hosted: Option<Hosted>,
     files: Managed,
     view: View,
+    /// What the run says of itself to others.
+    state: State,
     begin: Instant,
     stop: Option<Stop>,
     /// From the front, not yet a whole line.
@@ -158,21 +161,25 @@ impl Run {
 
     fn start(&mut self, index: usize) {
         let rank = &self.ranks[index];
-        let task = &self.workflow.tasks[rank.task];
+        let mut task = self.workflow.tasks[rank.task].clone();
         let endpoint = daemon::endpoint(&self.folder, rank.task);
-        let processors = self.placement.take(task).unwrap_or(None);
+        let processors = self.placement.take(&task).unwrap_or(None);
         let mut environment =
             environment::of(&self.workflow, rank, self.hosted.is_some(), self.engine.in_container(), &self.folder.id);
-        match self.files.environment(task, &endpoint) {
-            Ok(more) => {
-                environment.retain(|(name, _)| more.iter().all(|(other, _)| other != name));
-                environment.extend(more);
+        match self.files.door(&task, &endpoint) {
+            Ok(way) => {
+                environment.retain(|(name, _)| way.environment.iter().all(|(other, _)| other != name));
+                environment.extend(way.environment);
+                task.command.splice(0..0, way.before);
+                if let (Some(note), 0) = (way.note, rank.rank) {
+                    self.view.note(&format!("note: task `{}` {note}", task.name));
+                }
             }
             Err(e) => return self.ended(index, End::NotStarted(code::UNAVAILABLE, format!("{}; {}", e.why, e.hint))),
         }
         let request = Request {
             run: &self.context,
-            task,
+            task: &task,
             rank: rank.rank,
             endpoint: &endpoint,
             processors: processors.as_deref(),
@@ -185,6 +192,8 @@ impl Run {
                 self.files.started(&task.name);
                 let on = processors.map(|p| format!(", processors {}", engine::processor_list(&p))).unwrap_or_default();
                 self.view.begun(index, &rank.name, &format!("started, process {}{on}", running.pid()));
+                self.state.ranks[index].phase = Phase::Runs { pid: running.pid(), since_ms: now_ms() };
+                self.state.write(&self.folder.path);
                 self.ranks[index].running = Some(running);
             }
             Err(end) => self.ended(index, end),
@@ -274,6 +283,10 @@ impl Run {
         let words = end.words(in_container);
         self.view.ended(index, &rank.name, &words);
         rank.end = Some(end.clone());
+        let since_ms = self.state.ranks[index].phase.since_ms();
+        self.state.ranks[index].phase =
+            Phase::Ended { since_ms, ended_ms: now_ms(), code: end.code(), how: words.clone() };
+        self.state.write(&self.folder.path);
         let task = self.workflow.tasks[rank.task].name.clone();
         let of_task = |r: &&Rank| self.workflow.tasks[r.task].name == task;
         if self.ranks.iter().filter(of_task).all(|r| r.end.is_some()) {

@@ -15,11 +15,13 @@ use crate::run::files::Managed;
 use crate::run::folder::RunFolder;
 use crate::run::log::Log;
 use crate::run::place::Placement;
+use crate::run::state::{Phase, Process, RankState, State, links, now_ms};
 use crate::run::view::View;
-use crate::run::{RunOptions, code};
+use crate::run::{Order, RunOptions, code};
 
 impl Run {
-    pub(super) fn prepare(options: &RunOptions, text: &str, folder: RunFolder) -> Result<Self, Stop> {
+    pub(super) fn prepare(order: &Order, text: &str, folder: RunFolder) -> Result<Self, Stop> {
+        let options = &order.options;
         let mut workflow = file::parse(&options.file, text).map_err(|e| Stop::failed(code::FILE, e.to_string()))?;
         let wanted = options.engine.as_deref().or(workflow.engine).unwrap_or("auto");
         let system = |e: String| Stop::failed(code::SYSTEM, e);
@@ -78,8 +80,25 @@ impl Run {
         if let Some(hosted) = &hosted {
             view.note(&format!("workflow {} in {}", workflow.name, hosted.how));
         }
+        let state = State {
+            id: folder.id.clone(),
+            workflow: workflow.name.clone(),
+            file: workflow.file.canonicalize().unwrap_or_else(|_| workflow.file.clone()),
+            engine: engine.name().to_owned(),
+            engine_version: version.clone(),
+            since_ms: now_ms(),
+            logs: logs.canonicalize().unwrap_or_else(|_| logs.clone()),
+            grace_s: workflow.grace_s,
+            stopping: None,
+            front: Process::living(order.front),
+            supervisor: Process::living(std::process::id()),
+            ranks: ranks.iter().map(|r| rank_state(&workflow, r)).collect(),
+            links: workflow.tasks.iter().flat_map(links).collect(),
+        };
+        state.write(&folder.path);
         Ok(Self {
             options: options.clone(),
+            state,
             workflow,
             folder,
             engine,
@@ -100,6 +119,16 @@ impl Run {
             killed: false,
             helpers: Vec::new(),
         })
+    }
+}
+
+fn rank_state(workflow: &Workflow, rank: &Rank) -> RankState {
+    RankState {
+        name: rank.name.clone(),
+        task: workflow.tasks[rank.task].name.clone(),
+        rank: rank.rank,
+        log: rank.log.path.canonicalize().unwrap_or_else(|_| rank.log.path.clone()),
+        phase: Phase::Waits,
     }
 }
 

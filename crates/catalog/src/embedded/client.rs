@@ -1,0 +1,327 @@
+//! The side that asks. It connects when it has to, again and again.
+
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossdock_os::Deadline;
+
+use super::frame::{Framed, Stream};
+use super::keeper::HEARTBEAT;
+use super::message::{Answer, Request, VERSION};
+use crate::entry::{check_key, check_prefix};
+use crate::{Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, LeaseId, Listing, Revision, Watch};
+
+/// Connections that are kept for the next call.
+const KEPT: usize = 4;
+/// A connection that was not used for so long may be closed at the other side already.
+const FRESH: Duration = Duration::from_secs(20);
+/// A watch that has heard nothing for so long connects anew.
+const SILENCE: Duration = Duration::from_secs(5);
+/// Between two attempts to connect.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Most entries, or events, that one answer may have in all its messages.
+const THINGS_MAX: usize = 1_000_000;
+
+/// Makes connections to the keeper.
+pub trait Dial: Send + Sync {
+    /// A fresh stream to the keeper.
+    ///
+    /// # Errors
+    /// It cannot be made until then.
+    fn dial(&self, by: Deadline) -> io::Result<Box<dyn Stream>>;
+}
+
+/// Plain TCP to `host:port`.
+pub struct TcpDial(pub String);
+
+impl Dial for TcpDial {
+    fn dial(&self, by: Deadline) -> io::Result<Box<dyn Stream>> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, format!("'{}' has no address", self.0));
+        for address in self.0.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, by.left().max(Duration::from_millis(1))) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    return Ok(Box::new(stream));
+                }
+                Err(error) => last = io::Error::new(error.kind(), format!("{}: {error}", self.0)),
+            }
+        }
+        Err(last)
+    }
+}
+
+struct Connections {
+    dial: Box<dyn Dial>,
+    kept: Mutex<Vec<(Instant, Framed)>>,
+}
+
+/// A client of an embedded catalog.
+pub struct Client {
+    connections: Arc<Connections>,
+}
+
+impl Client {
+    /// Connects with the first call.
+    pub fn new(dial: impl Dial + 'static) -> Self {
+        Self { connections: Arc::new(Connections { dial: Box::new(dial), kept: Mutex::default() }) }
+    }
+
+    /// Asks until there is an answer. Only for what may be done twice.
+    fn ask<T>(
+        &self,
+        request: &Request,
+        by: Deadline,
+        take: impl Fn(&mut Framed, Deadline) -> Taken<T>,
+    ) -> CatalogResult<T> {
+        loop {
+            let why = match self.connections.ask_once(request, by, &take) {
+                Ok(outcome) => return outcome,
+                Err(Lost::Before(why) | Lost::After(why)) => why,
+            };
+            if by.passed() {
+                return Err(CatalogError::Unreachable(why));
+            }
+            thread::sleep(PAUSE.min(by.left()));
+        }
+    }
+}
+
+/// An answer that was understood, or a connection that is of no use any more.
+type Taken<T> = Result<CatalogResult<T>, String>;
+
+/// When the connection was lost.
+enum Lost {
+    /// The request surely was not served.
+    Before(String),
+    /// It may have been.
+    After(String),
+}
+
+impl Connections {
+    fn connect(&self, by: Deadline) -> Result<Framed, String> {
+        let stream = self.dial.dial(by).map_err(|error| error.to_string())?;
+        let mut framed = Framed::new(stream);
+        framed.send(&Request::Hello { version: VERSION }.encode()).map_err(|error| error.to_string())?;
+        match receive(&mut framed, by)? {
+            Answer::Done => Ok(framed),
+            Answer::Failed(error) => Err(error.to_string()),
+            other => Err(format!("a strange answer to the hello: {other:?}")),
+        }
+    }
+
+    fn ask_once<T>(
+        &self,
+        request: &Request,
+        by: Deadline,
+        take: &impl Fn(&mut Framed, Deadline) -> Taken<T>,
+    ) -> Result<CatalogResult<T>, Lost> {
+        let kept = {
+            let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            kept.retain(|(since, _)| since.elapsed() < FRESH);
+            kept.pop()
+        };
+        let mut framed = match kept {
+            Some((_, framed)) => framed,
+            None => self.connect(by).map_err(Lost::Before)?,
+        };
+        framed.send(&request.encode()).map_err(|error| Lost::After(error.to_string()))?;
+        let outcome = take(&mut framed, by).map_err(Lost::After)?;
+        let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if kept.len() < KEPT {
+            kept.push((Instant::now(), framed));
+        }
+        Ok(outcome)
+    }
+}
+
+/// The next answer.
+fn receive(framed: &mut Framed, by: Deadline) -> Result<Answer, String> {
+    let bytes = framed.receive(by).map_err(|error| error.to_string())?.ok_or("no answer came in time")?;
+    Answer::decode(&bytes).map_err(|error| error.to_string())
+}
+
+/// The one answer of most requests.
+fn one<T>(pick: impl Fn(Answer) -> Option<T>) -> impl Fn(&mut Framed, Deadline) -> Taken<T> {
+    move |framed, by| match receive(framed, by)? {
+        Answer::Failed(error @ CatalogError::Broken(_)) => Err(error.to_string()),
+        Answer::Failed(error) => Ok(Err(error)),
+        answer => match pick(answer) {
+            Some(found) => Ok(Ok(found)),
+            None => Err("the keeper answered another question".into()),
+        },
+    }
+}
+
+fn page(framed: &mut Framed, by: Deadline) -> Taken<Listing> {
+    let mut entries = Vec::new();
+    loop {
+        match receive(framed, by)? {
+            Answer::Page { revision, more, entries: some } => {
+                entries.extend(some);
+                if !more {
+                    return Ok(Ok(Listing { revision, entries }));
+                }
+                if entries.len() > THINGS_MAX {
+                    return Err("the keeper's list does not end".into());
+                }
+            }
+            Answer::Failed(error) => return Ok(Err(error)),
+            _ => return Err("the keeper answered another question".into()),
+        }
+    }
+}
+
+impl Catalog for Client {
+    fn commit(&self, commit: &Commit, by: Deadline) -> CatalogResult<Committed> {
+        commit.check()?;
+        let request = Request::Commit(commit.clone());
+        let take = one(|answer| match answer {
+            Answer::Committed(done) => Some(done),
+            _ => None,
+        });
+        loop {
+            match self.connections.ask_once(&request, by, &take) {
+                Ok(Ok(done)) if !done.done && done.found.len() != commit.expect.len() => {
+                    return Err(CatalogError::Broken("an answer for another commit".into()));
+                }
+                Ok(outcome) => return outcome,
+                Err(Lost::After(why)) => return Err(CatalogError::Unknown(why)),
+                Err(Lost::Before(why)) if by.passed() => return Err(CatalogError::Unreachable(why)),
+                Err(Lost::Before(_)) => thread::sleep(PAUSE.min(by.left())),
+            }
+        }
+    }
+
+    fn get(&self, key: &str, by: Deadline) -> CatalogResult<Option<Entry>> {
+        check_key(key)?;
+        let take = one(|answer| match answer {
+            Answer::Entry(entry) => Some(entry),
+            _ => None,
+        });
+        self.ask(&Request::Get { key: key.to_owned() }, by, take)
+    }
+
+    fn list(&self, prefix: &str, by: Deadline) -> CatalogResult<Listing> {
+        check_prefix(prefix)?;
+        self.ask(&Request::List { prefix: prefix.to_owned() }, by, page)
+    }
+
+    fn grant(&self, time: Duration, by: Deadline) -> CatalogResult<LeaseId> {
+        let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let take = one(|answer| match answer {
+            Answer::Granted(lease) => Some(lease),
+            _ => None,
+        });
+        self.ask(&Request::Grant { time_ms }, by, take)
+    }
+
+    fn keep_alive(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()> {
+        self.ask(&Request::KeepAlive { lease }, by, one(done))
+    }
+
+    fn revoke(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()> {
+        self.ask(&Request::Revoke { lease }, by, one(done))
+    }
+
+    fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>> {
+        check_prefix(prefix)?;
+        let connections = Arc::clone(&self.connections);
+        Ok(Box::new(ClientWatch {
+            connections,
+            prefix: prefix.to_owned(),
+            next: from,
+            stream: None,
+            events: Vec::new(),
+        }))
+    }
+}
+
+fn done(answer: Answer) -> Option<()> {
+    matches!(answer, Answer::Done).then_some(())
+}
+
+struct ClientWatch {
+    connections: Arc<Connections>,
+    prefix: String,
+    next: Revision,
+    stream: Option<(Framed, Instant)>,
+    /// Of a message that others follow.
+    events: Vec<Event>,
+}
+
+impl ClientWatch {
+    fn connect(&mut self, by: Deadline) -> CatalogResult<()> {
+        let connected = self.connections.connect(by).and_then(|mut framed| {
+            let request = Request::Watch { prefix: self.prefix.clone(), from: self.next };
+            framed.send(&request.encode()).map_err(|error| error.to_string())?;
+            Ok(framed)
+        });
+        self.events.clear();
+        let framed = connected.map_err(CatalogError::Unreachable)?;
+        self.stream = Some((framed, Instant::now()));
+        Ok(())
+    }
+
+    /// The connection is of no use; why matters only to a caller that waits no longer.
+    fn lost(&mut self, why: String, by: Deadline) -> CatalogResult<()> {
+        self.stream = None;
+        if by.passed() {
+            return Err(CatalogError::Unreachable(why));
+        }
+        thread::sleep(PAUSE.min(by.left()));
+        Ok(())
+    }
+}
+
+impl Watch for ClientWatch {
+    fn next(&mut self, by: Deadline) -> CatalogResult<Vec<Event>> {
+        loop {
+            let Some((framed, heard)) = &mut self.stream else {
+                if let Err(error) = self.connect(by) {
+                    self.lost(error.to_string(), by)?;
+                }
+                continue;
+            };
+            let came = framed.receive(by.at_most(HEARTBEAT));
+            let bytes = match came {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) if heard.elapsed() > SILENCE => {
+                    self.lost("the keeper is silent".into(), by)?;
+                    continue;
+                }
+                Ok(None) if by.passed() => return Ok(Vec::new()),
+                Ok(None) => continue,
+                Err(error) => {
+                    self.lost(error.to_string(), by)?;
+                    continue;
+                }
+            };
+            *heard = Instant::now();
+            match Answer::decode(&bytes) {
+                Ok(Answer::Events { upto, more, events }) => {
+                    self.events.extend(events);
+                    if self.events.len() > THINGS_MAX {
+                        self.lost("the keeper's changes do not end".into(), by)?;
+                        continue;
+                    }
+                    if !more {
+                        self.next = self.next.max(upto.saturating_add(1));
+                        let events = std::mem::take(&mut self.events);
+                        if !events.is_empty() || by.passed() {
+                            return Ok(events);
+                        }
+                    }
+                }
+                Ok(Answer::Failed(error @ (CatalogError::Compacted(_) | CatalogError::Invalid(_)))) => {
+                    self.stream = None;
+                    return Err(error);
+                }
+                Ok(other) => self.lost(format!("the keeper says {other:?}"), by)?,
+                Err(error) => self.lost(error.to_string(), by)?,
+            }
+        }
+    }
+}

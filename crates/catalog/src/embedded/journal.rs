@@ -1,0 +1,265 @@
+//! The keeper's journal: a file of records, each `u32 length, u32 crc, bytes`.
+//!
+//! A record is written and synced before its change is answered. The end of the file may hold a part of a record that a
+//! dying keeper wrote: it is cut off. A record that is wrong *before* the end is damage, and opening fails. A journal
+//! that has grown to several times its content is written anew beside it, and renamed into place.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use crate::codec::{Reader, Writer};
+use crate::store::Record;
+use crate::{CatalogError, CatalogResult, LeaseId};
+
+const MAGIC: &[u8; 8] = b"XDCATLG1";
+const HEAD: usize = 8;
+const RECORD_MAX: usize = 1 << 20;
+/// A journal below this size is not written anew.
+const SMALL: u64 = 1 << 20;
+
+pub(super) struct Journal {
+    file: File,
+    path: PathBuf,
+    length: u64,
+    /// Its length when it was last written anew.
+    base: u64,
+    /// It may end with a part of a record that could not be cut off.
+    torn: bool,
+}
+
+impl Journal {
+    /// The journal in this folder, made if there is none, and its records.
+    pub fn open(folder: &Path) -> io::Result<(Self, Vec<Record>)> {
+        let path = folder.join("catalog.journal");
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+        if !lock(&file)? {
+            let text = format!("another keeper uses {}; stop it first", path.display());
+            return Err(io::Error::new(ErrorKind::WouldBlock, text));
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        if bytes.len() < HEAD && MAGIC.starts_with(&bytes) {
+            file.set_len(0)?;
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(MAGIC)?;
+            file.sync_all()?;
+            let length = HEAD as u64;
+            return Ok((Self { file, path, length, base: length, torn: false }, Vec::new()));
+        }
+        let (records, length) = read(&bytes).map_err(|why| {
+            let text = format!("{} is damaged: {why}; move it away to begin with an empty catalog", path.display());
+            io::Error::new(ErrorKind::InvalidData, text)
+        })?;
+        file.set_len(length)?;
+        file.seek(SeekFrom::Start(length))?;
+        Ok((Self { file, path, length, base: length, torn: false }, records))
+    }
+
+    /// The record is on its way to the disk for good when this returns.
+    pub fn append(&mut self, record: &Record) -> CatalogResult<()> {
+        if self.torn {
+            self.cut()?;
+        }
+        let bytes = frame(record);
+        if let Err(error) = self.file.write_all(&bytes).and_then(|()| self.file.sync_data()) {
+            self.torn = true;
+            self.cut().ok();
+            return Err(CatalogError::Full(format!("{} cannot be written: {error}", self.path.display())));
+        }
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn cut(&mut self) -> CatalogResult<()> {
+        let cut = self.file.set_len(self.length).and_then(|()| self.file.seek(SeekFrom::Start(self.length)));
+        cut.map_err(|error| CatalogError::Full(format!("{} cannot be cut: {error}", self.path.display())))?;
+        self.torn = false;
+        Ok(())
+    }
+
+    pub fn wants_compacting(&self) -> bool {
+        self.length > SMALL && self.length > 4 * self.base
+    }
+
+    /// Writes these records instead of all that there are.
+    pub fn compact(&mut self, records: &[Record]) -> io::Result<()> {
+        let fresh = self.path.with_extension("fresh");
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&fresh)?;
+        let mut bytes = MAGIC.to_vec();
+        records.iter().for_each(|record| bytes.extend(frame(record)));
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        lock(&file)?;
+        std::fs::rename(&fresh, &self.path)?;
+        if let Some(folder) = self.path.parent() {
+            File::open(folder)?.sync_all()?;
+        }
+        (self.file, self.length, self.base) = (file, bytes.len() as u64, bytes.len() as u64);
+        Ok(())
+    }
+}
+
+fn lock(file: &File) -> io::Result<bool> {
+    crossdock_os::file::try_lock(file).map_err(|error| io::Error::other(error.to_string()))
+}
+
+fn frame(record: &Record) -> Vec<u8> {
+    let body = encode(record);
+    let mut bytes = Vec::with_capacity(body.len() + 8);
+    bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+/// The records, and the length of what is whole.
+fn read(bytes: &[u8]) -> Result<(Vec<Record>, u64), String> {
+    let mut rest = bytes.strip_prefix(MAGIC).ok_or("it does not begin as a catalog's journal")?;
+    let mut records = Vec::new();
+    loop {
+        let at = bytes.len() - rest.len();
+        // Ends here, or with the beginning of a record, or with blocks that were never filled.
+        if rest.len() < 8 || rest.iter().all(|byte| *byte == 0) {
+            return Ok((records, at as u64));
+        }
+        let length = u32::from_le_bytes(rest[..4].try_into().expect("four bytes")) as usize;
+        let crc = u32::from_le_bytes(rest[4..8].try_into().expect("four bytes"));
+        let Some(body) = rest.get(8..8usize.saturating_add(length)).filter(|_| length <= RECORD_MAX) else {
+            // Longer than the file: cut off while it was written, unless that cannot be a record's length at all.
+            if length > RECORD_MAX {
+                return Err(format!("the record at byte {at} claims {length} bytes"));
+            }
+            return Ok((records, at as u64));
+        };
+        if crc32fast::hash(body) != crc {
+            if 8 + length == rest.len() {
+                return Ok((records, at as u64));
+            }
+            return Err(format!("the record at byte {at} has a wrong checksum, and others follow it"));
+        }
+        records.push(decode(body).map_err(|why| format!("the record at byte {at}: {why}"))?);
+        rest = &rest[8 + length..];
+    }
+}
+
+fn encode(record: &Record) -> Vec<u8> {
+    let mut w = Writer::default();
+    match record {
+        Record::Start { revision, next_lease } => {
+            w.u8(1);
+            w.u64(*revision);
+            w.u64(*next_lease);
+        }
+        Record::Changed { revision, operations } => {
+            w.u8(2);
+            w.u64(*revision);
+            w.u32(operations.len() as u32);
+            operations.iter().for_each(|operation| w.operation(operation));
+        }
+        Record::Granted { lease, time_ms } => {
+            w.u8(3);
+            w.u64(lease.0);
+            w.u64(*time_ms);
+        }
+        Record::Ended { lease, revision } => {
+            w.u8(4);
+            w.u64(lease.0);
+            w.u64(*revision);
+        }
+        Record::Entry(entry) => {
+            w.u8(5);
+            w.entry(entry);
+        }
+    }
+    w.0
+}
+
+fn decode(bytes: &[u8]) -> CatalogResult<Record> {
+    let mut r = Reader(bytes);
+    let record = match r.u8()? {
+        1 => Record::Start { revision: r.u64()?, next_lease: r.u64()? },
+        2 => Record::Changed { revision: r.u64()?, operations: r.operations()? },
+        3 => Record::Granted { lease: LeaseId(r.u64()?), time_ms: r.u64()? },
+        4 => Record::Ended { lease: LeaseId(r.u64()?), revision: r.u64()? },
+        5 => Record::Entry(r.entry()?),
+        other => return Err(CatalogError::Broken(format!("record {other}"))),
+    };
+    r.end()?;
+    Ok(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Entry, Operation};
+
+    fn records() -> Vec<Record> {
+        let put = Operation::Put { key: "a".into(), value: b"1".to_vec(), lease: Some(LeaseId(2)) };
+        vec![
+            Record::Start { revision: 5, next_lease: 2 },
+            Record::Granted { lease: LeaseId(2), time_ms: 1000 },
+            Record::Entry(Entry { key: "z".into(), value: vec![], created: 1, modified: 2, lease: None }),
+            Record::Changed { revision: 6, operations: vec![put, Operation::Delete { key: "b".into() }] },
+            Record::Ended { lease: LeaseId(2), revision: 7 },
+        ]
+    }
+
+    fn whole() -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        records().iter().for_each(|record| bytes.extend(frame(record)));
+        bytes
+    }
+
+    #[test]
+    fn a_journal_cut_anywhere_holds_the_records_that_are_whole() {
+        let bytes = whole();
+        for cut in HEAD..bytes.len() {
+            let (found, length) = read(&bytes[..cut]).unwrap();
+            assert_eq!(found, records()[..found.len()], "cut at {cut}");
+            assert!(length <= cut as u64);
+            // Blocks at the end that were never filled.
+            let zeros = [&bytes[..length as usize], &[0; 100]].concat();
+            assert_eq!(read(&zeros), Ok((found, length)));
+        }
+        assert_eq!(read(&bytes), Ok((records(), bytes.len() as u64)));
+    }
+
+    #[test]
+    fn damage_before_the_end_is_an_error_and_never_a_panic() {
+        let bytes = whole();
+        let last = bytes.len() - frame(&records()[4]).len();
+        for at in HEAD..bytes.len() {
+            for bit in 0..8 {
+                let mut bent = bytes.clone();
+                bent[at] ^= 1 << bit;
+                if let Ok((found, _)) = read(&bent) {
+                    assert_eq!(found, records()[..found.len()]);
+                    // Only a length that reaches beyond the end looks like a record that was cut off.
+                    assert!(at >= last || bent[at] > bytes[at], "byte {at} bit {bit}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn compacting_replaces_the_file_and_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut journal, found) = Journal::open(folder.path()).unwrap();
+        assert!(found.is_empty());
+        journal.append(&records()[0]).unwrap();
+        journal.compact(&records()[..2]).unwrap();
+        journal.append(&records()[2]).unwrap();
+        assert!(Journal::open(folder.path()).is_err(), "two keepers with one journal");
+        drop(journal);
+        assert_eq!(Journal::open(folder.path()).unwrap().1, records()[..3]);
+    }
+
+    #[test]
+    fn a_file_that_is_no_journal_is_refused_with_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("catalog.journal"), "something else").unwrap();
+        let error = Journal::open(folder.path()).err().unwrap().to_string();
+        assert!(error.contains("catalog.journal") && error.contains("damaged"), "{error}");
+    }
+}

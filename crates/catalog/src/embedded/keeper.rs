@@ -1,0 +1,375 @@
+//! The side that keeps the catalog.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use crossdock_os::{Deadline, event};
+
+use super::frame::{Framed, Stream};
+use super::journal::Journal;
+use super::message::{Answer, PAGE_BYTES, Request, VERSION};
+use crate::store::{Record, Store};
+use crate::{CatalogError, CatalogResult, LEASE_MIN, Revision};
+
+/// Most connections at once.
+const CONNECTIONS: usize = 4096;
+/// How long a connection may take for its hello, and for the rest of a message that has begun.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A connection without calls for so long is closed; clients keep theirs for less.
+const IDLE: Duration = Duration::from_secs(60);
+/// How often a watch without news hears from the keeper.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How often a waiting thread looks whether the keeper stops.
+const SLICE: Duration = Duration::from_millis(250);
+/// Longest time of a lease.
+const LEASE_MAX: Duration = Duration::from_secs(86_400);
+
+/// What a keeper is told at its start.
+#[derive(Clone, Debug)]
+pub struct KeeperOptions {
+    /// Where its journal is. The folder is there already.
+    pub folder: PathBuf,
+    /// What leases get besides their time after a restart of the keeper.
+    pub grace: Duration,
+}
+
+struct State {
+    store: Store,
+    journal: Journal,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    started: Instant,
+    stopped: AtomicBool,
+    connections: AtomicUsize,
+}
+
+/// Keeps a catalog until it is dropped.
+pub struct Keeper {
+    shared: Arc<Shared>,
+    expiry: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// A keeper of what the folder's journal holds.
+    ///
+    /// # Errors
+    /// The journal cannot be read or written, is damaged, or another keeper uses it.
+    pub fn open(options: &KeeperOptions) -> io::Result<Self> {
+        let (mut journal, records) = Journal::open(&options.folder)?;
+        let mut store = Store::new();
+        if records.is_empty() {
+            // Above all revisions of a catalog whose journal is lost, so that no fence of it holds here.
+            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let start = Record::Start { revision: since.as_micros() as u64, next_lease: since.as_micros() as u64 };
+            let begun = journal.append(&start).and_then(|()| store.apply(&start, 0));
+            begun.map_err(|error| io::Error::other(error.to_string()))?;
+        }
+        for record in &records {
+            store.apply(record, 0).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+        }
+        let revision = store.revision();
+        store.compact(revision);
+        store.keep_all(0, options.grace.as_millis() as u64);
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State { store, journal }),
+            changed: Condvar::new(),
+            started: Instant::now(),
+            stopped: AtomicBool::new(false),
+            connections: AtomicUsize::new(0),
+        });
+        let own = Arc::clone(&shared);
+        let expiry = thread::Builder::new().name("catalog-leases".into()).spawn(move || own.expire())?;
+        Ok(Self { shared, expiry: Some(expiry) })
+    }
+
+    /// Serves one client until its connection ends. Blocks.
+    pub fn serve(&self, stream: Box<dyn Stream>) {
+        self.shared.serve(stream);
+    }
+
+    /// Serves whoever connects to this listener, in plain text, each in a thread, until the result is dropped.
+    ///
+    /// # Errors
+    /// The listener is of no use.
+    pub fn listen(&self, listener: TcpListener) -> io::Result<Listening> {
+        self.listen_with(listener, |stream| Ok(Box::new(stream)))
+    }
+
+    /// As [`Self::listen`]; `wrap` makes the stream of a connection, as by a TLS handshake, in the connection's thread.
+    ///
+    /// # Errors
+    /// The listener is of no use.
+    pub fn listen_with(
+        &self,
+        listener: TcpListener,
+        wrap: impl Fn(std::net::TcpStream) -> io::Result<Box<dyn Stream>> + Send + Sync + 'static,
+    ) -> io::Result<Listening> {
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (shared, ends, wrap) = (Arc::clone(&self.shared), Arc::clone(&stop), Arc::new(wrap));
+        let accept = move || {
+            while !ends.load(Ordering::Relaxed) && !shared.stopped.load(Ordering::Relaxed) {
+                let Ok(true) = event::wait_readable(&listener, Deadline::after(SLICE)) else { continue };
+                let Ok((stream, _)) = listener.accept() else {
+                    // Out of descriptors, most likely.
+                    thread::sleep(Duration::from_millis(10));
+                    continue;
+                };
+                let (shared, wrap) = (Arc::clone(&shared), Arc::clone(&wrap));
+                let serve = move || {
+                    let ready = stream.set_nonblocking(false).and_then(|()| stream.set_nodelay(true));
+                    let mut stream = stream;
+                    let ready = ready.and_then(|()| stream.set_timeout(PATIENCE)).and_then(|()| wrap(stream));
+                    if let Ok(stream) = ready {
+                        shared.serve(stream);
+                    }
+                };
+                // A thread that cannot be made: the connection is dropped, its client tries again.
+                thread::Builder::new().name("catalog-client".into()).stack_size(256 << 10).spawn(serve).ok();
+            }
+        };
+        let thread = thread::Builder::new().name("catalog-accept".into()).spawn(accept)?;
+        Ok(Listening { address, stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::Relaxed);
+        self.shared.changed.notify_all();
+        if let Some(expiry) = self.expiry.take() {
+            expiry.join().ok();
+        }
+        // The journal is free for another keeper when this returns: wait for the threads that use it.
+        while Arc::strong_count(&self.shared) > 1 {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A listener that is served. Dropping it ends the listening; connections go on.
+pub struct Listening {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Listening {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn now(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    fn stops(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Written down, then done, then told.
+    fn apply(&self, state: &mut State, record: &Record) -> CatalogResult<()> {
+        state.journal.append(record)?;
+        state.store.apply(record, self.now())?;
+        if state.journal.wants_compacting() {
+            if let Err(error) = state.journal.compact(&state.store.snapshot()) {
+                eprintln!("catalog: the journal could not be written anew, it goes on growing: {error}");
+            }
+        }
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Ends leases that nobody kept alive.
+    fn expire(&self) {
+        let mut state = self.lock();
+        while !self.stops() {
+            let now = self.now();
+            while let Some(lease) = state.store.expired(now) {
+                let ended = state.store.plan_end(lease).and_then(|record| self.apply(&mut state, &record));
+                if let Err(error) = ended {
+                    eprintln!("catalog: lease {} could not be ended: {error}", lease.0);
+                    break;
+                }
+            }
+            let wait = state.store.next_due().map_or(SLICE, |due| Duration::from_millis(due.saturating_sub(now)));
+            let wait = wait.clamp(Duration::from_millis(5), SLICE);
+            state = self.changed.wait_timeout(state, wait).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+    }
+
+    fn serve(&self, stream: Box<dyn Stream>) {
+        let others = self.connections.fetch_add(1, Ordering::Relaxed);
+        let mut framed = Framed::new(stream);
+        if others >= CONNECTIONS {
+            let full = CatalogError::Full(format!("it has {others} connections"));
+            framed.send(&Answer::Failed(full).encode()).ok();
+        } else {
+            // A connection's end, also by a bad message, concerns only its client.
+            self.converse(&mut framed).ok();
+        }
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn converse(&self, framed: &mut Framed) -> io::Result<()> {
+        let Some(hello) = self.next_request(framed, PATIENCE)? else { return Ok(()) };
+        match hello {
+            Ok(Request::Hello { version: VERSION }) => framed.send(&Answer::Done.encode())?,
+            Ok(Request::Hello { version }) => {
+                let text =
+                    format!("the client speaks version {version}, the keeper {VERSION}; use one build of crossdock");
+                return framed.send(&Answer::Failed(CatalogError::Invalid(text)).encode());
+            }
+            Ok(_) | Err(_) => return Ok(()),
+        }
+        while let Some(request) = self.next_request(framed, IDLE)? {
+            let answer = match request {
+                Ok(Request::Hello { .. }) => return Ok(()),
+                Ok(Request::Watch { prefix, from }) => return self.tell(framed, &prefix, from),
+                Ok(Request::List { prefix }) => {
+                    self.send_list(framed, &prefix)?;
+                    continue;
+                }
+                Ok(request) => self.answer(request).unwrap_or_else(Answer::Failed),
+                Err(error) => return framed.send(&Answer::Failed(error).encode()),
+            };
+            framed.send(&answer.encode())?;
+        }
+        Ok(())
+    }
+
+    /// The next request, or why its bytes are none; nothing when the keeper stops or the client is silent for too long.
+    fn next_request(&self, framed: &mut Framed, patience: Duration) -> io::Result<Option<CatalogResult<Request>>> {
+        let mut by = Deadline::after(patience);
+        let mut begun = false;
+        while !by.passed() && !self.stops() {
+            if let Some(bytes) = framed.receive(by.at_most(SLICE))? {
+                return Ok(Some(Request::decode(&bytes)));
+            }
+            if framed.has_part() && !begun {
+                begun = true;
+                by = Deadline::after(PATIENCE);
+            }
+        }
+        Ok(None)
+    }
+
+    fn answer(&self, request: Request) -> CatalogResult<Answer> {
+        let mut state = self.lock();
+        match request {
+            Request::Commit(commit) => {
+                let (done, record) = state.store.plan(&commit)?;
+                if let Some(record) = record {
+                    self.apply(&mut state, &record)?;
+                }
+                Ok(Answer::Committed(done))
+            }
+            Request::Get { key } => Ok(Answer::Entry(state.store.get(&key)?)),
+            Request::Grant { time_ms } => {
+                let time = Duration::from_millis(time_ms).clamp(LEASE_MIN, LEASE_MAX);
+                let (lease, record) = state.store.plan_grant(time.as_millis() as u64)?;
+                self.apply(&mut state, &record)?;
+                Ok(Answer::Granted(lease))
+            }
+            Request::KeepAlive { lease } => {
+                state.store.keep_alive(lease, self.now())?;
+                Ok(Answer::Done)
+            }
+            Request::Revoke { lease } => {
+                let record = state.store.plan_end(lease)?;
+                self.apply(&mut state, &record)?;
+                Ok(Answer::Done)
+            }
+            Request::Hello { .. } | Request::List { .. } | Request::Watch { .. } => {
+                Err(CatalogError::Broken("a request that is served elsewhere".into()))
+            }
+        }
+    }
+
+    fn send_list(&self, framed: &mut Framed, prefix: &str) -> io::Result<()> {
+        let listing = self.lock().store.list(prefix);
+        let listing = match listing {
+            Ok(listing) => listing,
+            Err(error) => return framed.send(&Answer::Failed(error).encode()),
+        };
+        let revision = listing.revision;
+        let size = |entry: &crate::Entry| entry.key.len() + entry.value.len() + 64;
+        pages(listing.entries, size, |entries, more| framed.send(&Answer::Page { revision, more, entries }.encode()))
+    }
+
+    /// Tells of changes until the client is gone.
+    fn tell(&self, framed: &mut Framed, prefix: &str, mut from: Revision) -> io::Result<()> {
+        loop {
+            let heartbeat = Deadline::after(HEARTBEAT);
+            let mut state = self.lock();
+            let (events, upto) = loop {
+                if self.stops() {
+                    return Ok(());
+                }
+                match state.store.since(prefix, from) {
+                    Ok(events) if events.is_empty() && !heartbeat.passed() => {}
+                    Ok(events) => break (events, state.store.revision()),
+                    Err(error) => {
+                        drop(state);
+                        return framed.send(&Answer::Failed(error).encode());
+                    }
+                }
+                // Nothing of what was changed up to here is below the prefix.
+                from = from.max(state.store.revision() + 1);
+                let left = heartbeat.left();
+                state = self.changed.wait_timeout(state, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            };
+            drop(state);
+            from = from.max(upto + 1);
+            let size = |event: &crate::Event| match event {
+                crate::Event::Put(entry) => entry.key.len() + entry.value.len() + 64,
+                crate::Event::Deleted { key, .. } => key.len() + 64,
+            };
+            pages(events, size, |events, more| framed.send(&Answer::Events { upto, more, events }.encode()))?;
+        }
+    }
+}
+
+/// Sends things in messages that are not too long; one empty message if there are none.
+fn pages<T>(
+    things: Vec<T>,
+    size: impl Fn(&T) -> usize,
+    mut send: impl FnMut(Vec<T>, bool) -> io::Result<()>,
+) -> io::Result<()> {
+    let (mut page, mut bytes) = (Vec::new(), 0);
+    for thing in things {
+        let more = size(&thing);
+        if bytes + more > PAGE_BYTES {
+            send(std::mem::take(&mut page), true)?;
+            bytes = 0;
+        }
+        bytes += more;
+        page.push(thing);
+    }
+    send(page, false)
+}

@@ -1,0 +1,408 @@
+//! A catalog that etcd keeps (feature `etcd`).
+//!
+//! Each call goes to one member, the one that answered last; when it does not answer within a second, the next member is
+//! asked. A balanced channel would go on sending calls to a dead member. etcd's client ends watches and keep-alive
+//! streams with the member that they were on; here a watch goes on at another member from the revision that it had
+//! reached, and each keep-alive is a call of its own.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use crossdock_os::Deadline;
+use etcd_client::{
+    Certificate, Client, Compare, CompareOp, ConnectOptions, Error, EventType, GetOptions, Identity, KeyValue,
+    PutOptions, TlsOptions, Txn, TxnOp, TxnOpResponse, WatchOptions, WatchStream,
+};
+use tokio::runtime::Runtime;
+
+use crate::entry::{check_key, check_prefix};
+use crate::{
+    Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, Expect, LEASE_MIN, LeaseId, Listing,
+    Operation, Revision, Watch,
+};
+
+/// How long one member may take before another one is asked.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Entries of one answer, so that it stays below gRPC's limit of 4 MiB.
+const PAGE: i64 = 500;
+
+/// How to reach a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct EtcdOptions {
+    /// `http://host:port` or `https://host:port` of each member.
+    pub members: Vec<String>,
+    /// Certificate of the authority that signed the members' certificates, PEM.
+    pub authority: Option<Vec<u8>>,
+    /// Own certificate and key, PEM.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+struct Members {
+    runtime: Runtime,
+    clients: Vec<(String, Mutex<Option<Client>>)>,
+    options: ConnectOptions,
+    current: AtomicUsize,
+}
+
+/// A client of a cluster.
+pub struct Etcd {
+    members: Arc<Members>,
+}
+
+/// Why one member gave no answer.
+enum Missed {
+    /// The call did not reach it.
+    Before(String),
+    /// It may have done what was asked.
+    After(String),
+    /// Its answer.
+    Refused(CatalogError),
+}
+
+impl Etcd {
+    /// Connects with the first call.
+    ///
+    /// # Errors
+    /// There is no member, or no thread for the connections.
+    pub fn new(options: &EtcdOptions) -> CatalogResult<Self> {
+        if options.members.is_empty() {
+            return Err(CatalogError::Invalid("no member of etcd is named".into()));
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("catalog-etcd")
+            .enable_all()
+            .build()
+            .map_err(|error| CatalogError::Full(format!("no thread for etcd: {error}")))?;
+        let mut connect = ConnectOptions::new()
+            .with_connect_timeout(PATIENCE)
+            .with_keep_alive(Duration::from_secs(2), Duration::from_secs(2))
+            .with_keep_alive_while_idle(true)
+            .with_require_leader(true);
+        if options.authority.is_some() || options.identity.is_some() {
+            let mut tls = TlsOptions::new();
+            if let Some(authority) = &options.authority {
+                tls = tls.ca_certificate(Certificate::from_pem(authority));
+            }
+            if let Some((certificate, key)) = &options.identity {
+                tls = tls.identity(Identity::from_pem(certificate, key));
+            }
+            connect = connect.with_tls(tls);
+        }
+        let clients = options.members.iter().map(|member| (member.clone(), Mutex::new(None))).collect();
+        let members = Members { runtime, clients, options: connect, current: AtomicUsize::new(0) };
+        Ok(Self { members: Arc::new(members) })
+    }
+
+    /// Asks members until one answers. A call that may be done only once is not repeated after it may have been done.
+    fn ask<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        by: Deadline,
+        once: bool,
+        call: impl Fn(Client) -> F,
+    ) -> CatalogResult<T> {
+        loop {
+            let why = match self.members.ask_one(by, &call) {
+                Ok(answer) => return Ok(answer),
+                Err(Missed::Refused(error)) => return Err(error),
+                Err(Missed::After(why)) if once => return Err(CatalogError::Unknown(why)),
+                Err(Missed::Before(why) | Missed::After(why)) => why,
+            };
+            if by.passed() {
+                return Err(CatalogError::Unreachable(why));
+            }
+            thread::sleep(PAUSE.min(by.left()));
+        }
+    }
+}
+
+impl Members {
+    /// The client of the current member.
+    fn client(&self) -> Result<(usize, Client), Missed> {
+        let current = self.current.load(Ordering::Relaxed) % self.clients.len();
+        let (member, client) = &self.clients[current];
+        let mut client = client.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(client) = &*client {
+            return Ok((current, client.clone()));
+        }
+        // This only prepares: it connects with the first call.
+        let fresh = self.runtime.block_on(Client::connect([member], Some(self.options.clone())));
+        let fresh = fresh.map_err(|error| Missed::Before(format!("{member}: {error}")))?;
+        Ok((current, client.insert(fresh).clone()))
+    }
+
+    /// The next call goes to another member, by a fresh connection if it comes back to this one.
+    fn leave(&self, member: usize) {
+        *self.clients[member].1.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+        let next = (member + 1) % self.clients.len();
+        self.current.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed).ok();
+    }
+
+    fn ask_one<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        by: Deadline,
+        call: &impl Fn(Client) -> F,
+    ) -> Result<T, Missed> {
+        let (member, client) = self.client()?;
+        let name = &self.clients[member].0;
+        let patience = by.left().clamp(Duration::from_millis(1), PATIENCE);
+        let answer = self.runtime.block_on(async { tokio::time::timeout(patience, call(client)).await });
+        let missed = match answer {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => missed(name, error),
+            Err(_) => Missed::After(format!("{name} did not answer")),
+        };
+        if !matches!(missed, Missed::Refused(_)) {
+            self.leave(member);
+        }
+        Err(missed)
+    }
+}
+
+/// What an error says about the call.
+fn missed(member: &str, error: Error) -> Missed {
+    let text = format!("{member}: {error}");
+    match error {
+        Error::GRpcStatus(status) => match status.code() as i32 {
+            // not found
+            5 if text.contains("lease") => Missed::Refused(CatalogError::NoLease),
+            // invalid argument
+            3 => Missed::Refused(CatalogError::Invalid(text)),
+            // resource exhausted
+            8 => Missed::Refused(CatalogError::Full(text)),
+            // out of range
+            11 if text.contains("compacted") => Missed::Refused(CatalogError::Compacted(0)),
+            // permission denied, unauthenticated
+            7 | 16 => Missed::Refused(CatalogError::Invalid(text)),
+            // unavailable
+            14 if text.contains("connect error") => Missed::Before(text),
+            _ => Missed::After(text),
+        },
+        Error::LeaseKeepAliveError(why) if why.contains("not found") => Missed::Refused(CatalogError::NoLease),
+        Error::InvalidArgs(_) | Error::InvalidUri(_) => Missed::Refused(CatalogError::Invalid(text)),
+        Error::TransportError(_) if text.contains("connect error") => Missed::Before(text),
+        _ => Missed::After(text),
+    }
+}
+
+fn entry(found: &KeyValue) -> CatalogResult<Entry> {
+    let key = found.key_str().map_err(|error| CatalogError::Broken(format!("a key in etcd: {error}")))?;
+    Ok(Entry {
+        key: key.to_owned(),
+        value: found.value().to_vec(),
+        created: found.create_revision() as u64,
+        modified: found.mod_revision() as u64,
+        lease: Some(found.lease() as u64).filter(|lease| *lease != 0).map(LeaseId),
+    })
+}
+
+/// The first key above all that begin with this prefix.
+fn end_of(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    // The bytes of UTF-8 end below 0xf5.
+    match end.last_mut() {
+        Some(last) => *last += 1,
+        None => end.push(0),
+    }
+    end
+}
+
+fn first_of(prefix: &str) -> Vec<u8> {
+    if prefix.is_empty() { vec![0] } else { prefix.as_bytes().to_vec() }
+}
+
+fn no_header<T>() -> CatalogResult<T> {
+    Err(CatalogError::Broken("etcd's answer has no header".into()))
+}
+
+impl Catalog for Etcd {
+    fn commit(&self, commit: &Commit, by: Deadline) -> CatalogResult<Committed> {
+        commit.check()?;
+        let compare = |expect: &Expect| match expect {
+            Expect::Free(key) => Compare::create_revision(key.as_str(), CompareOp::Equal, 0),
+            Expect::At(key, revision) => Compare::mod_revision(key.as_str(), CompareOp::Equal, *revision as i64),
+        };
+        let operation = |operation: &Operation| match operation {
+            Operation::Put { key, value, lease } => {
+                let lease = lease.map_or(0, |lease| lease.0) as i64;
+                TxnOp::put(key.as_str(), value.as_slice(), Some(PutOptions::new().with_lease(lease)))
+            }
+            Operation::Delete { key } => TxnOp::delete(key.as_str(), None),
+        };
+        let compares: Vec<_> = commit.expect.iter().map(compare).collect();
+        let gets: Vec<_> = commit.expect.iter().map(|expect| TxnOp::get(expect.key(), None)).collect();
+        let operations: Vec<_> = commit.then.iter().map(operation).collect();
+        let txn = Txn::new().when(compares).and_then(operations).or_else(gets);
+        let answer = self.ask(by, true, |client| {
+            let txn = txn.clone();
+            async move { client.kv_client().txn(txn).await }
+        })?;
+        let Some(revision) = answer.header().map(|header| header.revision() as u64) else { return no_header() };
+        if answer.succeeded() {
+            return Ok(Committed { done: true, revision, found: Vec::new() });
+        }
+        let mut found = Vec::new();
+        for response in answer.op_responses() {
+            if let TxnOpResponse::Get(get) = response {
+                found.push(get.kvs().first().map(entry).transpose()?);
+            }
+        }
+        if found.len() != commit.expect.len() {
+            return Err(CatalogError::Broken("etcd answered another transaction".into()));
+        }
+        Ok(Committed { done: false, revision, found })
+    }
+
+    fn get(&self, key: &str, by: Deadline) -> CatalogResult<Option<Entry>> {
+        check_key(key)?;
+        let answer = self.ask(by, false, |client| async move { client.kv_client().get(key, None).await })?;
+        answer.kvs().first().map(entry).transpose()
+    }
+
+    fn list(&self, prefix: &str, by: Deadline) -> CatalogResult<Listing> {
+        check_prefix(prefix)?;
+        'anew: loop {
+            let (mut entries, mut from, mut at) = (Vec::new(), first_of(prefix), 0);
+            loop {
+                let answer = self.ask(by, false, |client| {
+                    let options = GetOptions::new().with_range(end_of(prefix)).with_limit(PAGE).with_revision(at);
+                    let from = from.clone();
+                    async move { client.kv_client().get(from, Some(options)).await }
+                });
+                let answer = match answer {
+                    // Between two pages, the revision of the first was forgotten.
+                    Err(CatalogError::Compacted(_)) if !by.passed() => continue 'anew,
+                    answer => answer?,
+                };
+                if at == 0 {
+                    let Some(header) = answer.header() else { return no_header() };
+                    at = header.revision();
+                }
+                for found in answer.kvs() {
+                    entries.push(entry(found)?);
+                }
+                if !answer.more() {
+                    return Ok(Listing { revision: at as u64, entries });
+                }
+                let Some(last) = entries.last() else { return no_header() };
+                from = [last.key.as_bytes(), &[0]].concat();
+            }
+        }
+    }
+
+    fn grant(&self, time: Duration, by: Deadline) -> CatalogResult<LeaseId> {
+        // etcd counts whole seconds, and has a least time of its own.
+        let seconds = time.max(LEASE_MIN).as_millis().div_ceil(1000) as i64;
+        let answer = self.ask(by, false, |client| async move { client.lease_client().grant(seconds, None).await })?;
+        Ok(LeaseId(answer.id() as u64))
+    }
+
+    fn keep_alive(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()> {
+        self.ask(by, false, |client| async move { client.lease_client().keep_alive(lease.0 as i64).await }).map(drop)
+    }
+
+    fn revoke(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()> {
+        self.ask(by, false, |client| async move { client.lease_client().revoke(lease.0 as i64).await }).map(drop)
+    }
+
+    fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>> {
+        check_prefix(prefix)?;
+        let members = Arc::clone(&self.members);
+        // To etcd, zero is the present.
+        Ok(Box::new(EtcdWatch { members, prefix: prefix.to_owned(), next: from.max(1), stream: None }))
+    }
+}
+
+struct EtcdWatch {
+    members: Arc<Members>,
+    prefix: String,
+    next: Revision,
+    stream: Option<(usize, WatchStream)>,
+}
+
+impl EtcdWatch {
+    fn connect(&mut self, by: Deadline) -> CatalogResult<()> {
+        let (member, _) = match self.members.client() {
+            Ok(found) => found,
+            Err(Missed::Before(why) | Missed::After(why)) => return Err(CatalogError::Unreachable(why)),
+            Err(Missed::Refused(error)) => return Err(error),
+        };
+        let (from, end, next) = (first_of(&self.prefix), end_of(&self.prefix), self.next as i64);
+        let stream = self.members.ask_one(by, &|client: Client| {
+            let options = WatchOptions::new().with_range(end.clone()).with_start_revision(next);
+            let from = from.clone();
+            async move { client.watch_client().watch(from, Some(options)).await }
+        });
+        match stream {
+            Ok(stream) => self.stream = Some((member, stream)),
+            Err(Missed::Refused(error)) => return Err(error),
+            Err(Missed::Before(why) | Missed::After(why)) => return Err(CatalogError::Unreachable(why)),
+        }
+        Ok(())
+    }
+
+    /// The stream is of no use; why matters only to a caller that waits no longer.
+    fn lost(&mut self, why: CatalogError, by: Deadline) -> CatalogResult<()> {
+        if let Some((member, _)) = self.stream.take() {
+            self.members.leave(member);
+        }
+        if by.passed() {
+            return Err(why);
+        }
+        thread::sleep(PAUSE.min(by.left()));
+        Ok(())
+    }
+}
+
+impl Watch for EtcdWatch {
+    fn next(&mut self, by: Deadline) -> CatalogResult<Vec<Event>> {
+        loop {
+            let Some((_, stream)) = &mut self.stream else {
+                if let Err(error) = self.connect(by) {
+                    self.lost(error, by)?;
+                }
+                continue;
+            };
+            let left = by.left().max(Duration::from_millis(1));
+            let message = self.members.runtime.block_on(async { tokio::time::timeout(left, stream.message()).await });
+            let message = match message {
+                Err(_) => return Ok(Vec::new()),
+                Ok(Ok(Some(message))) => message,
+                Ok(Ok(None)) => {
+                    self.lost(CatalogError::Unreachable("the member ended the watch".into()), by)?;
+                    continue;
+                }
+                Ok(Err(error)) => {
+                    self.lost(CatalogError::Unreachable(error.to_string()), by)?;
+                    continue;
+                }
+            };
+            if message.compact_revision() > 0 {
+                self.stream = None;
+                return Err(CatalogError::Compacted(message.compact_revision() as u64));
+            }
+            if message.canceled() {
+                self.lost(CatalogError::Unreachable(format!("watch canceled: {}", message.cancel_reason())), by)?;
+                continue;
+            }
+            let mut events = Vec::new();
+            for event in message.events() {
+                let Some(found) = event.kv() else { continue };
+                let found = entry(found)?;
+                self.next = self.next.max(found.modified + 1);
+                events.push(match event.event_type() {
+                    EventType::Put => Event::Put(found),
+                    EventType::Delete => Event::Deleted { key: found.key, revision: found.modified },
+                });
+            }
+            if !events.is_empty() {
+                return Ok(events);
+            }
+        }
+    }
+}

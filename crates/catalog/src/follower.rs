@@ -1,0 +1,98 @@
+//! A copy of all entries below a prefix that is kept up to date.
+
+use std::collections::BTreeMap;
+
+use crossdock_os::Deadline;
+
+use crate::{Catalog, CatalogError, CatalogResult, Entry, Event, Revision, Watch};
+
+/// What has become different in the copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// The entry was made, or has a new value.
+    Put(Entry),
+    /// The entry is gone; this is the last that was known of it.
+    Gone(Entry),
+}
+
+impl News {
+    /// The entry that it is about.
+    pub fn entry(&self) -> &Entry {
+        match self {
+            Self::Put(entry) | Self::Gone(entry) => entry,
+        }
+    }
+}
+
+/// Lists, then watches from there on; lists again when changes were forgotten before it read them. What it tells is the
+/// difference to what it told before, so a change that was undone in the meantime may go unseen.
+pub struct Follower {
+    prefix: String,
+    known: BTreeMap<String, Entry>,
+    watch: Option<Box<dyn Watch>>,
+}
+
+impl Follower {
+    /// Knows nothing yet; the first [`Self::next`] lists.
+    pub fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned(), known: BTreeMap::new(), watch: None }
+    }
+
+    /// The entries as they are known here.
+    pub fn known(&self) -> &BTreeMap<String, Entry> {
+        &self.known
+    }
+
+    /// What has changed; nothing if nothing did until then.
+    ///
+    /// # Errors
+    /// The catalog cannot be reached; call again, nothing is lost.
+    pub fn next(&mut self, catalog: &dyn Catalog, by: Deadline) -> CatalogResult<Vec<News>> {
+        let Some(watch) = &mut self.watch else { return self.list(catalog, by) };
+        match watch.next(by) {
+            Ok(events) => Ok(events.into_iter().filter_map(|event| self.take(event)).collect()),
+            Err(CatalogError::Compacted(_)) => {
+                self.watch = None;
+                self.list(catalog, by)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The next call lists anew.
+    pub fn restart(&mut self) {
+        self.watch = None;
+    }
+
+    fn list(&mut self, catalog: &dyn Catalog, by: Deadline) -> CatalogResult<Vec<News>> {
+        let listing = catalog.list(&self.prefix, by)?;
+        self.watch = Some(catalog.watch(&self.prefix, listing.revision + 1)?);
+        let fresh: BTreeMap<_, _> = listing.entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
+        let former = std::mem::take(&mut self.known);
+        let gone = former.iter().filter(|(key, _)| !fresh.contains_key(*key));
+        let mut news: Vec<_> = gone.map(|(_, entry)| News::Gone(entry.clone())).collect();
+        for (key, entry) in &fresh {
+            if former.get(key) != Some(entry) {
+                news.push(News::Put(entry.clone()));
+            }
+        }
+        self.known = fresh;
+        Ok(news)
+    }
+
+    fn take(&mut self, event: Event) -> Option<News> {
+        let newer = |known: Option<&Entry>, revision: Revision| known.is_none_or(|entry| entry.modified < revision);
+        match event {
+            Event::Put(entry) => newer(self.known.get(&entry.key), entry.modified).then(|| {
+                self.known.insert(entry.key.clone(), entry.clone());
+                News::Put(entry)
+            }),
+            Event::Deleted { key, revision } => {
+                if !newer(self.known.get(&key), revision) {
+                    return None;
+                }
+                self.known.remove(&key).map(News::Gone)
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The embedded catalog: the common claims over TCP, restarts of the keeper, and peers that misbehave.
+
+mod conformance;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use conformance::{soon, tests};
+use crossdock_catalog::embedded::{Client, Keeper, KeeperOptions, Listening, TcpDial};
+use crossdock_catalog::{Catalog, CatalogError, Event, Follower};
+use crossdock_os::Deadline;
+use tempfile::TempDir;
+
+/// A keeper that can be stopped and started at one address.
+struct Place {
+    folder: TempDir,
+    address: String,
+    running: Option<(Listening, Keeper)>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let mut place = Self { folder: tempfile::tempdir().unwrap(), address: "127.0.0.1:0".into(), running: None };
+        place.start();
+        place
+    }
+
+    fn start(&mut self) {
+        let by = soon();
+        let listener = loop {
+            match TcpListener::bind(&self.address) {
+                Ok(listener) => break listener,
+                Err(error) => assert!(!by.passed(), "{}: {error}", self.address),
+            }
+            thread::sleep(Duration::from_millis(20));
+        };
+        let options = KeeperOptions { folder: self.folder.path().into(), grace: Duration::from_secs(5) };
+        let keeper = Keeper::open(&options).unwrap();
+        let listening = keeper.listen(listener).unwrap();
+        self.address = listening.address().to_string();
+        self.running = Some((listening, keeper));
+    }
+
+    fn stop(&mut self) {
+        self.running = None;
+    }
+
+    fn client(&self) -> Client {
+        Client::new(TcpDial(self.address.clone()))
+    }
+}
+
+fn clients() -> impl Fn() -> Box<dyn Catalog> {
+    let place = Place::new();
+    move || Box::new(place.client())
+}
+
+conformance::claims!(tests clients);
+
+#[test]
+fn a_restarted_keeper_has_everything_and_clients_find_it_again() {
+    let mut place = Place::new();
+    let c = place.client();
+    let lease = c.grant(Duration::from_secs(30), soon()).unwrap();
+    let revision = c.put("a", b"1", Some(lease), soon()).unwrap();
+    c.put("b", b"2", None, soon()).unwrap();
+    let mut watch = c.watch("", revision + 2).unwrap();
+    let mut follower = Follower::new("");
+    assert_eq!(follower.next(&c, soon()).unwrap().len(), 2);
+    for round in 0..3 {
+        place.stop();
+        place.start();
+        assert_eq!(c.get("a", soon()).unwrap().unwrap().modified, revision);
+        c.keep_alive(lease, soon()).unwrap();
+        let put = c.put("b", &[round], None, soon()).unwrap();
+        let by = soon();
+        let found = loop {
+            // An error says that the connection was lost; the watch goes on.
+            match watch.next(by) {
+                Ok(found) if !found.is_empty() => break found,
+                outcome => assert!(!by.passed(), "{outcome:?}"),
+            }
+        };
+        assert_eq!(found.iter().map(Event::revision).collect::<Vec<_>>(), [put]);
+    }
+    let by = soon();
+    while follower.known()["b"].value != [2] {
+        follower.next(&c, by).ok();
+        assert!(!by.passed());
+    }
+}
+
+#[test]
+fn a_lease_outlives_the_keepers_absence_and_ends_after_its_time_and_the_grace() {
+    let mut place = Place::new();
+    let c = place.client();
+    let lease = c.grant(Duration::from_secs(1), soon()).unwrap();
+    c.put("a", b"", Some(lease), soon()).unwrap();
+    place.stop();
+    thread::sleep(Duration::from_millis(1500));
+    place.start();
+    // The lease's time has passed meanwhile, and its holder could not keep it alive.
+    c.keep_alive(lease, soon()).unwrap();
+    let by = soon();
+    while c.get("a", soon()).unwrap().is_some() {
+        assert!(!by.passed(), "the lease does not end after the restart");
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(c.keep_alive(lease, soon()), Err(CatalogError::NoLease));
+}
+
+#[test]
+fn a_keeper_that_lost_its_journal_passes_no_former_fence_and_makes_watchers_list_again() {
+    let mut place = Place::new();
+    let c = place.client();
+    let lease = c.grant(Duration::from_secs(30), soon()).unwrap();
+    let revision = c.put("a", b"1", Some(lease), soon()).unwrap();
+    let mut watch = c.watch("", revision + 1).unwrap();
+    place.stop();
+    std::fs::remove_file(place.folder.path().join("catalog.journal")).unwrap();
+    place.start();
+    assert_eq!(c.keep_alive(lease, soon()), Err(CatalogError::NoLease));
+    assert!(c.put("a", b"2", None, soon()).unwrap() > revision + 1);
+    let by = soon();
+    loop {
+        match watch.next(by) {
+            Err(CatalogError::Compacted(_)) => break,
+            outcome => assert!(!by.passed(), "{outcome:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_call_to_no_keeper_ends_by_its_deadline_and_says_where_it_was_looked_for() {
+    let mut place = Place::new();
+    let c = place.client();
+    place.stop();
+    let error = c.get("a", Deadline::after(Duration::from_millis(100))).unwrap_err();
+    assert!(matches!(&error, CatalogError::Unreachable(why) if why.contains(&place.address)), "{error}");
+    assert!(matches!(
+        c.put("a", b"", None, Deadline::after(Duration::from_millis(100))),
+        Err(CatalogError::Unreachable(_))
+    ));
+    assert!(matches!(
+        c.watch("", 1).unwrap().next(Deadline::after(Duration::from_millis(100))),
+        Err(CatalogError::Unreachable(_))
+    ));
+}
+
+/// A keeper that takes connections and requests, and never answers.
+#[test]
+fn a_keeper_that_does_not_answer_leaves_a_change_unknown() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let ends = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&ends);
+    let silent = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        // The hello is answered, by "done".
+        let mut hello = [0; 30];
+        stream.read_exact(&mut hello).unwrap();
+        stream.write_all(&[1, 0, 0, 0, 1]).unwrap();
+        while !stop.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let c = Client::new(TcpDial(address));
+    let commit = crossdock_catalog::Commit::new().put("a", b"", None);
+    let outcome = c.commit(&commit, Deadline::after(Duration::from_millis(500)));
+    assert!(matches!(outcome, Err(CatalogError::Unknown(_))), "{outcome:?}");
+    ends.store(true, Ordering::Relaxed);
+    silent.join().unwrap();
+}
+
+#[test]
+fn bytes_that_are_no_messages_end_their_connection_and_no_other() {
+    let place = Place::new();
+    let c = place.client();
+    c.put("a", b"1", None, soon()).unwrap();
+    let hello = || {
+        let mut bytes = vec![26, 0, 0, 0, 1, 17, 0, 0, 0];
+        bytes.extend(b"crossdock-catalog");
+        bytes.extend([1, 0, 0, 0]);
+        bytes
+    };
+    let attacks: Vec<Vec<u8>> = vec![
+        vec![0; 64],
+        vec![255; 64],
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
+        vec![1, 0, 0, 0, 3],
+        // A version of the future.
+        [&hello()[..26], &[9, 0, 0, 0]].concat(),
+        // A list before any length fits, an unknown request, a length of 4 GiB, a key of 4 GiB.
+        [hello(), vec![1, 0, 0, 0, 4]].concat(),
+        [hello(), vec![1, 0, 0, 0, 99]].concat(),
+        [hello(), vec![255, 255, 255, 255]].concat(),
+        [hello(), vec![9, 0, 0, 0, 3, 255, 255, 255, 255, 1, 2, 3, 4]].concat(),
+        [hello(), hello()].concat(),
+        // A commit of four thousand million operations.
+        [hello(), vec![9, 0, 0, 0, 2, 0, 0, 0, 0, 255, 255, 255, 255]].concat(),
+    ];
+    for (number, bytes) in attacks.iter().enumerate() {
+        let mut stream = TcpStream::connect(&place.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(bytes).unwrap();
+        // It is hung up on; what was said before is bounded.
+        let mut said = Vec::new();
+        let end = stream.read_to_end(&mut said);
+        assert!(
+            end.is_ok() || end.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset),
+            "attack {number}"
+        );
+        assert!(said.len() < 2000, "attack {number}");
+        assert_eq!(c.get("a", soon()).unwrap().unwrap().value, b"1");
+    }
+}
+
+/// A keeper that answers with wrong bytes.
+#[test]
+fn answers_that_make_no_sense_are_errors_and_never_a_panic() {
+    let answers: [&[u8]; 5] =
+        [&[1, 0, 0, 0, 99], &[255, 255, 255, 255], &[6, 0, 0, 0, 4, 1, 1, 1, 1, 1], &[0, 0, 0, 0], &[1, 0, 0, 0, 1]];
+    for answer in answers {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let ends = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&ends);
+        let liar = thread::spawn(move || {
+            let mut open = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                if let Ok((mut stream, _)) = listener.accept() {
+                    stream.write_all(&[&[1, 0, 0, 0, 1], answer].concat()).ok();
+                    open.push(stream);
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let c = Client::new(TcpDial(address));
+        let by = || Deadline::after(Duration::from_millis(300));
+        assert!(c.get("a", by()).is_err());
+        assert!(c.list("", by()).is_err());
+        assert!(c.grant(Duration::from_secs(1), by()).is_err());
+        assert!(c.commit(&crossdock_catalog::Commit::new().put("a", b"", None), by()).is_err());
+        assert!(c.watch("", 1).unwrap().next(by()).map_or(true, |events| events.is_empty()));
+        ends.store(true, Ordering::Relaxed);
+        liar.join().unwrap();
+    }
+}

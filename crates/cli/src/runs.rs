@@ -1,0 +1,283 @@
+//! `crossdock ps`, `logs`, `stop` and `attach`: the runs of `crossdock run`, from anywhere of the same user.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crossdock_launch::file::{nearest, units};
+use crossdock_launch::run::state::{Phase, RankState, State, now_ms};
+use crossdock_launch::run::usage::{self, Of, Usage};
+use crossdock_launch::run::{self, LivingRun, Stopped, code};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+use crate::args::{Attach, Logs, Ps, StopRun};
+use crate::output::{age, wait};
+use crate::series::Stop;
+use crate::table::{columns, complain, say};
+
+pub fn ps(options: &Ps) -> u8 {
+    options.output.show(|| {
+        let runs = match &options.run {
+            Some(name) => vec![run::find(name).map_err(|e| (code::UNAVAILABLE, e.to_string()))?],
+            None => run::living(),
+        };
+        let usage = usage::all();
+        let states: Vec<State> = runs.iter().filter_map(|run| State::read(&run.folder)).collect();
+        let value = json!({ "runs": states.iter().map(|s| as_json(s, &usage)).collect::<Vec<_>>() });
+        if states.is_empty() {
+            return Ok((value, "no run of yours lives (`crossdock run FILE` starts one)".to_owned()));
+        }
+        Ok((value, as_text(&states, &usage, options.output.wide())))
+    })
+}
+
+fn usage_of<'a>(state: &State, rank: &RankState, all: &'a BTreeMap<Of, Usage>) -> Option<&'a Usage> {
+    all.get(&(state.id.clone(), rank.task.clone(), rank.rank))
+}
+
+fn as_json(state: &State, all: &BTreeMap<Of, Usage>) -> Value {
+    let rank = |rank: &RankState| {
+        let mut value = json!({ "task": rank.task, "rank": rank.rank, "name": rank.name, "log": rank.log });
+        if let (Value::Object(into), Ok(Value::Object(phase))) = (&mut value, serde_json::to_value(&rank.phase)) {
+            into.extend(phase);
+            into.insert("state".into(), rank.phase.word().into());
+            if let Some(used) = usage_of(state, rank, all) {
+                into.insert("processes".into(), used.processes.clone().into());
+                into.insert("cpu_seconds".into(), used.cpu_seconds.into());
+                into.insert("memory".into(), used.memory.into());
+                into.insert("shared".into(), used.shared.into());
+            }
+        }
+        value
+    };
+    json!({
+        "id": state.id, "workflow": state.workflow, "file": state.file, "engine": state.engine,
+        "engine_version": state.engine_version, "since_ms": state.since_ms, "pid": state.front.pid, "logs": state.logs,
+        "stopping": state.stopping, "tasks": state.ranks.iter().map(rank).collect::<Vec<_>>(),
+    })
+}
+
+fn as_text(states: &[State], all: &BTreeMap<Of, Usage>, wide: bool) -> String {
+    let now = now_ms();
+    let mut rows = Vec::new();
+    for state in states {
+        for rank in &state.ranks {
+            let (used, since) = (usage_of(state, rank, all), rank.phase.since_ms());
+            let end = match rank.phase {
+                Phase::Ended { ended_ms, .. } => ended_ms,
+                _ => now,
+            };
+            let seconds = since.map(|since| end.saturating_sub(since) as f64 / 1e3);
+            let word = match (&rank.phase, &state.stopping) {
+                (Phase::Runs { .. }, Some(_)) => "is stopped".to_owned(),
+                (Phase::Ended { code, .. }, _) if *code != 0 => format!("failed ({code})"),
+                (phase, _) => phase.word().to_owned(),
+            };
+            let pid = match rank.phase {
+                Phase::Runs { pid, .. } => pid.to_string(),
+                _ => "-".into(),
+            };
+            let or = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+            let mut row = vec![
+                state.id.clone(),
+                rank.name.clone(),
+                word,
+                pid,
+                state.engine.clone(),
+                or(seconds.map(age)),
+                or(used.map(|u| format!("{:.1} s", u.cpu_seconds))),
+                or(used.map(|u| units::show(u.memory))),
+                or(used.map(|u| units::show(u.shared))),
+            ];
+            if wide {
+                row.push(or(used.map(|u| u.processes.len().to_string())));
+                row.push(rank.log.display().to_string());
+            }
+            rows.push(row);
+        }
+    }
+    let mut head = vec!["RUN", "TASK", "STATE", "PID", "ENGINE", "AGE", "CPU", "MEMORY", "SHARED"];
+    if wide {
+        head.extend(["PROCESSES", "LOG"]);
+    }
+    let mut text = columns(&head, &rows);
+    for state in states {
+        if let Some(why) = &state.stopping {
+            text += &format!("\n{}: {why}", state.id);
+        }
+    }
+    text
+}
+
+fn found(name: &str) -> Result<(LivingRun, State), String> {
+    let run = run::find(name).map_err(|e| e.to_string())?;
+    let state = State::read(&run.folder).ok_or_else(|| format!("run `{}` has just begun or just ended", run.id))?;
+    Ok((run, state))
+}
+
+pub fn stop(options: &StopRun) -> u8 {
+    let mut outcome = code::OK;
+    for name in &options.runs {
+        let stopped = found(name).and_then(|(run, state)| {
+            // What the file gives the tasks, and a moment for engine and clean-up.
+            let grace = Duration::from_secs(u64::from(state.grace_s) + 20);
+            Ok((run.id.clone(), run::stop(&run, options.deadline.unwrap_or(grace))?))
+        });
+        match stopped {
+            Ok((id, Stopped::InOrder)) => say(&format!("stopped {id}")),
+            Ok((id, Stopped::Killed)) => say(&format!("stopped {id}; its tasks had to be killed")),
+            Ok((id, Stopped::Forced)) => {
+                say(&format!("stopped {id}; it had to be killed, and what it left was removed"))
+            }
+            Err(why) => {
+                complain(&why);
+                outcome = code::UNAVAILABLE;
+            }
+        }
+    }
+    outcome
+}
+
+pub fn attach(options: &Attach) -> u8 {
+    let place = run::find(&options.run).and_then(|run| run.place());
+    let (socket, workflow) = match place {
+        Ok(place) => place,
+        Err(e) => {
+            complain(&e.to_string());
+            return code::UNAVAILABLE;
+        }
+    };
+    let (program, arguments) = match options.command.split_first() {
+        Some((program, arguments)) => (program.clone(), arguments.to_vec()),
+        None => (std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".into()), Vec::new()),
+    };
+    let mut command = Command::new(&program);
+    command.args(arguments).env("CROSSDOCK_SOCKET", socket).env("CROSSDOCK_WORKFLOW", workflow);
+    // It is no task of the run: it has a name of its own, and ends with its terminal, not with the run.
+    for name in ["CROSSDOCK_TASK", "CROSSDOCK_RANK", "CROSSDOCK_RANKS", "CROSSDOCK_RUN"] {
+        command.env_remove(name);
+    }
+    let error = command.exec();
+    complain(&format!("cannot start `{program}`: {error}"));
+    code::NO_PROGRAM
+}
+
+pub fn logs(options: &Logs) -> u8 {
+    match show_logs(options) {
+        Ok(()) => code::OK,
+        Err(why) => {
+            complain(&why);
+            code::UNAVAILABLE
+        }
+    }
+}
+
+fn show_logs(options: &Logs) -> Result<(), String> {
+    let (run, state) = found(&options.run)?;
+    let ranks: Vec<&RankState> = match &options.task {
+        None => state.ranks.iter().collect(),
+        Some(name) => state.ranks.iter().filter(|r| r.name == *name || r.task == *name).collect(),
+    };
+    if ranks.is_empty() {
+        let name = options.task.clone().unwrap_or_default();
+        let all: Vec<&str> = state.ranks.iter().map(|r| r.name.as_str()).collect();
+        return Err(match nearest(&name, all.iter().copied()) {
+            Some(near) => format!("run `{}` has no task `{name}`; did you mean `{near}`?", run.id),
+            None => format!("run `{}` has no task `{name}`; there are: {}", run.id, all.join(", ")),
+        });
+    }
+    let width = ranks.iter().map(|r| r.name.chars().count()).max().unwrap_or(0);
+    let prefix = |rank: &RankState| if ranks.len() > 1 { format!("{:width$} | ", rank.name) } else { String::new() };
+    let mut tails: Vec<Tail> = ranks.iter().map(|r| Tail::new(&r.log, prefix(r))).collect();
+    for tail in &mut tails {
+        tail.skip_to_last(options.lines);
+        tail.print();
+    }
+    let stop = Stop::on_signals()?;
+    while options.follow {
+        // Asked before the last look: what is written before the end is then seen after it.
+        let over = State::read(&run.folder).is_none() || wait(Duration::from_millis(200), &stop);
+        tails.iter_mut().for_each(Tail::print);
+        if over {
+            break;
+        }
+    }
+    tails.iter_mut().for_each(Tail::finish);
+    Ok(())
+}
+
+/// A log that is followed, also into the file that takes its place when it has grown to its limit.
+struct Tail {
+    path: PathBuf,
+    file: Option<File>,
+    prefix: String,
+    partial: Vec<u8>,
+}
+
+impl Tail {
+    fn new(path: &Path, prefix: String) -> Self {
+        Self { path: path.to_owned(), file: File::open(path).ok(), prefix, partial: Vec::new() }
+    }
+
+    /// Passes over all but the last lines. A log has a limit, so it is read whole.
+    fn skip_to_last(&mut self, lines: Option<usize>) {
+        let (Some(lines), Some(file)) = (lines, &mut self.file) else { return };
+        let mut text = Vec::new();
+        let _ = file.read_to_end(&mut text);
+        let ends: Vec<usize> = text.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1).collect();
+        let whole = ends.len() + usize::from(text.last().is_some_and(|b| *b != b'\n'));
+        let at = match whole.checked_sub(lines) {
+            None | Some(0) => 0,
+            Some(skipped) => ends[skipped - 1],
+        };
+        let _ = file.seek(SeekFrom::Start(at as u64));
+    }
+
+    fn print(&mut self) {
+        self.read();
+        if self.was_replaced() {
+            self.read();
+            self.file = File::open(&self.path).ok();
+            self.read();
+        }
+    }
+
+    fn read(&mut self) {
+        let Some(file) = &mut self.file else {
+            self.file = File::open(&self.path).ok();
+            return;
+        };
+        let _ = file.read_to_end(&mut self.partial);
+        if let Some(end) = self.partial.iter().rposition(|b| *b == b'\n') {
+            let whole: Vec<u8> = self.partial.drain(..=end).collect();
+            self.out(&whole);
+        }
+    }
+
+    fn was_replaced(&self) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let here = self.file.as_ref().and_then(|f| f.metadata().ok()).map(|m| m.ino());
+        let there = std::fs::metadata(&self.path).ok().map(|m| m.ino());
+        here.is_some() && there.is_some() && here != there
+    }
+
+    fn finish(&mut self) {
+        if !self.partial.is_empty() {
+            let mut rest = std::mem::take(&mut self.partial);
+            rest.push(b'\n');
+            self.out(&rest);
+        }
+    }
+
+    fn out(&self, lines: &[u8]) {
+        let mut out = std::io::stdout().lock();
+        for line in lines.split_inclusive(|b| *b == b'\n') {
+            let _ = out.write_all(self.prefix.as_bytes()).and_then(|()| out.write_all(line));
+        }
+        let _ = out.flush();
+    }
+}

@@ -1,0 +1,76 @@
+//! What regions, ports, series and items ask of the world around them: one trait, which the session implements.
+
+use crossdock_layout::MemberId;
+use crossdock_layout::liveness::LivenessTable;
+use crossdock_os::{Access, Mapping, memfd};
+
+use crate::Result;
+use crate::liveness::Living;
+
+/// The host of one open object. An object keeps its host for as long as it is mapped, so a host also keeps what
+/// has to last as long: the session, and the daemon's count of openings.
+pub trait Host: Send + Sync {
+    /// Who is dead. The table stays at its address for as long as the host lives.
+    fn liveness(&self) -> &dyn Living;
+
+    /// Counts `total` bytes of this object against the quota. `NO_SPACE` if that is too much.
+    fn reserve(&self, total: u64) -> Result<()> {
+        let _ = total;
+        Ok(())
+    }
+
+    /// Who that member is, for errors.
+    fn describe(&self, member: MemberId) -> String {
+        member.to_string()
+    }
+}
+
+/// A host without a daemon, for fuzzers and measurements: a liveness table of its own, and no quota.
+#[derive(Debug)]
+pub struct Alone {
+    table: Mapping,
+    /// If members are named here, all others are dead.
+    living: &'static [MemberId],
+}
+
+impl Alone {
+    /// The member of programs that have one.
+    pub const MEMBER: MemberId = MemberId::new(1, 1);
+
+    /// Only these members live.
+    #[must_use]
+    pub fn with(living: &'static [MemberId]) -> Self {
+        let length = size_of::<LivenessTable>();
+        let fd = memfd::create("crossdock-alone", length as u64).expect("a memfd");
+        let alone = Self { table: Mapping::new(&fd, length, Access::ReadWrite).expect("a mapping"), living };
+        alone.table().format();
+        for member in living {
+            alone.table().set_alive(*member);
+        }
+        alone
+    }
+}
+
+/// No member is dead yet.
+impl Default for Alone {
+    fn default() -> Self {
+        Self::with(&[])
+    }
+}
+
+impl Living for Alone {
+    fn table(&self) -> &LivenessTable {
+        // SAFETY: the mapping has the table's size and a page's alignment, and all of it is atomics and bytes.
+        unsafe { self.table.start().cast().as_ref() }
+    }
+
+    fn has_left(&self, member: MemberId) -> bool {
+        !self.living.is_empty() && !self.living.contains(&member)
+    }
+}
+
+impl Host for Alone {
+    fn liveness(&self) -> &dyn Living {
+        self
+    }
+}

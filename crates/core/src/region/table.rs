@@ -1,0 +1,36 @@
+//! Which regions this process has mapped, by address: so that a container in shared memory finds its allocator.
+//!
+//! This table is the only one; `heap/near.rs` has each thread's cache of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+
+use super::Region;
+use crate::heap;
+
+static BY_BASE: RwLock<BTreeMap<usize, Weak<Region>>> = RwLock::new(BTreeMap::new());
+
+/// Notes a region that was mapped just now.
+pub(super) fn enter(region: &Arc<Region>) {
+    let mut table = BY_BASE.write().unwrap_or_else(PoisonError::into_inner);
+    table.retain(|_, known| known.strong_count() > 0);
+    table.insert(region.base() as usize, Arc::downgrade(region));
+}
+
+/// The region that is mapped at `base` in this process, if any.
+#[must_use]
+pub fn at_base(base: *const u8) -> Option<Arc<Region>> {
+    BY_BASE.read().unwrap_or_else(PoisonError::into_inner).get(&(base as usize))?.upgrade()
+}
+
+/// Runs `work` on the region mapped at `base`, if any, and makes it quick to find for this thread's next
+/// [`heap::allocate_at`]; for allocators.
+pub fn with_base<R>(base: *const u8, work: impl FnOnce(&Arc<Region>) -> R) -> Option<R> {
+    if let Some(region) = heap::near_region(base) {
+        return Some(work(&region));
+    }
+    let region = at_base(base)?;
+    let done = work(&region);
+    region.keep_near();
+    Some(done)
+}

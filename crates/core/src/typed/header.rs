@@ -1,0 +1,40 @@
+//! Where the objects of this module lie, and what is said of damaged ones.
+
+use std::sync::Arc;
+
+use crossdock_layout::Status;
+
+use crate::Error;
+use crate::region::Region;
+
+/// What every object of this module stands on: a region, and where the object lies in it.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub region: Arc<Region>,
+    pub offset: u64,
+}
+
+impl Place {
+    pub fn new(region: &Arc<Region>, offset: u64) -> Self {
+        Self { region: region.clone(), offset }
+    }
+
+    pub fn corrupt(&self, why: &str) -> Error {
+        let text = format!(
+            "object at {:#x} of region '{}' is damaged: {why}; a member wrote over it, remove it and make it anew",
+            self.offset,
+            self.region.name()
+        );
+        Error::new(Status::Corrupt, text)
+    }
+}
+
+/// An index beyond the end, said as what it is.
+pub(super) fn out_of_range(place: &Place, index: u64, length: u64) -> Error {
+    let text = format!(
+        "element {index} of the object at {:#x} of region '{}': it has {length}",
+        place.offset,
+        place.region.name()
+    );
+    Error::new(Status::Invalid, text)
+}

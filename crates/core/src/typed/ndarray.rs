@@ -1,0 +1,162 @@
+//! An n-dimensional array in a region: a NumPy array in Python, an array pointer in Fortran.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::view::{self, Plain};
+use crossdock_layout::Handle;
+
+use super::header::{Place, out_of_range};
+use super::type_ref;
+use crate::Result;
+use crate::containers::Order;
+use crate::directory::TypeRef;
+use crate::headers::NdarrayData;
+use crate::region::Region;
+
+/// An n-dimensional array that lies in a region, without gaps. Keeps the region mapped.
+#[derive(Clone, Debug)]
+pub struct NdArray<T> {
+    place: Place,
+    marker: PhantomData<T>,
+}
+
+impl<T: Plain> NdArray<T> {
+    pub(super) fn at(region: &Arc<Region>, offset: u64) -> Self {
+        Self { place: Place::new(region, offset), marker: PhantomData }
+    }
+
+    pub(super) fn type_ref() -> Result<TypeRef> {
+        type_ref(format!("ndarray<{}>", T::type_name()))
+    }
+
+    /// Its extents, outermost first.
+    ///
+    /// # Errors
+    /// `CORRUPT` if its header is damaged.
+    pub fn shape(&self) -> Result<Vec<u64>> {
+        Ok(self.header()?.shape().to_vec())
+    }
+
+    /// Whether the last index runs fastest (C) or the first (Fortran).
+    ///
+    /// # Errors
+    /// `CORRUPT` if its header is damaged.
+    pub fn order(&self) -> Result<Order> {
+        Ok(self.header()?.order)
+    }
+
+    fn header(&self) -> Result<NdarrayData> {
+        self.place.region.ndarray_at(self.place.offset, size_of::<T>() as u64)
+    }
+
+    /// Where the elements are and how many.
+    fn data(&self) -> Result<(u64, u64)> {
+        let found = self.header()?;
+        Ok((found.data.unwrap_or(0), found.bytes / size_of::<T>() as u64))
+    }
+
+    /// How many elements it has.
+    ///
+    /// # Errors
+    /// `CORRUPT` if its header is damaged.
+    pub fn len(&self) -> Result<u64> {
+        Ok(self.data()?.1)
+    }
+
+    /// Has it no elements?
+    ///
+    /// # Errors
+    /// As [`NdArray::len`].
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Gives it a shape. Its elements are zero where the shape, order or size changes.
+    ///
+    /// # Errors
+    /// `NO_SPACE` (it is then as it was), `INVALID` for a rank above 8.
+    pub fn reshape(&self, order: Order, shape: &[u64]) -> Result<()> {
+        self.place.region.ndarray_reshape(self.place.offset, size_of::<T>() as u64, order, shape)
+    }
+
+    /// The element at these indices, which count from 0.
+    ///
+    /// # Errors
+    /// `INVALID` for indices that do not fit its shape, `CORRUPT`.
+    pub fn get(&self, indices: &[u64]) -> Result<T> {
+        let at = self.element(indices)?;
+        view::load(self.place.region.mapping(), at).ok_or_else(|| self.place.corrupt("its elements lie outside"))
+    }
+
+    /// Stores the element at these indices.
+    ///
+    /// # Errors
+    /// As [`NdArray::get`], and `DENIED` if the region is mapped for reading.
+    pub fn set(&self, indices: &[u64], value: T) -> Result<()> {
+        self.place.region.require_writable()?;
+        let at = self.element(indices)?;
+        view::store(self.place.region.mapping(), at, value)
+            .ok_or_else(|| self.place.corrupt("its elements lie outside"))
+    }
+
+    /// A copy of all elements, in the order in which they lie in memory.
+    ///
+    /// # Errors
+    /// `CORRUPT` if its header is damaged.
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        let (data, count) = self.data()?;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let outside = || self.place.corrupt("its elements lie outside");
+        let first: T = view::load(self.place.region.mapping(), data).ok_or_else(outside)?;
+        let mut elements = vec![first; count as usize];
+        view::copy_out(self.place.region.mapping(), data, &mut elements).ok_or_else(outside)?;
+        Ok(elements)
+    }
+
+    /// Copies all elements in, in the order in which they lie in memory.
+    ///
+    /// # Errors
+    /// `INVALID` if there are not exactly as many as it has, `DENIED` if the region is mapped for reading, `CORRUPT`.
+    pub fn copy_from(&self, elements: &[T]) -> Result<()> {
+        self.place.region.require_writable()?;
+        let (data, count) = self.data()?;
+        if elements.len() as u64 != count {
+            return Err(out_of_range(&self.place, elements.len() as u64, count));
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        view::copy_in(self.place.region.mapping(), data, elements)
+            .ok_or_else(|| self.place.corrupt("its elements lie outside"))
+    }
+
+    /// Its handle, to send to another task.
+    ///
+    /// # Errors
+    /// `BAD_HANDLE` if it was removed.
+    pub fn save(&self) -> Result<Handle> {
+        self.place.region.save(self.place.offset)
+    }
+
+    /// Where an element lies in the region.
+    fn element(&self, indices: &[u64]) -> Result<u64> {
+        let found = self.header()?;
+        let (shape, data) = (found.shape(), found.data.unwrap_or(0));
+        if indices.len() != shape.len()
+            || found.bytes == 0
+            || indices.iter().zip(shape).any(|(index, extent)| index >= extent)
+        {
+            let count = found.bytes / size_of::<T>() as u64;
+            return Err(out_of_range(&self.place, indices.first().copied().unwrap_or(0), count));
+        }
+        let step = |at: u64, (index, extent): (&u64, &u64)| at * extent + index;
+        let at = match found.order {
+            Order::C => indices.iter().zip(shape).fold(0, step),
+            Order::Fortran => indices.iter().zip(shape).rev().fold(0, step),
+        };
+        Ok(data + at * size_of::<T>() as u64)
+    }
+}

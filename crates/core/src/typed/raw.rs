@@ -1,0 +1,59 @@
+//! An object of any type, by its bytes: structs of `{…}` types, whose fields lie where C puts them.
+
+use std::sync::Arc;
+
+use crate::view::{self, Plain};
+use crossdock_layout::{Handle, Status};
+
+use super::header::Place;
+use crate::region::Region;
+use crate::{Error, Result};
+
+/// An object that lies in a region, accessed field by field. Keeps the region mapped.
+#[derive(Clone, Debug)]
+pub struct Raw {
+    place: Place,
+    size: u64,
+}
+
+impl Raw {
+    pub(super) fn at(region: &Arc<Region>, offset: u64, size: u64) -> Self {
+        Self { place: Place::new(region, offset), size }
+    }
+
+    /// The field that lies `at` bytes from the object's start.
+    ///
+    /// # Errors
+    /// `INVALID` if it does not lie within the object or is not aligned.
+    pub fn get<T: Plain>(&self, at: u64) -> Result<T> {
+        let offset = self.field::<T>(at)?;
+        view::load(self.place.region.mapping(), offset).ok_or_else(|| self.place.corrupt("it lies outside"))
+    }
+
+    /// Stores a field.
+    ///
+    /// # Errors
+    /// As [`Raw::get`], and `DENIED` if the region is mapped for reading.
+    pub fn set<T: Plain>(&self, at: u64, value: T) -> Result<()> {
+        self.place.region.require_writable()?;
+        let offset = self.field::<T>(at)?;
+        view::store(self.place.region.mapping(), offset, value).ok_or_else(|| self.place.corrupt("it lies outside"))
+    }
+
+    /// Its handle, to send to another task.
+    ///
+    /// # Errors
+    /// `BAD_HANDLE` if it was removed.
+    pub fn save(&self) -> Result<Handle> {
+        self.place.region.save(self.place.offset)
+    }
+
+    fn field<T: Plain>(&self, at: u64) -> Result<u64> {
+        let end = at.checked_add(size_of::<T>() as u64);
+        if end.is_none_or(|end| end > self.size) || at % align_of::<T>() as u64 != 0 {
+            let text = format!("a {} at byte {at} does not lie in an object of {} bytes", T::type_name(), self.size);
+            return Err(Error::new(Status::Invalid, text));
+        }
+        Ok(self.place.offset + at)
+    }
+}

@@ -1,0 +1,50 @@
+//! A scalar or a fixed array of scalars in a region (Dhmem, listing 3).
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::view::{self, Plain};
+use crossdock_layout::Handle;
+
+use super::header::Place;
+use crate::Result;
+use crate::region::Region;
+
+/// A value that lies in a region. Keeps the region mapped.
+#[derive(Clone, Debug)]
+pub struct Simple<T> {
+    place: Place,
+    marker: PhantomData<T>,
+}
+
+impl<T: Plain> Simple<T> {
+    pub(super) fn at(region: &Arc<Region>, offset: u64) -> Self {
+        Self { place: Place::new(region, offset), marker: PhantomData }
+    }
+
+    /// The value as it is now.
+    ///
+    /// # Errors
+    /// `CORRUPT` if it does not lie within the region.
+    pub fn get(&self) -> Result<T> {
+        view::load(self.place.region.mapping(), self.place.offset).ok_or_else(|| self.place.corrupt("it lies outside"))
+    }
+
+    /// Stores a value.
+    ///
+    /// # Errors
+    /// `CORRUPT` if it does not lie within the region, `DENIED` if the region is mapped for reading.
+    pub fn set(&self, value: T) -> Result<()> {
+        self.place.region.require_writable()?;
+        view::store(self.place.region.mapping(), self.place.offset, value)
+            .ok_or_else(|| self.place.corrupt("it lies outside"))
+    }
+
+    /// Its handle, to send to another task.
+    ///
+    /// # Errors
+    /// `BAD_HANDLE` if it was removed.
+    pub fn save(&self) -> Result<Handle> {
+        self.place.region.save(self.place.offset)
+    }
+}

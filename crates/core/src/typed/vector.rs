@@ -1,0 +1,124 @@
+//! A growing array in a region: `crossdock::vector<T>` of C++ (Dhmem, listing 4).
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::view::{self, Plain};
+use crossdock_layout::Handle;
+
+use super::header::{Place, out_of_range};
+use super::type_ref;
+use crate::Result;
+use crate::directory::TypeRef;
+use crate::region::Region;
+
+/// A vector that lies in a region. Keeps the region mapped. Not guarded against other tasks: one who resizes while
+/// another reads spoils what that one reads, so hand vectors over through ports.
+#[derive(Clone, Debug)]
+pub struct Vector<T> {
+    place: Place,
+    marker: PhantomData<T>,
+}
+
+impl<T: Plain> Vector<T> {
+    pub(super) fn at(region: &Arc<Region>, offset: u64) -> Self {
+        Self { place: Place::new(region, offset), marker: PhantomData }
+    }
+
+    pub(super) fn type_ref() -> Result<TypeRef> {
+        type_ref(format!("vector<{}>", T::type_name()))
+    }
+
+    /// Where the elements are and how many; checked anew each time, since others may resize.
+    fn data(&self) -> Result<(u64, u64)> {
+        let found = self.place.region.vector_at(self.place.offset, size_of::<T>() as u64)?;
+        Ok((found.data.unwrap_or(0), found.size))
+    }
+
+    /// How many elements it has.
+    ///
+    /// # Errors
+    /// `CORRUPT` if its header is damaged.
+    pub fn len(&self) -> Result<u64> {
+        Ok(self.data()?.1)
+    }
+
+    /// Has it no elements?
+    ///
+    /// # Errors
+    /// As [`Vector::len`].
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// One element.
+    ///
+    /// # Errors
+    /// `INVALID` beyond the end, `CORRUPT`.
+    pub fn get(&self, index: u64) -> Result<T> {
+        let (data, length) = self.data()?;
+        if index >= length {
+            return Err(out_of_range(&self.place, index, length));
+        }
+        view::load(self.place.region.mapping(), data + index * size_of::<T>() as u64)
+            .ok_or_else(|| self.place.corrupt("its elements lie outside"))
+    }
+
+    /// Stores one element.
+    ///
+    /// # Errors
+    /// `INVALID` beyond the end, `DENIED` if the region is mapped for reading, `CORRUPT`.
+    pub fn set(&self, index: u64, value: T) -> Result<()> {
+        self.place.region.require_writable()?;
+        let (data, length) = self.data()?;
+        if index >= length {
+            return Err(out_of_range(&self.place, index, length));
+        }
+        view::store(self.place.region.mapping(), data + index * size_of::<T>() as u64, value)
+            .ok_or_else(|| self.place.corrupt("its elements lie outside"))
+    }
+
+    /// Changes the number of elements; new ones are zero. A kill leaves the old vector or the new one.
+    ///
+    /// # Errors
+    /// `NO_SPACE`; the vector is then as it was.
+    pub fn resize(&self, length: u64) -> Result<()> {
+        self.place.region.vector_resize(self.place.offset, size_of::<T>() as u64, length)
+    }
+
+    /// Makes it hold exactly these elements.
+    ///
+    /// # Errors
+    /// `NO_SPACE`; the vector is then as it was.
+    pub fn assign(&self, elements: &[T]) -> Result<()> {
+        self.resize(elements.len() as u64)?;
+        let (data, _) = self.data()?;
+        view::copy_in(self.place.region.mapping(), data, elements)
+            .ok_or_else(|| self.place.corrupt("its elements lie outside"))
+    }
+
+    /// A copy of all elements.
+    ///
+    /// # Errors
+    /// `CORRUPT` if its header is damaged.
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        let (data, length) = self.data()?;
+        if length == 0 {
+            return Ok(Vec::new());
+        }
+        // The length was checked against the region's size, so a damaged one cannot ask for more memory than that.
+        let first: T = self.get(0)?;
+        let mut elements = vec![first; length as usize];
+        view::copy_out(self.place.region.mapping(), data, &mut elements)
+            .ok_or_else(|| self.place.corrupt("its elements lie outside"))?;
+        Ok(elements)
+    }
+
+    /// Its handle, to send to another task.
+    ///
+    /// # Errors
+    /// `BAD_HANDLE` if it was removed.
+    pub fn save(&self) -> Result<Handle> {
+        self.place.region.save(self.place.offset)
+    }
+}

@@ -1,0 +1,65 @@
+//! The graph of a checked workflow file.
+
+use crossdock_layout::Rights;
+
+use super::{Flow, Graph, NodeKind};
+use crate::file::{Workflow, units};
+use crate::run::state::{Link, links};
+
+impl Graph {
+    /// Tasks, and every port, series, region, item and managed directory that the file names.
+    pub fn of(workflow: &Workflow) -> Self {
+        let mut graph = Self::default();
+        for task in &workflow.tasks {
+            let detail = match task.ranks {
+                1 => "task".to_owned(),
+                n => format!("task, {n} ranks"),
+            };
+            graph.node(NodeKind::Task, &task.name, &detail);
+        }
+        for task in &workflow.tasks {
+            for link in links(task) {
+                let object = graph.node(link.kind(), &link.name, &detail(workflow, &link));
+                let task = graph.node(NodeKind::Task, &task.name, "");
+                graph.link(task, object, link.gives, link.takes);
+            }
+            for before in &task.after {
+                let (from, to) = (graph.node(NodeKind::Task, before, ""), graph.node(NodeKind::Task, &task.name, ""));
+                graph.edge(from, to, Flow::After);
+            }
+        }
+        for directory in &workflow.directories {
+            let files = graph.node(NodeKind::Files, &directory.path, "files");
+            for (tasks, gives) in [(&directory.produce, true), (&directory.consume, false)] {
+                for task in tasks {
+                    let task = graph.node(NodeKind::Task, task, "");
+                    graph.link(task, files, gives, !gives);
+                }
+            }
+        }
+        graph
+    }
+}
+
+fn detail(workflow: &Workflow, link: &Link) -> String {
+    match link.kind() {
+        NodeKind::Port => match workflow.ports.iter().find(|p| p.name == link.name) {
+            Some(port) => format!("port, {}, {} cells", port.pattern.word(), port.capacity),
+            None => "port".into(),
+        },
+        NodeKind::Region => match workflow.regions.iter().find(|r| r.name == link.name).and_then(|r| r.size) {
+            Some(size) => format!("region, {}", units::show(size)),
+            None => "region".into(),
+        },
+        kind => kind.word().into(),
+    }
+}
+
+/// Does a grant let data out of the task, and does it let data in? The maker of a region, series or item may look at it,
+/// too; that is no flow of data to it.
+pub(crate) fn flows(rights: Rights) -> (bool, bool) {
+    let any = |of: &[Rights]| of.iter().any(|right| rights.contains(*right));
+    let makes = any(&[Rights::PUBLISH, Rights::OWN, Rights::CREATE]);
+    let gives = makes || any(&[Rights::PRODUCE, Rights::WRITE]);
+    (gives, any(&[Rights::CONSUME]) || (!makes && any(&[Rights::READ, Rights::OBSERVE])))
+}

@@ -1,0 +1,119 @@
+//! By which door a task waits for files: the preload library, or the kernel, which stops a static program's calls.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crossdock_shim::program::{self, Door, Kind, Seen};
+
+use crate::engine::{ENDPOINT_FOLDER, PATH, Unavailable};
+use crate::file::{DoorKey, Files, Task};
+use crate::mpi;
+
+/// The preload library and the static program beside an endpoint.
+const PRELOAD: &str = "preload.so";
+const SHIM: &str = "shim";
+
+/// What a task needs for its door.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Way {
+    /// For its environment.
+    pub environment: Vec<(String, String)>,
+    /// Words before its command.
+    pub before: Vec<String>,
+    /// The launcher's word on it, where it is not the usual door.
+    pub note: Option<String>,
+}
+
+/// Puts what the door needs beside the task's endpoint. `library` is the preload library's file.
+///
+/// # Errors
+/// A part is missing or cannot be copied.
+pub fn open(task: &Task, library: &Path, endpoint: &Path) -> Result<Way, Unavailable> {
+    match task.door {
+        DoorKey::None => Ok(Way::default()),
+        DoorKey::Preload => preload(task, library, endpoint),
+        DoorKey::Notification => notification(endpoint, shim(task)?, None),
+        DoorKey::Auto => match &task.files {
+            // Only the container knows its programs: the static program in it looks.
+            Files::Image(_) => match shim(task) {
+                Ok(shim) => {
+                    put(library, &endpoint.join(PRELOAD))?;
+                    words(endpoint, &shim, "auto")
+                }
+                Err(_) => preload(task, library, endpoint),
+            },
+            files => {
+                let root = if let Files::Root(root) = files { root.as_path() } else { Path::new("/") };
+                match look(task, root) {
+                    Some(seen) if seen.door() == Some(Door::Notification) => {
+                        let what = if seen.kind == Kind::Static { "is static" } else { "calls the kernel itself" };
+                        notification(endpoint, shim(task)?, Some(format!("{} {what}", seen.path.display())))
+                    }
+                    // What is not there the engine tells.
+                    _ => preload(task, library, endpoint),
+                }
+            }
+        },
+    }
+}
+
+/// The task's program, in its root or in one of its mounts.
+fn look(task: &Task, root: &Path) -> Option<Seen> {
+    let path = task.environment.iter().find(|(name, _)| name == "PATH").map_or(PATH, |(_, value)| value);
+    let word = &task.command[0];
+    let folders: Vec<&str> =
+        if word.contains('/') { vec![task.workdir.as_deref().unwrap_or("/")] } else { path.split(':').collect() };
+    folders.into_iter().find_map(|folder| {
+        let place = Path::new(folder).join(word);
+        let mounted = task.mounts.iter().filter_map(|m| Some((m, place.strip_prefix(&m.task).ok()?)));
+        let seen = match mounted.max_by_key(|(m, _)| m.task.len()) {
+            Some((mount, rest)) => program::look(Path::new("/"), "/", path, mount.host.join(rest).to_str()?),
+            None => program::look(root, "/", path, place.to_str()?),
+        };
+        seen.ok()
+    })
+}
+
+fn preload(task: &Task, library: &Path, endpoint: &Path) -> Result<Way, Unavailable> {
+    put(library, &endpoint.join(PRELOAD))?;
+    let own = task.environment.iter().find(|(name, _)| name == "LD_PRELOAD").map(|(_, value)| format!(":{value}"));
+    let value = format!("{ENDPOINT_FOLDER}/{PRELOAD}{}", own.unwrap_or_default());
+    Ok(Way { environment: vec![("LD_PRELOAD".into(), value)], ..Way::default() })
+}
+
+fn notification(endpoint: &Path, shim: PathBuf, why: Option<String>) -> Result<Way, Unavailable> {
+    let way = words(endpoint, &shim, "notification")?;
+    Ok(Way { note: why.map(|why| format!("waits for files by seccomp notification: {why}")), ..way })
+}
+
+fn words(endpoint: &Path, shim: &Path, which: &str) -> Result<Way, Unavailable> {
+    put(shim, &endpoint.join(SHIM))?;
+    let (shim, library) = (format!("{ENDPOINT_FOLDER}/{SHIM}"), format!("{ENDPOINT_FOLDER}/{PRELOAD}"));
+    let before = [&shim, "door", which, &library, "--"].map(str::to_owned).to_vec();
+    Ok(Way { before, ..Way::default() })
+}
+
+/// The static program's file. It must need nothing of the task's file system, unless that is the host's.
+fn shim(task: &Task) -> Result<PathBuf, Unavailable> {
+    let hint = format!("install it beside crossdock, or write `door: none` for the task `{}`", task.name);
+    let shim = mpi::shim().map_err(|why| Unavailable::new(why, hint.clone()))?;
+    if task.files != Files::Host && !mpi::is_static(&shim) {
+        let why = format!("{} is not linked statically; scripts/build-shim makes it", shim.display());
+        return Err(Unavailable::new(why, hint));
+    }
+    Ok(shim)
+}
+
+fn put(from: &Path, to: &Path) -> Result<(), Unavailable> {
+    if to.exists() {
+        return Ok(());
+    }
+    let done = fs::copy(from, to).and_then(|_| fs::set_permissions(to, fs::Permissions::from_mode(0o755)));
+    done.map_err(|e| {
+        Unavailable::new(
+            format!("cannot copy {} to {}: {e}", from.display(), to.display()),
+            "make room in the folder of runs",
+        )
+    })
+}

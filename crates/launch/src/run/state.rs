@@ -1,0 +1,188 @@
+//! What a run says of itself while it lives: `state.json` in its folder, replaced whole at each change. `crossdock ps`, `logs`,
+//! `stop` and the web page read it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crossdock_os::process::start_time;
+use serde::{Deserialize, Serialize};
+
+use super::processes;
+use crate::file::{Task, TaskGrant};
+use crate::graph::{NodeKind, flows};
+
+const FILE: &str = "state.json";
+
+/// A run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Its id.
+    pub id: String,
+    /// Its workflow.
+    pub workflow: String,
+    /// The workflow file.
+    pub file: PathBuf,
+    /// Its engine.
+    pub engine: String,
+    /// The engine's version.
+    pub engine_version: String,
+    /// Milliseconds since 1970 at its begin.
+    pub since_ms: u64,
+    /// Where its logs are.
+    pub logs: PathBuf,
+    /// Seconds between SIGTERM and SIGKILL when it is stopped.
+    pub grace_s: u32,
+    /// Why it is being stopped, if it is.
+    pub stopping: Option<String>,
+    /// What the user started.
+    pub front: Process,
+    /// Its other half, which has the tasks as children.
+    pub supervisor: Process,
+    /// One entry a rank.
+    pub ranks: Vec<RankState>,
+    /// What each task may do with which object.
+    pub links: Vec<Link>,
+}
+
+/// A process, told from a later one with the same number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// As the kernel counts it; see `proc_pid_stat(5)`.
+    pub start: u64,
+}
+
+/// One rank of a task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RankState {
+    /// As `ps` prints it: `simulate`, or `simulate.3`.
+    pub name: String,
+    /// The task.
+    pub task: String,
+    /// Which copy, from 0.
+    pub rank: u32,
+    /// Its log.
+    pub log: PathBuf,
+    /// What it does.
+    #[serde(flatten)]
+    pub phase: Phase,
+}
+
+/// What a rank does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum Phase {
+    /// For a task that has to end first.
+    Waits,
+    /// Its process lives.
+    Runs {
+        /// The process that the launcher started for it.
+        pid: u32,
+        /// Milliseconds since 1970.
+        since_ms: u64,
+    },
+    /// It has ended, or will never begin.
+    Ended {
+        /// Milliseconds since 1970 at its begin.
+        since_ms: Option<u64>,
+        /// And at its end.
+        ended_ms: u64,
+        /// Its exit code; 128 + N after signal N.
+        code: u8,
+        /// In words.
+        how: String,
+    },
+}
+
+impl Phase {
+    /// The word that `ps` prints.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Waits => "waits",
+            Self::Runs { .. } => "runs",
+            Self::Ended { code: 0, .. } => "ended",
+            Self::Ended { .. } => "failed",
+        }
+    }
+
+    /// Milliseconds since 1970 at which it began.
+    pub fn since_ms(&self) -> Option<u64> {
+        match self {
+            Self::Waits => None,
+            Self::Runs { since_ms, .. } => Some(*since_ms),
+            Self::Ended { since_ms, .. } => *since_ms,
+        }
+    }
+}
+
+/// What a task may do with an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// The task.
+    pub task: String,
+    /// The object's kind: `port`, `series`, `region`, `item`.
+    pub kind: String,
+    /// The object's name, or a beginning that ends in `*`.
+    pub name: String,
+    /// Data goes from the task to the object.
+    pub gives: bool,
+    /// Data goes from the object to the task.
+    pub takes: bool,
+}
+
+impl Link {
+    /// The object's kind.
+    pub fn kind(&self) -> NodeKind {
+        let kinds = [NodeKind::Port, NodeKind::Series, NodeKind::Region, NodeKind::Item];
+        kinds.into_iter().find(|k| k.word() == self.kind).unwrap_or(NodeKind::Files)
+    }
+}
+
+/// The grants of a task, as links.
+pub fn links(task: &Task) -> Vec<Link> {
+    let all: [(NodeKind, &Vec<TaskGrant>); 4] = [
+        (NodeKind::Port, &task.ports),
+        (NodeKind::Series, &task.series),
+        (NodeKind::Region, &task.regions),
+        (NodeKind::Item, &task.items),
+    ];
+    let link = |kind: NodeKind, grant: &TaskGrant| {
+        let (gives, takes) = flows(grant.rights);
+        Link { task: task.name.clone(), kind: kind.word().to_owned(), name: grant.name.clone(), gives, takes }
+    };
+    all.into_iter().flat_map(|(kind, grants)| grants.iter().map(move |grant| link(kind, grant))).collect()
+}
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+}
+
+impl Process {
+    /// The process of this number that lives now.
+    pub fn living(pid: u32) -> Self {
+        Self { pid, start: start_time(pid as i32).unwrap_or(0) }
+    }
+
+    /// Does it still live? One that has ended and was not waited for yet does not.
+    pub fn lives(&self) -> bool {
+        let is_zombie = |pid| processes::stat(pid).is_some_and(|(_, state)| state == 'Z');
+        self.pid != 0 && start_time(self.pid as i32) == Some(self.start) && !is_zombie(self.pid as i32)
+    }
+}
+
+impl State {
+    /// Replaces the file. A full disk must not end the run: then the file tells of an earlier moment.
+    pub fn write(&self, folder: &Path) {
+        let new = folder.join("state.json.new");
+        let written = serde_json::to_vec(self).map_err(std::io::Error::from).and_then(|text| fs::write(&new, text));
+        let _ = written.and_then(|()| fs::rename(&new, folder.join(FILE)));
+    }
+
+    /// What the run in this folder says; none before its first word and after its end.
+    pub fn read(folder: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()
+    }
+}

@@ -1,0 +1,17 @@
+//! The decoder's fuzz entry.
+
+use super::{FRAME_HEADER, FrameHeader, MAX_FRAME, NodeMessage};
+
+/// Decodes arbitrary bytes as messages, one after the other, as a node does with what comes by a connection. What is
+/// accepted must say the same again when it is encoded: there is one spelling of each message.
+pub fn fuzz_decode(mut bytes: &[u8]) {
+    while let Some((first, rest)) = bytes.split_first_chunk::<FRAME_HEADER>() {
+        let Ok(header) = FrameHeader::decode(first) else { return };
+        assert!(header.length <= MAX_FRAME);
+        let Some((body, after)) = rest.split_at_checked(header.length - FRAME_HEADER) else { return };
+        let _ = NodeMessage::version(header, body);
+        let Ok(message) = NodeMessage::decode(header, body) else { return };
+        assert_eq!(message.encode(header.number), bytes[..header.length], "{message:?}");
+        bytes = after;
+    }
+}

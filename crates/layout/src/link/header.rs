@@ -1,0 +1,52 @@
+//! The 16 bytes that every message between nodes begins with.
+
+use super::MAX_FRAME;
+use crate::Wild;
+use crate::wire::{Malformed, Reader, Writer};
+
+/// Bytes of a header.
+pub const FRAME_HEADER: usize = 16;
+
+/// The header, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// Bytes of the whole message.
+    pub length: usize,
+    /// Which message this is.
+    pub opcode: u16,
+    /// Which question of this connection; what answers it repeats the number. 0 in messages that want no answer.
+    pub number: u64,
+}
+
+impl FrameHeader {
+    /// Reads a header that any program may have written.
+    ///
+    /// # Errors
+    /// The length is shorter than a header or longer than [`MAX_FRAME`]; the reserved field is not zero.
+    pub fn decode(bytes: &[u8; FRAME_HEADER]) -> Result<Self, Malformed> {
+        let mut r = Reader::new(bytes);
+        let length = Wild::new(r.u32()? as usize);
+        let opcode = r.u16()?;
+        if r.u16()? != 0 {
+            return Err(Malformed::Reserved);
+        }
+        let length = length.check(|n| (FRAME_HEADER..=MAX_FRAME).contains(&n)).ok_or(Malformed::HeaderLength)?;
+        Ok(Self { length, opcode, number: r.u64()? })
+    }
+
+    /// Begins a message; [`finish`] sets the length.
+    pub(super) fn begin(opcode: u16, number: u64) -> Writer {
+        let mut writer = Writer(Vec::with_capacity(256));
+        writer.u32(0).u16(opcode).u16(0).u64(number);
+        writer
+    }
+}
+
+/// Sets the length of a message that [`FrameHeader::begin`] began.
+pub(super) fn finish(writer: Writer) -> Vec<u8> {
+    let mut message = writer.0;
+    assert!(message.len() <= MAX_FRAME, "a message of {} bytes", message.len());
+    let length = (message.len() as u32).to_le_bytes();
+    message[..4].copy_from_slice(&length);
+    message
+}

@@ -1,0 +1,217 @@
+//! Certificates of nodes: made for one run and trusted by it alone, or read from files for sites that last.
+//!
+//! An [`Authority`] signs one certificate per node, which carries the node's name as its DNS name. A node trusts exactly
+//! one authority, and no list of the system's. An authority that is made for a run is thrown away when all of its nodes
+//! have their [`Papers`]: nothing can be signed by it later.
+
+use crate::stream::bad_node_name;
+use crate::{Error, Result};
+use crossdock_layout::Status;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// The files of a folder of papers.
+const FILES: [&str; 3] = ["authority.pem", "node.pem", "node.key"];
+
+/// Clocks of nodes may differ by this much.
+const SKEW: Duration = Duration::from_secs(3600);
+
+fn failed(tried: &str, reason: impl ToString) -> Error {
+    Error::new(Status::Invalid, tried, reason.to_string())
+}
+
+/// Signs certificates of nodes. Its key is never written anywhere.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+    until: SystemTime,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").field("until", &self.until).finish_non_exhaustive()
+    }
+}
+
+fn params(name: &str, until: SystemTime) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    let mut shown = DistinguishedName::new();
+    shown.push(DnType::CommonName, name);
+    params.distinguished_name = shown;
+    params.not_before = (SystemTime::now() - SKEW).into();
+    params.not_after = until.into();
+    params
+}
+
+impl Authority {
+    /// A new authority; nothing that it signs is valid for longer than `lasting` from now.
+    ///
+    /// # Errors
+    /// The system gives no random numbers.
+    pub fn make(name: &str, lasting: Duration) -> Result<Self> {
+        let tried = "make an authority";
+        let until = SystemTime::now() + lasting;
+        let mut params = params(name, until);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let key = KeyPair::generate().map_err(|error| failed(tried, error))?;
+        let pem = params.self_signed(&key).map_err(|error| failed(tried, error))?.pem();
+        Ok(Self { issuer: Issuer::new(params, key), pem, until })
+    }
+
+    /// Signs a new certificate for a node.
+    ///
+    /// # Errors
+    /// The name is no node's name.
+    pub fn issue(&self, node: &str) -> Result<Papers> {
+        self.issue_until(node, self.until)
+    }
+
+    /// As [`Self::issue`], valid until then, which may have passed.
+    ///
+    /// # Errors
+    /// The name is no node's name.
+    pub fn issue_until(&self, node: &str, until: SystemTime) -> Result<Papers> {
+        let tried = format!("sign a certificate for node '{node}'");
+        if let Some(bad) = bad_node_name(node) {
+            return Err(failed(&tried, bad));
+        }
+        let mut params = params(node, until);
+        if until < SystemTime::now() {
+            params.not_before = (until - SKEW).into();
+        }
+        let name = node.try_into().map_err(|error| failed(&tried, error))?;
+        params.subject_alt_names = vec![rcgen::SanType::DnsName(name)];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().map_err(|error| failed(&tried, error))?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(|error| failed(&tried, error))?;
+        Ok(Papers { authority: self.pem.clone(), certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+}
+
+/// What one node needs, as PEM text. It holds a private key: keep it from logs, command lines and other users.
+#[derive(Clone)]
+pub struct Papers {
+    /// The certificate of the one authority that is trusted.
+    pub authority: String,
+    /// The node's certificate, and those between it and the authority, if there are any.
+    pub certificate: String,
+    /// The node's private key.
+    pub key: String,
+}
+
+impl std::fmt::Debug for Papers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Papers { .. }")
+    }
+}
+
+impl Papers {
+    /// Reads `authority.pem`, `node.pem` and `node.key` of a folder.
+    ///
+    /// # Errors
+    /// A file is missing, or others than its owner may read or change the key.
+    pub fn load(folder: &Path) -> Result<Self> {
+        let read = |file: &str| {
+            let path = folder.join(file);
+            let tried = format!("read {}", path.display());
+            let text = std::fs::read_to_string(&path);
+            text.map_err(|error| {
+                failed(&tried, error).hint("the folder of --certificates holds authority.pem, node.pem and node.key")
+            })
+        };
+        let key_path = folder.join(FILES[2]);
+        let key = read(FILES[2])?;
+        let tried = format!("read {}", key_path.display());
+        let mode = std::fs::metadata(&key_path).map_err(|error| failed(&tried, error))?.permissions().mode();
+        if mode & 0o077 != 0 {
+            let reason = format!("others may read or change the private key (mode {:o})", mode & 0o777);
+            return Err(Error::new(Status::Denied, tried, reason).hint("chmod 600 the key"));
+        }
+        Ok(Self { authority: read(FILES[0])?, certificate: read(FILES[1])?, key })
+    }
+
+    /// Writes the three files, which must not exist yet, into a folder that exists; only this user can read the key.
+    ///
+    /// # Errors
+    /// A file is there, or cannot be written.
+    pub fn save(&self, folder: &Path) -> Result<()> {
+        for (file, text, mode) in
+            [(FILES[0], &self.authority, 0o644), (FILES[1], &self.certificate, 0o644), (FILES[2], &self.key, 0o600)]
+        {
+            let path = folder.join(file);
+            let mut options = std::fs::OpenOptions::new();
+            options.write(true).create_new(true).mode(mode);
+            let written = options.open(&path).and_then(|mut file| file.write_all(text.as_bytes()));
+            written.map_err(|error| failed(&format!("write {}", path.display()), error))?;
+        }
+        Ok(())
+    }
+}
+
+/// A node's papers, checked and ready for connections.
+pub struct Certificates {
+    pub(crate) client: Arc<ClientConfig>,
+    pub(crate) server: Arc<ServerConfig>,
+}
+
+impl std::fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Certificates { .. }")
+    }
+}
+
+impl Certificates {
+    /// Checks papers.
+    ///
+    /// # Errors
+    /// A text is no PEM, the key is not the certificate's, or the authority's certificate cannot be one.
+    pub fn new(papers: &Papers) -> Result<Self> {
+        let tried = "use certificates";
+        let wrong = |what: &str, error: &dyn std::fmt::Display| failed(tried, format!("{what}: {error}"));
+        let authority = CertificateDer::from_pem_slice(papers.authority.as_bytes())
+            .map_err(|error| wrong("the authority's certificate", &error))?;
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(papers.certificate.as_bytes())
+            .collect::<std::result::Result<_, _>>()
+            .map_err(|error| wrong("the node's certificate", &error))?;
+        let key = PrivateKeyDer::from_pem_slice(papers.key.as_bytes())
+            .map_err(|error| wrong("the node's private key", &error))?;
+        let mut roots = RootCertStore::empty();
+        roots.add(authority).map_err(|error| wrong("the authority's certificate", &error))?;
+        let roots = Arc::new(roots);
+        let provider = Arc::new(ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
+            .build()
+            .map_err(|error| wrong("the authority's certificate", &error))?;
+        let mut server = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| failed(tried, error))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(|error| wrong("the node's certificate and key", &error))?;
+        // No resumption: a greeting costs a millisecond, and there is nothing of former connections to keep or to steal.
+        server.send_tls13_tickets = 0;
+        server.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+        let mut client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| failed(tried, error))?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)
+            .map_err(|error| wrong("the node's certificate and key", &error))?;
+        client.resumption = rustls::client::Resumption::disabled();
+        Ok(Self { client: Arc::new(client), server: Arc::new(server) })
+    }
+}

@@ -1,0 +1,443 @@
+//! A TCP connection inside TLS 1.3, by rustls' unbuffered interface: what comes is read in large pieces and decrypted where
+//! it lies; what goes is encrypted into one buffer and sent by one call.
+//!
+//! The state of the connection is one object, so it lies behind one lock, which is never held while a thread waits for the
+//! network. Two rules keep the records in order: they leave only under the writers' lock, and whatever the state wants to
+//! send by itself (`pending`) leaves before what was encrypted later.
+
+use crate::certificates::Certificates;
+use crate::tcp::Plain;
+use crate::{Error, Result, Stream};
+use crossdock_layout::Status;
+use crossdock_os::Deadline;
+use rustls::client::{UnbufferedClientConnection, verify_server_name};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::{ParsedCertificate, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Bytes that are read at once. Sixteen records, so that a system call is paid for by many of them.
+const INCOMING: usize = 256 << 10;
+/// Bytes of plain text that are encrypted before they are sent.
+const AT_ONCE: usize = 256 << 10;
+/// The plain text of a full record.
+const RECORD: usize = 16 << 10;
+/// The peer has this long to take the notice that the stream ends.
+const FAREWELL: Duration = Duration::from_millis(200);
+
+enum Side {
+    Client(UnbufferedClientConnection),
+    Server(UnbufferedServerConnection),
+}
+
+/// The state of the connection, and what has come and not been looked at.
+struct State {
+    side: Side,
+    incoming: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Plain text that its reader had no room for.
+    left: Vec<u8>,
+    left_from: usize,
+    /// Records that the state wants to send.
+    pending: Vec<u8>,
+    /// The peer said that it sends no more.
+    ended: bool,
+    /// Why the connection is over. A state that has refused its peer must not be asked again.
+    refused: Option<String>,
+}
+
+/// What is to become of plain text that is there.
+struct Sink<'a> {
+    buffer: &'a mut [u8],
+    filled: usize,
+    left: &'a mut Vec<u8>,
+}
+
+impl Sink<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        let fits = bytes.len().min(self.buffer.len() - self.filled);
+        self.buffer[self.filled..self.filled + fits].copy_from_slice(&bytes[..fits]);
+        self.filled += fits;
+        self.left.extend_from_slice(&bytes[fits..]);
+    }
+
+    fn is_full(&self) -> bool {
+        self.filled == self.buffer.len()
+    }
+}
+
+/// What to do once the state can send.
+enum Want<'a> {
+    Nothing,
+    Encrypt(&'a [u8], &'a mut Vec<u8>),
+    Farewell(&'a mut Vec<u8>),
+}
+
+/// What the state came to.
+#[derive(PartialEq, Eq)]
+enum Came {
+    /// There is more to look at.
+    On,
+    /// It needs more bytes of the peer's.
+    Dry,
+    /// What was wanted is done, or there is nothing to do.
+    Done,
+    /// The peer sends no more.
+    Ended,
+}
+
+/// Appends what `write` puts into a slice, which is made as large as it asks for.
+fn append(
+    out: &mut Vec<u8>,
+    guess: usize,
+    mut write: impl FnMut(&mut [u8]) -> std::result::Result<usize, Option<usize>>,
+) -> std::result::Result<(), &'static str> {
+    let from = out.len();
+    let mut room = guess;
+    loop {
+        out.resize(from + room, 0);
+        match write(&mut out[from..]) {
+            Ok(written) => {
+                out.truncate(from + written);
+                return Ok(());
+            }
+            Err(Some(more)) if more > room => room = more,
+            Err(_) => {
+                out.truncate(from);
+                return Err("the key of this connection is used up");
+            }
+        }
+    }
+}
+
+const fn encrypt_room(error: &EncryptError) -> Option<usize> {
+    match error {
+        EncryptError::InsufficientSize(InsufficientSizeError { required_size }) => Some(*required_size),
+        EncryptError::EncryptExhausted => None,
+    }
+}
+
+fn step<Data>(
+    status: UnbufferedStatus<'_, '_, Data>,
+    sink: &mut Sink<'_>,
+    pending: &mut Vec<u8>,
+    want: &mut Want<'_>,
+) -> std::result::Result<(usize, Came), String> {
+    let UnbufferedStatus { mut discard, state } = status;
+    let came = match state.map_err(|error| error.to_string())? {
+        ConnectionState::ReadTraffic(mut traffic) => {
+            while let Some(record) = traffic.next_record() {
+                let record = record.map_err(|error| error.to_string())?;
+                discard += record.discard;
+                sink.put(record.payload);
+            }
+            Came::On
+        }
+        ConnectionState::EncodeTlsData(mut data) => {
+            append(pending, 1024, |room| {
+                data.encode(room).map_err(|error| match error {
+                    EncodeError::InsufficientSize(InsufficientSizeError { required_size }) => Some(required_size),
+                    EncodeError::AlreadyEncoded => None,
+                })
+            })?;
+            Came::On
+        }
+        ConnectionState::TransmitTlsData(data) => {
+            // It leaves before anything that is encrypted later: see the rules above.
+            data.done();
+            Came::On
+        }
+        ConnectionState::BlockedHandshake => Came::Dry,
+        ConnectionState::WriteTraffic(mut traffic) => match want {
+            Want::Nothing => Came::Dry,
+            Want::Encrypt(plain, out) => {
+                out.append(pending);
+                let guess = plain.len() + (plain.len() / RECORD + 1) * 64;
+                append(out, guess, |room| traffic.encrypt(plain, room).map_err(|error| encrypt_room(&error)))?;
+                Came::Done
+            }
+            Want::Farewell(out) => {
+                out.append(pending);
+                append(out, 64, |room| traffic.queue_close_notify(room).map_err(|error| encrypt_room(&error)))?;
+                Came::Done
+            }
+        },
+        // A peer that sends no more may still be written to; the next look says what else there is.
+        ConnectionState::PeerClosed => Came::Ended,
+        ConnectionState::Closed => Came::Done,
+        _ => return Err("the peer sent data before it was known".to_owned()),
+    };
+    Ok((discard, came))
+}
+
+impl State {
+    fn new(side: Side) -> Self {
+        let incoming = vec![0; INCOMING];
+        Self {
+            side,
+            incoming,
+            start: 0,
+            end: 0,
+            left: vec![],
+            left_from: 0,
+            pending: vec![],
+            ended: false,
+            refused: None,
+        }
+    }
+
+    /// Looks at what has come, until `buffer` is full, what is wanted is done, or more must come; says how much of
+    /// `buffer` was filled, and what it came to.
+    fn look(&mut self, buffer: &mut [u8], want: Want<'_>) -> std::result::Result<(usize, Came), String> {
+        if let Some(reason) = &self.refused {
+            return Err(reason.clone());
+        }
+        let looked = self.look_on(buffer, want);
+        self.refused = looked.as_ref().err().cloned();
+        looked
+    }
+
+    fn look_on(&mut self, buffer: &mut [u8], mut want: Want<'_>) -> std::result::Result<(usize, Came), String> {
+        let mut sink = Sink { buffer, filled: 0, left: &mut self.left };
+        loop {
+            let came = &mut self.incoming[self.start..self.end];
+            let (discard, came) = match &mut self.side {
+                Side::Client(side) => step(side.process_tls_records(came), &mut sink, &mut self.pending, &mut want)?,
+                Side::Server(side) => step(side.process_tls_records(came), &mut sink, &mut self.pending, &mut want)?,
+            };
+            self.start += discard;
+            if self.start == self.end {
+                (self.start, self.end) = (0, 0);
+            }
+            match came {
+                Came::Ended => self.ended = true,
+                Came::On => {}
+                Came::Dry | Came::Done => return Ok((sink.filled, came)),
+            }
+            if matches!(want, Want::Nothing) && sink.is_full() && !sink.buffer.is_empty() {
+                return Ok((sink.filled, Came::On));
+            }
+        }
+    }
+
+    fn is_handshaking(&self) -> bool {
+        match &self.side {
+            Side::Client(side) => side.is_handshaking(),
+            Side::Server(side) => side.is_handshaking(),
+        }
+    }
+
+    /// Room for more to come.
+    fn room(&mut self) -> Option<&mut [u8]> {
+        if self.end == self.incoming.len() {
+            self.incoming.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let room = &mut self.incoming[self.end..];
+        if room.is_empty() { None } else { Some(room) }
+    }
+}
+
+/// A connection inside TLS, with both sides proved.
+pub struct Tls {
+    plain: Plain,
+    state: Mutex<State>,
+    /// Records on their way out; its holder alone sends.
+    out: Mutex<Vec<u8>>,
+    peer: CertificateDer<'static>,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tls").field("address", &self.plain.address).finish_non_exhaustive()
+    }
+}
+
+const HINT: &str = "both nodes need certificates of the same authority that are valid now, and TLS on both sides; \
+    crossdock doctor shows this node's";
+
+/// Greets a server that must prove that it is `node`.
+pub fn connect(plain: Plain, own: &Certificates, node: &str, deadline: Deadline) -> Result<Arc<dyn Stream>> {
+    let name = ServerName::try_from(node.to_owned());
+    let name = name.map_err(|_| Error::new(Status::Invalid, "connect", format!("'{node}' is no node's name")))?;
+    let side = UnbufferedClientConnection::new(own.client.clone(), name)
+        .map_err(|error| Error::new(Status::System, "connect", error.to_string()))?;
+    greet("connect", plain, Side::Client(side), deadline)
+}
+
+/// Greets a client that must prove that it is some node.
+pub fn accept(plain: Plain, own: &Certificates, deadline: Deadline) -> Result<Arc<dyn Stream>> {
+    let side = UnbufferedServerConnection::new(own.server.clone())
+        .map_err(|error| Error::new(Status::System, "accept", error.to_string()))?;
+    greet("accept", plain, Side::Server(side), deadline)
+}
+
+fn greet(tried: &str, plain: Plain, side: Side, deadline: Deadline) -> Result<Arc<dyn Stream>> {
+    let mut state = State::new(side);
+    let refused =
+        |reason: String| Error::new(Status::Denied, tried, format!("TLS: {reason}")).at(&plain.address).hint(HINT);
+    loop {
+        let looked = state.look(&mut [], Want::Nothing);
+        // Also what says to the peer why it is refused.
+        if !state.pending.is_empty() {
+            let sent = plain.write(&[&state.pending], deadline);
+            state.pending.clear();
+            if looked.is_ok() {
+                sent?;
+            }
+        }
+        looked.map_err(refused)?;
+        if !state.is_handshaking() {
+            break;
+        }
+        let Some(room) = state.room() else { return Err(refused("the greeting does not end".to_owned())) };
+        match plain.take(room)? {
+            Some(0) => return Err(refused("the peer closed during the greeting".to_owned())),
+            Some(read) => state.end += read,
+            None => plain.wait(deadline).map_err(|error| error.trying(format!("{tried}: greeting")))?,
+        }
+    }
+    let peer = match &state.side {
+        Side::Client(side) => side.peer_certificates(),
+        Side::Server(side) => side.peer_certificates(),
+    };
+    let Some(peer) = peer.and_then(|chain| chain.first()).cloned().map(CertificateDer::into_owned) else {
+        return Err(refused("the peer has no certificate".to_owned()));
+    };
+    Ok(Arc::new(Tls { plain, state: Mutex::new(state), out: Mutex::new(Vec::new()), peer }))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Tls {
+    fn refused(&self, tried: &str, reason: String) -> Error {
+        Error::new(Status::Denied, tried, format!("TLS: {reason}")).at(&self.plain.address).hint(HINT)
+    }
+
+    /// Takes what is there; `None` if nothing is there now.
+    fn read_now(&self, state: &mut State, buffer: &mut [u8]) -> Result<Option<usize>> {
+        loop {
+            if state.left_from < state.left.len() {
+                let taken = buffer.len().min(state.left.len() - state.left_from);
+                buffer[..taken].copy_from_slice(&state.left[state.left_from..state.left_from + taken]);
+                state.left_from += taken;
+                return Ok(Some(taken));
+            }
+            state.left.clear();
+            state.left_from = 0;
+            let refused = |reason| self.refused("read", reason);
+            let (filled, _) = state.look(buffer, Want::Nothing).map_err(refused)?;
+            if filled > 0 || state.ended {
+                return Ok(Some(filled));
+            }
+            let Some(room) = state.room() else { return Err(self.refused("read", "a record is too long".to_owned())) };
+            match self.plain.take(room)? {
+                Some(0) => {
+                    let reason = "the connection was cut without a farewell";
+                    return Err(Error::new(Status::Disconnected, "read", reason).at(&self.plain.address));
+                }
+                Some(read) => state.end += read,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Sends what the state wants to send by itself.
+    fn flush(&self, deadline: Deadline) -> Result<()> {
+        let mut out = lock(&self.out);
+        out.clear();
+        out.append(&mut lock(&self.state).pending);
+        if out.is_empty() { Ok(()) } else { self.plain.write(&[&out], deadline) }
+    }
+
+    /// Encrypts a piece into `out` and sends it.
+    fn write_piece(&self, piece: &[u8], out: &mut Vec<u8>, deadline: Deadline) -> Result<()> {
+        out.clear();
+        let looked = lock(&self.state).look(&mut [], Want::Encrypt(piece, out));
+        match looked {
+            Ok((_, Came::Done)) if !out.is_empty() => self.plain.write(&[out], deadline),
+            Ok(_) => Err(Error::new(Status::Disconnected, "write", "the stream has ended").at(&self.plain.address)),
+            Err(reason) => {
+                self.plain.close();
+                Err(self.refused("write", reason))
+            }
+        }
+    }
+}
+
+impl Stream for Tls {
+    fn read(&self, buffer: &mut [u8], deadline: Deadline) -> Result<usize> {
+        assert!(!buffer.is_empty(), "a read into nothing cannot be told from the end");
+        loop {
+            let (read, wants_to_send) = {
+                let mut state = lock(&self.state);
+                (self.read_now(&mut state, buffer), !state.pending.is_empty())
+            };
+            if wants_to_send {
+                // Rare: new keys, or an alert that says why the peer is refused.
+                let flushed = self.flush(deadline);
+                if read.is_ok() {
+                    flushed?;
+                }
+            }
+            match read {
+                Ok(Some(read)) => return Ok(read),
+                Ok(None) => self.plain.wait(deadline)?,
+                Err(error) => {
+                    self.plain.close();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn write(&self, parts: &[&[u8]], deadline: Deadline) -> Result<()> {
+        let mut out = lock(&self.out);
+        let mut small = Vec::new();
+        for part in parts {
+            // Small parts share a record with the beginning of the next one.
+            let joined =
+                if small.is_empty() && part.len() >= RECORD { 0 } else { part.len().min(RECORD - small.len()) };
+            small.extend_from_slice(&part[..joined]);
+            if small.len() == RECORD || joined < part.len() {
+                if !small.is_empty() {
+                    self.write_piece(&small, &mut out, deadline)?;
+                    small.clear();
+                }
+                for piece in part[joined..].chunks(AT_ONCE) {
+                    self.write_piece(piece, &mut out, deadline)?;
+                }
+            }
+        }
+        if small.is_empty() { Ok(()) } else { self.write_piece(&small, &mut out, deadline) }
+    }
+
+    fn close(&self) {
+        // A writer that is stuck is ended by the end of the connection; there is no farewell then.
+        if let Ok(mut out) = self.out.try_lock() {
+            out.clear();
+            let looked = lock(&self.state).look(&mut [], Want::Farewell(&mut out));
+            if looked.is_ok() && !out.is_empty() {
+                let _ = self.plain.write(&[&out], Deadline::after(FAREWELL));
+            }
+        }
+        self.plain.close();
+    }
+
+    fn address(&self) -> &str {
+        &self.plain.address
+    }
+
+    fn is_protected(&self) -> bool {
+        true
+    }
+
+    fn may_be(&self, node: &str) -> bool {
+        let Ok(name) = ServerName::try_from(node) else { return false };
+        ParsedCertificate::try_from(&self.peer).is_ok_and(|peer| verify_server_name(&peer, &name).is_ok())
+    }
+}

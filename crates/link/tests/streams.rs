@@ -1,0 +1,322 @@
+//! Streams between two nodes, in plain text and inside TLS: bytes, deadlines, ends, and peers that prove nothing.
+
+mod common;
+
+use common::{authority, meet, meet_at, pattern, soon, transports, trust};
+use crossdock_layout::Status;
+use crossdock_link::{Certificates, Stream, Tcp, Transport, Trust};
+use crossdock_os::Deadline;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, SystemTime};
+
+const MS: Duration = Duration::from_millis(1);
+
+#[test]
+fn bytes_arrive_in_order_both_ways_at_once_whatever_the_sizes() {
+    for (a, b) in transports() {
+        let (one, other) = meet(&a, &b);
+        let (one, other) = (one.unwrap(), other.unwrap());
+        let sizes = [1, 7, 16 << 10, (16 << 10) - 1, (16 << 10) + 1, 300_000, 3, 1 << 20, 5_000_000];
+        let total: usize = sizes.iter().sum();
+        let send = |stream: &dyn Stream, seed| {
+            let all = pattern(total, seed);
+            let mut at = 0;
+            for size in sizes {
+                let (head, rest) = all[at..at + size].split_at(size / 3);
+                stream.write(&[head, &[], rest], soon()).unwrap();
+                at += size;
+            }
+        };
+        let check = |stream: &dyn Stream, seed| {
+            let mut got = vec![0; total];
+            let (mut at, mut step) = (0, 1);
+            while at < total {
+                let end = (at + step).min(total);
+                stream.read_all(&mut got[at..end], soon()).unwrap();
+                (at, step) = (end, step * 3 % 1_000_003);
+            }
+            assert!(got == pattern(total, seed), "bytes differ");
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| send(&*one, 5));
+            scope.spawn(|| send(&*other, 9));
+            scope.spawn(|| check(&*one, 9));
+            check(&*other, 5);
+        });
+        assert!(one.may_be("b") && other.may_be("a"));
+        assert_eq!(one.is_protected(), a.name() == "tcp+tls");
+    }
+}
+
+#[test]
+fn a_read_ends_at_its_deadline_and_the_stream_goes_on() {
+    for (a, b) in transports() {
+        let (one, other) = meet(&a, &b);
+        let (one, other) = (one.unwrap(), other.unwrap());
+        let error = one.read(&mut [0; 8], Deadline::after(5 * MS)).unwrap_err();
+        assert_eq!(error.status, Status::TimedOut);
+        other.write(&[b"later"], soon()).unwrap();
+        let mut got = [0; 5];
+        one.read_all(&mut got, soon()).unwrap();
+        assert_eq!(&got, b"later");
+    }
+}
+
+#[test]
+fn a_write_to_a_peer_that_does_not_read_ends_at_its_deadline_and_ends_the_stream() {
+    for (a, b) in transports() {
+        let (one, other) = meet(&a, &b);
+        let (one, _other) = (one.unwrap(), other.unwrap());
+        let block = vec![0; 64 << 20];
+        let error = one.write(&[&block], Deadline::after(50 * MS)).unwrap_err();
+        assert_eq!(error.status, Status::TimedOut);
+        let after = one.write(&[b"more"], soon()).unwrap_err();
+        assert_eq!(after.status, Status::Disconnected);
+    }
+}
+
+#[test]
+fn an_end_in_order_is_told_from_a_cut() {
+    for (a, b) in transports() {
+        let (one, other) = meet(&a, &b);
+        let (one, other) = (one.unwrap(), other.unwrap());
+        other.write(&[b"last"], soon()).unwrap();
+        other.close();
+        let mut got = [0; 4];
+        one.read_all(&mut got, soon()).unwrap();
+        assert_eq!(one.read(&mut got, soon()).unwrap(), 0);
+        assert_eq!(one.read_all(&mut got, soon()).unwrap_err().status, Status::Disconnected);
+    }
+}
+
+/// Passes bytes on between a client and a server, up to so many from the server; then cuts both.
+fn cutting_proxy(server: String, upto: usize) -> (String, std::thread::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let thread = std::thread::spawn(move || {
+        let (client, _) = listener.accept().unwrap();
+        let server = TcpStream::connect(server).unwrap();
+        let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        let up = std::thread::spawn(move || {
+            let _ = std::io::copy(&mut from, &mut to);
+        });
+        let _ = std::io::copy(&mut (&server).take(upto as u64), &mut &client);
+        let _ = client.shutdown(std::net::Shutdown::Both);
+        let _ = server.shutdown(std::net::Shutdown::Both);
+        up.join().unwrap();
+    });
+    (address, thread)
+}
+
+#[test]
+fn tls_that_is_cut_at_any_byte_is_an_error_and_never_an_end() {
+    let (a, b) = transports().remove(1);
+    let listener = b.listen("127.0.0.1:0").unwrap();
+    // Within the greeting, or within the 5 000 bytes of data that follow it.
+    for upto in (0..5000).step_by(241) {
+        let (address, proxy) = cutting_proxy(listener.address(), upto);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let arrived = listener.accept(soon()).unwrap().unwrap();
+                if let Ok(stream) = arrived.establish(soon()) {
+                    let _ = stream.write(&[&[7; 5000]], soon());
+                    let _ = stream.read(&mut [0; 1], soon());
+                }
+            });
+            match a.dial("b", &address, soon()) {
+                Err(error) => assert!(matches!(error.status, Status::Denied | Status::Disconnected), "{error}"),
+                Ok(stream) => {
+                    let mut got = vec![0; 5001];
+                    let error = stream.read_all(&mut got, soon()).unwrap_err();
+                    assert_eq!(error.status, Status::Disconnected, "{error}");
+                    assert!(error.reason.contains("without a farewell"), "cut at {upto}: {error}");
+                }
+            }
+        });
+        proxy.join().unwrap();
+    }
+}
+
+#[test]
+fn a_byte_that_is_changed_on_the_way_is_refused_by_tls() {
+    let (a, b) = transports().remove(1);
+    let server = b.listen("127.0.0.1:0").unwrap();
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (at, to) = (proxy.local_addr().unwrap().to_string(), server.address());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let stream = server.accept(soon()).unwrap().unwrap().establish(soon()).unwrap();
+            // The proxy changes what is written after this message has come.
+            stream.read_all(&mut [0; 3], soon()).unwrap();
+            stream.write(&[&[7; 1000]], soon()).unwrap();
+            let _ = stream.read(&mut [0; 1], soon());
+        });
+        scope.spawn(|| {
+            let (mut client, _) = proxy.accept().unwrap();
+            let mut server = TcpStream::connect(&to).unwrap();
+            let (mut from, mut up) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let forward = std::thread::spawn(move || {
+                let _ = std::io::copy(&mut from, &mut up);
+                let _ = up.shutdown(std::net::Shutdown::Both);
+            });
+            let mut seen = 0;
+            let mut buffer = [0; 4096];
+            while let Ok(read @ 1..) = server.read(&mut buffer) {
+                seen += read;
+                // What is as large as the message is the message.
+                if read > 1000 && seen > 1500 {
+                    buffer[read - 100] ^= 1;
+                }
+                if client.write_all(&buffer[..read]).is_err() {
+                    break;
+                }
+            }
+            let _ = client.shutdown(std::net::Shutdown::Both);
+            forward.join().unwrap();
+        });
+        let stream = a.dial("b", &at, soon()).unwrap();
+        stream.write(&[b"now"], soon()).unwrap();
+        let error = stream.read_all(&mut [0; 1000], soon()).unwrap_err();
+        assert_eq!(error.status, Status::Denied, "{error}");
+        stream.close();
+    });
+}
+
+#[test]
+fn certificates_of_another_authority_of_another_node_or_expired_are_refused_on_both_sides() {
+    let (ours, theirs) = (authority(), authority());
+    let good = |node| Tcp::new(trust(&ours.issue(node).unwrap()));
+    let past = SystemTime::now() - Duration::from_secs(60);
+    let mut mixed = theirs.issue("b").unwrap();
+    mixed.authority = ours.issue("b").unwrap().authority;
+    let bad = [
+        ("another authority", trust(&theirs.issue("b").unwrap())),
+        ("signed by another authority", trust(&mixed)),
+        ("expired", trust(&ours.issue_until("b", past).unwrap())),
+    ];
+    for (what, bad) in bad {
+        let bad = Tcp::new(bad);
+        let (dialed, _) = meet(&good("a"), &bad);
+        let error = dialed.expect_err(what);
+        assert_eq!(error.status, Status::Denied, "{what}: {error}");
+        assert_eq!(error.node.as_deref(), Some("b"));
+        // As a client it is told when it first reads: TLS 1.3 lets a client believe that it is in until then.
+        let (dialed, accepted) = meet(&bad, &good("b"));
+        assert_eq!(accepted.expect_err(what).status, Status::Denied, "{what}");
+        assert!(dialed.is_err() || dialed.unwrap().read(&mut [0; 1], soon()).is_err(), "{what}");
+    }
+    let (dialed, _) = meet(&good("a"), &good("c"));
+    let error = dialed.unwrap_err();
+    assert!(error.to_string().contains("not valid for name") || error.reason.contains("NotValidForName"), "{error}");
+    let (dialed, accepted) = meet(&good("c"), &good("b"));
+    assert!(dialed.is_ok() && !accepted.as_ref().unwrap().may_be("a") && accepted.unwrap().may_be("c"));
+}
+
+#[test]
+fn plain_text_and_tls_refuse_each_other() {
+    let (_, tls) = transports().remove(1);
+    let plain = Tcp::new(Trust::Loopback);
+    let listener = tls.listen("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(listener.address()).unwrap();
+    socket.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n and some more to fill what a record's header says").unwrap();
+    let error = listener.accept(soon()).unwrap().unwrap().establish(soon()).unwrap_err();
+    assert_eq!(error.status, Status::Denied, "{error}");
+    // A client with TLS at a server without: the server's first bytes are no greeting.
+    let listener = plain.listen("127.0.0.1:0").unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let stream = listener.accept(soon()).unwrap().unwrap().establish(soon()).unwrap();
+            stream.write(&[b"hello, this is no greeting of TLS"], soon()).unwrap();
+            while stream.read(&mut [0; 4096], soon()).is_ok_and(|read| read > 0) {}
+        });
+        let error = tls.dial("b", &listener.address(), soon()).unwrap_err();
+        assert_eq!(error.status, Status::Denied, "{error}");
+    });
+}
+
+#[test]
+fn a_client_without_a_certificate_is_refused() {
+    let authority = authority();
+    let server = Tcp::new(trust(&authority.issue("b").unwrap()));
+    let listener = server.listen("127.0.0.1:0").unwrap();
+    // A client of another kind, which trusts the server and shows nothing of its own.
+    let mut roots = rustls::RootCertStore::empty();
+    let pem = authority.issue("x").unwrap().authority;
+    use rustls::pki_types::pem::PemObject;
+    roots.add(rustls::pki_types::CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
+    let config = rustls::ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let mut client = rustls::ClientConnection::new(std::sync::Arc::new(config), "b".try_into().unwrap()).unwrap();
+    let address = listener.address();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut socket = TcpStream::connect(address).unwrap();
+            let mut stream = rustls::Stream::new(&mut client, &mut socket);
+            let _ = stream.write_all(b"hello").and_then(|()| stream.read_exact(&mut [0; 1]));
+        });
+        let error = listener.accept(soon()).unwrap().unwrap().establish(soon()).unwrap_err();
+        assert_eq!(error.status, Status::Denied, "{error}");
+    });
+}
+
+#[test]
+fn a_greeting_that_comes_slowly_ends_at_its_deadline() {
+    let (_, tls) = transports().remove(1);
+    let listener = tls.listen("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(listener.address()).unwrap();
+    let arrived = listener.accept(soon()).unwrap().unwrap();
+    socket.write_all(&[0x16, 3, 1, 2]).unwrap();
+    let error = arrived.establish(Deadline::after(30 * MS)).unwrap_err();
+    assert_eq!(error.status, Status::TimedOut, "{error}");
+}
+
+#[test]
+fn without_certificates_only_loopback_is_listened_at_and_connected_to() {
+    let none = Tcp::new(Trust::Loopback);
+    for error in [none.listen("0.0.0.0:0").err(), none.dial("b", "192.0.2.1:7700", soon()).err()] {
+        let error = error.expect("refused");
+        assert_eq!(error.status, Status::Denied);
+        assert!(error.to_string().contains("--trusted-network"), "{error}");
+    }
+    assert!(none.listen("[::1]:0").is_ok() || none.listen("127.0.0.1:0").is_ok());
+    assert!(Tcp::new(Trust::Network).listen("0.0.0.0:0").is_ok());
+    let (_, tls) = transports().remove(1);
+    assert!(tls.listen("0.0.0.0:0").is_ok());
+}
+
+#[test]
+fn an_address_that_nothing_listens_at_is_refused_with_its_name() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let error = Tcp::default().dial("b", &closed, soon()).unwrap_err();
+    assert_eq!(error.status, Status::Disconnected);
+    assert!(error.to_string().contains("node 'b'") && error.to_string().contains(&closed), "{error}");
+    let error = Tcp::default().dial("b", "no-port", soon()).unwrap_err();
+    assert_eq!(error.status, Status::Invalid);
+}
+
+#[test]
+fn papers_are_written_for_this_user_alone_and_read_back() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let authority = authority();
+    authority.issue("a").unwrap().save(folder.path()).unwrap();
+    let papers = crossdock_link::Papers::load(folder.path()).unwrap();
+    let server = Tcp::new(trust(&authority.issue("b").unwrap()));
+    let listener = server.listen("127.0.0.1:0").unwrap();
+    let (dialed, accepted) = meet_at(&Tcp::new(trust(&papers)), &*listener);
+    assert!(dialed.is_ok() && accepted.is_ok());
+    assert!(!format!("{papers:?}").contains("PRIVATE"));
+    // Saving again must not replace a key that is in use.
+    assert!(papers.save(folder.path()).is_err());
+    let key = folder.path().join("node.key");
+    assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(crossdock_link::Papers::load(folder.path()).unwrap_err().status, Status::Denied);
+    let mut wrong = papers;
+    wrong.key = authority.issue("b").unwrap().key;
+    assert!(Certificates::new(&wrong).is_err(), "a key that is not the certificate's");
+}

@@ -1,0 +1,375 @@
+//! Calls that look up a file's name, stopped before they happen, so that another process can let them wait.
+//!
+//! The filter stops only calls that take a name and neither create nor write; all others run as ever, `close`, `fork` and
+//! `fstat` among them. It answers `io_uring_setup` with ENOSYS, because a ring opens files past every filter. A program of
+//! another instruction set (32 bits) is not stopped.
+//!
+//! This is no boundary: a program can change the name in its memory between the look at it and the kernel's own. The
+//! supervisor therefore never opens anything for the program. It lets the call go on, with the program's own rights.
+
+use std::mem::{MaybeUninit, zeroed};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::io::Errno;
+
+use crate::error::{OsError, OsResult};
+use crate::socket;
+
+/// A call that was stopped. Its process sleeps until it is answered, killed, or interrupted by a signal.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopped {
+    /// Names the call for the answer.
+    pub id: u64,
+    /// The thread that made it.
+    pub thread: i32,
+    /// Its number.
+    pub number: libc::c_long,
+    /// Its arguments.
+    pub arguments: [u64; 6],
+}
+
+/// Where the stopped calls of a program and of everything that it starts arrive. Closing it lets all of them fail with ENOSYS.
+#[derive(Debug)]
+pub struct Listener(OwnedFd);
+
+const RET_ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+const RET_NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
+const RET_NOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+/// Opens with one of these bits write or create. (O_TMPFILE without its O_DIRECTORY part.)
+const WRITES: u32 = (libc::O_ACCMODE | libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u32;
+const NO_NAME: u32 = libc::AT_EMPTY_PATH as u32;
+
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: u32 = 0xC000_003E;
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: u32 = 0xC000_00B7;
+
+/// Calls that are stopped: number, and the argument whose bits let it pass.
+#[rustfmt::skip]
+const CALLS: &[(libc::c_long, Option<(u32, u32)>)] = &[
+    (libc::SYS_openat, Some((2, WRITES))),
+    (libc::SYS_openat2, None),
+    (libc::SYS_newfstatat, Some((3, NO_NAME))),
+    (libc::SYS_statx, Some((2, NO_NAME))),
+    (libc::SYS_faccessat, None),
+    (libc::SYS_faccessat2, Some((3, NO_NAME))),
+    (libc::SYS_chdir, None),
+    #[cfg(target_arch = "x86_64")] (libc::SYS_open, Some((1, WRITES))),
+    #[cfg(target_arch = "x86_64")] (libc::SYS_stat, None),
+    #[cfg(target_arch = "x86_64")] (libc::SYS_lstat, None),
+    #[cfg(target_arch = "x86_64")] (libc::SYS_access, None),
+];
+
+fn filter() -> Vec<libc::sock_filter> {
+    let load = |offset: usize| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset as u32);
+    let equal = |value: u32, yes: u8, no: u8| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, yes, no, value);
+    let any_bit = |bits: u32, yes: u8, no: u8| step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, yes, no, bits);
+    let answer = |what: u32| step(libc::BPF_RET | libc::BPF_K, 0, 0, what);
+    let number = std::mem::offset_of!(libc::seccomp_data, nr);
+    let arguments = std::mem::offset_of!(libc::seccomp_data, args);
+    let mut steps = vec![
+        load(std::mem::offset_of!(libc::seccomp_data, arch)),
+        equal(ARCHITECTURE, 1, 0),
+        answer(RET_ALLOW),
+        load(number),
+        equal(libc::SYS_io_uring_setup as u32, 0, 1),
+        answer(RET_NOSYS),
+    ];
+    for (call, unless) in CALLS {
+        match unless {
+            None => steps.extend([equal(*call as u32, 0, 1), answer(RET_NOTIFY)]),
+            // The low half of the argument: flags have no more bits. (Both instruction sets are little-endian.)
+            Some((argument, bits)) => steps.extend([
+                equal(*call as u32, 0, 4),
+                load(arguments + 8 * *argument as usize),
+                any_bit(*bits, 0, 1),
+                answer(RET_ALLOW),
+                answer(RET_NOTIFY),
+            ]),
+        }
+    }
+    steps.push(answer(RET_ALLOW));
+    steps
+}
+
+fn step(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: yes, jf: no, k }
+}
+
+/// Lets the program that this command starts, and all that it starts in turn, be stopped at names. The listener arrives at
+/// the other end of `to`, which must be one of [`socket::pair`]. The program cannot gain rights by exec any more.
+pub fn stop_at_names(command: &mut Command, to: OwnedFd) {
+    let steps = filter();
+    // SAFETY: system calls between fork and exec, on memory that was made before; the closure owns the socket.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            let program = libc::sock_fprog { len: steps.len() as libc::c_ushort, filter: steps.as_ptr().cast_mut() };
+            let listener = libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+                &raw const program,
+            );
+            if listener < 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            // The kernel closes it at exec.
+            let listener = OwnedFd::from_raw_fd(listener as i32);
+            match socket::send(&to, b"listener", &[listener.as_fd()]) {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(Errno::AGAIN.into()),
+                Err(error) => Err(error.errno.into()),
+            }
+        });
+    }
+}
+
+impl Listener {
+    /// Takes the listener that [`stop_at_names`] sent.
+    ///
+    /// # Errors
+    /// The descriptor is no such listener.
+    pub fn new(descriptor: OwnedFd) -> OsResult<Self> {
+        // SAFETY: three numbers that the kernel writes.
+        let sizes = unsafe {
+            let mut sizes: libc::seccomp_notif_sizes = zeroed();
+            let asked = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_NOTIF_SIZES, 0, &raw mut sizes);
+            (asked == 0).then_some(sizes)
+        };
+        let Some(sizes) = sizes else { return Err(OsError::last("SECCOMP_GET_NOTIF_SIZES", "this kernel")) };
+        let (notice, answer) = (size_of::<Notice>(), size_of::<libc::seccomp_notif_resp>());
+        if usize::from(sizes.seccomp_notif) > notice || usize::from(sizes.seccomp_notif_resp) > answer {
+            return Err(OsError::new("SECCOMP_GET_NOTIF_SIZES", "notices of a newer kind", Errno::NOSYS));
+        }
+        // The answer comes on the CPU of the program that waits for it: it is awake at once. Kernels before 6.6 refuse.
+        const SYNC_WAKE_UP: libc::c_ulong = 1;
+        // SAFETY: takes a number.
+        unsafe { libc::ioctl(descriptor.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) };
+        Ok(Self(descriptor))
+    }
+
+    /// Sleeps until a call is stopped. `None` when no process is left that could make one.
+    pub fn next(&self) -> OsResult<Option<Stopped>> {
+        loop {
+            // SAFETY: plain numbers, which have to be zero before the call.
+            let mut notice: Notice = unsafe { zeroed() };
+            // SAFETY: the kernel writes at most the bytes that `new` compared.
+            let answer = unsafe { libc::ioctl(self.0.as_raw_fd(), RECV, &raw mut notice) };
+            if answer == 0 {
+                let Notice { of: libc::seccomp_notif { id, pid, data, .. }, .. } = notice;
+                return Ok(Some(Stopped {
+                    id,
+                    thread: i32::try_from(pid).unwrap_or(0),
+                    number: data.nr.into(),
+                    arguments: data.args,
+                }));
+            }
+            match OsError::last("SECCOMP_IOCTL_NOTIF_RECV", "stopped calls") {
+                // The call was interrupted between the kernel's word and the look at it; or nobody is left.
+                error if error.errno == Errno::NOENT => {
+                    if self.is_deserted() {
+                        return Ok(None);
+                    }
+                }
+                error if error.errno == Errno::INTR => {}
+                error => return Err(error),
+            }
+        }
+    }
+
+    fn is_deserted(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut polled = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().contains(PollFlags::HUP)
+    }
+
+    /// Does the process still wait for the answer? It does not after a signal.
+    pub fn is_waiting(&self, id: u64) -> bool {
+        // SAFETY: the kernel reads one number.
+        unsafe { libc::ioctl(self.0.as_raw_fd(), ID_VALID, &raw const id) == 0 }
+    }
+
+    /// Lets the call happen. One that no longer waits is no error.
+    pub fn let_go(&self, id: u64) {
+        self.answer(libc::seccomp_notif_resp {
+            id,
+            val: 0,
+            error: 0,
+            flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
+        });
+    }
+
+    /// Lets the call fail with this errno.
+    pub fn refuse(&self, id: u64, errno: i32) {
+        self.answer(libc::seccomp_notif_resp { id, val: 0, error: -errno, flags: 0 });
+    }
+
+    fn answer(&self, mut answer: libc::seccomp_notif_resp) {
+        // SAFETY: the kernel reads one answer.
+        unsafe { libc::ioctl(self.0.as_raw_fd(), SEND, &raw mut answer) };
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// With room for what later kernels may add.
+#[repr(C)]
+struct Notice {
+    of: libc::seccomp_notif,
+    _room: [u64; 8],
+}
+
+const RECV: libc::Ioctl = code(3, 0, size_of::<libc::seccomp_notif>());
+const SEND: libc::Ioctl = code(3, 1, size_of::<libc::seccomp_notif_resp>());
+const ID_VALID: libc::Ioctl = code(1, 2, size_of::<u64>());
+const SET_FLAGS: libc::Ioctl = code(1, 4, size_of::<u64>());
+
+/// `_IOC(direction, '!', number, size)`.
+const fn code(direction: u64, number: u64, size: usize) -> libc::Ioctl {
+    (direction << 30 | (size as u64) << 16 | (b'!' as u64) << 8 | number) as libc::Ioctl
+}
+
+/// Reads memory of other processes: names of stopped calls.
+#[derive(Debug, Default)]
+pub struct Reader {
+    /// Containers may refuse the fast way; their /proc is asked then.
+    by_file: bool,
+}
+
+impl Reader {
+    /// The text at this address, without its end; `None` if it cannot be read or is longer than the kernel takes.
+    pub fn text(&mut self, thread: i32, address: u64) -> Option<Vec<u8>> {
+        const PAGE: u64 = 4096;
+        let mut text = Vec::with_capacity(256);
+        while text.len() < libc::PATH_MAX as usize {
+            let at = address.checked_add(text.len() as u64)?;
+            // Never over the end of a page: the next one may not be there.
+            let room = (PAGE - at % PAGE).min(256) as usize;
+            let begin = text.len();
+            text.resize(begin + room, 0);
+            let read = self.read(thread, at, &mut text[begin..])?;
+            text.truncate(begin + read);
+            if let Some(end) = text[begin..].iter().position(|byte| *byte == 0) {
+                text.truncate(begin + end);
+                return Some(text);
+            }
+            if read == 0 {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// The number at this address.
+    pub fn word(&mut self, thread: i32, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        (self.read(thread, address, &mut bytes)? == bytes.len()).then(|| u64::from_ne_bytes(bytes))
+    }
+
+    fn read(&mut self, thread: i32, address: u64, into: &mut [u8]) -> Option<usize> {
+        if !self.by_file {
+            let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+            let remote = libc::iovec { iov_base: address as usize as *mut libc::c_void, iov_len: into.len() };
+            // SAFETY: the kernel writes into `into`; the other address is one of the other process, which it checks.
+            let read = unsafe { libc::process_vm_readv(thread, &raw const local, 1, &raw const remote, 1, 0) };
+            if let Ok(read) = usize::try_from(read) {
+                return Some(read);
+            }
+            match OsError::last("process_vm_readv", "").errno {
+                Errno::NOSYS | Errno::PERM => self.by_file = true,
+                _ => return None,
+            }
+        }
+        use std::os::unix::fs::FileExt;
+        let memory = std::fs::File::open(format!("/proc/{thread}/mem")).ok()?;
+        memory.read_at(into, address).ok()
+    }
+}
+
+/// Can this process have a listener at all? Asks the kernel whether it knows the answer that the filter gives.
+pub fn is_supported() -> bool {
+    let action = MaybeUninit::new(RET_NOTIFY);
+    // SAFETY: the kernel reads one number.
+    unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, action.as_ptr()) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calls::name_of;
+
+    /// Runs the filter as the kernel would.
+    fn judge(number: libc::c_long, arguments: [u64; 6]) -> u32 {
+        let mut data = Vec::from((number as u32).to_le_bytes());
+        data.extend(ARCHITECTURE.to_le_bytes());
+        data.extend(0u64.to_le_bytes());
+        arguments.iter().for_each(|a| data.extend(a.to_le_bytes()));
+        let steps = filter();
+        let (mut at, mut a) = (0, 0u32);
+        loop {
+            let libc::sock_filter { code, jt, jf, k } = steps[at];
+            at += 1;
+            match u32::from(code) & 7 {
+                libc::BPF_LD => a = u32::from_le_bytes(data[k as usize..][..4].try_into().unwrap()),
+                libc::BPF_JMP => {
+                    let yes = if u32::from(code) & 0xf0 == libc::BPF_JSET { a & k != 0 } else { a == k };
+                    at += usize::from(if yes { jt } else { jf });
+                }
+                _ => return k,
+            }
+        }
+    }
+
+    #[test]
+    fn only_calls_that_look_a_name_up_are_stopped() {
+        let open = |flags: i32| judge(libc::SYS_openat, [0, 0, flags as u64, 0, 0, 0]);
+        assert_eq!(open(libc::O_RDONLY | libc::O_CLOEXEC | libc::O_DIRECTORY), RET_NOTIFY);
+        for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_CREAT, libc::O_TMPFILE | libc::O_RDWR] {
+            assert_eq!(open(flags), RET_ALLOW);
+        }
+        assert_eq!(judge(libc::SYS_newfstatat, [3, 0, 0, libc::AT_EMPTY_PATH as u64, 0, 0]), RET_ALLOW);
+        assert_eq!(judge(libc::SYS_newfstatat, [3, 0, 0, 0, 0, 0]), RET_NOTIFY);
+        assert_eq!(judge(libc::SYS_io_uring_setup, [0; 6]), RET_NOSYS);
+        for call in
+            [libc::SYS_close, libc::SYS_clone, libc::SYS_read, libc::SYS_mmap, libc::SYS_execve, libc::SYS_fstat]
+        {
+            assert_eq!(judge(call, [0; 6]), RET_ALLOW);
+        }
+    }
+
+    #[test]
+    fn what_is_stopped_has_a_name_to_look_at() {
+        for (call, _) in CALLS {
+            assert!(name_of(*call, [0; 3]).is_some(), "call {call}");
+            assert_eq!(judge(*call, [0; 6]), RET_NOTIFY);
+        }
+    }
+
+    #[test]
+    fn codes_are_the_kernels() {
+        assert_eq!(RECV, 0xc050_2100u64 as libc::Ioctl);
+        assert_eq!(SEND, 0xc018_2101u64 as libc::Ioctl);
+        assert_eq!(ID_VALID, 0x4008_2102u64 as libc::Ioctl);
+    }
+
+    #[test]
+    fn a_text_is_read_to_its_end_and_not_over_the_end_of_memory() {
+        let own = std::process::id() as i32;
+        let long = [vec![b'x'; 1000], vec![0, b'y']].concat();
+        for by_file in [false, true] {
+            let mut reader = Reader { by_file };
+            assert_eq!(reader.text(own, long.as_ptr() as u64).unwrap(), vec![b'x'; 1000]);
+            assert_eq!(reader.text(own, 8), None);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! TCP connections whose every wait has a deadline. They are non-blocking; a call first tries, and waits only if it must.
+
+use crate::deadline::Deadline;
+use crate::error::{Context, OsError, OsResult};
+use crate::event;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::{Errno, IoSlice};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny, SocketFlags, SocketType, sockopt,
+};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+/// The most parts that one [`send`] takes.
+pub const MAX_PARTS: usize = 16;
+
+fn socket(address: SocketAddr) -> OsResult<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    rustix::net::socket_with(family, SocketType::STREAM, FLAGS, None).context("socket", || address.to_string())
+}
+
+/// A listening socket. Port 0 takes any free one; [`local_address`] says which.
+pub fn listen(address: SocketAddr) -> OsResult<OwnedFd> {
+    let named = || address.to_string();
+    let socket = socket(address)?;
+    // A daemon that is started again takes its port back while connections of the former one time out.
+    sockopt::set_socket_reuseaddr(&socket, true).context("SO_REUSEADDR", named)?;
+    rustix::net::bind(&socket, &address).context("bind", named)?;
+    rustix::net::listen(&socket, 1024).context("listen", named)?;
+    Ok(socket)
+}
+
+/// The address that a socket of ours has.
+pub fn local_address(socket: impl AsFd) -> OsResult<SocketAddr> {
+    let found = rustix::net::getsockname(socket).context("getsockname", || "a socket".into())?;
+    SocketAddr::try_from(found).context("getsockname", || "a socket that is not of TCP".into())
+}
+
+/// The next connection that arrives before the deadline, and the address it came from.
+pub fn accept(listener: impl AsFd, deadline: Deadline) -> OsResult<Option<(OwnedFd, SocketAddr)>> {
+    loop {
+        match rustix::net::acceptfrom_with(&listener, FLAGS) {
+            Ok((socket, from)) => {
+                let from = from.and_then(|from: SocketAddrAny| SocketAddr::try_from(from).ok());
+                let Some(from) = from else { continue };
+                tune(&socket)?;
+                return Ok(Some((socket, from)));
+            }
+            Err(Errno::AGAIN) => {
+                if !event::wait_readable(&listener, deadline)? {
+                    return Ok(None);
+                }
+            }
+            // The connection ended before it was taken, or the network had an error for it: the next one may be fine.
+            Err(
+                Errno::INTR
+                | Errno::CONNABORTED
+                | Errno::PROTO
+                | Errno::NETDOWN
+                | Errno::HOSTDOWN
+                | Errno::HOSTUNREACH
+                | Errno::NETUNREACH,
+            ) => {}
+            Err(errno) => return Err(OsError::new("accept", "a listening TCP socket", errno)),
+        }
+    }
+}
+
+/// Connects; `ETIMEDOUT` when the deadline passes first.
+pub fn connect(address: SocketAddr, deadline: Deadline) -> OsResult<OwnedFd> {
+    let named = || address.to_string();
+    let socket = socket(address)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS | Errno::INTR) => {
+            if !event::wait_writable(&socket, deadline)? {
+                return Err(OsError::new("connect", named(), Errno::TIMEDOUT));
+            }
+            sockopt::socket_error(&socket).context("connect", named)?.context("connect", named)?;
+        }
+        Err(errno) => return Err(OsError::new("connect", named(), errno)),
+    }
+    tune(&socket)?;
+    Ok(socket)
+}
+
+/// Small messages leave at once; a peer whose host is gone is noticed by the kernel too, in case nothing else looks.
+fn tune(socket: impl AsFd) -> OsResult<()> {
+    let named = || "a TCP connection".to_owned();
+    sockopt::set_tcp_nodelay(&socket, true).context("TCP_NODELAY", named)?;
+    sockopt::set_socket_keepalive(&socket, true).context("SO_KEEPALIVE", named)?;
+    sockopt::set_tcp_keepidle(&socket, Duration::from_secs(10)).context("TCP_KEEPIDLE", named)?;
+    sockopt::set_tcp_keepintvl(&socket, Duration::from_secs(5)).context("TCP_KEEPINTVL", named)?;
+    sockopt::set_tcp_keepcnt(&socket, 4).context("TCP_KEEPCNT", named)
+}
+
+/// Takes at least one byte into `buffer`, which is not empty; 0 at the end of the stream; `None` when the deadline passes.
+pub fn receive(socket: impl AsFd, buffer: &mut [u8], deadline: Deadline) -> OsResult<Option<usize>> {
+    loop {
+        if let Some(read) = try_receive(&socket, buffer)? {
+            return Ok(Some(read));
+        }
+        if !event::wait_readable(&socket, deadline)? {
+            return Ok(None);
+        }
+    }
+}
+
+/// Takes what has come into `buffer`, which is not empty; 0 at the end of the stream; `None` when nothing is there now.
+pub fn try_receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<usize>> {
+    assert!(!buffer.is_empty(), "a read into nothing cannot be told from the end");
+    loop {
+        match rustix::net::recv(&socket, &mut *buffer, RecvFlags::DONTWAIT) {
+            Ok((read, _)) => return Ok(Some(read)),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(errno) => return Err(OsError::new("recv", "a TCP connection", errno)),
+        }
+    }
+}
+
+/// Sends at least one byte of these parts (at most [`MAX_PARTS`] are looked at), which are not all empty; `None` when the
+/// deadline passes before the peer takes any.
+pub fn send(socket: impl AsFd, parts: &[&[u8]], deadline: Deadline) -> OsResult<Option<usize>> {
+    let mut slices = [IoSlice::new(&[]); MAX_PARTS];
+    let count = parts.len().min(MAX_PARTS);
+    for (slice, part) in slices.iter_mut().zip(parts) {
+        *slice = IoSlice::new(part);
+    }
+    loop {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        match rustix::net::sendmsg(&socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags) {
+            Ok(sent) => return Ok(Some(sent)),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                if !event::wait_writable(&socket, deadline)? {
+                    return Ok(None);
+                }
+            }
+            Err(errno) => return Err(OsError::new("sendmsg", "a TCP connection", errno)),
+        }
+    }
+}
+
+/// Ends a connection in both directions; reads and writes of other threads end too.
+pub fn shut_down(socket: impl AsFd) {
+    // One that is gone already needs no ending.
+    let _ = rustix::net::shutdown(socket, Shutdown::Both);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn soon() -> Deadline {
+        Deadline::after(Duration::from_secs(20))
+    }
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = local_address(&listener).unwrap();
+        let one = connect(address, soon()).unwrap();
+        let (other, from) = accept(&listener, soon()).unwrap().unwrap();
+        assert_eq!(from, local_address(&one).unwrap());
+        (one, other)
+    }
+
+    #[test]
+    fn bytes_of_several_parts_arrive_in_order_and_the_end_is_told() {
+        let (one, other) = pair();
+        assert_eq!(send(&one, &[b"ab", b"", b"cd"], soon()).unwrap(), Some(4));
+        let mut buffer = [0; 8];
+        assert_eq!(receive(&other, &mut buffer, soon()).unwrap(), Some(4));
+        assert_eq!(&buffer[..4], b"abcd");
+        drop(one);
+        assert_eq!(receive(&other, &mut buffer, soon()).unwrap(), Some(0));
+    }
+
+    #[test]
+    fn waits_end_at_their_deadline() {
+        let (one, _other) = pair();
+        let now = || Deadline::after(Duration::from_millis(5));
+        assert_eq!(receive(&one, &mut [0; 8], now()).unwrap(), None);
+        let block = vec![0u8; 1 << 20];
+        let mut sent = 0;
+        while let Some(n) = send(&one, &[&block], now()).unwrap() {
+            sent += n;
+            assert!(sent < 1 << 30, "nobody reads, so the buffers must become full");
+        }
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        assert!(accept(&listener, now()).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_port_that_nobody_listens_at_refuses() {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = local_address(&listener).unwrap();
+        drop(listener);
+        assert_eq!(connect(address, soon()).unwrap_err().errno, Errno::CONNREFUSED);
+    }
+}

@@ -1,0 +1,346 @@
+//! The door for static programs: `crossdock-shim door auto|notification PRELOAD -- PROGRAM ARGUMENT…`.
+//!
+//! ```text
+//! guard      the task's first process: hands signals on, says why if the next one is killed
+//!  └ server  answers stopped calls; an ancestor of the program, so that it may read the names in its memory
+//!     └ program, with the filter (os/seccomp.rs), and all that it starts
+//! ```
+//!
+//! A call that looks up a name is stopped. If the name is not an awaited one, or the file is there, the server lets the call
+//! go on. Else a thread waits for the file in the program's place and lets the call go on then, or answers with an errno. The
+//! server opens nothing for the program.
+//!
+//! What if one of them is killed? The program dies with the server, by the kernel's hand; the guard then says so and kills
+//! what else there is. If the guard is killed, the kernel kills the server, and so the program.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossdock_core::files::{Outcome, Story, Views, absolute, normalise};
+use crossdock_os::child::{self, Ended, Signal};
+use crossdock_os::seccomp::{self, Listener, Reader, Stopped};
+use crossdock_os::socket::{self, Received};
+use crossdock_os::spawn::{self, Reaped};
+use crossdock_os::{Deadline, calls, event, file, process};
+
+use crate::init;
+use crate::program::{self, Door};
+
+/// The door itself failed, as `sysexits.h` has it.
+const BROKEN: i32 = 71;
+const NO_PROGRAM: i32 = 127;
+const CHILD: i32 = 17;
+/// What is handed on: HUP, INT, QUIT, USR1, USR2, TERM, and the child's end.
+const SIGNALS: [i32; 7] = [1, 2, 3, 10, 12, 15, CHILD];
+const ENOENT: i32 = 2;
+const ETIMEDOUT: i32 = 110;
+/// Most lines in the task's log about files that did not come.
+const LINES: u32 = 100;
+/// A wait that a signal interrupted goes on with what is left of its time if the same thread asks again this soon.
+const RESTARTED: Duration = Duration::from_secs(1);
+
+/// `door auto|notification PRELOAD -- PROGRAM ARGUMENT…`
+pub fn run(words: &[String]) -> i32 {
+    let [which, preload, dashes, command @ ..] = words else { return usage() };
+    let Some((first, _)) = command.split_first().filter(|_| dashes == "--") else { return usage() };
+    let wanted = match which.as_str() {
+        "notification" => Door::Notification,
+        "auto" => {
+            let folder = std::env::current_dir().unwrap_or_default();
+            let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".into());
+            let seen = program::look(Path::new("/"), &folder.to_string_lossy(), &path, first);
+            seen.ok().and_then(|s| s.door()).unwrap_or(Door::Preload)
+        }
+        _ => return usage(),
+    };
+    match wanted {
+        Door::Notification if seccomp::is_supported() => guard(command),
+        Door::Notification => {
+            eprintln!("crossdock: this kernel has no seccomp notification; {first} does not wait for files");
+            start(command, None)
+        }
+        Door::Preload => start(command, Some(preload)),
+    }
+}
+
+fn usage() -> i32 {
+    eprintln!("crossdock-shim door: auto|notification PRELOAD -- PROGRAM ARGUMENT…");
+    2
+}
+
+/// Becomes the program.
+fn start(command: &[String], preload: Option<&String>) -> i32 {
+    let mut program = Command::new(&command[0]);
+    program.args(&command[1..]);
+    if let Some(library) = preload {
+        let own = std::env::var("LD_PRELOAD").ok().filter(|own| !own.is_empty());
+        program.env("LD_PRELOAD", own.map_or_else(|| library.clone(), |own| format!("{library}:{own}")));
+    }
+    not_started(&command[0], &program.exec())
+}
+
+fn not_started(program: &str, why: &std::io::Error) -> i32 {
+    eprintln!("crossdock: cannot start `{program}`: {why}");
+    if why.kind() == std::io::ErrorKind::PermissionDenied { 126 } else { NO_PROGRAM }
+}
+
+fn broken(what: &str, why: impl std::fmt::Display) -> i32 {
+    eprintln!("crossdock: the door to managed directories cannot be opened: {what}: {why}");
+    BROKEN
+}
+
+/// The task's first process.
+fn guard(command: &[String]) -> i32 {
+    let signals = match event::signalfd(&SIGNALS) {
+        Ok(signals) => signals,
+        Err(error) => return broken("signals", error),
+    };
+    // Where orphans do not come to this process, the launcher finds them.
+    let _ = spawn::adopt_orphans();
+    let own = std::process::id() as i32;
+    let server = match child::fork(|| serve(command, own)) {
+        Ok(server) => server,
+        Err(error) => return broken("its second process", error),
+    };
+    let ended = watch(&signals, server);
+    let code = match ended {
+        Ended::Code(code) => code,
+        Ended::Signal(signal) => {
+            eprintln!(
+                "crossdock: the process that answers this task's opens (process {server}) was killed by signal {signal}; \
+                 the task cannot go on without it"
+            );
+            BROKEN
+        }
+    };
+    init::kill_all();
+    code
+}
+
+/// Hands signals on to a child until it ends; takes note of the ends of others.
+fn watch(signals: &OwnedFd, of: i32) -> Ended {
+    loop {
+        let _ = event::wait_readable(signals, Deadline::after(Duration::from_secs(3600)));
+        while let Some(signal) = event::next_signal(signals) {
+            if signal != CHILD {
+                spawn::signal_process(of, signal);
+            }
+        }
+        while let Ok(Reaped::Child(pid, ended)) = spawn::reap() {
+            if pid == of {
+                return ended;
+            }
+        }
+    }
+}
+
+/// The second process: starts the program and answers its stopped calls; the program's end as an exit code.
+fn serve(command: &[String], guard: i32) -> i32 {
+    let _ = process::set_parent_death_signal(Signal::KILL);
+    if child::parent() != guard {
+        return BROKEN;
+    }
+    // Signals to the task's group reach the guard alone, which hands them on: the program gets each once.
+    let _ = spawn::lead_group();
+    let prepared = event::signalfd(&SIGNALS).and_then(|signals| Ok((signals, socket::pair()?)));
+    let (signals, (ours, theirs)) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => return broken("signals and a socket", error),
+    };
+    let mut program = Command::new(&command[0]);
+    program.args(&command[1..]);
+    spawn::die_with_parent(&mut program);
+    spawn::default_signals(&mut program);
+    seccomp::stop_at_names(&mut program, theirs);
+    let started = program.spawn();
+    let listener = match socket::receive(&ours, &mut [0; 16]) {
+        Ok(Some(Received::Message(_, descriptors))) => descriptors.into_iter().next(),
+        _ => None,
+    };
+    let program_pid = match &started {
+        Ok(child) => child.id() as i32,
+        Err(why) if listener.is_none() => return broken("a filter of this program's calls", why),
+        Err(why) => return not_started(&command[0], why),
+    };
+    let Some(listener) = listener.and_then(|fd| Listener::new(fd).ok()) else {
+        return broken("stopped calls", "the kernel gave no listener that this build knows");
+    };
+    let answers = std::thread::Builder::new().name("crossdock-door".into()).spawn(move || answer(listener));
+    if let Err(error) = answers {
+        return broken("its thread", error);
+    }
+    match watch(&signals, program_pid) {
+        Ended::Code(code) => code,
+        Ended::Signal(signal) => 128 + signal,
+    }
+}
+
+/// Answers stopped calls until no process is left that makes some.
+fn answer(listener: Listener) {
+    let desk = Arc::new(Desk { listener, views: Views::of_process(), waits: Mutex::default() });
+    let mut reader = Reader::default();
+    loop {
+        let call = match desk.listener.next() {
+            Ok(Some(call)) => call,
+            Ok(None) => return,
+            // Without answers every process of the task would hang.
+            Err(error) => {
+                eprintln!("crossdock: {error}");
+                std::process::exit(BROKEN);
+            }
+        };
+        match awaited_name(desk.views, &mut reader, &call) {
+            None => desk.listener.let_go(call.id),
+            Some(path) if desk.waits().takes_over(&call, &path) => {}
+            Some(path) => {
+                let for_thread = desk.clone();
+                let waits = move || for_thread.wait(call.thread, &path);
+                if std::thread::Builder::new().stack_size(128 << 10).spawn(waits).is_err() {
+                    // The program sees ENOENT, as without a door.
+                    desk.waits().of.remove(&call.thread);
+                    desk.listener.let_go(call.id);
+                }
+            }
+        }
+    }
+}
+
+/// The path that the call looks up, if it is an awaited name of a file that is not there.
+fn awaited_name(views: &Views, reader: &mut Reader, call: &Stopped) -> Option<Vec<u8>> {
+    let first = [0, 1, 2].map(|n| call.arguments[n] as std::ffi::c_long);
+    let (folder, address) = calls::name_of(call.number, first)?;
+    let path = reader.text(call.thread, address as u64)?;
+    let whole = match path.first()? {
+        b'/' => normalise(&path),
+        _ => absolute(&file::folder_of_process(call.thread, (folder >= 0).then_some(folder)).ok()?, &path),
+    };
+    if !views.is_missing(&whole) {
+        return None;
+    }
+    if let Some(flags) = calls::flags_of(call.number, first) {
+        reader.word(call.thread, flags).filter(|flags| calls::only_reads(*flags))?;
+    }
+    Some(whole)
+}
+
+/// What the threads that wait in the program's place share.
+struct Desk {
+    listener: Listener,
+    views: &'static Views,
+    waits: Mutex<Waits>,
+}
+
+/// Waits by the thread that makes the call: it makes one at a time.
+#[derive(Default)]
+struct Waits {
+    of: HashMap<i32, Wait>,
+    lines: u32,
+}
+
+struct Wait {
+    /// The call that is to be answered. A signal ends a call, and most programs make it again at once.
+    id: u64,
+    path: Vec<u8>,
+    /// Since when the thread wants this path, in all.
+    begun: Instant,
+    /// No thread of ours waits any more, since then.
+    left: Option<Instant>,
+}
+
+impl Waits {
+    /// Notes a wait. Does a thread of ours wait for this one already?
+    fn takes_over(&mut self, call: &Stopped, path: &[u8]) -> bool {
+        let now = Instant::now();
+        self.of.retain(|_, wait| wait.left.is_none_or(|left| now.duration_since(left) < RESTARTED));
+        let former = self.of.remove(&call.thread).filter(|wait| wait.path == path);
+        let begun = former.as_ref().map_or(now, |wait| wait.begun);
+        self.of.insert(call.thread, Wait { id: call.id, path: path.to_owned(), begun, left: None });
+        former.is_some_and(|wait| wait.left.is_none())
+    }
+
+    /// The wait of this thread, if it is for this path.
+    fn find(&mut self, thread: i32, path: &[u8]) -> Option<&mut Wait> {
+        self.of.get_mut(&thread).filter(|wait| wait.path == path && wait.left.is_none())
+    }
+}
+
+impl Desk {
+    fn waits(&self) -> MutexGuard<'_, Waits> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits in a thread's place until its call is answered, or is not made any more.
+    fn wait(&self, thread: i32, path: &[u8]) {
+        let is_wanted = || {
+            let id = self.waits().find(thread, path).map(|wait| wait.id);
+            id.is_some_and(|id| self.listener.is_waiting(id))
+        };
+        loop {
+            let Some(begun) = self.waits().find(thread, path).map(|wait| wait.begun) else { return };
+            let outcome = self.views.await_file_while(path, begun.elapsed(), &is_wanted);
+            // While this is locked no call is taken over: the one that is answered is the last one.
+            let mut waits = self.waits();
+            let Some(wait) = waits.find(thread, path) else { return };
+            let id = wait.id;
+            if outcome == Outcome::Interrupted {
+                if self.listener.is_waiting(id) {
+                    continue;
+                }
+                // The kernel has answered the program. If it asks again soon, that is the same wait.
+                wait.left = Some(Instant::now());
+                return;
+            }
+            waits.of.remove(&thread);
+            match outcome {
+                Outcome::Gone(story) => {
+                    waits.tell(&story);
+                    self.listener.refuse(id, ENOENT);
+                }
+                Outcome::TimedOut(story) => {
+                    waits.tell(&story);
+                    self.listener.refuse(id, ETIMEDOUT);
+                }
+                Outcome::Pass | Outcome::Published | Outcome::Interrupted => self.listener.let_go(id),
+            }
+            return;
+        }
+    }
+}
+
+impl Waits {
+    fn tell(&mut self, story: &Story) {
+        self.lines += 1;
+        if self.lines <= LINES {
+            file::complain(&format!("crossdock: {story}\n"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(id: u64) -> Stopped {
+        Stopped { id, thread: 7, number: 0, arguments: [0; 6] }
+    }
+
+    #[test]
+    fn a_call_that_is_made_again_after_a_signal_goes_on_with_the_same_wait() {
+        let mut waits = Waits::default();
+        assert!(!waits.takes_over(&call(1), b"/f/a"));
+        let begun = waits.find(7, b"/f/a").unwrap().begun;
+        assert!(waits.takes_over(&call(2), b"/f/a"), "a thread waits for it already");
+        let wait = waits.find(7, b"/f/a").unwrap();
+        assert_eq!((wait.id, wait.begun), (2, begun));
+        wait.left = Some(Instant::now());
+        assert!(!waits.takes_over(&call(3), b"/f/a"), "no thread waits for it any more");
+        assert_eq!(waits.find(7, b"/f/a").unwrap().begun, begun);
+        assert!(!waits.takes_over(&call(4), b"/f/b"), "another path is another wait");
+        assert!(waits.find(7, b"/f/a").is_none());
+    }
+}

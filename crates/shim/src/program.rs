@@ -1,0 +1,339 @@
+//! What can be seen of a program's file: how it is linked, and what of its calls goes past the C library.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// A door to managed directories.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Door {
+    /// The preload library in front of the C library's functions.
+    Preload,
+    /// The kernel stops the program's calls (seccomp user notification).
+    Notification,
+}
+
+/// How a program is made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The dynamic loader starts it.
+    Dynamic {
+        /// The loader's path.
+        loader: String,
+        /// The libraries that it names.
+        libraries: Vec<String>,
+    },
+    /// It has no loader.
+    Static,
+    /// It is of another instruction set than this machine's main one, or of 32 bits.
+    Foreign(String),
+    /// It is no program that the kernel starts by itself.
+    Unknown,
+}
+
+/// What was seen of a program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// Its file. For a script, the interpreter's.
+    pub path: PathBuf,
+    /// The scripts that lead to it, the first one first.
+    pub scripts: Vec<PathBuf>,
+    /// How it is made.
+    pub kind: Kind,
+    /// Go's runtime calls the kernel itself, also in a program with a loader.
+    pub is_go: bool,
+    /// Its file has the setuid or setgid bit.
+    pub is_setuid: bool,
+    /// It names io_uring's functions or library.
+    pub names_io_uring: bool,
+    /// Places in its own code that look like a system call. Data that looks so counts too.
+    pub own_calls: usize,
+}
+
+impl Seen {
+    /// The door that serves it; `None` if neither does.
+    #[must_use]
+    pub fn door(&self) -> Option<Door> {
+        match &self.kind {
+            Kind::Dynamic { .. } if !self.is_go => Some(Door::Preload),
+            Kind::Dynamic { .. } | Kind::Static => Some(Door::Notification),
+            Kind::Foreign(_) | Kind::Unknown => None,
+        }
+    }
+}
+
+/// Looks at the program that a command of this first word starts in the file system at `root`.
+///
+/// # Errors
+/// There is no such program, or it cannot be read; the error names it.
+pub fn look(root: &Path, workdir: &str, path: &str, word: &str) -> Result<Seen, String> {
+    let mut file = find(root, workdir, path, word)?;
+    let mut scripts = Vec::new();
+    loop {
+        let name = in_root(root, &file);
+        let bytes = File::open(&file).map_err(|e| format!("{}: {e}", name.display()))?;
+        let mut begin = [0; 256];
+        let length = bytes.read_at(&mut begin, 0).map_err(|e| format!("{}: {e}", name.display()))?;
+        let begin = &begin[..length];
+        if let (Some(line), true) = (begin.strip_prefix(b"#!"), scripts.len() < 5) {
+            let line = String::from_utf8_lossy(line.split(|b| *b == b'\n').next().unwrap_or(line)).into_owned();
+            let mut words = line.split_ascii_whitespace();
+            let interpreter = words.next().unwrap_or_default();
+            // `#!/usr/bin/env python3` is a way to say "look for it".
+            let wanted = match words.find(|w| !w.starts_with('-') && !w.contains('=')) {
+                Some(program) if interpreter.ends_with("/env") => program,
+                _ => interpreter,
+            };
+            scripts.push(name.clone());
+            file = find(root, "/", path, wanted)
+                .map_err(|e| format!("{} is a script of an interpreter that is not there: {e}", name.display()))?;
+            continue;
+        }
+        let meta = bytes.metadata().map_err(|e| format!("{}: {e}", name.display()))?;
+        let mut seen = Seen {
+            path: name,
+            scripts,
+            kind: Kind::Unknown,
+            is_go: false,
+            is_setuid: meta.mode() & 0o6000 != 0,
+            names_io_uring: false,
+            own_calls: 0,
+        };
+        Elf { file: &bytes, size: meta.len() }.look(begin, &mut seen);
+        return Ok(seen);
+    }
+}
+
+/// The file of a command's first word, as `execvp` finds it, through links of the root folder.
+fn find(root: &Path, workdir: &str, path: &str, word: &str) -> Result<PathBuf, String> {
+    let is_program = |p: &PathBuf| fs::metadata(p).is_ok_and(|m| m.is_file() && m.mode() & 0o111 != 0);
+    if word.contains('/') {
+        let named = Path::new(workdir).join(word);
+        return resolve(root, &named).filter(is_program).ok_or_else(|| format!("{word} is no program there"));
+    }
+    let mut folders = path.split(':').filter(|f| !f.is_empty());
+    let found = folders.find_map(|folder| resolve(root, &Path::new(folder).join(word)).filter(is_program));
+    found.ok_or_else(|| format!("{word} is in no folder of PATH ({path})"))
+}
+
+/// Where a path of a root folder is on this file system: absolute links count from the root folder.
+fn resolve(root: &Path, path: &Path) -> Option<PathBuf> {
+    if root == Path::new("/") {
+        return path.canonicalize().ok();
+    }
+    let mut left: Vec<std::ffi::OsString> = path.iter().rev().map(Into::into).collect();
+    let mut at = root.to_owned();
+    let mut links = 0;
+    while let Some(part) = left.pop() {
+        match part.to_str() {
+            Some("/") => at = root.to_owned(),
+            Some(".") => {}
+            Some("..") if at != root => drop(at.pop()),
+            Some("..") => {}
+            _ => {
+                let next = at.join(&part);
+                match fs::read_link(&next) {
+                    Ok(target) => {
+                        links += 1;
+                        if links > 40 {
+                            return None;
+                        }
+                        left.extend(target.iter().rev().map(std::ffi::OsString::from));
+                    }
+                    Err(_) => at = next,
+                }
+            }
+        }
+    }
+    at.exists().then_some(at)
+}
+
+/// The path as the program's own file system has it.
+fn in_root(root: &Path, path: &Path) -> PathBuf {
+    path.strip_prefix(root).map_or_else(|_| path.to_owned(), |rest| Path::new("/").join(rest))
+}
+
+/// A program in the executable and linkable format, of 64 bits and little-endian. All numbers come from the file and are
+/// bounded before they are used.
+struct Elf<'f> {
+    file: &'f File,
+    size: u64,
+}
+
+/// Most bytes of code that are looked through, and of one table.
+const CODE_MAX: u64 = 512 << 20;
+const TABLE_MAX: u64 = 16 << 20;
+#[cfg(target_arch = "x86_64")]
+const MACHINE: u16 = 62;
+#[cfg(target_arch = "aarch64")]
+const MACHINE: u16 = 183;
+/// `syscall`, and `svc #0`.
+#[cfg(target_arch = "x86_64")]
+const CALL: &[u8] = &[0x0f, 0x05];
+#[cfg(target_arch = "aarch64")]
+const CALL: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
+    let mut whole = [0; 8];
+    whole[..N].copy_from_slice(bytes.get(at..at.checked_add(N)?)?);
+    Some(u64::from_le_bytes(whole))
+}
+
+impl Elf<'_> {
+    fn part(&self, offset: u64, length: u64) -> Option<Vec<u8>> {
+        if length > TABLE_MAX || offset.checked_add(length)? > self.size {
+            return None;
+        }
+        let mut bytes = vec![0; usize::try_from(length).ok()?];
+        self.file.read_exact_at(&mut bytes, offset).ok()?;
+        Some(bytes)
+    }
+
+    fn look(&self, begin: &[u8], seen: &mut Seen) {
+        if !begin.starts_with(b"\x7fELF") {
+            return;
+        }
+        if begin.get(4..6) != Some(&[2, 1]) {
+            seen.kind = Kind::Foreign("it is of 32 bits or big-endian".into());
+            return;
+        }
+        let machine = number::<2>(begin, 18).unwrap_or(0);
+        if machine != u64::from(MACHINE) {
+            seen.kind = Kind::Foreign(format!("it is for another processor (ELF machine {machine})"));
+            return;
+        }
+        // What breaks off in the middle is no program.
+        let _ = self.segments(begin, seen);
+    }
+
+    fn segments(&self, begin: &[u8], seen: &mut Seen) -> Option<()> {
+        let (at, size, count) = (number::<8>(begin, 32)?, number::<2>(begin, 54)?, number::<2>(begin, 56)?);
+        if size < 56 {
+            return None;
+        }
+        let table = self.part(at, size * count)?;
+        let mut loader = None;
+        let mut dynamic = None;
+        let mut loads = Vec::new();
+        for header in table.chunks_exact(usize::try_from(size).ok()?) {
+            let (kind, flags) = (number::<4>(header, 0)?, number::<4>(header, 4)?);
+            let (offset, address, bytes) =
+                (number::<8>(header, 8)?, number::<8>(header, 16)?, number::<8>(header, 32)?);
+            match kind {
+                1 => {
+                    loads.push((offset, address, bytes));
+                    if flags & 1 != 0 {
+                        seen.own_calls += self.count_calls(offset, bytes);
+                    }
+                }
+                2 => dynamic = Some((offset, bytes)),
+                3 => {
+                    let text = self.part(offset, bytes.min(4096))?;
+                    loader = Some(String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned());
+                }
+                // A note of Go's linker: its name is `Go`, its type 4 (the build's number).
+                4 => seen.is_go |= self.part(offset, bytes.min(65_536)).is_some_and(|n| has(&n, b"\x04\0\0\0Go\0\0")),
+                _ => {}
+            }
+        }
+        let texts = dynamic.and_then(|place| self.dynamic_texts(place, &loads)).unwrap_or_default();
+        seen.names_io_uring = texts.1 || texts.0.iter().any(|l| l.starts_with("liburing"));
+        seen.kind = match loader {
+            Some(loader) => Kind::Dynamic { loader, libraries: texts.0 },
+            None => Kind::Static,
+        };
+        Some(())
+    }
+
+    /// The libraries that are needed, and whether a name of io_uring is among the symbols.
+    fn dynamic_texts(&self, (offset, bytes): (u64, u64), loads: &[(u64, u64, u64)]) -> Option<(Vec<String>, bool)> {
+        let table = self.part(offset, bytes)?;
+        let entries: Vec<(u64, u64)> =
+            table.chunks_exact(16).filter_map(|e| Some((number::<8>(e, 0)?, number::<8>(e, 8)?))).collect();
+        let value = |tag| entries.iter().find(|(t, _)| *t == tag).map(|(_, v)| *v);
+        let (address, length) = (value(5)?, value(10)?);
+        let (from, start, _) = loads.iter().find(|(_, a, n)| (*a..a.saturating_add(*n)).contains(&address))?;
+        let texts = self.part(from.checked_add(address - start)?, length)?;
+        let text = |at: u64| {
+            let rest = texts.get(usize::try_from(at).ok()?..)?;
+            let end = rest.iter().position(|b| *b == 0)?;
+            Some(String::from_utf8_lossy(&rest[..end]).into_owned())
+        };
+        let libraries = entries.iter().filter(|(tag, _)| *tag == 1).filter_map(|(_, at)| text(*at)).collect();
+        Some((libraries, has(&texts, b"io_uring")))
+    }
+
+    fn count_calls(&self, offset: u64, bytes: u64) -> usize {
+        let end = offset.saturating_add(bytes.min(CODE_MAX)).min(self.size);
+        let (mut at, mut found) = (offset, 0);
+        let mut buffer = vec![0; 1 << 20];
+        while at + (CALL.len() as u64) <= end {
+            let wanted = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
+            let Ok(length) = self.file.read_at(&mut buffer[..wanted], at) else { return found };
+            if length < CALL.len() {
+                return found;
+            }
+            found += buffer[..length].windows(CALL.len()).filter(|w| *w == CALL).count();
+            // A call may lie across the border of two parts.
+            at += (length + 1 - CALL.len()) as u64;
+        }
+        found
+    }
+}
+
+fn has(bytes: &[u8], wanted: &[u8]) -> bool {
+    bytes.windows(wanted.len()).any(|w| w == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATH: &str = "/usr/bin:/bin";
+
+    #[test]
+    fn a_shell_is_dynamic_and_a_script_is_its_interpreter() {
+        let shell = look(Path::new("/"), "/", PATH, "sh").unwrap();
+        assert!(matches!(&shell.kind, Kind::Dynamic { loader, .. } if loader.contains("ld-")), "{shell:?}");
+        assert_eq!(shell.door(), Some(Door::Preload));
+        let folder = std::env::temp_dir().join(format!("crossdock-program-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let script = folder.join("script");
+        fs::write(&script, "#!/usr/bin/env -S sh -e\n").unwrap();
+        fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let seen = look(Path::new("/"), folder.to_str().unwrap(), PATH, "./script").unwrap();
+        assert_eq!((&seen.path, &seen.scripts[..]), (&shell.path, &[script.canonicalize().unwrap()][..]));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn links_of_a_root_folder_count_from_it() {
+        let root = std::env::temp_dir().join(format!("crossdock-root-{}", std::process::id()));
+        fs::create_dir_all(root.join("usr/bin")).unwrap();
+        std::os::unix::fs::symlink("/usr/bin", root.join("bin")).unwrap();
+        std::os::unix::fs::symlink("../../usr/bin/tool-1", root.join("usr/bin/tool")).unwrap();
+        fs::copy("/bin/true", root.join("usr/bin/tool-1")).unwrap();
+        let seen = look(&root, "/", "/bin", "tool").unwrap();
+        assert_eq!(seen.path, Path::new("/usr/bin/tool-1"));
+        assert!(look(&root, "/", "/bin", "other").unwrap_err().contains("other is in no folder of PATH (/bin)"));
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_breaks_off_or_lies_is_no_program_and_no_trap() {
+        let path = std::env::temp_dir().join(format!("crossdock-elf-{}", std::process::id()));
+        let whole = fs::read("/bin/true").unwrap();
+        for at in [5, 40, 63, 64, 200, 1000] {
+            let mut bytes = whole[..at.min(whole.len())].to_vec();
+            if at > 64 {
+                // Table offset and count that point beyond every end.
+                bytes[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
+            }
+            fs::write(&path, &bytes).unwrap();
+            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            let seen = look(Path::new("/"), "/", PATH, path.to_str().unwrap()).unwrap();
+            assert!(seen.door().is_none(), "{at}: {seen:?}");
+        }
+        fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,204 @@
+//! A program without a loader waits for files by the door of stopped calls.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crossdock_core::files::{VARIABLE, Views};
+use crossdock_files::{Publish, Service};
+use crossdock_layout::files::Phase;
+use crossdock_os::spawn;
+use crossdock_shim::program::{self, Door, Kind};
+
+/// How late the producer is.
+const LATE: Duration = Duration::from_millis(150);
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+
+/// The program, compiled once; removed with the target folder.
+fn probe() -> &'static Path {
+    static PROBE: OnceLock<PathBuf> = OnceLock::new();
+    PROBE.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/door/probe.c");
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("door-probe");
+        let made_as = program.with_extension(std::process::id().to_string());
+        let words = ["-static", "-pthread", "-O1", "-o"];
+        let made = Command::new("gcc").args(words).arg(&made_as).arg(&source).status().expect("gcc is there");
+        assert!(made.success(), "gcc cannot make {}", program.display());
+        fs::rename(&made_as, &program).unwrap();
+        program
+    })
+}
+
+struct Scene {
+    root: PathBuf,
+    service: Option<Service>,
+    deadline: Duration,
+}
+
+impl Scene {
+    fn new(name: &str) -> Self {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-door-{name}-{}", std::process::id()));
+        let service = Service::start(&root, &root.with_extension("notice"), "simulate", Publish::Close, None).unwrap();
+        service.producers(Phase::Producing);
+        Self { root, service: Some(service), deadline: LONG }
+    }
+
+    fn published(&self, name: &str) -> String {
+        self.root.join("published").join(name).to_str().unwrap().to_owned()
+    }
+
+    fn publish(&self, name: &str, content: &[u8]) {
+        fs::write(self.root.join("stage").join(name), content).unwrap();
+    }
+
+    fn start(&self, words: &[&str]) -> Child {
+        let notice = self.root.with_extension("notice");
+        let line = Views::line(&self.published(""), notice.to_str().unwrap(), self.deadline, &[]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_crossdock-shim"));
+        command.args(["door", "auto", "/no/preload.so", "--"]).arg(probe()).args(words).env(VARIABLE, line);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        self.start(words).wait_with_output().unwrap()
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.service = None;
+        fs::remove_dir_all(&self.root).unwrap();
+        fs::remove_file(self.root.with_extension("notice")).unwrap();
+    }
+}
+
+/// The first child of a process.
+fn child_of(of: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// The server and the program of a door, once the program runs.
+fn behind(guard: &Child) -> (i32, i32) {
+    let mut found = (0, 0);
+    await_that("the program", || {
+        let Some(server) = child_of(guard.id()) else { return false };
+        let Some(program) = child_of(server) else { return false };
+        found = (server as i32, program as i32);
+        fs::read_link(format!("/proc/{program}/exe")).is_ok_and(|exe| exe == probe())
+    });
+    found
+}
+
+fn await_that(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + LONG;
+    while !done() {
+        assert!(Instant::now() < end, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_static_program_waits_by_every_call_that_takes_a_name() {
+    let seen = program::look(Path::new("/"), "/", "", probe().to_str().unwrap()).unwrap();
+    assert_eq!((&seen.kind, seen.door()), (&Kind::Static, Some(Door::Notification)));
+    let scene = Scene::new("calls");
+    let content: Vec<u8> = (0..50_000u32).flat_map(|n| format!("{n}\n").into_bytes()).collect();
+    for what in ["open", "fopen", "stat", "access", "relative", "openat", "openat2", "child", "restarted"] {
+        let began = Instant::now();
+        let child = scene.start(&[what, &scene.published(what)]);
+        std::thread::sleep(LATE);
+        scene.publish(what, &content);
+        let output = child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{what}: {:?} {errors}", output.status);
+        assert!(output.stdout == content, "{what}: {} bytes; {errors}", output.stdout.len());
+        assert!(began.elapsed() >= LATE, "{what} did not wait");
+        // It is there now.
+        assert!(scene.run(&[what, &scene.published(what)]).stdout == content, "{what}, published");
+    }
+}
+
+#[test]
+fn a_wait_that_ends_badly_gives_the_usual_errno_and_the_whole_story() {
+    let mut scene = Scene::new("story");
+    scene.deadline = Duration::from_millis(300);
+    let never = scene.published("never");
+    for what in ["open", "restarted"] {
+        let output = scene.run(&[what, &never]);
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "ETIMEDOUT", "{what}");
+        let story = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(story.contains("never was not published within 0.3 s: simulate still runs"), "{what}: {story}");
+    }
+    scene.deadline = LONG;
+    assert_eq!(scene.run(&["interrupted", &never]).stdout, b"EINTR\n");
+    // Not one of a consumer's calls; the name would be awaited otherwise.
+    assert_eq!(scene.run(&["create", &scene.published("no-folder/x")]).stdout, b"ENOENT\n");
+    assert_eq!(scene.run(&["open", "/nowhere/x"]).stdout, b"ENOENT\n");
+    assert_eq!(scene.run(&["open", &scene.published(".hidden")]).stdout, b"ENOENT\n");
+    assert_eq!(scene.run(&["ring", "-"]).stdout, b"ENOSYS\n");
+    scene.service.as_ref().unwrap().producers(Phase::Ended);
+    let output = scene.run(&["open", &never]);
+    assert_eq!(output.stdout, b"ENOENT\n");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("simulate ended in order"), "{output:?}");
+}
+
+#[test]
+fn many_threads_wait_at_once() {
+    let scene = Scene::new("threads");
+    let child = scene.start(&["threads", &scene.published("")]);
+    std::thread::sleep(LATE);
+    for number in (0..64).rev() {
+        scene.publish(&number.to_string(), &vec![1; 1000 + number]);
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), (0..64).map(|n| 1000 + n).sum::<usize>().to_string());
+}
+
+#[test]
+fn the_ends_of_programs_and_signals_to_them_pass_through() {
+    let scene = Scene::new("ends");
+    assert_eq!(scene.run(&["nothing", "-"]).status.code(), Some(2));
+    assert_eq!(scene.run(&["abort", "-"]).status.code(), Some(128 + 6));
+    let mut child = scene.start(&["term", "-"]);
+    let mut said = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    spawn::signal_process(child.id() as i32, 15);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(9), &b"asked\n"[..]));
+}
+
+#[test]
+fn a_killed_server_ends_the_task_with_a_reason_and_nothing_hangs() {
+    let scene = Scene::new("server");
+    let never = scene.published("never");
+    let child = scene.start(&["open", &never]);
+    let (server, program) = behind(&child);
+    spawn::signal_process(server, 9);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(71));
+    let story = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(story.contains("the process that answers this task's opens") && story.contains("signal 9"), "{story}");
+    await_that("the program's end", || !Path::new(&format!("/proc/{program}")).exists());
+}
+
+#[test]
+fn a_killed_guard_takes_the_program_with_it_and_a_killed_program_leaves_nothing() {
+    let scene = Scene::new("guard");
+    for killed in 0..2 {
+        let mut child = scene.start(&["open", &scene.published("never")]);
+        let (server, program) = behind(&child);
+        spawn::signal_process(if killed == 0 { child.id() as i32 } else { program }, 9);
+        let status = child.wait().unwrap();
+        if killed == 1 {
+            assert_eq!(status.code(), Some(128 + 9));
+        }
+        for pid in [server, program] {
+            await_that("their end", || !Path::new(&format!("/proc/{pid}")).exists());
+        }
+    }
+}

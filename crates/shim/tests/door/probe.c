@@ -1,0 +1,118 @@
+// A program without a loader. Each word does one thing with the file that the second word names, and prints what it came to.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void say_all(int fd) {
+    char buffer[65536];
+    ssize_t n;
+    struct itimerval never = {{0, 0}, {0, 0}};
+    int why = errno;
+    setitimer(ITIMER_REAL, &never, NULL);
+    errno = why;
+    if (fd < 0) {
+        printf("%s\n", strerrorname_np(errno));
+        exit(1);
+    }
+    while ((n = read(fd, buffer, sizeof buffer)) > 0)
+        if (write(1, buffer, n) != n) exit(2);
+    close(fd);
+}
+
+static void ring(int signal) {
+    (void)signal;
+}
+
+static void leave(int signal) {
+    (void)signal;
+    if (write(1, "asked\n", 6) == 6) _exit(9);
+}
+
+static void every_10_ms(int flags) {
+    struct sigaction action = {.sa_handler = ring, .sa_flags = flags};
+    struct itimerval often = {{0, 10000}, {0, 10000}};
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &often, NULL);
+}
+
+static void *size_of(void *folder) {
+    static int next;
+    char path[4096];
+    struct stat found;
+    snprintf(path, sizeof path, "%s/%d", (char *)folder, __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED));
+    return (void *)(stat(path, &found) == 0 ? found.st_size : -1);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 3) return 2;
+    const char *what = argv[1], *path = argv[2];
+    struct stat found;
+    if (!strcmp(what, "open")) {
+        say_all(open(path, O_RDONLY));
+    } else if (!strcmp(what, "fopen")) {
+        FILE *file = fopen(path, "r");
+        say_all(file ? fileno(file) : -1);
+    } else if (!strcmp(what, "stat")) {
+        if (stat(path, &found) || found.st_size == 0) return 1;
+        say_all(open(path, O_RDONLY));
+    } else if (!strcmp(what, "access")) {
+        if (access(path, R_OK)) return 1;
+        say_all(open(path, O_RDONLY));
+    } else if (!strcmp(what, "relative")) {
+        char *folder = strdup(path), *name = strrchr(folder, '/');
+        *name++ = 0;
+        if (chdir(folder)) return 1;
+        say_all(open(name, O_RDONLY));
+    } else if (!strcmp(what, "openat")) {
+        char *folder = strdup(path), *name = strrchr(folder, '/');
+        *name++ = 0;
+        say_all(openat(open(folder, O_RDONLY | O_DIRECTORY), name, O_RDONLY));
+    } else if (!strcmp(what, "openat2")) {
+        unsigned long how[3] = {O_RDONLY, 0, 0};
+        say_all(syscall(SYS_openat2, AT_FDCWD, path, how, sizeof how));
+    } else if (!strcmp(what, "child")) {
+        pid_t child = fork();
+        if (child == 0) execl("/proc/self/exe", "probe", "open", path, NULL);
+        int status;
+        waitpid(child, &status, 0);
+        return WEXITSTATUS(status);
+    } else if (!strcmp(what, "create")) {
+        say_all(open(path, O_RDWR | O_CREAT, 0644));
+    } else if (!strcmp(what, "restarted")) {
+        every_10_ms(SA_RESTART);
+        say_all(open(path, O_RDONLY));
+    } else if (!strcmp(what, "interrupted")) {
+        every_10_ms(0);
+        say_all(open(path, O_RDONLY));
+    } else if (!strcmp(what, "ring")) {
+        char parameters[256] = {0};
+        say_all(syscall(SYS_io_uring_setup, 1, parameters));
+    } else if (!strcmp(what, "threads")) {
+        pthread_t threads[64];
+        long sum = 0;
+        void *size;
+        for (int n = 0; n < 64; n++) pthread_create(&threads[n], NULL, size_of, (void *)path);
+        for (int n = 0; n < 64; n++) pthread_join(threads[n], &size), sum += (long)size;
+        printf("%ld\n", sum);
+    } else if (!strcmp(what, "term")) {
+        struct sigaction action = {.sa_handler = leave};
+        sigaction(SIGTERM, &action, NULL);
+        if (write(1, "ready\n", 6) != 6) return 1;
+        for (;;) pause();
+    } else if (!strcmp(what, "abort")) {
+        abort();
+    } else {
+        return 2;
+    }
+    return 0;
+}
