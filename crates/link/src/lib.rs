@@ -11,13 +11,24 @@
 
 mod certificates;
 mod error;
+mod frame;
+mod greeting;
+mod link;
+mod peer;
+mod pull;
+mod server;
 mod stream;
 mod tcp;
 mod tls;
 mod trust;
+mod workers;
 
 pub use certificates::{Authority, Certificates, Papers};
 pub use error::{Error, Result};
+pub use link::Link;
+pub use peer::{LinkOptions, Node, Presence, Refusal, Seen, Wanted};
+pub use pull::Pulled;
+pub use server::{Counts, Peer, Serve, Server, Source};
 pub use stream::{Accept, Arriving, Stream, Transport, bad_node_name};
 pub use tcp::Tcp;
 pub use trust::Trust;

@@ -84,6 +84,9 @@ pub trait Accept: Send + Sync {
 
     /// The address that others connect to.
     fn address(&self) -> String;
+
+    /// The transport's name.
+    fn transport(&self) -> &'static str;
 }
 
 /// A connection that arrived and has proved nothing yet.

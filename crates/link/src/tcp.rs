@@ -14,6 +14,9 @@ pub struct Tcp {
     trust: Trust,
 }
 
+const PLAIN: &str = "tcp";
+const TLS: &str = "tcp+tls";
+
 const NO_TRUST: &str = "without certificates a node talks to loopback addresses only; \
     give both nodes certificates, or allow plain text explicitly with --trusted-network";
 
@@ -49,7 +52,7 @@ fn is_loopback(address: IpAddr) -> bool {
 
 impl Transport for Tcp {
     fn name(&self) -> &'static str {
-        if matches!(self.trust, Trust::Certificates(_)) { "tcp+tls" } else { "tcp" }
+        if matches!(self.trust, Trust::Certificates(_)) { TLS } else { PLAIN }
     }
 
     fn dial(&self, node: &str, address: &str, deadline: Deadline) -> Result<Arc<dyn Stream>> {
@@ -123,6 +126,10 @@ impl Accept for Listener {
 
     fn address(&self) -> String {
         self.address.clone()
+    }
+
+    fn transport(&self) -> &'static str {
+        if self.certificates.is_some() { TLS } else { PLAIN }
     }
 }
 

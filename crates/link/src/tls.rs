@@ -75,6 +75,9 @@ enum Want<'a> {
     Farewell(&'a mut Vec<u8>),
 }
 
+/// Why the state refuses its peer, and whether it has an alert that says so.
+type Refused = (String, bool);
+
 /// What the state came to.
 #[derive(PartialEq, Eq)]
 enum Came {
@@ -124,12 +127,17 @@ fn step<Data>(
     sink: &mut Sink<'_>,
     pending: &mut Vec<u8>,
     want: &mut Want<'_>,
-) -> std::result::Result<(usize, Came), String> {
+) -> std::result::Result<(usize, Came), Refused> {
     let UnbufferedStatus { mut discard, state } = status;
-    let came = match state.map_err(|error| error.to_string())? {
+    let refused = |error: rustls::Error| {
+        let speaks = matches!(error, rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented);
+        (error.to_string(), speaks)
+    };
+    let silent = |reason: &str| (reason.to_owned(), false);
+    let came = match state.map_err(refused)? {
         ConnectionState::ReadTraffic(mut traffic) => {
             while let Some(record) = traffic.next_record() {
-                let record = record.map_err(|error| error.to_string())?;
+                let record = record.map_err(refused)?;
                 discard += record.discard;
                 sink.put(record.payload);
             }
@@ -141,7 +149,8 @@ fn step<Data>(
                     EncodeError::InsufficientSize(InsufficientSizeError { required_size }) => Some(required_size),
                     EncodeError::AlreadyEncoded => None,
                 })
-            })?;
+            })
+            .map_err(silent)?;
             Came::On
         }
         ConnectionState::TransmitTlsData(data) => {
@@ -155,19 +164,21 @@ fn step<Data>(
             Want::Encrypt(plain, out) => {
                 out.append(pending);
                 let guess = plain.len() + (plain.len() / RECORD + 1) * 64;
-                append(out, guess, |room| traffic.encrypt(plain, room).map_err(|error| encrypt_room(&error)))?;
+                append(out, guess, |room| traffic.encrypt(plain, room).map_err(|error| encrypt_room(&error)))
+                    .map_err(silent)?;
                 Came::Done
             }
             Want::Farewell(out) => {
                 out.append(pending);
-                append(out, 64, |room| traffic.queue_close_notify(room).map_err(|error| encrypt_room(&error)))?;
+                append(out, 64, |room| traffic.queue_close_notify(room).map_err(|error| encrypt_room(&error)))
+                    .map_err(silent)?;
                 Came::Done
             }
         },
         // A peer that sends no more may still be written to; the next look says what else there is.
         ConnectionState::PeerClosed => Came::Ended,
         ConnectionState::Closed => Came::Done,
-        _ => return Err("the peer sent data before it was known".to_owned()),
+        _ => return Err(silent("the peer sent data before it was known")),
     };
     Ok((discard, came))
 }
@@ -195,11 +206,31 @@ impl State {
             return Err(reason.clone());
         }
         let looked = self.look_on(buffer, want);
-        self.refused = looked.as_ref().err().cloned();
-        looked
+        if let Err((reason, speaks)) = looked {
+            if speaks {
+                self.take_alert();
+            }
+            self.refused = Some(reason.clone());
+            return Err(reason);
+        }
+        looked.map_err(|(reason, _)| reason)
     }
 
-    fn look_on(&mut self, buffer: &mut [u8], mut want: Want<'_>) -> std::result::Result<(usize, Came), String> {
+    /// The alert that tells the peer why its certificate is refused. The state has queued it, and gives it out before it
+    /// looks at what has come, of which there must be nothing: it would refuse that once more.
+    fn take_alert(&mut self) {
+        let mut sink = Sink { buffer: &mut [], filled: 0, left: &mut self.left };
+        let _ = match &mut self.side {
+            Side::Client(side) => {
+                step(side.process_tls_records(&mut []), &mut sink, &mut self.pending, &mut Want::Nothing)
+            }
+            Side::Server(side) => {
+                step(side.process_tls_records(&mut []), &mut sink, &mut self.pending, &mut Want::Nothing)
+            }
+        };
+    }
+
+    fn look_on(&mut self, buffer: &mut [u8], mut want: Want<'_>) -> std::result::Result<(usize, Came), Refused> {
         let mut sink = Sink { buffer, filled: 0, left: &mut self.left };
         loop {
             let came = &mut self.incoming[self.start..self.end];
@@ -294,7 +325,10 @@ fn greet(tried: &str, plain: Plain, side: Side, deadline: Deadline) -> Result<Ar
         }
         let Some(room) = state.room() else { return Err(refused("the greeting does not end".to_owned())) };
         match plain.take(room)? {
-            Some(0) => return Err(refused("the peer closed during the greeting".to_owned())),
+            Some(0) => {
+                let reason = "the peer closed during the greeting of TLS";
+                return Err(Error::new(Status::Disconnected, tried, reason).at(&plain.address).hint(HINT));
+            }
             Some(read) => state.end += read,
             None => plain.wait(deadline).map_err(|error| error.trying(format!("{tried}: greeting")))?,
         }

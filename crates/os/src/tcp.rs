@@ -2,7 +2,7 @@
 
 use crate::deadline::Deadline;
 use crate::error::{Context, OsError, OsResult};
-use crate::event;
+use crate::{event, sys};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::{Errno, IoSlice};
 use rustix::net::{
@@ -18,7 +18,7 @@ pub const MAX_PARTS: usize = 16;
 
 fn socket(address: SocketAddr) -> OsResult<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    rustix::net::socket_with(family, SocketType::STREAM, FLAGS, None).context("socket", || address.to_string())
+    sys::net::socket_with(family, SocketType::STREAM, FLAGS, None).context("socket", || address.to_string())
 }
 
 /// A listening socket. Port 0 takes any free one; [`local_address`] says which.
@@ -27,21 +27,21 @@ pub fn listen(address: SocketAddr) -> OsResult<OwnedFd> {
     let socket = socket(address)?;
     // A daemon that is started again takes its port back while connections of the former one time out.
     sockopt::set_socket_reuseaddr(&socket, true).context("SO_REUSEADDR", named)?;
-    rustix::net::bind(&socket, &address).context("bind", named)?;
-    rustix::net::listen(&socket, 1024).context("listen", named)?;
+    sys::net::bind(&socket, &address).context("bind", named)?;
+    sys::net::listen(&socket, 1024).context("listen", named)?;
     Ok(socket)
 }
 
 /// The address that a socket of ours has.
 pub fn local_address(socket: impl AsFd) -> OsResult<SocketAddr> {
-    let found = rustix::net::getsockname(socket).context("getsockname", || "a socket".into())?;
+    let found = sys::net::getsockname(socket).context("getsockname", || "a socket".into())?;
     SocketAddr::try_from(found).context("getsockname", || "a socket that is not of TCP".into())
 }
 
 /// The next connection that arrives before the deadline, and the address it came from.
 pub fn accept(listener: impl AsFd, deadline: Deadline) -> OsResult<Option<(OwnedFd, SocketAddr)>> {
     loop {
-        match rustix::net::acceptfrom_with(&listener, FLAGS) {
+        match sys::net::acceptfrom_with(&listener, FLAGS) {
             Ok((socket, from)) => {
                 let from = from.and_then(|from: SocketAddrAny| SocketAddr::try_from(from).ok());
                 let Some(from) = from else { continue };
@@ -72,7 +72,7 @@ pub fn accept(listener: impl AsFd, deadline: Deadline) -> OsResult<Option<(Owned
 pub fn connect(address: SocketAddr, deadline: Deadline) -> OsResult<OwnedFd> {
     let named = || address.to_string();
     let socket = socket(address)?;
-    match rustix::net::connect(&socket, &address) {
+    match sys::net::connect(&socket, &address) {
         Ok(()) => {}
         Err(Errno::INPROGRESS | Errno::INTR) => {
             if !event::wait_writable(&socket, deadline)? {
@@ -112,7 +112,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8], deadline: Deadline) -> OsRe
 pub fn try_receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<usize>> {
     assert!(!buffer.is_empty(), "a read into nothing cannot be told from the end");
     loop {
-        match rustix::net::recv(&socket, &mut *buffer, RecvFlags::DONTWAIT) {
+        match sys::net::recv(&socket, &mut *buffer, RecvFlags::DONTWAIT) {
             Ok((read, _)) => return Ok(Some(read)),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(None),
@@ -131,7 +131,7 @@ pub fn send(socket: impl AsFd, parts: &[&[u8]], deadline: Deadline) -> OsResult<
     }
     loop {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        match rustix::net::sendmsg(&socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags) {
+        match sys::net::sendmsg(&socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags) {
             Ok(sent) => return Ok(Some(sent)),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
@@ -147,7 +147,7 @@ pub fn send(socket: impl AsFd, parts: &[&[u8]], deadline: Deadline) -> OsResult<
 /// Ends a connection in both directions; reads and writes of other threads end too.
 pub fn shut_down(socket: impl AsFd) {
     // One that is gone already needs no ending.
-    let _ = rustix::net::shutdown(socket, Shutdown::Both);
+    let _ = sys::net::shutdown(socket, Shutdown::Both);
 }
 
 #[cfg(test)]

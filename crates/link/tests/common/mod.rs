@@ -1,9 +1,19 @@
 //! What the tests of links share.
 #![allow(dead_code)]
 
-use crossdock_link::{Accept, Authority, Certificates, Papers, Result, Stream, Tcp, Transport, Trust};
+use crossdock_layout::Status;
+use crossdock_layout::wire::SegmentKind;
+use crossdock_link::{
+    Accept, Authority, Certificates, Link, LinkOptions, Node, Papers, Peer, Refusal, Result, Serve, Server, Source,
+    Stream, Tcp, Transport, Trust, Wanted,
+};
 use crossdock_os::Deadline;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Long enough for a loaded machine; no test waits for it to pass.
@@ -55,4 +65,194 @@ pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
             (state >> 33) as u8
         })
         .collect()
+}
+
+/// What a node of the tests serves: objects by number, and a few services.
+#[derive(Default)]
+pub struct Store {
+    pub objects: Mutex<HashMap<u64, Arc<dyn Source>>>,
+    pub refused: Mutex<Vec<String>>,
+    pub joined: Mutex<Vec<String>>,
+    pub left: Mutex<Vec<String>>,
+    /// Service 3 answers while this is unlocked.
+    pub gate: Mutex<()>,
+}
+
+pub const ECHO: u32 = 1;
+pub const REFUSE: u32 = 2;
+pub const GATE: u32 = 3;
+pub const WHO: u32 = 4;
+pub const HUGE: u32 = 5;
+
+impl Serve for Store {
+    fn answer(&self, peer: &Peer, service: u32, body: &[u8], _by: Deadline) -> std::result::Result<Vec<u8>, Refusal> {
+        match service {
+            ECHO => Ok(body.to_vec()),
+            GATE => {
+                drop(self.gate.lock());
+                Ok(body.to_vec())
+            }
+            WHO => Ok(peer.node.name.clone().into_bytes()),
+            HUGE => Ok(vec![0; 1 << 20]),
+            _ => Err(Refusal::new(Status::NotFound, format!("there is no service {service}; ask another"))),
+        }
+    }
+
+    fn open(&self, _peer: &Peer, wanted: &Wanted) -> std::result::Result<Arc<dyn Source>, Refusal> {
+        let found = self.objects.lock().unwrap().get(&wanted.object).cloned();
+        match found {
+            Some(source) if wanted.epoch == EPOCH => Ok(source),
+            Some(_) => Err(Refusal::new(Status::NotFound, format!("{wanted} has epoch {EPOCH} by now"))),
+            None => Err(Refusal::new(Status::NotFound, format!("{wanted} is not here"))),
+        }
+    }
+
+    fn catalog(&self, peer: &Peer, stream: Arc<dyn Stream>) {
+        let _ = stream.write(&[b"catalog for ", peer.node.name.as_bytes()], soon());
+        stream.close();
+    }
+
+    fn joined(&self, peer: &Peer) {
+        self.joined.lock().unwrap().push(peer.node.name.clone());
+    }
+
+    fn left(&self, peer: &Peer, why: &str) {
+        self.left.lock().unwrap().push(format!("{}: {why}", peer.node.name));
+    }
+
+    fn refused(&self, error: &crossdock_link::Error) {
+        self.refused.lock().unwrap().push(error.to_string());
+    }
+}
+
+pub const EPOCH: u64 = 3;
+
+pub fn wanted(object: u64) -> Wanted {
+    Wanted { kind: SegmentKind::Item, object, epoch: EPOCH }
+}
+
+pub fn node(name: &str, incarnation: u64) -> Node {
+    Node { name: name.into(), incarnation }
+}
+
+/// Short times, so that tests see peers go away; long enough for a loaded machine.
+pub fn quick() -> LinkOptions {
+    LinkOptions { pulse: 50 * MS, away: 2000 * MS, ..LinkOptions::default() }
+}
+
+pub const MS: Duration = Duration::from_millis(1);
+
+pub fn serve(b: &Tcp, address: &str, incarnation: u64, store: &Arc<Store>) -> Server {
+    let store: Arc<dyn Serve> = store.clone();
+    Server::start(b.listen(address).unwrap(), node("b", incarnation), store, quick()).unwrap()
+}
+
+pub fn link(a: &Tcp, address: &str) -> Link {
+    Link::open(Arc::new(a.clone()), node("a", 1), "b", address, quick()).unwrap()
+}
+
+/// Waits for what must come true.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = soon();
+    while !holds() {
+        assert!(!deadline.passed(), "{what}: not within a minute");
+        std::thread::sleep(MS);
+    }
+}
+
+/// What a [`Proxy`] does with the bytes of each connection from the server to the client.
+#[derive(Clone, Copy, Default)]
+pub struct Wire {
+    /// A connection is cut after so many bytes; 0: never.
+    pub cut_after: usize,
+    /// The byte at this place is changed; 0: none.
+    pub change_at: usize,
+    /// At most so many connections have their byte changed.
+    pub changes: usize,
+    /// Milliseconds for each 64 KiB.
+    pub slow_ms: u64,
+}
+
+/// Passes connections on, and harms them as told. Cleared `open` holds all bytes back, both ways.
+pub struct Proxy {
+    pub address: String,
+    pub open: Arc<AtomicBool>,
+    stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    pub fn start(server: &str, wire: Wire) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (open, stopping) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+        let changes = Arc::new(AtomicUsize::new(wire.changes));
+        let server = server.to_owned();
+        let thread = {
+            let (open, stopping) = (open.clone(), stopping.clone());
+            std::thread::spawn(move || {
+                let mut threads = Vec::new();
+                while let Ok((client, _)) = listener.accept() {
+                    if stopping.load(Ordering::Acquire) {
+                        break;
+                    }
+                    let Ok(server) = TcpStream::connect(&server) else { continue };
+                    for (from, to, wire) in [
+                        (client.try_clone().unwrap(), server.try_clone().unwrap(), Wire::default()),
+                        (server, client, wire),
+                    ] {
+                        let (open, stopping, changes) = (open.clone(), stopping.clone(), changes.clone());
+                        threads.push(std::thread::spawn(move || pass(from, to, wire, &open, &stopping, &changes)));
+                    }
+                }
+                for thread in threads {
+                    thread.join().unwrap();
+                }
+            })
+        };
+        Self { address, open, stopping, thread: Some(thread) }
+    }
+}
+
+fn pass(from: TcpStream, to: TcpStream, wire: Wire, open: &AtomicBool, stopping: &AtomicBool, changes: &AtomicUsize) {
+    let mut buffer = vec![0; 64 << 10];
+    let mut seen = 0;
+    from.set_read_timeout(Some(20 * MS)).unwrap();
+    while !stopping.load(Ordering::Acquire) {
+        if !open.load(Ordering::Acquire) {
+            std::thread::sleep(MS);
+            continue;
+        }
+        let upto = if wire.cut_after == 0 { buffer.len() } else { buffer.len().min(wire.cut_after - seen) };
+        let read = match (&from).read(&mut buffer[..upto]) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
+            Err(_) => break,
+        };
+        if wire.change_at >= seen
+            && wire.change_at < seen + read
+            && wire.changes > 0
+            && changes.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok()
+        {
+            buffer[wire.change_at - seen] ^= 0x10;
+        }
+        seen += read;
+        if wire.slow_ms > 0 {
+            std::thread::sleep(Duration::from_millis(wire.slow_ms * read as u64 / (64 << 10)));
+        }
+        if (&to).write_all(&buffer[..read]).is_err() || seen == wire.cut_after {
+            break;
+        }
+    }
+    let _ = from.shutdown(std::net::Shutdown::Both);
+    let _ = to.shutdown(std::net::Shutdown::Both);
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        let _ = TcpStream::connect(&self.address);
+        self.thread.take().unwrap().join().unwrap();
+    }
 }

@@ -161,6 +161,7 @@ pub(crate) mod net {
         socket_with(domain: AddressFamily, kind: SocketType, flags: SocketFlags, protocol: Option<Protocol>) -> OwnedFd = "socket", rustix::net::socket_with;
         socketpair(domain: AddressFamily, kind: SocketType, flags: SocketFlags, protocol: Option<Protocol>) -> (OwnedFd, OwnedFd) = "socket", rustix::net::socketpair;
         accept_with(socket: impl AsFd, flags: SocketFlags) -> OwnedFd = "accept", rustix::net::accept_with;
+        acceptfrom_with(socket: impl AsFd, flags: SocketFlags) -> (OwnedFd, Option<SocketAddrAny>) = "accept", rustix::net::acceptfrom_with;
         connect(socket: impl AsFd, address: &impl SocketAddrArg) -> () = "connect", rustix::net::connect;
         bind(socket: impl AsFd, address: &impl SocketAddrArg) -> () = "bind", rustix::net::bind;
     }

@@ -1,0 +1,61 @@
+//! The dialing side's greeting: Hello, then Welcome.
+
+use crate::frame::{Frames, send};
+use crate::{Error, LinkOptions, Node, Result, Transport};
+use crossdock_layout::Status;
+use crossdock_layout::link::{LINK_VERSION, MAGIC, NodeMessage, Purpose};
+use crossdock_os::Deadline;
+
+/// Whom to reach, where, and as whom.
+pub struct Route<'a> {
+    pub transport: &'a dyn Transport,
+    pub own: &'a Node,
+    pub peer: &'a str,
+    pub address: &'a str,
+    pub options: &'a LinkOptions,
+}
+
+/// A connection that stands: its messages, the other daemon's incarnation, and the session's number.
+pub type Greeted = (Frames, u64, [u8; 16]);
+
+/// Connects and greets.
+pub fn greet(route: &Route<'_>, purpose: Purpose, session: [u8; 16], by: Deadline) -> Result<Greeted> {
+    let stream = route.transport.dial(route.peer, route.address, by)?;
+    let greeted = greet_on(route, Frames::new(stream.clone()), purpose, session, by);
+    if greeted.is_err() {
+        stream.close();
+    }
+    greeted.map_err(|error| error.with(route.peer, route.address))
+}
+
+fn greet_on(
+    route: &Route<'_>,
+    mut frames: Frames,
+    purpose: Purpose,
+    session: [u8; 16],
+    by: Deadline,
+) -> Result<Greeted> {
+    let hello = NodeMessage::Hello {
+        magic: MAGIC,
+        version: LINK_VERSION,
+        purpose,
+        incarnation: route.own.incarnation,
+        session,
+        pulse_ms: route.options.pulse_ms(),
+        away_ms: route.options.away_ms(),
+        node: route.own.name.clone(),
+        to: route.peer.to_owned(),
+    };
+    send(&**frames.stream(), &hello, 0, by)?;
+    match frames.next(by)? {
+        Some((_, NodeMessage::Welcome { incarnation, session, node, .. })) if node == route.peer => {
+            Ok((frames, incarnation, session))
+        }
+        Some((_, NodeMessage::Welcome { node, .. })) => {
+            Err(Error::new(Status::Corrupt, "greet", format!("it welcomes as node '{node}', which was not asked for")))
+        }
+        Some((_, NodeMessage::Failed { status, text })) => Err(Error::new(status, "greet", text)),
+        Some(_) => Err(Error::new(Status::Corrupt, "greet", "it answers Hello with neither Welcome nor Failed")),
+        None => Err(Error::new(Status::Disconnected, "greet", "it closed the connection without an answer")),
+    }
+}

@@ -1,0 +1,407 @@
+//! A node's connection to one other node, from the side that dials.
+//!
+//! A thread keeps the control connection: it dials, greets, sends the pulse, hears answers, and dials again when the
+//! connection ends. Callers write their questions themselves and wait for the thread to hear the answer.
+
+use crate::frame::{Frames, send};
+use crate::greeting::{Route, greet};
+use crate::peer::Heard;
+use crate::{Error, LinkOptions, Node, Presence, Result, Seen, Stream, Transport, bad_node_name};
+use crossdock_layout::Status;
+use crossdock_layout::link::{MAX_BODY, NodeMessage, Purpose};
+use crossdock_os::Deadline;
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The first pause between two attempts to connect; each next one is twice as long, up to [`PAUSE_MOST`].
+const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE_MOST: Duration = Duration::from_secs(1);
+
+/// The time that a question has to leave, however near its deadline is.
+const WRITE: Duration = Duration::from_secs(1);
+
+/// Where the answer to one question goes.
+type Slot = Option<Result<NodeMessage>>;
+
+/// What the link is doing.
+enum Phase {
+    /// There is no connection; why, if one was tried.
+    Dialing(Option<Error>),
+    /// It stands.
+    Up(Up),
+    /// The link was closed by this node.
+    Closed,
+}
+
+struct Up {
+    stream: Arc<dyn Stream>,
+    session: [u8; 16],
+    /// Counts the connections of this link.
+    generation: u64,
+}
+
+struct State {
+    phase: Phase,
+    heard: Option<Heard>,
+    incarnation: Option<u64>,
+    generation: u64,
+    next_question: u64,
+    questions: HashMap<u64, Slot>,
+}
+
+/// What the control connection is at the moment: what data connections need to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub session: [u8; 16],
+    pub incarnation: u64,
+}
+
+pub(crate) struct Shared {
+    pub transport: Arc<dyn Transport>,
+    pub own: Node,
+    pub peer: String,
+    pub address: String,
+    pub options: LinkOptions,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Data connections that nobody uses just now, with the session that they belong to.
+    pub idle: Mutex<Vec<([u8; 16], Frames)>>,
+}
+
+/// A connection to one other node. It connects by itself, again and again, until it is dropped.
+pub struct Link {
+    pub(crate) shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("peer", &self.shared.peer).field("address", &self.shared.address).finish()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    /// Begins to connect to `peer` at `address`. [`Self::connected`] waits until the connection stands.
+    ///
+    /// # Errors
+    /// One of the names is no node's name, or no thread can be started.
+    pub fn open(
+        transport: Arc<dyn Transport>,
+        own: Node,
+        peer: &str,
+        address: &str,
+        options: LinkOptions,
+    ) -> Result<Self> {
+        for name in [&own.name, peer] {
+            if let Some(bad) = bad_node_name(name) {
+                return Err(Error::new(Status::Invalid, format!("link to node '{name}'"), bad));
+            }
+        }
+        let state = State {
+            phase: Phase::Dialing(None),
+            heard: None,
+            incarnation: None,
+            generation: 0,
+            next_question: 1,
+            questions: HashMap::new(),
+        };
+        let shared = Arc::new(Shared {
+            transport,
+            own,
+            peer: peer.to_owned(),
+            address: address.to_owned(),
+            options,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            idle: Mutex::default(),
+        });
+        let thread = {
+            let shared = shared.clone();
+            std::thread::Builder::new().name("crossdock-link".into()).spawn(move || shared.keep())
+        };
+        let thread = thread.map_err(|error| Error::new(Status::System, "start a link", error.to_string()))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Waits until the connection stands; gives the incarnation of the other daemon.
+    ///
+    /// # Errors
+    /// It does not by the deadline; the error has the reason of the last attempt.
+    pub fn connected(&self, deadline: Deadline) -> Result<u64> {
+        self.shared.standing(deadline).map(|standing| standing.incarnation)
+    }
+
+    /// What is known of the other node.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        self.shared.seen(&lock(&self.shared.state))
+    }
+
+    /// Asks a service of the other node and waits for the answer.
+    ///
+    /// # Errors
+    /// What the service refuses with; `TimedOut` when no answer came by the deadline, and `Disconnected` when the
+    /// connection ended before it came. In these two cases the other node may have done what was asked, or may still do it:
+    /// ask again only what may be done twice.
+    pub fn ask(&self, service: u32, body: &[u8], deadline: Deadline) -> Result<Vec<u8>> {
+        let shared = &*self.shared;
+        let tried = || format!("ask service {service}");
+        if body.len() > MAX_BODY {
+            let reason = format!("the question has {} bytes; {MAX_BODY} fit", body.len());
+            return Err(shared.name(Error::new(Status::Invalid, tried(), reason)));
+        }
+        shared.standing(deadline).map_err(|error| error.trying(tried()))?;
+        let (stream, generation, number) = {
+            let mut state = lock(&shared.state);
+            let Phase::Up(up) = &state.phase else {
+                return Err(shared.gone(&state, "the connection has just ended; nothing was asked").trying(tried()));
+            };
+            let (stream, generation) = (up.stream.clone(), up.generation);
+            let number = state.next_question;
+            state.next_question += 1;
+            state.questions.insert(number, None);
+            (stream, generation, number)
+        };
+        let wait_ms = u32::try_from(deadline.left().as_millis()).unwrap_or(u32::MAX);
+        let question = NodeMessage::Ask { service, wait_ms, body: body.to_vec() };
+        // A question that leaves in part ends the connection, for all callers. So one with little time left takes up to
+        // WRITE for it, in the rare case that the peer does not read and the kernel's buffers are full.
+        let by = deadline.max(Deadline::after(WRITE)).at_most(shared.options.give_up());
+        let sent = send(&*stream, &question, number, by);
+        if let Err(error) = sent {
+            shared.drop_connection(generation);
+            lock(&shared.state).questions.remove(&number);
+            return Err(shared.name(error).trying(tried()));
+        }
+        let mut state = lock(&shared.state);
+        loop {
+            if let Some(Some(_)) = state.questions.get(&number) {
+                let answer = state.questions.remove(&number).flatten().expect("it was there");
+                return match answer.map_err(|error| error.trying(tried()))? {
+                    NodeMessage::Said(body) => Ok(body),
+                    NodeMessage::Failed { status, text } => Err(shared.name(Error::new(status, tried(), text))),
+                    other => unreachable!("only answers are put there, not {other:?}"),
+                };
+            }
+            if deadline.passed() {
+                state.questions.remove(&number);
+                let reason = format!("no answer by the deadline; {}", shared.seen(&state));
+                return Err(shared.name(Error::new(Status::TimedOut, tried(), reason)));
+            }
+            state = shared.wait(state, deadline);
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.shared.close();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed by its own thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    pub fn name(&self, error: Error) -> Error {
+        error.with(&self.peer, &self.address)
+    }
+
+    pub fn route(&self) -> Route<'_> {
+        Route {
+            transport: &*self.transport,
+            own: &self.own,
+            peer: &self.peer,
+            address: &self.address,
+            options: &self.options,
+        }
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, deadline: Deadline) -> MutexGuard<'a, State> {
+        // A spurious end of the wait is no harm: callers look again.
+        let (state, _) = self.changed.wait_timeout(state, deadline.left()).unwrap_or_else(PoisonError::into_inner);
+        state
+    }
+
+    fn seen(&self, state: &State) -> Seen {
+        let why = match &state.phase {
+            Phase::Dialing(Some(error)) => Some(error.reason.clone()),
+            Phase::Closed => Some("this node closed the link".to_owned()),
+            Phase::Dialing(None) | Phase::Up(_) => None,
+        };
+        Seen {
+            node: self.peer.clone(),
+            address: self.address.clone(),
+            transport: self.transport.name(),
+            presence: state.heard.map_or(Presence::Unmet, |heard| heard.presence(&self.options)),
+            heard: state.heard.map(|heard| heard.0.elapsed()),
+            incarnation: state.incarnation,
+            why,
+        }
+    }
+
+    fn gone(&self, state: &State, what: &str) -> Error {
+        self.name(Error::new(Status::Disconnected, "connect", format!("{what}; {}", self.seen(state))))
+    }
+
+    /// Waits until the control connection stands.
+    pub fn standing(&self, deadline: Deadline) -> Result<Standing> {
+        let mut state = lock(&self.state);
+        loop {
+            match &state.phase {
+                Phase::Up(up) => {
+                    let incarnation = state.incarnation.expect("a connection that stands has met the other daemon");
+                    return Ok(Standing { session: up.session, incarnation });
+                }
+                Phase::Closed => return Err(self.gone(&state, "the link is closed")),
+                Phase::Dialing(last) if deadline.passed() => {
+                    // The reason of the last attempt is worth more than the fact that time is up.
+                    return Err(match last {
+                        Some(error) => error.clone(),
+                        None => self.name(Error::new(Status::TimedOut, "connect", "the deadline passed")),
+                    });
+                }
+                Phase::Dialing(_) => {}
+            }
+            state = self.wait(state, deadline);
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(lock(&self.state).phase, Phase::Closed)
+    }
+
+    fn close(&self) {
+        let phase = std::mem::replace(&mut lock(&self.state).phase, Phase::Closed);
+        self.changed.notify_all();
+        if let Phase::Up(up) = phase {
+            let _ = send(&*up.stream, &NodeMessage::Bye, 0, Deadline::after(Duration::from_millis(200)));
+            up.stream.close();
+        }
+        for (_, frames) in lock(&self.idle).drain(..) {
+            frames.stream().close();
+        }
+    }
+
+    /// Ends the connection of this number, if it is still the one. The thread notices and dials again.
+    fn drop_connection(&self, generation: u64) {
+        if let Phase::Up(up) = &lock(&self.state).phase
+            && up.generation == generation
+        {
+            up.stream.close();
+        }
+    }
+
+    /// The thread: connects, listens, and connects again.
+    fn keep(&self) {
+        let mut pause = PAUSE;
+        while !self.is_closed() {
+            let attempt = Deadline::after(self.options.away.max(Duration::from_secs(1)));
+            let error = match greet(&self.route(), Purpose::Control, [0; 16], attempt) {
+                Ok((mut frames, incarnation, session)) => {
+                    pause = PAUSE;
+                    if !self.up(&frames, incarnation, session) {
+                        frames.stream().close();
+                        return;
+                    }
+                    let ended = self.listen(&mut frames);
+                    frames.stream().close();
+                    ended
+                }
+                Err(error) => error,
+            };
+            let mut state = self.down(error);
+            let until = Deadline::after(pause);
+            while !until.passed() && !matches!(state.phase, Phase::Closed) {
+                state = self.wait(state, until);
+            }
+            pause = (pause * 2).min(PAUSE_MOST);
+        }
+    }
+
+    /// The connection stands; `false` if the link was closed meanwhile.
+    fn up(&self, frames: &Frames, incarnation: u64, session: [u8; 16]) -> bool {
+        let mut state = lock(&self.state);
+        if matches!(state.phase, Phase::Closed) {
+            return false;
+        }
+        state.generation += 1;
+        let generation = state.generation;
+        state.phase = Phase::Up(Up { stream: frames.stream().clone(), session, generation });
+        state.heard = Some(Heard::now());
+        state.incarnation = Some(incarnation);
+        self.changed.notify_all();
+        true
+    }
+
+    /// The connection is gone: questions that wait get an error.
+    fn down(&self, error: Error) -> MutexGuard<'_, State> {
+        let mut state = lock(&self.state);
+        let reason = format!(
+            "the connection ended before the answer came, so it may have been done or not ({}); {}",
+            error.reason,
+            self.seen(&state)
+        );
+        let lost = self.name(Error::new(Status::Disconnected, "ask", reason));
+        for slot in state.questions.values_mut() {
+            slot.get_or_insert_with(|| Err(lost.clone()));
+        }
+        if !matches!(state.phase, Phase::Closed) {
+            state.phase = Phase::Dialing(Some(error));
+        }
+        self.changed.notify_all();
+        state
+    }
+
+    /// Hears the peer and sends the pulse until the connection ends; why it did.
+    fn listen(&self, frames: &mut Frames) -> Error {
+        let (mut heard, mut said, mut pulses) = (Instant::now(), Instant::now(), 0);
+        let give_up = self.options.give_up();
+        let disconnected = |reason: String| Error::new(Status::Disconnected, "listen to the peer", reason);
+        loop {
+            if said.elapsed() >= self.options.pulse {
+                let pulse = NodeMessage::Pulse { count: pulses };
+                if let Err(error) = send(&**frames.stream(), &pulse, 0, Deadline::after(give_up)) {
+                    return self.name(error);
+                }
+                pulses += 1;
+                said = Instant::now();
+            }
+            let message = match frames.next(Deadline::after(self.options.pulse.saturating_sub(said.elapsed()))) {
+                Err(error) if error.status == Status::TimedOut && heard.elapsed() < give_up => continue,
+                Err(error) if error.status == Status::TimedOut => {
+                    return self.name(disconnected(format!("the peer was silent for {:.1?}", heard.elapsed())));
+                }
+                Err(error) => return self.name(error),
+                Ok(None | Some((_, NodeMessage::Bye))) => {
+                    return self.name(disconnected("the other daemon closed the connection".to_owned()));
+                }
+                Ok(Some(message)) => message,
+            };
+            heard = Instant::now();
+            let mut state = lock(&self.state);
+            state.heard = Some(Heard(heard));
+            match message {
+                (_, NodeMessage::Pulse { .. }) => {}
+                (number, answer @ (NodeMessage::Said(_) | NodeMessage::Failed { .. })) => {
+                    // An answer that nobody waits for any more came after its question's deadline.
+                    if let Some(slot) = state.questions.get_mut(&number) {
+                        slot.get_or_insert(Ok(answer));
+                        self.changed.notify_all();
+                    }
+                }
+                (_, other) => {
+                    let reason = format!("a message that does not belong here: number {}", other.number());
+                    return self.name(Error::new(Status::Corrupt, "listen to the peer", reason));
+                }
+            }
+        }
+    }
+}

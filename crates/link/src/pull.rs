@@ -1,0 +1,271 @@
+//! Pulling bytes of an object of another node straight into memory of this one.
+//!
+//! A pull asks for a range by one data connection, or for parts of it by several. Chunks arrive in order; each is read into
+//! its place and, where TLS does not protect it, checked. A connection that breaks is replaced by another one that goes on
+//! behind the last good chunk, until the deadline passes. A pull that fails leaves the memory with anything in it: the
+//! caller throws it away, and shows it to nobody before the pull has succeeded.
+
+use crate::frame::{Frames, send};
+use crate::greeting::greet;
+use crate::link::{Shared, Standing};
+use crate::{Error, Link, Result, Stream, Wanted};
+use crossdock_layout::Status;
+use crossdock_layout::link::{NodeMessage, Purpose};
+use crossdock_os::Deadline;
+use std::time::Duration;
+use twox_hash::XxHash3_64;
+
+/// Data connections that are kept for the next pull.
+const KEPT: usize = 8;
+/// A chunk that arrives wrong is asked for again so often; then the memory over there is in doubt, not the network.
+const WRONG_MOST: u32 = 2;
+/// The first pause before a broken connection is replaced; each next one is twice as long, up to [`PAUSE_MOST`].
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE_MOST: Duration = Duration::from_secs(1);
+
+/// How a pull went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pulled {
+    /// Data connections that it used at once.
+    pub streams: usize,
+    /// How often a broken connection was replaced.
+    pub resumed: u32,
+    /// Chunks that arrived with a wrong checksum and were asked for again.
+    pub wrong: u32,
+}
+
+impl Link {
+    /// Reads the bytes of an object from `offset` on into `memory`, all of it. The memory is no one else's until this
+    /// returns.
+    ///
+    /// # Errors
+    /// What the other node refuses with (`NotFound`, `Denied` …); `Corrupt` when bytes arrive wrong again and again;
+    /// `Closed` when the other daemon was started anew meanwhile; `TimedOut` when the deadline passes, with what
+    /// broke last. The contents of `memory` are then undefined.
+    pub fn pull(&self, wanted: &Wanted, offset: u64, memory: &mut [u8], deadline: Deadline) -> Result<Pulled> {
+        let shared = &*self.shared;
+        let length = memory.len();
+        let tried = || format!("pull {length} bytes from {offset} of {wanted}");
+        if memory.is_empty() {
+            return Ok(Pulled::default());
+        }
+        let standing = shared.standing(deadline).map_err(|error| error.trying(tried()))?;
+        let options = &shared.options;
+        let streams = if length >= options.spread_from { options.streams.max(1) } else { 1 };
+        // Whole pages each, so that two threads never write to one.
+        let part = length.div_ceil(streams).next_multiple_of(4096);
+        let one = |at: usize, memory: &mut [u8]| {
+            let whole = Part { shared, wanted, standing, offset: offset + at as u64, deadline };
+            whole.pull(memory).map_err(|error| error.trying(tried()))
+        };
+        if streams == 1 {
+            return one(0, memory);
+        }
+        let parts = memory.chunks_mut(part).enumerate().map(|(n, memory)| (n * part, memory));
+        std::thread::scope(|scope| {
+            let pulls: Vec<_> = parts.map(|(at, memory)| scope.spawn(move || one(at, memory))).collect();
+            let mut all = Pulled::default();
+            let mut failed = None;
+            for pull in pulls {
+                match pull.join().expect("a pull does not panic") {
+                    Ok(pulled) => {
+                        all.streams += pulled.streams;
+                        all.resumed += pulled.resumed;
+                        all.wrong += pulled.wrong;
+                    }
+                    Err(error) => failed = Some(error),
+                }
+            }
+            failed.map_or(Ok(all), Err)
+        })
+    }
+}
+
+/// A range that one data connection at a time brings.
+struct Part<'a> {
+    shared: &'a Shared,
+    wanted: &'a Wanted,
+    standing: Standing,
+    offset: u64,
+    deadline: Deadline,
+}
+
+/// Why a connection brings no more.
+enum Stopped {
+    /// The connection is of no use any more; another one may go on.
+    Broken(Error),
+    /// The other node refuses, or its bytes are wrong again and again: no other connection helps.
+    Refused(Error),
+}
+
+impl Part<'_> {
+    fn pull(&self, memory: &mut [u8]) -> Result<Pulled> {
+        let mut pulled = Pulled { streams: 1, ..Pulled::default() };
+        let (mut done, mut pause) = (0, PAUSE);
+        loop {
+            let before = done;
+            let error = match self.connection() {
+                Ok((session, mut frames)) => match self.bring(&mut frames, memory, &mut done, &mut pulled) {
+                    Ok(()) => {
+                        self.keep(session, frames);
+                        return Ok(pulled);
+                    }
+                    Err(Stopped::Refused(error)) => {
+                        frames.stream().close();
+                        return Err(self.shared.name(error));
+                    }
+                    Err(Stopped::Broken(error)) => {
+                        frames.stream().close();
+                        error
+                    }
+                },
+                Err(error) if is_final(&error) => return Err(error),
+                Err(error) => error,
+            };
+            if self.deadline.left() <= pause {
+                let reason =
+                    format!("{done} of {} bytes had arrived by the deadline; last: {}", memory.len(), error.reason);
+                return Err(self.shared.name(Error::new(Status::TimedOut, "pull", reason)));
+            }
+            // What brings bytes is worth another try at once.
+            pause = if done > before { PAUSE } else { (pause * 2).min(PAUSE_MOST) };
+            std::thread::sleep(pause);
+            pulled.resumed += 1;
+        }
+    }
+
+    /// A data connection of the present session: one that is kept, or a new one.
+    fn connection(&self) -> Result<([u8; 16], Frames)> {
+        let standing = self.shared.standing(self.deadline)?;
+        if standing.incarnation != self.standing.incarnation {
+            let reason = "its daemon was started anew meanwhile, and what was wanted belongs to its former start";
+            return Err(self.shared.name(Error::new(Status::Closed, "pull", reason)));
+        }
+        let kept = {
+            let mut idle = self.shared.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            idle.retain(|(session, _)| *session == standing.session);
+            idle.pop()
+        };
+        if let Some(kept) = kept {
+            return Ok(kept);
+        }
+        let (frames, incarnation, _) = greet(
+            &self.shared.route(),
+            Purpose::Data,
+            standing.session,
+            self.deadline.at_most(self.shared.options.give_up()),
+        )?;
+        if incarnation != standing.incarnation {
+            frames.stream().close();
+            let reason = "its daemon was started anew meanwhile, and what was wanted belongs to its former start";
+            return Err(self.shared.name(Error::new(Status::Closed, "pull", reason)));
+        }
+        Ok((standing.session, frames))
+    }
+
+    fn keep(&self, session: [u8; 16], frames: Frames) {
+        let mut idle = self.shared.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if idle.len() < KEPT {
+            idle.push((session, frames));
+        } else {
+            frames.stream().close();
+        }
+    }
+
+    /// Asks this connection for what is missing, and takes it.
+    fn bring(
+        &self,
+        frames: &mut Frames,
+        memory: &mut [u8],
+        done: &mut usize,
+        pulled: &mut Pulled,
+    ) -> std::result::Result<(), Stopped> {
+        /// The one Fetch of a connection at a time. A chunk of a former pull cannot arrive any more: a connection is kept only
+        /// when all of its chunks have come.
+        const NUMBER: u64 = 1;
+        let checked = !frames.stream().is_protected();
+        let fetch = NodeMessage::Fetch {
+            kind: self.wanted.kind,
+            checked,
+            object: self.wanted.object,
+            epoch: self.wanted.epoch,
+            offset: self.offset + *done as u64,
+            length: (memory.len() - *done) as u64,
+        };
+        send(&**frames.stream(), &fetch, NUMBER, self.soon()).map_err(Stopped::Broken)?;
+        while *done < memory.len() {
+            let (length, sum) = self.header(frames, (self.offset + *done as u64, memory.len() - *done), NUMBER)?;
+            let place = &mut memory[*done..*done + length];
+            let from = *done;
+            self.fill(&**frames.stream(), place, |read| *done += if checked { 0 } else { read })?;
+            if !checked {
+                continue;
+            }
+            if XxHash3_64::oneshot(place) != sum {
+                pulled.wrong += 1;
+                return Err(self.wrong(from, pulled.wrong));
+            }
+            *done += length;
+        }
+        Ok(())
+    }
+
+    /// The header of the next chunk, which belongs at `at.0`, where `at.1` bytes are missing: its length and checksum.
+    fn header(&self, frames: &mut Frames, at: (u64, usize), number: u64) -> std::result::Result<(usize, u64), Stopped> {
+        let strange = |reason: String| Stopped::Broken(Error::new(Status::Corrupt, "pull", reason));
+        match frames.next(self.soon()).map_err(Stopped::Broken)? {
+            Some((of, NodeMessage::Chunk { offset, length, sum })) if of == number => {
+                if offset == at.0 && length <= at.1 as u64 {
+                    return Ok((length as usize, sum));
+                }
+                Err(strange(format!("{length} bytes at {offset} instead of up to {} at {}", at.1, at.0)))
+            }
+            Some((of, NodeMessage::Failed { status, text })) if of == number => {
+                Err(Stopped::Refused(Error::new(status, "pull", text)))
+            }
+            Some((_, other)) => Err(strange(format!("a message that does not belong here: number {}", other.number()))),
+            None => Err(Stopped::Broken(Error::new(Status::Disconnected, "pull", "the peer closed the connection"))),
+        }
+    }
+
+    /// Reads a chunk's bytes into their place, and tells of each read: under TLS what was read is right at once.
+    fn fill(
+        &self,
+        stream: &dyn Stream,
+        place: &mut [u8],
+        mut right: impl FnMut(usize),
+    ) -> std::result::Result<(), Stopped> {
+        let mut filled = 0;
+        while filled < place.len() {
+            match stream.read(&mut place[filled..], self.soon()).map_err(Stopped::Broken)? {
+                0 => {
+                    let reason = "the connection ended in the middle of a chunk";
+                    return Err(Stopped::Broken(Error::new(Status::Disconnected, "pull", reason)));
+                }
+                read => {
+                    filled += read;
+                    right(read);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A chunk has a wrong checksum. What follows it on this connection is of no use.
+    fn wrong(&self, from: usize, times: u32) -> Stopped {
+        let reason = format!("bytes at {} arrived with a wrong checksum", self.offset + from as u64);
+        let error = Error::new(Status::Corrupt, "pull", reason)
+            .hint("the object changes while it is read, or a network device damages data");
+        if times > WRONG_MOST { Stopped::Refused(error) } else { Stopped::Broken(error) }
+    }
+
+    /// A peer that sends nothing for so long is no use.
+    fn soon(&self) -> Deadline {
+        self.deadline.at_most(self.shared.options.give_up())
+    }
+}
+
+/// Is it no use to try again?
+fn is_final(error: &Error) -> bool {
+    !matches!(error.status, Status::Disconnected | Status::TimedOut | Status::Corrupt | Status::Busy)
+}

@@ -1,0 +1,526 @@
+//! The side that other nodes connect to: it answers questions and sends bytes of segments.
+//!
+//! Every connection has a thread. One that has not greeted in time, sends what no node sends, or is silent for too long
+//! ends, and only that one. What the daemon has to say is asked of its [`Serve`].
+
+use crate::frame::{Frames, send};
+use crate::peer::Heard;
+use crate::workers::Workers;
+use crate::{Accept, Arriving, Error, LinkOptions, Node, Presence, Refusal, Result, Seen, Stream, Wanted};
+use crossdock_layout::Status;
+use crossdock_layout::link::{LINK_VERSION, MAX_BODY, NodeMessage, Purpose};
+use crossdock_os::{Deadline, child};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use twox_hash::XxHash3_64;
+
+/// A peer has so long from its connection to the end of its greeting.
+const GREETING: Duration = Duration::from_secs(5);
+/// Most connections that are being greeted at once.
+const GREETINGS: usize = 64;
+/// Most questions of one connection that are being answered at once.
+const QUESTIONS: usize = 64;
+/// Most threads that answer questions.
+const WORKERS: usize = 256;
+/// Bytes that are sent with one checksum: they stay in a CPU's cache between the checksum and the sending.
+const CHECKED: u64 = 256 << 10;
+/// Bytes that are sent with one header where no checksum is wanted.
+const UNCHECKED: u64 = 1 << 20;
+/// A data connection that asks for nothing for so long is closed; the peer makes another one when it needs one.
+const IDLE: Duration = Duration::from_secs(60);
+/// The longest time that an answer may take, whatever the question says.
+const ANSWER: Duration = Duration::from_secs(3600);
+/// Stopping waits so long for questions that are being answered.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// How often the accepting thread looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A node that has connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Which node, and which start of its daemon. Under TLS the name is proved.
+    pub node: Node,
+    /// Where it connects from.
+    pub address: String,
+}
+
+/// Bytes of an object that stay as they are while it is served.
+pub trait Source: Send + Sync {
+    /// How many bytes there are.
+    fn length(&self) -> u64;
+    /// A part of them; `None` if it is out of bounds.
+    fn bytes(&self, offset: u64, length: u64) -> Option<&[u8]>;
+}
+
+impl Source for Vec<u8> {
+    fn length(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn bytes(&self, offset: u64, length: u64) -> Option<&[u8]> {
+        let from = usize::try_from(offset).ok()?;
+        self.get(from..from.checked_add(usize::try_from(length).ok()?)?)
+    }
+}
+
+impl Source for crossdock_os::Mapping {
+    fn length(&self) -> u64 {
+        self.length() as u64
+    }
+
+    fn bytes(&self, offset: u64, length: u64) -> Option<&[u8]> {
+        self.settled_bytes(offset, length)
+    }
+}
+
+/// What a daemon does for other nodes. Calls come from several threads.
+pub trait Serve: Send + Sync + 'static {
+    /// Answers a question. What it does may be asked for again, when the answer was lost on the way.
+    ///
+    /// # Errors
+    /// Why not.
+    fn answer(&self, peer: &Peer, service: u32, body: &[u8], by: Deadline) -> std::result::Result<Vec<u8>, Refusal>;
+
+    /// The bytes of an object. They must not change while the source is held.
+    ///
+    /// # Errors
+    /// There is no such object (any more), or this peer may not have it.
+    fn open(&self, peer: &Peer, wanted: &Wanted) -> std::result::Result<Arc<dyn Source>, Refusal>;
+
+    /// A connection of the catalog. Its thread is this call's until it returns.
+    fn catalog(&self, _peer: &Peer, stream: Arc<dyn Stream>) {
+        stream.close();
+    }
+
+    /// A control connection of this peer stands.
+    fn joined(&self, _peer: &Peer) {}
+
+    /// A control connection of this peer has ended. That is no death.
+    fn left(&self, _peer: &Peer, _why: &str) {}
+
+    /// A connection was refused: for the log.
+    fn refused(&self, _error: &Error) {}
+}
+
+/// What a server has done, for metrics and tests.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Connections that arrived.
+    pub arrived: AtomicU64,
+    /// Those that were refused before their greeting was through, or ended for what they sent.
+    pub refused: AtomicU64,
+    /// Bytes of objects that were sent.
+    pub sent: AtomicU64,
+}
+
+struct Session {
+    peer: Peer,
+    heard: Heard,
+}
+
+struct Shared {
+    own: Node,
+    options: LinkOptions,
+    serve: Arc<dyn Serve>,
+    workers: Arc<Workers>,
+    counts: Counts,
+    stopping: AtomicBool,
+    greeting: AtomicUsize,
+    /// Control connections, by the number that their data connections name.
+    sessions: Mutex<HashMap<[u8; 16], Session>>,
+    /// Every connection that is greeted, so that stopping ends it.
+    streams: Mutex<HashMap<u64, Arc<dyn Stream>>>,
+    transport: &'static str,
+}
+
+/// Answers other nodes until it is dropped.
+pub struct Server {
+    shared: Arc<Shared>,
+    address: String,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Counts down when a thread ends, however it ends.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Server {
+    /// Begins to answer the connections that arrive.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn start(accept: Box<dyn Accept>, own: Node, serve: Arc<dyn Serve>, options: LinkOptions) -> Result<Self> {
+        let address = accept.address();
+        let shared = Arc::new(Shared {
+            own,
+            options,
+            serve,
+            workers: Workers::new(WORKERS),
+            counts: Counts::default(),
+            stopping: AtomicBool::new(false),
+            greeting: AtomicUsize::new(0),
+            sessions: Mutex::default(),
+            streams: Mutex::default(),
+            transport: accept.transport(),
+        });
+        let thread = {
+            let shared = shared.clone();
+            std::thread::Builder::new().name("crossdock-nodes".into()).spawn(move || shared.take_all(&*accept))
+        };
+        let thread = thread.map_err(|error| Error::new(Status::System, "start a server", error.to_string()))?;
+        Ok(Self { shared, address, thread: Some(thread) })
+    }
+
+    /// The address that others connect to.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.shared.counts
+    }
+
+    /// The nodes whose control connections stand.
+    #[must_use]
+    pub fn peers(&self) -> Vec<Seen> {
+        let sessions = lock(&self.shared.sessions);
+        let seen = |session: &Session| Seen {
+            node: session.peer.node.name.clone(),
+            address: session.peer.address.clone(),
+            transport: self.shared.transport,
+            presence: session.heard.presence(&self.shared.options),
+            heard: Some(session.heard.0.elapsed()),
+            incarnation: Some(session.peer.node.incarnation),
+            why: None,
+        };
+        sessions.values().map(seen).collect()
+    }
+
+    /// Is a control connection of this node there, and was it heard within the away time?
+    #[must_use]
+    pub fn presence(&self, node: &str) -> Presence {
+        let seen = self.peers().into_iter().filter(|seen| seen.node == node);
+        seen.min_by_key(|seen| seen.heard).map_or(Presence::Unmet, |seen| seen.presence)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        let streams: Vec<_> = lock(&self.shared.streams).values().cloned().collect();
+        for stream in streams {
+            stream.close();
+        }
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed by its own thread.
+            let _ = thread.join();
+        }
+        self.shared.workers.stop(FAREWELL);
+    }
+}
+
+impl Shared {
+    /// The accepting thread.
+    fn take_all(self: &Arc<Self>, accept: &dyn Accept) {
+        let mut threads: Vec<JoinHandle<()>> = Vec::new();
+        let mut number = 0;
+        while !self.stopping.load(Ordering::Acquire) {
+            let arriving = match accept.accept(Deadline::after(LOOK)) {
+                Ok(Some(arriving)) => arriving,
+                Ok(None) => continue,
+                Err(error) => {
+                    // For want of descriptors, for example. The connection waits in the kernel meanwhile.
+                    self.serve.refused(&error);
+                    std::thread::sleep(LOOK);
+                    continue;
+                }
+            };
+            threads.retain(|thread| !thread.is_finished());
+            self.counts.arrived.fetch_add(1, Ordering::Relaxed);
+            let greeting = self.greeting.fetch_add(1, Ordering::AcqRel);
+            if greeting >= GREETINGS || threads.len() >= self.options.connections {
+                self.greeting.fetch_sub(1, Ordering::AcqRel);
+                let reason = format!("{greeting} connections are greeting, {} stand", threads.len());
+                self.refuse(&Error::new(Status::Busy, "accept", reason).at(arriving.address()));
+                continue;
+            }
+            number += 1;
+            let (shared, key) = (self.clone(), number);
+            let thread = std::thread::Builder::new().name("crossdock-node".into()).spawn(move || {
+                shared.take(arriving, key);
+                lock(&shared.streams).remove(&key);
+            });
+            match thread {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    self.greeting.fetch_sub(1, Ordering::AcqRel);
+                    self.refuse(&Error::new(Status::System, "start a thread", error.to_string()));
+                }
+            }
+        }
+        // Those that came while the streams were being closed.
+        for stream in lock(&self.streams).values() {
+            stream.close();
+        }
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+
+    fn refuse(&self, error: &Error) {
+        self.counts.refused.fetch_add(1, Ordering::Relaxed);
+        self.serve.refused(error);
+    }
+
+    /// One connection, from its arrival to its end.
+    fn take(self: &Arc<Self>, arriving: Box<dyn Arriving>, key: u64) {
+        let greeted = {
+            let _counted = Counted(&self.greeting);
+            self.greet(arriving, key)
+        };
+        let ended = match greeted {
+            Ok((mut frames, peer, Purpose::Control, session)) => {
+                let ended = self.control(&mut frames, &peer, session);
+                lock(&self.sessions).remove(&session);
+                let why = ended.as_ref().map_or_else(|error| error.reason.clone(), |()| "it closed in order".into());
+                self.serve.left(&peer, &why);
+                frames.stream().close();
+                ended
+            }
+            Ok((mut frames, peer, Purpose::Data, _)) => {
+                let ended = self.data(&mut frames, &peer);
+                frames.stream().close();
+                ended
+            }
+            Ok((frames, peer, Purpose::Catalog, _)) => {
+                self.serve.catalog(&peer, frames.stream().clone());
+                Ok(())
+            }
+            Err(error) => {
+                if let Some(stream) = lock(&self.streams).get(&key) {
+                    stream.close();
+                }
+                Err(error)
+            }
+        };
+        if let Err(error) = ended {
+            // A peer that is gone was not refused.
+            if matches!(error.status, Status::Disconnected) { self.serve.refused(&error) } else { self.refuse(&error) }
+        }
+    }
+
+    fn greet(&self, arriving: Box<dyn Arriving>, key: u64) -> Result<(Frames, Peer, Purpose, [u8; 16])> {
+        let by = Deadline::after(GREETING);
+        let stream = arriving.establish(by)?;
+        lock(&self.streams).insert(key, stream.clone());
+        if self.stopping.load(Ordering::Acquire) {
+            stream.close();
+        }
+        let mut frames = Frames::new(stream.clone());
+        let wrong = |status, reason: String| {
+            let error = Error::new(status, "greet", reason).at(stream.address());
+            let text = Refusal::new(status, error.reason.clone()).text;
+            let _ = send(&*stream, &NodeMessage::Failed { status, text }, 1, by);
+            error
+        };
+        let (node, to, purpose, incarnation, named) = match frames.next(by) {
+            Ok(Some((_, NodeMessage::Hello { node, to, purpose, incarnation, session, .. }))) => {
+                (node, to, purpose, incarnation, session)
+            }
+            Ok(Some(_)) => return Err(wrong(Status::Corrupt, "the first message is not Hello".into())),
+            Ok(None) => return Err(Error::new(Status::Disconnected, "greet", "the peer closed").at(stream.address())),
+            Err(error) if error.status == Status::Incompatible => return Err(wrong(error.status, error.reason)),
+            Err(error) => return Err(error),
+        };
+        if to != self.own.name {
+            let reason = format!("this is node '{}', not '{to}'; correct the address", self.own.name);
+            return Err(wrong(Status::NotFound, reason));
+        }
+        if !stream.may_be(&node) {
+            return Err(wrong(Status::Denied, format!("the peer's certificate is not that of node '{node}'")));
+        }
+        let peer = Peer { node: Node { name: node, incarnation }, address: stream.address().to_owned() };
+        let session = match purpose {
+            Purpose::Control => {
+                let session: [u8; 16] =
+                    child::random().map_err(|error| Error::new(Status::System, "greet", error.to_string()))?;
+                lock(&self.sessions).insert(session, Session { peer: peer.clone(), heard: Heard::now() });
+                session
+            }
+            Purpose::Data => {
+                let known = lock(&self.sessions).get(&named).is_some_and(|session| session.peer.node == peer.node);
+                if !known {
+                    let reason = "the data connection names no control connection of this node";
+                    return Err(wrong(Status::Disconnected, reason.into()));
+                }
+                named
+            }
+            Purpose::Catalog => named,
+        };
+        let welcome = NodeMessage::Welcome {
+            version: LINK_VERSION,
+            incarnation: self.own.incarnation,
+            session,
+            pulse_ms: self.options.pulse_ms(),
+            away_ms: self.options.away_ms(),
+            node: self.own.name.clone(),
+        };
+        if let Err(error) = send(&*stream, &welcome, 0, by) {
+            lock(&self.sessions).remove(&session);
+            return Err(error);
+        }
+        Ok((frames, peer, purpose, session))
+    }
+
+    /// Answers questions until the peer closes, is silent for too long, or says what no node says.
+    fn control(self: &Arc<Self>, frames: &mut Frames, peer: &Peer, session: [u8; 16]) -> Result<()> {
+        self.serve.joined(peer);
+        let open = Arc::new(AtomicUsize::new(0));
+        let (mut heard, mut said, mut pulses) = (Instant::now(), Instant::now(), 0);
+        let give_up = self.options.give_up();
+        loop {
+            if said.elapsed() >= self.options.pulse {
+                send(&**frames.stream(), &NodeMessage::Pulse { count: pulses }, 0, Deadline::after(give_up))?;
+                pulses += 1;
+                said = Instant::now();
+            }
+            let message = match frames.next(Deadline::after(self.options.pulse.saturating_sub(said.elapsed()))) {
+                Err(error) if error.status == Status::TimedOut && heard.elapsed() < give_up => continue,
+                Err(error) if error.status == Status::TimedOut => {
+                    let reason = format!("the peer was silent for {:.1?}", heard.elapsed());
+                    return Err(Error::new(Status::Disconnected, "listen to the peer", reason)
+                        .with(&peer.node.name, &peer.address));
+                }
+                other => other?,
+            };
+            heard = Instant::now();
+            if let Some(session) = lock(&self.sessions).get_mut(&session) {
+                session.heard = Heard(heard);
+            }
+            match message {
+                None | Some((_, NodeMessage::Bye)) => return Ok(()),
+                Some((_, NodeMessage::Pulse { .. })) => {}
+                Some((number, NodeMessage::Ask { service, wait_ms, body })) => {
+                    self.hand_over(frames.stream(), peer, &open, (number, service, wait_ms, body))?;
+                }
+                Some((_, other)) => return Err(unexpected(&other, peer)),
+            }
+        }
+    }
+
+    /// Has a worker answer a question.
+    fn hand_over(
+        self: &Arc<Self>,
+        stream: &Arc<dyn Stream>,
+        peer: &Peer,
+        open: &Arc<AtomicUsize>,
+        (number, service, wait_ms, body): (u64, u32, u32, Vec<u8>),
+    ) -> Result<()> {
+        let busy = |what: &str| {
+            let refused = Refusal::new(Status::Busy, format!("node '{}' {what}; ask again later", self.own.name));
+            let message = NodeMessage::Failed { status: refused.status, text: refused.text };
+            send(&**stream, &message, number, Deadline::after(self.options.give_up()))
+        };
+        if open.fetch_add(1, Ordering::AcqRel) >= QUESTIONS {
+            open.fetch_sub(1, Ordering::AcqRel);
+            return busy("answers 64 questions of this peer already");
+        }
+        let by = Deadline::after(Duration::from_millis(wait_ms.into()).min(ANSWER));
+        let (shared, stream_of, peer, open_of) = (self.clone(), stream.clone(), peer.clone(), open.clone());
+        let started = self.workers.run(Box::new(move || {
+            let _counted = Counted(&open_of);
+            let answer = match shared.serve.answer(&peer, service, &body, by) {
+                Ok(body) if body.len() <= MAX_BODY => NodeMessage::Said(body),
+                Ok(body) => {
+                    let text = format!("the answer of service {service} has {} bytes; {MAX_BODY} fit", body.len());
+                    NodeMessage::Failed { status: Status::NoSpace, text }
+                }
+                Err(refusal) => NodeMessage::Failed { status: refusal.status, text: refusal.text },
+            };
+            if send(&*stream_of, &answer, number, Deadline::after(shared.options.give_up())).is_err() {
+                stream_of.close();
+            }
+        }));
+        if started {
+            return Ok(());
+        }
+        open.fetch_sub(1, Ordering::AcqRel);
+        busy("has no thread left for questions")
+    }
+
+    /// Sends bytes of objects until the peer closes or asks for nothing for too long.
+    fn data(&self, frames: &mut Frames, peer: &Peer) -> Result<()> {
+        loop {
+            match frames.next(Deadline::after(IDLE)) {
+                Err(error) if error.status == Status::TimedOut => return Ok(()),
+                Err(error) => return Err(error),
+                Ok(None | Some((_, NodeMessage::Bye))) => return Ok(()),
+                Ok(Some((number, NodeMessage::Fetch { kind, checked, object, epoch, offset, length }))) => {
+                    let wanted = Wanted { kind, object, epoch };
+                    self.send_bytes(&**frames.stream(), peer, number, (wanted, checked, offset, length))?;
+                }
+                Ok(Some((_, other))) => return Err(unexpected(&other, peer)),
+            }
+        }
+    }
+
+    fn send_bytes(
+        &self,
+        stream: &dyn Stream,
+        peer: &Peer,
+        number: u64,
+        (wanted, checked, offset, length): (Wanted, bool, u64, u64),
+    ) -> Result<()> {
+        let soon = || Deadline::after(self.options.give_up());
+        let source = match self.serve.open(peer, &wanted) {
+            Ok(source) => source,
+            Err(Refusal { status, text }) => {
+                return send(stream, &NodeMessage::Failed { status, text }, number, soon());
+            }
+        };
+        let (mut at, end) = (offset, offset.saturating_add(length));
+        if end > source.length() {
+            let text = format!("{wanted} has {} bytes; bytes {offset} to {end} were asked for", source.length());
+            return send(stream, &NodeMessage::Failed { status: Status::Invalid, text }, number, soon());
+        }
+        while at < end {
+            let length = (end - at).min(if checked { CHECKED } else { UNCHECKED });
+            let Some(bytes) = source.bytes(at, length) else {
+                let text = format!("{wanted} became shorter while it was sent");
+                return send(stream, &NodeMessage::Failed { status: Status::Corrupt, text }, number, soon());
+            };
+            let sum = if checked { XxHash3_64::oneshot(bytes) } else { 0 };
+            let chunk = NodeMessage::Chunk { offset: at, length, sum }.encode(number);
+            stream.write(&[&chunk, bytes], soon())?;
+            self.counts.sent.fetch_add(length, Ordering::Relaxed);
+            at += length;
+        }
+        Ok(())
+    }
+}
+
+fn unexpected(message: &NodeMessage, peer: &Peer) -> Error {
+    let reason = format!("a message that does not belong here: number {}", message.number());
+    Error::new(Status::Corrupt, "listen to the peer", reason).with(&peer.node.name, &peer.address)
+}
