@@ -24,7 +24,7 @@ mod session;
 
 pub use crossdock_core::Result;
 pub use crossdock_core::containers::Order;
-pub use crossdock_core::directory::{Claim, Loaded, ObjectInfo, ObjectMode, Removed, TypeRef};
+pub use crossdock_core::directory::{Claim, Incarnation, Loaded, ObjectInfo, ObjectMode, Removed, TypeRef};
 pub use crossdock_core::error::{Error, Failure, Object, Reason, Waited};
 pub use crossdock_core::headers::{NdarrayData, VectorData};
 pub use crossdock_core::heap::{HealReport, Statistics, allocate_at, deallocate_at};
