@@ -71,9 +71,9 @@ pub enum Command {
     Attach(Attach),
     /// List workflows, members and segments
     #[command(
-        after_long_help = "Examples:\n  crossdock ls\n  crossdock ls --json | jq '.daemons[].segments[].name'\n  crossdock ls --socket /run/crossdock/endpoint.sock"
+        after_long_help = "Examples:\n  crossdock ls\n  crossdock ls --json | jq '.daemons[].segments[].name'\n  crossdock ls --files                  files of managed directories, and who waits for which\n  crossdock ls --socket /run/crossdock/endpoint.sock"
     )]
-    Ls(Look),
+    Ls(Ls),
     /// Look into a region or a port
     #[command(
         after_long_help = "Examples:\n  crossdock inspect frames              an object of any workflow that has it\n  crossdock inspect melt/frames         the region `frames` of the workflow `melt`\n  crossdock inspect melt/positions      a port: options, counters, who is at its ends and who waits"
@@ -430,6 +430,17 @@ pub struct Look {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `ls`
+#[derive(Args, Debug)]
+pub struct Ls {
+    /// What to look at, and how to print it
+    #[command(flatten)]
+    pub look: Look,
+    /// The files of the runs' managed directories: state, size, and which tasks write, read and await them
+    #[arg(long, conflicts_with = "socket")]
+    pub files: bool,
 }
 
 /// `inspect`

@@ -5,11 +5,15 @@ use crossdock_launch::file::units;
 use crossdock_launch::run::code;
 use serde_json::{Value, json};
 
-use crate::args::Look;
+use crate::args::Ls;
 use crate::find;
 use crate::table::{columns, complain, say};
 
-pub fn ls(options: &Look) -> u8 {
+pub fn ls(options: &Ls) -> u8 {
+    if options.files {
+        return crate::directories::list(options.look.json);
+    }
+    let options = &options.look;
     let found = match find::daemons(options.socket.as_deref()) {
         Ok(found) => found,
         Err(e) => {

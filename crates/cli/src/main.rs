@@ -4,6 +4,7 @@ mod args;
 mod audit;
 mod check;
 mod checkpoint;
+mod directories;
 mod doctor;
 mod export;
 mod find;

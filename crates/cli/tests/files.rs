@@ -19,6 +19,12 @@ fn stores(run: &str) -> Vec<String> {
     names.filter(|n| n.starts_with("crossdock-files-") && n.contains(run)).collect()
 }
 
+/// The run's id, from its summary (`--json`): other tests run workflows of the same name at the same time.
+fn id_of(run: &common::Ended) -> String {
+    let rest = run.out.split("\"run\": \"").nth(1).unwrap_or_else(|| panic!("no id in {}", run.out));
+    rest.split('"').next().unwrap().to_owned()
+}
+
 #[test]
 fn a_consumer_opens_files_before_they_are_there_and_reads_each_whole() {
     for engine in containers() {
@@ -37,7 +43,7 @@ tasks:
     command: [cat, /data/frames/5.txt, /data/frames/sub/end]
 "#,
         );
-        let run = place.run(engine, &[]);
+        let run = place.run(engine, &["--json"]);
         assert_eq!(run.code, 0, "{engine}\n{}\n{}", run.err, run.out);
         let log = place.log("analyse");
         assert!(log.starts_with(&"40000\n".repeat(5)), "{engine}: {log}");
@@ -49,7 +55,7 @@ tasks:
         assert_eq!(place.log("count").lines().count(), 40_001, "{engine}");
         assert!(run.out.contains("frames") && run.out.contains('6'), "{engine}: {}", run.out);
         place.assert_nothing_left(engine);
-        assert_eq!(stores("w-"), Vec::<String>::new(), "{engine}");
+        assert_eq!(stores(&id_of(&run)), Vec::<String>::new(), "{engine}");
     }
 }
 
@@ -199,4 +205,81 @@ fn check_says_which_door_serves_a_program() {
     fs::set_permissions(place.path().join("text"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let seen = check("./text");
     assert!(seen.code == 1 && seen.out.contains(r#""door": "none""#), "{}{}", seen.out, seen.err);
+}
+
+#[test]
+fn a_full_quota_is_enospc_for_the_producer_and_a_story_in_its_log_and_the_cut_file_is_never_seen() {
+    let is_root = crossdock_os::child::user() == 0;
+    // An engine that is a service with mounts of its own may not see the mount.
+    for engine in containers().into_iter().filter(|engine| *engine != "docker") {
+        let place = Place::new(
+            r#"
+workflow: w
+files:
+  frames: {path: /f, produce: writes, consume: reads, quota: 8 MiB, wait: 30}
+tasks:
+  writes:
+    command: 'echo whole > /f/first; head -c 4000000 /dev/zero > /f/freed; dd if=/dev/zero of=/f/big bs=1M count=32 2>&1; echo code $?; sleep 1; rm /f/freed'
+  reads: {command: 'cat /f/first; cat /f/big | wc -c'}
+"#,
+        );
+        let run = place.run(engine, &["--json"]);
+        if !is_root {
+            assert!(run.code != 0 && run.err.contains("only root may limit memory so"), "{engine}\n{}", run.err);
+            continue;
+        }
+        assert_eq!(run.code, 0, "{engine}\n{}\n{}", run.err, run.out);
+        let log = place.log("writes");
+        for words in
+            ["No space left on device", "code 1", "/f: big was not published: the directory's quota was used up"]
+        {
+            assert!(log.contains(words), "{engine}: no {words:?} in {log}");
+        }
+        let log = place.log("reads");
+        assert!(
+            log.contains("whole\n") && log.contains("big will not come") && log.ends_with("\n0\n"),
+            "{engine}: {log}"
+        );
+        assert_eq!(stores(&id_of(&run)), Vec::<String>::new(), "{engine}");
+        assert!(!fs::read_to_string("/proc/self/mounts").unwrap().contains(&id_of(&run)), "{engine}");
+        place.assert_nothing_left(engine);
+    }
+}
+
+#[test]
+fn ls_shows_every_file_with_its_state_and_who_writes_reads_and_awaits_it() {
+    for engine in containers() {
+        let place = Place::new(
+            r#"
+workflow: w
+files:
+  frames: {path: /f, produce: writes, consume: [reads, waits, told], keep: consumed}
+tasks:
+  writes: {command: 'echo whole > /f/done; exec 3> /f/open; echo half >&3; echo x > /f/.hidden; echo ready; exec sleep MARK'}
+  reads: {command: 'exec 3< /f/done; echo ready; exec sleep MARK'}
+  waits: {command: 'exec cat /f/sub/never'}
+  told: {door: notification, command: 'exec cat /f/never'}
+"#,
+        );
+        let child = place.start(engine, &[]);
+        place.await_log("writes", "ready");
+        place.await_log("reads", "ready");
+        let wanted = [
+            ("done", "published", "reads ("),
+            ("open", "written", "writes ("),
+            (".hidden", "unpublished", "-"),
+            ("sub/never", "awaited", "waits ("),
+            ("never", "awaited", "told ("),
+        ];
+        let mut seen = String::new();
+        common::await_that("the list to be whole", || {
+            seen = finish(place.command(&["ls", "--files"]).spawn().unwrap()).out;
+            let line = |name: &str| seen.lines().find(|line| line.split_whitespace().next() == Some(name));
+            wanted.iter().all(|(name, state, user)| line(name).is_some_and(|l| l.contains(state) && l.contains(user)))
+        });
+        assert!(seen.contains("frames at /f (publish close, keep consumed): writes runs, 1 published"), "{seen}");
+        signal(child.id(), Signal::TERM);
+        finish(child);
+        place.assert_nothing_left(engine);
+    }
 }

@@ -7,11 +7,13 @@
 //! writer is killed by a signal stays unpublished. The consumers' folder is the only record: a service that comes after a killed
 //! one looks at both folders and goes on.
 
+mod look;
 mod rules;
 mod service;
 mod store;
 mod writers;
 
-pub use rules::Publish;
+pub use look::{Line, Look, State, User, look};
+pub use rules::{Keep, Publish};
 pub use service::{Report, Service};
 pub use store::{Layout, Store};

@@ -18,6 +18,21 @@ pub enum Publish {
     Marker(String),
 }
 
+/// How long a published file stays.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Keep {
+    /// Until the run ends.
+    #[default]
+    All,
+    /// The newest ones, so many.
+    Newest(usize),
+    /// Until each consumer has closed it after reading, and no process has it open.
+    Consumed {
+        /// How often each consumer reads a file: once for each of its ranks.
+        readers: Vec<u32>,
+    },
+}
+
 /// What to do about a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Action {

@@ -8,24 +8,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossdock_layout::files::Phase;
 use crossdock_os::event::{self, Epoll};
 use crossdock_os::inotify::{Change, Watch};
 use crossdock_os::{Deadline, OsResult};
 
-use crate::rules::{Action, Publish, is_hidden};
+use crate::rules::{Action, Keep, Publish, is_hidden};
 use crate::store::{Attempt, Layout, Store};
 use crate::writers::Writers;
 
 /// How soon the service looks again at a file that a process had open for writing: its close may have been the close of
 /// another descriptor, and a mapping tells nothing when it goes. Events come sooner; this is for what has none.
 const AGAIN: Duration = Duration::from_millis(50);
+
+/// How long a file that all consumers have read is still kept: some programs open a file twice.
+const SETTLED: Duration = Duration::from_secs(1);
 
 const EVENTS: u64 = 1;
 const STOP: u64 = 2;
@@ -49,6 +52,10 @@ pub struct Report {
     pub bytes: u64,
     /// Files that were not published because their writer was killed.
     pub torn: u64,
+    /// Files that were not published because the directory's memory was used up when they were closed.
+    pub cut: u64,
+    /// Published files that were dropped by the rule of `keep`.
+    pub dropped: u64,
     /// Are killed writers noticed here? (The service's user is root.)
     pub writers_known: bool,
     /// What went wrong, a line each; at most [`TROUBLES`].
@@ -72,27 +79,37 @@ struct Shared {
 struct State {
     store: Store,
     how: Publish,
-    keep: Option<usize>,
+    keep: Keep,
     watch: Watch,
+    /// Watches what consumers read, where files go when all have read them.
+    reads: Watch,
+    /// Folders of single consumers by their numbers: the consumer, and the folder relative to its own.
+    read_folders: BTreeMap<i32, (usize, PathBuf)>,
+    /// How often each consumer has closed a file after reading it.
+    read: BTreeMap<PathBuf, Vec<u32>>,
+    /// Files that all consumers have read, since when.
+    consumed: BTreeMap<PathBuf, Instant>,
     /// Watched folders, relative to `stage`, by their numbers.
     folders: BTreeMap<i32, PathBuf>,
     /// Files that a process had open for writing when they were looked at.
     written: BTreeSet<PathBuf>,
     /// Files that were not published because their writer was killed.
     torn: BTreeSet<PathBuf>,
+    /// Files that were closed while the quota was used up, by inode: only another close publishes them.
+    cut: BTreeSet<u64>,
     /// Published files, oldest first, where only some are kept.
     order: Vec<PathBuf>,
     report: Report,
 }
 
 impl Service {
-    /// Publishes from the store in folder `root` and tells of it in the notice, both made if need be. `keep`: how many files are kept for consumers, the newest
-    /// ones; `None` = all. Files that a former service left finished are published at once.
+    /// Publishes from the store in folder `root` and tells of it in the notice, both made if need be. Files that a former service left finished are published at once.
     ///
     /// # Errors
     /// The store cannot be made or watched; the error names the folder.
-    pub fn start(root: &Path, notice: &Path, producers: &str, how: Publish, keep: Option<usize>) -> io::Result<Self> {
-        let store = Store::open(root, notice, producers)?;
+    pub fn start(root: &Path, notice: &Path, producers: &str, how: Publish, keep: Keep) -> io::Result<Self> {
+        let single = if let Keep::Consumed { readers } = &keep { readers.len() } else { 0 };
+        let store = Store::open(root, notice, producers, single)?;
         let writers = Writers::new();
         let known = writers.are_known();
         let state = State {
@@ -100,9 +117,14 @@ impl Service {
             how,
             keep,
             watch: Watch::new().map_err(plain)?,
+            reads: Watch::new().map_err(plain)?,
+            read_folders: BTreeMap::new(),
+            read: BTreeMap::new(),
+            consumed: BTreeMap::new(),
             folders: BTreeMap::new(),
             written: BTreeSet::new(),
             torn: BTreeSet::new(),
+            cut: BTreeSet::new(),
             order: Vec::new(),
             report: Report { writers_known: known, ..Report::default() },
         };
@@ -121,6 +143,12 @@ impl Service {
         let watches = move || shared.run();
         service.watcher = Some(std::thread::Builder::new().name("crossdock-files".into()).spawn(watches)?);
         Ok(service)
+    }
+
+    /// The store lies in memory with a limit of its own: a file that is closed while it is used up is not published, because
+    /// its writer may have got ENOSPC.
+    pub fn limited(&self) {
+        self.shared.state().store.is_limited = true;
     }
 
     /// Where the store's folders are.
@@ -185,14 +213,23 @@ impl Shared {
 
     fn run(&self) {
         let Ok(epoll) = two(&self.stop_watching, (&self.state().watch, EVENTS)) else { return };
+        if epoll.add(&self.state().reads, EVENTS, false).is_err() {
+            return;
+        }
         loop {
-            let patience = if self.state().written.is_empty() { Duration::from_secs(3600) } else { AGAIN };
+            let idle = {
+                let state = self.state();
+                state.written.is_empty() && state.consumed.is_empty()
+            };
+            let patience = if idle { Duration::from_secs(3600) } else { AGAIN };
             let Ok(ready) = epoll.wait(Deadline::after(patience)) else { return };
             if ready.iter().any(|r| r.token == STOP) {
                 return;
             }
             let mut state = self.state();
             state.take_in(self);
+            state.take_in_reads();
+            state.drop_consumed();
             if ready.is_empty() {
                 let again: Vec<PathBuf> = std::mem::take(&mut state.written).into_iter().collect();
                 again.iter().for_each(|rest| state.publish(self, rest));
@@ -259,6 +296,13 @@ impl State {
         shared.writers().watch(&folder);
         self.report.writers_known = shared.writers().are_known();
         self.store.show_folder(rest)?;
+        if let Keep::Consumed { readers } = &self.keep {
+            for consumer in 0..readers.len() {
+                let folder = self.store.layout.for_consumer(consumer).join(rest);
+                let number = self.reads.add_reads(&folder).map_err(plain)?;
+                self.read_folders.insert(number, (consumer, rest.to_owned()));
+            }
+        }
         if self.how.takes_found(false) {
             self.look_at_all(shared, rest);
         } else {
@@ -285,7 +329,7 @@ impl State {
                     }
                 }
                 Ok(kind) if kind.is_dir() => self.look_at_all(shared, &below),
-                Ok(kind) if kind.is_file() => self.publish(shared, &below),
+                Ok(kind) if kind.is_file() && !self.cut.contains(&entry.ino()) => self.publish(shared, &below),
                 _ => {}
             }
         }
@@ -304,8 +348,23 @@ impl State {
                 self.torn.remove(rest);
                 self.report.published += 1;
                 self.report.bytes += meta.len();
+                self.cut.remove(&meta.ino());
+                self.read.remove(rest);
+                self.consumed.remove(rest);
                 self.store.tell_published();
                 self.drop_old(rest);
+            }
+            Ok(Attempt::Full) => {
+                self.written.remove(rest);
+                self.cut.insert(meta.ino());
+                if self.torn.insert(rest.to_owned()) {
+                    self.report.cut += 1;
+                    self.store.note("cut", rest);
+                    self.trouble(format!(
+                        "{} was not published: the directory's quota was used up when it was closed, so it may lack its end",
+                        rest.display()
+                    ));
+                }
             }
             Ok(Attempt::Written) => drop(self.written.insert(rest.to_owned())),
             Ok(Attempt::Torn) => {
@@ -313,6 +372,7 @@ impl State {
                 if self.torn.insert(rest.to_owned()) {
                     self.report.torn += 1;
                     self.store.tell_torn();
+                    self.store.note("torn", rest);
                     self.trouble(format!("{} was not published: its writer was killed", rest.display()));
                 }
             }
@@ -326,6 +386,8 @@ impl State {
 
     fn withdraw(&mut self, rest: &Path) {
         self.written.remove(rest);
+        self.read.retain(|name, _| !name.starts_with(rest));
+        self.consumed.retain(|name, _| !name.starts_with(rest));
         self.folders.retain(|_, folder| !folder.starts_with(rest));
         if let Err(error) = self.store.withdraw(rest) {
             self.trouble(format!("{} cannot be taken from consumers: {error}", rest.display()));
@@ -334,13 +396,53 @@ impl State {
 
     /// Where only so many files are kept: the oldest ones go, from both folders. A consumer that has one open keeps it.
     fn drop_old(&mut self, newest: &Path) {
-        let Some(keep) = self.keep else { return };
+        let Keep::Newest(keep) = self.keep else { return };
         self.order.retain(|rest| rest != newest);
         self.order.push(newest.to_owned());
         while self.order.len() > keep.max(1) {
             let old = self.order.remove(0);
-            self.withdraw(&old);
-            let _ = fs::remove_file(self.store.layout.stage.join(&old));
+            self.drop_file(&old);
+        }
+    }
+
+    fn drop_file(&mut self, rest: &Path) {
+        self.withdraw(rest);
+        let _ = fs::remove_file(self.store.layout.stage.join(rest));
+        self.report.dropped += 1;
+        self.store.note("dropped", rest);
+    }
+
+    /// Counts what consumers have read.
+    fn take_in_reads(&mut self) {
+        let Keep::Consumed { readers } = &self.keep else { return };
+        for event in self.reads.read().unwrap_or_default() {
+            let Some((consumer, folder)) = self.read_folders.get(&event.folder) else { continue };
+            if event.change != Change::Read || event.is_folder {
+                continue;
+            }
+            let rest = folder.join(&event.name);
+            let counts = self.read.entry(rest.clone()).or_insert_with(|| vec![0; readers.len()]);
+            counts[*consumer] += 1;
+            if counts.iter().zip(readers).all(|(read, wanted)| read >= wanted) {
+                self.consumed.insert(rest, Instant::now());
+            }
+        }
+    }
+
+    /// Where files go when all have read them: drops those that no process has used for a while.
+    fn drop_consumed(&mut self) {
+        let due: Vec<PathBuf> =
+            self.consumed.iter().filter(|(_, since)| since.elapsed() > SETTLED).map(|(rest, _)| rest.clone()).collect();
+        for rest in due {
+            match self.store.is_unused(&rest) {
+                Ok(true) => self.drop_file(&rest),
+                // A process has it mapped, or has opened it again: its close tells, or the next look.
+                Ok(false) => drop(self.consumed.insert(rest, Instant::now())),
+                Err(error) => {
+                    self.consumed.remove(&rest);
+                    self.trouble(format!("{} cannot be dropped: {error}", rest.display()));
+                }
+            }
         }
     }
 

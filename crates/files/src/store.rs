@@ -3,6 +3,8 @@
 //! ```text
 //! ROOT/stage/       what producers see, writable
 //! ROOT/published/   what consumers see, mounted read-only for them: links to finished files of `stage`
+//! ROOT/for.N/       what the consumer N sees, where files go when all consumers have read them; else all see `published`
+//! ROOT/events       why files were not published, and what was dropped: a line each
 //! ROOT/new/         a link waits here for its rename into `published`, so that a file takes its name in one step
 //! NOTICE            one page, mapped read-only by consumers (layout/files.rs); it may lie elsewhere
 //! ```
@@ -17,16 +19,22 @@ use std::sync::atomic::Ordering;
 use crossdock_core::files::NoticeWriter;
 use crossdock_layout::files::Phase;
 use crossdock_os::lease::{self, Proof};
-use crossdock_os::{clock, file, futex};
+use crossdock_os::{clock, file, futex, mount};
+
+/// Most bytes of a store's list of events.
+const EVENTS_MAX: u64 = 1 << 20;
 
 /// Where the parts of a store are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// What producers see.
     pub stage: PathBuf,
-    /// What consumers see.
+    /// What consumers see, or, where each has a folder of its own, what is in all of these.
     pub published: PathBuf,
     new: PathBuf,
+    /// The folders of single consumers.
+    single: Vec<PathBuf>,
+    root: PathBuf,
 }
 
 /// The folders of one managed directory, and its notice mapped for writing.
@@ -36,6 +44,8 @@ pub struct Store {
     pub layout: Layout,
     notice: NoticeWriter,
     links: u64,
+    /// Its memory has a limit of its own.
+    pub(crate) is_limited: bool,
 }
 
 /// What an attempt to publish a file came to.
@@ -49,6 +59,8 @@ pub(crate) enum Attempt {
     Written,
     /// Its writer was killed while it had the file open.
     Torn,
+    /// The directory's memory is used up, so the file may lack its end.
+    Full,
     /// It is gone, or is no ordinary file.
     Nothing,
 }
@@ -58,7 +70,25 @@ impl Layout {
     #[must_use]
     pub fn of(root: &Path) -> Self {
         let at = |name: &str| root.join(name);
-        Self { stage: at("stage"), published: at("published"), new: at("new") }
+        Self {
+            stage: at("stage"),
+            published: at("published"),
+            new: at("new"),
+            single: Vec::new(),
+            root: root.to_owned(),
+        }
+    }
+
+    /// What the consumer with this number sees.
+    #[must_use]
+    pub fn for_consumer(&self, number: usize) -> &Path {
+        self.single.get(number).unwrap_or(&self.published)
+    }
+
+    /// Where the service writes why files were not published.
+    #[must_use]
+    pub fn events(&self) -> PathBuf {
+        self.root.join("events")
     }
 }
 
@@ -67,11 +97,13 @@ impl Store {
     ///
     /// # Errors
     /// A folder or the notice cannot be made; the error names it.
-    pub fn open(root: &Path, notice_path: &Path, producers: &str) -> io::Result<Self> {
-        let layout = Layout::of(root);
+    pub fn open(root: &Path, notice_path: &Path, producers: &str, single: usize) -> io::Result<Self> {
+        let mut layout = Layout::of(root);
+        layout.single = (0..single).map(|n| root.join(format!("for.{n}"))).collect();
         let named =
             |path: &Path, error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        for (path, mode) in [(root, 0o711), (&layout.stage, 0o777), (&layout.published, 0o755), (&layout.new, 0o700)] {
+        let own = [(root, 0o711), (&layout.stage, 0o777), (&layout.published, 0o755), (&layout.new, 0o700)];
+        for (path, mode) in own.into_iter().chain(layout.single.iter().map(|path| (path.as_path(), 0o755))) {
             match DirBuilder::new().mode(mode).create(path) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(named(path, error)),
                 _ => fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|e| named(path, e))?,
@@ -83,7 +115,7 @@ impl Store {
             notice.set_len(4096)?;
             NoticeWriter::map(&notice).map_err(|e| e.reason())
         });
-        let store = Self { notice: page.map_err(|e| named(notice_path, e))?, layout, links: 0 };
+        let store = Self { notice: page.map_err(|e| named(notice_path, e))?, layout, links: 0, is_limited: false };
         if !store.notice.is_valid() {
             store.notice.format(producers);
         }
@@ -115,6 +147,9 @@ impl Store {
         if is_torn() {
             return Ok(Attempt::Torn);
         }
+        if self.is_limited && mount::is_full(&self.layout.stage) {
+            return Ok(Attempt::Full);
+        }
         // No process may write what was published: an open for writing fails with EACCES from now on.
         let mode = meta.mode() & 0o7555;
         fs::set_permissions(&from, fs::Permissions::from_mode(mode | 0o444))?;
@@ -135,6 +170,9 @@ impl Store {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Attempt::Nothing),
             Err(error) => return Err(error),
         }
+        for folder in &self.layout.single {
+            self.show(&waiting, &folder.join(rest))?;
+        }
         if let Some(folder) = to.parent() {
             fs::create_dir_all(folder)?;
         }
@@ -145,20 +183,59 @@ impl Store {
         renamed.map(|()| Attempt::Done)
     }
 
+    /// Links a file into one consumer's folder, in one step.
+    fn show(&self, file: &Path, to: &Path) -> io::Result<()> {
+        if let Some(folder) = to.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let copy = file.with_extension("single");
+        fs::hard_link(file, &copy)?;
+        let renamed = fs::rename(&copy, to);
+        // A rename between two links of one file does nothing, and leaves both.
+        let _ = fs::remove_file(&copy);
+        renamed
+    }
+
+    /// The folders in which consumers see files.
+    fn faces(&self) -> impl Iterator<Item = &PathBuf> {
+        self.layout.single.iter().chain([&self.layout.published])
+    }
+
     /// Takes a name away from consumers; those that have the file open keep it.
     pub(crate) fn withdraw(&self, rest: &Path) -> io::Result<()> {
-        let path = self.layout.published.join(rest);
-        match fs::symlink_metadata(&path) {
-            Ok(meta) if meta.is_dir() => fs::remove_dir_all(&path),
-            Ok(_) => fs::remove_file(&path),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
+        for folder in self.faces() {
+            let path = folder.join(rest);
+            match fs::symlink_metadata(&path) {
+                Ok(meta) if meta.is_dir() => fs::remove_dir_all(&path)?,
+                Ok(_) => fs::remove_file(&path)?,
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// No process has this published file open or mapped.
+    pub(crate) fn is_unused(&self, rest: &Path) -> io::Result<bool> {
+        let Some(file) = ordinary(&self.layout.published.join(rest))? else { return Ok(false) };
+        lease::prove(&file, Proof::Alone).map_err(|e| e.reason())
+    }
+
+    /// Writes a line for `crossdock ls --files`: what happened to a name, which is not seen from the folders.
+    pub(crate) fn note(&self, word: &str, rest: &Path) {
+        use std::io::Write;
+        let path = self.layout.events();
+        let short = fs::metadata(&path).map_or(true, |meta| meta.len() < EVENTS_MAX);
+        let file = OpenOptions::new().append(true).create(true).mode(0o644).open(&path);
+        if let (true, Ok(mut file)) = (short, file) {
+            // One write, so that no reader sees half a line. A full file system loses it; the report has it too.
+            let _ = file.write_all(format!("{word}\t{}\n", rest.display()).as_bytes());
         }
     }
 
     /// Shows consumers a folder that a producer made.
     pub(crate) fn show_folder(&self, rest: &Path) -> io::Result<()> {
-        fs::create_dir_all(self.layout.published.join(rest))
+        self.faces().try_for_each(|folder| fs::create_dir_all(folder.join(rest)))
     }
 
     /// Tells consumers that a file was published.

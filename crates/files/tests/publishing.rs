@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossdock_core::files::{Outcome, Views};
-use crossdock_files::{Layout, Publish, Service};
+use crossdock_files::{Keep, Layout, Publish, Service};
 use crossdock_layout::files::Phase;
 
 /// A directory in memory, with its service.
@@ -20,10 +20,10 @@ struct Fixture {
 
 impl Fixture {
     fn new(how: Publish) -> Self {
-        Self::keeping(how, None)
+        Self::keeping(how, Keep::All)
     }
 
-    fn keeping(how: Publish, keep: Option<usize>) -> Self {
+    fn keeping(how: Publish, keep: Keep) -> Self {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let root = PathBuf::from(format!("/dev/shm/crossdock-files-{}-{number}", std::process::id()));
@@ -232,7 +232,7 @@ fn a_service_that_comes_after_a_killed_one_goes_on_from_the_folders() {
     fs::write(f.stage("folder/three"), "3").unwrap();
     fs::write(f.root.join("new/7"), "a link that a killed service left").unwrap();
     f.service =
-        Some(Service::start(&f.root, &f.root.with_extension("notice"), "simulate", Publish::Close, None).unwrap());
+        Some(Service::start(&f.root, &f.root.with_extension("notice"), "simulate", Publish::Close, Keep::All).unwrap());
     for name in ["one", "two", "folder/three"] {
         assert_eq!(f.wait(name), Outcome::Published);
     }
@@ -250,15 +250,16 @@ fn a_service_ends_at_any_moment_and_holds_up_no_open() {
         }
         f.service = None;
         fs::write(f.stage(&format!("{round}-late")), "1").unwrap();
-        f.service =
-            Some(Service::start(&f.root, &f.root.with_extension("notice"), "simulate", Publish::Close, None).unwrap());
+        f.service = Some(
+            Service::start(&f.root, &f.root.with_extension("notice"), "simulate", Publish::Close, Keep::All).unwrap(),
+        );
     }
     assert_eq!(f.wait("199-late"), Outcome::Published);
 }
 
 #[test]
 fn only_the_newest_files_are_kept_where_that_was_asked_for() {
-    let f = Fixture::keeping(Publish::Close, Some(3));
+    let f = Fixture::keeping(Publish::Close, Keep::Newest(3));
     for number in 0..10 {
         fs::write(f.stage(&number.to_string()), "1").unwrap();
         let until = Instant::now() + Duration::from_secs(10);
@@ -304,4 +305,42 @@ fn many_files_by_many_writers_are_each_published_once_and_whole() {
     });
     let report = f.service().report();
     assert_eq!((report.published, report.torn, report.troubles.len()), (800, 0, 0), "{report:?}");
+}
+
+fn await_that(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(Instant::now() < end, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_file_that_each_consumer_has_read_goes_and_one_that_is_still_open_stays() {
+    let f = Fixture::keeping(Publish::Close, Keep::Consumed { readers: vec![1, 2] });
+    let layout = f.layout.clone();
+    let (one, two) = (layout.for_consumer(0).to_owned(), layout.for_consumer(1).to_owned());
+    for name in ["a", "b", "c"] {
+        fs::write(f.stage(name), b"whole").unwrap();
+        assert_eq!(f.wait(name), Outcome::Published);
+    }
+    let read = |folder: &Path, name: &str| assert_eq!(fs::read(folder.join(name)).unwrap(), b"whole");
+    read(&one, "a");
+    read(&two, "a");
+    let held = File::open(two.join("b")).unwrap();
+    read(&two, "b");
+    read(&two, "b");
+    read(&one, "b");
+    read(&two, "c");
+    read(&two, "c");
+    // `a` lacks the second rank of the second consumer, `b` is open, `c` lacks the first consumer.
+    read(&two, "a");
+    await_that("the file that was read to go", || !f.stage("a").exists());
+    assert!(!one.join("a").exists() && !two.join("a").exists() && !f.published("a").exists());
+    assert!(one.join("b").exists() && one.join("c").exists());
+    drop(held);
+    await_that("the file that was closed to go", || !one.join("b").exists() && !f.stage("b").exists());
+    assert!(one.join("c").exists());
+    assert_eq!(f.service().report().dropped, 2);
+    assert!(fs::read_to_string(layout.events()).unwrap().contains("dropped\ta\n"));
 }

@@ -37,18 +37,27 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: Deadline) -> Woken {
     if answer < 0 && Errno::from_raw_os_error(errno()) == Errno::TIMEDOUT { Woken::TimedOut } else { Woken::LookAgain }
 }
 
-/// As [`wait`], but a signal whose handler does not restart calls ends it: `true` then.
-pub fn wait_interruptible(word: &AtomicU32, expected: u32, deadline: Deadline) -> bool {
+/// As [`wait`], but a signal whose handler does not restart calls ends it: `true` then. What is waited for can be seen from
+/// outside: its address is the call's fifth argument, which the kernel ignores and shows in /proc/PID/task/TID/syscall.
+pub fn wait_interruptible(word: &AtomicU32, expected: u32, deadline: Deadline, what: &std::ffi::CStr) -> bool {
     let left = deadline.left();
     if left.is_zero() {
         return false;
     }
-    let timeout = rustix::time::Timespec {
-        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: left.subsec_nanos().into(),
+    let timeout = timespec(left);
+    // SAFETY: `word` is a live, aligned u32; the timeout and the text live through the call, which does not use the text.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT,
+            expected,
+            &raw const timeout,
+            what.as_ptr(),
+            0u32,
+        )
     };
-    let ended = rustix::thread::futex::wait(word, rustix::thread::futex::Flags::empty(), expected, Some(&timeout));
-    ended == Err(Errno::INTR)
+    answer < 0 && Errno::from_raw_os_error(errno()) == Errno::INTR
 }
 
 /// Sleeps while both words hold what is expected of them, until either is woken or the deadline passes.

@@ -32,6 +32,8 @@ pub enum Change {
     Made,
     /// The name was removed.
     Removed,
+    /// A file that was open for reading only was closed; told for folders of [`Watch::add_reads`].
+    Read,
     /// Events were lost.
     Overflow,
 }
@@ -69,6 +71,12 @@ impl Watch {
         inotify::add_watch(&self.0, folder, events).context("inotify_add_watch", || folder.display().to_string())
     }
 
+    /// Watches a folder for files that are closed after reading, and only for these.
+    pub fn add_reads(&self, folder: &Path) -> OsResult<i32> {
+        let events = WatchFlags::CLOSE_NOWRITE | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
+        inotify::add_watch(&self.0, folder, events).context("inotify_add_watch", || folder.display().to_string())
+    }
+
     /// All events that are there now; none if there is none.
     pub fn read(&self) -> OsResult<Vec<Event>> {
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
@@ -81,6 +89,7 @@ impl Watch {
                     let change = match () {
                         () if flags.contains(ReadFlags::QUEUE_OVERFLOW) => Change::Overflow,
                         () if flags.contains(ReadFlags::CLOSE_WRITE) => Change::Closed,
+                        () if flags.contains(ReadFlags::CLOSE_NOWRITE) => Change::Read,
                         () if flags.contains(ReadFlags::MOVED_TO) => Change::Arrived,
                         () if flags.contains(ReadFlags::MOVED_FROM) => Change::Left,
                         () if flags.contains(ReadFlags::CREATE) => Change::Made,

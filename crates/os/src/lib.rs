@@ -21,6 +21,7 @@ pub mod inotify;
 pub mod lease;
 pub mod mapping;
 pub mod memfd;
+pub mod mount;
 pub mod openers;
 pub mod pagemap;
 pub mod pinned;

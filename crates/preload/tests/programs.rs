@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use crossdock_core::files::{VARIABLE, Views};
-use crossdock_files::{Publish, Service};
+use crossdock_files::{Keep, Publish, Service};
 use crossdock_layout::files::Phase;
 
 /// How late the producer is.
@@ -31,7 +31,8 @@ struct Scene {
 impl Scene {
     fn new(name: &str) -> Self {
         let root = PathBuf::from(format!("/dev/shm/crossdock-preload-{name}-{}", std::process::id()));
-        let service = Service::start(&root, &root.with_extension("notice"), "simulate", Publish::Close, None).unwrap();
+        let service =
+            Service::start(&root, &root.with_extension("notice"), "simulate", Publish::Close, Keep::All).unwrap();
         service.producers(Phase::Producing);
         Self { root, service: Some(service), deadline: Duration::from_secs(20) }
     }

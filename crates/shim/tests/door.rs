@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crossdock_core::files::{VARIABLE, Views};
-use crossdock_files::{Publish, Service};
+use crossdock_files::{Keep, Publish, Service};
 use crossdock_layout::files::Phase;
 use crossdock_os::spawn;
 use crossdock_shim::program::{self, Door, Kind};
@@ -42,7 +42,8 @@ struct Scene {
 impl Scene {
     fn new(name: &str) -> Self {
         let root = PathBuf::from(format!("/dev/shm/crossdock-door-{name}-{}", std::process::id()));
-        let service = Service::start(&root, &root.with_extension("notice"), "simulate", Publish::Close, None).unwrap();
+        let service =
+            Service::start(&root, &root.with_extension("notice"), "simulate", Publish::Close, Keep::All).unwrap();
         service.producers(Phase::Producing);
         Self { root, service: Some(service), deadline: LONG }
     }

@@ -96,7 +96,7 @@ impl View {
                 };
                 return if over { Outcome::Gone(story) } else { Outcome::TimedOut(story) };
             }
-            if futex::wait_interruptible(&notice.news, news, deadline.at_most(STRETCH)) || !is_wanted() {
+            if futex::wait_interruptible(&notice.news, news, deadline.at_most(STRETCH), &name) || !is_wanted() {
                 return Outcome::Interrupted;
             }
         }

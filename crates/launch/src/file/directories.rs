@@ -30,12 +30,52 @@ pub struct Directory {
     pub awaits: Vec<String>,
     /// Seconds that an open waits at most.
     pub wait_s: u32,
-    /// How many files are kept; `None` = all.
-    pub keep: Option<u32>,
+    /// How long a published file stays.
+    pub keep: KeepKey,
+    /// Most bytes of memory that its files take.
+    pub quota: Option<u64>,
     /// A folder of the host for the files; `None` = memory.
     pub store: Option<PathBuf>,
     /// For messages.
     pub position: Position,
+}
+
+/// How long a published file stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepKey {
+    /// Until the run ends.
+    All,
+    /// Until each rank of each consumer has read it.
+    Consumed,
+    /// The newest ones, so many.
+    Newest(u32),
+}
+
+impl std::fmt::Display for KeepKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::Consumed => f.write_str("consumed"),
+            Self::Newest(files) => files.fmt(f),
+        }
+    }
+}
+
+impl KeepKey {
+    fn read(item: &Item<'_>) -> Option<Self> {
+        match item.text()?.as_str() {
+            "all" => Some(Self::All),
+            "consumed" => Some(Self::Consumed),
+            number => match number.parse() {
+                Ok(number @ 1..=1_000_000) => Some(Self::Newest(number)),
+                _ => {
+                    let what = format!("`{}` is no rule for how long files stay", clip(number));
+                    item.wrong(what, "write `all`, `consumed`, or how many files are kept, from 1 to 1000000");
+                    None
+                }
+            },
+        }
+    }
 }
 
 pub(super) fn directories(item: &Item<'_>, folder: &Path) -> Vec<Directory> {
@@ -76,6 +116,10 @@ fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> 
         }
         path
     });
+    let quota = s.get("quota");
+    if let (Some(item), Some(_)) = (&quota, &store) {
+        item.wrong("a quota limits memory, and this directory's files lie in a folder", "remove `quota` or `store`");
+    }
     let directory = Directory {
         path: path?,
         produce: read("produce"),
@@ -83,7 +127,8 @@ fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> 
         publish: s.get("publish").and_then(|i| i.word(PUBLISH)).unwrap_or(PUBLISH[0]),
         awaits,
         wait_s: s.get("wait").and_then(|i| i.count(1, 604_800)).unwrap_or(WAIT_S),
-        keep: s.get("keep").and_then(|i| i.count(1, 1_000_000)),
+        keep: s.get("keep").and_then(|i| KeepKey::read(&i)).unwrap_or(KeepKey::All),
+        quota: quota.and_then(|i| i.size()),
         store,
         position: item.position(),
         name,

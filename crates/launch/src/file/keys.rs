@@ -182,7 +182,17 @@ pub const FILES: &[Key] = &[
         "Names that consumers wait for, with `*` and `?`. Default: all that do not begin with a dot.",
     ),
     key("wait", Kind::Count(1, 604_800), "Seconds that an open waits at most. Default: 300."),
-    key("keep", Kind::Count(1, 1_000_000), "How many published files are kept, the newest ones. Default: all."),
+    key(
+        "keep",
+        Kind::Text,
+        "How long a published file stays: `all` (default; until the run ends), `consumed` (until each rank of each consumer has \
+         read it), or a number (the newest ones, so many).",
+    ),
+    key(
+        "quota",
+        Kind::Size,
+        "Most memory that the files may take; writing more fails with ENOSPC. It needs a run that root starts.",
+    ),
     key("store", Kind::Text, "`memory` (default), or a folder of the host for the files; relative to this file."),
 ];
 

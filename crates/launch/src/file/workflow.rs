@@ -3,7 +3,7 @@
 use crossdock_layout::queue::Pattern;
 use std::path::PathBuf;
 
-pub use super::directories::Directory;
+pub use super::directories::{Directory, KeepKey};
 use super::grants::TaskGrant;
 use super::problem::Position;
 

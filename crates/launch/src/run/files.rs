@@ -9,17 +9,51 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crossdock_core::files::{VARIABLE, Views};
-use crossdock_files::{Layout, Publish, Service};
+use crossdock_files::{Keep, Publish, Service};
 use crossdock_layout::files::Phase;
+use crossdock_os::mount;
+use serde::{Deserialize, Serialize};
 
 use super::door::{self, Way};
 use super::folder::RunFolder;
 use super::summary::FilesLine;
 use crate::engine::{ENDPOINT_FOLDER, Unavailable};
-use crate::file::{Directory, Mount, Task, Workflow};
+use crate::file::{Directory, KeepKey, Mount, Task, Workflow};
 
 /// In a run's folder: where its stores are, for the one who cleans up after the run.
 const STORES: &str = "stores";
+
+/// In a run's folder: what its directories are, for `crossdock ls --files`.
+const TOLD: &str = "files.json";
+
+/// A directory of a run that lives.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Told {
+    /// Its name.
+    pub name: String,
+    /// Where its tasks see it.
+    pub path: String,
+    /// Tasks that write files.
+    pub produce: Vec<String>,
+    /// Tasks that read them.
+    pub consume: Vec<String>,
+    /// When a file is finished.
+    pub publish: String,
+    /// How long a published file stays.
+    pub keep: String,
+    /// Most bytes of memory.
+    pub quota: Option<u64>,
+    /// The store's folder.
+    pub store: PathBuf,
+    /// The notice.
+    pub notice: PathBuf,
+}
+
+/// The directories of the run in this folder.
+pub fn told(run: &Path) -> Vec<Told> {
+    let text = fs::read(run.join(TOLD)).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
 
 /// The managed directories of a run.
 pub struct Managed {
@@ -29,29 +63,50 @@ pub struct Managed {
     /// Tasks with ranks that run or are still to start, by directory.
     busy: Vec<BTreeSet<String>>,
     failed: Vec<bool>,
+    /// How many lines about what went wrong are in the producers' logs, by directory.
+    told: Vec<usize>,
 }
 
 impl Managed {
     /// Makes the stores and starts a service for each directory.
     pub fn make(workflow: &Workflow, folder: &RunFolder) -> Result<Self, String> {
-        let mut managed = Self { library: None, directories: Vec::new(), busy: Vec::new(), failed: Vec::new() };
+        let mut managed =
+            Self { library: None, directories: Vec::new(), busy: Vec::new(), failed: Vec::new(), told: Vec::new() };
         if !workflow.directories.is_empty() {
             managed.library = Some(library().map_err(|e| format!("{}; {}", e.why, e.hint))?);
         }
+        let mut told = Vec::new();
         for (index, directory) in workflow.directories.iter().enumerate() {
             let store = store(directory, folder, index)?;
             let producers = directory.produce.join(", ");
-            let service = Service::start(
-                &store,
-                &notice(folder, index),
-                &producers,
-                how(directory),
-                directory.keep.map(|n| n as usize),
-            );
+            if let Some(bytes) = directory.quota {
+                limit(directory, &store, bytes)?;
+            }
+            let keep = keep(directory, workflow);
+            let service = Service::start(&store, &notice(folder, index), &producers, how(directory), keep);
             let service = service.map_err(|e| format!("managed directory `{}`: {e}", directory.name))?;
+            if directory.quota.is_some() {
+                service.limited();
+            }
+            told.push(Told {
+                name: directory.name.clone(),
+                path: directory.path.clone(),
+                produce: directory.produce.clone(),
+                consume: directory.consume.clone(),
+                publish: directory.publish.to_owned(),
+                keep: directory.keep.to_string(),
+                quota: directory.quota,
+                store,
+                notice: notice(folder, index),
+            });
             managed.directories.push((directory.clone(), service));
             managed.busy.push(directory.produce.iter().cloned().collect());
             managed.failed.push(false);
+            managed.told.push(0);
+        }
+        if !told.is_empty() {
+            let text = serde_json::to_vec(&told).map_err(|e| e.to_string())?;
+            fs::write(folder.path.join(TOLD), text).map_err(|e| format!("{TOLD} in the run's folder: {e}"))?;
         }
         Ok(managed)
     }
@@ -59,11 +114,14 @@ impl Managed {
     /// The mounts through which a task sees its directories.
     pub fn mounts(&self, task: &Task) -> Vec<Mount> {
         let mounts = self.directories.iter().filter_map(|(directory, service)| {
-            let Layout { stage, published, .. } = service.layout();
-            let write = directory.produce.contains(&task.name);
-            let host = if write { stage } else { published };
-            let takes_part = write || directory.consume.contains(&task.name);
-            takes_part.then(|| Mount { host, task: directory.path.clone(), write })
+            let layout = service.layout();
+            let consumer = directory.consume.iter().position(|name| *name == task.name);
+            let (host, write) = match consumer {
+                Some(number) => (layout.for_consumer(number).to_owned(), false),
+                None if directory.produce.contains(&task.name) => (layout.stage, true),
+                None => return None,
+            };
+            Some(Mount { host, task: directory.path.clone(), write })
         });
         mounts.collect()
     }
@@ -112,6 +170,18 @@ impl Managed {
         }
     }
 
+    /// What went wrong since the last call: for the logs of these tasks.
+    pub fn news(&mut self) -> Vec<(Vec<String>, String)> {
+        let mut news = Vec::new();
+        for (index, (directory, service)) in self.directories.iter().enumerate() {
+            for line in service.report().troubles.into_iter().skip(self.told[index]) {
+                self.told[index] += 1;
+                news.push((directory.produce.clone(), format!("{}: {line}", directory.path)));
+            }
+        }
+        news
+    }
+
     /// What the directories came to.
     pub fn report(&self) -> Vec<FilesLine> {
         let line = |(directory, service): &(Directory, Service)| {
@@ -121,10 +191,35 @@ impl Managed {
                 published: report.published,
                 bytes: report.bytes,
                 torn: report.torn,
+                cut: report.cut,
+                dropped: report.dropped,
                 troubles: report.troubles,
             }
         };
         self.directories.iter().map(line).collect()
+    }
+}
+
+/// Mounts memory of its own under a directory's store, so that the kernel holds the quota.
+fn limit(directory: &Directory, store: &Path, bytes: u64) -> Result<(), String> {
+    let name = &directory.name;
+    fs::create_dir_all(store).map_err(|e| format!("managed directory `{name}`: {}: {e}", store.display()))?;
+    mount::memory_at(store, bytes).map_err(|e| {
+        let hint = if mount::is_refused(&e) {
+            "; hint: only root may limit memory so; start the run as root, or remove `quota`"
+        } else {
+            ""
+        };
+        format!("managed directory `{name}`: its quota cannot be set: {e}{hint}")
+    })
+}
+
+fn keep(directory: &Directory, workflow: &Workflow) -> Keep {
+    let ranks = |name: &String| workflow.tasks.iter().find(|t| t.name == *name).map_or(1, |t| t.ranks);
+    match directory.keep {
+        KeepKey::All => Keep::All,
+        KeepKey::Newest(files) => Keep::Newest(files as usize),
+        KeepKey::Consumed => Keep::Consumed { readers: directory.consume.iter().map(ranks).collect() },
     }
 }
 
@@ -162,6 +257,10 @@ pub fn clean(run: &Path) {
         let store = Path::new(store);
         // Only what a run made: the note lies in a folder of the user's own, but a path is worth a second look.
         if store.file_name().is_some_and(|n| n.to_string_lossy().starts_with("crossdock-files-")) {
+            // A quota's memory is a mount.
+            for entry in fs::read_dir(store).into_iter().flatten().flatten() {
+                mount::unmount(&entry.path());
+            }
             super::folder::remove(store);
         }
     }

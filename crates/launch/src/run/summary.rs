@@ -133,6 +133,10 @@ pub struct FilesLine {
     pub bytes: u64,
     /// Files that were not published because their writer was killed.
     pub torn: u64,
+    /// Files that were not published because the quota was used up.
+    pub cut: u64,
+    /// Published files that were dropped by the rule of `keep`.
+    pub dropped: u64,
     /// What went wrong, a line each.
     pub troubles: Vec<String>,
 }
@@ -215,11 +219,21 @@ impl Figures {
         table(text, &["item", "size", "owner", "hand-overs", "copies"], rows.collect());
         let rows = self.regions.iter().map(|r| vec![r.region.clone(), units::show(r.size), units::show(r.reserved)]);
         table(text, &["region", "capacity", "memory"], rows.collect());
-        let rows = self
-            .files
-            .iter()
-            .map(|f| vec![f.directory.clone(), f.published.to_string(), units::show(f.bytes), f.torn.to_string()]);
-        table(text, &["directory", "files published", "size", "writers killed"], rows.collect());
+        let rows = self.files.iter().map(|f| {
+            vec![
+                f.directory.clone(),
+                f.published.to_string(),
+                units::show(f.bytes),
+                f.dropped.to_string(),
+                f.torn.to_string(),
+                f.cut.to_string(),
+            ]
+        });
+        table(
+            text,
+            &["directory", "files published", "size", "dropped", "writers killed", "beyond quota"],
+            rows.collect(),
+        );
         for line in self.files.iter().flat_map(|f| &f.troubles) {
             let _ = writeln!(text, "  {line}");
         }

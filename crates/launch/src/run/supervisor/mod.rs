@@ -124,6 +124,7 @@ impl Run {
             self.start_ready();
             self.wait(&mut front);
             self.look();
+            self.tell_of_files();
             if let (Some(seconds), None) = (self.options.deadline_s, &self.stop) {
                 if self.begin.elapsed() > Duration::from_secs(seconds) {
                     let reason =
@@ -134,6 +135,19 @@ impl Run {
             self.kill_when_due();
         }
         self.finish()
+    }
+
+    /// Writes what went wrong with files into the logs of the tasks that produce them.
+    fn tell_of_files(&mut self) {
+        for (tasks, line) in self.files.news() {
+            for (index, rank) in self.ranks.iter_mut().enumerate() {
+                if tasks.contains(&self.workflow.tasks[rank.task].name) {
+                    for line in rank.log.add(format!("crossdock: {line}\n").as_bytes()) {
+                        self.view.line(index, &rank.name, &line);
+                    }
+                }
+            }
+        }
     }
 
     fn still_running(&self) -> String {

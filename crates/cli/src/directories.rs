@@ -1,0 +1,95 @@
+//! `crossdock ls --files`: the managed directories of the runs that live.
+
+use crossdock_files::{Line, Look, User, look};
+use crossdock_launch::file::units;
+use crossdock_launch::run::files::{Told, told};
+use crossdock_launch::run::{self, code};
+use crossdock_layout::files::Phase;
+use serde_json::{Value, json};
+
+use crate::table::{columns, complain, say};
+
+pub fn list(as_json: bool) -> u8 {
+    let mut found: Vec<(String, Told, Look)> = Vec::new();
+    let mut trouble = false;
+    for run in run::living() {
+        for directory in told(&run.folder) {
+            match look(&directory.store, &directory.notice, &directory.path) {
+                Ok(look) => found.push((run.id.clone(), directory, look)),
+                Err(why) => {
+                    trouble = true;
+                    complain(&format!("directory `{}` of run {}: {why}", directory.name, run.id));
+                }
+            }
+        }
+    }
+    if as_json {
+        let all: Vec<Value> = found.iter().map(|(run, told, look)| value(run, told, look)).collect();
+        crate::table::json(&json!({ "directories": all }));
+    } else if found.is_empty() {
+        say("no living run of yours has a managed directory (`files:` in the workflow file makes one)");
+    } else {
+        let texts: Vec<String> = found.iter().map(|(run, told, look)| text(run, told, look)).collect();
+        say(&texts.join("\n\n"));
+    }
+    if trouble { code::SYSTEM } else { code::OK }
+}
+
+fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Coming => "has not started",
+        Phase::Producing => "runs",
+        Phase::Ended => "has ended",
+        Phase::Failed => "has failed",
+    }
+}
+
+fn text(run: &str, told: &Told, look: &Look) -> String {
+    let quota = told.quota.map(|bytes| format!(", quota {}", units::show(bytes))).unwrap_or_default();
+    let head = format!(
+        "{run}: {} at {} (publish {}, keep {}{quota}): {} {}, {} published",
+        told.name,
+        told.path,
+        told.publish,
+        told.keep,
+        look.producers,
+        phase(look.phase),
+        look.published
+    );
+    let users = |users: &[User]| {
+        let texts: Vec<String> = users.iter().map(|user| format!("{} ({})", user.task, user.pid)).collect();
+        if texts.is_empty() { "-".to_owned() } else { texts.join(", ") }
+    };
+    let row = |line: &Line| {
+        vec![
+            line.name.display().to_string(),
+            line.state.word().to_owned(),
+            line.bytes.map_or_else(|| "-".to_owned(), units::show),
+            users(&line.writers),
+            users(&line.readers),
+            users(&line.waiters),
+        ]
+    };
+    let rows: Vec<Vec<String>> = look.lines.iter().map(row).collect();
+    if rows.is_empty() {
+        return head;
+    }
+    format!("{head}\n{}", columns(&["FILE", "STATE", "SIZE", "WRITTEN BY", "READ BY", "AWAITED BY"], &rows))
+}
+
+fn value(run: &str, told: &Told, look: &Look) -> Value {
+    let users = |users: &[User]| -> Vec<Value> {
+        users.iter().map(|user| json!({ "task": user.task, "pid": user.pid })).collect()
+    };
+    let line = |line: &Line| {
+        json!({
+            "name": line.name, "state": line.state.word(), "size": line.bytes, "written_by": users(&line.writers),
+            "read_by": users(&line.readers), "awaited_by": users(&line.waiters),
+        })
+    };
+    json!({
+        "run": run, "name": told.name, "path": told.path, "publish": told.publish, "keep": told.keep, "quota": told.quota,
+        "producers": told.produce, "consumers": told.consume, "state": phase(look.phase), "published": look.published,
+        "files": look.lines.iter().map(line).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,233 @@
+//! What is in a managed directory, looked at from outside: its folders, and the kernel's lists of open files and sleeping
+//! threads. The service is not asked, and need not live.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crossdock_core::files::NoticeReader;
+use crossdock_layout::files::Phase;
+use crossdock_os::seccomp::Reader;
+
+use crate::store::Layout;
+
+/// The state of one name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// Consumers see it.
+    Published,
+    /// A producer has it open for writing.
+    Written,
+    /// It is closed and not published: it waits for its rename, its marker or the producers' end, or is hidden.
+    Unpublished,
+    /// It is not published because its writer was killed.
+    Torn,
+    /// It is not published because the quota was used up when it was closed.
+    Cut,
+    /// It was published, and dropped by the rule of `keep`.
+    Dropped,
+    /// A consumer waits for it.
+    Awaited,
+}
+
+impl State {
+    /// As users see it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Published => "published",
+            Self::Written => "written",
+            Self::Unpublished => "unpublished",
+            Self::Torn => "torn",
+            Self::Cut => "beyond quota",
+            Self::Dropped => "dropped",
+            Self::Awaited => "awaited",
+        }
+    }
+}
+
+/// A process, with the task that its environment names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Its number.
+    pub pid: i32,
+    /// Its task; its program's name where it has none.
+    pub task: String,
+}
+
+/// One name.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Relative to the directory.
+    pub name: PathBuf,
+    /// Its state.
+    pub state: State,
+    /// Its size, if there is a file.
+    pub bytes: Option<u64>,
+    /// Processes that have it open for writing.
+    pub writers: Vec<User>,
+    /// Processes that have it open for reading.
+    pub readers: Vec<User>,
+    /// Processes that wait for it.
+    pub waiters: Vec<User>,
+}
+
+/// A whole directory.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// The producers, as messages name them.
+    pub producers: String,
+    /// What they do.
+    pub phase: Phase,
+    /// How many files were published.
+    pub published: u64,
+    /// Every name, in order.
+    pub lines: Vec<Line>,
+}
+
+/// Looks at the store in folder `root` with the notice at that path. `path` is where consumers see the directory.
+///
+/// # Errors
+/// The folders cannot be read: they are another user's, or gone.
+pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<Look> {
+    let page = NoticeReader::map(notice).map_err(|e| io::Error::new(e.reason().kind(), e.to_string()))?;
+    let page = page.ok_or_else(|| io::Error::other(format!("{} is no notice of this version", notice.display())))?;
+    let layout = Layout::of(root);
+    let mut lines: BTreeMap<PathBuf, Line> = BTreeMap::new();
+    let mut inodes: HashMap<(u64, u64), PathBuf> = HashMap::new();
+    for line in fs::read_to_string(layout.events()).unwrap_or_default().lines() {
+        let Some((word, name)) = line.split_once('\t') else { continue };
+        let state = match word {
+            "torn" => State::Torn,
+            "cut" => State::Cut,
+            _ => State::Dropped,
+        };
+        lines.insert(name.into(), line_of(name.into(), state));
+    }
+    for (folder, state) in [(&layout.stage, State::Unpublished), (&layout.published, State::Published)] {
+        walk(folder, Path::new(""), &mut |name, meta| {
+            let known = lines.entry(name.clone()).or_insert_with(|| line_of(name.clone(), state));
+            if state == State::Published || known.state == State::Dropped {
+                known.state = state;
+            }
+            known.bytes = Some(meta.len());
+            inodes.insert((meta.dev(), meta.ino()), name);
+        })?;
+    }
+    let notice = fs::metadata(notice)?;
+    for pid in numbers(Path::new("/proc")) {
+        for (file, writes) in open_files(pid) {
+            let Some(line) = inodes.get(&file).and_then(|name| lines.get_mut(name)) else { continue };
+            if writes {
+                if line.state == State::Unpublished {
+                    line.state = State::Written;
+                }
+                add(&mut line.writers, pid);
+            } else {
+                add(&mut line.readers, pid);
+            }
+        }
+        for name in awaited(pid, notice.ino(), path) {
+            let line = lines.entry(name.clone()).or_insert_with(|| line_of(name.clone(), State::Awaited));
+            if line.state == State::Dropped {
+                line.state = State::Awaited;
+            }
+            add(&mut line.waiters, pid);
+        }
+    }
+    // This process reads folders, not files; the service opens a file for a moment only.
+    Ok(Look {
+        producers: page.producers(),
+        phase: page.phase(),
+        published: page.published.load(std::sync::atomic::Ordering::Relaxed),
+        lines: lines.into_values().collect(),
+    })
+}
+
+fn line_of(name: PathBuf, state: State) -> Line {
+    Line { name, state, bytes: None, writers: Vec::new(), readers: Vec::new(), waiters: Vec::new() }
+}
+
+fn add(users: &mut Vec<User>, pid: i32) {
+    if users.iter().all(|user| user.pid != pid) {
+        users.push(User { pid, task: task(pid) });
+    }
+}
+
+fn walk(folder: &Path, rest: &Path, see: &mut dyn FnMut(PathBuf, fs::Metadata)) -> io::Result<()> {
+    for entry in fs::read_dir(folder.join(rest))?.flatten() {
+        let below = rest.join(entry.file_name());
+        match entry.metadata() {
+            Ok(meta) if meta.is_dir() => walk(folder, &below, see)?,
+            Ok(meta) if meta.is_file() => see(below, meta),
+            // It went meanwhile, or is a link or a socket.
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn numbers(folder: &Path) -> Vec<i32> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The files that a process has open: device and inode, and whether for writing.
+fn open_files(pid: i32) -> Vec<((u64, u64), bool)> {
+    let folder = PathBuf::from(format!("/proc/{pid}/fd"));
+    let file = |number: i32| {
+        let meta = fs::metadata(folder.join(number.to_string())).ok().filter(fs::Metadata::is_file)?;
+        let told = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).ok()?;
+        let flags = told.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        let writes = u32::from_str_radix(flags.trim(), 8).is_ok_and(|flags| flags & 3 != 0);
+        Some(((meta.dev(), meta.ino()), writes))
+    };
+    numbers(&folder).into_iter().filter_map(file).collect()
+}
+
+/// The names below `path` that threads of a process wait for: they sleep on the notice's page, and the sleep's fifth
+/// argument is the address of the whole name (os/futex.rs). Only what the kernel lets this user read is seen.
+fn awaited(pid: i32, notice: u64, path: &str) -> Vec<PathBuf> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let pages: Vec<(u64, u64)> = maps.lines().filter_map(|line| page_of(line, notice)).collect();
+    if pages.is_empty() {
+        return Vec::new();
+    }
+    let mut reader = Reader::default();
+    let name = |thread: i32| {
+        let call = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")).ok()?;
+        let words: Vec<u64> = call.split_ascii_whitespace().skip(1).filter_map(hexadecimal).collect();
+        let (sleeps_on, what) = (*words.first()?, *words.get(4)?);
+        pages.iter().any(|(start, end)| (*start..*end).contains(&sleeps_on)).then_some(())?;
+        let whole = String::from_utf8(reader.text(thread, what)?).ok()?;
+        Some(PathBuf::from(whole.strip_prefix(path)?.strip_prefix('/')?))
+    };
+    numbers(Path::new(&format!("/proc/{pid}/task"))).into_iter().filter_map(name).collect()
+}
+
+/// The addresses of a mapping, if it is of the file with this inode number.
+fn page_of(line: &str, inode: u64) -> Option<(u64, u64)> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let found: u64 = words.nth(3)?.parse().ok()?;
+    (found == inode).then_some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+}
+
+fn hexadecimal(word: &str) -> Option<u64> {
+    u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
+}
+
+fn task(pid: i32) -> String {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let of = |name: &str| {
+        let mut texts = environment.split(|b| *b == 0).map(String::from_utf8_lossy);
+        texts.find_map(|text| Some(text.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
+    };
+    match (of("CROSSDOCK_TASK"), of("CROSSDOCK_RANKS"), of("CROSSDOCK_RANK")) {
+        (Some(task), Some(ranks), Some(rank)) if ranks != "1" => format!("{task}.{rank}"),
+        (Some(task), ..) => task,
+        _ => fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned(),
+    }
+}
