@@ -40,8 +40,8 @@ impl Place {
         };
         let options = KeeperOptions { folder: self.folder.path().into(), grace: Duration::from_secs(5) };
         let keeper = Keeper::open(&options).unwrap();
+        self.address = listener.local_addr().unwrap().to_string();
         let listening = keeper.listen(listener).unwrap();
-        self.address = listening.address().to_string();
         self.running = Some((listening, keeper));
     }
 

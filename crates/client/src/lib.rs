@@ -30,6 +30,7 @@ pub use crossdock_core::headers::{NdarrayData, VectorData};
 pub use crossdock_core::heap::{HealReport, Statistics, allocate_at, deallocate_at};
 pub use crossdock_core::region::{at_base, with_base};
 pub use crossdock_core::typed::{NdArray, Plain, Raw, Simple, Text, Vector};
+pub use crossdock_layout::wire::NodeState;
 /// How to open a region by name.
 pub use crossdock_layout::wire::OpenMode as Mode;
 pub use crossdock_layout::wire::{Grant, InUse, SegmentKind};
@@ -38,7 +39,7 @@ pub use files::await_file;
 pub use item::{
     Contents, Item, ItemInfo, ItemLevel, ItemOptions, ItemState, ItemView, OnDeath, Party, SharedItem, address, party,
 };
-pub use listing::{Listing, MemberInfo, SegmentInfo, WorkflowInfo};
+pub use listing::{Listing, MemberInfo, NodeInfo, SegmentInfo, WorkflowInfo};
 pub use port::*;
 pub use ranks::{rank_of_environment, ranked};
 pub use region::Region;

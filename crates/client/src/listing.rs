@@ -1,6 +1,8 @@
 //! What the daemon has, asked for page by page.
 
-use crossdock_layout::wire::{Answer, ListOf, MemberEntry, MemberState, Page, Request, SegmentKind};
+use std::time::Duration;
+
+use crossdock_layout::wire::{Answer, ListOf, MemberEntry, MemberState, NodeState, Page, Request, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::Deadline;
 
@@ -85,6 +87,50 @@ pub struct Listing {
     pub segments: Vec<SegmentInfo>,
     /// Items, by id.
     pub items: Vec<ItemInfo>,
+}
+
+/// One node of the daemon's site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// The site.
+    pub site: String,
+    /// The node's name.
+    pub name: String,
+    /// Its number, which the ids of its segments hold above bit 50.
+    pub number: u64,
+    /// What is known of it.
+    pub state: NodeState,
+    /// How long ago it was last known to have its lease; of this node, how long ago it has reached the catalog.
+    pub silent: Duration,
+    /// How many names of regions, ports and items are its.
+    pub names: u32,
+    /// Where its daemon can be reached; empty if that is not known.
+    pub address: String,
+}
+
+/// The nodes of the daemon's site by number; none if it is in no site.
+pub(crate) fn nodes(connection: &Connection, deadline: Deadline) -> Result<Vec<NodeInfo>> {
+    let mut nodes = Vec::new();
+    pages(|after| {
+        let request = Request::List { of: ListOf::Nodes, after, workflow: None };
+        match connection.ask(request, None, None, deadline)?.0 {
+            Answer::Nodes(Page { entries, more }) => {
+                let last = entries.last().map(|e| e.number);
+                nodes.extend(entries.into_iter().map(|e| NodeInfo {
+                    site: e.site,
+                    name: e.node,
+                    number: e.number,
+                    state: e.state,
+                    silent: Duration::from_millis(e.silent_ms),
+                    names: e.names,
+                    address: e.address,
+                }));
+                Ok(last.filter(|_| more))
+            }
+            _ => Err(Error::new(Status::Incompatible, "the daemon listed something else than was asked for")),
+        }
+    })?;
+    Ok(nodes)
 }
 
 impl From<MemberEntry> for MemberInfo {

@@ -167,6 +167,14 @@ impl Session {
         listing::list(&self.shared.connection, None, self.deadline())
     }
 
+    /// The nodes of the daemon's site, this one included; none if the daemon is in no site.
+    ///
+    /// # Errors
+    /// `DISCONNECTED`.
+    pub fn nodes(&self) -> Result<Vec<listing::NodeInfo>> {
+        listing::nodes(&self.shared.connection, self.deadline())
+    }
+
     /// Makes a workflow that ends with this session, or by `end_workflow`. `quota` in bytes; 0 = the node's.
     ///
     /// # Errors

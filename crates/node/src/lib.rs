@@ -15,7 +15,8 @@ use std::time::{Duration, SystemTime};
 
 use crossdock_os::{Deadline, child, event, socket};
 
-pub use options::{ServeError, ServeOptions, default_socket};
+pub use crossdock_gateway::{CatalogAt, GatewayOptions};
+pub use options::{ServeError, ServeOptions, SiteOptions, default_socket};
 
 /// Runs the daemon until it is told to end (SIGTERM, SIGINT, SIGHUP) or, if private, is idle. With `detach`, returns
 /// as soon as it serves, and it goes on in a process of its own.
@@ -83,7 +84,8 @@ fn detach(options: &ServeOptions, path: PathBuf) -> Result<(), ServeError> {
     .map_err(text)?;
     drop(theirs);
     // A byte when it serves, the end of the socket if it will not.
-    let told = event::wait_readable(&ours, Deadline::after(START)).map_err(text)?;
+    let joining = options.site.as_ref().map_or(Duration::ZERO, |site| host::JOIN + site.lease);
+    let told = event::wait_readable(&ours, Deadline::after(START + joining)).map_err(text)?;
     let mut byte = [0];
     if told && matches!(File::from(ours).read(&mut byte), Ok(1)) {
         return Ok(());

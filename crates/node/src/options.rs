@@ -4,6 +4,27 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crossdock_gateway::CatalogAt;
+
+/// How a daemon takes part in a site.
+#[derive(Clone, Debug)]
+pub struct SiteOptions {
+    /// The site's name.
+    pub site: String,
+    /// This node's name in it.
+    pub node: String,
+    /// Where the catalog is.
+    pub catalog: CatalogAt,
+    /// What other nodes are told as this one's address; empty for none.
+    pub address: String,
+    /// A folder with `authority.pem`, `node.pem` and `node.key`.
+    pub certificates: Option<PathBuf>,
+    /// Plain text is allowed on other addresses than loopback.
+    pub trusted_network: bool,
+    /// How long the node's entries stay when it is not heard of.
+    pub lease: Duration,
+}
+
 /// Options of [`crate::serve`]; `crossdock serve` fills them from its command line.
 #[derive(Debug)]
 pub struct ServeOptions {
@@ -18,6 +39,8 @@ pub struct ServeOptions {
     pub memory: u64,
     /// Most connections at once.
     pub connections: u32,
+    /// The site that this daemon is a node of.
+    pub site: Option<SiteOptions>,
     /// Go on in a process of its own, in the background, and return when it serves.
     pub detach: bool,
     /// Written to (one byte) once the daemon listens; then closed.
@@ -32,6 +55,7 @@ impl Default for ServeOptions {
             idle: Duration::from_secs(10),
             memory: 0,
             connections: 16_384,
+            site: None,
             detach: false,
             ready: None,
         }

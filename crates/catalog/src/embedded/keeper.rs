@@ -1,7 +1,7 @@
 //! The side that keeps the catalog.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -95,52 +95,65 @@ impl Keeper {
         self.shared.serve(stream);
     }
 
-    /// Serves whoever connects to this listener, in plain text, each in a thread, until the result is dropped.
+    /// Serves all that connect to this listener, in plain text, each in a thread, until the result is dropped.
     ///
     /// # Errors
     /// The listener is of no use.
     pub fn listen(&self, listener: TcpListener) -> io::Result<Listening> {
-        self.listen_with(listener, |stream| Ok(Box::new(stream)))
+        listener.set_nonblocking(true)?;
+        self.listen_to(move |by| {
+            if !event::wait_readable(&listener, by).map_err(io::Error::other)? {
+                return Ok(None);
+            }
+            let (mut stream, _) = listener.accept()?;
+            Ok(Some(Box::new(move || {
+                stream.set_nonblocking(false)?;
+                stream.set_nodelay(true)?;
+                stream.set_timeout(PATIENCE)?;
+                Ok(Box::new(stream) as Box<dyn Stream>)
+            })))
+        })
     }
 
-    /// As [`Self::listen`]; `wrap` makes the stream of a connection, as by a TLS handshake, in the connection's thread.
+    /// As [`Self::listen`], with connections from elsewhere. `accept` waits for the next one until its deadline; what it
+    /// gives makes the connection's stream in the connection's thread, as by a TLS handshake.
     ///
     /// # Errors
-    /// The listener is of no use.
-    pub fn listen_with(
+    /// There is no thread to listen.
+    pub fn listen_to(
         &self,
-        listener: TcpListener,
-        wrap: impl Fn(std::net::TcpStream) -> io::Result<Box<dyn Stream>> + Send + Sync + 'static,
+        accept: impl Fn(Deadline) -> io::Result<Option<Greet>> + Send + 'static,
     ) -> io::Result<Listening> {
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
-        let (shared, ends, wrap) = (Arc::clone(&self.shared), Arc::clone(&stop), Arc::new(wrap));
+        let (shared, ends) = (Arc::clone(&self.shared), Arc::clone(&stop));
         let accept = move || {
-            while !ends.load(Ordering::Relaxed) && !shared.stopped.load(Ordering::Relaxed) {
-                let Ok(true) = event::wait_readable(&listener, Deadline::after(SLICE)) else { continue };
-                let Ok((stream, _)) = listener.accept() else {
-                    // Out of descriptors, most likely.
-                    thread::sleep(Duration::from_millis(10));
-                    continue;
+            while !ends.load(Ordering::Relaxed) && !shared.stops() {
+                let greet = match accept(Deadline::after(SLICE)) {
+                    Ok(Some(greet)) => greet,
+                    Ok(None) => continue,
+                    Err(_) => {
+                        // Out of descriptors, most likely.
+                        thread::sleep(Duration::from_millis(10));
+                        continue;
+                    }
                 };
-                let (shared, wrap) = (Arc::clone(&shared), Arc::clone(&wrap));
+                let shared = Arc::clone(&shared);
                 let serve = move || {
-                    let ready = stream.set_nonblocking(false).and_then(|()| stream.set_nodelay(true));
-                    let mut stream = stream;
-                    let ready = ready.and_then(|()| stream.set_timeout(PATIENCE)).and_then(|()| wrap(stream));
-                    if let Ok(stream) = ready {
+                    if let Ok(stream) = greet() {
                         shared.serve(stream);
                     }
                 };
                 // A thread that cannot be made: the connection is dropped, its client tries again.
-                thread::Builder::new().name("catalog-client".into()).stack_size(256 << 10).spawn(serve).ok();
+                thread::Builder::new().name("catalog-client".into()).stack_size(512 << 10).spawn(serve).ok();
             }
         };
         let thread = thread::Builder::new().name("catalog-accept".into()).spawn(accept)?;
-        Ok(Listening { address, stop, thread: Some(thread) })
+        Ok(Listening { stop, thread: Some(thread) })
     }
 }
+
+/// Makes the stream of a connection that has arrived.
+pub type Greet = Box<dyn FnOnce() -> io::Result<Box<dyn Stream>> + Send>;
 
 impl Drop for Keeper {
     fn drop(&mut self) {
@@ -158,16 +171,8 @@ impl Drop for Keeper {
 
 /// A listener that is served. Dropping it ends the listening; connections go on.
 pub struct Listening {
-    address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-}
-
-impl Listening {
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
 }
 
 impl Drop for Listening {

@@ -19,4 +19,4 @@ mod message;
 
 pub use client::{Client, Dial, TcpDial};
 pub use frame::Stream;
-pub use keeper::{Keeper, KeeperOptions, Listening};
+pub use keeper::{Greet, Keeper, KeeperOptions, Listening};

@@ -2,7 +2,7 @@
 
 use super::cursor::{Malformed, Reader, Writer};
 use super::declare::answers;
-use super::entry::{MemberEntry, SegmentEntry, WorkflowEntry};
+use super::entry::{MemberEntry, NodeEntry, SegmentEntry, WorkflowEntry};
 use super::header::{ANSWER, HEADER, Header, finish};
 use super::item::{ItemEntry, ItemGiven};
 use super::series::SeriesEntry;
@@ -79,6 +79,8 @@ answers! {
         103 Segments(page: Page<SegmentEntry> as PageOf<3>),
         /// To `List`, of items.
         105 Items(page: Page<ItemEntry> as PageOf<5>),
+        /// To `List`, of nodes.
+        106 Nodes(page: Page<NodeEntry> as PageOf<6>),
         /// To requests that give an item; its memory comes with it.
         6 Item [1] (given: ItemGiven),
         /// To `Find`.

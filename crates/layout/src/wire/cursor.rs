@@ -114,6 +114,15 @@ impl<'a> Reader<'a> {
         if super::is_pattern(text) { Ok(text.to_owned()) } else { Err(Malformed::Name) }
     }
 
+    /// Printable ASCII without spaces, or a field of zeros.
+    pub fn address(&mut self) -> Result<String, Malformed> {
+        let field = self.bytes::<NAME_FIELD>()?;
+        let end = field.iter().position(|b| *b == 0).ok_or(Malformed::Name)?;
+        let (text, rest) = field.split_at(end);
+        let good = text.iter().all(u8::is_ascii_graphic) && rest.iter().all(|b| *b == 0);
+        good.then(|| text.iter().map(|b| char::from(*b)).collect()).ok_or(Malformed::Name)
+    }
+
     /// Everything up to the end.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.bytes)

@@ -1,7 +1,7 @@
 //! The entries of listings.
 
 use super::answer::PAGE_ROOM;
-use super::{MemberState, SegmentKind, Wire};
+use super::{Address, MemberState, NodeState, SegmentKind, Wire};
 use crate::{MemberId, SegmentId, record};
 
 record! {
@@ -83,6 +83,31 @@ record! {
 }
 
 impl SegmentEntry {
+    /// How many fit on a page.
+    pub const PER_PAGE: usize = PAGE_ROOM / Self::SIZE;
+}
+
+record! {
+    /// A node of the site in a listing.
+    pub struct NodeEntry as Wire {
+        /// Belongs to the node's name for good.
+        number: u64,
+        /// Milliseconds since it was last known to have its lease, or this node to have reached the catalog.
+        silent_ms: u64,
+        /// What is known of it.
+        state: NodeState,
+        /// How many names of regions, ports and items are its.
+        names: u32,
+        /// The site.
+        site: String,
+        /// The node's name.
+        node: String,
+        /// Where its daemon can be reached.
+        address: String as Address,
+    }
+}
+
+impl NodeEntry {
     /// How many fit on a page.
     pub const PER_PAGE: usize = PAGE_ROOM / Self::SIZE;
 }

@@ -53,6 +53,22 @@ closed_set! {
         Segments = 3 "segments",
         /// Items.
         Items = 5 "items",
+        /// Nodes of the daemon's site.
+        Nodes = 6 "nodes",
+    }
+}
+
+closed_set! {
+    /// What is known of a node of the site.
+    pub enum NodeState {
+        /// It is this one, and it has its lease.
+        Here = 1 "here",
+        /// It has its lease.
+        Joined = 2 "joined",
+        /// It is this one, and it has no lease: no name can be claimed, and what is known of others is old.
+        CutOff = 3 "cut off",
+        /// Its lease has ended.
+        Gone = 4 "gone",
     }
 }
 

@@ -25,7 +25,7 @@ mod tests;
 pub use answer::{Answer, MAX_TEXT, Page};
 pub use cursor::{Malformed, NAME_FIELD, Reader, Writer};
 pub use declare::{Field, Message};
-pub use entry::{MemberEntry, SegmentEntry, WorkflowEntry};
+pub use entry::{MemberEntry, NodeEntry, SegmentEntry, WorkflowEntry};
 pub use fingerprint::FINGERPRINT;
 pub use fuzz::fuzz_decode;
 #[cfg(test)]
@@ -33,10 +33,10 @@ pub(crate) use golden::hex;
 pub use grant::{Grant, is_pattern};
 pub use header::{ANSWER, HEADER, Header};
 pub use item::{ItemEntry, ItemGiven, ItemRequest, KEYS_PER_MESSAGE, Party};
-pub use kinds::{InUse, ItemLevel, ItemState, ListOf, MemberState, OnDeath, OpenMode, SegmentKind};
+pub use kinds::{InUse, ItemLevel, ItemState, ListOf, MemberState, NodeState, OnDeath, OpenMode, SegmentKind};
 pub use request::{GRANTS_PER_MESSAGE, Request};
 pub use series::{MAX_PINS, PIN_PAGE, SeriesEntry};
-pub use spelling::{Bits, Descriptors, InHeader, List, Padded, Pattern, Some1, Spells, Text, Wire};
+pub use spelling::{Address, Bits, Descriptors, InHeader, List, Padded, Pattern, Some1, Spells, Text, Wire};
 
 /// Version of the messages. A daemon and a client of different versions refuse each other, naming both.
 pub const PROTOCOL_VERSION: u32 = 4;

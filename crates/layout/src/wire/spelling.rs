@@ -36,6 +36,10 @@ pub struct Bits;
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern;
 
+/// An address: printable ASCII without spaces, or nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Address;
+
 /// From 1 to `MOST` values, with their number in front.
 #[derive(Clone, Copy, Debug)]
 pub struct Some1<const MOST: usize>;
@@ -86,6 +90,7 @@ spelled! {
     Wire: Option<String>, "optional name", NAME_FIELD,
         |value, w| w.name(value.as_deref().unwrap_or("")), |r, _field| r.optional_name();
     Wire: Party, "party", 8 + NAME_FIELD, |value, w| value.write(w), |r, _field| Party::read(r);
+    Address: String, "address", NAME_FIELD, |value, w| w.name(value), |r, _field| r.address();
     Pattern: String, "pattern", NAME_FIELD, |value, w| w.name(value), |r, _field| r.pattern();
     Bits: (bool, bool), "bits, u32", 4, |value, w| w.u32(u32::from(value.0) | u32::from(value.1) << 1),
         |r, field| bits(r, field, 3).map(|bits| (bits & 1 != 0, bits & 2 != 0));

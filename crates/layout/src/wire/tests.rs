@@ -74,6 +74,15 @@ pub(super) fn answers() -> Vec<(u16, Answer)> {
         workflow: name(),
         task: name(),
     };
+    let node = NodeEntry {
+        number: 3,
+        silent_ms: 7,
+        state: NodeState::Gone,
+        names: 2,
+        site: name(),
+        node: name(),
+        address: "[::1]:7700".into(),
+    };
     let workflow = WorkflowEntry { number: 1, quota: 2, reserved: 1, owner: MemberId::NOBODY, run: 3, name: name() };
     vec![
         (
@@ -106,6 +115,7 @@ pub(super) fn answers() -> Vec<(u16, Answer)> {
         (12, Answer::Workflows(Page { entries: vec![workflow; WorkflowEntry::PER_PAGE], more: true })),
         (12, Answer::Members(Page { entries: vec![member.clone(); MemberEntry::PER_PAGE], more: false })),
         (12, Answer::Segments(Page { entries: vec![segment; SegmentEntry::PER_PAGE], more: false })),
+        (12, Answer::Nodes(Page { entries: vec![node; NodeEntry::PER_PAGE], more: false })),
         (
             42,
             Answer::Series(SeriesEntry {

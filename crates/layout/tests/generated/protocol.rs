@@ -6,7 +6,8 @@ use crossdock_layout::Rights;
 use crossdock_layout::set::{Closed, Set};
 use crossdock_layout::wire::{
     Answer, Field, Grant, HEADER, ItemEntry, ItemGiven, ItemLevel, ItemRequest, ItemState, ListOf, MemberEntry,
-    MemberState, Message, OnDeath, OpenMode, Request, SegmentEntry, SegmentKind, SeriesEntry, WorkflowEntry,
+    MemberState, Message, NodeEntry, NodeState, OnDeath, OpenMode, Request, SegmentEntry, SegmentKind, SeriesEntry,
+    WorkflowEntry,
 };
 
 use super::{keep, remark, replace, whole};
@@ -82,6 +83,7 @@ fn messages() -> String {
         &SeriesEntry::DECLARED,
         &ItemGiven::DECLARED,
         &ItemEntry::DECLARED,
+        &NodeEntry::DECLARED,
     ];
     for part in parts {
         let _ = writeln!(text, "**{}.** {}\n\n{}", part.name, whole(part.doc), table(part.fields, Some(0)));
@@ -91,12 +93,13 @@ fn messages() -> String {
 
 fn sets() -> String {
     let mut text = "| set | numbers |\n|---|---|\n".to_owned();
-    let all: [Set; 9] = [
+    let all: [Set; 10] = [
         SegmentKind::SET,
         OpenMode::SET,
         Rights::SET,
         ListOf::SET,
         MemberState::SET,
+        NodeState::SET,
         ItemLevel::SET,
         OnDeath::SET,
         ItemState::SET,

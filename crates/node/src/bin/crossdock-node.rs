@@ -3,10 +3,19 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crossdock_node::{ServeOptions, serve};
+use crossdock_node::{CatalogAt, GatewayOptions, ServeOptions, SiteOptions, serve};
 
 fn main() -> ExitCode {
     let mut options = ServeOptions::default();
+    let mut site = SiteOptions {
+        site: String::new(),
+        node: String::new(),
+        catalog: CatalogAt::Etcd(Vec::new()),
+        address: String::new(),
+        certificates: None,
+        trusted_network: false,
+        lease: GatewayOptions::LEASE,
+    };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().unwrap_or_default();
@@ -17,11 +26,26 @@ fn main() -> ExitCode {
             "--socket" => options.socket = Some(value().into()),
             "--idle-ms" => options.idle = Duration::from_millis(value().parse().unwrap_or(1000)),
             "--memory" => options.memory = value().parse().unwrap_or(0),
+            "--site" => site.site = value(),
+            "--node" => site.node = value(),
+            "--catalog" => match value().parse() {
+                Ok(catalog) => site.catalog = catalog,
+                Err(why) => {
+                    eprintln!("crossdock-node: {why}");
+                    return ExitCode::from(2);
+                }
+            },
+            "--certificates" => site.certificates = Some(value().into()),
+            "--trusted-network" => site.trusted_network = true,
+            "--lease-ms" => site.lease = Duration::from_millis(value().parse().unwrap_or(10_000)),
             other => {
                 eprintln!("crossdock-node: unknown argument '{other}'");
                 return ExitCode::from(2);
             }
         }
+    }
+    if !site.site.is_empty() {
+        options.site = Some(site);
     }
     match serve(options) {
         Ok(()) => ExitCode::SUCCESS,

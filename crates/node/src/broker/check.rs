@@ -12,6 +12,7 @@ impl Broker {
         self.check_waits();
         self.check_segments();
         self.check_items();
+        self.check_site();
     }
 
     /// Also panics if the host has left something undone: between its events, it has done all effects.

@@ -4,6 +4,7 @@ use crossdock_layout::{MemberId, SegmentId};
 
 use super::item::Verdict;
 use super::record::{Peer, Record};
+use super::site::{SiteNews, SiteOrder};
 
 /// A connection, by the number that the host gave it; no number is used twice.
 pub type Connection = u64;
@@ -85,6 +86,8 @@ pub enum Event<'a> {
         /// Whether it worked, else why not.
         outcome: Result<(), String>,
     },
+    /// The site that this daemon is a node of has something to tell.
+    Site(SiteNews),
     /// So many bytes of memory could be given out now.
     Free(u64),
     /// The journal takes records, or it does not and why.
@@ -138,6 +141,8 @@ pub enum Effect {
         /// Bytes of it.
         size: u64,
     },
+    /// Ask the site.
+    Site(SiteOrder),
     /// A notice for the person who runs the daemon.
     Log {
         /// In words.

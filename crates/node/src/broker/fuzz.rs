@@ -173,7 +173,7 @@ impl World {
                     self.held.insert(to);
                     self.copies.push((item, to));
                 }
-                Effect::Log { .. } => {}
+                Effect::Log { .. } | Effect::Site(_) => {}
                 Effect::Adopt { segment } => drop(self.held.insert(segment)),
                 Effect::Forget { segment } => drop(self.held.remove(&segment)),
                 Effect::Listen { endpoint } => drop(self.listening.insert(endpoint)),

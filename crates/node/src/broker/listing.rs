@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use crossdock_layout::wire::{Answer, ItemEntry, ListOf, MemberEntry, Page, SegmentEntry, WorkflowEntry};
+use crossdock_layout::wire::{Answer, ItemEntry, ListOf, MemberEntry, NodeEntry, Page, SegmentEntry, WorkflowEntry};
 use crossdock_layout::{MemberId, SegmentId, Status};
 
 use super::{Asker, Broker};
@@ -30,6 +30,7 @@ impl Broker {
                 let entries = self.item_entries(after, asker.member, wanted);
                 Answer::Items(page(entries, ItemEntry::PER_PAGE))
             }
+            ListOf::Nodes => Answer::Nodes(page(self.node_entries(after), NodeEntry::PER_PAGE)),
             ListOf::Segments => Answer::Segments(page(self.segment_entries(after, wanted), SegmentEntry::PER_PAGE)),
         };
         self.answer(asker, &answer);

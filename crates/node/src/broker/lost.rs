@@ -87,6 +87,7 @@ impl Broker {
             }
             (Some(outcome), request) => self.repeat(asker, &request, outcome),
             (None, Request::Attach { segment, access }) => self.attach(asker, segment, access),
+            (None, Request::Item(request)) => self.serve_item(asker, request),
             (None, request) => self.open(asker, request),
         }
     }

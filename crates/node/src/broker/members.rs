@@ -11,9 +11,15 @@ impl Broker {
     /// After a start: what the journal says and the keeper holds is put together.
     pub(super) fn recover(&mut self, base: u64, held: &BTreeSet<SegmentId>, listening: &BTreeSet<u64>) {
         let base = base.max(1);
+        // No other node of the site gives out these ids.
+        let first = base | self.limits.site.as_ref().map_or(0, |site| site.number << super::NODE_SHIFT);
         let next = &self.lasting;
         if next.next_member == 0 {
-            let counters = Record::Counters { member: base, segment: base, number: 1 };
+            let counters = Record::Counters { member: base, segment: first, number: 1 };
+            self.commit(counters);
+        } else if next.next_segment >> super::NODE_SHIFT < first >> super::NODE_SHIFT {
+            // It was no node of a site before.
+            let counters = Record::Counters { member: next.next_member, segment: first, number: next.next_number };
             self.commit(counters);
         }
         let first = self.lasting.era.map_or(self.lasting.next_member, |era| era.first);

@@ -21,6 +21,7 @@ mod record;
 mod runs;
 mod segments;
 mod series;
+mod site;
 mod stored;
 mod text;
 mod workflows;
@@ -36,6 +37,7 @@ pub use item::{Item, ItemRecord, Verdict, memory_of};
 pub use lasting::{DEFAULT_WORKFLOW, Endpoint, Lasting, MAIN_ENDPOINT, Member, Outcome, Segment, Workflow};
 pub use record::{Cause, Era, Peer, Record};
 pub use series::{Pin, Series};
+pub use site::{Claimed, SiteLimits, SiteName, SiteNews, SiteNode, SiteOrder};
 
 use open::Making;
 
@@ -58,6 +60,8 @@ pub struct Limits {
     pub incarnation: u64,
     /// What this daemon's proofs rest on.
     pub era: Era,
+    /// The site that it is a node of.
+    pub site: Option<SiteLimits>,
 }
 
 impl Default for Limits {
@@ -71,10 +75,13 @@ impl Default for Limits {
             hello_ms: 5_000,
             incarnation: 1,
             era: Era::default(),
+            site: None,
         }
     }
 }
 
+/// Where the number of a node begins in the ids of its segments.
+pub const NODE_SHIFT: u32 = 50;
 /// Most requests of one connection that wait at once.
 const PARKED: usize = 64;
 /// Most connections of one endpoint that have not said hello yet; one more closes the oldest.
@@ -143,6 +150,7 @@ pub struct Broker {
     /// Requests whose wait for lost memory is over; see `serve_again`.
     again: VecDeque<((Connection, u64), MemberId, Request)>,
     items: item::Transient,
+    site: Option<site::Site>,
     dead: VecDeque<(u64, MemberEntry)>,
     effects: Vec<Effect>,
 }
@@ -159,6 +167,7 @@ impl Broker {
         listening: &BTreeSet<u64>,
         now: u64,
     ) -> (Self, Vec<Effect>) {
+        let site = limits.site.clone().map(|limits| site::Site::new(limits, now));
         let mut broker = Self {
             limits,
             lasting,
@@ -180,12 +189,15 @@ impl Broker {
             making: None,
             again: VecDeque::new(),
             items: item::Transient::default(),
+            site,
             dead: VecDeque::new(),
             effects: Vec::new(),
         };
         broker.recover(base, held, listening);
+        broker.recover_site();
         broker.settle_lost();
         broker.finish_items();
+        broker.settle_site();
         let effects = std::mem::take(&mut broker.effects);
         (broker, effects)
     }
@@ -225,6 +237,7 @@ impl Broker {
             Event::Made { outcome } => self.made(outcome),
             Event::Proved { item, file, verdict } => self.proved(item, file, &verdict),
             Event::Copied { item, to, outcome } => self.copied(item, to, outcome),
+            Event::Site(news) => self.site_news(news),
             Event::Free(bytes) => self.free = bytes,
             Event::Journal(state) => self.journal = state,
             Event::Tick => {}
@@ -233,6 +246,7 @@ impl Broker {
         self.settle_lost();
         self.finish_items();
         self.serve_again();
+        self.settle_site();
         if cfg!(debug_assertions) {
             self.check();
         }
@@ -241,6 +255,7 @@ impl Broker {
 
     /// A lasting change: made here and written down.
     fn commit(&mut self, record: Record) {
+        self.touch_names(&record);
         self.lasting.apply(&record);
         self.effects.push(Effect::Record(record));
     }

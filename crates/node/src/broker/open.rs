@@ -36,6 +36,10 @@ impl Broker {
         }
         let key = (workflow, kind, name);
         let found = self.lasting.names.get(&key).copied();
+        if let Some(text) = self.elsewhere(key.0, key.1, &key.2) {
+            let status = if mode == OpenMode::OpenOnly { Status::NotFound } else { Status::Exists };
+            return self.fail(asker, status, text);
+        }
         match (found, mode) {
             (Some(_), OpenMode::CreateOnly) => {
                 let text = format!("{} '{}' is there already; open it, or recreate it", kind.word(), key.2);
@@ -68,7 +72,9 @@ impl Broker {
                     );
                     return self.fail(asker, Status::Denied, text);
                 }
-                self.make(asker, key, instead, (size, reserve), (attribute, persistent));
+                if self.has_name(asker, key.0, key.1, &key.2, || again) {
+                    self.make(asker, key, instead, (size, reserve), (attribute, persistent));
+                }
             }
         }
     }

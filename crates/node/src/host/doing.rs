@@ -40,6 +40,7 @@ impl Host<'_> {
                     self.perform(more, Vec::new());
                 }
                 Effect::CopyItem { item, from, to, size } => self.copy_item(item, from, to, size),
+                Effect::Site(order) => self.site_order(order),
                 Effect::Log { line } => {
                     self.log.event(line);
                 }

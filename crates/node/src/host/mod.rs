@@ -11,6 +11,7 @@ mod doors;
 mod intake;
 mod items;
 mod log;
+mod site;
 mod start;
 
 use std::collections::{BTreeMap, HashMap};
@@ -26,6 +27,7 @@ use crate::ServeOptions;
 use crate::broker::{Broker, Event};
 use crate::journal::Journal;
 use crate::keeper::{Held, Place, Post, Registry};
+pub(crate) use site::JOIN;
 
 /// Exit code: the daemon cannot work here, and another try would end the same.
 pub(crate) const CANNOT_START: i32 = 2;
@@ -39,6 +41,7 @@ const PROCESS: u64 = 3 << 56;
 const SIGNALS: u64 = 4 << 56;
 const COPIES: u64 = 6 << 56;
 const GATE: u64 = 7 << 56;
+const SITE: u64 = 8 << 56;
 const KIND: u64 = 0xff << 56;
 
 /// Most connections taken from one listening socket in a round.
@@ -82,6 +85,7 @@ struct Host<'a> {
     journal_fails: bool,
     journal_retry: Instant,
     idle_since: Instant,
+    membership: Option<site::Membership>,
 }
 
 /// Runs a broker over what the keeper holds; the exit code.
@@ -120,7 +124,11 @@ impl Host<'_> {
                     PROCESS => self.process_died(id),
                     COPIES => self.copies_done(),
                     GATE => self.turn_away(),
-                    SIGNALS if next_signal(signals).is_some() => return Ok(TOLD),
+                    SITE => self.site_news(),
+                    SIGNALS if next_signal(signals).is_some() => {
+                        self.leave_site();
+                        return Ok(TOLD);
+                    }
                     _ => {}
                 }
             }

@@ -38,7 +38,12 @@ pub(super) fn start<'a>(
     let Identity { device, inode, born } = roll.roll.identity();
     let era = Era { device, inode, born, processes: process::number_space(), first: 0 };
     let (journal, lasting) = same_era(journal, lasting, &era)?;
-    let limits = limits(options, incarnation, era);
+    let mut limits = limits(options, incarnation, era);
+    let membership = match &options.site {
+        Some(site) => Some(super::site::join(site, incarnation, &place.journal, lasting.next_segment)?),
+        None => None,
+    };
+    limits.site = membership.as_ref().map(|membership| membership.limits.clone());
     let kept: BTreeSet<_> = segments.keys().map(|id| SegmentId(*id)).collect();
     let listening: BTreeSet<_> = listeners.keys().copied().collect();
     let (broker, effects) = Broker::new(limits, lasting, incarnation, &kept, &listening, 0);
@@ -66,6 +71,7 @@ pub(super) fn start<'a>(
         journal_fails: false,
         journal_retry: began,
         idle_since: began,
+        membership,
     };
     for (id, fd) in &host.listeners {
         host.epoll.add(fd, LISTENER | id, false).map_err(text)?;
@@ -75,12 +81,16 @@ pub(super) fn start<'a>(
     if let Some(gate) = host.files.folder.as_ref().and_then(Folder::gate) {
         host.epoll.add(gate, super::GATE, false).map_err(text)?;
     }
+    if let Some(membership) = &host.membership {
+        host.epoll.add(membership.gateway.bell(), super::SITE, false).map_err(text)?;
+    }
     host.drop_nameless_files();
     host.journal.check_name();
     host.look_at_journal();
     host.perform(effects, Vec::new());
     host.watch_survivors();
     host.compact_if_wanted();
+    host.site_news();
     host.post.ready().map_err(text)?;
     if detached {
         child::leave_stream(2);

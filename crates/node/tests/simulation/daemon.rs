@@ -100,6 +100,7 @@ impl World {
                     }
                     self.event(Event::Made { outcome });
                 }
+                Effect::Site(_) => panic!("this daemon is no node of a site"),
                 Effect::MakeItem { .. } | Effect::ProveItem { .. } | Effect::CopyItem { .. } | Effect::Log { .. } => {
                     self.item_effect(effect);
                     if self.broker.is_none() {

@@ -23,6 +23,10 @@ impl Daemon {
         Self::start_with(&[])
     }
 
+    pub fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
     pub fn start_with(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let keeper = spawn(&folder.path().join("endpoint.sock"), arguments);

@@ -77,6 +77,11 @@ pub(super) struct Transient {
 }
 
 impl Transient {
+    /// Is an item's memory being made?
+    pub(super) fn is_making(&self) -> bool {
+        self.making.is_some()
+    }
+
     /// How many requests of a connection wait for items.
     pub(super) fn waiting_of(&self, connection: Connection) -> usize {
         self.waits.of_connection(connection).len()

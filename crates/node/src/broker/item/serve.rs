@@ -1,6 +1,6 @@
 //! Requests about items, but for waiting.
 
-use crossdock_layout::wire::{Answer, InUse, ItemLevel, ItemRequest, OnDeath, Party, SegmentKind};
+use crossdock_layout::wire::{Answer, InUse, ItemLevel, ItemRequest, OnDeath, Party, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::change::Change;
@@ -69,6 +69,10 @@ impl Broker {
         let memory = memory_of(size);
         let room = self.fits(workflow, memory, &what).and_then(|()| self.room(workflow, memory, &what));
         room.and_then(|()| self.descriptors(workflow, 1, &what)).map_err(|text| (Status::NoSpace, text))?;
+        let again = || Request::Item(ItemRequest::Create { size, level, on_death, key: key.clone() });
+        if !self.has_name(asker, workflow, SegmentKind::Item, &key, again) {
+            return Ok(());
+        }
         let item = SegmentId(self.lasting.next_segment);
         let effect = if level == ItemLevel::Cooperative {
             let of = self.lasting.workflows.get(&workflow).map_or("", |w| &w.name);
@@ -141,7 +145,10 @@ impl Broker {
         let found = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied();
         let visible = self.item_rights(asker, key).0 & Rights::OWN.with(Rights::READ).0 != 0;
         let entry = found.filter(|_| visible).and_then(|item| self.item_entry(item, asker.member));
-        let entry = entry.ok_or_else(|| (Status::NotFound, format!("there is no item '{key}'")))?;
+        let entry = entry.ok_or_else(|| {
+            let elsewhere = self.elsewhere(workflow, SegmentKind::Item, key).filter(|_| visible);
+            (Status::NotFound, elsewhere.unwrap_or_else(|| format!("there is no item '{key}'")))
+        })?;
         self.answer(asker, &Answer::ItemInfo(entry));
         Ok(())
     }

@@ -30,6 +30,10 @@ impl Broker {
                 self.may_own(asker, key)?;
             }
         }
+        if keys.iter().all(|key| self.elsewhere(workflow, SegmentKind::Item, key).is_some()) {
+            let text = keys.iter().find_map(|key| self.elsewhere(workflow, SegmentKind::Item, key));
+            return Err((Status::NotFound, text.unwrap_or_default()));
+        }
         let items: Vec<_> = keys.iter().filter_map(|k| self.key(workflow, k)).collect();
         let own = items.iter().filter(|i| self.lasting.items.all[i].holder == asker.member);
         if let Some(item) = own.copied().next().filter(|_| !read && items.len() == keys.len()) {

@@ -1,0 +1,148 @@
+//! Where a site's catalog is, and how to reach it.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use crossdock_catalog::Catalog;
+use crossdock_catalog::embedded::{Client, Keeper, KeeperOptions, Listening};
+use crossdock_link::{Tcp, Transport, Trust};
+
+use crate::GatewayOptions;
+use crate::streams::{Dial, Over};
+
+/// Where a site's catalog is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CatalogAt {
+    /// This daemon keeps it, and listens here for the others.
+    Keep(String),
+    /// The daemon of this node (which TLS has to know) keeps it, and listens here.
+    Embedded {
+        /// Its name; empty without TLS.
+        node: String,
+        /// `host:port`.
+        address: String,
+    },
+    /// etcd keeps it; the addresses of its members.
+    Etcd(Vec<String>),
+}
+
+impl FromStr for CatalogAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let forms = "a catalog is keep:HOST:PORT (this daemon keeps it), embedded:[NODE@]HOST:PORT (that one does), or \
+                     etcd:URL,URL,URL";
+        let (kind, rest) = text.split_once(':').ok_or_else(|| format!("'{text}' names no catalog; {forms}"))?;
+        let address = |address: &str| {
+            let port = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+            port.filter(|(host, _)| !host.is_empty())
+                .map(|_| address.to_owned())
+                .ok_or_else(|| format!("'{address}' is no address; {forms}"))
+        };
+        match kind {
+            "keep" => Ok(Self::Keep(address(rest)?)),
+            "embedded" => {
+                let (node, rest) = rest.split_once('@').unwrap_or(("", rest));
+                Ok(Self::Embedded { node: node.to_owned(), address: address(rest)? })
+            }
+            "etcd" => {
+                let members: Vec<_> = rest.split(',').map(str::to_owned).collect();
+                match members.iter().find(|url| !url.starts_with("http://") && !url.starts_with("https://")) {
+                    Some(bad) => {
+                        Err(format!("'{bad}' is no URL of an etcd member, as in http://10.0.0.1:2379; {forms}"))
+                    }
+                    None => Ok(Self::Etcd(members)),
+                }
+            }
+            other => Err(format!("'{other}' is no kind of catalog; {forms}")),
+        }
+    }
+}
+
+/// How long leases last beyond their time after a restart of the keeper.
+const GRACE: Duration = Duration::from_secs(5);
+
+type Opened = (Box<dyn Catalog>, Option<(Keeper, Listening)>);
+
+/// A client, and the keeper if it is here.
+pub(crate) fn open(options: &GatewayOptions, trust: &Trust) -> Result<Opened, String> {
+    let transport = Tcp::new(trust.clone());
+    let client = |node: &str, address: &str| {
+        Box::new(Client::new(Dial { transport: transport.clone(), node: node.to_owned(), address: address.to_owned() }))
+    };
+    match &options.catalog {
+        CatalogAt::Embedded { node, address } => {
+            if options.certificates.is_some() && node.is_empty() {
+                return Err(format!(
+                    "with certificates, the name of the node that keeps the catalog is needed: \
+                     --catalog embedded:NODE@{address}"
+                ));
+            }
+            Ok((client(node, address), None))
+        }
+        CatalogAt::Keep(address) => {
+            let accept = transport.listen(address).map_err(|error| error.to_string())?;
+            let address = accept.address();
+            std::fs::create_dir_all(&options.folder)
+                .map_err(|error| format!("{} cannot be made: {error}", options.folder.display()))?;
+            let keeper = Keeper::open(&KeeperOptions { folder: options.folder.clone(), grace: GRACE })
+                .map_err(|error| format!("the catalog: {error}"))?;
+            let establish = move |by| {
+                let Some(arriving) = accept.accept(by).map_err(std::io::Error::other)? else { return Ok(None) };
+                let greet = move || {
+                    let patience = Duration::from_secs(5);
+                    let stream = arriving.establish(crossdock_os::Deadline::after(patience));
+                    let stream = stream.map_err(std::io::Error::other)?;
+                    Ok(Box::new(Over { stream, timeout: patience }) as Box<dyn crossdock_catalog::embedded::Stream>)
+                };
+                Ok(Some(Box::new(greet) as crossdock_catalog::embedded::Greet))
+            };
+            let listening = keeper.listen_to(establish).map_err(|error| format!("the catalog: {error}"))?;
+            Ok((client(&options.node, &address), Some((keeper, listening))))
+        }
+        CatalogAt::Etcd(members) => etcd(options, members),
+    }
+}
+
+#[cfg(feature = "etcd")]
+fn etcd(options: &GatewayOptions, members: &[String]) -> Result<Opened, String> {
+    use crossdock_catalog::etcd::{Etcd, EtcdOptions};
+    let plain = members.iter().find(|url| url.starts_with("http://") && !url.starts_with("http://127."));
+    if let Some(url) = plain.filter(|_| !options.trusted_network) {
+        return Err(format!(
+            "{url} is plain text on a network; use https:// with --certificates, or --trusted-network"
+        ));
+    }
+    let mut etcd = EtcdOptions { members: members.to_vec(), ..EtcdOptions::default() };
+    if let Some(folder) = &options.certificates {
+        let papers = crossdock_link::Papers::load(folder).map_err(|error| error.to_string())?;
+        etcd.authority = Some(papers.authority.into_bytes());
+        etcd.identity = Some((papers.certificate.into_bytes(), papers.key.into_bytes()));
+    }
+    let catalog = Etcd::new(&etcd).map_err(|error| error.to_string())?;
+    Ok((Box::new(catalog), None))
+}
+
+#[cfg(not(feature = "etcd"))]
+fn etcd(_: &GatewayOptions, _: &[String]) -> Result<Opened, String> {
+    Err("this crossdock was built without etcd; build it with `--features etcd`, or use an embedded catalog".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CatalogAt;
+
+    #[test]
+    fn every_form_is_read_and_every_other_one_says_what_the_forms_are() {
+        assert_eq!("keep:127.0.0.1:0".parse(), Ok(CatalogAt::Keep("127.0.0.1:0".into())));
+        let embedded = |node: &str, address: &str| CatalogAt::Embedded { node: node.into(), address: address.into() };
+        assert_eq!("embedded:n1:7700".parse(), Ok(embedded("", "n1:7700")));
+        assert_eq!("embedded:n1@[::1]:7700".parse(), Ok(embedded("n1", "[::1]:7700")));
+        let members = vec!["http://a:1".to_owned(), "https://b:2".to_owned()];
+        assert_eq!("etcd:http://a:1,https://b:2".parse(), Ok(CatalogAt::Etcd(members)));
+        for bad in ["", "keep", "keep:", "keep:host", "keep:host:99999", "embedded:a@b", "etcd:a:1", "zookeeper:a:1"] {
+            let error = bad.parse::<CatalogAt>().unwrap_err();
+            assert!(error.contains("keep:HOST:PORT"), "{bad}: {error}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The keys of a site in the catalog.
+//!
+//! | key | value | lasts |
+//! |---|---|---|
+//! | `crossdock/SITE/number/NODE` | the node's number | for good |
+//! | `crossdock/SITE/numbered/NUMBER` | the node's name | for good |
+//! | `crossdock/SITE/node/NODE` | `1 NUMBER TOKEN ADDRESS` | with the node's lease |
+//! | `crossdock/SITE/name/KIND/LENGTH/WORKFLOW/NAME` | `1 NODE` | with the node's lease |
+//!
+//! LENGTH is the workflow's length in bytes: names may hold slashes.
+
+use crossdock_layout::name;
+use crossdock_layout::wire::SegmentKind;
+use crossdock_link::bad_node_name;
+
+/// A name of a region, port or item, as it is known in the whole site.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    /// Of the workflow.
+    pub workflow: String,
+    /// Of what.
+    pub kind: SegmentKind,
+    /// In the workflow.
+    pub name: String,
+}
+
+const KINDS: [SegmentKind; 4] = [SegmentKind::Region, SegmentKind::Port, SegmentKind::Series, SegmentKind::Item];
+
+pub(crate) fn site(site: &str) -> String {
+    format!("crossdock/{site}/")
+}
+
+pub(crate) fn number(site: &str, node: &str) -> String {
+    format!("crossdock/{site}/number/{node}")
+}
+
+pub(crate) fn numbered(site: &str, number: Option<u64>) -> String {
+    format!("crossdock/{site}/numbered/{}", number.map_or_else(String::new, |number| number.to_string()))
+}
+
+pub(crate) fn node(site: &str, node: &str) -> String {
+    format!("crossdock/{site}/node/{node}")
+}
+
+pub(crate) fn names(site: &str) -> String {
+    format!("crossdock/{site}/name/")
+}
+
+pub(crate) fn name(site: &str, name: &Name) -> String {
+    let Name { workflow, kind, name } = name;
+    format!("crossdock/{site}/name/{}/{}/{workflow}/{name}", kind.word(), workflow.len())
+}
+
+pub(crate) fn owner(node: &str) -> Vec<u8> {
+    format!("1 {node}").into_bytes()
+}
+
+/// The node that a name's value names.
+pub(crate) fn read_owner(value: &[u8]) -> Option<String> {
+    let node = std::str::from_utf8(value).ok()?.strip_prefix("1 ")?;
+    bad_node_name(node).is_none().then(|| node.to_owned())
+}
+
+/// What an entry of the site is about.
+pub(crate) enum Key {
+    Node(String),
+    Name(Name),
+    Other,
+}
+
+/// Reads a key that another node may have written.
+pub(crate) fn read(site: &str, key: &str) -> Key {
+    let Some(rest) = key.strip_prefix(&self::site(site)) else { return Key::Other };
+    if let Some(node) = rest.strip_prefix("node/") {
+        return Key::Node(node.to_owned());
+    }
+    rest.strip_prefix("name/").and_then(read_name).map_or(Key::Other, Key::Name)
+}
+
+fn read_name(rest: &str) -> Option<Name> {
+    let (kind, rest) = rest.split_once('/')?;
+    let kind = KINDS.into_iter().find(|known| known.word() == kind)?;
+    let (length, rest) = rest.split_once('/')?;
+    let length: usize = length.parse().ok()?;
+    let (workflow, name) = (rest.get(..length)?, rest.get(length..)?.strip_prefix('/')?);
+    let good = name::check(workflow).is_ok() && name::check(name).is_ok();
+    good.then(|| Name { workflow: workflow.to_owned(), kind, name: name.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_names_key_says_which_slashes_are_the_workflows() {
+        for (workflow, called) in [("w", "a"), ("w/x", "a/b"), ("w", "x/a/b")] {
+            let name = Name { workflow: workflow.into(), kind: SegmentKind::Port, name: called.into() };
+            let key = super::name("s", &name);
+            assert!(matches!(read("s", &key), Key::Name(found) if found == name), "{key}");
+            assert!(matches!(read("other", &key), Key::Other));
+        }
+    }
+
+    #[test]
+    fn other_keys_are_none() {
+        for bad in ["", "crossdock/s/name/port/1/w", "crossdock/s/name/port/9/w/a", "crossdock/s/name/hat/1/w/a"] {
+            assert!(matches!(read("s", bad), Key::Other), "{bad}");
+        }
+        for bad in ["crossdock/s/name/port/1/w/", "crossdock/s/name/port/1/w/../x", "crossdock/s/name/port/-1/w/a"] {
+            assert!(matches!(read("s", bad), Key::Other), "{bad}");
+        }
+        assert_eq!(read_owner(b"1 node-1"), Some("node-1".into()));
+        assert_eq!(read_owner(b"1 a/b"), None);
+        assert_eq!(read_owner(b"2 a"), None);
+    }
+}

@@ -1,0 +1,227 @@
+//! The node's entries in the catalog: what is put there, and what is found.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossdock_catalog::{Catalog, CatalogError, Commit, Entry, LeaseId};
+use crossdock_os::Deadline;
+
+use crate::place::NUMBERS;
+use crate::{GatewayOptions, Name, Place, keys};
+
+/// One call may take so long. Shorter than a lease by far, so that a call does not cost the lease.
+const CALL: Duration = Duration::from_secs(2);
+
+/// Why something did not work.
+pub(crate) enum Refused {
+    /// The name is another node's.
+    Taken(Place),
+    /// The lease is gone.
+    NoLease,
+    /// In words.
+    Failed(String),
+}
+
+impl From<CatalogError> for Refused {
+    fn from(error: CatalogError) -> Self {
+        if error == CatalogError::NoLease { Self::NoLease } else { Self::Failed(error.to_string()) }
+    }
+}
+
+/// A lease, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Joined {
+    pub lease: LeaseId,
+    pub number: u64,
+    /// When the call began that kept it alive last.
+    pub kept: Instant,
+}
+
+/// This node in the catalog.
+pub(crate) struct Member {
+    catalog: Arc<dyn Catalog>,
+    site: String,
+    node: String,
+    address: String,
+    token: u64,
+    /// 0 if it has none yet.
+    number: Cell<u64>,
+    pub time: Duration,
+}
+
+fn by() -> Deadline {
+    Deadline::after(CALL)
+}
+
+impl Member {
+    pub fn new(options: &GatewayOptions, catalog: Arc<dyn Catalog>) -> Self {
+        Self {
+            catalog,
+            site: options.site.clone(),
+            node: options.node.clone(),
+            address: options.address.clone(),
+            token: options.token,
+            number: Cell::new(options.number),
+            time: options.lease,
+        }
+    }
+
+    /// Gets a lease, and the node's name on it; or finds that this daemon has both already.
+    pub fn join(&self) -> Result<Joined, Refused> {
+        let number = self.number()?;
+        let place = Place { node: self.node.clone(), number, token: self.token, address: self.address.clone() };
+        let key = keys::node(&self.site, &self.node);
+        let kept = Instant::now();
+        if let Some(entry) = self.catalog.get(&key, by())? {
+            let other = Place::read(&self.node, &entry.value);
+            match (other, entry.lease) {
+                (Some(other), Some(lease)) if other.token == self.token => {
+                    self.catalog.keep_alive(lease, by())?;
+                    if other != place {
+                        self.catalog.put(&key, &place.value(), Some(lease), by())?;
+                    }
+                    return Ok(Joined { lease, number, kept });
+                }
+                (Some(other), _) => return Err(Refused::Taken(other)),
+                (None, _) => return Err(Refused::Failed(format!("the catalog's entry '{key}' is none of a node"))),
+            }
+        }
+        let kept = Instant::now();
+        let lease = self.catalog.grant(self.time, by())?;
+        match self.catalog.create(&key, &place.value(), Some(lease), by())? {
+            Ok(_) => Ok(Joined { lease, number, kept }),
+            Err(other) => {
+                self.catalog.revoke(lease, by()).ok();
+                Err(Place::read(&self.node, &other.value).map_or(Refused::NoLease, Refused::Taken))
+            }
+        }
+    }
+
+    /// The number that belongs to the node's name, for good.
+    fn number(&self) -> Result<u64, Refused> {
+        let key = keys::number(&self.site, &self.node);
+        let former = self.number.get();
+        loop {
+            if let Some(entry) = self.catalog.get(&key, by())? {
+                let number = std::str::from_utf8(&entry.value).ok().and_then(|text| text.parse().ok());
+                let number = number.filter(|number| (1..=NUMBERS).contains(number));
+                let number =
+                    number.ok_or_else(|| Refused::Failed(format!("the catalog's entry '{key}' is no number")))?;
+                if former != 0 && former != number {
+                    return Err(other_number(former, &format!("the catalog says {number}")));
+                }
+                self.number.set(number);
+                return Ok(number);
+            }
+            let prefix = keys::numbered(&self.site, None);
+            let taken = self.catalog.list(&prefix, by())?.entries;
+            let taken: BTreeSet<u64> =
+                taken.iter().filter_map(|entry| entry.key[prefix.len()..].parse().ok()).collect();
+            let free = if former == 0 { (1..=NUMBERS).find(|number| !taken.contains(number)) } else { Some(former) };
+            let Some(free) = free else {
+                return Err(Refused::Failed(format!(
+                    "site '{}' has had {NUMBERS} nodes, and can have no more",
+                    self.site
+                )));
+            };
+            let other = keys::numbered(&self.site, Some(free));
+            let commit = Commit::new().expect_free(&key).expect_free(&other);
+            let commit = commit.put(&key, free.to_string().as_bytes(), None).put(&other, self.node.as_bytes(), None);
+            // Whether it was done or not, or nothing is known of that: look again.
+            match self.catalog.commit(&commit, by()) {
+                Ok(done) if !done.done && former != 0 && done.found[0].is_none() => {
+                    return Err(other_number(former, "another node of the site has that number"));
+                }
+                Ok(_) | Err(CatalogError::Unknown(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    pub fn keep_alive(&self, joined: &mut Joined) -> Result<(), Refused> {
+        let kept = Instant::now();
+        self.catalog.keep_alive(joined.lease, by())?;
+        joined.kept = kept;
+        Ok(())
+    }
+
+    /// Makes the name this node's.
+    pub fn claim(&self, joined: &Joined, name: &Name) -> Result<(), Refused> {
+        let (key, value) = (keys::name(&self.site, name), keys::owner(&self.node));
+        let lease = Some(joined.lease);
+        for _ in 0..3 {
+            let entry = match self.catalog.create(&key, &value, lease, by())? {
+                Ok(_) => return Ok(()),
+                Err(entry) => entry,
+            };
+            if entry.value != value {
+                return Err(self.owner(&entry)?);
+            }
+            if entry.lease == lease {
+                return Ok(());
+            }
+            // This node's, by a lease that is about to end.
+            let commit = Commit::new().expect_at(&key, entry.modified).put(&key, &value, lease);
+            match self.catalog.commit(&commit, by()) {
+                Ok(done) if done.done => return Ok(()),
+                Ok(_) | Err(CatalogError::Unknown(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Refused::Failed(format!("the entry '{key}' keeps changing")))
+    }
+
+    fn owner(&self, entry: &Entry) -> Result<Refused, Refused> {
+        let Some(node) = keys::read_owner(&entry.value) else {
+            return Err(Refused::Failed(format!("the catalog's entry '{}' names no node", entry.key)));
+        };
+        let found = self.catalog.get(&keys::node(&self.site, &node), by())?;
+        let place = found.and_then(|found| Place::read(&node, &found.value));
+        // Its lease may have ended between the two looks.
+        Ok(Refused::Taken(place.unwrap_or(Place { node, number: 0, token: 0, address: String::new() })))
+    }
+
+    /// The name is free, unless it is another node's.
+    pub fn release(&self, name: &Name) -> Result<(), Refused> {
+        let key = keys::name(&self.site, name);
+        if let Some(entry) = self.catalog.get(&key, by())?.filter(|entry| entry.value == keys::owner(&self.node)) {
+            self.drop_entry(&entry)?;
+        }
+        Ok(())
+    }
+
+    fn drop_entry(&self, entry: &Entry) -> Result<(), Refused> {
+        let commit = Commit::new().expect_at(&entry.key, entry.modified).delete(&entry.key);
+        match self.catalog.commit(&commit, by()) {
+            Ok(_) | Err(CatalogError::Unknown(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Names of this node in the catalog that it does not have.
+    pub fn release_all_but(&self, names: &[Name]) -> Result<(), Refused> {
+        let wanted: BTreeSet<String> = names.iter().map(|name| keys::name(&self.site, name)).collect();
+        let own = keys::owner(&self.node);
+        for entry in self.catalog.list(&keys::names(&self.site), by())?.entries {
+            if entry.value == own && !wanted.contains(&entry.key) {
+                self.drop_entry(&entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The node leaves in order.
+    pub fn leave(&self, joined: &Joined) {
+        self.catalog.revoke(joined.lease, Deadline::after(Duration::from_millis(200))).ok();
+    }
+}
+
+/// Ids that this daemon has given out could be another node's.
+fn other_number(former: u64, why: &str) -> Refused {
+    Refused::Failed(format!(
+        "this daemon's ids say that its node has number {former}, and {why}; end the daemon, remove its journal, and start it \
+         anew"
+    ))
+}

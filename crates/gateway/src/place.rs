@@ -1,0 +1,64 @@
+//! A node, as its entry in the catalog says it.
+
+use crossdock_link::bad_node_name;
+
+/// Highest number of a node: twelve bits of ids.
+pub const NUMBERS: u64 = 4095;
+
+/// A node of the site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its name.
+    pub node: String,
+    /// Its number.
+    pub number: u64,
+    /// What its daemon chose at its start; a broker that is restarted has the same.
+    pub token: u64,
+    /// Where its daemon listens; empty if nowhere.
+    pub address: String,
+}
+
+impl Place {
+    /// Value of the node's entry: `1 NUMBER TOKEN ADDRESS`. The first word is the form's version.
+    pub(crate) fn value(&self) -> Vec<u8> {
+        format!("1 {} {:x} {}", self.number, self.token, self.address).into_bytes()
+    }
+
+    /// Reads what another node wrote.
+    pub(crate) fn read(node: &str, value: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(value).ok()?;
+        let mut words = text.splitn(4, ' ');
+        if words.next()? != "1" || bad_node_name(node).is_some() {
+            return None;
+        }
+        let number = words.next()?.parse().ok().filter(|number| (1..=NUMBERS).contains(number))?;
+        let token = u64::from_str_radix(words.next()?, 16).ok()?;
+        let address = words.next()?;
+        let printable = address.len() <= 255 && address.chars().all(|c| c.is_ascii_graphic());
+        printable.then(|| Self { node: node.to_owned(), number, token, address: address.to_owned() })
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.address.is_empty() { f.write_str(&self.node) } else { write!(f, "{} ({})", self.node, self.address) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Place;
+
+    #[test]
+    fn a_place_comes_back_as_it_was_written_and_other_bytes_are_none() {
+        let place = Place { node: "n1".into(), number: 7, token: 0xfeed, address: "127.0.0.1:7".into() };
+        assert_eq!(Place::read("n1", &place.value()), Some(place.clone()));
+        let without = Place { address: String::new(), ..place };
+        assert_eq!(Place::read("n1", &without.value()), Some(without));
+        for bad in ["", "1", "1 0 1 a", "1 4096 1 a", "2 1 1 a", "1 1 x a", "1 1 1", "1 1 1 a b", "1 1 1 a\n"] {
+            assert_eq!(Place::read("n1", bad.as_bytes()), None, "{bad:?}");
+        }
+        assert_eq!(Place::read("a/b", b"1 1 1 "), None);
+        assert_eq!(Place::read("n1", &[0xff]), None);
+    }
+}

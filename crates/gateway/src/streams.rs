@@ -1,0 +1,69 @@
+//! The catalog's connections, over what links between nodes use: TCP, or mutual TLS.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossdock_catalog::embedded;
+use crossdock_layout::Status;
+use crossdock_link::{Stream, Tcp, Transport};
+use crossdock_os::Deadline;
+
+/// A link's stream as the catalog wants it.
+pub(crate) struct Over {
+    pub stream: Arc<dyn Stream>,
+    pub timeout: Duration,
+}
+
+fn failed(error: crossdock_link::Error) -> io::Error {
+    let kind = if error.status == Status::TimedOut { ErrorKind::TimedOut } else { ErrorKind::ConnectionAborted };
+    io::Error::new(kind, error.to_string())
+}
+
+impl Read for Over {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(buffer, Deadline::after(self.timeout)).map_err(failed)
+    }
+}
+
+impl Write for Over {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // All or nothing: a stream that could not take all is closed.
+        self.stream.write(&[bytes], Deadline::after(self.timeout)).map_err(failed)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl embedded::Stream for Over {
+    fn set_timeout(&mut self, time: Duration) -> io::Result<()> {
+        self.timeout = time;
+        Ok(())
+    }
+}
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.stream.close();
+    }
+}
+
+/// Connects to the daemon that keeps the catalog.
+pub(crate) struct Dial {
+    pub transport: Tcp,
+    /// Under TLS, its certificate must carry this name.
+    pub node: String,
+    pub address: String,
+}
+
+impl embedded::Dial for Dial {
+    fn dial(&self, by: Deadline) -> io::Result<Box<dyn embedded::Stream>> {
+        // A keeper that does not answer must not take the whole time of a call.
+        let by = by.at_most(Duration::from_secs(3));
+        let stream = self.transport.dial(&self.node, &self.address, by).map_err(failed)?;
+        Ok(Box::new(Over { stream, timeout: Duration::from_secs(3) }))
+    }
+}

@@ -1,0 +1,199 @@
+//! The two threads: one keeps the lease and carries out orders, one follows what the nodes announce.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossdock_catalog::{Catalog, Follower, News as Change};
+use crossdock_os::Deadline;
+
+use crate::keys::Key;
+use crate::member::{Joined, Member, Refused};
+use crate::{Claimed, Mailbox, Name, News, Order, Place, keys};
+
+/// How often threads look whether they are to end.
+const SLICE: Duration = Duration::from_millis(100);
+/// Between two attempts to join.
+const PAUSE: Duration = Duration::from_millis(300);
+
+enum State {
+    In(Joined),
+    /// Not a member, and when it is tried again. What was told of it.
+    Out {
+        again: Instant,
+        told: Option<String>,
+    },
+}
+
+pub(crate) struct Worker {
+    member: Member,
+    orders: Receiver<Order>,
+    mailbox: Arc<Mailbox>,
+    stop: Arc<AtomicBool>,
+    state: State,
+    /// Names that are to be released once the catalog answers.
+    strays: VecDeque<Name>,
+}
+
+impl Worker {
+    pub fn new(member: Member, orders: Receiver<Order>, mailbox: Arc<Mailbox>, stop: Arc<AtomicBool>) -> Self {
+        let state = State::Out { again: Instant::now(), told: None };
+        Self { member, orders, mailbox, stop, state, strays: VecDeque::new() }
+    }
+
+    pub fn run(mut self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            self.look_after_lease();
+            match self.orders.recv_timeout(self.wait()) {
+                Ok(order) => self.carry_out(order),
+                Err(RecvTimeoutError::Timeout) => self.release_strays(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        if let State::In(joined) = &self.state {
+            self.member.leave(joined);
+        }
+    }
+
+    /// Until something is due.
+    fn wait(&self) -> Duration {
+        let due = match &self.state {
+            State::In(joined) => joined.kept + self.member.time / 4,
+            State::Out { again, .. } => *again,
+        };
+        due.saturating_duration_since(Instant::now()).min(SLICE)
+    }
+
+    fn look_after_lease(&mut self) {
+        let now = Instant::now();
+        match &mut self.state {
+            State::In(joined) if joined.kept + self.member.time / 4 <= now => {
+                match self.member.keep_alive(joined) {
+                    Ok(()) => self.mailbox.put(News::Synced),
+                    Err(Refused::NoLease) => self.cut_off("the lease has ended".into()),
+                    // Others may take over what hangs on it once the whole time is over.
+                    Err(refused) if joined.kept + self.member.time * 4 / 5 <= Instant::now() => {
+                        self.cut_off(reason(&refused));
+                    }
+                    Err(_) => thread::sleep(SLICE),
+                }
+            }
+            State::Out { again, told } if *again <= now => match self.member.join() {
+                Ok(joined) => {
+                    self.mailbox.put(News::Joined { number: joined.number });
+                    self.state = State::In(joined);
+                }
+                Err(refused) => {
+                    let why = reason(&refused);
+                    if told.as_ref() != Some(&why) {
+                        self.mailbox.put(News::CutOff { why: why.clone() });
+                    }
+                    self.state = State::Out { again: Instant::now() + PAUSE, told: Some(why) };
+                }
+            },
+            _ => {}
+        }
+    }
+
+    fn cut_off(&mut self, why: String) {
+        self.mailbox.put(News::CutOff { why: why.clone() });
+        self.state = State::Out { again: Instant::now(), told: Some(why) };
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        match order {
+            Order::Claim(name) => {
+                let outcome = self.claim(&name);
+                if matches!(outcome, Claimed::Failed(_)) {
+                    // It may have been claimed all the same.
+                    self.strays.push_back(name.clone());
+                }
+                self.mailbox.put(News::Claimed { name, outcome });
+            }
+            Order::Release(name) => self.strays.push_back(name),
+            Order::Announce(names) => self.announce(names),
+        }
+        self.release_strays();
+    }
+
+    fn claim(&mut self, name: &Name) -> Claimed {
+        self.strays.retain(|stray| stray != name);
+        let State::In(joined) = &self.state else {
+            return Claimed::Failed("this node has no lease of the site".into());
+        };
+        match self.member.claim(joined, name) {
+            Ok(()) => Claimed::Ours,
+            Err(Refused::Taken(place)) => Claimed::Theirs(place),
+            Err(Refused::NoLease) => {
+                self.cut_off("the lease has ended".into());
+                Claimed::Failed("the node's lease has ended".into())
+            }
+            Err(Refused::Failed(why)) => Claimed::Failed(why),
+        }
+    }
+
+    fn announce(&mut self, names: Vec<Name>) {
+        for name in &names {
+            // A long list must not cost the lease.
+            self.look_after_lease();
+            match self.claim(name) {
+                Claimed::Ours => {}
+                Claimed::Theirs(place) => self.mailbox.put(News::Contested { name: name.clone(), place }),
+                Claimed::Failed(why) => {
+                    // A new lease, and then everything again.
+                    return self.cut_off(why);
+                }
+            }
+        }
+        // What stays for now is released with the next announcement, or ends with the lease.
+        if let Err(refused) = self.member.release_all_but(&names) {
+            self.cut_off(reason(&refused));
+        }
+    }
+
+    fn release_strays(&mut self) {
+        while let (Some(name), State::In(_)) = (self.strays.front(), &self.state) {
+            if self.member.release(name).is_err() {
+                return;
+            }
+            self.strays.pop_front();
+        }
+    }
+}
+
+fn reason(refused: &Refused) -> String {
+    match refused {
+        Refused::Taken(place) => {
+            format!("another daemon is node '{}' of this site; end that one, or take another --node", place)
+        }
+        Refused::NoLease => "the lease has ended".into(),
+        Refused::Failed(why) => why.clone(),
+    }
+}
+
+/// Tells what the nodes of the site announce, until it is told to stop.
+pub(crate) fn follow(catalog: &dyn Catalog, site: &str, mailbox: &Mailbox, stop: &AtomicBool) {
+    let mut follower = Follower::new(&keys::site(site));
+    while !stop.load(Ordering::Relaxed) {
+        match follower.next(catalog, Deadline::after(SLICE)) {
+            Ok(changes) => {
+                changes.into_iter().filter_map(|change| news(site, change)).for_each(|news| mailbox.put(news))
+            }
+            // The other thread tells that the catalog cannot be reached.
+            Err(_) => thread::sleep(SLICE),
+        }
+    }
+}
+
+fn news(site: &str, change: Change) -> Option<News> {
+    match (keys::read(site, &change.entry().key), change) {
+        (Key::Node(node), Change::Put(entry)) => Place::read(&node, &entry.value).map(News::Node),
+        (Key::Node(node), Change::Gone(_)) => Some(News::NodeGone { node }),
+        (Key::Name(name), Change::Put(entry)) => keys::read_owner(&entry.value).map(|node| News::Named { name, node }),
+        (Key::Name(name), Change::Gone(_)) => Some(News::Unnamed { name }),
+        (Key::Other, _) => None,
+    }
+}

@@ -1,0 +1,280 @@
+//! Gateways of several nodes with one catalog, on loopback.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crossdock_gateway::{CatalogAt, Claimed, Gateway, GatewayOptions, Name, News, Order};
+use crossdock_layout::wire::SegmentKind;
+use crossdock_link::Authority;
+use crossdock_os::{Deadline, event};
+use tempfile::TempDir;
+
+/// A gateway and the news that were not looked at yet.
+struct Node {
+    gateway: Gateway,
+    news: Vec<News>,
+}
+
+/// Below those that the kernel gives to outgoing connections, so that it is still free a moment later.
+fn free_port() -> String {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id() as u16;
+    loop {
+        let port = 12_000 + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
+            return listener.local_addr().unwrap().to_string();
+        }
+    }
+}
+
+fn options(node: &str, catalog: CatalogAt, folder: &Path) -> GatewayOptions {
+    GatewayOptions {
+        site: "here".into(),
+        node: node.into(),
+        catalog,
+        address: String::new(),
+        certificates: None,
+        trusted_network: false,
+        number: 0,
+        token: node.bytes().fold(7, |sum, byte| sum * 31 + u64::from(byte)),
+        folder: folder.join("catalog"),
+        // Longer than any thread waits for a CPU.
+        lease: Duration::from_secs(6),
+    }
+}
+
+fn embedded(address: &str) -> CatalogAt {
+    CatalogAt::Embedded { node: String::new(), address: address.into() }
+}
+
+impl Node {
+    fn start(options: &GatewayOptions) -> Self {
+        Self { gateway: Gateway::start(options).unwrap(), news: Vec::new() }
+    }
+
+    /// The first news that this picks; it is taken out.
+    fn until<T>(&mut self, what: &str, mut pick: impl FnMut(&News) -> Option<T>) -> T {
+        let by = Deadline::after(Duration::from_secs(60));
+        loop {
+            self.news.extend(self.gateway.news());
+            if let Some((at, found)) = self.news.iter().enumerate().find_map(|(at, news)| Some((at, pick(news)?))) {
+                self.news.remove(at);
+                return found;
+            }
+            assert!(!by.passed(), "waited in vain until {what}: {:?}", self.news);
+            event::wait_readable(self.gateway.bell(), by).unwrap();
+        }
+    }
+
+    fn joined(&mut self) -> u64 {
+        self.until("it joins", |news| match news {
+            News::Joined { number } => Some(*number),
+            _ => None,
+        })
+    }
+
+    fn claim(&mut self, name: &Name) -> Claimed {
+        self.gateway.order(Order::Claim(name.clone()));
+        self.until("the claim is answered", |news| match news {
+            News::Claimed { name: found, outcome } if found == name => Some(outcome.clone()),
+            _ => None,
+        })
+    }
+}
+
+fn name(name: &str) -> Name {
+    Name { workflow: "w".into(), kind: SegmentKind::Region, name: name.into() }
+}
+
+struct Site {
+    folder: TempDir,
+    address: String,
+}
+
+impl Site {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), address: free_port() }
+    }
+
+    fn keeper(&self) -> GatewayOptions {
+        options("a", CatalogAt::Keep(self.address.clone()), self.folder.path())
+    }
+
+    fn other(&self, node: &str) -> GatewayOptions {
+        options(node, embedded(&self.address), self.folder.path())
+    }
+}
+
+#[test]
+fn nodes_get_numbers_of_their_own_and_see_each_other_come_and_go() {
+    let site = Site::new();
+    let mut a = Node::start(&site.keeper());
+    let mut b = Node::start(&site.other("b"));
+    let (first, second) = (a.joined(), b.joined());
+    assert_ne!(first, second);
+    let number = |node: &'static str| {
+        move |news: &News| match news {
+            News::Node(place) if place.node == node => Some(place.number),
+            _ => None,
+        }
+    };
+    assert_eq!(a.until("b is seen", number("b")), second);
+    assert_eq!(b.until("a is seen", number("a")), first);
+    drop(b);
+    let gone = |news: &News| (*news == News::NodeGone { node: "b".into() }).then_some(());
+    a.until("b is gone", gone);
+    // The number belongs to the name.
+    let mut again = Node::start(&site.other("b"));
+    assert_eq!(again.joined(), second);
+}
+
+#[test]
+fn a_name_belongs_to_the_first_and_is_free_again_when_it_is_released_or_its_node_has_left() {
+    let site = Site::new();
+    let mut a = Node::start(&site.keeper());
+    let mut b = Node::start(&site.other("b"));
+    a.joined();
+    b.joined();
+    assert_eq!(a.claim(&name("x")), Claimed::Ours);
+    assert_eq!(a.claim(&name("x")), Claimed::Ours);
+    assert!(matches!(b.claim(&name("x")), Claimed::Theirs(place) if place.node == "a"));
+    b.until("x is known", |news| (*news == News::Named { name: name("x"), node: "a".into() }).then_some(()));
+    a.gateway.order(Order::Release(name("x")));
+    b.until("x is free", |news| (*news == News::Unnamed { name: name("x") }).then_some(()));
+    assert_eq!(b.claim(&name("x")), Claimed::Ours);
+    assert_eq!(b.claim(&name("y")), Claimed::Ours);
+    // Only what is announced stays.
+    b.gateway.order(Order::Announce(vec![name("y")]));
+    a.until("x is free", |news| (*news == News::Unnamed { name: name("x") }).then_some(()));
+    drop(b);
+    a.until("y is free", |news| (*news == News::Unnamed { name: name("y") }).then_some(()));
+    assert_eq!(a.claim(&name("y")), Claimed::Ours);
+}
+
+#[test]
+fn another_daemon_of_the_same_name_waits_and_says_who_has_it() {
+    let site = Site::new();
+    let mut a = Node::start(&site.keeper());
+    a.joined();
+    let mut b = Node::start(&site.other("b"));
+    b.joined();
+    let mut second = Node::start(&GatewayOptions { token: 99, ..site.other("b") });
+    let why = second.until("it is refused", |news| match news {
+        News::CutOff { why } => Some(why.clone()),
+        _ => None,
+    });
+    assert!(why.contains("another daemon is node 'b'"), "{why}");
+    drop(b);
+    second.joined();
+}
+
+#[test]
+fn a_broker_that_was_restarted_goes_on_with_the_lease_of_the_former_one() {
+    let site = Site::new();
+    let mut a = Node::start(&site.keeper());
+    a.joined();
+    let mut b = Node::start(&site.other("b"));
+    let number = b.joined();
+    assert_eq!(b.claim(&name("x")), Claimed::Ours);
+    // The former one was killed: it has given nothing back.
+    let mut next = Node::start(&site.other("b"));
+    assert_eq!(next.joined(), number);
+    next.gateway.order(Order::Announce(vec![name("x")]));
+    assert_eq!(next.claim(&name("x")), Claimed::Ours);
+    assert!(matches!(a.claim(&name("x")), Claimed::Theirs(place) if place.node == "b"));
+}
+
+#[test]
+fn a_node_that_was_cut_off_says_so_comes_back_and_learns_what_it_lost() {
+    let site = Site::new();
+    let mut a = Node::start(&site.keeper());
+    a.joined();
+    let mut b = Node::start(&site.other("b"));
+    let number = b.joined();
+    assert_eq!(b.claim(&name("x")), Claimed::Ours);
+    assert_eq!(b.claim(&name("y")), Claimed::Ours);
+    drop(a);
+    b.until("b is cut off", |news| matches!(news, News::CutOff { .. }).then_some(()));
+    assert!(matches!(b.claim(&name("z")), Claimed::Failed(_)));
+    // The catalog comes back without what b had: as if its lease had ended, and c was faster.
+    std::fs::remove_dir_all(site.folder.path().join("catalog")).unwrap();
+    let mut a = Node::start(&site.keeper());
+    a.joined();
+    assert_eq!(a.claim(&name("x")), Claimed::Ours);
+    // It has the number that its ids hold, though a came first.
+    assert_eq!(b.joined(), number);
+    b.gateway.order(Order::Announce(vec![name("x"), name("y")]));
+    let place = b.until("x is contested", |news| match news {
+        News::Contested { name: found, place } if *found == name("x") => Some(place.node.clone()),
+        _ => None,
+    });
+    assert_eq!(place, "a");
+    assert!(matches!(a.claim(&name("y")), Claimed::Theirs(place) if place.node == "b"));
+}
+
+#[test]
+fn a_node_whose_number_another_node_has_stays_out() {
+    let site = Site::new();
+    let mut a = Node::start(&site.keeper());
+    let taken = a.joined();
+    let mut b = Node::start(&GatewayOptions { number: taken, ..site.other("b") });
+    let refused = |news: &News| match news {
+        News::CutOff { why } => Some(why.clone()),
+        _ => None,
+    };
+    let why = b.until("it is refused", refused);
+    assert!(why.contains("remove its journal"), "{why}");
+    let mut c = Node::start(&site.other("c"));
+    let number = c.joined();
+    let mut other = Node::start(&GatewayOptions { number: number + 7, ..site.other("c") });
+    assert!(other.until("it is refused", refused).contains("remove its journal"));
+}
+
+#[test]
+fn inside_tls_nodes_join_only_with_certificates_of_the_sites_authority() {
+    let site = Site::new();
+    let authority = Authority::make("site", Duration::from_secs(3600)).unwrap();
+    let papers = |authority: &Authority, node: &str, folder: &str| {
+        let folder = site.folder.path().join(folder);
+        std::fs::create_dir(&folder).unwrap();
+        authority.issue(node).unwrap().save(&folder).unwrap();
+        Some(folder)
+    };
+    let at = CatalogAt::Embedded { node: "a".into(), address: site.address.clone() };
+    let mut a = Node::start(&GatewayOptions { certificates: papers(&authority, "a", "a"), ..site.keeper() });
+    let inside = |certificates| GatewayOptions { catalog: at.clone(), certificates, ..site.other("b") };
+    let mut b = Node::start(&inside(papers(&authority, "b", "b")));
+    a.joined();
+    b.joined();
+    drop(b);
+    let other = Authority::make("other", Duration::from_secs(3600)).unwrap();
+    let refused = |options: &GatewayOptions| {
+        let mut node = Node::start(options);
+        node.until("it is refused", |news| matches!(news, News::CutOff { .. }).then_some(()));
+        thread::sleep(Duration::from_millis(300));
+        assert!(!node.gateway.news().iter().any(|news| matches!(news, News::Joined { .. })));
+    };
+    refused(&inside(papers(&other, "b", "foreign")));
+    refused(&site.other("b"));
+}
+
+#[test]
+fn what_cannot_work_is_refused_at_the_start() {
+    let site = Site::new();
+    let refused = |options: GatewayOptions, part: &str| {
+        let why = Gateway::start(&options).err().expect("it was started");
+        assert!(why.contains(part), "{why}");
+    };
+    refused(GatewayOptions { node: "a/b".into(), ..site.keeper() }, "no name of a node");
+    refused(GatewayOptions { site: String::new(), ..site.keeper() }, "no name of a site");
+    refused(GatewayOptions { catalog: CatalogAt::Keep("0.0.0.0:0".into()), ..site.keeper() }, "--trusted-network");
+    refused(GatewayOptions { certificates: Some("/nowhere".into()), ..site.keeper() }, "/nowhere");
+    drop(Node::start(&GatewayOptions {
+        catalog: CatalogAt::Keep("0.0.0.0:0".into()),
+        trusted_network: true,
+        ..site.keeper()
+    }));
+}

@@ -1,0 +1,488 @@
+//! The daemon as a node of a site: whose a name is, and which nodes there are.
+//!
+//! A name of a region, port or item belongs to one node of the site. Before the broker makes one, it has the name claimed
+//! ([`SiteOrder::Claim`]); the request waits for the answer. What the daemon has already goes on working whatever becomes
+//! of the site. Without a lease nothing is claimed. With every new lease the broker announces all that it has
+//! ([`SiteOrder::Announce`]); a name that another node has claimed in the meantime is *contested*: this daemon's members
+//! keep what they have open, and no member opens it by name here any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crossdock_layout::wire::{NodeEntry, NodeState, Request, SegmentKind};
+use crossdock_layout::{MemberId, Status};
+
+use super::{Asker, Broker, Connection, Effect, ItemRecord, PARKED, Record};
+
+/// What a broker is told of its site at its start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteLimits {
+    /// The site's name.
+    pub site: String,
+    /// This node's name.
+    pub node: String,
+    /// This node's number, which the ids of its segments hold above bit 50.
+    pub number: u64,
+}
+
+/// A name as it is known in the whole site.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SiteName {
+    /// Of the workflow.
+    pub workflow: String,
+    /// Of what.
+    pub kind: SegmentKind,
+    /// In the workflow.
+    pub name: String,
+}
+
+/// Another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteNode {
+    /// Its name.
+    pub node: String,
+    /// Its number; 0 if that is not known.
+    pub number: u64,
+    /// Where its daemon can be reached; empty if that is not known.
+    pub address: String,
+}
+
+/// What the site wants to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SiteOrder {
+    /// The name is to be this node's. Answered by [`SiteNews::Claimed`].
+    Claim(SiteName),
+    /// The name is free again.
+    Release(SiteName),
+    /// These names are this node's, and no others.
+    Announce(Vec<SiteName>),
+}
+
+/// What has become known of the site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SiteNews {
+    /// This node has a lease.
+    Joined,
+    /// What is known of other nodes is as of now.
+    Synced,
+    /// This node has no lease, or it may end at any moment.
+    CutOff {
+        /// In words.
+        why: String,
+    },
+    /// The answer to [`SiteOrder::Claim`].
+    Claimed {
+        /// Which.
+        name: SiteName,
+        /// What became of it.
+        outcome: Claimed,
+    },
+    /// A name that was announced is another node's.
+    Contested {
+        /// Which.
+        name: SiteName,
+        /// Whose.
+        node: SiteNode,
+    },
+    /// A node has its lease.
+    Node(SiteNode),
+    /// A node's lease has ended.
+    NodeGone {
+        /// Its name.
+        node: String,
+    },
+    /// A name is a node's.
+    Named {
+        /// Which.
+        name: SiteName,
+        /// The node's name.
+        node: String,
+    },
+    /// A name is no node's any more.
+    Unnamed {
+        /// Which.
+        name: SiteName,
+    },
+}
+
+/// What became of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    /// The name is this node's.
+    Ours,
+    /// It is that node's.
+    Theirs(SiteNode),
+    /// The site could not be asked.
+    Failed(String),
+}
+
+/// Most requests that wait for the site at once.
+const CLAIMS: usize = 4096;
+/// How many nodes that are gone are remembered.
+const GONE: usize = 256;
+
+enum Standing {
+    In,
+    Out { why: String, since: u64 },
+}
+
+struct Known {
+    number: u64,
+    address: String,
+    /// Since when, if its lease has ended.
+    gone: Option<u64>,
+}
+
+struct Claim {
+    waits: (Connection, u64),
+    member: MemberId,
+    request: Request,
+}
+
+/// What a broker knows of its site.
+pub(super) struct Site {
+    limits: SiteLimits,
+    standing: Standing,
+    /// When the catalog was reached last.
+    synced: u64,
+    nodes: BTreeMap<String, Known>,
+    /// Names of other nodes.
+    elsewhere: BTreeMap<SiteName, String>,
+    /// Names of this node, those that are contested included.
+    owned: BTreeSet<SiteName>,
+    contested: BTreeMap<SiteName, SiteNode>,
+    claims: BTreeMap<SiteName, Vec<Claim>>,
+    /// Owned names that may be of no use any more.
+    touched: BTreeSet<SiteName>,
+}
+
+impl Site {
+    pub fn new(limits: SiteLimits, now: u64) -> Self {
+        Self {
+            limits,
+            standing: Standing::Out { why: "it has not joined yet".into(), since: now },
+            synced: now,
+            nodes: BTreeMap::new(),
+            elsewhere: BTreeMap::new(),
+            owned: BTreeSet::new(),
+            contested: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            touched: BTreeSet::new(),
+        }
+    }
+
+    /// Whose the name is, if it is another node's.
+    fn owner(&self, name: &SiteName) -> Option<SiteNode> {
+        if let Some(node) = self.contested.get(name) {
+            return Some(node.clone());
+        }
+        let node = self.elsewhere.get(name).filter(|_| !self.owned.contains(name))?;
+        let known = self.nodes.get(node);
+        let (number, address) = known.map_or((0, ""), |known| (known.number, known.address.as_str()));
+        Some(SiteNode { node: node.clone(), number, address: address.to_owned() })
+    }
+}
+
+/// That a name is another node's, where, and what to do.
+fn is_elsewhere(name: &SiteName, at: &SiteNode, contested: bool) -> String {
+    let SiteName { kind, name, .. } = name;
+    let node = if at.address.is_empty() { at.node.clone() } else { format!("{} ({})", at.node, at.address) };
+    let lost = if contested { "while this node was cut off, that name became another node's. " } else { "" };
+    let why = match kind {
+        SegmentKind::Region => "a region belongs to one node",
+        SegmentKind::Port => "ports do not reach other nodes yet",
+        SegmentKind::Series => "series do not reach other nodes yet",
+        SegmentKind::Item => "items do not reach other nodes yet",
+    };
+    let there = &at.node;
+    format!(
+        "{lost}{} '{name}' is on node {node}: {why}. Run this task on node {there}, or take another name",
+        kind.word()
+    )
+}
+
+impl Broker {
+    /// After a start: what this daemon has is its own, until the site says otherwise.
+    pub(super) fn recover_site(&mut self) {
+        let names: BTreeSet<_> = self.all_site_names().collect();
+        if let Some(site) = &mut self.site {
+            site.owned = names;
+        }
+    }
+
+    /// The names of regions, ports and items that there are.
+    fn all_site_names(&self) -> impl Iterator<Item = SiteName> {
+        let segments = self.lasting.names.keys().filter(|key| key.1 != SegmentKind::Series);
+        let segments = segments.filter_map(|(workflow, kind, name)| self.site_name(*workflow, *kind, name));
+        let items = self.lasting.items.keys.keys();
+        segments.chain(items.filter_map(|(workflow, key)| self.site_name(*workflow, SegmentKind::Item, key)))
+    }
+
+    fn site_name(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<SiteName> {
+        let workflow = self.lasting.workflows.get(&workflow)?.name.clone();
+        Some(SiteName { workflow, kind, name: name.to_owned() })
+    }
+
+    /// The key of a name here, if its workflow is here.
+    fn local_key(&self, name: &SiteName) -> Option<(u64, SegmentKind, String)> {
+        let workflow = self.lasting.workflow_names.get(&name.workflow)?;
+        Some((*workflow, name.kind, name.name.clone()))
+    }
+
+    fn is_here(&self, name: &SiteName) -> bool {
+        let Some(key) = self.local_key(name) else { return false };
+        match key.1 {
+            SegmentKind::Item => self.lasting.items.keys.contains_key(&(key.0, key.2)),
+            _ => self.lasting.names.contains_key(&key),
+        }
+    }
+
+    /// Why this name is not to be opened here: it is another node's. Nothing if it is not, or no site is joined.
+    pub(super) fn elsewhere(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<String> {
+        let site = self.site.as_ref()?;
+        let name = self.site_name(workflow, kind, name)?;
+        let at = site.owner(&name)?;
+        Some(is_elsewhere(&name, &at, site.contested.contains_key(&name)))
+    }
+
+    /// Is the name this node's, so that it may be made? If not, the asker has its answer, or gets it when the site has
+    /// decided: the request is then served again.
+    pub(super) fn has_name(
+        &mut self,
+        asker: Asker,
+        workflow: u64,
+        kind: SegmentKind,
+        name: &str,
+        request: impl FnOnce() -> Request,
+    ) -> bool {
+        if self.site.is_none() {
+            return true;
+        }
+        if let Some(text) = self.elsewhere(workflow, kind, name) {
+            self.fail(asker, Status::Exists, text);
+            return false;
+        }
+        let Some(name) = self.site_name(workflow, kind, name) else { return true };
+        let now = self.now;
+        let Some(site) = &mut self.site else { return true };
+        if site.owned.contains(&name) {
+            return true;
+        }
+        if let Standing::Out { why, since } = &site.standing {
+            let text = format!(
+                "no {} '{}' can be made: node {} has been cut off from site '{}' for {} s ({why}). What exists goes on \
+                 working; try again when `crossdock ls --nodes` says that the node is back",
+                name.kind.word(),
+                name.name,
+                site.limits.node,
+                site.limits.site,
+                (now - since) / 1000
+            );
+            self.fail(asker, Status::Disconnected, text);
+            return false;
+        }
+        let waiting = || site.claims.values().flatten();
+        let own = waiting().filter(|claim| claim.waits.0 == asker.connection).count();
+        if own >= PARKED || waiting().count() >= CLAIMS {
+            let text = format!("{own} requests of this program wait for the site already; let some end first");
+            self.fail(asker, Status::Busy, text);
+            return false;
+        }
+        let claims = site.claims.entry(name.clone()).or_default();
+        claims.push(Claim { waits: (asker.connection, asker.number), member: asker.member, request: request() });
+        if claims.len() == 1 {
+            self.effects.push(Effect::Site(SiteOrder::Claim(name)));
+        }
+        false
+    }
+
+    /// Something has become known of the site.
+    pub(super) fn site_news(&mut self, news: SiteNews) {
+        let now = self.now;
+        let Some(site) = &mut self.site else { return };
+        match news {
+            SiteNews::Joined => {
+                site.standing = Standing::In;
+                site.synced = now;
+                // What is announced now is decided anew.
+                site.contested.clear();
+                let names = site.owned.iter().chain(site.claims.keys()).cloned().collect();
+                self.effects.push(Effect::Site(SiteOrder::Announce(names)));
+            }
+            SiteNews::Synced => site.synced = now,
+            SiteNews::CutOff { why } => {
+                let (node, of) = (&site.limits.node, &site.limits.site);
+                let line =
+                    format!("node {node} is cut off from site '{of}': {why}; it claims no name until it is back");
+                self.effects.push(Effect::Log { line });
+                let since = if let Standing::Out { since, .. } = site.standing { since } else { now };
+                site.standing = Standing::Out { why, since };
+            }
+            SiteNews::Claimed { name, outcome } => self.claimed(name, outcome),
+            SiteNews::Contested { name, node } => {
+                if site.owned.contains(&name) {
+                    let line = is_elsewhere(&name, &node, true);
+                    self.effects.push(Effect::Log { line });
+                    site.contested.insert(name, node);
+                }
+            }
+            SiteNews::Node(SiteNode { node, number, address }) => {
+                if node != site.limits.node {
+                    site.nodes.insert(node, Known { number, address, gone: None });
+                }
+            }
+            SiteNews::NodeGone { node } => {
+                if let Some(known) = site.nodes.get_mut(&node) {
+                    known.gone = Some(now);
+                }
+                let gone = site.nodes.iter().filter_map(|(node, known)| Some((known.gone?, node)));
+                let gone: BTreeSet<_> = gone.map(|(since, node)| (since, node.clone())).collect();
+                for (_, node) in gone.iter().take(gone.len().saturating_sub(GONE)) {
+                    site.nodes.remove(node);
+                }
+            }
+            SiteNews::Named { name, node } => {
+                if node != site.limits.node {
+                    site.elsewhere.insert(name.clone(), node);
+                    self.end_waits_for(&name);
+                }
+            }
+            SiteNews::Unnamed { name } => {
+                site.elsewhere.remove(&name);
+            }
+        }
+    }
+
+    fn claimed(&mut self, name: SiteName, outcome: Claimed) {
+        let Some(site) = &mut self.site else { return };
+        let claims = site.claims.remove(&name).unwrap_or_default();
+        let (status, text) = match outcome {
+            Claimed::Ours => {
+                site.elsewhere.remove(&name);
+                site.owned.insert(name.clone());
+                // If none of those makes it, the name is given back.
+                site.touched.insert(name);
+                self.again.extend(claims.into_iter().map(|claim| (claim.waits, claim.member, claim.request)));
+                return;
+            }
+            Claimed::Theirs(at) => {
+                let text = is_elsewhere(&name, &at, false);
+                site.elsewhere.insert(name, at.node);
+                (Status::Exists, text)
+            }
+            Claimed::Failed(why) => {
+                let text = format!(
+                    "it is not known whether {} '{}' is free in site '{}': {why}; try again",
+                    name.kind.word(),
+                    name.name,
+                    site.limits.site
+                );
+                (Status::Disconnected, text)
+            }
+        };
+        for Claim { waits, member, request } in claims {
+            if self.links.get(&waits.0).is_some_and(|link| link.member == Some(member)) {
+                let asker = Asker { connection: waits.0, member, number: waits.1, opcode: request.number() };
+                self.fail(asker, status, text.clone());
+            }
+        }
+    }
+
+    /// What was waited for has come, at another node.
+    fn end_waits_for(&mut self, name: &SiteName) {
+        let Some(key) = self.local_key(name).filter(|_| !self.is_here(name)) else { return };
+        let Some(text) = self.elsewhere(key.0, key.1, &key.2) else { return };
+        let waiting: Vec<_> = self.waiting.get(&key).into_iter().flatten().copied().collect();
+        for waits in waiting {
+            let Some(member) = self.links.get(&waits.0).and_then(|link| link.member) else { continue };
+            if self.unpark(waits).is_some() {
+                let asker = Asker { connection: waits.0, member, number: waits.1, opcode: 2 };
+                self.fail(asker, Status::NotFound, text.clone());
+            }
+        }
+    }
+
+    /// A record is about to take effect: which names may it take away?
+    pub(super) fn touch_names(&mut self, record: &Record) {
+        if self.site.is_none() {
+            return;
+        }
+        let name = match record {
+            Record::Removed { segment, .. } | Record::Released { segment } => {
+                let found = self.lasting.segments.get(segment);
+                found.and_then(|found| self.site_name(found.workflow, found.kind, &found.name))
+            }
+            Record::Item(ItemRecord::Gone { item, .. }) => {
+                let found = self.lasting.items.all.get(item);
+                found.and_then(|found| self.site_name(found.workflow, SegmentKind::Item, &found.key))
+            }
+            Record::WorkflowEnd { number, .. } => {
+                let ended = self.lasting.workflows.get(number).map(|workflow| workflow.name.clone());
+                if let (Some(site), Some(ended)) = (&mut self.site, ended) {
+                    site.touched.extend(site.owned.iter().filter(|name| name.workflow == ended).cloned());
+                }
+                None
+            }
+            _ => None,
+        };
+        if let (Some(site), Some(name)) = (&mut self.site, name) {
+            site.touched.insert(name);
+        }
+    }
+
+    /// Names that are of no use any more are given back, once no request is about to make one.
+    pub(super) fn settle_site(&mut self) {
+        let idle = self.again.is_empty() && self.making.is_none() && !self.items.is_making();
+        let Some(site) = self.site.as_mut().filter(|site| idle && !site.touched.is_empty()) else { return };
+        let touched = std::mem::take(&mut site.touched);
+        for name in touched {
+            if self.is_here(&name) {
+                continue;
+            }
+            let Some(site) = &mut self.site else { return };
+            let contested = site.contested.remove(&name).is_some();
+            if site.owned.remove(&name) && !contested {
+                self.effects.push(Effect::Site(SiteOrder::Release(name)));
+            }
+        }
+    }
+
+    /// The nodes of the site by number, this one included, from the one after `after` on.
+    pub(super) fn node_entries(&self, after: u64) -> impl Iterator<Item = NodeEntry> {
+        let mut entries = Vec::new();
+        if let Some(site) = &self.site {
+            let entry = |node: &str, number, address: &str, (state, silent_ms), names: usize| NodeEntry {
+                number,
+                silent_ms,
+                state,
+                names: u32::try_from(names).unwrap_or(u32::MAX),
+                site: site.limits.site.clone(),
+                node: node.to_owned(),
+                address: address.to_owned(),
+            };
+            let silent = self.now - site.synced;
+            let state = if matches!(site.standing, Standing::In) { NodeState::Here } else { NodeState::CutOff };
+            entries.push(entry(&site.limits.node, site.limits.number, "", (state, silent), site.owned.len()));
+            for (node, known) in &site.nodes {
+                let state = known.gone.map_or((NodeState::Joined, silent), |since| (NodeState::Gone, self.now - since));
+                let names = site.elsewhere.values().filter(|at| *at == node).count();
+                entries.push(entry(node, known.number, &known.address, state, names));
+            }
+        }
+        entries.sort_by_key(|entry| entry.number);
+        entries.into_iter().filter(move |entry| entry.number > after)
+    }
+
+    /// In a site, no name exists that was not claimed.
+    pub(super) fn check_site(&self) {
+        let Some(site) = &self.site else { return };
+        for name in self.all_site_names() {
+            assert!(site.owned.contains(&name), "{name:?} exists and was not claimed");
+        }
+        assert!(site.claims.keys().all(|name| !site.owned.contains(name)), "an owned name is being claimed");
+        assert!(site.contested.keys().all(|name| site.owned.contains(name)), "a contested name is not ours");
+        let idle = self.again.is_empty() && self.making.is_none() && !self.items.is_making();
+        let unused = |name: &&SiteName| !self.is_here(name) && !site.touched.contains(*name);
+        let unused = site.owned.iter().find(unused).filter(|_| idle);
+        assert!(unused.is_none(), "{unused:?} is claimed and does not exist");
+    }
+}

@@ -1,0 +1,139 @@
+//! The daemon's part in its site: the gateway's news become the broker's events, the broker's orders the gateway's.
+
+use std::time::Duration;
+
+use crossdock_gateway::{Claimed, Gateway, GatewayOptions, Name, News, Order, Place};
+use crossdock_os::{Deadline, event};
+
+use super::Host;
+use crate::SiteOptions;
+use crate::broker::{self, Event, NODE_SHIFT, SiteLimits, SiteName, SiteNews, SiteNode, SiteOrder};
+
+/// How long a daemon waits at its start for its place in the site, beyond one lease: a former daemon of the same name may
+/// have to lose its own first.
+pub(crate) const JOIN: Duration = Duration::from_secs(20);
+
+/// The gateway, and what it has told already.
+pub(super) struct Membership {
+    pub gateway: Gateway,
+    pub limits: SiteLimits,
+    pub early: Vec<News>,
+}
+
+/// Takes part in the site. `next_segment` is the journal's: a daemon that was a node before knows its number by that, and
+/// serves at once, whether the site can be reached or not.
+pub(super) fn join(
+    options: &SiteOptions,
+    token: u64,
+    journal: &std::path::Path,
+    next_segment: u64,
+) -> Result<Membership, String> {
+    let gateway = Gateway::start(&GatewayOptions {
+        site: options.site.clone(),
+        node: options.node.clone(),
+        catalog: options.catalog.clone(),
+        address: options.address.clone(),
+        certificates: options.certificates.clone(),
+        trusted_network: options.trusted_network,
+        number: next_segment >> NODE_SHIFT,
+        token,
+        folder: journal.with_extension("catalog"),
+        lease: options.lease,
+    })
+    .map_err(|why| format!("site '{}': {why}", options.site))?;
+    let mut membership = Membership {
+        gateway,
+        limits: SiteLimits {
+            site: options.site.clone(),
+            node: options.node.clone(),
+            number: next_segment >> NODE_SHIFT,
+        },
+        early: Vec::new(),
+    };
+    if membership.limits.number == 0 {
+        membership.limits.number = membership.wait_for_number(options)?;
+    }
+    Ok(membership)
+}
+
+impl Membership {
+    fn wait_for_number(&mut self, options: &SiteOptions) -> Result<u64, String> {
+        let by = Deadline::after(JOIN + options.lease);
+        let mut last = "its catalog did not answer".to_owned();
+        while !by.passed() {
+            event::wait_readable(self.gateway.bell(), by).map_err(|error| error.to_string())?;
+            for news in self.gateway.news() {
+                if let News::CutOff { why } = &news {
+                    eprintln!("crossdock serve: site '{}' cannot be joined yet: {why}", options.site);
+                    last.clone_from(why);
+                }
+                let number = if let News::Joined { number } = news { Some(number) } else { None };
+                self.early.push(news);
+                if let Some(number) = number {
+                    self.early.extend(self.gateway.news());
+                    return Ok(number);
+                }
+            }
+        }
+        Err(format!("site '{}' could not be joined: {last}", options.site))
+    }
+}
+
+impl Host<'_> {
+    /// What the gateway has told since the last look.
+    pub(super) fn site_news(&mut self) {
+        let Some(membership) = &mut self.membership else { return };
+        let mut news = std::mem::take(&mut membership.early);
+        news.extend(membership.gateway.news());
+        for news in news {
+            self.feed(Event::Site(translate(news)));
+        }
+    }
+
+    pub(super) fn site_order(&self, order: SiteOrder) {
+        let Some(membership) = &self.membership else { return };
+        membership.gateway.order(match order {
+            SiteOrder::Claim(name) => Order::Claim(there(name)),
+            SiteOrder::Release(name) => Order::Release(there(name)),
+            SiteOrder::Announce(names) => Order::Announce(names.into_iter().map(there).collect()),
+        });
+    }
+
+    /// The site is left in order.
+    pub(super) fn leave_site(&mut self) {
+        drop(self.membership.take());
+    }
+}
+
+fn there(SiteName { workflow, kind, name }: SiteName) -> Name {
+    Name { workflow, kind, name }
+}
+
+fn here(Name { workflow, kind, name }: Name) -> SiteName {
+    SiteName { workflow, kind, name }
+}
+
+fn node(Place { node, number, address, .. }: Place) -> SiteNode {
+    SiteNode { node, number, address }
+}
+
+fn translate(news: News) -> SiteNews {
+    match news {
+        News::Joined { .. } => SiteNews::Joined,
+        News::Synced => SiteNews::Synced,
+        News::CutOff { why } => SiteNews::CutOff { why },
+        News::Claimed { name, outcome } => {
+            let outcome = match outcome {
+                Claimed::Ours => broker::Claimed::Ours,
+                Claimed::Theirs(place) => broker::Claimed::Theirs(node(place)),
+                Claimed::Failed(why) => broker::Claimed::Failed(why),
+            };
+            SiteNews::Claimed { name: here(name), outcome }
+        }
+        News::Contested { name, place } => SiteNews::Contested { name: here(name), node: node(place) },
+        News::Node(place) => SiteNews::Node(node(place)),
+        News::NodeGone { node } => SiteNews::NodeGone { node },
+        News::Named { name, node } => SiteNews::Named { name: here(name), node },
+        News::Unnamed { name } => SiteNews::Unnamed { name: here(name) },
+    }
+}

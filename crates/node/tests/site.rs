@@ -1,0 +1,207 @@
+//! Daemons of one site on one machine: names, errors that say where, restarts, a node that is cut off.
+
+mod support;
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use crossdock_client::{ConnectOptions, InUse, Mode, Region, SegmentKind, Session};
+use crossdock_layout::Status;
+use crossdock_layout::wire::NodeState;
+use support::{Daemon, kill, spawn};
+
+/// Below those that the kernel gives to outgoing connections, so that it is still free a moment later.
+fn free_port() -> String {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id() as u16;
+    loop {
+        let port = 12_000 + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
+            return listener.local_addr().unwrap().to_string();
+        }
+    }
+}
+
+/// Sites take a moment: leases end, keepers come back.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(60), "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+struct Site {
+    catalog: String,
+}
+
+impl Site {
+    fn new() -> Self {
+        Self { catalog: free_port() }
+    }
+
+    fn arguments<'a>(&self, node: &'a str, catalog: &'a str) -> Vec<&'a str> {
+        vec!["--site", "here", "--node", node, "--lease-ms", "6000", "--catalog", catalog]
+    }
+
+    fn keeper(&self) -> Daemon {
+        self.start(Daemon::folder(), "a", &format!("keep:{}", self.catalog))
+    }
+
+    fn node(&self, node: &str) -> Daemon {
+        self.start(Daemon::folder(), node, &format!("embedded:{}", self.catalog))
+    }
+
+    /// A daemon that has joined when this returns.
+    fn start(&self, folder: tempfile::TempDir, node: &str, catalog: &str) -> Daemon {
+        let keeper = spawn(&folder.path().join("endpoint.sock"), &self.arguments(node, catalog));
+        let daemon = Daemon { folder, keeper };
+        until("the daemon listens", || Session::connect(&daemon.options()).is_ok());
+        daemon
+    }
+}
+
+fn session(daemon: &Daemon, task: &str) -> Session {
+    Session::connect(&ConnectOptions { task: Some(task.into()), ..daemon.options() }).unwrap()
+}
+
+fn region(session: &Session, name: &str, mode: Mode) -> crossdock_client::Result<Region> {
+    session.region(name, mode, 1 << 20, None)
+}
+
+fn states(daemon: &Daemon) -> Vec<(String, NodeState)> {
+    let session = Session::connect(&ConnectOptions { visitor: true, ..daemon.options() }).unwrap();
+    session.nodes().unwrap().into_iter().map(|node| (node.name, node.state)).collect()
+}
+
+fn is(daemon: &Daemon, node: &str, state: NodeState) -> bool {
+    states(daemon).contains(&(node.to_owned(), state))
+}
+
+#[test]
+fn a_name_belongs_to_one_node_and_errors_say_which() {
+    let site = Site::new();
+    let (a, b) = (site.keeper(), site.node("b"));
+    until("they see each other", || is(&a, "b", NodeState::Joined) && is(&b, "a", NodeState::Joined));
+    let (on_a, on_b) = (session(&a, "one"), session(&b, "two"));
+    let made = region(&on_a, "x", Mode::CreateOnly).unwrap();
+    for mode in [Mode::CreateOnly, Mode::OpenOrCreate, Mode::Recreate] {
+        let error = region(&on_b, "x", mode).unwrap_err();
+        assert_eq!(error.status, Status::Exists, "{error}");
+        assert!(error.to_string().contains("is on node a"), "{error}");
+        assert!(error.to_string().contains("Run this task on node a"), "{error}");
+    }
+    let mut error = None;
+    until("b knows of it", || {
+        error = region(&on_b, "x", Mode::OpenOnly).err();
+        error.as_ref().is_some_and(|error| error.to_string().contains("is on node a"))
+    });
+    assert_eq!(error.unwrap().status, Status::NotFound);
+    // The same name in another workflow is another name; ids of two nodes are never the same.
+    let other = region(&on_b, "y", Mode::CreateOnly).unwrap();
+    assert_ne!(made.id().0 >> 50, other.id().0 >> 50);
+    assert!(made.id().0 >> 50 > 0 && other.id().0 >> 50 > 0);
+    // A name that is removed is free in the whole site.
+    drop(made);
+    on_a.remove(SegmentKind::Region, "x", InUse::Keep).unwrap();
+    until("the name is free", || region(&on_b, "x", Mode::CreateOnly).is_ok());
+}
+
+#[test]
+fn a_wait_for_a_name_ends_when_another_node_makes_it() {
+    let site = Site::new();
+    let (a, b) = (site.keeper(), site.node("b"));
+    let (on_a, on_b) = (session(&a, "one"), session(&b, "two"));
+    let waiting =
+        std::thread::spawn(move || on_b.region("late", Mode::OpenOnly, 0, Some(Duration::from_secs(60))).unwrap_err());
+    let _made = region(&on_a, "late", Mode::CreateOnly).unwrap();
+    let error = waiting.join().unwrap();
+    assert_eq!(error.status, Status::NotFound);
+    assert!(error.to_string().contains("is on node a"), "{error}");
+}
+
+#[test]
+fn a_broker_that_is_killed_keeps_the_nodes_names_and_number() {
+    let site = Site::new();
+    let (a, b) = (site.keeper(), site.node("b"));
+    let (on_a, on_b) = (session(&a, "one"), session(&b, "two"));
+    let _made = region(&on_b, "x", Mode::CreateOnly).unwrap();
+    for _ in 0..3 {
+        b.kill_broker();
+        until("b is back", || is(&b, "b", NodeState::Here));
+        let error = region(&on_a, "x", Mode::CreateOnly).unwrap_err();
+        assert!(error.to_string().contains("is on node b"), "{error}");
+    }
+    // So does the daemon that keeps the catalog.
+    a.kill_broker();
+    until("a is back", || is(&a, "a", NodeState::Here));
+    let error = region(&on_a, "x", Mode::CreateOnly).unwrap_err();
+    assert!(error.to_string().contains("is on node b"), "{error}");
+    let more = region(&on_b, "y", Mode::CreateOnly).unwrap();
+    assert!(more.id().0 >> 50 > 0);
+}
+
+#[test]
+fn a_node_that_is_killed_loses_its_names_and_is_listed_as_gone() {
+    let site = Site::new();
+    let (a, mut b) = (site.keeper(), site.node("b"));
+    let (on_a, on_b) = (session(&a, "one"), session(&b, "two"));
+    let _made = region(&on_b, "x", Mode::CreateOnly).unwrap();
+    let broker = b.broker();
+    kill(b.keeper.id(), "KILL");
+    b.keeper.wait().unwrap();
+    kill(broker, "KILL");
+    until("the name is free", || region(&on_a, "x", Mode::CreateOnly).is_ok());
+    until("b is gone", || is(&a, "b", NodeState::Gone));
+}
+
+#[test]
+fn a_node_without_the_catalog_makes_no_names_and_everything_else_goes_on() {
+    let site = Site::new();
+    let (mut a, b) = (site.keeper(), site.node("b"));
+    let on_b = session(&b, "two");
+    let _made = region(&on_b, "x", Mode::CreateOnly).unwrap();
+    // Stopped, not dead: the catalog is silent.
+    let broker = a.broker();
+    kill(broker, "STOP");
+    until("b is cut off", || is(&b, "b", NodeState::CutOff));
+    let error = region(&on_b, "y", Mode::CreateOnly).unwrap_err();
+    assert_eq!(error.status, Status::Disconnected, "{error}");
+    assert!(error.to_string().contains("node b has been cut off from site 'here'"), "{error}");
+    region(&on_b, "x", Mode::OpenOnly).unwrap();
+    kill(broker, "CONT");
+    until("b is back", || is(&b, "b", NodeState::Here));
+    until("names are made again", || region(&on_b, "y", Mode::CreateOnly).is_ok());
+    a.keeper.kill().unwrap();
+}
+
+#[test]
+fn two_daemons_of_one_name_are_not_in_the_site_at_once() {
+    let site = Site::new();
+    let (_a, b) = (site.keeper(), site.node("b"));
+    let folder = Daemon::folder();
+    let catalog = format!("embedded:{}", site.catalog);
+    let mut second = spawn(&folder.path().join("endpoint.sock"), &site.arguments("b", &catalog));
+    // It waits for the name, and has it once the first one has left.
+    let socket = folder.path().join("endpoint.sock");
+    let up = || Session::connect(&ConnectOptions { socket: Some(socket.clone()), ..ConnectOptions::default() }).is_ok();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(!up(), "two daemons are node b");
+    drop(b);
+    until("the second one has the name", up);
+    second.kill().unwrap();
+    second.wait().unwrap();
+}
+
+#[test]
+fn what_cannot_work_ends_the_start() {
+    let folder = Daemon::folder();
+    let refused = |arguments: &[&str]| {
+        let mut daemon = spawn(&folder.path().join("endpoint.sock"), arguments);
+        assert!(!daemon.wait().unwrap().success(), "{arguments:?}");
+    };
+    refused(&["--site", "here", "--node", "a/b", "--catalog", "keep:127.0.0.1:0"]);
+    refused(&["--site", "here", "--node", "a", "--catalog", "keep:0.0.0.0:0"]);
+    refused(&["--site", "here", "--node", "a", "--catalog", "keep:127.0.0.1:0", "--certificates", "/nowhere"]);
+}
