@@ -16,4 +16,6 @@ mod writers;
 pub use look::{Line, Look, State, User, look};
 pub use rules::{Keep, Publish};
 pub use service::{Report, Service};
+#[cfg(feature = "fault-points")]
+pub use store::FAULT_POINTS;
 pub use store::{Layout, Store};

@@ -406,8 +406,9 @@ impl State {
     }
 
     fn drop_file(&mut self, rest: &Path) {
-        self.withdraw(rest);
+        // From the producers' folder first: a service that comes after a killed one must not publish it again.
         let _ = fs::remove_file(self.store.layout.stage.join(rest));
+        self.withdraw(rest);
         self.report.dropped += 1;
         self.store.note("dropped", rest);
     }

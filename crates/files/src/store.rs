@@ -16,6 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use crossdock_core::fault_point;
 use crossdock_core::files::NoticeWriter;
 use crossdock_layout::files::Phase;
 use crossdock_os::lease::{self, Proof};
@@ -23,6 +24,11 @@ use crossdock_os::{clock, file, futex, mount};
 
 /// Most bytes of a store's list of events.
 const EVENTS_MAX: u64 = 1 << 20;
+
+/// Where a checked build can kill the service; "files.copied" is only reached where consumers have folders of their own.
+#[cfg(feature = "fault-points")]
+pub const FAULT_POINTS: &[&str] =
+    &["files.leased", "files.final", "files.linked", "files.copied", "files.shown", "files.renamed", "files.told"];
 
 /// Where the parts of a store are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,14 +157,17 @@ impl Store {
             return Ok(Attempt::Full);
         }
         // No process may write what was published: an open for writing fails with EACCES from now on.
+        fault_point!("files.leased");
         let mode = meta.mode() & 0o7555;
         fs::set_permissions(&from, fs::Permissions::from_mode(mode | 0o444))?;
+        fault_point!("files.final");
         self.links += 1;
         let waiting = self.layout.new.join(self.links.to_string());
         let linked = fs::hard_link(&from, &waiting).and_then(|()| {
             let same_file = fs::symlink_metadata(&waiting)?.ino() == meta.ino();
             Ok(same_file && !held.is_being_broken())
         });
+        fault_point!("files.linked");
         match linked {
             Ok(true) => {}
             // A process opened it for writing before its mode changed, or another file has taken the name.
@@ -176,7 +185,9 @@ impl Store {
         if let Some(folder) = to.parent() {
             fs::create_dir_all(folder)?;
         }
+        fault_point!("files.shown");
         let renamed = fs::rename(&waiting, &to);
+        fault_point!("files.renamed");
         if renamed.is_err() {
             let _ = fs::remove_file(&waiting);
         }
@@ -190,6 +201,7 @@ impl Store {
         }
         let copy = file.with_extension("single");
         fs::hard_link(file, &copy)?;
+        fault_point!("files.copied");
         let renamed = fs::rename(&copy, to);
         // A rename between two links of one file does nothing, and leaves both.
         let _ = fs::remove_file(&copy);
@@ -244,6 +256,7 @@ impl Store {
         notice.published.fetch_add(1, Ordering::Relaxed);
         notice.last_ns.store(clock::now_ns(), Ordering::Relaxed);
         self.tell();
+        fault_point!("files.told");
     }
 
     pub(crate) fn tell_torn(&self) {
