@@ -30,6 +30,7 @@ test            file:/usr/include/gtest/gtest.h    libgtest-dev        the C++ c
 test            cmd:setpriv                        util-linux          runs tests as an ordinary user
 test            clang                              clang               compiles the C++ headers as well as g++ does
 test            cmd:man                            man-db              the manual's pages without warnings
+test            browser                            chromium-headless-shell clicks through the web page
 test            cmd:git                            git                 looks at what the checkout holds
 release         cmd:lintian                        lintian             judges the Debian packages
 release         cmd:dpkg-shlibdeps                 dpkg-dev            what the Debian packages depend on
@@ -98,8 +99,14 @@ probe() {
         file:*) [ -e "${1#file:}" ] ;;
         clang) [ -n "$(compgen -c clang-)" ] || have clang ;;
         boost) boost_is_new_enough ;;
+        browser) browser_is_there_or_elsewhere ;;
         venv) python_for_environments >/dev/null ;;
     esac
+}
+
+# Ubuntu has no browser as a package; there its suite counts as skipped.
+browser_is_there_or_elsewhere() {
+    have chromium-headless-shell || have chromium || have google-chrome || ! grep -qx 'ID=debian' /etc/os-release
 }
 
 boost_is_new_enough() {

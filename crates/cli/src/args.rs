@@ -69,6 +69,14 @@ pub enum Command {
         after_long_help = "The command gets CROSSDOCK_SOCKET and CROSSDOCK_WORKFLOW; it may do in the run what its owner may do, which is everything. In Python `crossdock.connect(run=\"waves\")` does the same.\n\nExamples:\n  crossdock attach waves -- python      then: crossdock.connect()\n  crossdock attach waves -- ./observer field\n  crossdock attach waves                a shell"
     )]
     Attach(Attach),
+    /// Show rates, memory and waits of everything that is shared, live
+    #[command(
+        after_long_help = "Rates are those since the print before. WAITING: tasks that wait at the port now; GONE: ends whose task is dead or has left.\n\nExamples:\n  crossdock top\n  crossdock top --times 1               once\n  crossdock top -o json | jq .daemons[].ports[].rate"
+    )]
+    Top(Top),
+    /// Serve a page for the browser that shows what goes on, and /metrics for Prometheus
+    #[command(after_long_help = WEB_HELP)]
+    Web(WebPage),
     /// List workflows, members and segments
     #[command(
         after_long_help = "Examples:\n  crossdock ls\n  crossdock ls --json | jq '.daemons[].segments[].name'\n  crossdock ls --files                  files of managed directories, and who waits for which\n  crossdock ls --socket /run/crossdock/endpoint.sock"
@@ -182,6 +190,21 @@ Examples:
 
 The file: docs/workflow-file.md. For completion in editors, put this into its first line:
   # yaml-language-server: $schema=docs/workflow.schema.json";
+
+const WEB_HELP: &str = "\
+The page shows your runs and daemons: the flow of data with rates, waits and deaths, arrays of series as pictures or curves \
+with a slider, owners of items, logs. It only looks, listens at 127.0.0.1 alone, and gives nothing without the token, which \
+is the part of the address behind `#`. It needs nothing from the internet. `crossdock run --web` and `crossdock serve --web` \
+serve it for their own time.
+
+From another machine: ssh -L 8642:127.0.0.1:8642 HOST, then open the address there.
+
+/metrics is for Prometheus, which sends the token from a file (`authorization: {credentials_file: …}`), docs/metrics.md.
+
+Examples:
+  crossdock web
+  crossdock web --web-port 9000 --web-token ~/.crossdock-token
+  curl -H \"Authorization: Bearer $(cat ~/.crossdock-token)\" http://127.0.0.1:9000/metrics";
 
 const SERVE_HELP: &str = "\
 Seldom needed: `crossdock run` and the library start a daemon of their own when they find none. One for the whole node is \
@@ -332,6 +355,11 @@ pub struct Run {
     /// Stop the run after this time, such as `90 s` or `2 h`; a plain number is seconds
     #[arg(long, value_name = "TIME", value_parser = span::at_least_a_second)]
     pub deadline: Option<Duration>,
+    /// Serve a page that shows the run while it lives; its address is printed
+    #[arg(long)]
+    pub web: bool,
+    #[command(flatten)]
+    pub page: Page,
     /// Only check the file
     #[arg(long)]
     pub check: bool,
@@ -360,6 +388,40 @@ pub struct Ps {
     pub run: Option<String>,
     #[command(flatten)]
     pub output: Output,
+}
+
+/// `top`
+#[derive(Args, Debug)]
+pub struct Top {
+    #[command(flatten)]
+    pub output: Output,
+    /// The daemon's socket [default: every daemon of yours that can be found]
+    #[arg(long)]
+    pub socket: Option<PathBuf>,
+}
+
+/// How a page is served.
+#[derive(Args, Clone, Debug)]
+pub struct Page {
+    /// The page's port on 127.0.0.1 [default: 8642, or any if that is taken]
+    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+    pub web_port: u16,
+    /// A file with the page's token; it is written if it is not there [default: a fresh token each time]
+    #[arg(long, value_name = "FILE")]
+    pub web_token: Option<PathBuf>,
+}
+
+/// `web`
+#[derive(Args, Debug)]
+pub struct WebPage {
+    #[command(flatten)]
+    pub page: Page,
+    /// The daemon's socket [default: every daemon and every run of yours]
+    #[arg(long)]
+    pub socket: Option<PathBuf>,
+    /// End with this process
+    #[arg(long, value_name = "PID", hide = true)]
+    pub with: Option<u32>,
 }
 
 /// `logs`
@@ -419,6 +481,11 @@ pub struct Serve {
     /// Go on in the background, and return as soon as it listens
     #[arg(long, conflicts_with = "ready")]
     pub detach: bool,
+    /// Serve a page that shows what goes on; its address is printed on standard error
+    #[arg(long, conflicts_with = "detach")]
+    pub web: bool,
+    #[command(flatten)]
+    pub page: Page,
 }
 
 /// `ls`

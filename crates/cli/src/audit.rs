@@ -10,9 +10,9 @@ use crossdock_launch::run::code;
 use serde::Serialize;
 
 use crate::args::Audit;
-use crate::find;
 use crate::items;
 use crate::table::{columns, say};
+use crossdock_web::find;
 
 /// Segments carry their names into `/proc`: `memfd:crossdock:WORKFLOW:KIND:NAME`.
 const MARK: &str = "/memfd:crossdock:";

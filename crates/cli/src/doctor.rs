@@ -12,8 +12,8 @@ use crossdock_os::{file, memfd};
 use serde::Serialize;
 
 use crate::args::Doctor;
-use crate::find;
 use crate::table::say;
+use crossdock_web::find;
 
 /// How a thing stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -10,9 +10,9 @@ use crossdock_launch::run::code;
 use serde_json::{Value, json};
 
 use crate::args::Inspect;
-use crate::find::{self, Found};
 use crate::ls::kind;
 use crate::table::{columns, complain, say};
+use crossdock_web::find::{self, Found};
 
 pub fn inspect(options: &Inspect) -> u8 {
     match look(options) {

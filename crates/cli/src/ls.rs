@@ -6,8 +6,8 @@ use crossdock_launch::run::code;
 use serde_json::{Value, json};
 
 use crate::args::Ls;
-use crate::find;
 use crate::table::{columns, complain, say};
+use crossdock_web::find;
 
 pub fn ls(options: &Ls) -> u8 {
     if options.files {

@@ -7,7 +7,6 @@ mod checkpoint;
 mod directories;
 mod doctor;
 mod export;
-mod find;
 mod graph;
 mod inspect;
 mod items;
@@ -22,7 +21,9 @@ mod runs;
 mod series;
 mod serve;
 mod table;
+mod top;
 mod watch;
+mod web;
 
 use std::process::ExitCode;
 
@@ -43,6 +44,8 @@ fn main() -> ExitCode {
         Command::Logs(options) => runs::logs(&options),
         Command::Stop(options) => runs::stop(&options),
         Command::Attach(options) => runs::attach(&options),
+        Command::Top(options) => top::top(&options),
+        Command::Web(options) => web::web(&options),
         Command::Ls(options) => ls::ls(&options),
         Command::Inspect(options) => inspect::inspect(&options),
         Command::Rm(options) => remove::remove(&options),

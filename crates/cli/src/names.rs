@@ -6,7 +6,7 @@ use std::path::Path;
 use crossdock_client::{Listing, SegmentKind, Session};
 use crossdock_launch::file::nearest;
 
-use crate::find::{self, Found};
+use crossdock_web::find::{self, Found};
 
 /// Something that has a name.
 #[derive(Clone, Debug, PartialEq, Eq)]

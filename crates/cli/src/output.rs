@@ -36,8 +36,8 @@ pub struct Output {
     /// With -w: time between two prints
     #[arg(long, value_name = "TIME", default_value = "2 s", value_parser = span::time)]
     pub every: Duration,
-    /// With -w: end after so many prints
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), requires = "watch")]
+    /// Follow, and end after so many prints
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub times: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ impl Output {
             };
             self.print(&value, &text);
             count += 1;
-            if !self.watch || self.times.is_some_and(|n| count >= n) {
+            if !(self.watch || self.times.is_some()) || self.times.is_some_and(|n| count >= n) {
                 return 0;
             }
             if wait(self.every, &stop) {

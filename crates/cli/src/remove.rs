@@ -4,9 +4,9 @@ use crossdock_client::InUse;
 use crossdock_launch::run::code;
 
 use crate::args::{Kind, Remove};
-use crate::find;
 use crate::names;
 use crate::table::{complain, say};
+use crossdock_web::find;
 
 pub fn remove(options: &Remove) -> u8 {
     let mut outcome = code::OK;

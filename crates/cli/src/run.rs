@@ -32,6 +32,22 @@ pub fn run(options: &Run) -> u8 {
         daemon: options.daemon.clone(),
         deadline_s: options.deadline.map(|time| time.as_secs()),
     };
+    let _web = match options.web {
+        true => {
+            let scope = crossdock_web::Scope { socket: None, front: Some(std::process::id()) };
+            match crate::web::start(&options.page, scope) {
+                Ok(web) => {
+                    eprintln!("look at this run: {}", web.url);
+                    Some(web)
+                }
+                Err(why) => {
+                    complain(&why);
+                    return code::SYSTEM;
+                }
+            }
+        }
+        false => None,
+    };
     run::front(&order, (&program, &[SUPERVISE]))
 }
 

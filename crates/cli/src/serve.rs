@@ -20,6 +20,12 @@ pub fn serve(options: Serve) -> u8 {
     } else {
         None
     };
+    if options.web {
+        if let Err(why) = crate::web::beside(&options.page, options.socket.as_ref()) {
+            complain(&why);
+            return code::SYSTEM;
+        }
+    }
     let serve = ServeOptions {
         socket: options.socket,
         private: options.private,

@@ -70,12 +70,18 @@ fn publish(session: &Session, count: u64) -> Result<(), Box<dyn std::error::Erro
     let names = given("FIELD_NAMES", "field");
     let mut publishers: Vec<Publisher> =
         names.split(' ').map(|name| session.publisher(name, &options)).collect::<Result<_, _>>()?;
+    // With FIELD_SHAPE=wave something to look at; else every element is the version's number.
+    let wave = given("FIELD_SHAPE", "flat") == "wave";
+    let value = |step: i64, i: usize| match wave {
+        true => ((i / 100) as f64 * 0.05 + step as f64 * 0.02).sin() * ((i % 100) as f64 * 0.08).cos(),
+        false => step as f64,
+    };
     for step in 1.. {
         for publisher in &mut publishers {
             let start = publisher.memory("u")?.cast::<f64>();
             for i in 0..elements as usize {
                 // SAFETY: the variable has so many elements, and only this thread works on them.
-                unsafe { start.add(i).write_volatile(step as f64) };
+                unsafe { start.add(i).write_volatile(value(step, i)) };
             }
             publisher.publish(&[("step", Value::I64(step)), ("note", Value::Text("é".into()))])?;
         }

@@ -18,7 +18,7 @@ pub fn svg(graph: &Graph, layout: &Layout, title: &str) -> String {
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\">\n\
          <title>{}</title>\n<style>{STYLE}</style>\n\
-         <defs><marker id=\"head\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto-start-reverse\">\
+         <defs><marker id=\"head\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" markerWidth=\"10\" markerHeight=\"10\" markerUnits=\"userSpaceOnUse\" orient=\"auto-start-reverse\">\
          <path class=\"head\" d=\"M0 0L10 5L0 10z\"/></marker></defs>\n",
         escaped(title)
     );

@@ -1,0 +1,15 @@
+//! What goes on in daemons and runs: sampled for `crossdock top`, the web page and `/metrics`. It only looks.
+
+mod answers;
+pub mod find;
+mod frames;
+mod metrics;
+mod picture;
+#[allow(missing_docs, reason = "fields whose names say all: they are the page's JSON")]
+mod sample;
+mod server;
+
+pub use sample::{
+    Daemon, Event, ItemRow, MemberRow, PortRow, RankRow, RegionRow, RunRow, Sample, Sampler, Scope, SeriesRow,
+};
+pub use server::{Options, Web};

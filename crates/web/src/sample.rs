@@ -1,0 +1,583 @@
+//! One look at daemons and runs. Two looks make rates.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use crossdock_client::{Listing, SegmentInfo, SegmentKind, SeriesReport, Session};
+use crossdock_launch::run;
+use crossdock_launch::run::state::{Link, Phase, State, now_ms};
+use crossdock_launch::run::usage::{self, Of, Usage};
+use serde::Serialize;
+
+use crate::find::{self, Found};
+
+/// Events that are kept for those who come later.
+const EVENTS: usize = 200;
+
+/// What to look at.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    /// Only this daemon.
+    pub socket: Option<PathBuf>,
+    /// Only the run with this front process: the one that this process itself is about to start.
+    pub front: Option<u32>,
+}
+
+/// What went on at one moment.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Sample {
+    /// Milliseconds since 1970.
+    pub time_ms: u64,
+    /// Runs of `crossdock run`.
+    pub runs: Vec<RunRow>,
+    /// Daemons.
+    pub daemons: Vec<Daemon>,
+    /// What happened lately: deaths, ends, withheld versions; the newest last.
+    pub events: Vec<Event>,
+}
+
+/// A run.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunRow {
+    pub id: String,
+    pub workflow: String,
+    pub engine: String,
+    pub since_ms: u64,
+    pub stopping: Option<String>,
+    pub ranks: Vec<RankRow>,
+    pub links: Vec<Link>,
+    /// Its daemon, as `Daemon::place`; a run may have none.
+    pub place: Option<String>,
+}
+
+/// A rank of a run's task.
+#[derive(Clone, Debug, Serialize)]
+pub struct RankRow {
+    pub name: String,
+    pub task: String,
+    pub rank: u32,
+    /// `waits`, `runs`, `ended` or `failed`.
+    pub state: &'static str,
+    pub code: Option<u8>,
+    pub how: Option<String>,
+    pub pid: Option<u32>,
+    pub seconds: Option<f64>,
+    pub cpu_seconds: f64,
+    /// CPUs in use since the look before.
+    pub cpus: f64,
+    pub memory: u64,
+    pub shared: u64,
+    pub processes: usize,
+}
+
+/// A daemon.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Daemon {
+    /// As `crossdock ls` names it.
+    pub place: String,
+    /// Why it says nothing, if it does not.
+    pub trouble: Option<String>,
+    pub workflows: Vec<WorkflowRow>,
+    pub members: Vec<MemberRow>,
+    pub ports: Vec<PortRow>,
+    pub series: Vec<SeriesRow>,
+    pub regions: Vec<RegionRow>,
+    pub items: Vec<ItemRow>,
+}
+
+/// A workflow.
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkflowRow {
+    pub name: String,
+    pub run: u64,
+    pub reserved: u64,
+    /// 0: no limit but the node's.
+    pub quota: u64,
+}
+
+/// A member.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemberRow {
+    pub id: u64,
+    pub workflow: String,
+    pub task: String,
+    pub rank: u32,
+    pub pid: u32,
+    pub connected: bool,
+    pub cpu_seconds: f64,
+    pub cpus: f64,
+    pub memory: u64,
+}
+
+/// A port.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PortRow {
+    pub id: u64,
+    pub workflow: String,
+    pub name: String,
+    pub pattern: String,
+    pub capacity: u32,
+    pub messages: u64,
+    pub received: u64,
+    pub in_flight: u64,
+    pub bytes_handed_over: u64,
+    pub bytes_copied: u64,
+    pub producer_wait_seconds: f64,
+    pub consumer_wait_seconds: f64,
+    pub redelivered: u64,
+    /// Messages and bytes a second since the look before.
+    pub rate: f64,
+    pub byte_rate: f64,
+    pub ends: Vec<EndRow>,
+}
+
+/// One end of a port.
+#[derive(Clone, Debug, Serialize)]
+pub struct EndRow {
+    pub end: String,
+    pub task: String,
+    pub member: u64,
+    pub alive: bool,
+    pub waiting: bool,
+    pub messages: u64,
+    pub wait_seconds: f64,
+}
+
+/// A series.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SeriesRow {
+    pub id: u64,
+    pub workflow: String,
+    pub name: String,
+    /// `live`, `ended`, `died` or `former`.
+    pub state: &'static str,
+    pub publisher: String,
+    pub since_ms: u64,
+    pub newest: u64,
+    pub kept: usize,
+    pub observers: u32,
+    pub variables: Vec<VariableRow>,
+    pub withheld: u64,
+    pub no_space: u64,
+    pub taken_back: u64,
+    pub bytes_copied: u64,
+    pub bytes_shared: u64,
+    /// Of its pool.
+    pub used: u64,
+    pub reserved: u64,
+    pub last_publish_seconds: f64,
+    pub longest_publish_seconds: f64,
+    /// Versions and copied bytes a second since the look before.
+    pub rate: f64,
+    pub byte_rate: f64,
+}
+
+/// A variable of a series.
+#[derive(Clone, Debug, Serialize)]
+pub struct VariableRow {
+    pub name: String,
+    #[serde(rename = "type")]
+    pub ty: String,
+    pub shape: Vec<u64>,
+}
+
+/// A region.
+#[derive(Clone, Debug, Serialize)]
+pub struct RegionRow {
+    pub id: u64,
+    pub workflow: String,
+    pub name: String,
+    pub size: u64,
+    pub reserved: u64,
+    pub members: u32,
+}
+
+/// An item.
+#[derive(Clone, Debug, Serialize)]
+pub struct ItemRow {
+    pub id: u64,
+    pub workflow: String,
+    pub name: String,
+    pub size: u64,
+    pub level: String,
+    pub owner: String,
+    pub since_seconds: f64,
+    pub transfers: u64,
+    pub copies: u64,
+    pub waiting: u32,
+    pub readers: u32,
+    pub rate: f64,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, Serialize)]
+pub struct Event {
+    pub time_ms: u64,
+    /// `good`, `note` or `bad`.
+    pub kind: &'static str,
+    pub text: String,
+}
+
+/// Looks, and remembers the look before.
+pub struct Sampler {
+    scope: Scope,
+    before: Option<(Instant, Sample)>,
+    /// Sessions within workflows, by place and workflow.
+    inside: HashMap<(String, String), Session>,
+    events: VecDeque<Event>,
+}
+
+impl Sampler {
+    /// One that has not looked yet.
+    pub fn new(scope: Scope) -> Self {
+        Self { scope, before: None, inside: HashMap::new(), events: VecDeque::new() }
+    }
+
+    /// Looks.
+    pub fn look(&mut self) -> Sample {
+        let now = Instant::now();
+        let usage = usage::all();
+        let states = self.states();
+        let mut sample = Sample { time_ms: now_ms(), ..Sample::default() };
+        sample.runs = states.iter().map(|(state, place)| run_row(state, place, &usage)).collect();
+        match find::daemons(self.scope.socket.as_deref()) {
+            Ok(found) => {
+                let ours = |f: &Found| {
+                    self.scope.front.is_none() || states.iter().any(|(_, place)| place.as_ref() == Some(&f.place))
+                };
+                let found: Vec<Found> = found.into_iter().filter(ours).collect();
+                sample.daemons = found.iter().map(|f| self.daemon(f, &states)).collect();
+            }
+            Err(trouble) => sample.daemons.push(Daemon {
+                place: self.scope.socket.as_ref().map(|s| s.display().to_string()).unwrap_or_default(),
+                trouble: Some(trouble),
+                ..Daemon::default()
+            }),
+        }
+        let places: HashSet<&str> = sample.daemons.iter().map(|d| d.place.as_str()).collect();
+        self.inside.retain(|(place, _), _| places.contains(place.as_str()));
+        if let Some((then, before)) = self.before.take() {
+            rates(&mut sample, &before, now.duration_since(then).as_secs_f64().max(1e-3));
+            self.note(&before, &sample);
+        }
+        sample.events = self.events.iter().cloned().collect();
+        self.before = Some((now, sample.clone()));
+        sample
+    }
+
+    /// The runs in scope, each with the place of its daemon.
+    fn states(&self) -> Vec<(State, Option<String>)> {
+        if self.scope.socket.is_some() && self.scope.front.is_none() {
+            return Vec::new();
+        }
+        let living = run::living().into_iter().filter_map(|run| {
+            let state = State::read(&run.folder)?;
+            let own = run.attach.as_ref().is_some_and(|(socket, _)| socket.starts_with(&run.folder));
+            let place = match run.attach {
+                Some(_) if own => Some(format!("run {}", run.id)),
+                Some(_) => Some("the node's daemon".to_owned()),
+                None => None,
+            };
+            Some((state, place))
+        });
+        living.filter(|(state, _)| self.scope.front.is_none_or(|front| state.front.pid == front)).collect()
+    }
+
+    fn daemon(&mut self, found: &Found, states: &[(State, Option<String>)]) -> Daemon {
+        let mut daemon = Daemon { place: found.place.clone(), ..Daemon::default() };
+        let listing = match found.session.list() {
+            Ok(listing) => listing,
+            Err(e) => return Daemon { trouble: Some(e.to_string()), ..daemon },
+        };
+        // A run that uses a daemon for all shows its own workflow only.
+        let only = self.scope.front.and_then(|_| states.first()).map(|(state, _)| state.workflow.clone());
+        let wanted = |workflow: &str| only.as_ref().is_none_or(|w| w == workflow);
+        let own = std::process::id();
+        for w in listing.workflows.iter().filter(|w| wanted(&w.name)) {
+            let (name, run, reserved, quota) = (w.name.clone(), w.run, w.reserved, w.quota);
+            daemon.workflows.push(WorkflowRow { name, run, reserved, quota });
+        }
+        for m in listing.members.iter().filter(|m| m.pid != own && wanted(&m.workflow)) {
+            let used = usage::of_process(m.pid);
+            daemon.members.push(MemberRow {
+                id: m.id.0,
+                workflow: m.workflow.clone(),
+                task: m.task.clone(),
+                rank: m.rank,
+                pid: m.pid,
+                connected: m.connected,
+                cpu_seconds: used.cpu_seconds,
+                cpus: 0.0,
+                memory: used.memory,
+            });
+        }
+        for segment in listing.segments.iter().filter(|s| !s.removed && wanted(&s.workflow)) {
+            // A port that no task has opened yet, or a series that ends right now, says nothing; the next look is another.
+            let Some(inside) = self.inside(found, &segment.workflow) else { continue };
+            match segment.kind {
+                SegmentKind::Port => daemon.ports.push(port_row(&inside, segment)),
+                SegmentKind::Series => daemon.series.extend(series_row(&inside, segment, &listing)),
+                SegmentKind::Region => daemon.regions.push(RegionRow {
+                    id: segment.id.0,
+                    workflow: segment.workflow.clone(),
+                    name: segment.name.clone(),
+                    size: segment.size,
+                    reserved: segment.reserved,
+                    members: segment.members,
+                }),
+                SegmentKind::Item => {}
+            }
+        }
+        daemon.items = listing.items.iter().filter(|i| wanted(&i.workflow)).map(item_row).collect();
+        daemon
+    }
+
+    fn inside(&mut self, found: &Found, workflow: &str) -> Option<Session> {
+        let key = (found.place.clone(), workflow.to_owned());
+        if let Some(session) = self.inside.get(&key) {
+            return Some(session.clone());
+        }
+        let session = found.inside(workflow, self.scope.socket.as_deref()).ok()?;
+        self.inside.insert(key, session.clone());
+        Some(session)
+    }
+
+    /// A session within a workflow that the last look saw.
+    pub(crate) fn session(&self, place: &str, workflow: &str) -> Option<Session> {
+        self.inside.get(&(place.to_owned(), workflow.to_owned())).cloned()
+    }
+
+    /// The log of a rank.
+    pub(crate) fn log(&self, run: &str, name: &str) -> Option<PathBuf> {
+        let states = self.states();
+        let (state, _) = states.iter().find(|(state, _)| state.id == run)?;
+        Some(state.ranks.iter().find(|rank| rank.name == name)?.log.clone())
+    }
+
+    fn note(&mut self, before: &Sample, now: &Sample) {
+        let time_ms = now.time_ms;
+        let mut add = |kind, text| {
+            self.events.push_back(Event { time_ms, kind, text });
+            if self.events.len() > EVENTS {
+                self.events.pop_front();
+            }
+        };
+        for run in &now.runs {
+            let Some(earlier) = before.runs.iter().find(|r| r.id == run.id) else {
+                add("note", format!("run {} began", run.id));
+                continue;
+            };
+            for (was, is) in earlier.ranks.iter().zip(&run.ranks).filter(|(was, is)| was.state != is.state) {
+                let kind = if is.state == "failed" { "bad" } else { "good" };
+                let how = is.how.clone().unwrap_or_else(|| format!("{} → {}", was.state, is.state));
+                add(kind, format!("{} {how}", is.name));
+            }
+        }
+        for run in before.runs.iter().filter(|r| now.runs.iter().all(|n| n.id != r.id)) {
+            add("note", format!("run {} ended", run.id));
+        }
+        for daemon in &now.daemons {
+            let Some(earlier) = before.daemons.iter().find(|d| d.place == daemon.place) else { continue };
+            for gone in earlier.members.iter().filter(|m| daemon.members.iter().all(|n| n.id != m.id)) {
+                let text =
+                    format!("{}/{} rank {} left or died (process {})", gone.workflow, gone.task, gone.rank, gone.pid);
+                add("note", text);
+            }
+            for series in &daemon.series {
+                let Some(was) = earlier.series.iter().find(|s| s.id == series.id) else { continue };
+                let name = format!("{}/{}", series.workflow, series.name);
+                if series.state == "died" && was.state != "died" {
+                    add("bad", format!("the publisher of {name} died"));
+                }
+                if series.withheld > was.withheld {
+                    add(
+                        "bad",
+                        format!(
+                            "{name}: {} versions withheld: observers hold all the memory",
+                            series.withheld - was.withheld
+                        ),
+                    );
+                }
+            }
+            for port in &daemon.ports {
+                let Some(was) = earlier.ports.iter().find(|p| p.id == port.id) else { continue };
+                for end in port.ends.iter().filter(|e| !e.alive) {
+                    if was.ends.iter().any(|w| w.member == end.member && w.end == end.end && w.alive) {
+                        add(
+                            "bad",
+                            format!("{} of {}/{} is dead or gone: {}", end.end, port.workflow, port.name, end.task),
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn run_row(state: &State, place: &Option<String>, all: &BTreeMap<Of, Usage>) -> RunRow {
+    let now = now_ms();
+    let ranks = state.ranks.iter().map(|rank| {
+        let used = all.get(&(state.id.clone(), rank.task.clone(), rank.rank)).cloned().unwrap_or_default();
+        let (code, how, pid, end) = match &rank.phase {
+            Phase::Waits => (None, None, None, now),
+            Phase::Runs { pid, .. } => (None, None, Some(*pid), now),
+            Phase::Ended { code, how, ended_ms, .. } => (Some(*code), Some(how.clone()), None, *ended_ms),
+        };
+        RankRow {
+            name: rank.name.clone(),
+            task: rank.task.clone(),
+            rank: rank.rank,
+            state: rank.phase.word(),
+            code,
+            how,
+            pid,
+            seconds: rank.phase.since_ms().map(|since| end.saturating_sub(since) as f64 / 1e3),
+            cpu_seconds: used.cpu_seconds,
+            cpus: 0.0,
+            memory: used.memory,
+            shared: used.shared,
+            processes: used.processes.len(),
+        }
+    });
+    RunRow {
+        id: state.id.clone(),
+        workflow: state.workflow.clone(),
+        engine: state.engine.clone(),
+        since_ms: state.since_ms,
+        stopping: state.stopping.clone(),
+        ranks: ranks.collect(),
+        links: state.links.clone(),
+        place: place.clone(),
+    }
+}
+
+fn port_row(inside: &Session, segment: &SegmentInfo) -> PortRow {
+    let (workflow, name) = (segment.workflow.clone(), segment.name.clone());
+    let row = PortRow { id: segment.id.0, workflow, name, ..PortRow::default() };
+    let Ok(report) = inside.port_report(segment.id) else { return row };
+    let (s, seconds) = (&report.statistics, |ns: u64| ns as f64 * 1e-9);
+    let ends = report.ends.iter().map(|e| EndRow {
+        end: format!("{:?}", e.end).to_lowercase(),
+        task: e.task.clone(),
+        member: e.member.0,
+        alive: e.alive,
+        waiting: e.waiting,
+        messages: e.messages,
+        wait_seconds: seconds(e.wait_ns),
+    });
+    PortRow {
+        pattern: report.options.pattern.map_or_else(String::new, |p| p.word().to_owned()),
+        capacity: report.options.capacity,
+        messages: s.messages,
+        received: s.received,
+        in_flight: s.under_way,
+        bytes_handed_over: s.bytes_handed_over,
+        bytes_copied: s.bytes_copied,
+        producer_wait_seconds: seconds(s.producer_wait_ns),
+        consumer_wait_seconds: seconds(s.consumer_wait_ns),
+        redelivered: s.redelivered,
+        ends: ends.collect(),
+        ..row
+    }
+}
+
+/// The state of a series in one word.
+pub fn series_state(report: &SeriesReport, segment: &SegmentInfo, listing: &Listing) -> &'static str {
+    let living = listing.members.iter().any(|m| m.id == report.description.publisher);
+    match (segment.former, report.ended, living) {
+        (true, ..) => "former",
+        (_, true, _) => "ended",
+        (_, false, true) => "live",
+        (_, false, false) => "died",
+    }
+}
+
+fn series_row(inside: &Session, segment: &SegmentInfo, listing: &Listing) -> Option<SeriesRow> {
+    let r = inside.series_report(segment.id).ok()?;
+    let chunk = u64::from(r.description.chunk);
+    let (_, reserved, used) = r.slots;
+    let publisher = listing.members.iter().find(|m| m.id == r.description.publisher);
+    Some(SeriesRow {
+        id: segment.id.0,
+        workflow: segment.workflow.clone(),
+        name: segment.name.clone(),
+        state: series_state(&r, segment, listing),
+        publisher: publisher.map_or_else(String::new, |m| m.task.clone()),
+        since_ms: r.description.created / 1_000_000,
+        newest: r.newest,
+        kept: r.versions.len(),
+        observers: segment.observers().unwrap_or_default().0,
+        variables: r
+            .description
+            .variables
+            .iter()
+            .map(|v| VariableRow { name: v.name.clone(), ty: v.ty.clone(), shape: v.shape.clone() })
+            .collect(),
+        withheld: r.withheld.0,
+        no_space: r.no_space,
+        taken_back: r.taken_back,
+        bytes_copied: r.copied.saturating_mul(chunk),
+        bytes_shared: r.shared.saturating_mul(chunk),
+        used: u64::from(used) * chunk,
+        reserved: u64::from(reserved) * chunk,
+        last_publish_seconds: r.last.as_secs_f64(),
+        longest_publish_seconds: r.longest.as_secs_f64(),
+        rate: 0.0,
+        byte_rate: 0.0,
+    })
+}
+
+fn item_row(i: &crossdock_client::ItemInfo) -> ItemRow {
+    ItemRow {
+        id: i.id.0,
+        workflow: i.workflow.clone(),
+        name: i.key.clone(),
+        size: i.size,
+        level: i.level.word().to_owned(),
+        owner: i.owner.to_string(),
+        since_seconds: i.since_ms as f64 / 1e3,
+        transfers: i.transfers,
+        copies: i.copies,
+        waiting: i.waiting,
+        readers: i.readers,
+        rate: 0.0,
+    }
+}
+
+/// Fills in what two looks tell together. A counter that went back is another incarnation's: no rate.
+fn rates(now: &mut Sample, before: &Sample, seconds: f64) {
+    let rate = |is: u64, was: u64| is.saturating_sub(was) as f64 / seconds;
+    let cpus = |is: f64, was: f64| ((is - was) / seconds).max(0.0);
+    for run in &mut now.runs {
+        let Some(was) = before.runs.iter().find(|r| r.id == run.id) else { continue };
+        for (rank, was) in run.ranks.iter_mut().zip(&was.ranks) {
+            rank.cpus = cpus(rank.cpu_seconds, was.cpu_seconds);
+        }
+    }
+    for daemon in &mut now.daemons {
+        let Some(was) = before.daemons.iter().find(|d| d.place == daemon.place) else { continue };
+        for member in &mut daemon.members {
+            if let Some(was) = was.members.iter().find(|m| m.id == member.id) {
+                member.cpus = cpus(member.cpu_seconds, was.cpu_seconds);
+            }
+        }
+        for port in &mut daemon.ports {
+            if let Some(was) = was.ports.iter().find(|p| p.id == port.id) {
+                port.rate = rate(port.messages, was.messages);
+                port.byte_rate = rate(port.bytes_handed_over, was.bytes_handed_over);
+            }
+        }
+        for series in &mut daemon.series {
+            if let Some(was) = was.series.iter().find(|s| s.id == series.id) {
+                series.rate = rate(series.newest, was.newest);
+                series.byte_rate = rate(series.bytes_copied, was.bytes_copied);
+            }
+        }
+        for item in &mut daemon.items {
+            if let Some(was) = was.items.iter().find(|i| i.id == item.id) {
+                item.rate = rate(item.transfers, was.transfers);
+            }
+        }
+    }
+}
