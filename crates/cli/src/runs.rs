@@ -198,13 +198,11 @@ fn show_logs(options: &Logs) -> Result<(), String> {
         tail.print();
     }
     let stop = Stop::on_signals()?;
-    while options.follow {
-        // Asked before the last look: what is written before the end is then seen after it.
-        let over = State::read(&run.folder).is_none() || wait(Duration::from_millis(200), &stop);
+    // Asked before the last look: what is written before the end is then seen after it.
+    let mut over = !options.follow;
+    while !over {
+        over = State::read(&run.folder).is_none() || wait(Duration::from_millis(200), &stop);
         tails.iter_mut().for_each(Tail::print);
-        if over {
-            break;
-        }
     }
     tails.iter_mut().for_each(Tail::finish);
     Ok(())

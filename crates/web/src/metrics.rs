@@ -58,7 +58,10 @@ pub fn text(sample: &Sample) -> String {
     text
 }
 
-fn collect(sample: &Sample, add: &mut dyn FnMut(&'static str, &[(&str, &str)], f64)) {
+/// Takes a metric's name, its labels and its value.
+type Add<'a> = dyn FnMut(&'static str, &[(&str, &str)], f64) + 'a;
+
+fn collect(sample: &Sample, add: &mut Add<'_>) {
     for run in &sample.runs {
         for r in &run.ranks {
             let rank = r.rank.to_string();
