@@ -85,6 +85,32 @@ def bars(series, groups, y_label):
     return _svg(parts) + _key(colour)
 
 
+def limits(rows):
+    """`rows`: name → list of (case, ratio to the limit, verdict). A line of dots for each, and the limit itself; the name stands
+    above its dots, so that it is readable on a narrow page too."""
+    ratios = [ratio for cases in rows.values() for _, ratio, _ in cases if ratio and ratio > 0]
+    least = min(ratios, default=1)
+    across = Axis([*ratios, 0.5, 2], 8, WIDTH - 8, True)
+    step, top = 30, 6
+    bottom = top + step * len(rows)
+    parts = []
+    for tick in across.ticks():
+        x = across(tick)
+        parts.append(f'<line x1="{x}" x2="{x}" y1="{top}" y2="{bottom}" stroke="var(--{"text" if tick == 1 else "line"})" stroke-width="{1.4 if tick == 1 else 1}"/>')
+        parts.append(f'<text class="soft" x="{x}" y="{bottom + 14}" font-size="11" text-anchor="middle">{tick:g}</text>')
+    for n, (name, cases) in enumerate(rows.items()):
+        y = top + step * n
+        parts.append(f'<text x="4" y="{y + 12}" font-size="12.5">{html.escape(name)}</text>')
+        for case, ratio, word in cases:
+            if ratio is not None:
+                # What costs less than nothing, by its noise, has no logarithm: it stands at the left end.
+                colour = {"met": "var(--good)", "missed": "var(--bad)"}.get(word, "var(--soft)")
+                parts.append(f'<circle cx="{across(max(ratio, least))}" cy="{y + 22}" r="4" fill="{colour}" fill-opacity=".75"><title>{html.escape(f"{case}: {number(ratio)}, {word}")}</title></circle>')
+    parts.append(f'<text class="soft" x="{WIDTH / 2}" y="{bottom + 30}" font-size="11" text-anchor="middle">value over its limit</text>')
+    key = {"met": "var(--good)", "missed": "var(--bad)", "too close to call": "var(--soft)"}
+    return _svg(parts, bottom + 36) + _key(key)
+
+
 def _title(name, x, runs, unit):
     low, middle, high = spread(runs)
     return html.escape(f"{name}, {x}: {number(middle)} {unit} ({number(low)} - {number(high)}, {len(runs)} runs)")
@@ -109,8 +135,8 @@ def _below(ticks, label):
     return [*parts, f'<text class="soft" x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - 6}" font-size="11" text-anchor="middle">{html.escape(label)}</text>']
 
 
-def _svg(parts):
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(parts)}</svg>'
+def _svg(parts, height=HEIGHT):
+    return f'<svg viewBox="0 0 {WIDTH} {height}" role="img">{"".join(parts)}</svg>'
 
 
 def _key(colour):

@@ -1,10 +1,10 @@
 """build/bench/report.html: one file, nothing fetched."""
 import html
 
-from . import plot, table
-from .records import spread, verdict
+from . import plot, summary, table
+from .names import in_words
+from .records import judged, spread, verdict
 from .style import CSS
-from .table import number
 
 FIGURES = {
     "hand-over": ("P3: hand-over of one object, from ready until the other task has it", "size of the object"),
@@ -17,44 +17,71 @@ FIGURES = {
 
 
 def page(records, about):
+    """Five sentences, then plots, then tables."""
     e = html.escape
-    parts = ["<main>", "<h1>crossdock: benchmarks</h1>", f"<p>{e(table.text(records).splitlines()[_summary_line(records)])}</p>",
-             f'<div class="about">{e(table.head(about)).replace(chr(10), "<br>")}<br>peers: {e(_peers(about))}<br>'
-             f'{"a short run" if about["quick"] else "a full run"}, {about.get("seconds", 0):.0f} s, load {about["machine"]["load_at_start"]} at its start. '
-             "Compare ratios, not nanoseconds.</div>", "<h2>Aims</h2>", _table(records)]
+    parts = ["<main>", "<h1>crossdock: benchmarks</h1>", '<ul class="summary">', *(f"<li>{e(sentence)}</li>" for sentence in summary.sentences(records, about)), "</ul>",
+             "<h2>Plots</h2>", *_plots(records), "<h2>Tables</h2>",
+             "<p>The ratio is the value over its limit: at most 1 when the aim is met. The floor is what the machine itself needs.</p>", *_tables(records)]
     problems = [r for r in records if r.get("problem")]
     if problems:
-        parts += ["<h2>Not measured</h2>", '<div class="wide"><table>', *(f'<tr><td>{e(r["id"])}</td><td class="words">{e(r["case"])}</td><td class="words">{e(r["problem"])}</td></tr>' for r in problems), "</table></div>"]
-    names = list(dict.fromkeys([*FIGURES, *(r["figure"] for r in records if r.get("figure"))]))
-    drawn = [_figure(name, [r for r in records if r.get("figure") == name and r["runs"]]) for name in names]
-    if any(drawn):
-        parts += ["<h2>Figures</h2>", "<p>Points and bars are medians; the strokes are the quartiles (least and most of fewer than four runs).</p>", *drawn]
+        parts += ["<h3>Not measured</h3>", "<table><tr><th>what</th><th class=words>why</th></tr>",
+                  *(f'<tr><td class="case">{e(r["id"])} {e(r["case"])}</td><td class="words" data-name="why">{e(r["problem"])}</td></tr>' for r in problems), "</table>"]
+    parts += ["<h2>Machine and versions</h2>", f'<div class="about">{e(table.head(about)).replace(chr(10), "<br>")}<br>peers: {e(_peers(about))}</div>']
     body = "".join([*parts, "</main>"])
     return ('<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>crossdock: benchmarks</title><style>{CSS}</style></head><body>{body}</body></html>\n")
 
 
-def _summary_line(records):
-    lines = table.text(records).splitlines()
-    return next(i for i, line in enumerate(lines) if "figures with an aim" in line)
+def _plots(records):
+    """How near each figure is to its limit, then the figures of the papers."""
+    found = judged(records)
+    if found:
+        yield "<figure><figcaption>How near each figure is to its limit: left of the line the aim is met</figcaption>" + plot.limits(_by_row(found)) + "</figure>"
+    names = list(dict.fromkeys([*FIGURES, *(r["figure"] for r in records if r.get("figure"))]))
+    drawn = [_figure(name, [r for r in records if r.get("figure") == name and r["runs"]]) for name in names]
+    if any(drawn):
+        yield "<p>Points and bars are medians. The strokes are the quartiles (least and most of fewer than four runs).</p>"
+        yield '<div class="plots">' + "".join(drawn) + "</div>"
+
+
+def _by_row(records):
+    rows = {}
+    for r in sorted(records, key=table.order):
+        rows.setdefault(f"{r['id']}  {in_words(r['id'])}", []).append((r["case"], r["ratio"], verdict(r)))
+    return rows
 
 
 def _peers(about):
     return "; ".join(f"{name}: {version}" for name, version in about["versions"].get("peers", {}).items()) or "none in environments of their own"
 
 
-def _table(records):
+def _tables(records):
+    """One for each id. On a narrow page each row becomes a block, and each cell carries its column's name."""
     e = html.escape
-    rows = []
+    rows = {}
     for r in sorted((r for r in table.aims(records) if not r.get("problem")), key=table.order):
-        low, _, high = spread(r["runs"])
-        peers = ", ".join(f"{e(name)} {number(v)}" for name, v in r["peers"].items())
-        word = verdict(r)
-        cell = f'<td class="{word.replace("too ", "")}">{word}{table.agreement(r)}</td>'
-        rows.append(f'<tr><td>{e(r["id"])}</td>{cell}<td class="words">{e(r["case"])}</td><td>{number(r["value"])} {e(r["unit"])}</td><td>{number(low)} – {number(high)}</td>'
-                    f'<td>{number(r["floor"])}</td><td class="peers">{peers}</td><td class="words">{e(r["aim"])}</td><td>{number(r["ratio"])}</td></tr>')
-    head = "".join(f"<th{' class=words' if n in ('case', 'aim', 'peers') else ''}>{n}</th>" for n in ("id", "", "case", "median", "quartiles", "floor", "peers", "aim", "ratio"))
-    return f'<p>The ratio is the value over its limit: at most 1 when the aim is met.</p><div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
+        rows.setdefault(r["id"], []).append(r)
+    for row, found in rows.items():
+        yield f"<h3>{e(row)} · {e(in_words(row))}</h3>" if in_words(row) != row else f"<h3>{e(row)}</h3>"
+        yield "<table><tr><th>case, aim and peers</th>" + "".join(f"<th>{name}</th>" for name in ("median", "quartiles", "floor", "ratio", "verdict")) + "</tr>"
+        yield from (_row(r) for r in found)
+        yield "</table>"
+
+
+def _unbroken(x):
+    """A number that no line break divides."""
+    return table.number(x).replace(" ", "&nbsp;")
+
+
+def _row(r):
+    e, number = html.escape, _unbroken
+    low, _, high = spread(r["runs"])
+    peers = ", ".join(f"{e(name)}&nbsp;{number(v)}" for name, v in r["peers"].items())
+    word = verdict(r)
+    more = f'<div class="more">aim: {e(r["aim"])}</div>' + (f'<div class="more">peers, {e(r["unit"])}: {peers}</div>' if peers else "")
+    cells = (("median", f"{number(r['value'])} {e(r['unit'])}"), ("quartiles", f"{number(low)} – {number(high)}"), ("floor", number(r["floor"])), ("ratio", number(r["ratio"])))
+    return (f'<tr><td class="case">{e(r["case"])}{more}</td>' + "".join(f'<td data-name="{name}">{text}</td>' for name, text in cells)
+            + f'<td data-name="verdict" class="{word.replace("too ", "")}">{word}{table.agreement(r)}</td></tr>')
 
 
 def _figure(name, records):

@@ -1,4 +1,5 @@
-"""The page's look: one style sheet, no other file; light and dark; wide things scroll in their own box."""
+"""The page's look: one style sheet, no other file; light and dark. Nothing is wider than the page: on a narrow one each row of a
+table becomes a block."""
 
 CSS = """
 :root { color-scheme: light dark;
@@ -11,17 +12,23 @@ CSS = """
   --c12: #a6e05c; --c13: #f5a3dc; --c14: #7fd3e6; --c15: #e39a8a; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--back); color: var(--text); font: 16px/1.5 system-ui, sans-serif; }
-main { max-width: 60rem; margin: 0 auto; padding: 1rem; }
+main { max-width: 72rem; margin: 0 auto; padding: 1rem; }
 h1 { font-size: 1.5rem; margin: .5rem 0; } h2 { font-size: 1.15rem; margin: 2rem 0 .3rem; } h3 { font-size: 1rem; margin: 1.2rem 0 .2rem; }
 p, .about { color: var(--soft); margin: .3rem 0; } .about { font-size: .85rem; }
-.wide { overflow-x: auto; -webkit-overflow-scrolling: touch; }
-table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: .3rem .5rem; border-bottom: 1px solid var(--line); vertical-align: top; }
-th:first-child, td:first-child, td.words, th.words { text-align: left; }
-td { white-space: nowrap; } td.words, td.peers { white-space: normal; } td.words { min-width: 11rem; } td.peers { min-width: 24rem; text-align: left; color: var(--soft); }
+.summary { font-size: 1.05rem; padding-left: 1.2rem; max-width: 48rem; } .summary li { margin: .3rem 0; }
+table { border-collapse: collapse; table-layout: fixed; width: 100%; font-size: .88rem; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .35rem .5rem; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; }
+th { color: var(--soft); font-weight: 500; white-space: nowrap; overflow-wrap: normal; } th:first-child, td.case, td.words, th.words { text-align: left; }
+th:nth-child(2) { width: 13%; } th:nth-child(3) { width: 16%; } th:nth-child(4) { width: 8%; } th:nth-child(5) { width: 7%; } th:nth-child(6) { width: 12%; } th.words { width: 60%; } .more { color: var(--soft); font-size: .82rem; }
+@media (max-width: 44rem) {
+  table, tbody, tr, td { display: block; width: auto; } tr:has(th) { display: none; } tr { border-bottom: 1px solid var(--line); padding: .4rem 0; }
+  td, td.case, td.words { border: 0; padding: .05rem 0; width: auto; text-align: right; } td.case { text-align: left; font-weight: 600; } td.case .more { font-weight: 400; }
+  td[data-name] { display: flex; justify-content: space-between; gap: 1rem; } td[data-name]::before { content: attr(data-name); color: var(--soft); font-weight: 400; }
+}
 .met { color: var(--good); font-weight: 600; } .missed { color: var(--bad); font-weight: 600; } .close { font-weight: 600; }
 figure { margin: .5rem 0 1rem; background: var(--box); border: 1px solid var(--line); border-radius: .5rem; padding: .6rem; }
-figure svg { display: block; width: 100%; max-width: 42rem; height: auto; margin: 0 auto; } figcaption { font-size: .9rem; font-weight: 600; }
+figure svg { display: block; width: 100%; max-width: 42rem; height: auto; margin: 0 auto; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 0 1rem; } figcaption { font-size: .9rem; font-weight: 600; }
 svg text { fill: var(--text); font-family: system-ui, sans-serif; } svg .soft { fill: var(--soft); }
 .key { display: flex; flex-wrap: wrap; gap: .2rem .9rem; font-size: .82rem; margin-top: .3rem; } .key i { display: inline-block; width: .8rem; height: .8rem; border-radius: .2rem; margin-right: .3rem; vertical-align: -1px; }
 """
