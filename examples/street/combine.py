@@ -12,7 +12,8 @@ from tasks import Task, arguments, key_of
 
 WAIT_S = 120
 SHEET = (4, 5)          # pictures across and down
-RATE = 25
+SHOWN = 576             # lines of the video that comes out, at most
+RATE = 10
 
 
 def main():
@@ -25,6 +26,7 @@ def main():
             number += 1
             if took := output.add(item.memory):
                 times.append(took)
+                task.sample()
                 task.link.transfer(item, "extract")
             else:
                 ended += 1
@@ -39,7 +41,7 @@ class Output:
 
     def __init__(self, folder):
         self.folder, self.video = folder, None
-        self.detections, self.people, self.pictures = [], [], []
+        self.detections, self.people, self.pictures, self.every = [], [], [], 1
 
     def add(self, memory):
         """Takes a frame over; when it was stored, received, detected and combined, or None at the end."""
@@ -50,15 +52,25 @@ class Output:
         picture = frames.pixels(memory, head)
         count = int(head["people"])
         assert int(head["number"]) == len(self.detections), "a frame out of its order"
+        if picture.shape[0] > SHOWN:
+            picture = frames.resized(picture, frames.shape_of(*picture.shape[:2], SHOWN))
         if self.video is None:
-            self.video = cv2.VideoWriter(os.path.join(self.folder, "street.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), RATE,
-                                         (int(head["width"]), int(head["height"])))
+            height, width = picture.shape[:2]
+            self.video = cv2.VideoWriter(os.path.join(self.folder, "street.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), RATE, (width, height))
         self.video.write(picture)
         self.people.append(count)
         self.detections.append({"frame": int(head["number"]), "boxes": head["boxes"][:count].tolist(),
                                 "weights": head["weights"][:count].tolist()})
-        self.pictures.append(cv2.resize(picture, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA))
+        self.keep(picture)
         return [float(head["stored"]), float(head["received"]), float(head["detected"]), combined]
+
+    def keep(self, picture):
+        """For the contact sheet: pictures at equal distances, never more than twice as many as it shows."""
+        if (len(self.detections) - 1) % self.every:
+            return
+        self.pictures.append(cv2.resize(picture, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA))
+        if len(self.pictures) > 2 * SHEET[0] * SHEET[1]:
+            self.pictures, self.every = self.pictures[::2], 2 * self.every
 
     def close(self):
         with open(os.path.join(self.folder, "detections.json"), "w", encoding="utf-8") as file:

@@ -11,11 +11,12 @@ import random
 import re
 import shutil
 import socket
-import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import figures
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent.parent
@@ -26,16 +27,18 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 def main():
     options = parse_options()
     BUILD.mkdir(parents=True, exist_ok=True)
-    truth, alone = run_sequentially(options)
-    rows = []
-    for turn in range(options.repeat):
-        # In turn, so that a machine that slows down slows all of them.
-        for transport in options.transports:
-            rows.append(run(transport, options))
-            check(transport, truth)
-    report(alone, rows, options)
-    prove_check(options.transports[0], truth)
-    print(f"street: {len(rows) + 1} passed, 0 failed")
+    rows, alone = [], {}
+    for lines in options.size:
+        truth, alone[lines] = run_sequentially(lines, options)
+        for _ in range(options.repeat):
+            # In turn, so that a machine that slows down slows all of them.
+            for transport in options.transports:
+                # One frame at a time first: only then is its latency that of hand-overs and not of waiting for a detector.
+                single, full = (run(transport, lines, ring, truth) for ring in (one_at_a_time(options, len(truth)), options))
+                rows.append(figures.of_runs(transport, lines, single, full))
+    figures.report(alone, rows, options, BUILD)
+    prove_check(options.transports[-1], truth)
+    print(f"street: {2 * len(rows) + 1} passed, 0 failed")
 
 
 def prove_check(transport, truth):
@@ -56,8 +59,9 @@ def parse_options():
     parser.add_argument("--transports", type=lambda text: text.split(","), default=["crossdock", "tcp", "grpc"])
     parser.add_argument("--items", type=int, default=5)
     parser.add_argument("--detectors", type=int, default=min(5, max(1, len(os.sched_getaffinity(0)))),
-                        help="default: as many as there are processors, at most five")
-    parser.add_argument("--frames", type=int, default=0, help="0: the whole video")
+                        help="default: as many as there are CPUs, at most five")
+    parser.add_argument("--size", type=sizes, default=sizes("272p,576p,720p,1080p,4K"), help="heights of a frame, as 272p,1080p,4K")
+    parser.add_argument("--frames", type=int, default=200, help="0: the whole video, 795")
     parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()
     if not 1 <= options.detectors <= options.items:
@@ -65,12 +69,24 @@ def parse_options():
     return options
 
 
-def run_sequentially(options):
+def one_at_a_time(options, frames):
+    return argparse.Namespace(**{**vars(options), "items": 1, "detectors": 1, "frames": max(1, frames // 4)})
+
+
+def sizes(text):
+    """The lines of each size."""
+    lines = [2160 if word.lower() == "4k" else int(word.lower().removesuffix("p")) for word in text.split(",")]
+    if not all(64 <= count <= 4320 for count in lines):
+        raise argparse.ArgumentTypeError("a frame has from 64 to 4320 lines")
+    return lines
+
+
+def run_sequentially(lines, options):
     """The truth, and what one process alone takes for it."""
     out = fresh("sequential")
     python = TOP / "build/env/street/bin/python3"
-    subprocess.run([python, HERE / "sequential.py", "--frames", str(options.frames), "--video", BUILD / "bikes.mp4",
-                    "--out", out], check=True)
+    subprocess.run([python, "-B", HERE / "sequential.py", "--frames", str(options.frames), "--lines", str(lines), "--video",
+                    BUILD / "street.avi", "--empty", BUILD / "empty.png", "--out", out], check=True)
     return json.loads((out / "detections.json").read_text()), json.loads((out / "sequential.json").read_text())
 
 
@@ -81,10 +97,10 @@ def fresh(name):
     return folder
 
 
-def run(transport, options):
-    """One run in containers; its figures."""
+def run(transport, lines, options, truth):
+    """One run in containers: what the tasks account for, and the CPU seconds of the node daemon."""
     out, workflow = fresh("out"), BUILD / "workflow.yaml"
-    workflow.write_text(adapted(transport, options))
+    workflow.write_text(adapted(transport, lines, options))
     command = [options.crossdock, "run", workflow, "--engine", options.engine, "--logs", BUILD / "logs" / transport]
     launched = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     daemon_cpu = watch_daemon(launched)
@@ -93,14 +109,15 @@ def run(transport, options):
     accounts = {path.stem: json.loads(path.read_text()) for path in out.glob("*.json") if path.stem != "detections"}
     shutil.rmtree(BUILD / transport, ignore_errors=True)
     out.rename(BUILD / transport)
-    return figures(transport, accounts, daemon_cpu)
+    check(transport, lines, truth[: options.frames] if options.frames else truth)
+    return accounts, daemon_cpu
 
 
-def adapted(transport, options):
+def adapted(transport, lines, options):
     """workflow.yaml with what is asked for. TCP and gRPC need a network; crossdock has none."""
     text = (HERE / "workflow.yaml").read_text()
-    more = ["--transport", transport, "--items", options.items, "--detectors", options.detectors, "--frames",
-            options.frames, "--port", free_ports(options.detectors + 2)]
+    more = ["--transport", transport, "--items", options.items, "--detectors", options.detectors, "--frames", options.frames,
+            "--lines", lines, "--port", free_ports(options.detectors + 2)]
     more = ", ".join(f'"{word}"' for word in more)
     text = text.replace('--transport, crossdock, --detectors, "2"', more).replace("ranks: 2", f"ranks: {options.detectors}")
     if transport != "crossdock":
@@ -121,7 +138,7 @@ def free_ports(count):
 
 
 def watch_daemon(launched):
-    """Waits for the run; processor seconds of its node daemon, which is a part of what crossdock costs."""
+    """Waits for the run; CPU seconds of its node daemon, which is a part of what crossdock costs."""
     most = {}
     while launched.poll() is None:
         for pid in descendants(launched.pid):
@@ -144,12 +161,12 @@ def descendants(pid):
     return children + [below for child in children for below in descendants(child)]
 
 
-def check(transport, truth):
+def check(transport, lines, truth):
     """Every frame's detections are exactly the sequential run's."""
     if wrong := differing(transport, truth):
         sys.exit(f"street over {transport}: {wrong}")
     people = sum(len(frame["boxes"]) for frame in truth)
-    print(f"{transport}: {len(truth)} frames, {people} detections, all equal to the sequential run's")
+    print(f"{transport}, {lines}p: {len(truth)} frames, {people} detections, all equal to the sequential run's", flush=True)
 
 
 def differing(transport, truth):
@@ -161,74 +178,6 @@ def differing(transport, truth):
         if expected != got:
             return f"frame {expected['frame']} differs:\n  sequential: {expected}\n  {transport}: {got}"
     return None
-
-
-def figures(transport, accounts, daemon_cpu):
-    times = accounts["combine"]["times"]
-    detectors = [account for name, account in accounts.items() if name.startswith("detect")]
-    of = lambda name: sum(d[name] for d in detectors)
-    passing = [(received - stored) * 1e3 for stored, received, _, _ in times]
-    whole = sorted((combined - stored) * 1e3 for stored, _, _, combined in times)
-    # From the first frame stored to the last one combined: starting containers is not counted.
-    span = times[-1][3] - times[0][0]
-    return {
-        "transport": transport, "frames": len(times), "frames_per_s": len(times) / span,
-        "latency_ms": statistics.median(whole), "latency_95_ms": whole[int(0.95 * (len(whole) - 1))],
-        "passing_ms": statistics.median(passing),
-        "cpu_s": {"extract": accounts["extract"]["cpu_s"], "detectors": of("cpu_s"),
-                  "combine": accounts["combine"]["cpu_s"], "daemon": daemon_cpu},
-        "memory_mb": {"extract": accounts["extract"]["proportional_bytes"] / 1e6,
-                      "each detector": of("proportional_bytes") / len(detectors) / 1e6,
-                      "combine": accounts["combine"]["proportional_bytes"] / 1e6},
-    }
-
-
-def report(alone, rows, options):
-    middle = {}
-    for transport in options.transports:
-        mine = sorted((row for row in rows if row["transport"] == transport), key=lambda row: row["frames_per_s"])
-        middle[transport] = mine[len(mine) // 2]
-    print(f"\n{options.items} items, {options.detectors} detectors, {alone['frames']} frames; sequential, one process: "
-          f"{alone['frames'] / alone['wall_s']:.2f} frames/s, {alone['cpu_s']:.1f} CPU s, "
-          f"{alone['proportional_bytes'] / 1e6:.0f} MB")
-    names = ["frames/s", "latency ms", "95 %", "until its detector begins, ms", "CPU s: extract", "detectors", "combine", "daemon",
-             "MB: extract", "each detector", "combine"]
-    print("| transport | " + " | ".join(names) + " |\n|" + "---|" * (len(names) + 1))
-    for transport, row in middle.items():
-        numbers = [f"{row['frames_per_s']:.2f}", f"{row['latency_ms']:.0f}", f"{row['latency_95_ms']:.0f}",
-                   f"{row['passing_ms']:.2f}", *(f"{v:.2f}" for v in row["cpu_s"].values()),
-                   *(f"{v:.0f}" for v in row["memory_mb"].values())]
-        print(f"| {transport} | " + " | ".join(numbers) + " |")
-    (BUILD / "street.json").write_text(json.dumps({"sequential": alone, "runs": rows}, indent=1))
-    plot(alone, middle)
-    print(f"\nvideo, contact sheet: build/street/{options.transports[0]}/ · figures: build/street/street.json, street.png")
-
-
-def plot(alone, middle):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (speed, passing, cpu, memory) = plt.subplots(1, 4, figsize=(15, 4))
-    names = list(middle)
-    colours = ["#2a6f97", "#e07a5f", "#81b29a"]
-    speed.bar(names, [row["frames_per_s"] for row in middle.values()], color=colours)
-    speed.axhline(alone["frames"] / alone["wall_s"], color="black", linestyle=":", label="sequential")
-    speed.set_title("frames per second")
-    speed.legend()
-    passing.bar(names, [row["passing_ms"] for row in middle.values()], color=colours)
-    passing.set_title("stored until its detector begins, ms")
-    for axis, key, title in ((cpu, "cpu_s", "CPU seconds"), (memory, "memory_mb", "memory, MB (proportional)")):
-        parts = list(middle[names[0]][key])
-        for index, name in enumerate(names):
-            places = [part + 0.26 * (index - 1) for part in range(len(parts))]
-            axis.bar(places, [middle[name][key][part] for part in parts], 0.25, label=name, color=colours[index % 3])
-        axis.set_xticks(range(len(parts)), parts, fontsize=8)
-        axis.set_title(title)
-        axis.legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(BUILD / "street.png", dpi=110)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Frame extractor: decodes the video and hands each frame, in one of five items, to a detector (CDI, section III-C).
+"""Frame extractor: decodes the video, brings each frame to the size of the camera that it stands for, and hands it, in one of
+five items, to a detector (CDI, section III-C).
 
 An item is filled again only once the combiner has handed it back.
 """
@@ -14,12 +15,14 @@ WAIT_S = 120
 def main():
     options = arguments(__doc__)
     video = cv2.VideoCapture(options.video)
-    size = frames.size_of(int(video.get(cv2.CAP_PROP_FRAME_HEIGHT)), int(video.get(cv2.CAP_PROP_FRAME_WIDTH)))
+    shape = shape_in(video, options.lines)
+    size = frames.size_of(*shape)
     with Task("extract", options) as task:
         number = 0
         for picture in pictures(video, options.frames):
             item = next_item(task.link, number, size, options)
-            frames.store(item.memory, number, picture)
+            frames.store(item.memory, number, picture, shape)
+            task.sample()
             task.link.transfer(item, detector_of(number, options))
             number += 1
         # As many ends as items: each goes on to the combiner once more, and every detector sees one.
@@ -31,6 +34,11 @@ def main():
             task.link.transfer(item, detector_of(end, options))
         task.account(frames=number)
     print(f"{number} frames handed out")
+
+
+def shape_in(video, lines):
+    """Height and width of the frames, which stand for a camera with so many lines."""
+    return frames.shape_of(int(video.get(cv2.CAP_PROP_FRAME_HEIGHT)), int(video.get(cv2.CAP_PROP_FRAME_WIDTH)), lines)
 
 
 def pictures(video, most):

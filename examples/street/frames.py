@@ -2,6 +2,7 @@
 
 import time
 
+import cv2
 import numpy as np
 
 PEOPLE_MAX = 32
@@ -33,13 +34,29 @@ def pixels(memory, head):
     return np.ndarray((int(head["height"]), int(head["width"]), 3), "u1", memory, offset=PIXELS_AT)
 
 
-def store(memory, number, picture):
-    """Puts a picture into an item."""
+def store(memory, number, picture, shape):
+    """Puts a picture into an item, enlarged or reduced to that height and width."""
     head = header(memory)
     head["number"], head["ends"], head["people"] = number, 0, 0
-    head["height"], head["width"] = picture.shape[:2]
-    pixels(memory, head)[:] = picture
+    head["height"], head["width"] = shape
+    resized(picture, shape, pixels(memory, head))
     head["stored"] = now()
+
+
+def shape_of(height, width, lines):
+    """Height and width of a frame with so many lines (0: as they are). The width is even, as encoders want it."""
+    return (lines, round(width * lines / height / 2) * 2) if lines else (height, width)
+
+
+def resized(picture, shape, into=None):
+    """The picture in that height and width, written to `into` if that is given."""
+    into = np.empty((*shape, 3), "u1") if into is None else into
+    if picture.shape[:2] == tuple(shape):
+        into[:] = picture
+    else:
+        way = cv2.INTER_AREA if shape[0] < picture.shape[0] else cv2.INTER_LINEAR
+        cv2.resize(picture, (shape[1], shape[0]), dst=into, interpolation=way)
+    return into
 
 
 def now():

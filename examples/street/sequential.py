@@ -6,17 +6,20 @@ import time
 
 import cv2
 
+import frames
 import people
-from extract import pictures
+from extract import pictures, shape_in
 from tasks import arguments, proportional_bytes
 
 
 def main():
     options = arguments(__doc__)
-    detector, detections = people.Detector(), []
+    detector, detections = people.Detector(options.empty), []
     begun, cpu = time.monotonic(), time.process_time()
-    for number, picture in enumerate(pictures(cv2.VideoCapture(options.video), options.frames)):
-        boxes, weights = detector.find(picture)
+    video = cv2.VideoCapture(options.video)
+    shape = shape_in(video, options.lines)
+    for number, picture in enumerate(pictures(video, options.frames)):
+        boxes, weights = detector.find(frames.resized(picture, shape))
         detections.append({"frame": number, "boxes": boxes.tolist(), "weights": weights.tolist()})
     wall, cpu = time.monotonic() - begun, time.process_time() - cpu
     with open(os.path.join(options.out, "detections.json"), "w", encoding="utf-8") as file:

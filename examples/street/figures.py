@@ -1,0 +1,101 @@
+"""The figures of the street example: what one run cost, the table over sizes and transports, who is ahead, the plot."""
+
+import json
+import statistics
+
+COLOURS = {"crossdock": "#2a6f97", "tcp": "#e07a5f", "grpc": "#5b8f6b"}
+# name → (heading, digits, what is better)
+COLUMNS = {
+    "frames_per_s": ("frames/s", 1, max),
+    "hand_overs_ms": ("a frame's two hand-overs, ms", 2, min),
+    "hand_overs_95_ms": ("95 %", 2, min),
+    "cpu_ms": ("CPU ms a frame besides finding people", 2, min),
+    "memory_mb": ("memory of all tasks, MB", 0, min),
+}
+COMPARED = ("frames_per_s", "hand_overs_ms", "cpu_ms", "memory_mb")
+
+
+def of_runs(transport, lines, single, full):
+    """What two runs cost, from the tasks' accounts: one with a single frame on its way at a time, one with all items.
+
+    Finding people takes most of the time and is the same for all: what it takes is measured apart, and what remains is decoding,
+    resizing, drawing, encoding, and the transport."""
+    accounts, daemon_cpu = full
+    times = accounts["combine"]["times"]
+    finding = sum(account.get("finding_cpu_s", 0) for account in accounts.values())
+    cpu = sum(account["cpu_s"] for account in accounts.values()) + daemon_cpu
+    # From the first frame stored to the last one combined: starting containers is not counted.
+    span = times[-1][3] - times[0][0]
+    passing = sorted((received - stored + combined - detected) * 1e3 for stored, received, detected, combined in single[0]["combine"]["times"])
+    return {
+        "transport": transport, "lines": lines, "frames": len(times), "frames_per_s": len(times) / span,
+        "hand_overs_ms": statistics.median(passing), "hand_overs_95_ms": passing[int(0.95 * (len(passing) - 1))],
+        "finding_ms": finding / len(times) * 1e3, "cpu_ms": (cpu - finding) / len(times) * 1e3,
+        "daemon_ms": daemon_cpu / len(times) * 1e3,
+        "memory_mb": sum(account["proportional_bytes"] for account in accounts.values()) / 1e6,
+        "cpu_ms_of": {name: (account["cpu_s"] - account.get("finding_cpu_s", 0)) / len(times) * 1e3 for name, account in accounts.items()},
+    }
+
+
+def report(alone, rows, options, folder):
+    middle = {(lines, transport): medians([row for row in rows if (row["lines"], row["transport"]) == (lines, transport)])
+              for lines in options.size for transport in options.transports}
+    print(f"\n{options.items} items, {options.detectors} detectors, {rows[0]['frames']} frames; medians of {options.repeat}\n")
+    print("\n".join(table(alone, middle, options)))
+    print()
+    print("\n".join(ahead(middle, options)))
+    (folder / "street.json").write_text(json.dumps({"sequential": alone, "runs": rows}, indent=1))
+    plot(middle, options, folder / "street.png")
+    print(f"\nvideo, contact sheet: build/street/{options.transports[0]}/ · figures: build/street/street.json, street.png")
+
+
+def medians(rows):
+    return {name: statistics.median(row[name] for row in rows) for name in COLUMNS}
+
+
+def megabytes(lines):
+    """Of one frame of the video's shape, four to three."""
+    return lines * round(lines * 4 / 3 / 2) * 2 * 3 / 1e6
+
+
+def table(alone, middle, options):
+    yield "| frame | transport | " + " | ".join(heading for heading, _, _ in COLUMNS.values()) + " |"
+    yield "|---|---|" + "---|" * len(COLUMNS)
+    for lines in options.size:
+        for transport in options.transports:
+            row = middle[lines, transport]
+            numbers = " | ".join(f"{row[name]:.{digits}f}" for name, (_, digits, _) in COLUMNS.items())
+            yield f"| {lines}p, {megabytes(lines):.1f} MB | {transport} | {numbers} |"
+        one = alone[lines]
+        yield f"| | one process | {one['frames'] / one['wall_s']:.1f} | | | | {one['proportional_bytes'] / 1e6:.0f} |"
+
+
+def ahead(middle, options):
+    """A line for each size: in what crossdock is the best of all, and in what it is not."""
+    if "crossdock" not in options.transports or len(options.transports) < 2:
+        return
+    for lines in options.size:
+        best = {name: COLUMNS[name][2](options.transports, key=lambda transport: middle[lines, transport][name]) for name in COMPARED}
+        won = [COLUMNS[name][0] for name, transport in best.items() if transport == "crossdock"]
+        lost = [f"{COLUMNS[name][0]} ({transport})" for name, transport in best.items() if transport != "crossdock"]
+        yield f"{lines}p: crossdock is ahead in {'; '.join(won) or 'nothing'}" + (f". Another is in {'; '.join(lost)}" if lost else "")
+
+
+def plot(middle, options, path):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, 2, figsize=(10, 7), layout="constrained", sharex=True)
+    sizes = [megabytes(lines) for lines in options.size]
+    for axis, name in zip(axes.flat, COMPARED):
+        for transport in options.transports:
+            axis.plot(sizes, [middle[lines, transport][name] for lines in options.size], "o-", color=COLOURS.get(transport), label=transport)
+        axis.set(title=COLUMNS[name][0], xscale="log", ylim=(0, None))
+        axis.set_xticks(sizes, [f"{lines}p\n{size:.1f} MB" for lines, size in zip(options.size, sizes)])
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+    axes[0, 0].legend(frameon=False)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
