@@ -315,7 +315,12 @@ fn lying_server(lie: impl Fn(&mut TcpStream, u64, &NodeMessage) + Send + Sync + 
 
 #[test]
 fn a_server_that_lies_about_its_bytes_writes_nothing_beside_them_and_hangs_no_caller() {
-    let chunk = |offset, length, number| NodeMessage::Chunk { offset, length, sum: 0 }.encode(number);
+    // The checksums are right, so that only the lie itself can be noticed.
+    let chunk = |offset, length: u64, number| {
+        let sum = twox_hash::XxHash3_64::oneshot(&vec![9; length as usize]);
+        NodeMessage::Chunk { offset, length, sum }.encode(number)
+    };
+    let unlike = |n| NodeMessage::Chunk { offset: 0, length: 1000, sum: 1 }.encode(n);
     type Lie = Box<dyn Fn(u64) -> Vec<u8> + Send + Sync>;
     let lies: Vec<(&str, Lie)> = vec![
         ("more than was asked for", Box::new(move |n| [chunk(0, 5000, n), vec![9; 5000]].concat())),
@@ -334,7 +339,7 @@ fn a_server_that_lies_about_its_bytes_writes_nothing_beside_them_and_hangs_no_ca
                 })
             }),
         ),
-        ("a wrong checksum", Box::new(move |n| [chunk(0, 1000, n), vec![9; 1000]].concat())),
+        ("a wrong checksum", Box::new(move |n| [unlike(n), vec![9; 1000]].concat())),
         ("half of a chunk", Box::new(move |n| [chunk(0, 1000, n), vec![9; 500]].concat())),
         ("nothing", Box::new(|_| vec![])),
         ("a question", Box::new(|n| NodeMessage::Ask { service: 1, wait_ms: 1, body: vec![] }.encode(n))),
@@ -376,6 +381,34 @@ fn a_server_that_never_welcomes_does_not_keep_a_caller_beyond_its_deadline() {
     let link = Link::open(Arc::new(a), node("a", 1), "b", &address, options).unwrap();
     let error = link.ask(ECHO, b"x", Deadline::after(100 * MS)).unwrap_err();
     assert_eq!(error.status, Status::TimedOut, "{error}");
+    drop(link);
+}
+
+#[test]
+fn both_sides_of_an_idle_link_send_pulses() {
+    let (a, b) = transports().remove(0);
+    let pulses = |socket: &mut TcpStream| {
+        for count in 0..3 {
+            assert_eq!(read_message(socket), Some(NodeMessage::Pulse { count }));
+        }
+    };
+    let store = Arc::new(Store::default());
+    let server = serve(&b, "127.0.0.1:0", 5, &store);
+    pulses(&mut greeted(&server, Purpose::Control, [0; 16]).0);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let link = link(&a, &listener.local_addr().unwrap().to_string());
+    let (mut socket, _) = listener.accept().unwrap();
+    assert!(matches!(read_message(&mut socket), Some(NodeMessage::Hello { .. })));
+    let welcome = NodeMessage::Welcome {
+        version: LINK_VERSION,
+        incarnation: 5,
+        session: [1; 16],
+        pulse_ms: 500,
+        away_ms: 3000,
+        node: "b".into(),
+    };
+    socket.write_all(&welcome.encode(0)).unwrap();
+    pulses(&mut socket);
     drop(link);
 }
 

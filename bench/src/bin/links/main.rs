@@ -1,0 +1,162 @@
+//! Bytes pulled from another node by a link (P15), beside raw TCP by one and by four streams in the same run.
+//!
+//! `links [--address IP] [--peer COMMAND…] [--quick] [--json]`
+//!
+//! The serving side is a process of its own, started through `--peer` (for example in another network namespace), which
+//! listens at `--address`. All ways bring the same bytes into the same memory, which both sides have touched before. Rounds
+//! of all ways take turns, so that a busy machine hurts all alike; medians are shown. What raw TCP does: 8 bytes ask for a
+//! length, `send` and `recv` carry it.
+
+mod raw;
+mod served;
+
+use std::collections::BTreeMap;
+use std::io::BufRead;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossdock_bench::{Record, median, print};
+use crossdock_layout::wire::SegmentKind;
+use crossdock_link::{Authority, Certificates, Link, LinkOptions, Node, Papers, Tcp, Trust, Wanted};
+use crossdock_os::Deadline;
+
+const SIZES: [(&str, usize); 4] =
+    [("10 KB", 10_000), ("1 MB", 1_000_000), ("10 MB", 10_000_000), ("100 MB", 100_000_000)];
+const MOST: usize = 100_000_000;
+const WAYS: [&str; 6] =
+    ["raw TCP", "raw TCP, 4 streams", "link", "link, 4 streams", "link, TLS", "link, TLS, 4 streams"];
+const OBJECT: Wanted = Wanted { kind: SegmentKind::Item, object: 7, epoch: 1 };
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(60))
+}
+
+/// The serving process; killed when this one ends.
+struct Peer {
+    child: Child,
+    raw: String,
+    plain: String,
+    tls: String,
+}
+
+impl Peer {
+    fn start(before: &[String], address: &str, papers: &std::path::Path) -> Self {
+        let own = std::env::current_exe().expect("this program's path").display().to_string();
+        let words: Vec<&str> = before.iter().map(String::as_str).chain([own.as_str()]).collect();
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
+            .args(["--serve", address])
+            .arg(papers)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the serving process starts");
+        let mut lines = std::io::BufReader::new(child.stdout.take().expect("piped")).lines();
+        let mut next = || lines.next().expect("an address").expect("text");
+        let (raw, plain, tls) = (next(), next(), next());
+        Self { child, raw, plain, tls }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn main() {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|word| word == "--serve") {
+        return served::serve(&arguments[1], std::path::Path::new(&arguments[2]));
+    }
+    let mut flag = |name: &str| {
+        let at = arguments.iter().position(|word| word == name);
+        at.map(|at| arguments.remove(at)).is_some()
+    };
+    let quick = flag("--quick");
+    let mut value = |name: &str| {
+        let at = arguments.iter().position(|word| word == name)?;
+        arguments.remove(at);
+        (at < arguments.len()).then(|| arguments.remove(at))
+    };
+    let address = value("--address").unwrap_or_else(|| "127.0.0.1".to_owned());
+    let before: Vec<String> =
+        value("--peer").map(|words| words.split(' ').map(str::to_owned).collect()).unwrap_or_default();
+    let rounds = if quick { 5 } else { 11 };
+
+    let authority = Authority::make("bench", Duration::from_secs(3600)).expect("an authority");
+    let folder = std::env::temp_dir().join(format!("crossdock-links-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a folder for the peer's certificates");
+    authority.issue("b").and_then(|papers| papers.save(&folder)).expect("papers");
+    let peer = Peer::start(&before, &address, &folder);
+    std::fs::remove_dir_all(&folder).expect("the folder is removed");
+
+    let trust = |papers: &Papers| Trust::Certificates(Arc::new(Certificates::new(papers).expect("certificates")));
+    let tls = Tcp::new(trust(&authority.issue("a").expect("papers")));
+    let plain = Tcp::new(Trust::Network);
+    let link = |tcp: &Tcp, address: &str, streams: usize| {
+        let options = LinkOptions { streams, spread_from: 500_000, ..LinkOptions::default() };
+        let own = Node { name: "a".into(), incarnation: 1 };
+        Link::open(Arc::new(tcp.clone()), own, "b", address, options).expect("a link")
+    };
+    let links = [
+        link(&plain, &peer.plain, 1),
+        link(&plain, &peer.plain, 4),
+        link(&tls, &peer.tls, 1),
+        link(&tls, &peer.tls, 4),
+    ];
+    let mut one = raw::Streams::connect(&peer.raw, 1);
+    let mut four = raw::Streams::connect(&peer.raw, 4);
+    let mut memory = vec![1u8; MOST];
+    let mut took: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
+    for round in 0..=rounds {
+        for (name, size) in SIZES {
+            let times = (2_000_000 / size).clamp(1, 200);
+            for (number, way) in WAYS.into_iter().enumerate() {
+                let memory = &mut memory[..size];
+                memory.fill(0);
+                let begun = Instant::now();
+                for _ in 0..times {
+                    match number {
+                        0 => one.pull(memory),
+                        1 => four.pull(memory),
+                        _ => drop(links[number - 2].pull(&OBJECT, 0, memory, soon()).expect("pulled")),
+                    }
+                }
+                let time = begun.elapsed().as_secs_f64() * 1e6 / times as f64;
+                served::check(memory);
+                // The first round opens connections and grows windows.
+                if round > 0 {
+                    took.entry((name, way)).or_default().push(time);
+                }
+            }
+        }
+    }
+    print(&records(&took));
+}
+
+fn records(took: &BTreeMap<(&'static str, &'static str), Vec<f64>>) -> Vec<Record> {
+    let mut records = Vec::new();
+    for (name, size) in SIZES {
+        let of = |way| &took[&(name, way)];
+        let floor = median(of(WAYS[0])).min(median(of(WAYS[1])));
+        let (limit, aim) = if size < 1_000_000 {
+            (2.0 * floor, "≤ 2 × a raw TCP round trip, without the catalog's transaction")
+        } else {
+            (floor / 0.9, "≥ 0.9 × the best raw TCP")
+        };
+        for way in [WAYS[2], WAYS[3], WAYS[4], WAYS[5]] {
+            if size < 1_000_000 && way.contains('4') {
+                continue;
+            }
+            let runs = of(way).clone();
+            let mut record = Record::below("P15", format!("{way}, {name}"), "µs", runs, limit, aim);
+            record.floor = Some(floor);
+            record.peers = WAYS[..2].iter().map(|way| ((*way).to_owned(), median(of(way)))).collect();
+            records.push(record);
+        }
+    }
+    records
+}

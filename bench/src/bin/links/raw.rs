@@ -1,0 +1,57 @@
+//! The floor: raw TCP.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+
+/// Connections that share a pull.
+pub struct Streams(Vec<TcpStream>);
+
+impl Streams {
+    pub fn connect(address: &str, count: usize) -> Self {
+        let one = |_| {
+            let stream = TcpStream::connect(address).expect("the peer listens");
+            stream.set_nodelay(true).expect("TCP_NODELAY");
+            stream
+        };
+        Self((0..count).map(one).collect())
+    }
+
+    pub fn pull(&mut self, memory: &mut [u8]) {
+        if let [stream] = &mut self.0[..] {
+            return pull(stream, 0, memory);
+        }
+        let part = memory.len().div_ceil(self.0.len());
+        std::thread::scope(|scope| {
+            for (n, (stream, memory)) in self.0.iter_mut().zip(memory.chunks_mut(part)).enumerate() {
+                scope.spawn(move || pull(stream, n * part, memory));
+            }
+        });
+    }
+}
+
+fn pull(stream: &mut TcpStream, offset: usize, memory: &mut [u8]) {
+    let mut asked = [0; 16];
+    asked[..8].copy_from_slice(&(offset as u64).to_le_bytes());
+    asked[8..].copy_from_slice(&(memory.len() as u64).to_le_bytes());
+    stream.write_all(&asked).expect("asked");
+    stream.read_exact(memory).expect("the bytes");
+}
+
+/// Answers each connection by a thread, until the process ends.
+pub fn serve(listener: TcpListener, bytes: Arc<Vec<u8>>) {
+    for stream in listener.incoming() {
+        let (mut stream, bytes) = (stream.expect("a connection"), bytes.clone());
+        stream.set_nodelay(true).expect("TCP_NODELAY");
+        std::thread::spawn(move || {
+            let mut asked = [0; 16];
+            while stream.read_exact(&mut asked).is_ok() {
+                let word = |at: usize| u64::from_le_bytes(asked[at..at + 8].try_into().expect("eight bytes")) as usize;
+                let (offset, length) = (word(0), word(8));
+                if stream.write_all(&bytes[offset..offset + length]).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}

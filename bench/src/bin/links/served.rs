@@ -1,0 +1,70 @@
+//! The serving process: raw TCP, a link's server in plain text, and one inside TLS, over the same bytes.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+
+use crossdock_link::{
+    Certificates, LinkOptions, Node, Papers, Peer, Refusal, Serve, Server, Source, Tcp, Transport, Trust, Wanted,
+};
+use crossdock_os::Deadline;
+
+use super::{MOST, raw};
+
+/// One object.
+struct One(Arc<Vec<u8>>);
+
+struct Bytes(Arc<Vec<u8>>);
+
+impl Source for Bytes {
+    fn length(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn bytes(&self, offset: u64, length: u64) -> Option<&[u8]> {
+        self.0.bytes(offset, length)
+    }
+}
+
+impl Serve for One {
+    fn answer(&self, _: &Peer, _: u32, body: &[u8], _: Deadline) -> Result<Vec<u8>, Refusal> {
+        Ok(body.to_vec())
+    }
+
+    fn open(&self, _: &Peer, _: &Wanted) -> Result<Arc<dyn Source>, Refusal> {
+        Ok(Arc::new(Bytes(self.0.clone())))
+    }
+}
+
+/// Serves until its standard input ends.
+pub fn serve(address: &str, papers: &Path) {
+    let bytes: Arc<Vec<u8>> = Arc::new((0..MOST).map(byte).collect());
+    let listener = TcpListener::bind((address, 0)).expect("a free port");
+    println!("{}", listener.local_addr().expect("its address"));
+    let papers = Papers::load(papers).expect("papers");
+    let trusted = Trust::Certificates(Arc::new(Certificates::new(&papers).expect("certificates")));
+    let servers = [Trust::Network, trusted].map(|trust| {
+        let accept = Tcp::new(trust).listen(&format!("{address}:0")).expect("a free port");
+        let own = Node { name: "b".into(), incarnation: 1 };
+        let server =
+            Server::start(accept, own, Arc::new(One(bytes.clone())), LinkOptions::default()).expect("a server");
+        println!("{}", server.address());
+        server
+    });
+    std::io::stdout().flush().expect("told");
+    std::thread::spawn(move || raw::serve(listener, bytes));
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    drop(servers);
+    std::process::exit(0);
+}
+
+fn byte(at: usize) -> u8 {
+    (at % 251) as u8
+}
+
+/// Are these the first bytes of the object?
+pub fn check(memory: &[u8]) {
+    let wrong = memory.iter().enumerate().position(|(at, found)| *found != byte(at));
+    assert_eq!(wrong, None, "a byte is wrong");
+}
