@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use crossdock_node::CatalogAt;
 
 use crate::output::Output;
 use crate::series::span;
@@ -79,7 +80,7 @@ pub enum Command {
     Web(WebPage),
     /// List workflows, members and segments
     #[command(
-        after_long_help = "Examples:\n  crossdock ls\n  crossdock ls --json | jq '.daemons[].segments[].name'\n  crossdock ls --files                  files of managed directories, and who waits for which\n  crossdock ls --socket /run/crossdock/endpoint.sock"
+        after_long_help = "Examples:\n  crossdock ls\n  crossdock ls --json | jq '.daemons[].segments[].name'\n  crossdock ls --files                  files of managed directories, and who waits for which\n  crossdock ls --nodes                  the nodes of the daemon's site\n  crossdock ls --socket /run/crossdock/endpoint.sock"
     )]
     Ls(Ls),
     /// Look into a region or a port
@@ -118,6 +119,11 @@ pub enum Command {
         after_long_help = "Every line that is not ok says what to do. The exit code is 0 when workflows can run at all, 1 when not.\n\nExamples:\n  crossdock doctor\n  crossdock doctor --json | jq '.checks[] | select(.standing != \"ok\")'"
     )]
     Doctor(Doctor),
+    /// Make the certificates of a site's nodes
+    #[command(
+        after_long_help = "Makes FOLDER/NODE for each node, with authority.pem, node.pem and node.key. Copy each to its node, for `crossdock serve --certificates`. The authority's own key is kept nowhere: certificates for more nodes mean a new set for all.\n\nExamples:\n  crossdock certificates site n1 n2 n3\n  crossdock certificates site n1 n2 --days 7"
+    )]
+    Certificates(CertificateOptions),
     /// Write a completion script for a shell
     #[command(
         after_long_help = "Examples:\n  crossdock completions bash > ~/.local/share/bash-completion/completions/crossdock\n  crossdock completions zsh > ~/.zfunc/_crossdock\n  crossdock completions fish > ~/.config/fish/completions/crossdock.fish"
@@ -216,7 +222,9 @@ The socket is --socket, else /run/crossdock/endpoint.sock for root, else $XDG_RU
 Examples:
   crossdock serve
   crossdock serve --socket /tmp/mine/endpoint.sock --memory '4 GiB'
-  CROSSDOCK_SOCKET=/tmp/mine/endpoint.sock python3 program.py";
+  CROSSDOCK_SOCKET=/tmp/mine/endpoint.sock python3 program.py
+  crossdock serve --site hall --node n1 --catalog keep:127.0.0.1:7700       the first node of a site
+  crossdock serve --site hall --node n2 --catalog embedded:127.0.0.1:7700   another one";
 
 const AUDIT_HELP: &str = "\
 Reads /proc/*/maps and /proc/*/fd: every mapping and every open descriptor of a segment, in every process. That is the \
@@ -486,6 +494,42 @@ pub struct Serve {
     pub web: bool,
     #[command(flatten)]
     pub page: Page,
+    /// Be a node of this site
+    #[arg(long, value_name = "NAME", requires = "catalog", conflicts_with = "private")]
+    pub site: Option<String>,
+    /// This node's name in the site [default: the host's name]
+    #[arg(long, value_name = "NAME", requires = "site")]
+    pub node: Option<String>,
+    /// Where the site's catalog is: keep:HOST:PORT (this daemon keeps it), embedded:[NODE@]HOST:PORT (that one does),
+    /// etcd:URL,URL,URL
+    #[arg(long, value_name = "WHERE", requires = "site", value_parser = catalog)]
+    pub catalog: Option<CatalogAt>,
+    /// A folder with authority.pem, node.pem and node.key: connections between nodes are inside mutual TLS
+    #[arg(long, value_name = "FOLDER", requires = "site", conflicts_with = "trusted_network")]
+    pub certificates: Option<PathBuf>,
+    /// Allow plain text between nodes; without this and without certificates, only loopback addresses are used
+    #[arg(long, requires = "site")]
+    pub trusted_network: bool,
+    /// How long this node's names stay its own when it is not heard of
+    #[arg(long, value_name = "TIME", default_value = "10 s", value_parser = span::seconds, requires = "site")]
+    pub lease: Duration,
+}
+
+fn catalog(text: &str) -> Result<CatalogAt, String> {
+    text.parse()
+}
+
+/// `certificates`
+#[derive(Args, Debug)]
+pub struct CertificateOptions {
+    /// Made if it is not there
+    pub folder: PathBuf,
+    /// Their names in the site
+    #[arg(required = true, value_name = "NODE")]
+    pub nodes: Vec<String>,
+    /// For how long they are valid
+    #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub days: u32,
 }
 
 /// `ls`
@@ -508,6 +552,9 @@ pub struct Ls {
     /// The files of the runs' managed directories: state, size, and which tasks write, read and await them
     #[arg(long, conflicts_with = "socket")]
     pub files: bool,
+    /// The nodes of the daemon's site
+    #[arg(long, conflicts_with = "files")]
+    pub nodes: bool,
 }
 
 /// `inspect`

@@ -13,6 +13,9 @@ pub fn ls(options: &Ls) -> u8 {
     if options.files {
         return crate::directories::list(options.look.json);
     }
+    if options.nodes {
+        return crate::nodes::list(&options.look);
+    }
     let options = &options.look;
     let found = match find::daemons(options.socket.as_deref()) {
         Ok(found) => found,

@@ -2,6 +2,7 @@
 
 mod args;
 mod audit;
+mod certificates;
 mod check;
 mod checkpoint;
 mod directories;
@@ -13,6 +14,7 @@ mod items;
 mod ls;
 mod mpirun;
 mod names;
+mod nodes;
 mod output;
 mod pages;
 mod remove;
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Watch(options) => watch::watch(&options),
         Command::Export(options) => export::export(&options),
         Command::Doctor(options) => doctor::doctor(&options),
+        Command::Certificates(options) => certificates::make(&options),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "crossdock", &mut script);

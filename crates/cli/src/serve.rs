@@ -3,7 +3,8 @@
 use std::os::fd::AsFd;
 
 use crossdock_launch::run::code;
-use crossdock_node::ServeOptions;
+use crossdock_node::{ServeOptions, SiteOptions};
+use crossdock_os::spawn::host_name;
 
 use crate::args::Serve;
 use crate::table::complain;
@@ -26,7 +27,17 @@ pub fn serve(options: Serve) -> u8 {
             return code::SYSTEM;
         }
     }
+    let site = options.site.zip(options.catalog).map(|(site, catalog)| SiteOptions {
+        site,
+        node: options.node.unwrap_or_else(host_name),
+        catalog,
+        address: host_name(),
+        certificates: options.certificates,
+        trusted_network: options.trusted_network,
+        lease: options.lease,
+    });
     let serve = ServeOptions {
+        site,
         socket: options.socket,
         private: options.private,
         idle: options.idle,
