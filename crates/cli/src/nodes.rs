@@ -5,8 +5,8 @@ use crossdock_launch::run::code;
 use serde_json::{Value, json};
 
 use crate::args::Look;
-use crate::find;
 use crate::table::{columns, complain, say};
+use crossdock_web::find;
 
 /// The nodes of each daemon's site.
 pub fn list(options: &Look) -> u8 {
