@@ -56,6 +56,7 @@ fn greet_on(
         }
         Some((_, NodeMessage::Failed { status, text })) => Err(Error::new(status, "greet", text)),
         Some(_) => Err(Error::new(Status::Corrupt, "greet", "it answers Hello with neither Welcome nor Failed")),
-        None => Err(Error::new(Status::Disconnected, "greet", "it closed the connection without an answer")),
+        None => Err(Error::new(Status::Disconnected, "greet", "it closed the connection without an answer")
+            .hint("does it have certificates while this node has none, or is it no node daemon?")),
     }
 }

@@ -286,8 +286,8 @@ impl std::fmt::Debug for Tls {
     }
 }
 
-const HINT: &str = "both nodes need certificates of the same authority that are valid now, and TLS on both sides; \
-    crossdock doctor shows this node's";
+const HINT: &str =
+    "both nodes need TLS, and certificates of the same authority that are valid now; see docs/transports.md";
 
 /// Greets a server that must prove that it is `node`.
 pub fn connect(plain: Plain, own: &Certificates, node: &str, deadline: Deadline) -> Result<Arc<dyn Stream>> {

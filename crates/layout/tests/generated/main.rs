@@ -4,6 +4,7 @@
 //! `UPDATE=1 cargo test -p crossdock-layout --test generated` writes it; without UPDATE a difference fails.
 
 mod limits;
+mod link;
 mod protocol;
 mod sets;
 

@@ -14,7 +14,7 @@ use super::{keep, remark, replace, whole};
 
 const PAGE: &str = "docs/wire-protocol.md";
 
-fn between(text: &str, name: &str, with: &str) -> String {
+pub(super) fn between(text: &str, name: &str, with: &str) -> String {
     let (begin, end) = (format!("<!-- {name}: written from crates/layout -->"), format!("<!-- end of {name} -->"));
     replace(text, &begin, &end, &format!("{begin}\n\n{with}\n{end}"))
 }
@@ -44,7 +44,7 @@ fn overview() -> String {
     text
 }
 
-fn table(fields: &[Field], mut at: Option<usize>) -> String {
+pub(super) fn table(fields: &[Field], mut at: Option<usize>) -> String {
     let mut text = "| byte | field | type | meaning |\n|---|---|---|---|\n".to_owned();
     for field in fields {
         let bits = |(n, name): (usize, &&str)| {
