@@ -121,10 +121,10 @@ fn region(inside: &Session, name: &str) -> Result<(String, Value), String> {
 
 fn port(r: &PortReport) -> (String, Value) {
     let s = &r.statistics;
-    let pattern = format!("{:?}", r.options.pattern);
+    let pattern = r.shape.pattern.word();
     let mut text = format!(
         "  {pattern}, {} cells, {} messages sent, {} taken, {} in flight, {} handed over, {} copied",
-        r.options.capacity,
+        r.shape.capacity,
         s.messages,
         s.received,
         s.under_way,
@@ -160,7 +160,7 @@ fn port(r: &PortReport) -> (String, Value) {
         })
         .collect();
     let value = json!({
-        "pattern": pattern, "capacity": r.options.capacity, "messages": s.messages, "received": s.received, "under_way": s.under_way,
+        "pattern": pattern, "capacity": r.shape.capacity, "messages": s.messages, "received": s.received, "under_way": s.under_way,
         "bytes_handed_over": s.bytes_handed_over, "bytes_copied": s.bytes_copied, "producer_wait_ns": s.producer_wait_ns,
         "consumer_wait_ns": s.consumer_wait_ns, "redelivered": s.redelivered, "voided": s.voided, "ends": ends,
     });

@@ -83,7 +83,7 @@ fn the_files_settings_of_a_port_hold_for_tasks_that_say_nothing() {
     let run = place.run("process", &[]);
     assert_eq!(run.code, 0, "{}\n{}", run.err, run.out);
     let log = place.log("make");
-    assert!(log.contains("sends through PortOptions { pattern: Some(WorkQueue), capacity: 2,"), "{log}");
+    assert!(log.contains("sends through Shape { pattern: WorkQueue, capacity: 2 }"), "{log}");
     place.assert_nothing_left("process");
 }
 

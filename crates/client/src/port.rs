@@ -5,10 +5,8 @@
 //! while it is read. Every wait has a deadline, and ends at once when the last peer dies.
 
 mod bell;
-mod convert;
 mod kept;
 mod open;
-mod types;
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
@@ -20,13 +18,16 @@ use crossdock_layout::{Handle, SegmentId};
 
 use bell::Bell;
 use kept::Kept;
-pub use types::{
-    DEFAULT_WAIT, End, EndInfo, INLINE_MAX, Inline, Message, Pattern, PortOptions, PortReport, PortStatistics, Waiting,
+pub use queue::{
+    EndInfo, INLINE_MAX, Inline, Message, Pattern, PortOptions, PortReport, PortStatistics, Shape, Side as End, Waiting,
 };
 
 use crate::{Error, Region, Result};
 
-/// One end of a port. Threads may share it; dropping it leaves in order.
+/// How long a call with timeout `None` waits.
+pub const DEFAULT_WAIT: Duration = Duration::from_secs(60);
+
+/// One end of a port. Threads may share it; dropping it leaves in order. What needs no session is [`queue::End`]'s.
 #[derive(Debug)]
 pub struct Port {
     shared: Arc<Shared>,
@@ -67,12 +68,6 @@ impl Port {
         self.shared.end.side()
     }
 
-    /// The options that the port was made with.
-    #[must_use]
-    pub fn options(&self) -> PortOptions {
-        self.shared.end.shape().into()
-    }
-
     /// The port's segment.
     #[must_use]
     pub fn id(&self) -> SegmentId {
@@ -95,7 +90,7 @@ impl Port {
     /// As [`Port::send`].
     #[inline]
     pub fn send_sized(&self, message: &Message, bytes: u64, timeout: Option<Duration>) -> Result<()> {
-        let sent = self.shared.end.send(&message.parcel(), bytes, timeout.unwrap_or(DEFAULT_WAIT));
+        let sent = self.shared.end.send(message, bytes, timeout.unwrap_or(DEFAULT_WAIT));
         self.named(sent.map(|_position| ()))
     }
 
@@ -121,9 +116,8 @@ impl Port {
     /// `TIMED_OUT` (names the producers), `CLOSED` (all producers left in order), `PEER_DIED`, `INVALID`, `CORRUPT`.
     #[inline]
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Message> {
-        let mut parcel = queue::Parcel::default();
-        let position = self.named(self.shared.end.receive_into(&mut parcel, timeout.unwrap_or(DEFAULT_WAIT)))?;
-        let message = Message::from_parcel(position, &parcel);
+        let mut message = Message::default();
+        self.named(self.shared.end.receive_into(&mut message, timeout.unwrap_or(DEFAULT_WAIT)))?;
         self.shared.kept.note(message.handle);
         Ok(message)
     }
@@ -176,22 +170,6 @@ impl Port {
         self.named(self.shared.end.wait_peer(timeout.unwrap_or(DEFAULT_WAIT)))
     }
 
-    /// Counts bytes that had to be copied at this end (out of or into memory that no region holds).
-    pub fn note_copied(&self, bytes: u64) {
-        self.shared.end.note_copied(bytes);
-    }
-
-    /// Counters of the port as a whole. They lie in shared memory: a lying member can falsify them.
-    #[must_use]
-    pub fn statistics(&self) -> PortStatistics {
-        self.shared.end.ring().totals()
-    }
-
-    /// How this end waits; [`Waiting::Adaptive`] unless told.
-    pub fn set_waiting(&self, waiting: Waiting) {
-        self.shared.end.set_waiting(waiting);
-    }
-
     /// Leaves in order: peers get what was sent, then `CLOSED`; messages not released go to a successor. Another thread
     /// that still waits at this end gets `CLOSED`.
     pub fn close(self) {
@@ -220,6 +198,13 @@ impl Port {
     #[inline(never)]
     fn name_it(&self, error: Error) -> Error {
         error.about(SegmentKind::Port, &self.shared.name)
+    }
+}
+
+impl std::ops::Deref for Port {
+    type Target = queue::End;
+    fn deref(&self) -> &queue::End {
+        &self.shared.end
     }
 }
 

@@ -7,7 +7,7 @@
 
 use crossdock_core::Host;
 use crossdock_core::liveness::Living;
-use crossdock_core::queue::{End, Parcel, Pattern, Ring, Shape, Side, Waiting};
+use crossdock_core::queue::{End, Inline, Message, Pattern, Ring, Shape, Side, Waiting};
 use crossdock_layout::MemberId;
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_os::{Access, Deadline, Mapping, clock, futex, memfd};
@@ -19,6 +19,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(20);
+
+fn inline(number: u64) -> Inline {
+    Inline::new(&number.to_le_bytes()).unwrap_or_default()
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
@@ -128,7 +132,8 @@ impl Player {
         self.wait_as(if kind == PortAdaptive { Waiting::Adaptive } else { Waiting::Spin });
         let (mine, theirs) = self.pair(kind);
         let mut seq = mine.load(Relaxed);
-        let mut parcel = Parcel { inline_len: 8, ..Parcel::default() };
+        let mut message = Message { inline: inline(0), ..Message::default() };
+        let mut sent = 0u64;
         let mut position = None;
         let mut step = |send: bool| match (kind, send) {
             (Spin | SpinPause, true) => {
@@ -145,15 +150,16 @@ impl Player {
                 }
             }
             (_, true) => {
-                parcel.inline[0] += 1;
-                self.to.send(&parcel, 8, LONG).expect("a send");
+                sent += 1;
+                message.inline = inline(sent);
+                self.to.send(&message, 8, LONG).expect("a send");
                 if let Some(position) = position.take() {
                     self.from.release(position).expect("a release");
                 }
             }
             (_, false) => {
-                let got = self.from.receive_into(&mut parcel, LONG).expect("a message");
-                black_box(&parcel);
+                let got = self.from.receive_into(&mut message, LONG).expect("a message");
+                black_box(&message);
                 position = Some(got);
                 if kind == PortSpinRelease {
                     self.from.release(got).expect("a release");
@@ -211,13 +217,13 @@ impl Player {
                     times.push(clock::now_ns() - u64::from_le_bytes(stamp));
                 }
                 (_, true) => {
-                    let parcel = Parcel { tag: clock::now_ns(), inline_len: 8, ..Parcel::default() };
-                    self.to.send(&parcel, 8, LONG).expect("a send");
+                    let message = Message { tag: clock::now_ns(), inline: inline(0), ..Message::default() };
+                    self.to.send(&message, 8, LONG).expect("a send");
                 }
                 (_, false) => {
-                    let mut parcel = Parcel::default();
-                    let position = self.from.receive_into(&mut parcel, LONG).expect("a message");
-                    times.push(clock::now_ns() - parcel.tag);
+                    let mut message = Message::default();
+                    let position = self.from.receive_into(&mut message, LONG).expect("a message");
+                    times.push(clock::now_ns() - message.tag);
                     self.from.release(position).expect("a release");
                 }
             }

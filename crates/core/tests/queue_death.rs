@@ -4,7 +4,7 @@ mod queue_world;
 
 use crossdock_core::queue::{End, Pattern, Side, Waiting};
 use crossdock_layout::Status;
-use queue_world::{Child, LONG, World, assert_whole, parcel};
+use queue_world::{Child, LONG, World, assert_whole, message};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
@@ -73,9 +73,9 @@ fn a_producer_that_waits_is_told_of_its_last_consumers_death() {
         let producer = world.open(Side::Producer);
         let child = start(&world, "stay-consumer");
         for tag in 0..2 {
-            producer.send(&parcel(tag), 0, LONG).unwrap();
+            producer.send(&message(tag), 0, LONG).unwrap();
         }
-        let (error, late) = killed_while(child, || producer.send(&parcel(2), 0, LONG));
+        let (error, late) = killed_while(child, || producer.send(&message(2), 0, LONG));
         assert_eq!(error.status, Status::PeerDied, "{error}");
         assert!(error.to_string().contains("task analyse"), "{error}");
         assert!(late < SOON, "{pattern:?}: {late:?}");
@@ -92,13 +92,13 @@ fn a_fan_out_goes_on_at_once_when_the_consumer_it_waited_for_is_killed() {
     let (producer, other) = (world.open(Side::Producer), world.open(Side::Consumer));
     let child = start(&world, "stay-consumer");
     for tag in 0..2 {
-        producer.send(&parcel(tag), 0, LONG).unwrap();
+        producer.send(&message(tag), 0, LONG).unwrap();
         let (position, _) = other.receive(LONG).unwrap();
         other.release(position).unwrap();
     }
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
-            producer.send(&parcel(2), 0, LONG).unwrap();
+            producer.send(&message(2), 0, LONG).unwrap();
             Instant::now()
         });
         std::thread::sleep(Duration::from_millis(40));
@@ -114,7 +114,7 @@ fn a_waiting_worker_gets_what_its_killed_colleague_had_taken() {
     let world = World::new(Pattern::WorkQueue, 4);
     let producer = world.open(Side::Producer);
     for tag in 0..2 {
-        producer.send(&parcel(tag), 0, LONG).unwrap();
+        producer.send(&message(tag), 0, LONG).unwrap();
     }
     let child = start(&world, "take-two");
     drop(producer);
@@ -145,8 +145,8 @@ fn a_waiting_worker_gets_what_its_killed_colleague_had_taken() {
 fn two_workers_who_hold_one_message_each_do_not_wait_for_each_other() {
     let world = World::new(Pattern::WorkQueue, 4);
     let (producer, one, two) = (world.open(Side::Producer), world.open(Side::Consumer), world.open(Side::Consumer));
-    producer.send(&parcel(0), 0, LONG).unwrap();
-    producer.send(&parcel(1), 0, LONG).unwrap();
+    producer.send(&message(0), 0, LONG).unwrap();
+    producer.send(&message(1), 0, LONG).unwrap();
     let held = [one.receive(LONG).unwrap().0, two.receive(LONG).unwrap().0];
     drop(producer);
     let finish = |end: &End, position: u64| {

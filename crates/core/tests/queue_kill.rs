@@ -8,7 +8,7 @@ mod queue_world;
 
 use crossdock_core::queue::{End, FAULT_POINTS, Pattern, Side, Waiting};
 use crossdock_layout::Status;
-use queue_world::{LONG, World, assert_whole, parcel};
+use queue_world::{LONG, World, assert_whole, message};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ fn produce(world: &World, end: &End) {
     end.set_waiting(Waiting::Block);
     for tag in 0..MESSAGES {
         end.reclaim(LONG).unwrap();
-        end.send(&parcel(tag), 0, LONG).unwrap();
+        end.send(&message(tag), 0, LONG).unwrap();
         world.board()[SENT].store(tag + 1, SeqCst);
     }
 }
@@ -109,7 +109,7 @@ fn feed(end: &End, from: u64) -> Option<Instant> {
     let mut death = None;
     let mut tag = from;
     while tag < MESSAGES {
-        match end.send(&parcel(tag), 0, LONG) {
+        match end.send(&message(tag), 0, LONG) {
             Ok(_) => tag += 1,
             Err(error) if error.status == Status::PeerDied => {
                 assert!(death.get_or_insert_with(Instant::now).elapsed() < LONG, "no successor: {error}");
@@ -226,7 +226,7 @@ fn healer_dies(pattern: Pattern, first: (&str, &str), fault: &str) -> bool {
         let producer = world.open(Side::Producer);
         let victim = world.spawn("consume", Some(at));
         for tag in 0..4 {
-            producer.send(&parcel(tag), 0, LONG).unwrap();
+            producer.send(&message(tag), 0, LONG).unwrap();
         }
         assert!(victim.wait().0);
     } else {
@@ -235,7 +235,7 @@ fn healer_dies(pattern: Pattern, first: (&str, &str), fault: &str) -> bool {
     let (killed, _) = world.spawn("consume", Some(fault)).wait();
     let consumer = open_soon(&world, Side::Consumer);
     let producer = open_soon(&world, Side::Producer);
-    let done = consumer.ring().totals();
+    let done = consumer.ring().statistics();
     assert!(done.under_way <= 4);
     let tags = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| watch(&consumer));

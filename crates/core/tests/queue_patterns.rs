@@ -8,13 +8,13 @@ use crossdock_layout::queue::state::State;
 use crossdock_layout::queue::{AtomicU64, CELLS_AT};
 use crossdock_layout::{Handle, Status};
 use crossdock_os::{Deadline, Mapping};
-use queue_world::{LONG, POLL, World, assert_whole, parcel};
+use queue_world::{LONG, POLL, World, assert_whole, message};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 fn send(end: &End, tags: impl IntoIterator<Item = u64>) {
     for tag in tags {
-        end.send(&parcel(tag), 100, LONG).unwrap();
+        end.send(&message(tag), 100, LONG).unwrap();
     }
 }
 
@@ -52,11 +52,11 @@ fn a_full_ring_is_not_yet_and_a_release_of_its_oldest_makes_room() {
     let world = World::new(Pattern::OneToOne, 2);
     let (producer, consumer) = (world.open(Side::Producer), world.open(Side::Consumer));
     send(&producer, [0, 1]);
-    assert_eq!(status(producer.send(&parcel(2), 0, POLL)), Status::NotYet);
+    assert_eq!(status(producer.send(&message(2), 0, POLL)), Status::NotYet);
     let first = consumer.receive(POLL).unwrap().0;
     let second = consumer.receive(POLL).unwrap().0;
     consumer.release(second).unwrap();
-    assert_eq!(status(producer.send(&parcel(2), 0, POLL)), Status::NotYet, "the oldest is still read");
+    assert_eq!(status(producer.send(&message(2), 0, POLL)), Status::NotYet, "the oldest is still read");
     consumer.release(first).unwrap();
     send(&producer, [2, 3]);
     assert_eq!(drain(&consumer), [2, 3]);
@@ -89,15 +89,15 @@ fn credits_come_back_each_once_oldest_first() {
         let positions: Vec<_> = (0..4).map(|_| consumer.receive(POLL).unwrap().0).collect();
         consumer.release(positions[0]).unwrap();
         consumer.release(positions[2]).unwrap();
-        assert_eq!(producer.reclaim(POLL).unwrap(), Some(parcel(0).handle), "{pattern:?}");
-        assert_eq!(producer.reclaim(POLL).unwrap(), Some(parcel(2).handle), "{pattern:?}: any order");
+        assert_eq!(producer.reclaim(POLL).unwrap(), Some(message(0).handle), "{pattern:?}");
+        assert_eq!(producer.reclaim(POLL).unwrap(), Some(message(2).handle), "{pattern:?}: any order");
         assert_eq!(producer.reclaim(POLL).unwrap(), None, "{pattern:?}: each once");
         send(&producer, [4]);
         consumer.release(positions[1]).unwrap();
         consumer.release(positions[3]).unwrap();
-        assert_eq!(producer.reclaim(POLL).unwrap(), Some(parcel(1).handle), "{pattern:?}: late");
+        assert_eq!(producer.reclaim(POLL).unwrap(), Some(message(1).handle), "{pattern:?}: late");
         send(&producer, [5]);
-        assert_eq!(producer.reclaim(POLL).unwrap(), Some(parcel(3).handle), "{pattern:?}");
+        assert_eq!(producer.reclaim(POLL).unwrap(), Some(message(3).handle), "{pattern:?}");
         assert_eq!(drain(&consumer), [4, 5]);
     }
 }
@@ -112,7 +112,7 @@ fn a_steady_stream_needs_no_more_buffers_than_cells_and_one() {
             made += 1;
             Handle { segment: 7, offset: made * 64 }
         });
-        let message = crossdock_core::queue::Parcel { handle, tag: step, ..Default::default() };
+        let message = crossdock_core::queue::Message { handle, tag: step, ..Default::default() };
         producer.send(&message, 0, POLL).unwrap();
         let (position, _) = consumer.receive(POLL).unwrap();
         consumer.release(position).unwrap();
@@ -124,7 +124,7 @@ fn a_steady_stream_needs_no_more_buffers_than_cells_and_one() {
 fn messages_without_a_handle_leave_no_credit() {
     let world = World::new(Pattern::OneToOne, 2);
     let (producer, consumer) = (world.open(Side::Producer), world.open(Side::Consumer));
-    producer.send(&crossdock_core::queue::Parcel::default(), 0, POLL).unwrap();
+    producer.send(&crossdock_core::queue::Message::default(), 0, POLL).unwrap();
     let (position, _) = consumer.receive(POLL).unwrap();
     consumer.release(position).unwrap();
     assert_eq!(producer.reclaim(POLL).unwrap(), None);
@@ -152,7 +152,7 @@ fn fan_out_keeps_what_was_sent_to_nobody_for_the_first_who_comes() {
     let world = World::new(Pattern::FanOut, 4);
     let producer = world.open(Side::Producer);
     send(&producer, 0..4);
-    assert_eq!(status(producer.send(&parcel(4), 0, POLL)), Status::NotYet, "nothing is dropped");
+    assert_eq!(status(producer.send(&message(4), 0, POLL)), Status::NotYet, "nothing is dropped");
     let consumer = world.open(Side::Consumer);
     assert_eq!(drain(&consumer), [0, 1, 2, 3]);
     send(&producer, [4]);
@@ -165,7 +165,7 @@ fn fan_out_waits_for_its_slowest_consumer_until_that_leaves() {
     let (producer, quick, slow) = (world.open(Side::Producer), world.open(Side::Consumer), world.open(Side::Consumer));
     send(&producer, [0, 1]);
     assert_eq!(drain(&quick), [0, 1]);
-    assert_eq!(status(producer.send(&parcel(2), 0, POLL)), Status::NotYet);
+    assert_eq!(status(producer.send(&message(2), 0, POLL)), Status::NotYet);
     let _held = slow.receive(POLL).unwrap();
     drop(slow);
     send(&producer, [2, 3]);
@@ -219,7 +219,7 @@ fn what_a_leaving_consumer_did_not_release_is_delivered_again() {
         let successor = world.open(Side::Consumer);
         send(&producer, [3, 4]);
         assert_eq!(drain(&successor), [1, 2, 3, 4], "{pattern:?}");
-        assert_eq!(producer.ring().totals().redelivered, 1, "{pattern:?}");
+        assert_eq!(producer.ring().statistics().redelivered, 1, "{pattern:?}");
     }
 }
 
@@ -295,7 +295,7 @@ fn a_producer_whose_consumer_left_gets_closed_when_no_cell_is_free() {
     let (producer, consumer) = (world.open(Side::Producer), world.open(Side::Consumer));
     drop(consumer);
     send(&producer, [0, 1]);
-    assert_eq!(status(producer.send(&parcel(2), 0, LONG)), Status::Closed);
+    assert_eq!(status(producer.send(&message(2), 0, LONG)), Status::Closed);
     let consumer = world.open(Side::Consumer);
     assert_eq!(drain(&consumer), [0, 1], "nothing was lost");
 }
@@ -385,7 +385,7 @@ fn counters_add_up_and_outlive_their_ends() {
     consumer.release(position).unwrap();
     let ring = Ring::inspect(world.mapping()).unwrap();
     drop((producer, consumer));
-    let totals = ring.totals();
+    let totals = ring.statistics();
     assert_eq!((totals.messages, totals.received, totals.under_way), (3, 1, 2));
     assert_eq!((totals.bytes_handed_over, totals.bytes_copied), (3 * 108, 50));
 }
@@ -416,7 +416,7 @@ fn a_producer_stopped_in_the_middle_of_a_message_holds_nobody_up() {
         word(64).store(1, SeqCst);
         send(&other, [1, 2, 3]);
         assert_eq!(drain(&consumer), [1, 2, 3], "{pattern:?}");
-        assert_eq!(status(other.send(&parcel(4), 0, POLL)), Status::NotYet, "{pattern:?}: its cell is due again");
+        assert_eq!(status(other.send(&message(4), 0, POLL)), Status::NotYet, "{pattern:?}: its cell is due again");
         word(CELLS_AT as u64).store(State::ready(0).0, SeqCst);
         assert_eq!(consumer.receive(POLL).unwrap().0, 0, "{pattern:?}: it went on");
         consumer.release(0).unwrap();

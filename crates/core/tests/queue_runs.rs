@@ -4,7 +4,7 @@ mod queue_world;
 
 use crossdock_core::queue::{End, Pattern, Side};
 use crossdock_layout::Status;
-use queue_world::{LONG, POLL, World, parcel};
+use queue_world::{LONG, POLL, World, message};
 use std::time::Duration;
 
 const PATTERNS: [Pattern; 4] = [Pattern::OneToOne, Pattern::FanOut, Pattern::FanIn, Pattern::WorkQueue];
@@ -16,7 +16,7 @@ fn status<T: std::fmt::Debug>(result: Result<T, crossdock_core::Error>) -> Statu
 
 fn send(end: &End, tags: impl IntoIterator<Item = u64>) {
     for tag in tags {
-        end.send(&parcel(tag), 0, LONG).unwrap();
+        end.send(&message(tag), 0, LONG).unwrap();
     }
 }
 
@@ -75,10 +75,10 @@ fn a_producer_waits_for_its_consumer_though_an_earlier_one_left() {
         earlier_run(&world);
         let producer = world.open(Side::Producer);
         send(&producer, [10, 11]);
-        assert_eq!(status(producer.send(&parcel(12), 0, POLL)), Status::NotYet, "{pattern:?}: poll");
+        assert_eq!(status(producer.send(&message(12), 0, POLL)), Status::NotYet, "{pattern:?}: poll");
         assert!(!producer.has_event(), "{pattern:?}: an event loop sleeps");
         assert_eq!(status(producer.reclaim(BRIEFLY)), Status::TimedOut, "{pattern:?}");
-        let error = producer.send(&parcel(12), 0, BRIEFLY).unwrap_err();
+        let error = producer.send(&message(12), 0, BRIEFLY).unwrap_err();
         assert_eq!(error.status, Status::TimedOut, "{pattern:?}");
         assert!(error.to_string().contains("room") && error.to_string().contains("no consumer has come"), "{error}");
         std::thread::scope(|scope| {

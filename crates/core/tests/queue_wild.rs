@@ -6,7 +6,7 @@ use crossdock_core::Host;
 use crossdock_core::queue::{End, Pattern, Ring, Side, fuzz_entry};
 use crossdock_layout::queue::{AtomicU64, CELLS_AT};
 use crossdock_os::Deadline;
-use queue_world::{World, parcel};
+use queue_world::{World, message};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -99,11 +99,11 @@ fn while_a_member_scribbles_others_get_answers_or_errors_in_time() {
             while begin.elapsed() < Duration::from_millis(400) {
                 let start = Instant::now();
                 let _ = producer.reclaim(wait);
-                let _ = producer.send(&parcel(1), 0, wait);
+                let _ = producer.send(&message(1), 0, wait);
                 if let Ok((position, _)) = consumer.receive(wait) {
                     let _ = consumer.release(position);
                 }
-                let _ = (producer.has_event(), consumer.has_event(), consumer.ring().totals());
+                let _ = (producer.has_event(), consumer.has_event(), consumer.ring().statistics());
                 let soon = Deadline::after(wait);
                 if let Ok(ring) = Ring::open(world.mapping(), world.shape, me, world.host.liveness(), soon) {
                     let _ = End::open(ring, Side::Consumer, me, "another", world.host.clone(), wait);
@@ -119,7 +119,7 @@ fn while_a_member_scribbles_others_get_answers_or_errors_in_time() {
 fn a_wild_inline_length_is_an_error_and_not_a_long_message() {
     let world = World::new(Pattern::OneToOne, 2);
     let (producer, consumer) = (world.open(Side::Producer), world.open(Side::Consumer));
-    producer.send(&parcel(0), 0, Duration::ZERO).unwrap();
+    producer.send(&message(0), 0, Duration::ZERO).unwrap();
     let raw = world.mapping();
     let word = raw.at(CELLS_AT as u64 + 8, 8).unwrap();
     // SAFETY: in bounds of `raw`, aligned; everybody uses atomics there.

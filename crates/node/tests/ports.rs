@@ -2,7 +2,7 @@
 
 mod support;
 
-use crossdock_client::{End, Handle, Message, Mode, Pattern, Port, PortOptions, Session, Status};
+use crossdock_client::{End, Handle, Message, Mode, Pattern, Port, PortOptions, Session, Shape, Status};
 use crossdock_os::{Deadline, event};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -163,7 +163,7 @@ fn a_report_shows_who_is_there_and_what_went_through() {
     producer.send_sized(&Message::new(Handle::NONE, 1), 1000, POLL).unwrap();
     producer.note_copied(10);
     let report = session.port_report(consumer.id()).unwrap();
-    assert_eq!(report.options, PortOptions { pattern: Some(Pattern::OneToOne), capacity: 8, persistent: false });
+    assert_eq!(report.shape, Shape { pattern: Pattern::OneToOne, capacity: 8 });
     assert_eq!((report.statistics.messages, report.statistics.under_way), (1, 1));
     assert_eq!((report.statistics.bytes_handed_over, report.statistics.bytes_copied), (1000, 10));
     assert_eq!(report.ends.len(), 2);
@@ -218,9 +218,9 @@ fn who_says_nothing_takes_the_port_as_it_was_made() {
     session.make_port("p", &made).unwrap();
     assert_eq!(session.make_port("p", &made).unwrap_err().status, Status::Exists);
     let producer = session.port("p", End::Producer, &PortOptions::default(), None).unwrap();
-    assert_eq!(producer.options(), made);
+    assert_eq!(producer.shape(), made.shape());
     let half = PortOptions { capacity: 2, ..Default::default() };
-    assert_eq!(session.port("p", End::Consumer, &half, None).unwrap().options(), made);
+    assert_eq!(session.port("p", End::Consumer, &half, None).unwrap().shape(), made.shape());
     let other = PortOptions { capacity: 4, ..Default::default() };
     let error = session.port("p", End::Consumer, &other, None).unwrap_err();
     assert_eq!(error.status, Status::Invalid);

@@ -146,7 +146,7 @@ fn port_takes_other_options_in_the_next_run() {
     let daemon = Daemon::start();
     let with = |capacity| {
         let options = PortOptions { capacity, ..PortOptions::default() };
-        daemon.session().port("p", End::Producer, &options, None).map(|port| port.options().capacity)
+        daemon.session().port("p", End::Producer, &options, None).map(|port| port.shape().capacity)
     };
     assert_eq!((with(4).unwrap(), with(16).unwrap()), (4, 16));
 }

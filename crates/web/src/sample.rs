@@ -467,8 +467,8 @@ fn port_row(inside: &Session, segment: &SegmentInfo) -> PortRow {
         wait_seconds: seconds(e.wait_ns),
     });
     PortRow {
-        pattern: report.options.pattern.map_or_else(String::new, |p| p.word().to_owned()),
-        capacity: report.options.capacity,
+        pattern: report.shape.pattern.word().to_owned(),
+        capacity: report.shape.capacity,
         messages: s.messages,
         received: s.received,
         in_flight: s.under_way,

@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn produce(session: &Session, count: u64) -> crossdock_client::Result<()> {
     let region = session.region("blocks", Mode::OpenOrCreate, 16 << 20, None)?;
     let port = session.port("numbers", End::Producer, &PortOptions::default(), WAIT)?;
-    println!("sends through {:?}", port.options());
+    println!("sends through {:?}", port.shape());
     port.wait_peer(WAIT)?;
     for i in 0..count {
         let handle = match port.reclaim(WAIT)? {

@@ -23,7 +23,7 @@ impl Session {
     /// # Errors
     /// `EXISTS`, `INVALID` (name, capacity), `DENIED`, `NO_SPACE`.
     pub fn make_port(&self, name: &str, options: &PortOptions) -> Result<()> {
-        let shape = Shape::from(*options);
+        let shape = options.shape();
         shape.check().map_err(|error| error.about(SegmentKind::Port, name))?;
         let access = Rights::PRODUCE.with(Rights::CONSUME);
         self.open_segment(&request(name, OpenMode::CreateOnly, access, shape, options.persistent)).map(drop)
@@ -37,7 +37,7 @@ impl Session {
     /// holds the end), `DENIED`, `NO_SPACE`.
     pub fn port(&self, name: &str, end: End, options: &PortOptions, timeout: Option<Duration>) -> Result<Port> {
         let named = |error: Error| error.about(SegmentKind::Port, name);
-        let shape = Shape::from(*options);
+        let shape = options.shape();
         shape.check().map_err(named)?;
         let access = match end {
             End::Producer => Rights::PRODUCE,
@@ -85,7 +85,7 @@ impl Session {
         }
         let mapping = map(&opened.name, &opened, Access::Read)?;
         let ring = Ring::inspect(mapping).map_err(|error| error.about(SegmentKind::Port, &opened.name))?;
-        Ok(ring.report(self.liveness()).into())
+        Ok(ring.report(self.liveness()))
     }
 }
 
@@ -113,11 +113,10 @@ fn agreed(name: &str, opened: &OpenedSegment, wanted: &PortOptions) -> Result<Sh
         let text = "it is something that is no port of this version; remove it";
         return Err(Error::new(Status::Incompatible, text).about(SegmentKind::Port, name));
     };
-    let pattern_agrees = wanted.pattern.is_none_or(|pattern| pattern == found.pattern);
-    if pattern_agrees && (wanted.capacity == 0 || wanted.capacity == found.capacity) {
+    if wanted.fits(found) {
         return Ok(found);
     }
-    let wanted = Shape::from(*wanted);
+    let wanted = wanted.shape();
     let text = format!(
         "it exists as {found}, and was opened here as {wanted}; make the options of its tasks (and of the workflow file) \
          agree, or leave them open in all tasks but one"

@@ -5,7 +5,7 @@ use crossdock_layout::queue::{Cell, RETAINED};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::Pattern;
-use super::parcel::Parcel;
+use super::message::Message;
 use super::ring::Ring;
 use super::trouble::{Error, Try, corrupt};
 
@@ -13,7 +13,7 @@ impl Ring {
     /// The next message for this consumer goes into `out`; its position. `next` is the cursor of a consumer that does not
     /// share.
     #[inline]
-    pub(super) fn try_receive(&self, next: &mut u64, end: u8, out: &mut Parcel) -> Try<u64> {
+    pub(super) fn try_receive(&self, next: &mut u64, end: u8, out: &mut Message) -> Try<u64> {
         match self.shape.pattern {
             Pattern::OneToOne | Pattern::FanOut => self.read_next(next, end, out),
             Pattern::FanIn | Pattern::WorkQueue => self.take_any(end, out),
@@ -23,7 +23,7 @@ impl Ring {
     /// One-to-one and fan-out: messages are read in order and stay ready until released, so whatever a consumer has not
     /// released when it dies is there for its successor, who starts a lap back.
     #[inline]
-    fn read_next(&self, next: &mut u64, end: u8, out: &mut Parcel) -> Try<u64> {
+    fn read_next(&self, next: &mut u64, end: u8, out: &mut Message) -> Try<u64> {
         let position = *next;
         let cell = self.cell(position);
         // Nearly always it is the next one.
@@ -36,7 +36,7 @@ impl Ring {
         self.look_for_next(next, end, out)
     }
 
-    fn look_for_next(&self, next: &mut u64, end: u8, out: &mut Parcel) -> Try<u64> {
+    fn look_for_next(&self, next: &mut u64, end: u8, out: &mut Message) -> Try<u64> {
         for _ in 0..2 * self.capacity() + 2 {
             let position = *next;
             let (cell, lap) = (self.cell(position), self.lap(position));
@@ -79,7 +79,7 @@ impl Ring {
 
     /// Fan-in and work queue: takes the oldest message that is ready. A message being written is passed over, so that a
     /// producer that was stopped in the middle holds nobody up.
-    fn take_any(&self, end: u8, out: &mut Parcel) -> Try<u64> {
+    fn take_any(&self, end: u8, out: &mut Message) -> Try<u64> {
         let taking = &self.header().taking;
         let returned = taking.returned.load(Acquire);
         if returned != taking.returned_seen.load(Acquire) {
@@ -121,7 +121,7 @@ impl Ring {
 
     /// Messages below the tail that were made ready again because their consumer is gone.
     #[cold]
-    fn take_returned(&self, end: u8, out: &mut Parcel) -> Try<u64> {
+    fn take_returned(&self, end: u8, out: &mut Message) -> Try<u64> {
         let tail = self.header().taking.tail.load(Acquire);
         for position in tail.saturating_sub(self.capacity())..tail {
             let (cell, lap) = (self.cell(position), self.lap(position));

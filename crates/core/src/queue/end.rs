@@ -12,8 +12,9 @@ use super::Side;
 use super::Waiting;
 use super::ends::Acquaintance;
 use super::latch::{Held, Latch};
-use super::parcel::Parcel;
+use super::message::Message;
 use super::produce::Room;
+use super::report::PortStatistics;
 use super::ring::{Ring, Shape};
 use super::signal;
 use super::spin::Spinner;
@@ -50,14 +51,15 @@ struct Local {
     /// A single producer's next position, or the cursor of a consumer that does not share.
     next: u64,
     /// What a look for events found, for the next receive.
-    found: Option<(u64, Parcel)>,
+    found: Option<(u64, Message)>,
 }
 
 impl Local {
     #[cold]
-    fn take_found(&mut self, out: &mut Parcel) -> Option<u64> {
-        let (position, parcel) = self.found.take()?;
-        *out = parcel;
+    fn take_found(&mut self, out: &mut Message) -> Option<u64> {
+        let (position, message) = self.found.take()?;
+        *out = message;
+        out.position = position;
         Some(position)
     }
 }
@@ -69,19 +71,19 @@ trait Act {
 }
 
 struct Sending<'a> {
-    parcel: &'a Parcel,
+    message: &'a Message,
     bytes: u64,
 }
 
 impl Act for Sending<'_> {
     #[inline(always)]
     fn attempt(&mut self, end: &End) -> Try<u64> {
-        end.try_send(self.parcel, self.bytes)
+        end.try_send(self.message, self.bytes)
     }
 }
 
 struct Receiving<'a> {
-    out: &'a mut Parcel,
+    out: &'a mut Message,
 }
 
 impl Act for Receiving<'_> {
@@ -131,11 +133,11 @@ impl End {
     /// # Errors
     /// `NOT_YET` (a poll), `TIMED_OUT`, `CLOSED`, `PEER_DIED`, `INVALID`, `CORRUPT`. Nothing was sent then.
     #[inline]
-    pub fn send(&self, parcel: &Parcel, bytes: u64, timeout: Duration) -> Result<u64, Error> {
+    pub fn send(&self, message: &Message, bytes: u64, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Producer)?;
-        match self.try_send(parcel, bytes) {
+        match self.try_send(message, bytes) {
             Ok(Some(position)) => Ok(position),
-            Ok(None) => self.send_after_waiting(parcel, bytes, timeout),
+            Ok(None) => self.send_after_waiting(message, bytes, timeout),
             Err(error) => Err(error),
         }
     }
@@ -143,17 +145,17 @@ impl End {
     /// Apart, so that a send that need not wait saves no registers for one that does.
     #[cold]
     #[inline(never)]
-    fn send_after_waiting(&self, parcel: &Parcel, bytes: u64, timeout: Duration) -> Result<u64, Error> {
-        self.attempt(timeout, ROOM, &mut Sending { parcel, bytes })
+    fn send_after_waiting(&self, message: &Message, bytes: u64, timeout: Duration) -> Result<u64, Error> {
+        self.attempt(timeout, ROOM, &mut Sending { message, bytes })
     }
 
     #[inline(always)]
-    fn try_send(&self, parcel: &Parcel, bytes: u64) -> Try<u64> {
+    fn try_send(&self, message: &Message, bytes: u64) -> Try<u64> {
         let mut local = self.open_local()?;
-        let Some(position) = self.ring.try_send(&mut local.next, self.slot, parcel)? else { return Ok(None) };
+        let Some(position) = self.ring.try_send(&mut local.next, self.slot, message)? else { return Ok(None) };
         self.next.store(local.next, Relaxed);
         self.call(Side::Consumer);
-        self.account_for(&local, bytes.wrapping_add(u64::from(parcel.inline_len)));
+        self.account_for(&local, bytes.wrapping_add(u64::from(message.inline.len() as u32)));
         drop(local);
         Ok(Some(position))
     }
@@ -179,7 +181,7 @@ impl End {
     /// # Errors
     /// `NOT_YET` (a poll), `TIMED_OUT`, `CLOSED`, `PEER_DIED`, `INVALID`, `CORRUPT`.
     #[inline]
-    pub fn receive_into(&self, out: &mut Parcel, timeout: Duration) -> Result<u64, Error> {
+    pub fn receive_into(&self, out: &mut Message, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Consumer)?;
         match self.try_receive(out) {
             Ok(Some(position)) => Ok(position),
@@ -190,7 +192,7 @@ impl End {
 
     #[cold]
     #[inline(never)]
-    fn receive_after_waiting(&self, out: &mut Parcel, timeout: Duration) -> Result<u64, Error> {
+    fn receive_after_waiting(&self, out: &mut Message, timeout: Duration) -> Result<u64, Error> {
         self.attempt(timeout, "a message", &mut Receiving { out })
     }
 
@@ -198,10 +200,10 @@ impl End {
     ///
     /// # Errors
     /// As `receive_into`.
-    pub fn receive(&self, timeout: Duration) -> Result<(u64, Parcel), Error> {
-        let mut parcel = Parcel::default();
-        let position = self.receive_into(&mut parcel, timeout)?;
-        Ok((position, parcel))
+    pub fn receive(&self, timeout: Duration) -> Result<(u64, Message), Error> {
+        let mut message = Message::default();
+        let position = self.receive_into(&mut message, timeout)?;
+        Ok((position, message))
     }
 
     /// After a try that found nothing: tries again, and waits if need be. `what` is waited for, in words.
@@ -256,13 +258,14 @@ impl End {
     }
 
     #[inline(always)]
-    fn try_receive(&self, out: &mut Parcel) -> Try<u64> {
+    fn try_receive(&self, out: &mut Message) -> Try<u64> {
         let mut local = self.open_local()?;
         if local.found.is_some() {
             return Ok(local.take_found(out));
         }
         let Some(position) = self.ring.try_receive(&mut local.next, self.slot, out)? else { return Ok(None) };
         crate::fault_point!("queue.receive.read");
+        out.position = position;
         self.next.store(local.next, Relaxed);
         self.account().cursor.store(position.wrapping_add(1), Relaxed);
         Ok(Some(position))
@@ -327,9 +330,9 @@ impl End {
             Side::Consumer => {
                 let Ok(mut local) = self.open_local() else { return true };
                 if local.found.is_none() {
-                    let mut parcel = Parcel::default();
-                    match self.ring.try_receive(&mut local.next, self.slot, &mut parcel) {
-                        Ok(position) => local.found = position.map(|position| (position, parcel)),
+                    let mut message = Message::default();
+                    match self.ring.try_receive(&mut local.next, self.slot, &mut message) {
+                        Ok(position) => local.found = position.map(|position| (position, message)),
                         Err(_) => return true,
                     }
                     self.next.store(local.next, Relaxed);
@@ -342,6 +345,11 @@ impl End {
     /// The port's shape.
     pub fn shape(&self) -> Shape {
         self.ring.shape()
+    }
+
+    /// Counters of the port as a whole. They lie in shared memory: a lying member can falsify them.
+    pub fn statistics(&self) -> PortStatistics {
+        self.ring.statistics()
     }
 
     /// The ring, to report on.

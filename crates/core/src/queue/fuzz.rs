@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::{End, Parcel, Pattern, Ring, Shape, Side};
+use super::{End, INLINE_MAX, Inline, Message, Pattern, Ring, Shape, Side};
 use crate::host::{Alone, Host};
 use crossdock_layout::queue::{PORT_READY, PortHeader};
 
@@ -58,13 +58,17 @@ pub fn fuzz_entry(data: &[u8]) {
 const SHORT: Duration = Duration::from_micros(50);
 
 fn work(producer: &End, consumer: &End, round: usize) {
-    let parcel = Parcel { tag: round as u64, inline_len: (round % 25) as u32, ..Parcel::default() };
+    let message = Message {
+        tag: round as u64,
+        inline: Inline::cut([0; INLINE_MAX], (round % 25) as u32).unwrap_or_default(),
+        ..Message::default()
+    };
     for turn in 0..3 {
         let timeout = if turn == 0 { SHORT } else { Duration::ZERO };
         let _ = producer.reclaim(timeout);
-        let _ = producer.send(&parcel, 1, timeout);
-        if let Ok((position, parcel)) = consumer.receive(timeout) {
-            assert!(parcel.inline_len <= 24);
+        let _ = producer.send(&message, 1, timeout);
+        if let Ok((position, message)) = consumer.receive(timeout) {
+            assert!(message.inline.len() <= INLINE_MAX);
             let _ = consumer.release(position);
         }
         let _ = consumer.release(round as u64);

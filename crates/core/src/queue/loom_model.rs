@@ -7,7 +7,7 @@ use crossdock_layout::{Handle, MemberId};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use super::parcel::Parcel;
+use super::message::Message;
 use super::ring::{Ring, Shape};
 use super::signal;
 use super::{Pattern, Side};
@@ -47,19 +47,19 @@ fn port(pattern: Pattern, capacity: u32) -> Arc<Ring> {
     Arc::new(Ring::model(Shape { pattern, capacity }))
 }
 
-fn parcel(tag: u64) -> Parcel {
-    Parcel { handle: Handle { segment: 1, offset: tag }, tag, ..Parcel::default() }
+fn message(tag: u64) -> Message {
+    Message { handle: Handle { segment: 1, offset: tag }, tag, ..Message::default() }
 }
 
 fn send(ring: &Ring, place: &mut Place, tag: u64) -> Option<u64> {
-    ring.try_send(&mut place.next, place.slot, &parcel(tag)).unwrap()
+    ring.try_send(&mut place.next, place.slot, &message(tag)).unwrap()
 }
 
 /// Receives if there is something; it must be whole.
 fn receive(ring: &Ring, place: &mut Place) -> Option<(u64, u64)> {
-    let mut got = Parcel::default();
+    let mut got = Message::default();
     let position = ring.try_receive(&mut place.next, place.slot, &mut got).unwrap()?;
-    assert_eq!(got, parcel(got.tag), "torn");
+    assert_eq!(got, message(got.tag), "torn");
     Some((position, got.tag))
 }
 
@@ -162,7 +162,7 @@ fn a_producer_asleep_is_woken_by_the_release_that_it_did_not_see() {
             let word = ring.signal(Side::Producer);
             let expected = signal::announce(word);
             if let Some(credit) = ring.try_reclaim(from.next).unwrap() {
-                assert_eq!(credit, Some(parcel(0).handle));
+                assert_eq!(credit, Some(message(0).handle));
                 break;
             }
             futex.wait(&word.word, expected);
@@ -324,7 +324,7 @@ fn a_producer_that_comes_sends_and_leaves_while_a_consumer_joins_is_met() {
         // Whenever it joined: the producer came later, or was there, or its message was. So the stream ends for it.
         assert!(ring.has_met(Side::Consumer, &to.acquaintance));
         assert!(matches!(ring.how_they_went(Side::Consumer, &to.acquaintance), super::ends::Gone::Left));
-        let mut got = Parcel::default();
+        let mut got = Message::default();
         assert_eq!(ring.try_receive(&mut to.next, to.slot, &mut got).unwrap(), Some(0));
     });
 }

@@ -5,7 +5,8 @@
 //! |---|---|
 //! | `trouble` | what can go wrong, and a try that says "not yet" |
 //! | `ring` | the process-local view of a port's segment, formatted and checked |
-//! | `parcel` | what a cell carries, copied in and out |
+//! | `message` | what a cell carries, copied in and out |
+//! | `options` | what opens a port, and what it agrees to |
 //! | `signal` | the words to sleep on, and why no wake is lost |
 //! | `produce`, `consume`, `release`, `reclaim` | the moves of a message |
 //! | `ends`, `heal` | joining, leaving, and what is done for the dead |
@@ -27,7 +28,8 @@ mod heal;
 mod latch;
 #[cfg(all(test, loom))]
 mod loom_model;
-mod parcel;
+mod message;
+mod options;
 mod produce;
 mod reclaim;
 mod release;
@@ -42,8 +44,9 @@ pub use crossdock_layout::queue::{Pattern, Side, Waiting};
 pub use end::End;
 #[cfg(not(loom))]
 pub use fuzz::fuzz_entry;
-pub use parcel::{INLINE_MAX, Parcel};
-pub use report::{EndReport, Report, Totals};
+pub use message::{INLINE_MAX, Inline, Message};
+pub use options::PortOptions;
+pub use report::{EndInfo, PortReport, PortStatistics};
 pub use ring::{Ring, Shape};
 
 pub use trouble::Try;

@@ -6,7 +6,7 @@ use crossdock_layout::queue::{Cell, RETAINED, fence};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use super::Pattern;
-use super::parcel::Parcel;
+use super::message::Message;
 use super::ring::Ring;
 use super::trouble::{Error, Try, corrupt};
 
@@ -14,9 +14,9 @@ impl Ring {
     /// Puts a message into the next free cell and publishes it; the caller then calls the consumers. `next` is a single
     /// producer's own position. Returns the message's position.
     #[inline]
-    pub(super) fn try_send(&self, next: &mut u64, end: u8, parcel: &Parcel) -> Try<u64> {
+    pub(super) fn try_send(&self, next: &mut u64, end: u8, message: &Message) -> Try<u64> {
         if self.shape.pattern.many_produce() {
-            return self.try_send_among_many(end, parcel);
+            return self.try_send_among_many(end, message);
         }
         let position = *next;
         let (cell, lap) = (self.cell(position), self.lap(position));
@@ -30,7 +30,7 @@ impl Ring {
         cell.state.store(State::claimed(lap, end).0, Relaxed);
         fence(Release);
         crate::fault_point!("queue.send.claimed");
-        parcel.store(cell);
+        message.store(cell);
         if self.shape.pattern == Pattern::FanOut {
             let audience = self.header().ledger.audience.load(SeqCst) & !RETAINED;
             cell.pending.store(if audience == 0 { RETAINED } else { audience }, Relaxed);
@@ -45,7 +45,7 @@ impl Ring {
     }
 
     /// As above with other producers about: a cell is claimed by compare-and-swap, which says who died in it if one does.
-    fn try_send_among_many(&self, end: u8, parcel: &Parcel) -> Try<u64> {
+    fn try_send_among_many(&self, end: u8, message: &Message) -> Try<u64> {
         // A round fails when another producer was first or took the cell's credit, so this is not a wait. It is bounded
         // all the same: after the last round the caller's wait goes on, with its deadline.
         for _ in 0..64 {
@@ -58,7 +58,7 @@ impl Ring {
             fence(Release);
             crate::fault_point!("queue.send.claimed");
             self.advance(position);
-            parcel.store(cell);
+            message.store(cell);
             crate::fault_point!("queue.send.filled");
             if cell.state.compare_exchange(claimed.0, State::ready(lap).0, Release, Relaxed).is_err() {
                 // Only a heal does that: the node daemon holds this member for dead.

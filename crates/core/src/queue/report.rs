@@ -14,7 +14,7 @@ use crate::liveness::Living;
 
 /// Counters of a port as a whole, over all members that it ever had. Wild: members write them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Totals {
+pub struct PortStatistics {
     /// Messages sent, by all producers.
     pub messages: u64,
     /// Messages released, by all consumers.
@@ -41,7 +41,7 @@ pub struct Totals {
 
 /// One end's standing.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct EndReport {
+pub struct EndInfo {
     /// Which side.
     pub end: Side,
     /// Who holds it.
@@ -62,27 +62,27 @@ pub struct EndReport {
 
 /// What goes on in a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Report {
-    /// Its shape.
+pub struct PortReport {
+    /// What it was made with.
     pub shape: Shape,
     /// Its counters.
-    pub totals: Totals,
+    pub statistics: PortStatistics,
     /// Who is at it.
-    pub ends: Vec<EndReport>,
+    pub ends: Vec<EndInfo>,
 }
 
 impl Ring {
     /// Everything that can be seen of a port.
-    pub fn report(&self, alive: &dyn Living) -> Report {
+    pub fn report(&self, alive: &dyn Living) -> PortReport {
         let ends = [Side::Producer, Side::Consumer]
             .into_iter()
             .flat_map(|side| self.slots(side).iter().filter_map(move |slot| end_report(side, slot, alive)));
-        Report { shape: self.shape(), totals: self.totals(), ends: ends.collect() }
+        PortReport { shape: self.shape(), statistics: self.statistics(), ends: ends.collect() }
     }
 
     /// The counters.
-    pub fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
+    pub fn statistics(&self) -> PortStatistics {
+        let mut totals = PortStatistics::default();
         for side in [Side::Producer, Side::Consumer] {
             for EndSlot { account, .. } in self.slots(side) {
                 let (messages, waited) = (account.messages.load(Relaxed), account.wait_ns.load(Relaxed));
@@ -109,13 +109,13 @@ impl Ring {
     }
 }
 
-fn end_report(side: Side, slot: &EndSlot, alive: &dyn Living) -> Option<EndReport> {
+fn end_report(side: Side, slot: &EndSlot, alive: &dyn Living) -> Option<EndInfo> {
     let owner = slot.tenure.owner.load(Acquire);
     if owner == 0 {
         return None;
     }
     let member = if owner & HEALING == 0 { MemberId(owner) } else { MemberId(slot.tenure.member.load(Relaxed)) };
-    Some(EndReport {
+    Some(EndInfo {
         end: side,
         member,
         task: load_name(&slot.tenure.name),

@@ -8,7 +8,7 @@
 use crossdock_core::Error;
 use crossdock_core::Host;
 use crossdock_core::liveness::Living;
-use crossdock_core::queue::{End, Parcel, Pattern, Ring, Shape, Side};
+use crossdock_core::queue::{End, Inline, Message, Pattern, Ring, Shape, Side};
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::{Handle, MemberId};
 use crossdock_os::{Access, Deadline, Mapping, futex, memfd};
@@ -193,12 +193,12 @@ impl Child {
     }
 }
 
-pub fn parcel(tag: u64) -> Parcel {
-    let inline = [tag.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0, 0];
-    Parcel { handle: Handle { segment: 7, offset: tag * 64 + 64 }, tag, inline_len: 8, inline }
+pub fn message(tag: u64) -> Message {
+    let inline = Inline::new(&tag.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()).unwrap();
+    Message { inline, ..Message::new(Handle { segment: 7, offset: tag * 64 + 64 }, tag) }
 }
 
 /// Is it whole, just as it was sent?
-pub fn assert_whole(got: &Parcel) {
-    assert_eq!(*got, parcel(got.tag));
+pub fn assert_whole(got: &Message) {
+    assert_eq!(*got, Message { position: got.position, ..message(got.tag) });
 }
