@@ -2,6 +2,7 @@
 """Runs unmodified programs as producers and consumers of one managed directory, and compares every checksum.
 
     examples/files/gallery.py --build FOLDER --crossdock PROGRAM [--engine NAME] [--python PROGRAM] [--rustc PROGRAM]
+                              [--go PROGRAM] [--door preload|notification]
 
 Each program that is installed writes a file of its own, late and in pieces; each one reads all files, which it opens before
 they are there. Prints one line a program and ends with `N passed, N failed, N skipped`.
@@ -22,13 +23,15 @@ PATH = "/data/frames"
 class Program:
     """A program: how it is built, how it writes standard input to a file, how it writes a file to standard output."""
 
-    def __init__(self, name, needs, write, read, build=None, own_format=False):
+    def __init__(self, name, needs, write, read, build=None, own_format=False, door="auto"):
         self.name, self.needs, self.write, self.read, self.build = name, needs, write, read, build
+        # A shell starts it: the launcher sees the shell's kind, not the program's.
+        self.door = door
         # Only the program itself can read what it writes.
         self.own_format = own_format
 
 
-def programs(python, rustc):
+def programs(python, rustc, go):
     code = {
         "write": "import sys,{m}; d=sys.stdin.buffer.read(); {s}",
         "read": "import sys,{m}; d={s}; sys.stdout.buffer.write(d)",
@@ -40,6 +43,8 @@ def programs(python, rustc):
     array = 'numpy.frombuffer(d,dtype="u1")'
     return [
         Program("C stdio", ["cc"], "/b/stdio write FILE", "/b/stdio read FILE", ["cc", "-O1", "-o", "OUT/stdio", "SRC/stdio.c"]),
+        Program("static C", ["cc"], "/b/static write FILE", "/b/static read FILE", ["cc", "-static", "-O1", "-o", "OUT/static", "SRC/stdio.c"], door="notification"),
+        Program("Go", [go], "/b/go write FILE", "/b/go read FILE", ["env", "CGO_ENABLED=0", "GO111MODULE=off", go, "build", "-o", "OUT/go", "SRC/files.go"], door="notification"),
         Program("C++ streams", ["c++"], "/b/stream write FILE", "/b/stream read FILE", ["c++", "-O1", "-o", "OUT/stream", "SRC/stream.cpp"]),
         Program("Fortran", ["gfortran"], "/b/lines write FILE", "/b/lines read FILE", ["gfortran", "-O1", "-o", "OUT/lines", "SRC/lines.f90"]),
         Program("Rust", [rustc], "/b/rust write FILE", "/b/rust read FILE", [rustc, "-O", "-o", "OUT/rust", "SRC/files.rs"]),
@@ -50,6 +55,7 @@ def programs(python, rustc):
         Program("Python mmap", [python], py("write", "mmap", 'f=open(sys.argv[1],"wb+"); f.truncate(len(d)); m=mmap.mmap(f.fileno(),len(d)); f.close(); m[:]=d; m.close()'), py("read", "mmap", '(f:=open(sys.argv[1],"rb")) and mmap.mmap(f.fileno(),0,access=mmap.ACCESS_READ)[:]')),
         Program("NumPy", [f"{python}:numpy"], py("write", "numpy", f"{array}.tofile(sys.argv[1])"), py("read", "numpy", 'numpy.fromfile(sys.argv[1],dtype="u1").tobytes()')),
         Program("h5py", [f"{python}:h5py"], py("write", "h5py,numpy", f'f=h5py.File(sys.argv[1],"w"); f["x"]={array}; f.close()'), py("read", "h5py", 'h5py.File(sys.argv[1],"r")["x"][:].tobytes()'), own_format=True),
+        Program("netCDF4", [f"{python}:netCDF4"], py("write", "netCDF4,numpy", f'f=netCDF4.Dataset(sys.argv[1],"w"); a={array}; f.createDimension("n",len(a)); f.createVariable("x","u1",("n",))[:]=a; f.close()'), py("read", "netCDF4,numpy", 'numpy.asarray(netCDF4.Dataset(sys.argv[1])["x"][:]).tobytes()'), own_format=True),
         Program("Node", ["node"], "node -e 'require(\"fs\").writeFileSync(process.argv[1],require(\"fs\").readFileSync(0))' FILE", "node -e 'process.stdout.write(require(\"fs\").readFileSync(process.argv[1]))' FILE"),
         Program("Perl", ["perl"], "perl -e 'open(F,\">\",$ARGV[0]) or die $!; print F $_ while <STDIN>; close F' FILE", "perl -e 'open(F,\"<\",$ARGV[0]) or die $!; print while <F>' FILE"),
         Program("bash", ["bash"], "bash -c 'cat > FILE'", "bash -c 'cat < FILE'"),
@@ -68,7 +74,7 @@ def installed(need):
     program, _, module = need.partition(":")
     if shutil.which(program) is None:
         return False
-    if module and module[0].islower():
+    if module:
         return subprocess.run([program, "-c", f"import {module}"], capture_output=True).returncode == 0
     return True
 
@@ -83,13 +89,14 @@ def fits(reader, writer):
     return reader is writer or not (reader.own_format or writer.own_format)
 
 
-def workflow(present, files, out):
+def workflow(present, files, out, door):
     """The workflow file: each program as a producer, late and in two pieces, and as a consumer of all files that fit."""
-    tasks = {}
+    tasks, doors = {}, {}
     for number, program in enumerate(present):
         source = f"/b/in-{files[program.name]}"
         feed = f"sleep 0.{5 + number % 5}; (head -c 500000 {source}; sleep 0.1; tail -c +500001 {source})"
         tasks[f"write-{number}"] = f"{feed} | {program.write.replace('FILE', f'{PATH}/{files[program.name]}')}"
+        doors[f"read-{number}"] = door or program.door
         # Another order for each, so that every consumer waits for another file first.
         order = [o for o in present[number:] + present[:number] if fits(program, o)]
         tasks[f"read-{number}"] = "; ".join(
@@ -101,7 +108,7 @@ def workflow(present, files, out):
         "workflow": "gallery",
         "files": {"frames": {"path": PATH, "produce": sides["write"], "consume": sides["read"], "wait": 120}},
         "tasks": {
-            name: {"command": ["/bin/bash", "-c", "set -o pipefail; " + command], "mounts": mounts}
+            name: {"command": ["/bin/bash", "-c", "set -o pipefail; " + command], "mounts": mounts, "door": doors.get(name, "auto")}
             for name, command in tasks.items()
         },
     }
@@ -120,11 +127,13 @@ def main():
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--python", default="/usr/bin/python3")
     parser.add_argument("--rustc", default="rustc")
+    parser.add_argument("--go", default="go")
+    parser.add_argument("--door", help="one door for all programs")
     given = parser.parse_args()
     out = given.build.resolve()
     out.mkdir(parents=True, exist_ok=True)
     present, skipped = [], []
-    for program in programs(given.python, given.rustc):
+    for program in programs(given.python, given.rustc, given.go):
         missing = [need for need in program.needs if not installed(need)]
         if missing:
             skipped.append((program.name, "not installed: " + ", ".join(missing)))
@@ -137,7 +146,7 @@ def main():
     for program in present:
         (out / ("in-" + files[program.name])).write_bytes(content(program.name))
     path, logs = out / "workflow.yaml", out / "logs"
-    path.write_text(json.dumps(workflow(present, files, out), indent=1))
+    path.write_text(json.dumps(workflow(present, files, out, given.door), indent=1))
     ran = subprocess.run(
         [given.crossdock, "run", str(path), "--engine", given.engine, "--logs", str(logs), "--deadline", "400", "--json"],
         capture_output=True, text=True, cwd=out,

@@ -19,6 +19,7 @@ files           cmd:rsync                          rsync               copies fi
 files           cmd:git                            git                 stores files as its users do
 files           file:/usr/lib/python3/dist-packages/numpy/__init__.py python3-numpy arrays in files
 files           file:/usr/lib/python3/dist-packages/h5py/__init__.py  python3-h5py  HDF5 files
+files           file:/usr/lib/python3/dist-packages/netCDF4/__init__.py python3-netcdf4 netCDF files
 test            cmd:nm                             binutils            reads the C library's names
 test            cmd:h5dump                         hdf5-tools          reads checkpoints: HDF5's own opinion of our files
 test            cmd:gfortran                       gfortran            the Fortran module and its tests

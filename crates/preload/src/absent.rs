@@ -73,6 +73,15 @@ pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
             Err(_) => return restore(),
         },
     };
+    static TROUBLE: std::sync::Once = std::sync::Once::new();
+    let is_own = start.views.find(&whole).is_some();
+    if is_own {
+        TROUBLE.call_once(|| {
+            if let Some(why) = start.views.trouble() {
+                file::complain(&format!("crossdock: {why}\n"));
+            }
+        });
+    }
     match start.views.await_file(&whole) {
         Outcome::Published => return true,
         Outcome::Pass => set_errno(ENOENT),

@@ -182,6 +182,9 @@ fn serve(command: &[String], guard: i32) -> i32 {
 
 /// Answers stopped calls until no process is left that makes some.
 fn answer(listener: Listener) {
+    if let Some(why) = Views::of_process().trouble() {
+        eprintln!("crossdock: {why}");
+    }
     let desk = Arc::new(Desk { listener, views: Views::of_process(), waits: Mutex::default() });
     let mut reader = Reader::default();
     loop {

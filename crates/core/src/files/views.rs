@@ -72,6 +72,14 @@ impl Views {
         self.0.is_empty()
     }
 
+    /// Why files of one of the directories cannot be awaited: its notice cannot be mapped, or is of another version.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        let view = self.0.iter().find(|view| view.notice().is_none())?;
+        let View { path, notice, .. } = view;
+        Some(format!("files of {path} are not awaited: {notice} is not there, or is of another version of crossdock"))
+    }
+
     /// The view that an absolute, normalised path lies in, and the rest of the path below it.
     #[must_use]
     pub fn find<'p>(&self, path: &'p [u8]) -> Option<(&View, &'p [u8])> {
@@ -158,6 +166,12 @@ mod tests {
             assert_eq!(view.awaits(name.as_bytes()), awaited, "{name}");
         }
         assert!(matches(b"a*b*c", b"aXXbYbZc") && !matches(b"a*b*c", b"aXXbYbZ") && matches(b"*", b""));
+    }
+
+    #[test]
+    fn a_notice_that_is_not_there_is_told() {
+        assert!(views(&[]).trouble().unwrap().contains("files of /data/frames are not awaited: /run/n is not there"));
+        assert_eq!(Views::default().trouble(), None);
     }
 
     #[test]
