@@ -28,7 +28,6 @@ use crossdock_layout::wire::Request;
 use crossdock_os::{Deadline, fork};
 
 pub(crate) use self::asking::Answered;
-pub(crate) use self::held::Offered;
 
 use self::asking::{PassOn, Pending};
 use self::held::Held;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crossdock_core::Host;
 use crossdock_core::liveness::Living;
+use crossdock_core::series::PinPageGiven;
 use crossdock_layout::wire::Request;
 use crossdock_layout::{MemberId, SegmentId};
 
@@ -50,5 +51,14 @@ impl Host for SessionHost {
 
     fn describe(&self, member: MemberId) -> String {
         self.session.describe_member(member)
+    }
+
+    fn pages_word(&self) -> u32 {
+        self.segment.get().map_or(0, |segment| self.session.liveness().table().pages(*segment))
+    }
+
+    fn pin_page(&self, from: u32) -> Result<Option<PinPageGiven>> {
+        let Some(segment) = self.segment.get() else { return Ok(None) };
+        self.session.pin_page(*segment, from, self.patience)
     }
 }

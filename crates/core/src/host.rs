@@ -6,6 +6,7 @@ use crossdock_os::{Access, Mapping, memfd};
 
 use crate::Result;
 use crate::liveness::Living;
+use crate::series::PinPageGiven;
 
 /// The host of one open object. An object keeps its host for as long as it is mapped, so a host also keeps what
 /// has to last as long: the session, and the daemon's count of openings.
@@ -22,6 +23,18 @@ pub trait Host: Send + Sync {
     /// Who that member is, for errors.
     fn describe(&self, member: MemberId) -> String {
         member.to_string()
+    }
+
+    /// A word that is not the same any more when this series has got another pin page; 0 while there is none. For its
+    /// publisher: a load of shared memory, with Acquire.
+    fn pages_word(&self) -> u32 {
+        0
+    }
+
+    /// This series' next pin page from that index on, for its publisher; `None`: there is no other. Does not wait for long.
+    fn pin_page(&self, from: u32) -> Result<Option<PinPageGiven>> {
+        let _ = from;
+        Ok(None)
     }
 }
 

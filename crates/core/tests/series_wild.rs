@@ -92,8 +92,8 @@ fn pins_that_lie_keep_versions_and_nothing_else() {
     });
     let liar = Mapping::new(series.pin_page(3), 4096, Access::ReadWrite).unwrap();
     let scribble = |value: &dyn Fn(u64) -> u64| {
-        for word in 0..512 {
-            liar.word64(word * 8).unwrap().store(value(word), std::sync::atomic::Ordering::SeqCst);
+        for word in 0..16 {
+            liar.word64((3 * 16 + word) * 8).unwrap().store(value(word), std::sync::atomic::Ordering::SeqCst);
         }
     };
     let mut observer = series.observe(0);

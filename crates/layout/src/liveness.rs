@@ -18,7 +18,7 @@
 //! (`crossdock_os::roll`). After each death the daemon counts `epoch` up and wakes everybody who waits on it.
 
 use crate::id::MAX_MEMBERS;
-use crate::{LAYOUT_VERSION, MemberId};
+use crate::{LAYOUT_VERSION, MemberId, SegmentId};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// First word of a liveness table.
@@ -33,12 +33,29 @@ pub struct LivenessTable {
     pub version: AtomicU32,
     /// Futex word. Counted up (Release) and woken after each death; waiters load it (Acquire) before they look at slots.
     pub epoch: AtomicU32,
-    _pad: [u8; 48],
+    /// Counted up (Release) when a series gets a pin page, before any observer has it; the series' number chooses the word
+    /// ([`Self::pages`]). A publisher loads it (Acquire) behind its retiring fence: unchanged, the publisher has every page.
+    pub pages: [AtomicU32; PAGE_WORDS],
+    _pad: [u8; 16],
     /// One word a slot, as above. Daemon stores (Release), members load (Acquire).
     pub slots: [AtomicU64; MAX_MEMBERS],
 }
 
+/// Words that tell publishers of new pin pages. Several series share one; each change costs their publishers a question.
+pub const PAGE_WORDS: usize = 8;
+
+/// Which of the words tells of a series' pin pages.
+#[must_use]
+pub const fn page_word(series: SegmentId) -> usize {
+    (series.0 % PAGE_WORDS as u64) as usize
+}
+
 impl LivenessTable {
+    /// Changes whenever this series gets a pin page.
+    pub fn pages(&self, series: SegmentId) -> u32 {
+        self.pages[page_word(series)].load(Ordering::Acquire)
+    }
+
     /// Does the table prove that this member is dead? `false` says nothing. [`MemberId::NOBODY`] counts as dead.
     pub fn says_dead(&self, member: MemberId) -> bool {
         is_proof(self.slots[member.slot()].load(Ordering::Acquire), member)
@@ -101,7 +118,8 @@ mod tests {
             magic: AtomicU64::new(0),
             version: AtomicU32::new(0),
             epoch: AtomicU32::new(0),
-            _pad: [0; 48],
+            pages: [const { AtomicU32::new(0) }; PAGE_WORDS],
+            _pad: [0; 16],
             slots: [const { AtomicU64::new(0) }; MAX_MEMBERS],
         });
         table.format();
@@ -112,6 +130,7 @@ mod tests {
     fn layout_is_frozen() {
         assert_eq!(size_of::<LivenessTable>(), 64 + 8 * MAX_MEMBERS);
         assert_eq!(offset_of!(LivenessTable, epoch), 12);
+        assert_eq!(offset_of!(LivenessTable, pages), 16);
         assert_eq!(offset_of!(LivenessTable, slots), 64);
     }
 

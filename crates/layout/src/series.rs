@@ -1,7 +1,7 @@
 //! What lies in a series' pool and in an observer's pin page. Drawn in `docs/memory-format-series.md`.
 //!
 //! The publisher is the pool's only writer (the kernel sees to that: F_SEAL_FUTURE_WRITE), an observer its pin page's
-//! only writer. Everything is wild to its reader. `core::series` has the protocol.
+//! slot's only honest writer. Everything is wild to its reader. `core::series` has the protocol.
 
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicU32, AtomicU64, fence};
@@ -31,7 +31,7 @@ pub use geometry::{Counts, Geometry, HUGE, PAGE};
 /// First word of a pool.
 pub const SERIES_MAGIC: u64 = u64::from_le_bytes(*b"xdockser");
 /// Changes with every change of the structs below; builds that differ refuse each other.
-pub const SERIES_FINGERPRINT: u32 = 0x0004_5e1e;
+pub const SERIES_FINGERPRINT: u32 = 0x0005_5e1e;
 /// `init` of a pool that is complete; 0 before.
 pub const SERIES_READY: u64 = u64::MAX;
 /// `state` while the publisher publishes.
@@ -59,6 +59,8 @@ pub const MAX_RECORDS: u32 = 4096;
 pub const MAX_OBSERVERS: u32 = 1024;
 /// Versions that one observer holds at a time.
 pub const PINS: usize = 15;
+/// Observers that share a pin page.
+pub const PAGE_SLOTS: usize = 32;
 /// In a slot table: the chunk lies beyond its variable's present end.
 pub const NO_SLOT: u32 = u32::MAX;
 
@@ -94,7 +96,7 @@ pub struct SeriesIdentity {
     pub chunks: AtomicU32,
     /// Slots that fit into the pool.
     pub slots: AtomicU32,
-    /// Pin pages.
+    /// Most observers at a time.
     pub observers: AtomicU32,
     /// What happens when the pool is full: [`FullPolicy`] as a number. Observers of a series whose publisher
     /// takes versions back read private copies; a number that an observer does not know counts as that.
@@ -184,11 +186,18 @@ pub struct RecordHead {
     _pad: [u8; 28],
 }
 
-/// An observer's pin page: 4096 bytes of a memfd of its own. The observer stores, the publisher loads; the daemon
-/// zeroes it when the observer is gone.
+/// A pin page: 4096 bytes of a memfd of its own, for observers of one task. The daemon makes it when such an observer comes.
 #[cfg(not(loom))]
 #[repr(C, align(4096))]
 pub struct PinPage {
+    /// One for each observer.
+    pub slots: [PinSlot; PAGE_SLOTS],
+}
+
+/// What one observer holds. The observer stores, the publisher loads; the daemon zeroes it when the observer is gone.
+#[cfg(not(loom))]
+#[repr(C, align(128))]
+pub struct PinSlot {
     /// How many of the pins, from the first, were ever used. Stored before the pin; it only grows. The publisher looks no
     /// further, so that one line of the cache tells of most observers.
     pub count: AtomicU64,

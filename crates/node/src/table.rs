@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crossdock_layout::id::MAX_MEMBERS;
-use crossdock_layout::liveness::{DEAD, LIVENESS_MAGIC, LivenessTable, is_proof};
-use crossdock_layout::{LAYOUT_VERSION, MemberId};
+use crossdock_layout::liveness::{DEAD, LIVENESS_MAGIC, LivenessTable, PAGE_WORDS, is_proof, page_word};
+use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId};
 use crossdock_os::{Mapping, OsResult, futex, memfd};
 
 /// Makes a table that only this process and its children can write. The descriptor is for everybody. Its count of deaths
@@ -14,6 +14,10 @@ use crossdock_os::{Mapping, OsResult, futex, memfd};
 pub(crate) fn create(incarnation: u64) -> OsResult<(OwnedFd, Mapping)> {
     let (fd, words) = memfd::create_for_own_writing("crossdock:liveness", size_of::<LivenessTable>() as u64)?;
     word32(&words, offset_of!(LivenessTable, epoch)).store(incarnation as u32, Ordering::Release);
+    for number in 0..PAGE_WORDS {
+        // No publisher that knew the former daemon's table takes this one for it; 0 is for no series at all.
+        pages(&words, number).store(incarnation as u32 | 1, Ordering::Release);
+    }
     word32(&words, offset_of!(LivenessTable, version)).store(LAYOUT_VERSION, Ordering::Release);
     word64(&words, offset_of!(LivenessTable, magic)).store(LIVENESS_MAGIC, Ordering::Release);
     Ok((fd, words))
@@ -25,6 +29,15 @@ fn word32(words: &Mapping, offset: usize) -> &AtomicU32 {
 
 fn word64(words: &Mapping, offset: usize) -> &AtomicU64 {
     words.word64(offset as u64).expect("the table's own fields lie within it")
+}
+
+fn pages(words: &Mapping, number: usize) -> &AtomicU32 {
+    word32(words, offset_of!(LivenessTable, pages) + 4 * number)
+}
+
+/// This series has another pin page.
+pub(crate) fn tell_of_page(words: &Mapping, series: SegmentId) {
+    pages(words, page_word(series)).fetch_add(1, Ordering::AcqRel);
 }
 
 fn slot(words: &Mapping, slot: usize) -> &AtomicU64 {
@@ -54,6 +67,10 @@ pub(crate) fn set_dead(words: &Mapping, member: MemberId) {
 
 /// At a broker's start: all that were ever given a slot are dead, but for those whom the journal still knows.
 pub(crate) fn begin(words: &Mapping, next_member: u64, holder: impl Fn(usize) -> Option<MemberId>) {
+    // The former broker may have written a pin page down and not told of it.
+    for number in 0..PAGE_WORDS {
+        pages(words, number).fetch_add(1, Ordering::AcqRel);
+    }
     for number in 0..MAX_MEMBERS {
         let word = slot(words, number).load(Ordering::Acquire);
         match holder(number) {

@@ -1,39 +1,42 @@
-//! Series at the daemon: what it takes as a pool and as pin pages, who may publish, and who gets which page.
+//! Series at the daemon: what it takes as a pool, who may publish, and who gets which slot of which pin page.
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crossdock_layout::wire::{Answer, Grant, InUse, ListOf, PIN_PAGE, Request, SegmentKind, SeriesEntry};
+use crossdock_layout::liveness::LivenessTable;
+use crossdock_layout::wire::{
+    Answer, Grant, InUse, ListOf, PIN_PAGE, PIN_SLOTS, PageEntry, Request, SegmentKind, SeriesEntry,
+};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 use crossdock_os::{Access, Mapping, memfd, socket};
 use support::{Daemon, Raw, kill, spawn, until};
 
 const SIZE: u64 = 65_536;
+const SLOT: u64 = PIN_PAGE / PIN_SLOTS as u64;
 
 /// A publisher that speaks bytes, with the memory that it made.
 struct Publisher {
     raw: Raw,
     pool: (OwnedFd, Mapping),
-    pages: Vec<(OwnedFd, Mapping)>,
     segment: SegmentId,
 }
 
-fn page() -> (OwnedFd, Mapping) {
-    let fd = memfd::create("crossdock-test", PIN_PAGE).unwrap();
-    let mapping = Mapping::new(&fd, PIN_PAGE as usize, Access::ReadWrite).unwrap();
-    (fd, mapping)
+/// The first word of a slot.
+fn word(page: &Mapping, slot: u32) -> &AtomicU64 {
+    page.word64(u64::from(slot) * SLOT).unwrap()
 }
 
-fn word(mapping: &Mapping) -> u64 {
-    mapping.word64(0).unwrap().load(Ordering::SeqCst)
+fn writable(page: &OwnedFd) -> Mapping {
+    Mapping::new(page, PIN_PAGE as usize, Access::ReadWrite).unwrap()
 }
 
-fn publish(name: &str, pins: u32) -> Request {
-    Request::Publish { size: SIZE, reserved: 8192, attribute: 7, pins, name: name.to_owned() }
+fn publish(name: &str, observers: u32) -> Request {
+    Request::Publish { size: SIZE, reserved: 8192, attribute: 7, observers, name: name.to_owned() }
 }
 
 fn ask(raw: &mut Raw, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<u64, (Status, String)> {
@@ -41,14 +44,6 @@ fn ask(raw: &mut Raw, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<u64, 
         Answer::Done { value } => Ok(value),
         Answer::Failed { status, text } => Err((status, text)),
         other => panic!("{other:?}"),
-    }
-}
-
-fn pages(raw: &mut Raw, segment: SegmentId, pages: &[(OwnedFd, Mapping)]) {
-    for (from, part) in pages.chunks(4).enumerate() {
-        let request = Request::Pins { segment, from: from as u32 * 4, count: part.len() as u32 };
-        let fds: Vec<_> = part.iter().map(|(fd, _)| fd.as_fd()).collect();
-        ask(raw, &request, &fds).unwrap();
     }
 }
 
@@ -62,17 +57,19 @@ fn observe(raw: &mut Raw, name: &str, wait_ms: u64) -> Result<(SeriesEntry, Vec<
 }
 
 impl Publisher {
-    fn begin(mut raw: Raw, name: &str, pins: u32) -> Self {
+    fn new(mut raw: Raw, name: &str, observers: u32) -> Self {
         let pool = memfd::create_for_own_writing("crossdock-test", SIZE).unwrap();
-        let segment = SegmentId(ask(&mut raw, &publish(name, pins), &[pool.0.as_fd()]).unwrap());
-        let pages = (0..pins).map(|_| page()).collect();
-        Self { raw, pool, pages, segment }
+        let segment = SegmentId(ask(&mut raw, &publish(name, observers), &[pool.0.as_fd()]).unwrap());
+        Self { raw, pool, segment }
     }
 
-    fn new(raw: Raw, name: &str, pins: u32) -> Self {
-        let mut publisher = Self::begin(raw, name, pins);
-        pages(&mut publisher.raw, publisher.segment, &publisher.pages);
-        publisher
+    /// The next pin page behind so many: its id and descriptor, and how many are left.
+    fn page(&mut self, from: u32) -> Result<(PageEntry, OwnedFd), (Status, String)> {
+        match self.raw.ask(&Request::Pins { segment: self.segment, from }).expect("an answer") {
+            (Answer::Pins(entry), fds) => Ok((entry, fds.into_iter().next().unwrap())),
+            (Answer::Failed { status, text }, _) => Err((status, text)),
+            other => panic!("{other:?}"),
+        }
     }
 }
 
@@ -91,24 +88,57 @@ fn segments(raw: &mut Raw) -> Vec<SegmentId> {
 #[test]
 fn an_observer_gets_a_pool_that_it_cannot_write_and_a_page_of_its_own() {
     let daemon = Daemon::start();
-    let publisher = Publisher::new(join(&daemon), "field", 3);
+    let mut publisher = Publisher::new(join(&daemon), "field", 3);
+    assert_eq!(publisher.page(0).unwrap_err().0, Status::NotYet, "no observer, no page");
     let (mut one, mut other) = (join(&daemon), join(&daemon));
     let (entry, fds) = observe(&mut one, "field", 0).unwrap();
-    assert_eq!((entry.segment, entry.size, entry.reserved, entry.attribute), (publisher.segment, SIZE, 8192, 7));
+    assert_eq!(
+        (entry.segment, entry.size, entry.reserved, entry.attribute),
+        (publisher.segment, SIZE, 8192 + 4096, 7),
+        "with its page"
+    );
     publisher.pool.1.word64(0).unwrap().store(11, Ordering::Release);
-    assert_eq!(word(&Mapping::new(&fds[0], SIZE as usize, Access::Read).unwrap()), 11);
-    // Reopened through /proc, too, and for any user: the seal holds.
+    let pool = Mapping::new(&fds[0], SIZE as usize, Access::Read).unwrap();
+    assert_eq!(pool.word64(0).unwrap().load(Ordering::Acquire), 11);
+    // Reopened through /proc, too, and whoever asks: the seal stands.
     assert!(Mapping::new(&fds[0], SIZE as usize, Access::ReadWrite).is_err());
     let again = std::fs::OpenOptions::new().read(true).write(true).open(proc_path(&fds[0])).unwrap();
     assert!(Mapping::new(&again, SIZE as usize, Access::ReadWrite).is_err());
     assert!(std::io::Write::write(&mut &again, b"x").is_err());
     let (second, more) = observe(&mut other, "field", 0).unwrap();
-    assert_ne!(entry.pin, second.pin);
-    for (index, page) in [(entry.pin, &fds[1]), (second.pin, &more[1])] {
-        let mapping = Mapping::new(page, PIN_PAGE as usize, Access::ReadWrite).unwrap();
-        mapping.word64(0).unwrap().store(index.0, Ordering::SeqCst);
-        assert_eq!(word(&publisher.pages[(index.0 - publisher.segment.0 - 1) as usize].1), index.0);
+    assert_ne!((entry.pin, entry.slot), (second.pin, second.slot));
+    // The publisher gets the page to read: what observers store is there.
+    let (page, fd) = publisher.page(0).unwrap();
+    assert_eq!((page.page.0, page.next, page.left), (publisher.segment.0 + 1, 1, 0));
+    assert!(Mapping::new(&fd, PIN_PAGE as usize, Access::ReadWrite).is_err());
+    let seen = Mapping::new(&fd, PIN_PAGE as usize, Access::Read).unwrap();
+    for (entry, page) in [(&entry, &fds[1]), (&second, &more[1])] {
+        word(&writable(page), entry.slot).store(entry.pin.0, Ordering::SeqCst);
+        assert_eq!(word(&seen, entry.slot).load(Ordering::SeqCst), entry.pin.0);
     }
+    assert_eq!(publisher.page(1).unwrap_err().0, Status::NotYet);
+}
+
+#[test]
+fn the_table_tells_of_a_page_before_an_observer_has_it() {
+    let daemon = Daemon::start();
+    let publisher = Publisher::new(join(&daemon), "field", 80);
+    let mut observer = join(&daemon);
+    let words = Mapping::new(observer.table(), size_of::<LivenessTable>(), Access::Read).unwrap();
+    // SAFETY: the daemon's table, mapped whole.
+    let table: &LivenessTable = unsafe { words.start().cast().as_ref() };
+    let table = || table.pages(publisher.segment);
+    let before = table();
+    observe(&mut observer, "field", 0).unwrap();
+    let with_one = table();
+    assert_ne!(with_one, before);
+    for _ in 1..PIN_SLOTS {
+        observe(&mut observer, "field", 0).unwrap();
+    }
+    assert_eq!(table(), with_one, "the page has room for all of them");
+    let (next, _) = observe(&mut observer, "field", 0).unwrap();
+    assert_eq!(next.slot, 0);
+    assert_ne!(table(), with_one);
 }
 
 fn proc_path(fd: &OwnedFd) -> String {
@@ -117,33 +147,34 @@ fn proc_path(fd: &OwnedFd) -> String {
 }
 
 #[test]
-fn a_page_is_cleared_at_its_observers_end_and_at_its_death() {
+fn a_slot_is_cleared_at_its_observers_end_and_at_its_death() {
     let daemon = Daemon::start();
-    let publisher = Publisher::new(join(&daemon), "field", 2);
+    let mut publisher = Publisher::new(join(&daemon), "field", 2);
     let pin = |raw: &mut Raw| {
         let (entry, fds) = observe(raw, "field", 0).unwrap();
-        let mapping = Mapping::new(&fds[1], PIN_PAGE as usize, Access::ReadWrite).unwrap();
-        assert_eq!(word(&mapping), 0, "a page comes empty");
-        mapping.word64(0).unwrap().store(5, Ordering::SeqCst);
+        let mapping = writable(&fds[1]);
+        assert_eq!(word(&mapping, entry.slot).load(Ordering::SeqCst), 0, "a slot comes empty");
+        word(&mapping, entry.slot).store(5, Ordering::SeqCst);
         (entry, mapping)
     };
     let (mut leaving, mut dying) = (join(&daemon), join(&daemon));
     let (entry, _kept) = pin(&mut leaving);
     pin(&mut dying);
-    let both = || publisher.pages.iter().map(|(_, m)| word(m)).collect::<Vec<_>>();
+    let page = Mapping::new(publisher.page(0).unwrap().1, PIN_PAGE as usize, Access::Read).unwrap();
+    let both = || [0, 1].map(|slot| word(&page, slot).load(Ordering::SeqCst));
     assert_eq!(both(), [5, 5]);
     let mut third = join(&daemon);
     let full = observe(&mut third, "field", 0).unwrap_err();
     assert!(full.0 == Status::NoSpace && full.1.contains("field") && full.1.contains('2'), "{full:?}");
     leaving.send(&Request::Detach { segment: entry.pin, count: 1 }.encode(0, 0), &[]);
-    until("the page of the one that left is cleared", || both() == [0, 5]);
+    until("the slot of the one that left is cleared", || both() == [0, 5]);
     drop(dying);
-    until("the page of the dead is cleared", || both() == [0, 0]);
+    until("the slot of the dead is cleared", || both() == [0, 0]);
     observe(&mut third, "field", 0).unwrap();
 }
 
 #[test]
-fn a_page_that_one_task_had_is_given_to_no_other() {
+fn a_page_is_for_the_observers_of_one_task() {
     let daemon = Daemon::start();
     let (mut admin, _) = Raw::join(&daemon.socket());
     let workflow = || "w".to_owned();
@@ -159,7 +190,7 @@ fn a_page_that_one_task_had_is_given_to_no_other() {
         endpoints.push(path);
     }
     let member = |path: &std::path::Path| Raw::join(path).0;
-    let _publisher = Publisher::new(member(&endpoints[0]), "field/0", 2);
+    let mut publisher = Publisher::new(member(&endpoints[0]), "field/0", 2);
     let observed = |task: usize| {
         let mut raw = member(&endpoints[task]);
         let seen = observe(&mut raw, "field/0", 0);
@@ -170,9 +201,9 @@ fn a_page_that_one_task_had_is_given_to_no_other() {
         left.ok_or_else(|| seen.unwrap_err().0)
     };
     let first = observed(1).unwrap();
-    assert_eq!(observed(1), Ok(first), "its own page again");
+    assert_eq!(observed(1), Ok(first), "its own slot again");
     let second = observed(2).unwrap();
-    assert_ne!(first, second);
+    assert_eq!(publisher.page(0).unwrap().0.left, 1, "another page for another task");
     assert_eq!(observed(2), Ok(second));
     // No right, no series; a right to publish is one to observe.
     let mut stranger = member(&endpoints[1]);
@@ -189,7 +220,7 @@ fn endpoint_pool() -> OwnedFd {
 }
 
 #[test]
-fn what_is_no_pool_and_what_is_no_page_is_refused() {
+fn what_is_no_pool_is_refused() {
     let daemon = Daemon::start();
     let mut raw = join(&daemon);
     let plain = memfd::create("crossdock-test", SIZE).unwrap();
@@ -202,50 +233,40 @@ fn what_is_no_pool_and_what_is_no_page_is_refused() {
     }
     std::fs::remove_file(daemon.folder.path().join("x.sock")).unwrap();
     let pool = endpoint_pool();
-    let larger = Request::Publish { size: SIZE + 4096, reserved: 0, attribute: 0, pins: 1, name: "field".into() };
+    let larger = Request::Publish { size: SIZE + 4096, reserved: 0, attribute: 0, observers: 1, name: "field".into() };
     assert_eq!(ask(&mut raw, &larger, &[pool.as_fd()]).unwrap_err().0, Status::Invalid);
-    for pins in [0, 1025, u32::MAX] {
-        assert_eq!(ask(&mut raw, &publish("field", pins), &[pool.as_fd()]).unwrap_err().0, Status::Invalid);
+    for observers in [0, 1025, u32::MAX] {
+        assert_eq!(ask(&mut raw, &publish("field", observers), &[pool.as_fd()]).unwrap_err().0, Status::Invalid);
     }
-    let mut publisher = Publisher::begin(raw, "field", 5);
+    let publisher = Publisher::new(raw, "field", 5);
     let segment = publisher.segment;
-    let small = memfd::create("crossdock-test", 8192).unwrap();
-    for fd in [small.as_fd(), pool.as_fd(), unsealed.as_fd()] {
-        let refused = ask(&mut publisher.raw, &Request::Pins { segment, from: 0, count: 1 }, &[fd]).unwrap_err();
-        assert_eq!(refused.0, Status::Invalid, "{}", refused.1);
-    }
-    let one = publisher.pages[0].0.as_fd();
-    for (from, count) in [(1, 1), (4, 2), (u32::MAX, 4)] {
-        let fds = vec![one; count as usize];
-        let refused = ask(&mut publisher.raw, &Request::Pins { segment, from, count }, &fds).unwrap_err();
-        assert_eq!(refused.0, Status::Invalid, "from {from}: {}", refused.1);
-    }
-    // Another member cannot add to it, end it, or reserve in it.
+    // Another member gets none of its pages, and cannot end it or reserve in it.
     let mut other = join(&daemon);
-    assert_eq!(ask(&mut other, &Request::Pins { segment, from: 0, count: 1 }, &[one]).unwrap_err().0, Status::NotFound);
+    assert_eq!(ask(&mut other, &Request::Pins { segment, from: 0 }, &[]).unwrap_err().0, Status::NotFound);
     assert_eq!(ask(&mut other, &Request::Unpublish { segment }, &[]).unwrap_err().0, Status::NotFound);
-    // Unfinished, it is not there for observers, and it goes with its publisher.
-    assert_eq!(observe(&mut other, "field", 0).unwrap_err().0, Status::NotFound);
     assert_eq!(segments(&mut other), [segment]);
-    drop(publisher);
-    until("the torso is gone", || segments(&mut other).is_empty());
 }
 
 #[test]
-fn an_observer_waits_for_the_last_page_and_not_beyond_its_deadline() {
+fn an_observer_waits_for_the_series_and_not_beyond_its_deadline() {
     let daemon = Daemon::start();
     let mut late = join(&daemon);
     let began = Instant::now();
     let timed_out = observe(&mut late, "field", 100).unwrap_err();
     assert!(timed_out.0 == Status::TimedOut && timed_out.1.contains("series 'field'"), "{timed_out:?}");
-    assert!(began.elapsed() >= Duration::from_millis(100) && began.elapsed() < Duration::from_secs(2));
-    let mut publisher = Publisher::begin(join(&daemon), "field", 2);
-    let waiting = std::thread::spawn(move || observe(&mut late, "field", 5000));
+    assert!(began.elapsed() >= Duration::from_millis(100) && began.elapsed() < Duration::from_secs(20));
+    // Several that wait at once, each with a page to be made or shared.
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let mut raw = join(&daemon);
+            std::thread::spawn(move || observe(&mut raw, "field", 30_000))
+        })
+        .collect();
     std::thread::sleep(Duration::from_millis(50));
-    assert!(!waiting.is_finished());
-    let Publisher { raw, pages: made, segment, .. } = &mut publisher;
-    pages(raw, *segment, made);
-    assert_eq!(waiting.join().unwrap().unwrap().0.segment, *segment);
+    let publisher = Publisher::new(join(&daemon), "field", 3);
+    let seen = waiting.into_iter().map(|w| w.join().unwrap().unwrap().0);
+    let slots: BTreeSet<_> = seen.map(|entry| (entry.segment, entry.slot)).collect();
+    assert_eq!(slots, (0..3).map(|slot| (publisher.segment, slot)).collect());
 }
 
 #[test]
@@ -274,7 +295,7 @@ fn there_is_one_publisher_until_it_ends_or_dies() {
 }
 
 #[test]
-fn who_has_which_page_outlives_the_broker() {
+fn who_has_which_slot_outlives_the_broker() {
     let daemon = Daemon::start();
     let (token, hello) = (3u8, |member| match Raw::hello_message(3) {
         Request::Hello { protocol, layout, fingerprint, token, rank, task, workflow, visitor, .. } => {
@@ -283,24 +304,24 @@ fn who_has_which_page_outlives_the_broker() {
         other => other,
     });
     assert_eq!(token, 3);
-    let publisher = Publisher::new(join(&daemon), "field", 3);
+    let mut publisher = Publisher::new(join(&daemon), "field", 3);
     let (mut staying, welcome) = Raw::greet(&daemon.socket(), &hello(MemberId::NOBODY));
     let Answer::Welcome { member, .. } = welcome else { panic!("{welcome:?}") };
     let pinned = |raw: &mut Raw, value| {
         let (entry, fds) = observe(raw, "field", 0).unwrap();
-        let mapping = Mapping::new(&fds[1], PIN_PAGE as usize, Access::ReadWrite).unwrap();
-        mapping.word64(0).unwrap().store(value, Ordering::SeqCst);
+        word(&writable(&fds[1]), entry.slot).store(value, Ordering::SeqCst);
         entry.pin
     };
     let (kept, given_up) = (pinned(&mut staying, 1), pinned(&mut staying, 2));
     assert_ne!(kept, given_up);
+    let page = Mapping::new(publisher.page(0).unwrap().1, PIN_PAGE as usize, Access::Read).unwrap();
     daemon.kill_broker();
-    // It comes back and names one of its two pages: the other is free, and cleared.
+    // It comes back and names one of its two slots: the other is free, and cleared.
     let (back, _) = Raw::greet(&daemon.socket(), &hello(member));
     back.send(&Request::Hold { segment: kept, count: 1 }.encode(0, 0), &[]);
     back.send(&Request::Hold { segment: SegmentId(0), count: 0 }.encode(0, 0), &[]);
-    let words = || publisher.pages.iter().map(|(_, m)| word(m)).collect::<Vec<_>>();
-    until("the page that it did not name is cleared", || words() == [1, 0, 0]);
+    let words = || [0, 1, 2].map(|slot| word(&page, slot).load(Ordering::SeqCst));
+    until("the slot that it did not name is cleared", || words() == [1, 0, 0]);
     let mut other = join(&daemon);
     for _ in 0..2 {
         assert_ne!(observe(&mut other, "field", 0).unwrap().0.pin, kept);
@@ -321,7 +342,11 @@ fn a_publisher_gives_its_series_back_after_the_keepers_death() {
     let (raw, welcome) = Raw::greet(&daemon.socket(), &hello(MemberId::NOBODY));
     let Answer::Welcome { member, .. } = welcome else { panic!("{welcome:?}") };
     let mut publisher = Publisher::new(raw, "field", 5);
-    publisher.pages[4].1.word64(0).unwrap().store(9, Ordering::SeqCst);
+    let mut dead = join(&daemon);
+    let (entry, fds) = observe(&mut dead, "field", 0).unwrap();
+    let page = writable(&fds[1]);
+    word(&page, entry.slot).store(9, Ordering::SeqCst);
+    let (known, descriptor) = publisher.page(0).unwrap();
     kill(daemon.keeper.id(), "KILL");
     daemon.keeper.wait().unwrap();
     daemon.keeper = spawn(&daemon.socket(), &[]);
@@ -339,13 +364,18 @@ fn a_publisher_gives_its_series_back_after_the_keepers_death() {
     let refused = ask(&mut publisher.raw, &Request::Offer { segment }, &[other.as_fd()]).unwrap_err();
     assert_eq!(refused.0, Status::Invalid);
     assert_eq!(ask(&mut publisher.raw, &Request::Offer { segment }, &[pool]), Ok(1));
-    pages(&mut publisher.raw, segment, &publisher.pages);
+    // The dead observer's page: other memory is refused, its own is taken, and what the dead wrote there counts no more.
+    drop(dead);
+    let plain = memfd::create("crossdock-test", PIN_PAGE).unwrap();
+    let offer = Request::Offer { segment: known.page };
+    assert_eq!(ask(&mut publisher.raw, &offer, &[plain.as_fd()]).unwrap_err().0, Status::Denied);
+    assert_eq!(ask(&mut publisher.raw, &offer, &[descriptor.as_fd()]), Ok(1));
+    until("what the dead wrote is cleared", || word(&page, entry.slot).load(Ordering::SeqCst) == 0);
     let (entry, fds) = observe(&mut observer, "field", 1000).unwrap();
     assert_eq!((entry.segment, entry.size), (segment, SIZE));
     publisher.pool.1.word64(64).unwrap().store(3, Ordering::Release);
     let seen = Mapping::new(&fds[0], SIZE as usize, Access::Read).unwrap();
     assert_eq!(seen.word64(64).unwrap().load(Ordering::Acquire), 3);
-    assert_eq!(word(&publisher.pages[4].1), 0, "a page that no member has holds nothing");
 }
 
 #[test]
@@ -358,10 +388,11 @@ fn reserving_counts_against_the_quota_and_is_the_publishers_alone() {
     let mut observer = join(&daemon);
     observe(&mut observer, "field", 0).unwrap();
     assert_eq!(ask(&mut observer, &reserve(36_864), &[]).unwrap_err().0, Status::Denied);
-    let beyond = Request::Publish { size: SIZE, reserved: 40_960, attribute: 0, pins: 1, name: "more".into() };
+    let beyond = Request::Publish { size: SIZE, reserved: 40_960, attribute: 0, observers: 1, name: "more".into() };
     let full = ask(&mut observer, &beyond, &[endpoint_pool().as_fd()]).unwrap_err();
     assert!(full.0 == Status::NoSpace && full.1.contains("more"), "{full:?}");
-    // Its pin page counts, too.
-    assert_eq!(ask(&mut publisher.raw, &reserve(SIZE + 8192), &[]).unwrap_err().0, Status::Invalid);
-    assert_eq!(ask(&mut publisher.raw, &reserve(SIZE), &[]), Ok(SIZE));
+    assert_eq!(ask(&mut publisher.raw, &reserve(SIZE + 4096), &[]).unwrap_err().0, Status::Invalid);
+    // Its observer's pin page counts, too.
+    assert_eq!(ask(&mut publisher.raw, &reserve(SIZE), &[]).unwrap_err().0, Status::NoSpace);
+    assert_eq!(ask(&mut publisher.raw, &reserve(SIZE - 4096), &[]), Ok(SIZE - 4096));
 }

@@ -30,6 +30,7 @@ pub mod place;
 pub mod process;
 pub mod roll;
 pub mod seccomp;
+mod shared;
 pub mod socket;
 pub mod spawn;
 mod sys;

@@ -72,12 +72,12 @@ pub fn number(fd: impl AsFd) -> u64 {
     }
 }
 
-/// Fills the first `size` bytes with zeros through the descriptor, also where other processes have them mapped.
-pub fn clear(fd: impl AsFd, size: u64) -> OsResult<()> {
+/// Fills `size` bytes from `offset` with zeros through the descriptor, for all that have them mapped.
+pub fn clear(fd: impl AsFd, offset: u64, size: u64) -> OsResult<()> {
     let zeros = vec![0; usize::try_from(size).unwrap_or(0)];
     let mut done = 0;
     while done < zeros.len() {
-        match sys::io::pwrite(&fd, &zeros[done..], done as u64) {
+        match sys::io::pwrite(&fd, &zeros[done..], offset + done as u64) {
             Ok(written) => done += written,
             Err(Errno::INTR) => {}
             Err(errno) => return Err(OsError::new("pwrite", format!("{size} bytes of a segment"), errno)),
@@ -161,8 +161,10 @@ mod tests {
         let fd = create("crossdock-test", 4096).unwrap();
         let mapping = crate::Mapping::new(&fd, 4096, crate::Access::ReadWrite).unwrap();
         mapping.word64(4088).unwrap().store(7, std::sync::atomic::Ordering::Release);
-        clear(&fd, 4096).unwrap();
+        mapping.word64(3960).unwrap().store(9, std::sync::atomic::Ordering::Release);
+        clear(&fd, 3968, 128).unwrap();
         assert_eq!(mapping.word64(4088).unwrap().load(std::sync::atomic::Ordering::Acquire), 0);
+        assert_eq!(mapping.word64(3960).unwrap().load(std::sync::atomic::Ordering::Acquire), 9, "nothing else is");
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use crate::sys;
 use std::ops::Range;
+use std::sync::Arc;
 
+use crate::shared::PerProcess;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 
@@ -59,6 +61,12 @@ struct PageRegion {
 }
 
 impl PageMap {
+    /// The page map of this process, by one descriptor for all that use it.
+    pub fn shared() -> OsResult<Arc<Self>> {
+        static SHARED: PerProcess<PageMap> = PerProcess::new();
+        SHARED.get(Self::open)
+    }
+
     /// The page map of this process. Allowed in every container runtime's default settings.
     pub fn open() -> OsResult<Self> {
         let path = "/proc/self/pagemap";

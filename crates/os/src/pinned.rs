@@ -4,6 +4,9 @@
 //! write that asynchronous write protection notes. The kernel counts pinned pages of a process: `VmPin` of
 //! `/proc/self/status`. Not every driver has its pages counted there (CUDA and VFIO do not).
 
+use std::sync::Arc;
+
+use crate::shared::PerProcess;
 use crate::sys;
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -17,6 +20,12 @@ pub struct Pinned {
 }
 
 impl Pinned {
+    /// The counters, by one descriptor for all that use them.
+    pub fn shared() -> OsResult<Arc<Self>> {
+        static SHARED: PerProcess<Pinned> = PerProcess::new();
+        SHARED.get(Self::open)
+    }
+
     /// Opens them.
     pub fn open() -> OsResult<Self> {
         let path = "/proc/self/status";

@@ -160,7 +160,7 @@ impl Connection {
     }
 
     fn hand_out(&self, state: &mut State, number: u64, answer: Answer, descriptors: Vec<OwnedFd>) {
-        state.held.take(&answer, descriptors.first());
+        state.held.take(&answer, descriptors.last());
         match state.pending.get_mut(&number) {
             Some(pending) if pending.answer.is_none() => pending.answer = Some((answer, descriptors)),
             // The caller gave up; what came too late is given back.

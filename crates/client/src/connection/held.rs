@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_layout::SegmentId;
-use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, ItemRequest, MAX_DESCRIPTORS, Request, SegmentKind};
+use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, ItemRequest, Request, SegmentKind};
 use crossdock_os::{Deadline, event, socket};
 
 use super::{Connection, State};
@@ -20,7 +20,7 @@ const MOMENT: Duration = Duration::from_millis(200);
 pub(super) struct Held {
     leases: BTreeMap<SegmentId, Leased>,
     /// Series that this session publishes.
-    offered: BTreeMap<SegmentId, Arc<Offered>>,
+    offered: BTreeMap<SegmentId, Offered>,
     /// Items that this member has as their owner.
     items: BTreeSet<SegmentId>,
     /// Endpoints that this session made, with copies of their listening sockets.
@@ -36,9 +36,10 @@ struct Leased {
 }
 
 /// The memory of a series that this process publishes.
-pub(crate) struct Offered {
-    pub pool: Arc<OwnedFd>,
-    pub pins: Vec<Arc<OwnedFd>>,
+struct Offered {
+    pool: Arc<OwnedFd>,
+    /// Pin pages that the daemon made, by their ids.
+    pages: Vec<(SegmentId, OwnedFd)>,
 }
 
 impl Connection {
@@ -79,12 +80,19 @@ impl Connection {
     }
 
     /// Remembers a series that this session publishes, for a daemon that forgets it, and that its pool is open here.
-    pub(crate) fn keep_series(&self, segment: SegmentId, series: Arc<Offered>) {
+    pub(crate) fn keep_series(&self, segment: SegmentId, pool: Arc<OwnedFd>) {
         let mut state = self.lock();
         state.held.lease(segment, SegmentKind::Series, None);
-        state.held.offered.insert(segment, series);
+        state.held.offered.insert(segment, Offered { pool, pages: Vec::new() });
         drop(state);
         self.watch();
+    }
+
+    /// Remembers a pin page of a series that this session publishes.
+    pub(crate) fn keep_page(&self, series: SegmentId, page: SegmentId, descriptor: OwnedFd) {
+        if let Some(offered) = self.lock().held.offered.get_mut(&series) {
+            offered.pages.push((page, descriptor));
+        }
     }
 
     /// This session publishes it no longer, and has its pool closed.
@@ -169,7 +177,8 @@ impl State {
 }
 
 impl Held {
-    /// Notes what the daemon counts when it gives this: openings of memory, or an item of one's own.
+    /// Notes what the daemon counts when it gives this: openings of memory, or an item of one's own. `descriptor` is the last
+    /// that came with it.
     pub(super) fn take(&mut self, answer: &Answer, descriptor: Option<&OwnedFd>) {
         match answer {
             Answer::Segment { segment, kind, .. } => {
@@ -177,7 +186,8 @@ impl Held {
             }
             Answer::Series(entry) => {
                 self.lease(entry.segment, SegmentKind::Series, None);
-                self.lease(entry.pin, SegmentKind::Series, None);
+                // The pool is its publisher's to give back; the page may be known to no other member.
+                self.lease(entry.pin, SegmentKind::Series, descriptor);
             }
             Answer::Item(given) if is_owned(given) => {
                 self.items.insert(given.item);
@@ -204,14 +214,9 @@ impl Held {
         let segments = segments.map(|(segment, fd)| (Request::Offer { segment }, fd.as_fd()));
         let endpoints = self.endpoints.iter().map(|(request, fd)| (request.clone(), fd.as_fd()));
         let pools = self.offered.iter().map(|(id, series)| (Request::Offer { segment: *id }, series.pool.as_fd()));
-        let single = endpoints.chain(segments).chain(pools).map(|(request, fd)| (request, vec![fd]));
-        let pages = self.offered.iter().flat_map(|(id, series)| {
-            series.pins.chunks(MAX_DESCRIPTORS).zip(0..).map(|(part, number)| {
-                let (from, count) = (number * MAX_DESCRIPTORS as u32, part.len() as u32);
-                (Request::Pins { segment: *id, from, count }, part.iter().map(|fd| fd.as_fd()).collect())
-            })
-        });
-        single.chain(pages)
+        let pages = self.offered.values().flat_map(|series| &series.pages);
+        let pages = pages.map(|(page, fd)| (Request::Offer { segment: *page }, fd.as_fd()));
+        endpoints.chain(segments).chain(pools).chain(pages).map(|(request, fd)| (request, vec![fd]))
     }
 }
 

@@ -13,6 +13,7 @@ use crate::handshake::no_descriptor;
 pub(super) fn wanted(request: &Request) -> usize {
     match request {
         Request::Open { .. } | Request::Attach { .. } => 2,
+        Request::Pins { .. } => 2,
         Request::Observe { .. } => 3,
         Request::Item(
             ItemRequest::Create { .. }

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crossdock_layout::wire::{Answer, MAX_DESCRIPTORS, PIN_PAGE, Request, SegmentKind, SeriesEntry};
+use crossdock_core::series::{Offer, PinPageGiven};
+use crossdock_layout::wire::{Answer, PIN_PAGE, PageEntry, Request, SegmentKind, SeriesEntry};
 use crossdock_layout::{SegmentId, Status, name};
 use crossdock_os::{Deadline, memfd};
 
-use crate::connection::{Connection, Offered};
+use crate::connection::Connection;
 use crate::segment::Lease;
 use crate::{Error, Result, Session};
 
@@ -28,7 +29,7 @@ pub(super) struct Seat {
     pub entry: SeriesEntry,
     pub pool: OwnedFd,
     pub page: OwnedFd,
-    /// In this order: the page is given back first.
+    /// In this order: the slot is given back first.
     pub leases: (Lease, Lease),
 }
 
@@ -64,39 +65,47 @@ pub(super) type Known = Arc<OnceLock<SegmentId>>;
 
 impl Session {
     /// Hands a fresh series to the daemon. `reserved` counts against the quota from now on.
-    pub(super) fn place_series(
-        &self,
-        name: &str,
-        pool: OwnedFd,
-        size: u64,
-        reserved: u64,
-        pins: Vec<OwnedFd>,
-    ) -> Result<Place> {
+    pub(super) fn place_series(&self, name: &str, offer: Offer) -> Result<Place> {
         check_name(name)?;
-        let series = Arc::new(Offered { pool: Arc::new(pool), pins: pins.into_iter().map(Arc::new).collect() });
+        let place = || self.try_to_place(name, &offer.pool, offer.size, offer.reserved, offer.observers);
         // A daemon whose keeper died in between has lost what it was given: once more, then.
-        self.try_to_place(name, &series, size, reserved).or_else(|error| match error.status {
-            Status::NotFound => self.try_to_place(name, &series, size, reserved),
+        place().or_else(|error| match error.status {
+            Status::NotFound => place(),
             _ => Err(error),
         })
     }
 
-    fn try_to_place(&self, name: &str, series: &Arc<Offered>, size: u64, reserved: u64) -> Result<Place> {
+    fn try_to_place(&self, name: &str, pool: &Arc<OwnedFd>, size: u64, reserved: u64, observers: u32) -> Result<Place> {
         let connection = self.connection();
-        let deadline = self.deadline();
-        let request =
-            Request::Publish { size, reserved, attribute: 0, pins: series.pins.len() as u32, name: name.to_owned() };
-        let (answer, _) = connection.ask(request, Some(series.pool.clone()), None, deadline)?;
+        let request = Request::Publish { size, reserved, attribute: 0, observers, name: name.to_owned() };
+        let (answer, _) = connection.ask(request, Some(pool.clone()), None, self.deadline())?;
         let Answer::Done { value } = answer else { return Err(crate::session::unexpected()) };
         let segment = SegmentId(value);
-        connection.keep_series(segment, series.clone());
-        let place = Place { connection: connection.clone(), segment, over: AtomicBool::new(false) };
-        for (part, number) in series.pins.chunks(MAX_DESCRIPTORS).zip(0..) {
-            let (from, count) = (number * MAX_DESCRIPTORS as u32, part.len() as u32);
-            let request = Request::Pins { segment, from, count };
-            connection.ask_with(request, part.to_vec(), None, deadline)?;
-        }
-        Ok(place)
+        connection.keep_series(segment, pool.clone());
+        Ok(Place { connection: connection.clone(), segment, over: AtomicBool::new(false) })
+    }
+
+    /// The next pin page of a series that this session publishes; `None`: there is no other.
+    pub(crate) fn pin_page(
+        &self,
+        segment: SegmentId,
+        from: u32,
+        patience: Option<Duration>,
+    ) -> Result<Option<PinPageGiven>> {
+        let connection = self.connection();
+        let deadline = self.deadline();
+        let deadline = patience.map_or(deadline, |patience| deadline.at_most(patience));
+        let (answer, descriptors) = match connection.ask(Request::Pins { segment, from }, None, None, deadline) {
+            Err(error) if error.status == Status::NotYet => return Ok(None),
+            other => other?,
+        };
+        let (Answer::Pins(PageEntry { page: id, next, left }), Some(page)) = (answer, descriptors.into_iter().next())
+        else {
+            return Err(crate::session::unexpected());
+        };
+        let copy = page.try_clone().map_err(|error| Error::new(Status::System, error.to_string()))?;
+        connection.keep_page(segment, id, copy);
+        Ok(Some(PinPageGiven { page, next, left }))
     }
 
     /// Asks for a place among a series' observers; waits for the series up to `timeout`.

@@ -55,6 +55,7 @@ impl Session {
             pool,
             size: entry.size,
             pin_page: page,
+            slot: entry.slot,
             publisher: entry.publisher,
             host: Arc::new(SessionHost::new(self, None)),
         })?;

@@ -28,7 +28,7 @@ impl Session {
         let identity = core::Identity { name: name.into(), workflow: self.workflow().into(), member: self.member() };
         let (inner, offer) = core::Publisher::create(identity, options, host)?;
         crate::leaving::keep_series(inner.end_mark());
-        let place = self.place_series(name, offer.pool, offer.size, offer.reserved, offer.pins)?;
+        let place = self.place_series(name, offer)?;
         let _ = known.set(place.segment());
         let types = options.variables.iter().map(|v| v.ty.clone()).collect();
         Ok(Publisher { inner, place, session: self.clone(), types })

@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Mutex};
 
 use crossdock_layout::series::state::Latest;
-use crossdock_layout::series::{AtomicU64, PINS, PinPage, STATE_ENDED};
+use crossdock_layout::series::{AtomicU64, PINS, PinSlot, STATE_ENDED};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Mapping, fork};
 
 use super::observer::PublisherState;
+use super::pins;
 use super::plan::Span;
 use super::pool::Pool;
 use super::protocol::{self, Pinned};
@@ -32,7 +33,9 @@ pub(super) struct Attached {
     pub publisher: MemberId,
     /// The publisher takes versions back from observers that hold them, so what is read has to be copied first.
     pub takes_back: bool,
+    /// The pin page, and which of its slots is this observer's.
     pub pins: Mapping,
+    pub slot: u32,
     /// Which pins are in use, a bit each.
     pub in_use: Mutex<u32>,
     pub host: Arc<dyn Host>,
@@ -83,14 +86,13 @@ impl Attached {
         &self.pool.record(record).state
     }
 
-    fn page(&self) -> &PinPage {
-        // SAFETY: a mapping of a page, which lives as long as `self`; a pin page is made of atomics and padding.
-        unsafe { self.pins.start().cast::<PinPage>().as_ref() }
+    fn slot(&self) -> &PinSlot {
+        pins::slot(&self.pins, self.slot)
     }
 
     /// The pin of this number.
     fn pin_word(&self, pin: usize) -> &AtomicU64 {
-        &self.page().pins[pin]
+        &self.slot().pins[pin]
     }
 
     /// Pins a version. The number of the pin; `None` if the version is gone.
@@ -113,7 +115,7 @@ impl Attached {
             free
         };
         // Before the pin, and like it before the fence: a publisher that should see the pin sees that it counts.
-        self.page().count.fetch_max(pin as u64 + 1, Relaxed);
+        self.slot().count.fetch_max(pin as u64 + 1, Relaxed);
         for turn in 0..PATIENCE {
             // The kernel is asked only where the publisher seems to have died while it looked.
             let dead = self.is_known_dead() || turn > QUICK && self.state() == PublisherState::Died;

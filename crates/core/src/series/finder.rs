@@ -12,6 +12,8 @@
 
 use std::ops::Range;
 
+use std::sync::Arc;
+
 use crossdock_os::pagemap::{Looking, PageMap};
 use crossdock_os::pinned::Pinned;
 use crossdock_os::userfault::WriteNotes;
@@ -45,10 +47,10 @@ pub struct Changing {
 pub(super) struct Finder {
     detect: Detect,
     pages: Pages,
-    pinned: Option<Pinned>,
+    pinned: Option<Arc<Pinned>>,
     /// Was memory pinned at the last look?
     blind: bool,
-    map: Option<PageMap>,
+    map: Option<Arc<PageMap>>,
     notes: Option<WriteNotes>,
     /// What this place does not have, and why.
     unavailable: Vec<(Method, String)>,
@@ -91,7 +93,7 @@ impl Finder {
         Self {
             detect,
             pages,
-            pinned: Pinned::open().ok().filter(|_| notes.is_some()),
+            pinned: Pinned::shared().ok().filter(|_| notes.is_some()),
             blind: false,
             map,
             notes,
@@ -126,7 +128,7 @@ impl Finder {
     /// Pages that are pinned now may be written so. Those that were pinned at the last look may have been, before they were
     /// let go. Pinning in between counts as a write, so that those pages are noted.
     pub fn has_blind_writes(&mut self) -> bool {
-        let before = std::mem::replace(&mut self.blind, self.pinned.as_ref().is_none_or(Pinned::any));
+        let before = std::mem::replace(&mut self.blind, self.pinned.as_ref().is_none_or(|pinned| pinned.any()));
         self.blind || before
     }
 
@@ -291,8 +293,8 @@ impl Finder {
 }
 
 /// The page map, if the kernel has the call: it is tried on this function's own page.
-fn open_map() -> Result<PageMap, String> {
-    let map = PageMap::open().map_err(|e| e.to_string())?;
+fn open_map() -> Result<Arc<PageMap>, String> {
+    let map = PageMap::shared().map_err(|e| e.to_string())?;
     let here = (&raw const map) as usize / 4096 * 4096;
     map.scan(here..here + 4096, Looking::PrivateCopies, &mut Vec::new()).map_err(|e| e.to_string())?;
     Ok(map)

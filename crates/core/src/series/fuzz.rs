@@ -1,18 +1,18 @@
 //! Series as readers of wild memory: an observer of a pool that somebody scribbled over, a publisher whose pin pages lie.
 //! Whatever the bytes, each call ends, and with an answer or an error.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crossdock_layout::series::{AtomicU64, SERIES_READY, SeriesHeader};
+use crossdock_layout::series::{AtomicU64, PinSlot, SERIES_READY, SeriesHeader};
 use crossdock_os::{Access, Mapping, file, memfd};
 
 use super::plan::metadata_bytes;
 use super::{
-    AttachParts, Detect, FullPolicy, Identity, Observer, Offer, Pages, Publisher, Report, Spec, Value, Variable,
-    Version, diff,
+    AttachParts, Detect, FullPolicy, Identity, Observer, Offer, Pages, PinPageGiven, Publisher, Report, Spec, Value,
+    Variable, Version, diff,
 };
 use crate::Result;
 use crate::host::{Alone, Host};
@@ -32,8 +32,9 @@ pub fn fuzz_entry(data: &[u8]) {
     if more & 1 == 0 {
         alone.table().set_alive(Alone::MEMBER);
     }
-    let host: Arc<dyn Host> = Arc::new(alone);
-    let mut publisher = Scene::publisher(ways, host.clone());
+    let page = memfd::create("crossdock-fuzz-pins", 4096).expect("a memfd");
+    let host: Arc<dyn Host> = Arc::new(WithPage(alone, page.try_clone().expect("a descriptor")));
+    let mut publisher = Scene::publisher(ways, page, host.clone());
     let metadata = metadata_bytes(publisher.0.pool.geometry());
     let mut real = publisher.1.observe(0, &publisher.1.offer.pool, &host).expect("an honest pool");
     let mut held = real.latest().expect("an honest pool");
@@ -45,8 +46,8 @@ pub fn fuzz_entry(data: &[u8]) {
     for (round, scribble) in rest.chunks(10).enumerate() {
         let (offset, value) = decode(scribble);
         if more & 2 != 0 && round % 3 == 0 {
-            let pins = Mapping::new(&publisher.1.offer.pins[round % 2], 4096, Access::ReadWrite).expect("a pin page");
-            overwrite(&pins, offset % 16 * 8, value % 8);
+            let pins = Mapping::new(&publisher.1.page, 4096, Access::ReadWrite).expect("a pin page");
+            overwrite(&pins, round as u64 % 2 * size_of::<PinSlot>() as u64 + offset % 16 * 8, value % 8);
         } else {
             overwrite(&raw, offset % (metadata / 8) * 8, value);
         }
@@ -69,13 +70,32 @@ pub fn fuzz_entry(data: &[u8]) {
     }
 }
 
+/// A host with one pin page.
+struct WithPage(Alone, OwnedFd);
+
+impl Host for WithPage {
+    fn liveness(&self) -> &dyn Living {
+        &self.0
+    }
+
+    fn pages_word(&self) -> u32 {
+        1
+    }
+
+    fn pin_page(&self, from: u32) -> Result<Option<PinPageGiven>> {
+        let page = self.1.try_clone().expect("a descriptor");
+        Ok((from == 0).then_some(PinPageGiven { page, next: 1, left: 0 }))
+    }
+}
+
 /// What the daemon would keep.
 struct Scene {
     offer: Offer,
+    page: OwnedFd,
 }
 
 impl Scene {
-    fn publisher(ways: u8, host: Arc<dyn Host>) -> (Publisher, Self) {
+    fn publisher(ways: u8, page: OwnedFd, host: Arc<dyn Host>) -> (Publisher, Self) {
         let detect = [Detect::Auto, Detect::Hints, Detect::PrivateCopies, Detect::CopyAll][usize::from(ways & 3)];
         let grows = Variable { max_shape: vec![3, 1024], ..Variable::new("v", "f64", &[1, 1024]) };
         let spec = Spec {
@@ -92,7 +112,7 @@ impl Scene {
         for round in 0..3 {
             Self::step(&mut publisher, round);
         }
-        (publisher, Self { offer })
+        (publisher, Self { offer, page })
     }
 
     fn step(publisher: &mut Publisher, round: u64) {
@@ -110,12 +130,13 @@ impl Scene {
         }
     }
 
-    fn observe(&self, index: usize, pool: &OwnedFd, host: &Arc<dyn Host>) -> Result<Observer> {
+    fn observe(&self, slot: u32, pool: &OwnedFd, host: &Arc<dyn Host>) -> Result<Observer> {
         Observer::attach(AttachParts {
             name: "fuzz".into(),
             pool: file::reopen_read_only(pool).expect("a memfd"),
             size: self.offer.size,
-            pin_page: self.offer.pins[index].as_fd().try_clone_to_owned().expect("a memfd"),
+            pin_page: self.page.try_clone().expect("a memfd"),
+            slot,
             publisher: Alone::MEMBER,
             host: host.clone(),
         })

@@ -34,6 +34,7 @@ mod finder;
 mod fuzz;
 mod method;
 mod observer;
+mod pins;
 mod plan;
 mod pool;
 mod protocol;
@@ -56,6 +57,7 @@ pub use self::{
     finder::Changing,
     fuzz::fuzz_entry,
     observer::{AttachParts, Observer, PublisherState},
+    pins::PinPageGiven,
     publisher::{EndMark, Offer, Publisher, Runner},
     report::Report,
     spec::{AttributeSpec, Detect, FullPolicy, Identity, Method, Pages, Spec, Variable},

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crossdock_layout::series::PAGE;
 use crossdock_layout::series::state::{Latest, Phase, State};
+use crossdock_layout::series::{PAGE, PAGE_SLOTS};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Access, Deadline, Mapping, fork, futex, memfd};
@@ -33,8 +33,10 @@ pub struct AttachParts {
     pub pool: OwnedFd,
     /// Its size, as the daemon says.
     pub size: u64,
-    /// A pin page that is this observer's alone, zeroed.
+    /// A pin page, and the slot in it that is this observer's alone, zeroed.
     pub pin_page: OwnedFd,
+    /// Which slot.
+    pub slot: u32,
     /// Who publishes, as the daemon says.
     pub publisher: MemberId,
     /// Whom to ask.
@@ -60,6 +62,12 @@ impl Observer {
         let system = |e: crossdock_os::OsError| failed(&parts.name, &e);
         memfd::check(&parts.pool, parts.size).map_err(system)?;
         memfd::check(&parts.pin_page, PAGE).map_err(system)?;
+        if parts.slot as usize >= PAGE_SLOTS {
+            return Err(Error::new(
+                Status::Invalid,
+                format!("series '{}': slot {} of a pin page", parts.name, parts.slot),
+            ));
+        }
         let mapping = Mapping::new(&parts.pool, parts.size as usize, Access::Read).map_err(system)?;
         let pins = Mapping::new(&parts.pin_page, PAGE as usize, Access::ReadWrite).map_err(system)?;
         let named = |e: Error| e.about(SegmentKind::Series, &parts.name);
@@ -73,6 +81,7 @@ impl Observer {
             publisher: parts.publisher,
             takes_back: description.full == FullPolicy::TakeBack,
             pins,
+            slot: parts.slot,
             in_use: Mutex::new(0),
             host: parts.host,
             token: fork::token(),

@@ -1,13 +1,13 @@
 //! The publishing side: made, used in place, resized, ended.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Instant;
 
 use crossdock_layout::Status;
-use crossdock_layout::series::{NO_SLOT, PAGE, STATE_ENDED};
+use crossdock_layout::series::{NO_SLOT, STATE_ENDED};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_os::{Access, OsError, fork, futex, memfd, place::Place};
 
@@ -18,6 +18,7 @@ use super::costs::Ways;
 use super::describe;
 use super::field::Field;
 use super::finder::Finder;
+use super::pins::Pins;
 use super::plan::{metadata_bytes, plan};
 use super::pool::Pool;
 use super::slots::Slots;
@@ -38,24 +39,22 @@ pub trait Runner: Send + Sync {
 #[derive(Debug)]
 pub struct Offer {
     /// The pool: a memfd sealed against shrinking, growing, writers and further sealing.
-    pub pool: OwnedFd,
+    pub pool: Arc<OwnedFd>,
     /// Its size in bytes.
     pub size: u64,
-    /// Bytes of memory that are reserved so far, pin pages included; more is asked of [`Host::reserve`].
+    /// Bytes of memory that are reserved so far; more is asked of [`Host::reserve`].
     pub reserved: u64,
-    /// A pin page for each observer at a time: memfds of 4096 bytes, sealed against shrinking and growing, zeroed.
-    pub pins: Vec<OwnedFd>,
+    /// Most observers at a time.
+    pub observers: u32,
 }
 
 /// A series' publisher. One thread at a time uses it; the variables' memory is the program's own.
 pub struct Publisher {
     pub(super) name: String,
     pub(super) pool: Arc<Pool>,
-    pub(super) descriptor: OwnedFd,
+    pub(super) descriptor: Arc<OwnedFd>,
     pub(super) host: Arc<dyn Host>,
-    /// All pin pages, one behind the other, for reading.
-    pub(super) pins: Place,
-    pub(super) observers: u32,
+    pub(super) pins: Pins,
     pub(super) fields: Vec<Field>,
     pub(super) attributes: Vec<AttributeSpec>,
     pub(super) slots: Slots,
@@ -124,7 +123,7 @@ impl std::fmt::Debug for EndMark {
 }
 
 impl Publisher {
-    /// Makes a series: its pool, pin pages and the variables' memory, zeroed. The offer goes to the node daemon.
+    /// Makes a series: its pool and the variables' memory, zeroed. The offer goes to the node daemon.
     ///
     /// # Errors
     /// `INVALID` (names, types, shapes, sizes), `NO_SPACE` (quota or node), `SYSTEM`.
@@ -134,18 +133,11 @@ impl Publisher {
         let geometry = plan.geometry;
         let system = |e: OsError| failed(&identity.name, &e);
         let metadata = metadata_bytes(&geometry);
-        host.reserve(metadata + u64::from(spec.max_observers) * PAGE)?;
+        host.reserve(metadata)?;
         let label = identity.label("series");
         let (descriptor, mapping) = memfd::create_published(&label, geometry.size, metadata).map_err(system)?;
         mapping.populate(0, metadata, Access::ReadWrite);
-        let mut pins = Vec::new();
-        let pin_pages = Place::reserve(spec.max_observers as usize * PAGE as usize).map_err(system)?;
-        for index in 0..spec.max_observers as usize {
-            let page = memfd::create(&identity.label("pin"), PAGE).map_err(system)?;
-            memfd::reserve(&page, 0, PAGE).map_err(system)?;
-            pin_pages.put_readable(index * PAGE as usize, PAGE as usize, &page, 0).map_err(system)?;
-            pins.push(page);
-        }
+        let descriptor = Arc::new(descriptor);
         let pool = Arc::new(Pool::new(mapping, geometry));
         describe::write(&pool, identity.member, spec, &plan);
         let chunk = pool.chunk();
@@ -167,14 +159,13 @@ impl Publisher {
             field.put_memory(0..field.chunks, chunk).map_err(system)?;
             fields.push(field);
         }
-        let counts = Counts { reserved: metadata + u64::from(spec.max_observers) * PAGE, ..Counts::default() };
+        let counts = Counts { reserved: metadata, ..Counts::default() };
         let end = Arc::new(EndMark { pool: pool.clone(), ended: AtomicBool::new(false), origin: fork::Origin::here() });
         let mut publisher = Self {
             pool,
             end,
             host,
-            pins: pin_pages,
-            observers: spec.max_observers,
+            pins: Pins::default(),
             fields,
             attributes: spec.attributes.clone(),
             slots: Slots::new(geometry.counts.chunk),
@@ -199,14 +190,17 @@ impl Publisher {
             scratch: vec![0; geometry.counts.chunks as usize],
             counts,
             token: fork::token(),
-            descriptor: descriptor.as_fd().try_clone_to_owned().map_err(|e| failed(&identity.name, &e))?,
+            descriptor: descriptor.clone(),
             name: identity.name,
         };
+        // A test's host may have pages from the beginning.
+        publisher.pins.update(&*publisher.host);
         // Memory for one version: the first publish takes no faults.
         publisher
             .grow(publisher.chunks())
             .map_err(|why| why.about(SegmentKind::Series, &publisher.name).with_status(Status::NoSpace))?;
-        let offer = Offer { pool: descriptor, size: geometry.size, reserved: publisher.counts.reserved, pins };
+        let observers = spec.max_observers;
+        let offer = Offer { pool: descriptor, size: geometry.size, reserved: publisher.counts.reserved, observers };
         Ok((publisher, offer))
     }
 

@@ -5,7 +5,7 @@
 //! waits for no observer.
 
 use crossdock_layout::Status;
-use crossdock_layout::series::{AtomicU64, HUGE, PINS, PinPage};
+use crossdock_layout::series::HUGE;
 use crossdock_layout::wire::SegmentKind;
 use crossdock_os::{Access, memfd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -157,7 +157,11 @@ impl Publisher {
         old.sort_unstable();
         old.truncate(old.len() - keep as usize);
         // Those that are held already are left alone: an observer that asks for one meanwhile need not ask again.
-        let pins = self.held();
+        if !self.pins.update(&*self.host) {
+            // An observer may have pinned where this publisher cannot look: nothing is retired.
+            return;
+        }
+        let pins = self.pins.held();
         old.retain(|(sequence, _)| pins.binary_search(sequence).is_err());
         if old.is_empty() {
             return;
@@ -167,9 +171,11 @@ impl Publisher {
         }
         fault_point!("series.retire.marked");
         protocol::retire_fence();
-        let pins = self.held();
+        // An observer that came with a page of its own since then may hold any of them.
+        let known = self.pins.is_complete(&*self.host);
+        let pins = self.pins.held();
         for (sequence, record) in old {
-            let held = pins.binary_search(&sequence).is_ok();
+            let held = !known || pins.binary_search(&sequence).is_ok();
             protocol::settle(&self.pool.record(record).state, sequence, held);
             if !held {
                 self.recycle(record);
@@ -206,39 +212,15 @@ impl Publisher {
         true
     }
 
-    /// The sequences that some observer pins, sorted. Wild, but only ever compared.
-    fn held(&self) -> Vec<u64> {
-        let mut held = Vec::new();
-        for index in 0..self.observers {
-            for pin in self.pins_of(index) {
-                let pin = pin.load(Relaxed);
-                if pin != 0 {
-                    held.push(pin);
-                }
-            }
-        }
-        held.sort_unstable();
-        held
-    }
-
-    /// The pins of an observer that were ever used.
-    fn pins_of(&self, index: u32) -> &[AtomicU64] {
-        // SAFETY: the place has a page mapped for each observer, for as long as `self`; a pin page is made of atomics and
-        // padding. Its memory is reserved, sealed against shrinking, and a hole punched into it reads as zeros.
-        let page = unsafe { self.pins.start().cast::<PinPage>().add(index as usize).as_ref() };
-        let count = page.count.load(Relaxed).min(PINS as u64) as usize;
-        &page.pins[..count]
-    }
-
     /// Says why there is no room, and which observers hold old versions.
     #[cold]
     fn no_room(&self, needed: u32, why: Error) -> Error {
         let newest = self.sequence;
         let mut held: Vec<String> = Vec::new();
-        for index in 0..self.observers {
-            let of_page = self.pins_of(index).iter().map(|pin| pin.load(Relaxed));
+        for (index, pins) in self.pins.slots().enumerate() {
+            let of_slot = pins.iter().map(|pin| pin.load(Relaxed));
             let mut own: Vec<u64> =
-                of_page.filter(|pin| *pin != newest && self.records.contains(pin) && *pin != 0).collect();
+                of_slot.filter(|pin| *pin != newest && self.records.contains(pin) && *pin != 0).collect();
             own.sort_unstable();
             if let Some(oldest) = own.first() {
                 held.push(format!("observer {index} holds {} old version(s), the oldest is {oldest}", own.len()));

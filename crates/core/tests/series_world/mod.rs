@@ -3,17 +3,18 @@
 
 pub mod pattern;
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crossdock_core::Host;
 use crossdock_core::liveness::Living;
 use crossdock_core::series::{AttachParts, Detect, Identity, Observer, Offer, Pages, Publisher};
-use crossdock_core::series::{Spec, Variable};
+use crossdock_core::series::{PinPageGiven, Spec, Variable};
 use crossdock_core::{Error, Result};
 use crossdock_layout::liveness::LivenessTable;
+use crossdock_layout::series::{PAGE, PAGE_SLOTS, PinSlot};
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Access, Mapping, file, memfd};
 
@@ -23,13 +24,17 @@ pub const PUBLISHER: MemberId = MemberId::new(1, 1);
 /// Shared memory for the test's processes: liveness table, quota, and words of the test's own.
 pub struct World {
     memory: Mapping,
+    /// The pin pages of the series that was made last.
+    pages: Mutex<Vec<OwnedFd>>,
 }
 
 impl World {
     pub fn new() -> Arc<Self> {
         let length = size_of::<LivenessTable>() + 65536;
         let fd = memfd::create("crossdock-test-liveness", length as u64).unwrap();
-        let world = Arc::new(Self { memory: Mapping::new(&fd, length, Access::ReadWrite).unwrap() });
+        let memory = Mapping::new(&fd, length, Access::ReadWrite).unwrap();
+        let world = Arc::new(Self { memory, pages: Mutex::default() });
+        world.make_pages();
         world.table().format();
         world.table().set_alive(PUBLISHER);
         world.word(0).store(u64::MAX, Ordering::Relaxed);
@@ -48,8 +53,18 @@ impl World {
     }
 
     pub fn publisher(self: &Arc<Self>, spec: Spec) -> (Publisher, Series) {
+        let pages = self.make_pages();
         let (publisher, offer) = self.try_publisher(spec).unwrap();
-        (publisher, Series { world: self.clone(), offer })
+        (publisher, Series { world: self.clone(), offer, pages })
+    }
+
+    /// Fresh pin pages, for the next series.
+    fn make_pages(&self) -> Vec<OwnedFd> {
+        let fresh = || memfd::create("crossdock-test-pins", PAGE).unwrap();
+        let pages: Vec<_> = (0..2).map(|_| fresh()).collect();
+        let copies = pages.iter().map(|page| page.try_clone().unwrap()).collect();
+        *self.pages.lock().unwrap() = copies;
+        pages
     }
 
     pub fn try_publisher(self: &Arc<Self>, spec: Spec) -> Result<(Publisher, Offer)> {
@@ -79,8 +94,7 @@ impl World {
         const TAKEN: usize = 2;
         const SIZE: usize = 3;
         const POOL: usize = 4;
-        const PINS: usize = 5;
-        let observers = spec.max_observers as usize;
+        let pages = self.make_pages();
         self.word(OFFERED).store(0, Ordering::SeqCst);
         self.word(TAKEN).store(0, Ordering::SeqCst);
         let wait_for = |word: usize| {
@@ -94,9 +108,6 @@ impl World {
             let (mut publisher, offer) = self.try_publisher(spec).unwrap();
             self.word(SIZE).store(offer.size, Ordering::SeqCst);
             self.word(POOL).store(offer.pool.as_raw_fd() as u64, Ordering::SeqCst);
-            for (n, pin) in offer.pins.iter().enumerate() {
-                self.word(PINS + n).store(pin.as_raw_fd() as u64, Ordering::SeqCst);
-            }
             self.word(OFFERED).store(offer.reserved, Ordering::SeqCst);
             wait_for(TAKEN);
             let code = work(&mut publisher);
@@ -109,13 +120,13 @@ impl World {
             rustix::fs::open(path, flags | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty()).unwrap()
         };
         let offer = Offer {
-            pool: open(POOL, rustix::fs::OFlags::RDONLY),
+            pool: Arc::new(open(POOL, rustix::fs::OFlags::RDONLY)),
             size: self.word(SIZE).load(Ordering::SeqCst),
             reserved: self.word(OFFERED).load(Ordering::SeqCst),
-            pins: (0..observers).map(|n| open(PINS + n, rustix::fs::OFlags::RDWR)).collect(),
+            observers: 0,
         };
         self.word(TAKEN).store(1, Ordering::SeqCst);
-        (pid, Series { world: self.clone(), offer })
+        (pid, Series { world: self.clone(), offer, pages })
     }
 
     /// The publisher is gone.
@@ -156,12 +167,24 @@ impl Host for World {
     fn describe(&self, member: MemberId) -> String {
         member.to_string()
     }
+
+    fn pages_word(&self) -> u32 {
+        1
+    }
+
+    fn pin_page(&self, from: u32) -> Result<Option<PinPageGiven>> {
+        let pages = self.pages.lock().unwrap();
+        let Some(page) = pages.get(from as usize) else { return Ok(None) };
+        let page = page.try_clone().unwrap();
+        Ok(Some(PinPageGiven { page, next: from + 1, left: pages.len() as u32 - from - 1 }))
+    }
 }
 
 /// What the daemon has of a series.
 pub struct Series {
     pub world: Arc<World>,
     pub offer: Offer,
+    pages: Vec<OwnedFd>,
 }
 
 impl Series {
@@ -171,23 +194,25 @@ impl Series {
             pool: file::reopen_read_only(&self.offer.pool).unwrap(),
             size: self.offer.size,
             pin_page: self.pin_page(index),
+            slot: (index % PAGE_SLOTS) as u32,
             publisher: PUBLISHER,
             host: self.world.clone(),
         }
     }
 
     pub fn pin_page(&self, index: usize) -> OwnedFd {
-        self.offer.pins[index].as_fd().try_clone_to_owned().unwrap()
+        self.pages[index / PAGE_SLOTS].try_clone().unwrap()
     }
 
-    /// The observer with this pin page.
+    /// The observer with this slot of the pin pages.
     pub fn observe(&self, index: usize) -> Observer {
         Observer::attach(self.parts(index)).unwrap()
     }
 
     /// As the daemon does when an observer is gone.
     pub fn clear_pins(&self, index: usize) {
-        assert_eq!(rustix::io::pwrite(&self.offer.pins[index], &[0; 4096], 0).unwrap(), 4096);
+        let slot = size_of::<PinSlot>();
+        memfd::clear(self.pin_page(index), (index % PAGE_SLOTS * slot) as u64, slot as u64).unwrap();
     }
 
     /// Bytes of memory that the pool holds.

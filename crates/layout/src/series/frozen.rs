@@ -55,5 +55,6 @@ fn records_and_pins_are_frozen() {
     assert_eq!(offset_of!(RecordHead, copied), 24);
     assert_eq!(offset_of!(RecordHead, attributes), 32);
     assert_eq!(size_of::<Extent>(), 72);
-    assert_eq!((size_of::<PinPage>(), offset_of!(PinPage, count), offset_of!(PinPage, pins)), (4096, 0, 8));
+    assert_eq!((size_of::<PinSlot>(), offset_of!(PinSlot, count), offset_of!(PinSlot, pins)), (128, 0, 8));
+    assert_eq!((size_of::<PinPage>(), offset_of!(PinPage, slots)), (4096, 0));
 }

@@ -5,7 +5,7 @@ use super::declare::answers;
 use super::entry::{MemberEntry, NodeEntry, SegmentEntry, WorkflowEntry};
 use super::header::{ANSWER, HEADER, Header, finish};
 use super::item::{ItemEntry, ItemGiven};
-use super::series::SeriesEntry;
+use super::series::{PageEntry, SeriesEntry};
 use super::{Bits, InHeader, ListOf, MAX_MESSAGE, Padded, Request, SegmentKind, Spells, Text, Wire};
 use crate::{MemberId, SegmentId, Status};
 
@@ -20,6 +20,7 @@ pub(super) enum Reply {
     Series = 5,
     Item = 6,
     ItemInfo = 7,
+    Pins = 8,
     /// And the number of what it lists.
     Page = 100,
 }
@@ -68,7 +69,7 @@ answers! {
         /// To requests that only succeed; a number for some of them.
         3 Done {
             /// The endpoint's number after `MakeEndpoint`, the bytes reserved after `Reserve`, the pool's id after `Publish`,
-            /// how many pin pages there are after `Pins`, else 0.
+            /// else 0.
             value: u64,
         },
         /// To `List`, of workflows.
@@ -89,6 +90,8 @@ answers! {
         4 Member(entry: MemberEntry),
         /// To `Observe`; pool and pin page come with it.
         5 Series [2] (entry: SeriesEntry),
+        /// To `Pins`; the page comes with it. `NOT_YET` if there is none.
+        8 Pins [1] (entry: PageEntry),
         /// It did not happen.
         0 Failed {
             /// Why, for programs.

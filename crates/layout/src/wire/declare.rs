@@ -245,7 +245,7 @@ macro_rules! otherwise {
 macro_rules! descriptors {
     ($(#[doc = $about:literal])+ pub enum $name:ident: u16 as Wire {
         $($(#[doc = $doc:literal])* $number:literal $variant:ident $(-> $answer:ident)?
-            $([$descriptors:literal])? $([by $by:ident])? $({$($fields:tt)+})? $(($($body:tt)+))?,)+
+            $([$descriptors:literal])? $({$($fields:tt)+})? $(($($body:tt)+))?,)+
         $(..$rest:ident($rest_type:ident) $rest_doc:literal,)?
     }) => {
         impl $name {
@@ -253,7 +253,7 @@ macro_rules! descriptors {
             #[must_use]
             pub const fn descriptors(&self) -> u16 {
                 match self {
-                    $($(Self::$variant { .. } => $descriptors,)? $(Self::$variant { $by, .. } => *$by as u16,)?)+
+                    $($(Self::$variant { .. } => $descriptors,)?)+
                     _ => 0,
                 }
             }

@@ -35,11 +35,11 @@ pub use header::{ANSWER, HEADER, Header};
 pub use item::{ItemEntry, ItemGiven, ItemRequest, KEYS_PER_MESSAGE, Party};
 pub use kinds::{InUse, ItemLevel, ItemState, ListOf, MemberState, NodeState, OnDeath, OpenMode, SegmentKind};
 pub use request::{GRANTS_PER_MESSAGE, Request};
-pub use series::{MAX_PINS, PIN_PAGE, SeriesEntry};
-pub use spelling::{Address, Bits, Descriptors, InHeader, List, Padded, Pattern, Some1, Spells, Text, Wire};
+pub use series::{MAX_PINS, PIN_PAGE, PIN_SLOTS, PageEntry, SeriesEntry, page_id, pin_id, series_ids};
+pub use spelling::{Address, Bits, InHeader, List, Padded, Pattern, Some1, Spells, Text, Wire};
 
 /// Version of the messages. A daemon and a client of different versions refuse each other, naming both.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 /// The longest message, header and all.
 pub const MAX_MESSAGE: usize = 4096;

@@ -5,7 +5,7 @@ use super::declare::requests;
 use super::grant::Grant;
 use super::header::{Header, finish};
 use super::item::ItemRequest;
-use super::{Descriptors, InUse, List, ListOf, OpenMode, Padded, SegmentKind, Wire};
+use super::{InUse, List, ListOf, OpenMode, Padded, SegmentKind, Wire};
 use crate::{MemberId, Rights, SegmentId};
 
 /// How many grants fit into one message.
@@ -142,7 +142,7 @@ requests! {
         },
         /// Leave in order; the connection ends after the answer.
         15 Bye -> Done,
-        /// Begin a series whose pool comes with this; observers see it once all of its pin pages are there.
+        /// Begin a series whose pool comes with this; observers see it at once.
         40 Publish -> Done [1] {
             /// Bytes of the pool.
             size: u64,
@@ -150,19 +150,17 @@ requests! {
             reserved: u64,
             /// Kept with the series, means nothing here.
             attribute: u64,
-            /// How many pin pages follow.
-            pins: u32 as Padded,
+            /// Most observers at a time.
+            observers: u32 as Padded,
             /// The name.
             name: String,
         },
-        /// Some pin pages of a series, which come with this.
-        41 Pins -> Done [by count] {
+        /// Ask, as its publisher, for a series' next pin page.
+        41 Pins -> Pins {
             /// The pool.
             segment: SegmentId,
-            /// Index of the first one.
-            from: u32,
-            /// How many.
-            count: u32 as Descriptors,
+            /// Index of the first one that is not known yet.
+            from: u32 as Padded,
         },
         /// Observe a series by name.
         42 Observe -> Series {

@@ -1,6 +1,5 @@
 //! How values are spelled as bytes. Each type has one usual spelling on the wire; the others are named where they are used.
 
-use super::MAX_DESCRIPTORS;
 use super::cursor::{Malformed, NAME_FIELD, Reader, Writer};
 use super::item::Party;
 use crate::{MemberId, Rights, SegmentId, Status};
@@ -48,10 +47,6 @@ pub struct Some1<const MOST: usize>;
 #[derive(Clone, Copy, Debug)]
 pub struct List<const MOST: usize>;
 
-/// How many descriptors come with the message: at least one.
-#[derive(Clone, Copy, Debug)]
-pub struct Descriptors;
-
 /// The status in an answer's header; no bytes of the body.
 #[derive(Clone, Copy, Debug)]
 pub struct InHeader;
@@ -97,10 +92,6 @@ spelled! {
     Bits: (bool, bool, bool), "bits, u32", 4,
         |value, w| w.u32(u32::from(value.0) | u32::from(value.1) << 1 | u32::from(value.2) << 2),
         |r, field| bits(r, field, 7).map(|bits| (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0));
-    Descriptors: u32, "u32", 4, |value, w| w.u32(*value), |r, field| {
-        let count = r.u32()?;
-        if (1..=MAX_DESCRIPTORS as u32).contains(&count) { Ok(count) } else { Err(Malformed::Value(field)) }
-    };
     InHeader: Status, "in the header", 0, |_value, w| w, |r, _field| Ok(r.status);
 }
 

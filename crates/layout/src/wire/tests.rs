@@ -42,8 +42,8 @@ pub(super) fn requests() -> Vec<Request> {
         Request::Describe { member: MemberId::new(3, 4) },
         Request::Offer { segment: SegmentId(5) },
         Request::Bye,
-        Request::Publish { size: 1 << 20, reserved: 8192, attribute: 3, pins: 64, name: name() },
-        Request::Pins { segment: SegmentId(5), from: 8, count: 4 },
+        Request::Publish { size: 1 << 20, reserved: 8192, attribute: 3, observers: 64, name: name() },
+        Request::Pins { segment: SegmentId(5), from: 8 },
         Request::Observe { wait_ms: 100, former: true, name: name() },
         Request::Unpublish { segment: SegmentId(5) },
     ]
@@ -125,9 +125,11 @@ pub(super) fn answers() -> Vec<(u16, Answer)> {
                 attribute: 3,
                 publisher: MemberId::new(3, 4),
                 pin: SegmentId(9),
+                slot: 3,
                 name: name(),
             }),
         ),
+        (41, Answer::Pins(PageEntry { page: SegmentId(6), next: 1, left: 2 })),
         (13, Answer::Member(member)),
         (2, Answer::Failed { status: Status::NotFound, text: "region 'x' is not there".into() }),
     ]

@@ -6,8 +6,8 @@ use crossdock_layout::Rights;
 use crossdock_layout::set::{Closed, Set};
 use crossdock_layout::wire::{
     Answer, Field, Grant, HEADER, ItemEntry, ItemGiven, ItemLevel, ItemRequest, ItemState, ListOf, MemberEntry,
-    MemberState, Message, NodeEntry, NodeState, OnDeath, OpenMode, Request, SegmentEntry, SegmentKind, SeriesEntry,
-    WorkflowEntry,
+    MemberState, Message, NodeEntry, NodeState, OnDeath, OpenMode, PageEntry, Request, SegmentEntry, SegmentKind,
+    SeriesEntry, WorkflowEntry,
 };
 
 use super::{keep, remark, replace, whole};
@@ -28,7 +28,6 @@ fn overview() -> String {
     let mut text =
         "| op | request | its descriptors | answer (op + 0x8000) | its descriptors |\n|---|---|---|---|---|\n"
             .to_owned();
-    let count = |said: Option<&str>| said.unwrap_or_default().replace("by ", "as many as ");
     for (family, request) in requests() {
         let answer = request.answer.and_then(|name| Answer::DECLARED.iter().find(|answer| answer.name == name));
         let _ = writeln!(
@@ -36,9 +35,9 @@ fn overview() -> String {
             "| {} | {family}{} | {} | {} | {} |",
             request.number,
             request.name,
-            count(request.descriptors),
+            request.descriptors.unwrap_or_default(),
             request.answer.unwrap_or("–"),
-            count(answer.and_then(|answer| answer.descriptors)),
+            answer.and_then(|answer| answer.descriptors).unwrap_or_default(),
         );
     }
     text
@@ -81,6 +80,7 @@ fn messages() -> String {
         &MemberEntry::DECLARED,
         &SegmentEntry::DECLARED,
         &SeriesEntry::DECLARED,
+        &PageEntry::DECLARED,
         &ItemGiven::DECLARED,
         &ItemEntry::DECLARED,
         &NodeEntry::DECLARED,

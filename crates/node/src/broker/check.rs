@@ -3,6 +3,10 @@
 //! Debug builds check it after every event, and the simulator after every step. A broker that violates one of these has
 //! a defect, whatever its clients and its journal said.
 
+use std::collections::BTreeSet;
+
+use crossdock_layout::wire::PIN_SLOTS;
+
 use super::{Broker, Due, Event, MAIN_ENDPOINT};
 
 impl Broker {
@@ -20,6 +24,7 @@ impl Broker {
         self.check();
         assert!(self.effects.is_empty(), "effects were left over");
         assert!(self.making.is_none(), "a segment was asked for and never made");
+        assert!(self.making_page.is_none(), "a pin page was asked for and never made");
         self.check_items_at_rest();
     }
 
@@ -107,8 +112,27 @@ impl Broker {
             let there = self.lasting.of(*segment).is_some_and(|(_, s)| s.removed.is_none());
             assert!(there, "{segment} is waited for and has no name");
         }
+        for (id, found) in &self.lasting.segments {
+            let Some(series) = &found.series else { continue };
+            assert!(series.pages.len() <= series.observers as usize, "{id} has more pin pages than observers");
+            assert!(
+                series.pins.len() <= series.observers as usize,
+                "{id} has more observers than it was published for"
+            );
+            let slots = series.pages.len() as u32 * PIN_SLOTS;
+            assert!(series.pins.values().all(|pin| pin.slot < slots), "{id} has an observer without a page");
+            let taken: BTreeSet<_> = series.pins.values().map(|pin| pin.slot).collect();
+            assert_eq!(taken.len(), series.pins.len(), "two observers of {id} have one slot");
+            assert!(series.pins.keys().all(|pin| *pin < series.observers), "an observer's number of {id} is too high");
+        }
+        for page in &self.lost_pages {
+            assert!(
+                self.lasting.of(*page).is_some_and(|(_, s)| s.removed.is_none()),
+                "{page} is lost and has no series"
+            );
+        }
         for segment in &self.unsure {
-            assert!(self.lasting.pin_of(*segment).is_some(), "{segment} is no pin page");
+            assert!(self.lasting.pin_of(*segment).is_some(), "{segment} is no observer");
         }
         for endpoint in &self.deaf {
             assert!(self.lasting.endpoints.contains_key(endpoint), "endpoint {endpoint} is gone and waited for");

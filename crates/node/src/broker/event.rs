@@ -112,6 +112,19 @@ pub enum Effect {
         /// What `/proc/PID/maps` is to show.
         label: String,
     },
+    /// Make a pin page, with its memory taken, hand it to the keeper, and answer by [`Event::Made`]. Always the last effect of
+    /// its event.
+    MakePage {
+        /// Its id.
+        page: SegmentId,
+        /// What `/proc/PID/maps` is to show.
+        label: String,
+    },
+    /// Tell the series' publisher, by the liveness table, that there is another pin page.
+    TellOfPage {
+        /// The series.
+        series: SegmentId,
+    },
     /// Make an item's file, hand it to the keeper, and answer by [`Event::Made`]. Always the last effect of its event.
     MakeItem {
         /// Its id.
@@ -168,10 +181,14 @@ pub enum Effect {
         /// Its id.
         segment: SegmentId,
     },
-    /// Fill a pin page with zeros: nothing is pinned by it any more.
-    ClearPin {
-        /// Its id.
-        pin: SegmentId,
+    /// Fill some slots of a pin page with zeros: nothing is pinned by them any more.
+    ClearPins {
+        /// The page.
+        page: SegmentId,
+        /// The first slot.
+        from: u32,
+        /// How many.
+        count: u32,
     },
     /// A member has this slot of the liveness table from now on; watch its process.
     Alive {
@@ -235,7 +252,9 @@ pub enum Attachment {
         /// The pool's id.
         pool: SegmentId,
         /// The page's id.
-        pin: SegmentId,
+        page: SegmentId,
+        /// The slot that the observer gets.
+        slot: u32,
     },
 }
 

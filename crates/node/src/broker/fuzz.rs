@@ -102,7 +102,6 @@ impl World {
                     Request::Offer { .. } if argument & 128 != 0 => &[Descriptor::Pool { size: 65_536, number: 1 }],
                     Request::Offer { .. } => &[Descriptor::Memory { size: 4096, number: 1 }],
                     Request::Publish { .. } => &[Descriptor::Pool { size: 65_536, number: 1 }],
-                    Request::Pins { .. } => &[Descriptor::Memory { size: 4096, number: 1 }; 2],
                     _ => &[],
                 };
                 self.say(connection, &message, descriptors);
@@ -154,6 +153,11 @@ impl World {
                     self.held.insert(segment);
                     self.event(Event::Made { outcome: Ok(1) });
                 }
+                Effect::MakePage { page, .. } => {
+                    self.held.insert(page);
+                    self.event(Event::Made { outcome: Ok(1) });
+                }
+                Effect::TellOfPage { .. } => {}
                 Effect::MakeItem { file, .. } => {
                     self.held.insert(file);
                     self.event(Event::Made { outcome: Ok(0) });
@@ -178,7 +182,7 @@ impl World {
                 Effect::Forget { segment } => drop(self.held.remove(&segment)),
                 Effect::Listen { endpoint } => drop(self.listening.insert(endpoint)),
                 Effect::Unlisten { endpoint } => drop(self.listening.remove(&endpoint)),
-                Effect::ClearPin { pin } => assert!(self.held.contains(&pin), "{pin} is cleared but not held"),
+                Effect::ClearPins { page, .. } => assert!(self.held.contains(&page), "{page} is cleared but not held"),
                 Effect::Alive { .. } | Effect::Dead { .. } => {}
                 Effect::Send { connection, message, with } => {
                     assert!(self.open.contains(&connection), "an answer to a connection that is closed");
@@ -186,7 +190,7 @@ impl World {
                         Attachment::Segment { segment, .. } | Attachment::Item { file: segment, .. } => {
                             (Some(segment), None)
                         }
-                        Attachment::Series { pool, pin } => (Some(pool), Some(pin)),
+                        Attachment::Series { pool, page, .. } => (Some(pool), Some(page)),
                         Attachment::Nothing | Attachment::Papers { .. } => (None, None),
                     };
                     for segment in segment.into_iter().chain(pin) {
@@ -263,10 +267,10 @@ fn some_request(which: u8) -> Request {
         name: name.clone(),
     };
     if which % 32 >= 24 {
-        // Series: the same few names, two pin pages each.
+        // Series: the same few names, two observers each.
         return match which % 8 {
-            0 | 1 => Request::Publish { size: 65_536, reserved: 4096, attribute: 0, pins: 2, name },
-            2 | 3 => Request::Pins { segment, from: 0, count: 2 },
+            0 | 1 => Request::Publish { size: 65_536, reserved: 4096, attribute: 0, observers: 2, name },
+            2 | 3 => Request::Pins { segment, from: u32::from(which % 2) },
             4 => Request::Observe { wait_ms: 0, former: true, name },
             5 => Request::Observe { wait_ms: 100, former: false, name },
             6 => Request::Unpublish { segment },

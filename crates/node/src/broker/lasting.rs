@@ -222,7 +222,7 @@ impl Lasting {
             }
             Record::Released { segment } => self.forget_segment(*segment),
             Record::Series { .. }
-            | Record::Pins { .. }
+            | Record::PinPage { .. }
             | Record::PinTaken { .. }
             | Record::PinFreed { .. }
             | Record::Unpublished { .. } => self.apply_series(record),
@@ -271,7 +271,7 @@ impl Lasting {
         workflow.segments += fresh.descriptors();
         workflow.reserved = workflow.reserved.saturating_add(fresh.reserved);
         self.reserved = self.reserved.saturating_add(fresh.reserved);
-        self.next_segment = self.next_segment.max(id.0.saturating_add(fresh.descriptors()));
+        self.next_segment = self.next_segment.max(id.0.saturating_add(fresh.ids()));
         // An item's memory is found by the item.
         if fresh.kind != SegmentKind::Item {
             self.names.insert((fresh.workflow, fresh.kind, fresh.name.clone()), id);

@@ -59,7 +59,10 @@ impl Broker {
             segment: *id,
             size: s.size,
             reserved: s.reserved,
-            attribute: s.series.as_ref().map_or(s.attribute, |of| (of.observers() as u64) << 32 | of.pins.len() as u64),
+            attribute: s
+                .series
+                .as_ref()
+                .map_or(s.attribute, |of| (of.pins.len() as u64) << 32 | u64::from(of.observers)),
             creator: s.creator,
             kind: s.kind,
             members: self.holds.get(id).map_or(0, |h| h.len() as u32),

@@ -17,11 +17,15 @@ impl Broker {
     /// A member gives back what it has mapped.
     pub(super) fn offer(&mut self, asker: Asker, segment: SegmentId, descriptors: &[Descriptor]) {
         let Some((endpoint, workflow)) = self.place(asker) else { return };
-        let found = self.lasting.segments.get(&segment).filter(|s| {
+        let whole = self.lasting.page_of(segment).map_or(segment, |(series, _)| series);
+        let found = self.lasting.segments.get(&whole).filter(|s| {
             s.removed.is_none()
                 && (s.workflow == workflow || endpoint == MAIN_ENDPOINT)
                 && self.lasting.rights(endpoint, s.kind, &s.name) != Rights::NONE
         });
+        if let Some((series, page)) = self.lasting.page_of(segment).filter(|_| found.is_some()) {
+            return self.take_page_back(asker, series, page, descriptors);
+        }
         let Some(found) = found else {
             return self.fail(asker, Status::NotFound, format!("{segment} is none that the daemon waits for"));
         };
@@ -67,7 +71,8 @@ impl Broker {
     /// Serves requests whose wait for lost memory is over. The host makes one segment at a time, so the requests behind one
     /// that makes a segment follow when it is made: they may find its name then.
     pub(super) fn serve_again(&mut self) {
-        let is_making = |effect: &Effect| matches!(effect, Effect::Make { .. } | Effect::MakeItem { .. });
+        let is_making =
+            |effect: &Effect| matches!(effect, Effect::Make { .. } | Effect::MakeItem { .. } | Effect::MakePage { .. });
         while !self.effects.iter().any(is_making) {
             let Some((waits, member, request)) = self.again.pop_front() else { return };
             if self.links.get(&waits.0).is_some_and(|link| link.member == Some(member)) {
@@ -81,6 +86,8 @@ impl Broker {
         let asker = Asker { connection: waits.0, member, number: waits.1, opcode: request.number() };
         let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&waits.1)).copied();
         match (outcome, request) {
+            // A request that waits is not done, whatever came of it with a series that is gone.
+            (_, Request::Observe { wait_ms, former, name }) => self.observe(asker, wait_ms, former, name),
             // What it made is gone with the keeper, and no member ever had it.
             (Some(Outcome::Made(segment)), request @ Request::Open { .. }) if !self.is_named(segment) => {
                 self.open(asker, request);
@@ -106,7 +113,7 @@ impl Broker {
                 self.item_lost(lost);
                 continue;
             }
-            let segment = self.lasting.pin_of(lost).map_or(lost, |(series, _)| series);
+            let segment = lost;
             let Some(found) = self.lasting.segments.get(&segment) else { continue };
             let key = (found.workflow, found.kind, found.name.clone());
             self.take_name(segment, Cause::NONE);
@@ -125,9 +132,8 @@ impl Broker {
 
     /// Members that may have lost memory mapped and can still offer it.
     fn may_have(&self, lost: SegmentId) -> impl Iterator<Item = MemberId> {
-        let segment = self.lasting.pin_of(lost).map_or(lost, |(series, _)| series);
-        let found = self.lasting.segments.get(&segment);
-        let holders = self.holds.get(&segment);
+        let found = self.lasting.segments.get(&lost);
+        let holders = self.holds.get(&lost);
         self.lasting.members.iter().filter_map(move |(member, known)| {
             let found = found?;
             let told = self.told.contains(member);

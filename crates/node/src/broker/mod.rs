@@ -36,9 +36,10 @@ pub use fuzz::fuzz;
 pub use item::{Item, ItemRecord, Verdict, memory_of};
 pub use lasting::{DEFAULT_WORKFLOW, Endpoint, Lasting, MAIN_ENDPOINT, Member, Outcome, Segment, Workflow};
 pub use record::{Cause, Era, Peer, Record};
-pub use series::{Pin, Series};
+pub use series::{Part, Pin, Series};
 pub use site::{Claimed, SiteLimits, SiteName, SiteNews, SiteNode, SiteOrder};
 
+use observing::MakingPage;
 use open::Making;
 
 /// What a broker is told at its start, and keeps to.
@@ -137,9 +138,11 @@ pub struct Broker {
     /// Members that have said since this broker's start all that they have open.
     told: BTreeSet<MemberId>,
     holds: BTreeMap<SegmentId, BTreeMap<MemberId, Hold>>,
-    /// Segments, and pin pages, whose descriptor was lost with the keeper, waiting to be offered again.
+    /// Segments whose descriptor was lost with the keeper, waiting to be offered again.
     lost: BTreeSet<SegmentId>,
-    /// Pin pages whose observers have not said since a restart whether they still have them.
+    /// Pin pages whose descriptor was lost with the keeper. Their free slots are given to no observer.
+    lost_pages: BTreeSet<SegmentId>,
+    /// Slots of pin pages whose observers have not said since a restart whether they still have them.
     unsure: BTreeSet<SegmentId>,
     /// Endpoints whose listening socket was lost with the keeper, waiting to be made again.
     deaf: BTreeSet<u64>,
@@ -147,6 +150,7 @@ pub struct Broker {
     waiting: BTreeMap<(u64, SegmentKind, String), BTreeSet<(Connection, u64)>>,
     due: BTreeSet<(u64, Due)>,
     making: Option<Making>,
+    making_page: Option<MakingPage>,
     /// Requests whose wait for lost memory is over; see `serve_again`.
     again: VecDeque<((Connection, u64), MemberId, Request)>,
     items: item::Transient,
@@ -181,12 +185,14 @@ impl Broker {
             told: BTreeSet::new(),
             holds: BTreeMap::new(),
             lost: BTreeSet::new(),
+            lost_pages: BTreeSet::new(),
             unsure: BTreeSet::new(),
             deaf: BTreeSet::new(),
             parked: BTreeMap::new(),
             waiting: BTreeMap::new(),
             due: BTreeSet::new(),
             making: None,
+            making_page: None,
             again: VecDeque::new(),
             items: item::Transient::default(),
             site,
@@ -352,7 +358,7 @@ impl Broker {
             Request::Offer { segment } => self.offer(asker, segment, descriptors),
             Request::Bye => self.bye(asker),
             request @ Request::Publish { .. } => self.publish(asker, request, descriptors),
-            Request::Pins { segment, from, count } => self.pins(asker, segment, from, count, descriptors),
+            Request::Pins { segment, from } => self.pins(asker, segment, from),
             Request::Observe { wait_ms, former, name } => self.observe(asker, wait_ms, former, name),
             Request::Unpublish { segment } => self.unpublish(asker, segment),
             Request::Item(request) => self.serve_item(asker, request),
@@ -372,7 +378,11 @@ impl Broker {
                 Some(found) if found.removed.is_none() => self.give(asker, segment, true, true),
                 _ => self.fail(asker, Status::NotFound, format!("{segment} was removed again by another task")),
             },
-            (Outcome::Made(pin), Request::Observe { .. }) => self.give_pin(asker, pin),
+            (Outcome::Made(pin), Request::Observe { .. }) => {
+                if let Some((series, number)) = self.lasting.pin_of(pin) {
+                    self.give_pin(asker, series, number);
+                }
+            }
             (Outcome::Made(segment), Request::Publish { .. }) => self.published_again(asker, segment),
             (
                 Outcome::Done(value),
@@ -381,7 +391,6 @@ impl Broker {
                 | Request::MakeEndpoint { .. }
                 | Request::AddGrants { .. }
                 | Request::EndWorkflow { .. }
-                | Request::Pins { .. }
                 | Request::Unpublish { .. },
             ) => self.answer(asker, &Answer::Done { value }),
             _ => self.expel(asker.connection, "it used a request number for two requests"),

@@ -1,12 +1,20 @@
-//! An observer's requests, and its pin page: one each, cleared before another observer can rely on it.
+//! An observer's requests, and its slot of a pin page: one each, cleared before another observer gets it.
 
 use std::collections::BTreeSet;
 
-use crossdock_layout::wire::{Answer, Request, SegmentKind, SeriesEntry};
+use crossdock_layout::wire::{Answer, PIN_PAGE, PIN_SLOTS, Request, SegmentKind, SeriesEntry, page_id, pin_id};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
-use super::series::pin_id;
 use super::{Asker, Attachment, Broker, Cause, Effect, Hold, Outcome, Record};
+
+/// A pin page that the host is making right now.
+#[derive(Clone, Debug)]
+pub(super) struct MakingPage {
+    asker: Asker,
+    series: SegmentId,
+    endpoint: u64,
+    page: SegmentId,
+}
 
 impl Broker {
     pub(super) fn observe(&mut self, asker: Asker, wait_ms: u64, former: bool, name: String) {
@@ -44,36 +52,75 @@ impl Broker {
         }
     }
 
-    /// Gives a pin page to the asker, and the series with it.
+    /// Gives a slot of a pin page to the member that asked, and the series with it.
     pub(super) fn admit(&mut self, asker: Asker, segment: SegmentId) {
-        let Some((endpoint, _)) = self.place(asker) else { return };
-        let Some(series) = self.lasting.series(segment) else { return };
-        let Some(pin) = series.free_pin(endpoint) else {
-            let name = self.lasting.segments.get(&segment).map_or("", |s| &s.name);
+        let Some((endpoint, workflow)) = self.place(asker) else { return };
+        let Some(found) = self.lasting.segments.get(&segment) else { return };
+        let Some(series) = &found.series else { return };
+        let what = format!("series '{}'", found.name);
+        if series.pins.len() >= series.observers as usize {
             let text = format!(
-                "series '{name}' has {} pin pages, {} of them in use by observers and the others kept for the tasks that \
-                 had them; let observers end, or publish it for more of them (max_observers)",
-                series.pins.len(),
-                series.observers()
+                "{what} has {} observers, as many as it was published for; let some end, or publish it for more of them \
+                 (max_observers)",
+                series.pins.len()
             );
             return self.fail(asker, Status::NoSpace, text);
-        };
+        }
+        let there = |slot: &u32| !self.lost_pages.contains(&page_id(segment, slot / PIN_SLOTS));
+        let (free, number) = (series.free_slots(endpoint).find(there), series.free_number());
         if !self.journal_works(asker) {
             return;
         }
-        let cause = Cause { member: asker.member, request: asker.number };
-        self.commit(Record::PinTaken { segment, pin, endpoint, cause });
-        self.give_pin(asker, pin_id(segment, pin));
+        if let Some(slot) = free {
+            let cause = Cause { member: asker.member, request: asker.number };
+            self.commit(Record::PinTaken { segment, pin: number, slot, cause });
+            return self.give_pin(asker, segment, number);
+        }
+        let Some(series) = self.lasting.series(segment) else { return };
+        let pages = series.pages.len() as u32;
+        let room = if pages < series.observers {
+            self.room(workflow, PIN_PAGE, &what).and_then(|()| self.descriptors(workflow, 1, &what))
+        } else {
+            // Pages of tasks that are gone, and pages that were lost, stay with the series.
+            Err(format!("{what} has had observers of {pages} tasks; publish it for more of them (max_observers)"))
+        };
+        if let Err(text) = room {
+            return self.fail(asker, Status::NoSpace, text);
+        }
+        let of = self.lasting.workflows.get(&workflow).map_or("", |w| &w.name);
+        let name = self.lasting.segments.get(&segment).map_or("", |s| &s.name);
+        let (page, label) = (page_id(segment, pages), format!("crossdock:{of}:pin:{name}"));
+        debug_assert!(self.making_page.is_none(), "the host makes one page at a time");
+        self.making_page = Some(MakingPage { asker, series: segment, endpoint, page });
+        self.effects.push(Effect::MakePage { page, label });
+    }
+
+    /// The page that an observer waits for is made. The publisher hears of it before any observer has it.
+    pub(super) fn page_made(&mut self, outcome: &Result<u64, String>) -> bool {
+        let Some(MakingPage { asker, series, endpoint, page }) = self.making_page.take() else { return false };
+        match outcome {
+            Ok(number) => {
+                self.commit(Record::Numbers { segment: page, numbers: vec![*number] });
+                self.commit(Record::PinPage { segment: series, endpoint });
+                self.effects.push(Effect::TellOfPage { series });
+                self.admit(asker, series);
+            }
+            Err(why) => self.fail(asker, Status::NoSpace, why),
+        }
+        true
     }
 
     /// The answer to an observer; also when the same request comes again.
-    pub(super) fn give_pin(&mut self, asker: Asker, pin: SegmentId) {
-        let Some((segment, found)) = self.lasting.of(pin) else { return };
+    pub(super) fn give_pin(&mut self, asker: Asker, segment: SegmentId, number: u32) {
+        let Some(found) = self.lasting.segments.get(&segment) else { return };
         let Some(series) = &found.series else { return };
-        if self.is_lost(segment) {
+        let Some(slot) = series.pins.get(&number).map(|pin| pin.slot) else { return };
+        let (page, slot) = (page_id(segment, slot / PIN_SLOTS), slot % PIN_SLOTS);
+        if self.is_lost(segment) || self.lost_pages.contains(&page) {
             let text = self.why_lost(&(found.workflow, SegmentKind::Series, found.name.clone()));
             return self.fail(asker, Status::Busy, text);
         }
+        let pin = pin_id(segment, series.observers, number);
         let answer = Answer::Series(SeriesEntry {
             segment,
             size: found.size,
@@ -81,6 +128,7 @@ impl Broker {
             attribute: found.attribute,
             publisher: series.publisher,
             pin,
+            slot,
             name: found.name.clone(),
         });
         self.unsure.remove(&pin);
@@ -88,7 +136,7 @@ impl Broker {
         let hold = hold.or_insert(Hold { count: 0, assumed: false });
         hold.count = hold.count.saturating_add(1);
         let message = answer.encode(asker.opcode, asker.number);
-        let with = Attachment::Series { pool: segment, pin };
+        let with = Attachment::Series { pool: segment, page, slot };
         self.effects.push(Effect::Send { connection: asker.connection, message, with });
     }
 
@@ -106,10 +154,11 @@ impl Broker {
         }
     }
 
-    /// An observer that came back has its page still.
+    /// An observer that came back has its slot still.
     pub(super) fn keep_pin(&mut self, member: MemberId, series: SegmentId, pin: u32) {
         if self.holder(series, pin) == member {
-            self.unsure.remove(&pin_id(series, pin));
+            let observers = self.lasting.series(series).map_or(0, |s| s.observers);
+            self.unsure.remove(&pin_id(series, observers, pin));
         }
     }
 
@@ -122,63 +171,66 @@ impl Broker {
         }
     }
 
-    /// A member is gone: its pin pages are free, and what it was about to publish was never seen by any observer.
+    /// A member is gone: its slots are free.
     pub(super) fn leave_series(&mut self, member: MemberId) {
         let series = self.lasting.segments.iter().filter_map(|(id, s)| Some((*id, s.series.as_ref()?)));
-        let (mut pins, mut torsos) = (Vec::new(), Vec::new());
-        for (id, series) in series {
-            pins.extend((0..).zip(&series.pins).filter(|(_, p)| p.holder == member).map(|(pin, _)| (id, pin)));
-            if series.publisher == member && !series.is_complete() && self.is_named(id) {
-                torsos.push(id);
-            }
+        let all = series.flat_map(|(id, series)| series.pins.iter().map(move |(pin, of)| (id, *pin, of.holder)));
+        let own: Vec<_> = all.filter(|(.., holder)| *holder == member).collect();
+        own.into_iter().for_each(|(series, pin, _)| self.free_pin(series, pin));
+    }
+
+    /// A series is gone: no member is asked any more whether it has a slot of it.
+    pub(super) fn forget_slots(&mut self, series: SegmentId) {
+        let ids = self.lasting.segments.get(&series).map_or(1, super::Segment::ids);
+        let own = self.unsure.range(series..SegmentId(series.0.saturating_add(ids))).copied().collect::<Vec<_>>();
+        for slot in own {
+            self.unsure.remove(&slot);
         }
-        pins.into_iter().for_each(|(series, pin)| self.free_pin(series, pin));
-        torsos.into_iter().for_each(|series| self.take_name(series, Cause::NONE));
     }
 
     /// First cleared, then free: if the broker is killed in between, the next one clears it again.
     fn free_pin(&mut self, series: SegmentId, pin: u32) {
-        let id = pin_id(series, pin);
-        if self.is_named(series) && !self.lost.contains(&id) {
-            self.effects.push(Effect::ClearPin { pin: id });
+        let Some(found) = self.lasting.series(series) else { return };
+        let (observers, Some(slot)) = (found.observers, found.pins.get(&pin).map(|pin| pin.slot)) else { return };
+        let page = page_id(series, slot / PIN_SLOTS);
+        if self.is_named(series) && !self.lost_pages.contains(&page) {
+            self.effects.push(Effect::ClearPins { page, from: slot % PIN_SLOTS, count: 1 });
         }
-        self.unsure.remove(&id);
+        self.unsure.remove(&pin_id(series, observers, pin));
         self.commit(Record::PinFreed { segment: series, pin });
     }
 
     fn holder(&self, series: SegmentId, pin: u32) -> MemberId {
-        self.lasting.series(series).and_then(|s| s.pins.get(pin as usize)).map_or(MemberId::NOBODY, |p| p.holder)
+        let pin = self.lasting.series(series).and_then(|s| s.pins.get(&pin));
+        pin.map_or(MemberId::NOBODY, |pin| pin.holder)
     }
 
     pub(super) fn is_named(&self, series: SegmentId) -> bool {
         self.lasting.segments.get(&series).is_some_and(|s| s.removed.is_none())
     }
 
-    /// After a start: pin pages of the dead are cleared, those of the living wait for what they say.
+    /// After a start: slots of the dead are cleared, those of the living wait for what they say.
     pub(super) fn recover_series(&mut self, held: &BTreeSet<SegmentId>) {
         let series = self.lasting.segments.iter().filter(|(_, s)| s.removed.is_none() && s.series.is_some());
         for id in series.map(|(id, _)| *id).collect::<Vec<_>>() {
-            let lost: Vec<_> = self.lasting.descriptors_of(id).into_iter().filter(|id| !held.contains(id)).collect();
             let Some(series) = self.lasting.series(id) else { continue };
-            if !series.is_complete() && (!lost.is_empty() || self.living_publisher(id).is_none()) {
-                self.lost.remove(&id);
-                self.take_name(id, Cause::NONE);
-                continue;
+            let (pages, observers) = (series.pages.len() as u32, series.observers);
+            let pins: Vec<_> = series.pins.iter().map(|(pin, of)| (*pin, of.holder)).collect();
+            if !held.contains(&id) {
+                self.lost.insert(id);
             }
-            let pins: Vec<_> = (0..).zip(&series.pins).map(|(pin, p)| (pin, p.holder, p.endpoint)).collect();
-            self.lost.extend(lost);
-            for (pin, holder, endpoint) in pins {
-                let page = pin_id(id, pin);
-                if holder == MemberId::NOBODY && endpoint.is_some() && !self.lost.contains(&page) {
-                    // A page that came back free is cleared after that is written down, and the former broker may have
-                    // ended in between.
-                    self.effects.push(Effect::ClearPin { pin: page });
-                }
+            self.lost_pages.extend((0..pages).map(|page| page_id(id, page)).filter(|page| !held.contains(page)));
+            for (pin, holder) in pins {
                 if self.lasting.members.contains_key(&holder) {
-                    self.unsure.insert(pin_id(id, pin));
-                } else if holder != MemberId::NOBODY {
+                    self.unsure.insert(pin_id(id, observers, pin));
+                } else {
                     self.free_pin(id, pin);
                 }
+            }
+            // A slot of a page that came back is cleared after its end is written down, and the former broker may have
+            // ended in between.
+            for page in (0..pages).filter(|page| !self.lost_pages.contains(&page_id(id, *page))).collect::<Vec<_>>() {
+                self.clear_free(id, page);
             }
         }
     }

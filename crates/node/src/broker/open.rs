@@ -115,7 +115,7 @@ impl Broker {
     }
 
     pub(super) fn made(&mut self, outcome: Result<u64, String>) {
-        if self.item_made(&outcome) {
+        if self.item_made(&outcome) || self.page_made(&outcome) {
             return;
         }
         let Some(Making { asker, segment, instead, record }) = self.making.take() else { return };
@@ -236,7 +236,10 @@ impl Broker {
             let (endpoint, Some(member)) = (link.endpoint, link.member) else { continue };
             let rights = self.lasting.rights(endpoint, key.1, &key.2);
             if key.1 == SegmentKind::Series {
-                self.admit(Asker { connection: waits.0, member, number: waits.1, opcode: 42 }, segment);
+                // Each may need a pin page, and the host makes one at a time.
+                let wait_ms = parked.deadline.saturating_sub(self.now);
+                let request = Request::Observe { wait_ms, former: true, name: key.2.clone() };
+                self.again.push_back((waits, member, request));
                 continue;
             }
             let asker = Asker { connection: waits.0, member, number: waits.1, opcode: 2 };

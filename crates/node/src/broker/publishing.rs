@@ -1,15 +1,14 @@
-//! A publisher's requests: to begin a series, to hand its pin pages in, to end it.
+//! A publisher's requests: to begin a series, to get its observers' pin pages, to end it.
 
-use crossdock_layout::wire::{Answer, MAX_PINS, PIN_PAGE, Request, SegmentKind};
+use crossdock_layout::wire::{Answer, MAX_PINS, PIN_PAGE, PageEntry, Request, SegmentKind, page_id};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::open::MAX_SIZE;
-use super::series::pin_id;
-use super::{Asker, Broker, Cause, Descriptor, Effect, Hold, Record, text};
+use super::{Asker, Attachment, Broker, Cause, Descriptor, Effect, Hold, Record, text};
 
 impl Broker {
     pub(super) fn publish(&mut self, asker: Asker, request: Request, descriptors: &[Descriptor]) {
-        let Request::Publish { size, reserved, attribute, pins, name } = request else { return };
+        let Request::Publish { size, reserved, attribute, observers, name } = request else { return };
         let Some((endpoint, workflow)) = self.place(asker) else { return };
         let rights = self.lasting.rights(endpoint, SegmentKind::Series, &name);
         if !rights.contains(Rights::PUBLISH) {
@@ -21,12 +20,11 @@ impl Broker {
             );
             return self.fail(asker, Status::Denied, text);
         }
-        let most = size.saturating_add(u64::from(pins) * PIN_PAGE);
         let number = match descriptors {
             [Descriptor::Pool { size: found, number }] if *found == size => Some(*number),
             _ => None,
         };
-        let Some(number) = number.filter(|_| size > 0 && size <= MAX_SIZE && reserved <= most) else {
+        let Some(number) = number.filter(|_| size > 0 && size <= MAX_SIZE && reserved <= size) else {
             let text = format!(
                 "what came as the memory of series '{name}' is not {} sealed against shrinking, growing, new writers \
                  and unsealing",
@@ -34,8 +32,9 @@ impl Broker {
             );
             return self.fail(asker, Status::Invalid, text);
         };
-        if pins == 0 || pins > MAX_PINS {
-            let text = format!("series '{name}' cannot have {pins} observers at once; at least 1, at most {MAX_PINS}");
+        if observers == 0 || observers > MAX_PINS {
+            let text =
+                format!("series '{name}' cannot have {observers} observers at once; at least 1, at most {MAX_PINS}");
             return self.fail(asker, Status::Invalid, text);
         }
         let former = self.lasting.names.get(&(workflow, SegmentKind::Series, name.clone())).copied();
@@ -55,7 +54,7 @@ impl Broker {
             former.filter(|f| self.holds.get(f).is_none_or(|h| h.is_empty()) && self.away(workflow).is_empty());
         let left = unused.and_then(|f| self.lasting.segments.get(&f));
         let (room, slots) = left.map_or((0, 0), |s| (s.reserved, s.descriptors()));
-        let more = (u64::from(pins) + 1).saturating_sub(slots);
+        let more = 1_u64.saturating_sub(slots);
         let checked = self.room(workflow, reserved.saturating_sub(room), &what);
         if let Err(text) = checked.and_then(|()| self.descriptors(workflow, more, &what)) {
             return self.fail(asker, Status::NoSpace, text);
@@ -68,15 +67,21 @@ impl Broker {
         self.effects.push(Effect::Adopt { segment });
         let run = self.lasting.workflows.get(&workflow).map_or(0, |w| w.run);
         self.commit(Record::Numbers { segment, numbers: vec![number] });
-        self.commit(Record::Series { segment, workflow, run, name, size, reserved, attribute, pins, cause });
+        self.commit(Record::Series { segment, workflow, run, name, size, reserved, attribute, observers, cause });
         self.hold_once(asker.member, segment);
         self.answer(asker, &Answer::Done { value: segment.0 });
+        self.wake_waiting(segment);
     }
 
-    /// The same request again, its answer lost with the former broker.
+    /// The same request again, its answer lost with the former broker. A pool that was lost with the keeper is not offered
+    /// again: its publisher never knew that the daemon had it.
     pub(super) fn published_again(&mut self, asker: Asker, segment: SegmentId) {
+        if self.is_lost(segment) {
+            self.take_name(segment, Cause::NONE);
+        }
         if self.lasting.segments.get(&segment).is_none_or(|s| s.removed.is_some()) {
-            let text = format!("{segment} was lost with the former daemon before it was complete; publish it again");
+            let text =
+                format!("{segment} was lost with the former daemon before its publisher knew of it; publish it again");
             return self.fail(asker, Status::NotFound, text);
         }
         self.hold_once(asker.member, segment);
@@ -88,66 +93,61 @@ impl Broker {
         hold.or_insert(Hold { count: 1, assumed: false });
     }
 
-    /// Pin pages that come in order, or again after the keeper's end.
-    pub(super) fn pins(&mut self, asker: Asker, segment: SegmentId, from: u32, count: u32, descriptors: &[Descriptor]) {
+    /// The next pin page that a publisher does not know yet.
+    pub(super) fn pins(&mut self, asker: Asker, segment: SegmentId, from: u32) {
         let named = self.lasting.segments.get(&segment).is_some_and(|s| s.removed.is_none());
         let found = self.lasting.series(segment).filter(|s| named && s.publisher == asker.member && !s.ended);
         let Some(series) = found else {
             return self.fail(asker, Status::NotFound, format!("{segment} is no series that this program publishes"));
         };
-        let (adopted, all) = (series.adopted, series.pins.len() as u64);
-        let page = |d: &Descriptor| match d {
-            Descriptor::Memory { size: PIN_PAGE, number } => Some(*number),
-            _ => None,
-        };
-        let numbers: Vec<_> = descriptors.iter().filter_map(page).collect();
-        if u64::from(from) + u64::from(count) > all || numbers.len() != count as usize {
-            let text = format!("what came for {segment} from pin page {from} is not sealed memory of {PIN_PAGE} bytes");
-            return self.fail(asker, Status::Invalid, text);
-        }
-        let ids: Vec<_> = (from..from + count).map(|pin| pin_id(segment, pin)).collect();
-        if ids.iter().all(|id| self.lost.contains(id)) {
-            if !ids.iter().zip(&numbers).all(|(id, number)| self.is_memory_of(*id, *number)) {
-                let text = format!("what came for {segment} from pin page {from} is not what its observers have");
-                return self.fail(asker, Status::Denied, text);
+        let pages = series.pages.len() as u32;
+        for page in from..pages {
+            let id = page_id(segment, page);
+            if !self.lost_pages.contains(&id) {
+                let answer = Answer::Pins(PageEntry { page: id, next: page + 1, left: pages - page - 1 });
+                let message = answer.encode(asker.opcode, asker.number);
+                let with = Attachment::Segment { segment: id, writable: false };
+                return self.effects.push(Effect::Send { connection: asker.connection, message, with });
             }
-            self.take_back(segment, &ids);
-        } else if from == adopted {
-            if !self.journal_works(asker) {
-                return;
+            // Lost with the keeper. A living observer that has it offers it; else what it says counts no more.
+            let holder = self.lasting.series(segment).and_then(|series| series.holders(page).next());
+            if let Some(holder) = holder {
+                let text = format!("a pin page of {segment} waits to be offered again by {}", self.who(holder));
+                return self.fail(asker, Status::Busy, text);
             }
-            self.effects.extend(ids.iter().map(|id| Effect::Adopt { segment: *id }));
-            let cause = Cause { member: asker.member, request: asker.number };
-            if let Some(first) = ids.first() {
-                self.commit(Record::Numbers { segment: *first, numbers });
-            }
-            self.commit(Record::Pins { segment, upto: from + count, cause });
-        } else if from + count > adopted {
-            let text = format!("{segment} has {adopted} pin pages; the next ones are wanted, not those from {from}");
-            return self.fail(asker, Status::Invalid, text);
         }
-        let value = self.lasting.series(segment).map_or(0, |s| u64::from(s.adopted));
-        self.answer(asker, &Answer::Done { value });
-        if self.is_usable(segment) {
-            self.wake_waiting(segment);
-        }
+        self.fail(asker, Status::NotYet, format!("{segment} has {pages} pin pages"));
     }
 
-    /// Pages that the former keeper had; what dead members wrote into them while no keeper had them no longer counts.
-    fn take_back(&mut self, segment: SegmentId, ids: &[SegmentId]) {
-        for id in ids {
-            self.lost.remove(id);
-            self.effects.push(Effect::Adopt { segment: *id });
+    /// A pin page that the former keeper had, from a member that has it: its publisher or an observer.
+    pub(super) fn take_page_back(&mut self, asker: Asker, series: SegmentId, page: u32, descriptors: &[Descriptor]) {
+        let id = page_id(series, page);
+        if !self.lost_pages.contains(&id) {
+            // Another member offered it first.
+            return self.answer(asker, &Answer::Done { value: 0 });
         }
-        for id in ids {
-            let holder = self.lasting.pin_of(*id).and_then(|(_, pin)| {
-                let series = self.lasting.series(segment)?;
-                series.pins.get(pin as usize).map(|p| p.holder)
-            });
-            if holder == Some(MemberId::NOBODY) {
-                self.effects.push(Effect::ClearPin { pin: *id });
-            }
+        let number = match descriptors {
+            [Descriptor::Memory { size: PIN_PAGE, number }] => *number,
+            _ => 0,
+        };
+        if !self.is_memory_of(id, number) {
+            let line = format!("{} offered other memory as {id}; it was refused", self.who(asker.member));
+            self.effects.push(Effect::Log { line });
+            let text = format!("what was offered as {id} is other memory than it was");
+            return self.fail(asker, Status::Denied, text);
         }
+        self.lost_pages.remove(&id);
+        self.effects.push(Effect::Adopt { segment: id });
+        // What the dead wrote there while no daemon had it counts no more.
+        self.clear_free(series, page);
+        self.answer(asker, &Answer::Done { value: 1 });
+    }
+
+    /// Clears the slots of a page that no observer has.
+    pub(super) fn clear_free(&mut self, series: SegmentId, page: u32) {
+        let ranges = self.lasting.series(series).map(|s| s.free_ranges(page)).unwrap_or_default();
+        let page = page_id(series, page);
+        self.effects.extend(ranges.into_iter().map(|(from, count)| Effect::ClearPins { page, from, count }));
     }
 
     pub(super) fn unpublish(&mut self, asker: Asker, segment: SegmentId) {
@@ -155,13 +155,9 @@ impl Broker {
         let Some(series) = series else {
             return self.fail(asker, Status::NotFound, format!("{segment} is no series that this program publishes"));
         };
-        let complete = series.is_complete();
         if !series.ended {
             let cause = Cause { member: asker.member, request: asker.number };
             self.commit(Record::Unpublished { segment, cause });
-            if !complete {
-                self.take_name(segment, Cause::NONE);
-            }
         }
         self.answer(asker, &Answer::Done { value: 0 });
     }
@@ -172,15 +168,14 @@ impl Broker {
         self.lasting.members.contains_key(&series.publisher).then_some(series.publisher)
     }
 
-    /// Is any of its descriptors lost with the former keeper, and not offered again yet?
+    /// Is its pool lost with the former keeper, and not offered again yet?
     pub(super) fn is_lost(&self, segment: SegmentId) -> bool {
-        let pins = self.lasting.series(segment).map_or(0, |s| s.pins.len() as u64);
-        self.lost.range(segment..=SegmentId(segment.0.saturating_add(pins))).next().is_some()
+        self.lost.contains(&segment)
     }
 
     /// May it be given to observers?
     pub(super) fn is_usable(&self, segment: SegmentId) -> bool {
-        self.lasting.series(segment).is_some_and(|s| s.is_complete()) && !self.is_lost(segment)
+        self.lasting.series(segment).is_some() && !self.is_lost(segment)
     }
 
     /// Who that is, for messages.

@@ -188,7 +188,7 @@ messages! {
             /// Which.
             segment: SegmentId,
         },
-        /// A series began; its pool is with the keeper. Its pin pages get the ids that follow the pool's.
+        /// A series began; its pool is with the keeper. Its pin pages and their slots get the ids that follow the pool's.
         13 Series {
             /// The pool's id.
             segment: SegmentId,
@@ -204,36 +204,34 @@ messages! {
             reserved: u64,
             /// What its publisher gave.
             attribute: u64,
-            /// How many pin pages it has.
-            pins: u32,
+            /// Most observers at a time.
+            observers: u32,
             /// Who publishes, and its request.
             cause: Cause,
         },
-        /// Pin pages of a series are with the keeper.
-        14 Pins {
+        /// A series has one more pin page, which is with the keeper.
+        14 PinPage {
             /// The pool's id.
             segment: SegmentId,
-            /// All those below this index.
-            upto: u32,
-            /// Who asked.
-            cause: Cause,
+            /// The endpoint whose observers it is for.
+            endpoint: u64,
         },
-        /// An observer has a pin page.
+        /// An observer has a slot of a pin page.
         15 PinTaken {
             /// The pool's id.
             segment: SegmentId,
-            /// The page's index.
+            /// The observer's number.
             pin: u32,
-            /// The endpoint that the observer came by.
-            endpoint: u64,
+            /// The slot, counted over all pages.
+            slot: u32,
             /// Who observes, and its request.
             cause: Cause,
         },
-        /// A pin page was cleared and is free.
+        /// A slot was cleared and is free.
         16 PinFreed {
             /// The pool's id.
             segment: SegmentId,
-            /// The page's index.
+            /// The observer's number.
             pin: u32,
         },
         /// A series' publisher publishes it no longer.

@@ -1,9 +1,9 @@
 //! What segments take: quota, reserving, removing, and who has them open.
 
-use crossdock_layout::wire::{Answer, InUse, PIN_PAGE, SegmentKind};
+use crossdock_layout::wire::{Answer, InUse, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
-use super::{Asker, Broker, Cause, DEFAULT_WORKFLOW, Effect, Hold, Record, Segment, text};
+use super::{Asker, Broker, Cause, DEFAULT_WORKFLOW, Effect, Hold, Record, Segment, Series, text};
 
 impl Broker {
     /// Could so many bytes ever be this workflow's?
@@ -79,12 +79,13 @@ impl Broker {
             return self.fail(asker, Status::NotFound, format!("this program does not have {segment} open"));
         };
         let what = format!("{} '{}'", found.kind.word(), found.name);
-        let most = found.size + found.series.as_ref().map_or(0, |s| s.pins.len() as u64 * PIN_PAGE);
-        if upto > most {
-            let text = format!("{what} has {}, {} were to be reserved", text::bytes(most), text::bytes(upto));
+        if upto > found.size {
+            let text = format!("{what} has {}, {} were to be reserved", text::bytes(found.size), text::bytes(upto));
             return self.fail(asker, Status::Invalid, text);
         }
-        let upto = upto.next_multiple_of(4096);
+        // The publisher knows of its pool alone; the daemon counts the pin pages that it made.
+        let pages = found.series.as_ref().map_or(0, Series::page_bytes);
+        let upto = upto.next_multiple_of(4096) + pages;
         let (workflow, more, has) = (found.workflow, upto.saturating_sub(found.reserved), found.reserved);
         let writes = self.place(asker).map(|(endpoint, _)| self.lasting.rights(endpoint, found.kind, &found.name));
         let writing = Rights::WRITE.with(Rights::PRODUCE).with(Rights::CONSUME).with(Rights::CREATE);
@@ -93,7 +94,7 @@ impl Broker {
             return self.fail(asker, Status::Denied, format!("this task may only read {what}"));
         }
         if more == 0 {
-            return self.answer(asker, &Answer::Done { value: has });
+            return self.answer(asker, &Answer::Done { value: has - pages });
         }
         if !self.journal_works(asker) {
             return;
@@ -103,7 +104,7 @@ impl Broker {
         }
         self.free = self.free.saturating_sub(more);
         self.commit(Record::Reserved { segment, upto });
-        self.answer(asker, &Answer::Done { value: upto });
+        self.answer(asker, &Answer::Done { value: upto - pages });
     }
 
     pub(super) fn remove(&mut self, asker: Asker, kind: SegmentKind, in_use: InUse, name: &str) {
@@ -158,9 +159,10 @@ impl Broker {
         self.commit(Record::Removed { segment, holders, cause });
         for segment in all {
             self.lost.remove(&segment);
-            self.unsure.remove(&segment);
+            self.lost_pages.remove(&segment);
             self.effects.push(Effect::Forget { segment });
         }
+        self.forget_slots(segment);
         self.release_if_unused(segment);
     }
 

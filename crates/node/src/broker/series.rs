@@ -1,12 +1,14 @@
-//! What lasts of a series besides its segment: who publishes it, and who has which pin page.
+//! What lasts of a series besides its segment: who publishes it, its pin pages, and who has which of their slots.
 //!
-//! A pin page is memory that an observer writes and the publisher reads. A process may keep it mapped after it gave it
-//! up, so a page that one endpoint's task had is given only to the same endpoint's tasks again: a process that could still
-//! write it could unpin for itself only.
+//! A pin page is memory that observers write and the publisher reads. A process may keep it mapped after it gave its slot
+//! up, so a page is for the observers of one endpoint, for good: whoever could still write it could unpin for its own task
+//! only. The daemon makes a page when an observer comes for whom no page has a free slot.
 
 #![allow(missing_docs, reason = "plain fields, named as in the records and on the wire")]
 
-use crossdock_layout::wire::SegmentKind;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crossdock_layout::wire::{PIN_PAGE, PIN_SLOTS, SegmentKind, page_id, pin_id, series_ids};
 use crossdock_layout::{MemberId, SegmentId};
 
 use super::lasting::{Lasting, Outcome, Segment};
@@ -20,41 +22,62 @@ pub struct Series {
     pub run: u64,
     /// Its publisher said that it publishes no longer.
     pub ended: bool,
-    /// How many of the pin pages are there.
-    pub adopted: u32,
-    pub pins: Vec<Pin>,
+    /// Most observers at a time.
+    pub observers: u32,
+    /// Its pin pages: whose each is, by endpoint.
+    pub pages: Vec<u64>,
+    /// Its observers, by their numbers.
+    pub pins: BTreeMap<u32, Pin>,
 }
 
-/// A pin page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// An observer's slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pin {
-    /// The member that has it; 0 if it is free.
+    /// Counted over all pages.
+    pub slot: u32,
     pub holder: MemberId,
-    /// By which endpoint all came who ever had it.
-    pub endpoint: Option<u64>,
 }
 
 impl Series {
-    /// Are all of its pin pages there?
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        self.adopted as usize == self.pins.len()
+    /// The slots of the endpoint's pages that no observer has, the lowest first.
+    pub fn free_slots(&self, endpoint: u64) -> impl Iterator<Item = u32> {
+        let pages = (0..).zip(&self.pages).filter(move |(_, of)| **of == endpoint);
+        let slots = pages.flat_map(|(page, _)| page * PIN_SLOTS..(page + 1) * PIN_SLOTS);
+        let taken = self.taken();
+        slots.filter(move |slot| !taken.contains(slot))
     }
 
-    /// How many members' observers there are.
-    #[must_use]
-    pub fn observers(&self) -> usize {
-        self.pins.iter().filter(|p| p.holder != MemberId::NOBODY).count()
+    fn taken(&self) -> BTreeSet<u32> {
+        self.pins.values().map(|pin| pin.slot).collect()
     }
 
-    /// The page that an observer who came by this endpoint gets: one that its task had before, else a fresh one.
+    /// The observers whose slots lie in a page.
+    pub fn holders(&self, page: u32) -> impl Iterator<Item = MemberId> {
+        self.pins.values().filter(move |pin| pin.slot / PIN_SLOTS == page).map(|pin| pin.holder)
+    }
+
+    /// The lowest number that no observer has.
+    pub fn free_number(&self) -> u32 {
+        (0..).zip(self.pins.keys()).find(|(n, taken)| n != *taken).map_or(self.pins.len() as u32, |(n, _)| n)
+    }
+
+    /// Ranges of a page's slots that no observer has: the first, and how many. Counted in the page.
+    pub fn free_ranges(&self, page: u32) -> Vec<(u32, u32)> {
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        let taken = self.taken();
+        for slot in (0..PIN_SLOTS).filter(|slot| !taken.contains(&(page * PIN_SLOTS + slot))) {
+            match ranges.last_mut() {
+                Some((from, count)) if *from + *count == slot => *count += 1,
+                _ => ranges.push((slot, 1)),
+            }
+        }
+        ranges
+    }
+
+    /// Bytes of its pin pages.
     #[must_use]
-    pub fn free_pin(&self, endpoint: u64) -> Option<u32> {
-        let free = |of: Option<u64>| {
-            let pin = self.pins.iter().position(|p| p.holder == MemberId::NOBODY && p.endpoint == of);
-            pin.map(|pin| pin as u32)
-        };
-        free(Some(endpoint)).or_else(|| free(None))
+    pub fn page_bytes(&self) -> u64 {
+        self.pages.len() as u64 * PIN_PAGE
     }
 
     /// The records that make this series again.
@@ -66,18 +89,15 @@ impl Series {
             run: self.run,
             name: of.name.clone(),
             size: of.size,
-            reserved: of.reserved,
+            reserved: of.reserved.saturating_sub(self.page_bytes()),
             attribute: of.attribute,
-            pins: self.pins.len() as u32,
+            observers: self.observers,
             cause: cause(self.publisher),
         });
-        if self.adopted > 0 {
-            records.push(Record::Pins { segment, upto: self.adopted, cause: Cause::NONE });
-        }
-        for (pin, found) in (0..).zip(&self.pins) {
-            let Some(endpoint) = found.endpoint else { continue };
-            records.push(Record::PinTaken { segment, pin, endpoint, cause: cause(found.holder) });
-        }
+        records.extend(self.pages.iter().map(|endpoint| Record::PinPage { segment, endpoint: *endpoint }));
+        let taken =
+            |(pin, of): (&u32, &Pin)| Record::PinTaken { segment, pin: *pin, slot: of.slot, cause: cause(of.holder) };
+        records.extend(self.pins.iter().map(taken));
         if self.ended {
             records.push(Record::Unpublished { segment, cause: Cause::NONE });
         }
@@ -87,20 +107,36 @@ impl Series {
 impl Segment {
     /// How many descriptors it takes of keeper and broker.
     pub(super) fn descriptors(&self) -> u64 {
-        1 + self.series.as_ref().map_or(0, |s| s.pins.len() as u64)
+        1 + self.series.as_ref().map_or(0, |s| s.pages.len() as u64)
+    }
+
+    /// How many segment ids it takes.
+    pub(super) fn ids(&self) -> u64 {
+        self.series.as_ref().map_or(1, |s| series_ids(s.observers))
     }
 }
 
-/// The id of a pin page.
-pub(super) fn pin_id(series: SegmentId, pin: u32) -> SegmentId {
-    SegmentId(series.0.saturating_add(1 + u64::from(pin)))
+/// What an id of a series' range, but the first one, stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A pin page that the series may get.
+    Page(u32),
+    /// An observer, by its number.
+    Pin(u32),
 }
 
 impl Lasting {
     pub(super) fn apply_series(&mut self, record: &Record) {
         match record {
-            Record::Series { segment, workflow, run, name, size, reserved, attribute, pins, cause } => {
-                let pins = vec![Pin::default(); *pins as usize];
+            Record::Series { segment, workflow, run, name, size, reserved, attribute, observers, cause } => {
+                let series = Series {
+                    publisher: cause.member,
+                    run: *run,
+                    ended: false,
+                    observers: *observers,
+                    pages: Vec::new(),
+                    pins: BTreeMap::new(),
+                };
                 let fresh = Segment {
                     workflow: *workflow,
                     kind: SegmentKind::Series,
@@ -111,29 +147,23 @@ impl Lasting {
                     creator: cause.member,
                     persistent: true,
                     removed: None,
-                    series: Some(Series { publisher: cause.member, run: *run, ended: false, adopted: 0, pins }),
+                    series: Some(series),
                 };
                 self.add_segment(*segment, fresh, *cause);
             }
-            Record::Pins { segment, upto, cause } => {
-                if let Some(series) = self.series_mut(*segment) {
-                    series.adopted = (*upto).min(series.pins.len() as u32);
-                }
-                self.remember(*cause, Outcome::Done(u64::from(*upto)));
-            }
-            Record::PinTaken { segment, pin, endpoint, cause } => {
-                if let Some(found) = self.series_mut(*segment).and_then(|s| s.pins.get_mut(*pin as usize)) {
-                    *found = Pin { holder: cause.member, endpoint: Some(*endpoint) };
-                }
-                self.remember(*cause, Outcome::Made(pin_id(*segment, *pin)));
+            Record::PinPage { segment, endpoint } => self.add_page(*segment, *endpoint),
+            Record::PinTaken { segment, pin, slot, cause } => {
+                let Some(series) = self.series_mut(*segment) else { return };
+                series.pins.insert(*pin, Pin { slot: *slot, holder: cause.member });
+                let made = pin_id(*segment, series.observers, *pin);
+                self.remember(*cause, Outcome::Made(made));
             }
             Record::PinFreed { segment, pin } => {
-                let Some(found) = self.series_mut(*segment).and_then(|s| s.pins.get_mut(*pin as usize)) else { return };
-                let holder = std::mem::take(&mut found.holder);
+                let Some(series) = self.series_mut(*segment) else { return };
+                let (gone, id) = (series.pins.remove(pin), pin_id(*segment, series.observers, *pin));
                 // The request that gave it is not to give it again: it may be another request's by then.
-                if let Some(holder) = self.members.get_mut(&holder) {
-                    let gave = Outcome::Made(pin_id(*segment, *pin));
-                    holder.outcomes.retain(|_, outcome| *outcome != gave);
+                if let Some(holder) = gone.and_then(|gone| self.members.get_mut(&gone.holder)) {
+                    holder.outcomes.retain(|_, outcome| *outcome != Outcome::Made(id));
                 }
             }
             Record::Unpublished { segment, cause } => {
@@ -146,6 +176,18 @@ impl Lasting {
         }
     }
 
+    fn add_page(&mut self, segment: SegmentId, endpoint: u64) {
+        let Some(found) = self.segments.get_mut(&segment) else { return };
+        let Some(series) = found.series.as_mut() else { return };
+        series.pages.push(endpoint);
+        found.reserved = found.reserved.saturating_add(PIN_PAGE);
+        self.reserved = self.reserved.saturating_add(PIN_PAGE);
+        if let Some(workflow) = self.workflows.get_mut(&found.workflow) {
+            workflow.segments += 1;
+            workflow.reserved = workflow.reserved.saturating_add(PIN_PAGE);
+        }
+    }
+
     fn series_mut(&mut self, segment: SegmentId) -> Option<&mut Series> {
         self.segments.get_mut(&segment)?.series.as_mut()
     }
@@ -155,25 +197,48 @@ impl Lasting {
         self.segments.get(&segment)?.series.as_ref()
     }
 
-    /// The pin pages that a member has, of series that have their names.
+    /// The observers that a member has, of series that have their names.
     pub(super) fn pins_of(&self, member: MemberId) -> Vec<SegmentId> {
         let named = self.segments.iter().filter(|(_, s)| s.removed.is_none());
         let series = named.filter_map(|(id, s)| Some((*id, s.series.as_ref()?)));
-        let pages = series.flat_map(|(id, series)| (0..).zip(&series.pins).map(move |(pin, found)| (id, pin, found)));
-        pages.filter(|(_, _, found)| found.holder == member).map(|(id, pin, _)| pin_id(id, pin)).collect()
+        let all =
+            series.flat_map(|(id, series)| series.pins.iter().map(move |(number, pin)| (id, series, *number, pin)));
+        let own = all.filter(|(.., pin)| pin.holder == member);
+        own.map(|(id, series, number, _)| pin_id(id, series.observers, number)).collect()
     }
 
-    /// The series and the index, if this is a pin page's id.
-    pub fn pin_of(&self, id: SegmentId) -> Option<(SegmentId, u32)> {
+    /// The series and what of it, if this id is one of a series' range behind the first.
+    pub fn part_of(&self, id: SegmentId) -> Option<(SegmentId, Part)> {
         let (series, found) = self.segments.range(..id).next_back()?;
-        let pin = id.0 - series.0 - 1;
-        (pin < found.series.as_ref()?.pins.len() as u64).then_some((*series, pin as u32))
+        let observers = u64::from(found.series.as_ref()?.observers);
+        let part = id.0 - series.0 - 1;
+        if part < observers {
+            return Some((*series, Part::Page(part as u32)));
+        }
+        (part < 2 * observers).then(|| (*series, Part::Pin((part - observers) as u32)))
+    }
+
+    /// The series and the observer's number, if this is an observer's id.
+    pub fn pin_of(&self, id: SegmentId) -> Option<(SegmentId, u32)> {
+        match self.part_of(id)? {
+            (series, Part::Pin(pin)) => Some((series, pin)),
+            (_, Part::Page(_)) => None,
+        }
+    }
+
+    /// The series and its pin page, if this is the id of a page that is there, or of an observer that has a slot of one.
+    pub fn page_of(&self, id: SegmentId) -> Option<(SegmentId, u32)> {
+        let (series, page) = match self.part_of(id)? {
+            (series, Part::Page(page)) => (series, page),
+            (series, Part::Pin(pin)) => (series, self.series(series)?.pins.get(&pin)?.slot / PIN_SLOTS),
+        };
+        ((page as usize) < self.series(series)?.pages.len()).then_some((series, page))
     }
 
     /// The segment that a descriptor with this id belongs to: the segment itself, or the series of a pin page.
     pub(super) fn of(&self, id: SegmentId) -> Option<(SegmentId, &Segment)> {
-        let segment = match self.pin_of(id) {
-            Some((series, pin)) if pin < self.series(series)?.adopted => series,
+        let segment = match self.part_of(id) {
+            Some((series, Part::Page(page))) if (page as usize) < self.series(series)?.pages.len() => series,
             Some(_) => return None,
             None => id,
         };
@@ -182,7 +247,7 @@ impl Lasting {
 
     /// The ids of all descriptors that a segment has.
     pub fn descriptors_of(&self, segment: SegmentId) -> Vec<SegmentId> {
-        let pins = self.series(segment).map_or(0, |s| s.adopted);
-        std::iter::once(segment).chain((0..pins).map(|pin| pin_id(segment, pin))).collect()
+        let pages = self.series(segment).map_or(0, |s| s.pages.len() as u32);
+        std::iter::once(segment).chain((0..pages).map(|page| page_id(segment, page))).collect()
     }
 }

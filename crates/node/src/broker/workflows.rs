@@ -120,13 +120,14 @@ impl Broker {
             self.heard.remove(member);
             self.told.remove(member);
         }
+        segments.iter().for_each(|segment| self.forget_slots(*segment));
         self.commit(Record::WorkflowEnd { number, cause });
         for segment in segments {
             self.holds.remove(&segment);
         }
         for segment in descriptors {
             self.lost.remove(&segment);
-            self.unsure.remove(&segment);
+            self.lost_pages.remove(&segment);
             self.effects.push(Effect::Forget { segment });
         }
         for endpoint in &endpoints {

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crossdock_layout::wire::{ANSWER, Answer, PIN_PAGE};
+use crossdock_layout::wire::{ANSWER, Answer, PIN_PAGE, PIN_SLOTS};
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{OsError, OsResult, file, memfd, socket};
 
@@ -27,6 +27,13 @@ impl Host<'_> {
                     let more = self.broker.handle(now, Event::Made { outcome });
                     self.perform(more, Vec::new());
                 }
+                Effect::MakePage { page, label } => {
+                    let outcome = self.make(page.0, PIN_PAGE, &label).and_then(|number| self.fill(page.0, number));
+                    let now = self.now();
+                    let more = self.broker.handle(now, Event::Made { outcome });
+                    self.perform(more, Vec::new());
+                }
+                Effect::TellOfPage { series } => table::tell_of_page(&self.words, series),
                 Effect::MakeItem { file, size } => {
                     let outcome = self.make_item(file.0, size).map(|()| 0);
                     let now = self.now();
@@ -67,7 +74,7 @@ impl Host<'_> {
                     self.forget_file(segment.0);
                     self.told(self.post.drop_segment(segment.0));
                 }
-                Effect::ClearPin { pin } => self.clear(pin.0),
+                Effect::ClearPins { page, from, count } => self.clear(page.0, from, count),
                 Effect::Alive { member, connection, peer } => self.alive(member, connection, peer),
                 Effect::Dead { member } => {
                     table::set_dead(&self.words, member);
@@ -123,10 +130,21 @@ impl Host<'_> {
         self.segments.insert(id, fd);
     }
 
-    /// Nothing is pinned by this page any more.
-    fn clear(&self, pin: u64) {
-        let Some(fd) = self.segments.get(&pin) else { return };
-        if let Err(error) = memfd::clear(fd, PIN_PAGE) {
+    /// A pin page's memory is taken at once: no observer's first store may find the node full.
+    fn fill(&mut self, page: u64, number: u64) -> Result<u64, String> {
+        let reserved = self.segments.get(&page).map_or(Ok(()), |fd| memfd::reserve(fd, 0, PIN_PAGE));
+        reserved.map(|()| number).map_err(|error| {
+            self.segments.remove(&page);
+            self.told(self.post.drop_segment(page));
+            format!("there is no memory for a pin page: {error}; {}", hint(&error))
+        })
+    }
+
+    /// Nothing is pinned by these slots any more.
+    fn clear(&self, page: u64, from: u32, count: u32) {
+        let Some(fd) = self.segments.get(&page) else { return };
+        let slot = PIN_PAGE / u64::from(PIN_SLOTS);
+        if let Err(error) = memfd::clear(fd, u64::from(from) * slot, u64::from(count) * slot) {
             self.log.failure(format_args!("a pin page could not be cleared, what it pins stays: {error}"));
         }
     }
@@ -167,7 +185,8 @@ impl Host<'_> {
                 },
                 None => return self.send_failure(connection, message, "the daemon has lost its descriptor"),
             },
-            Attachment::Series { pool, pin } => match (self.segments.get(&pool.0), self.segments.get(&pin.0)) {
+            Attachment::Series { pool, page: pin, .. } => match (self.segments.get(&pool.0), self.segments.get(&pin.0))
+            {
                 (Some(pool), Some(pin)) => match file::reopen_read_only(pool) {
                     Ok(fd) => {
                         page = Some(pin.as_fd());

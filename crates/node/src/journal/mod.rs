@@ -21,7 +21,7 @@ pub use codec::{decode, encode};
 use crc::crc32c;
 
 const MAGIC: &[u8; 8] = b"xdockjnl";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const HEADER: u64 = 16;
 /// Length and checksum in front of each record.
 const FRAME: usize = 8;

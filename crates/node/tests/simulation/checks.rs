@@ -34,12 +34,13 @@ impl World {
         // Nothing belongs to a workflow that is not there, and the keeper holds just what has a name.
         for (id, segment) in &lasting.segments {
             assert!(lasting.workflows.contains_key(&segment.workflow), "{id} outlives its workflow");
-            assert!(segment.reserved <= segment.size, "{id} has reserved more than it has");
+            let pages = segment.series.as_ref().map_or(0, crossdock_node::broker::Series::page_bytes);
+            assert!(segment.reserved <= segment.size + pages, "{id} has reserved more than it has");
             let kept = lasting.descriptors_of(*id).iter().all(|id| self.kept.contains(id));
             assert!(kept || segment.removed.is_some() || id.0 <= model.lost_segments, "{id} is not kept");
         }
         for id in &self.kept {
-            let of = lasting.pin_of(*id).map_or(*id, |(series, _)| series);
+            let of = lasting.page_of(*id).map_or(*id, |(series, _)| series);
             assert!(lasting.segments.get(&of).is_some_and(|s| s.removed.is_none()), "{id} is kept without a name");
         }
         for endpoint in self.listening.iter().filter(|e| **e != MAIN_ENDPOINT) {
@@ -52,8 +53,8 @@ impl World {
 
         // Pin pages are the living's.
         for (id, segment) in lasting.segments.iter().filter(|(_, s)| s.removed.is_none()) {
-            for pin in segment.series.iter().flat_map(|s| &s.pins).filter(|p| p.holder != MemberId::NOBODY) {
-                assert!(lasting.members.contains_key(&pin.holder), "{} of {id} is gone and has a pin", pin.holder);
+            for holder in segment.series.iter().flat_map(|s| s.pins.values()).map(|pin| pin.holder) {
+                assert!(lasting.members.contains_key(&holder), "{holder} of {id} is gone and has a pin");
             }
         }
 
@@ -108,9 +109,9 @@ impl World {
         self.check_all_dead();
         assert_eq!(broker.connections(), 0, "connections are left");
         assert!(lasting.segments.values().all(|s| s.removed.is_none()), "removed segments are left");
-        let pinned = lasting.segments.values().filter_map(|s| s.series.as_ref()).any(|s| s.observers() > 0);
+        let pinned = lasting.segments.values().filter_map(|s| s.series.as_ref()).any(|s| !s.pins.is_empty());
         assert!(!pinned, "pin pages are left to the dead");
-        let left: Vec<_> = self.pages.iter().filter(|(pin, _)| self.kept.contains(pin)).collect();
+        let left: Vec<_> = self.pages.iter().filter(|((page, _), _)| self.kept.contains(page)).collect();
         assert!(left.is_empty(), "pin pages of the dead are not cleared: {left:?}");
         let named: BTreeSet<_> = lasting.segments.keys().flat_map(|id| lasting.descriptors_of(*id)).collect();
         assert_eq!(self.kept, named, "the keeper holds something else than the default workflow's segments");

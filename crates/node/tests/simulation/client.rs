@@ -20,9 +20,10 @@ pub struct Asked {
 pub struct Publishing {
     pub name: String,
     pub size: u64,
-    pub pins: u32,
-    /// How many of the pin pages it knows to be there.
-    pub there: u32,
+    /// Pin pages that it knows, by their memory's numbers.
+    pub pages: BTreeMap<SegmentId, u64>,
+    /// Where to go on asking.
+    pub next: u32,
     /// Of its pool.
     pub number: u64,
 }
@@ -49,8 +50,8 @@ pub struct Client {
     pub asked: BTreeMap<u64, Asked>,
     pub answered: BTreeSet<u64>,
     pub open: BTreeMap<SegmentId, u32>,
-    /// Pin pages that it has, with their series.
-    pub pins: BTreeMap<SegmentId, SegmentId>,
+    /// Observers that it has, with their series, page and slot.
+    pub pins: BTreeMap<SegmentId, (SegmentId, SegmentId, u32)>,
     pub series: BTreeMap<SegmentId, Publishing>,
     pub incarnation: u64,
     /// Items that it was told are its own.

@@ -47,6 +47,8 @@ impl World {
         let (broker, effects) = Broker::new(limits, lasting, 1, &self.kept, &self.listening, self.now);
         self.broker = Some(broker);
         self.perform(effects, &[]);
+        // A table that begins, or goes on, is another one for every publisher.
+        self.told_of.extend(self.kept.iter().copied());
         self.begin_table();
         self.notice_deaths();
     }
@@ -101,6 +103,20 @@ impl World {
                     self.event(Event::Made { outcome });
                 }
                 Effect::Site(_) => panic!("this daemon is no node of a site"),
+                Effect::MakePage { page, .. } => {
+                    let works = !self.random.one_in(8);
+                    if works {
+                        self.kept.insert(page);
+                    }
+                    self.last_number += 1;
+                    let outcome = if works { Ok(self.last_number) } else { Err("no memory".to_owned()) };
+                    if self.fuse == Some(0) {
+                        self.fuse = None;
+                        return self.crash_broker();
+                    }
+                    self.event(Event::Made { outcome });
+                }
+                Effect::TellOfPage { .. } => self.tell_of_pages(),
                 Effect::MakeItem { .. } | Effect::ProveItem { .. } | Effect::CopyItem { .. } | Effect::Log { .. } => {
                     self.item_effect(effect);
                     if self.broker.is_none() {
@@ -128,11 +144,10 @@ impl World {
                 Effect::Forget { segment } => {
                     if self.sabotage != Sabotage::KeepRemoved {
                         self.kept.remove(&segment);
-                        self.pages.remove(&segment);
                         self.model.numbers.remove(&segment);
                     }
                 }
-                Effect::ClearPin { pin } => self.clear_pin(pin),
+                Effect::ClearPins { page, from, count } => self.clear_pins(page, from, count),
                 Effect::Alive { member, .. } => self.set_alive(member),
                 Effect::Dead { member } => {
                     self.check_death(member);
@@ -172,8 +187,8 @@ impl World {
         if let Attachment::Segment { segment, .. } = with {
             assert!(self.kept.contains(&segment), "{segment} is given out but not kept");
         }
-        if let Attachment::Series { pool, pin } = with {
-            self.hand_page(connection, pool, pin);
+        if let Attachment::Series { pool, page, slot } = with {
+            self.hand_page(connection, pool, page, slot);
         }
         if let Attachment::Item { file, writable } = with {
             self.hand_item(connection, file, writable);

@@ -119,7 +119,7 @@ impl World {
         if let Answer::Segment { segment, .. } = answer {
             *client.open.entry(segment).or_insert(0) += 1;
         }
-        self.series_answered(number, &asked, &answer);
+        self.series_answered(number, &asked, &answer, with);
         self.item_answered(number, &asked.request, &answer);
         self.model.answered(&self.clients[number], &asked.request, &answer, writable, request);
         if let (Request::MakeEndpoint { workflow, .. }, Answer::Done { .. }) = (&asked.request, &answer) {

@@ -98,9 +98,9 @@ impl Model {
                 self.sizes.insert(*segment, *size);
                 self.done.insert((cause.member, cause.request), *segment);
             }
-            Record::Series { segment, size, pins, .. } => {
+            Record::Series { segment, size, .. } => {
                 assert!(segment.0 > self.last_segment, "{segment} after {}", self.last_segment);
-                self.last_segment = segment.0 + u64::from(*pins);
+                self.last_segment = crate::series::last_id(*segment);
                 self.sizes.insert(*segment, *size);
             }
             Record::Run { workflow, run } => {

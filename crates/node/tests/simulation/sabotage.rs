@@ -40,7 +40,9 @@ pub enum Sabotage {
     KeepPins,
     /// Records of pin pages given to observers are not written down.
     ForgetPins,
-    /// A pin page that is cleared is taken for one that no member ever had.
+    /// Publishers are not told of new pin pages.
+    TellNoPublisher,
+    /// A pin page is taken for one that no endpoint's observers ever had.
     ForgetEndpoints,
     /// Pools can be written by those who observe.
     WritablePools,
@@ -58,7 +60,7 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::ForgetSegments,
         Self::ForgetReserves,
         Self::ForgetEnds,
@@ -75,6 +77,7 @@ impl Sabotage {
         Self::ForgetOutcomes,
         Self::KeepPins,
         Self::ForgetPins,
+        Self::TellNoPublisher,
         Self::ForgetEndpoints,
         Self::WritablePools,
         Self::LoseVerdicts,

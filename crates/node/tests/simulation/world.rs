@@ -31,8 +31,10 @@ pub struct World {
     pub pipes: BTreeMap<u64, Pipe>,
     pub clients: Vec<Client>,
     pub model: Model,
-    /// Who may have written what is in a pin page now.
-    pub pages: BTreeMap<SegmentId, MemberId>,
+    /// Pages that their publishers were told of.
+    pub told_of: BTreeSet<SegmentId>,
+    /// Who may have written what is in a slot of a pin page now.
+    pub pages: BTreeMap<(SegmentId, u32), MemberId>,
     /// The endpoint of each member that ever had a pin page.
     pub page_endpoints: BTreeMap<SegmentId, u64>,
     /// Copies of items that have begun: item and target.
@@ -58,6 +60,7 @@ impl World {
             broker: None,
             journal: Vec::new(),
             kept: BTreeSet::new(),
+            told_of: BTreeSet::new(),
             listening: BTreeSet::from([0]),
             tables: vec![crate::lives::Table::new()],
             pipes: BTreeMap::new(),

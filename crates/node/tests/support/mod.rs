@@ -174,6 +174,12 @@ impl Raw {
         self
     }
 
+    /// The liveness table that came with the welcome.
+
+    pub fn table(&self) -> OwnedFd {
+        self.papers.borrow().first().expect("welcomed").try_clone().unwrap()
+    }
+
     /// Says hello and takes the welcome.
     pub fn join(path: &Path) -> (Self, MemberId) {
         let mut raw = Self::connect(path);

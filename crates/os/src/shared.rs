@@ -1,0 +1,43 @@
+//! One descriptor per process for what many objects of it ask the same file for, as long as any of them has it.
+
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::error::OsResult;
+use crate::fork;
+
+/// What all users of a process share. A forked child gets one of its own: `/proc/self` means another process there.
+pub(crate) struct PerProcess<T>(Mutex<Option<(u32, Weak<T>)>>);
+
+impl<T> PerProcess<T> {
+    pub const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// The shared one, opened if there is none. While another thread opens it, or did when this process was forked, the
+    /// caller gets one of its own: a child must not wait for a thread that it does not have.
+    pub fn get(&self, open: impl FnOnce() -> OsResult<T>) -> OsResult<Arc<T>> {
+        let Ok(mut known) = self.0.try_lock() else { return open().map(Arc::new) };
+        let token = fork::token();
+        let there = known.as_ref().filter(|(of, _)| *of == token).and_then(|(_, shared)| shared.upgrade());
+        if let Some(there) = there {
+            return Ok(there);
+        }
+        let fresh = Arc::new(open()?);
+        *known = Some((token, Arc::downgrade(&fresh)));
+        Ok(fresh)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_one_as_long_as_it_is_used() {
+        static NUMBERS: PerProcess<u32> = PerProcess::new();
+        let first = NUMBERS.get(|| Ok(1)).unwrap();
+        assert_eq!(*NUMBERS.get(|| Ok(2)).unwrap(), 1);
+        drop(first);
+        assert_eq!(*NUMBERS.get(|| Ok(3)).unwrap(), 3);
+    }
+}
