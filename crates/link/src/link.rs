@@ -262,11 +262,14 @@ impl Shared {
                 }
                 Phase::Closed => return Err(self.gone(&state, "the link is closed")),
                 Phase::Dialing(last) if deadline.passed() => {
-                    // The reason of the last attempt is worth more than the fact that time is up.
-                    return Err(match last {
+                    let mut error = match last {
+                        // The reason of the last attempt is worth more than the fact that time is up.
                         Some(error) => error.clone(),
                         None => self.name(Error::new(Status::TimedOut, "connect", "the deadline passed")),
-                    });
+                    };
+                    let seen = Seen { why: None, ..self.seen(&state) };
+                    error.reason = format!("{}; {seen}", error.reason);
+                    return Err(error);
                 }
                 Phase::Dialing(_) => {}
             }
