@@ -215,7 +215,7 @@ fn two_workers_take_different_messages() {
         let (position, tag) = receive(&ring, &mut two).unwrap();
         ring.release(position, 0, two.slot).unwrap();
         assert_eq!(tag + other.join().unwrap(), 1);
-        assert_eq!(ring.totals().under_way, 0);
+        assert_eq!(ring.statistics().under_way, 0);
     });
 }
 
@@ -261,7 +261,7 @@ fn two_healers_of_one_end_do_its_work_once() {
         let mut successor = join(&ring, Side::Consumer, CAROL);
         assert_eq!(receive(&ring, &mut successor).map(|(_, tag)| tag), Some(0));
         assert_eq!(receive(&ring, &mut successor), None);
-        assert_eq!(ring.totals().redelivered, 1);
+        assert_eq!(ring.statistics().redelivered, 1);
     });
 }
 
@@ -305,7 +305,7 @@ fn a_fan_outs_consumer_that_comes_while_a_message_is_sent_sees_it_or_what_follow
         }
         // It is the first to come, so what was sent to nobody is for it.
         assert_eq!(tags, [0, 1]);
-        assert_eq!(ring.totals().under_way, 0, "nothing is left that nobody will release");
+        assert_eq!(ring.statistics().under_way, 0, "nothing is left that nobody will release");
     });
 }
 
