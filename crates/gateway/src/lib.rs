@@ -18,6 +18,8 @@ mod keys;
 mod member;
 mod options;
 mod place;
+#[doc(hidden)]
+pub mod simulated;
 mod streams;
 mod worker;
 
@@ -27,6 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use crossdock_catalog::Catalog;
 use crossdock_catalog::embedded::{Keeper, Listening};
@@ -116,6 +119,12 @@ struct Mailbox {
 }
 
 impl Mailbox {
+    fn take(&self) -> Vec<News> {
+        event::clear(&self.bell);
+        let mut news = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        news.drain(..).collect()
+    }
+
     fn put(&self, news: News) {
         let mut waiting = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         // One of these says as much as many.
@@ -158,7 +167,9 @@ impl Gateway {
                 .map_err(|error| format!("no thread for the site: {error}"))
         };
         let catalog: Arc<dyn Catalog> = Arc::from(catalog);
-        let member = member::Member::new(options, Arc::clone(&catalog));
+        let began = Instant::now();
+        let clock = move || began.elapsed().as_millis() as u64;
+        let member = member::Member::new(options, Arc::clone(&catalog), Box::new(clock));
         let worker = worker::Worker::new(member, orders, Arc::clone(&mailbox), Arc::clone(&stop));
         let mut gateway = Self {
             mailbox: Arc::clone(&mailbox),
@@ -182,9 +193,7 @@ impl Gateway {
 
     /// The news, oldest first.
     pub fn news(&self) -> Vec<News> {
-        event::clear(&self.mailbox.bell);
-        let mut news = self.mailbox.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        news.drain(..).collect()
+        self.mailbox.take()
     }
 
     /// To be carried out after the orders before.

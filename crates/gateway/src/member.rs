@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossdock_catalog::{Catalog, CatalogError, Commit, Entry, LeaseId};
 use crossdock_os::Deadline;
@@ -13,6 +13,9 @@ use crate::{GatewayOptions, Name, Place, keys};
 
 /// One call may take so long. Shorter than a lease by far, so that a call does not cost the lease.
 const CALL: Duration = Duration::from_secs(2);
+
+/// Milliseconds on a clock that never goes back.
+pub(crate) type Clock = Box<dyn Fn() -> u64 + Send>;
 
 /// Why something did not work.
 pub(crate) enum Refused {
@@ -35,8 +38,8 @@ impl From<CatalogError> for Refused {
 pub(crate) struct Joined {
     pub lease: LeaseId,
     pub number: u64,
-    /// When the call began that kept it alive last.
-    pub kept: Instant,
+    /// When the call began that kept it alive last, in milliseconds.
+    pub kept: u64,
 }
 
 /// This node in the catalog.
@@ -48,7 +51,9 @@ pub(crate) struct Member {
     token: u64,
     /// 0 if it has none yet.
     number: Cell<u64>,
-    pub time: Duration,
+    /// How long a lease lasts, in milliseconds.
+    pub time: u64,
+    clock: Clock,
 }
 
 fn by() -> Deadline {
@@ -56,7 +61,7 @@ fn by() -> Deadline {
 }
 
 impl Member {
-    pub fn new(options: &GatewayOptions, catalog: Arc<dyn Catalog>) -> Self {
+    pub fn new(options: &GatewayOptions, catalog: Arc<dyn Catalog>, clock: Clock) -> Self {
         Self {
             catalog,
             site: options.site.clone(),
@@ -64,8 +69,14 @@ impl Member {
             address: options.address.clone(),
             token: options.token,
             number: Cell::new(options.number),
-            time: options.lease,
+            time: options.lease.as_millis() as u64,
+            clock,
         }
+    }
+
+    /// Milliseconds on a clock that never goes back.
+    pub fn now(&self) -> u64 {
+        (self.clock)()
     }
 
     /// Gets a lease, and the node's name on it; or finds that this daemon has both already.
@@ -73,7 +84,7 @@ impl Member {
         let number = self.number()?;
         let place = Place { node: self.node.clone(), number, token: self.token, address: self.address.clone() };
         let key = keys::node(&self.site, &self.node);
-        let kept = Instant::now();
+        let kept = self.now();
         if let Some(entry) = self.catalog.get(&key, by())? {
             let other = Place::read(&self.node, &entry.value);
             match (other, entry.lease) {
@@ -88,8 +99,8 @@ impl Member {
                 (None, _) => return Err(Refused::Failed(format!("the catalog's entry '{key}' is none of a node"))),
             }
         }
-        let kept = Instant::now();
-        let lease = self.catalog.grant(self.time, by())?;
+        let kept = self.now();
+        let lease = self.catalog.grant(Duration::from_millis(self.time), by())?;
         match self.catalog.create(&key, &place.value(), Some(lease), by())? {
             Ok(_) => Ok(Joined { lease, number, kept }),
             Err(other) => {
@@ -141,7 +152,7 @@ impl Member {
     }
 
     pub fn keep_alive(&self, joined: &mut Joined) -> Result<(), Refused> {
-        let kept = Instant::now();
+        let kept = self.now();
         self.catalog.keep_alive(joined.lease, by())?;
         joined.kept = kept;
         Ok(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossdock_catalog::{Catalog, Follower, News as Change};
 use crossdock_os::Deadline;
@@ -16,16 +16,17 @@ use crate::{Claimed, Mailbox, Name, News, Order, Place, keys};
 
 /// How often threads look whether they are to end.
 const SLICE: Duration = Duration::from_millis(100);
-/// Between two attempts to join.
-const PAUSE: Duration = Duration::from_millis(300);
+/// Milliseconds between two attempts to join, or to keep a lease alive.
+const PAUSE: u64 = 300;
 
 enum State {
-    In(Joined),
-    /// Not a member, and when it is tried again. What was told of it.
-    Out {
-        again: Instant,
-        told: Option<String>,
+    In {
+        joined: Joined,
+        /// When it is to be kept alive.
+        due: u64,
     },
+    /// Not a member, and when it is tried again. What was told of it.
+    Out { again: u64, told: Option<String> },
 }
 
 pub(crate) struct Worker {
@@ -40,7 +41,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub fn new(member: Member, orders: Receiver<Order>, mailbox: Arc<Mailbox>, stop: Arc<AtomicBool>) -> Self {
-        let state = State::Out { again: Instant::now(), told: None };
+        let state = State::Out { again: member.now(), told: None };
         Self { member, orders, mailbox, stop, state, strays: VecDeque::new() }
     }
 
@@ -53,45 +54,54 @@ impl Worker {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        if let State::In(joined) = &self.state {
+        if let State::In { joined, .. } = &self.state {
             self.member.leave(joined);
         }
     }
 
+    /// All that is due, without waiting.
+    pub fn step(&mut self) {
+        self.look_after_lease();
+        while let Ok(order) = self.orders.try_recv() {
+            self.carry_out(order);
+        }
+        self.release_strays();
+    }
+
+    pub fn is_in(&self) -> bool {
+        matches!(self.state, State::In { .. })
+    }
+
     /// Until something is due.
     fn wait(&self) -> Duration {
-        let due = match &self.state {
-            State::In(joined) => joined.kept + self.member.time / 4,
-            State::Out { again, .. } => *again,
-        };
-        due.saturating_duration_since(Instant::now()).min(SLICE)
+        let (State::In { due, .. } | State::Out { again: due, .. }) = &self.state;
+        Duration::from_millis(due.saturating_sub(self.member.now())).min(SLICE)
     }
 
     fn look_after_lease(&mut self) {
-        let now = Instant::now();
+        let (now, time) = (self.member.now(), self.member.time);
         match &mut self.state {
-            State::In(joined) if joined.kept + self.member.time / 4 <= now => {
-                match self.member.keep_alive(joined) {
-                    Ok(()) => self.mailbox.put(News::Synced),
-                    Err(Refused::NoLease) => self.cut_off("the lease has ended".into()),
-                    // Others may take over what hangs on it once the whole time is over.
-                    Err(refused) if joined.kept + self.member.time * 4 / 5 <= Instant::now() => {
-                        self.cut_off(reason(&refused));
-                    }
-                    Err(_) => thread::sleep(SLICE),
+            State::In { joined, due } if *due <= now => match self.member.keep_alive(joined) {
+                Ok(()) => {
+                    *due = joined.kept + time / 4;
+                    self.mailbox.put(News::Synced);
                 }
-            }
+                Err(Refused::NoLease) => self.cut_off("the lease has ended".into()),
+                // Others may take over what hangs on it once the whole time is over.
+                Err(refused) if joined.kept + time * 4 / 5 <= self.member.now() => self.cut_off(reason(&refused)),
+                Err(_) => *due = (now + PAUSE).min(joined.kept + time * 4 / 5),
+            },
             State::Out { again, told } if *again <= now => match self.member.join() {
                 Ok(joined) => {
                     self.mailbox.put(News::Joined { number: joined.number });
-                    self.state = State::In(joined);
+                    self.state = State::In { joined, due: joined.kept + time / 4 };
                 }
                 Err(refused) => {
                     let why = reason(&refused);
                     if told.as_ref() != Some(&why) {
                         self.mailbox.put(News::CutOff { why: why.clone() });
                     }
-                    self.state = State::Out { again: Instant::now() + PAUSE, told: Some(why) };
+                    self.state = State::Out { again: self.member.now() + PAUSE, told: Some(why) };
                 }
             },
             _ => {}
@@ -100,7 +110,7 @@ impl Worker {
 
     fn cut_off(&mut self, why: String) {
         self.mailbox.put(News::CutOff { why: why.clone() });
-        self.state = State::Out { again: Instant::now(), told: Some(why) };
+        self.state = State::Out { again: self.member.now(), told: Some(why) };
     }
 
     fn carry_out(&mut self, order: Order) {
@@ -121,7 +131,7 @@ impl Worker {
 
     fn claim(&mut self, name: &Name) -> Claimed {
         self.strays.retain(|stray| stray != name);
-        let State::In(joined) = &self.state else {
+        let State::In { joined, .. } = &self.state else {
             return Claimed::Failed("this node has no lease of the site".into());
         };
         match self.member.claim(joined, name) {
@@ -155,7 +165,7 @@ impl Worker {
     }
 
     fn release_strays(&mut self) {
-        while let (Some(name), State::In(_)) = (self.strays.front(), &self.state) {
+        while let (Some(name), State::In { .. }) = (self.strays.front(), &self.state) {
             if self.member.release(name).is_err() {
                 return;
             }
@@ -178,14 +188,24 @@ fn reason(refused: &Refused) -> String {
 pub(crate) fn follow(catalog: &dyn Catalog, site: &str, mailbox: &Mailbox, stop: &AtomicBool) {
     let mut follower = Follower::new(&keys::site(site));
     while !stop.load(Ordering::Relaxed) {
-        match follower.next(catalog, Deadline::after(SLICE)) {
-            Ok(changes) => {
-                changes.into_iter().filter_map(|change| news(site, change)).for_each(|news| mailbox.put(news))
-            }
-            // The other thread tells that the catalog cannot be reached.
-            Err(_) => thread::sleep(SLICE),
+        // The other thread tells that the catalog cannot be reached.
+        if !tell(&mut follower, catalog, site, mailbox, Deadline::after(SLICE)) {
+            thread::sleep(SLICE);
         }
     }
+}
+
+/// False if the catalog could not be asked.
+pub(crate) fn tell(
+    follower: &mut Follower,
+    catalog: &dyn Catalog,
+    site: &str,
+    mailbox: &Mailbox,
+    by: Deadline,
+) -> bool {
+    let Ok(changes) = follower.next(catalog, by) else { return false };
+    changes.into_iter().filter_map(|change| news(site, change)).for_each(|news| mailbox.put(news));
+    true
 }
 
 fn news(site: &str, change: Change) -> Option<News> {

@@ -472,6 +472,13 @@ impl Broker {
         entries.into_iter().filter(move |entry| entry.number > after)
     }
 
+    /// Does the broker believe to have a lease, and the names that it then gives out as its own. For simulations.
+    pub fn site_names(&self) -> (bool, Vec<SiteName>) {
+        let Some(site) = &self.site else { return (false, Vec::new()) };
+        let names = site.owned.iter().filter(|name| self.is_here(name) && !site.contested.contains_key(name));
+        (matches!(site.standing, Standing::In), names.cloned().collect())
+    }
+
     /// In a site, no name exists that was not claimed.
     pub(super) fn check_site(&self) {
         let Some(site) = &self.site else { return };

@@ -1,0 +1,62 @@
+//! A gateway without threads, clock and network, for simulations: it does what is due when it is told to.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Sender, channel};
+
+use crossdock_catalog::{Catalog, Follower};
+use crossdock_os::{Deadline, event};
+use std::time::Duration;
+
+use crate::member::Member;
+use crate::worker::{Worker, tell};
+use crate::{GatewayOptions, Mailbox, News, Order, keys};
+
+/// A gateway that goes step by step.
+pub struct Steps {
+    worker: Worker,
+    follower: Follower,
+    orders: Sender<Order>,
+    mailbox: Arc<Mailbox>,
+    catalog: Arc<dyn Catalog>,
+    site: String,
+}
+
+impl Steps {
+    /// Of these options, `catalog`, `folder` and what protects connections mean nothing. `clock` gives milliseconds.
+    ///
+    /// # Panics
+    /// The system has no descriptor left.
+    #[must_use]
+    pub fn new(options: &GatewayOptions, catalog: Arc<dyn Catalog>, clock: impl Fn() -> u64 + Send + 'static) -> Self {
+        let mailbox = Arc::new(Mailbox { news: Default::default(), bell: event::eventfd().expect("an eventfd") });
+        let (sender, orders) = channel();
+        let member = Member::new(options, Arc::clone(&catalog), Box::new(clock));
+        let worker = Worker::new(member, orders, Arc::clone(&mailbox), Arc::new(AtomicBool::new(false)));
+        let site = options.site.clone();
+        Self { worker, follower: Follower::new(&keys::site(&site)), orders: sender, mailbox, catalog, site }
+    }
+
+    /// Does what is due, orders included.
+    pub fn step(&mut self) {
+        self.worker.step();
+        tell(&mut self.follower, &*self.catalog, &self.site, &self.mailbox, Deadline::after(Duration::ZERO));
+    }
+
+    /// To be carried out with the next step.
+    pub fn order(&self, order: Order) {
+        self.orders.send(order).expect("the worker lives as long as this");
+    }
+
+    /// What became known.
+    #[must_use]
+    pub fn news(&self) -> Vec<News> {
+        self.mailbox.take()
+    }
+
+    /// Does it believe to have a lease?
+    #[must_use]
+    pub fn is_in(&self) -> bool {
+        self.worker.is_in()
+    }
+}

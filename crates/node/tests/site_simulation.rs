@@ -1,0 +1,467 @@
+//! Several brokers, the real gateways' logic, and one catalog in memory, under random schedules: nodes are cut off, lose
+//! answers, stop, are killed, and come back, while their members make and remove names.
+//!
+//! After every round, no two running nodes that believe to have a lease give out the same name. At the end all faults
+//! pass, and every node is a member again with exactly its names in the catalog. Three planted defects are found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossdock_catalog::{
+    Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Expect, Faults, LeaseId, Listing, Memory, Revision,
+    Watch,
+};
+use crossdock_gateway::simulated::Steps;
+use crossdock_gateway::{CatalogAt, Claimed, GatewayOptions, Name, News, Order};
+use crossdock_layout::wire::{Answer, FINGERPRINT, InUse, OpenMode, PROTOCOL_VERSION, Request, SegmentKind};
+use crossdock_layout::{LAYOUT_VERSION, MemberId, Rights, SegmentId};
+use crossdock_node::broker::{
+    self, Broker, Effect, Event, Lasting, Limits, MAIN_ENDPOINT, NODE_SHIFT, Peer, Record, SiteLimits, SiteName,
+    SiteNews, SiteNode, SiteOrder,
+};
+use crossdock_os::Deadline;
+
+const LEASE: Duration = Duration::from_secs(10);
+
+/// A defect that the simulation has to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Planted {
+    Nothing,
+    /// The catalog makes an entry though the key is taken.
+    MissingFence,
+    /// What a node has from before its lease ended counts, though another node has the name now.
+    OldEpochAccepted,
+    /// A node goes on as if its lease had not ended.
+    LostLeaseIgnored,
+}
+
+/// A handle of the catalog, perhaps with a defect.
+struct Handle {
+    memory: Arc<Memory>,
+    planted: Planted,
+}
+
+impl Catalog for Handle {
+    fn commit(&self, commit: &Commit, by: Deadline) -> CatalogResult<Committed> {
+        let mut commit = commit.clone();
+        if self.planted == Planted::MissingFence {
+            let is_fence = |expect: &Expect| matches!(expect, Expect::Free(key) if key.contains("/name/"));
+            commit.expect.retain(|expect| !is_fence(expect));
+        }
+        self.memory.commit(&commit, by)
+    }
+
+    fn get(&self, key: &str, by: Deadline) -> CatalogResult<Option<Entry>> {
+        self.memory.get(key, by)
+    }
+
+    fn list(&self, prefix: &str, by: Deadline) -> CatalogResult<Listing> {
+        self.memory.list(prefix, by)
+    }
+
+    fn grant(&self, time: Duration, by: Deadline) -> CatalogResult<LeaseId> {
+        self.memory.grant(time, by)
+    }
+
+    fn keep_alive(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()> {
+        match self.memory.keep_alive(lease, by) {
+            Err(CatalogError::NoLease) if self.planted == Planted::LostLeaseIgnored => Ok(()),
+            kept => kept,
+        }
+    }
+
+    fn revoke(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()> {
+        self.memory.revoke(lease, by)
+    }
+
+    fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>> {
+        self.memory.watch(prefix, from)
+    }
+}
+
+/// Numbers that the seed decides.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % most
+    }
+}
+
+struct Node {
+    name: String,
+    token: u64,
+    /// What its journal says.
+    lasting: Lasting,
+    held: BTreeSet<SegmentId>,
+    /// 0 until it has joined for the first time.
+    number: u64,
+    broker: Option<Broker>,
+    steps: Steps,
+    memory: Arc<Memory>,
+    connection: u64,
+    request: u64,
+    stopped: bool,
+    planted: Planted,
+}
+
+struct World {
+    memory: Memory,
+    clock: Arc<AtomicU64>,
+    nodes: Vec<Node>,
+    made: usize,
+    contested: usize,
+}
+
+fn gateway(
+    memory: &Arc<Memory>,
+    planted: Planted,
+    clock: &Arc<AtomicU64>,
+    node: &str,
+    token: u64,
+    number: u64,
+) -> Steps {
+    let options = GatewayOptions {
+        site: "s".into(),
+        node: node.into(),
+        catalog: CatalogAt::Keep(String::new()),
+        address: String::new(),
+        certificates: None,
+        trusted_network: false,
+        number,
+        token,
+        folder: "/".into(),
+        lease: LEASE,
+    };
+    let clock = Arc::clone(clock);
+    let handle = Handle { memory: Arc::clone(memory), planted };
+    Steps::new(&options, Arc::new(handle), move || clock.load(Ordering::Relaxed))
+}
+
+impl Node {
+    fn now(clock: &AtomicU64) -> u64 {
+        clock.load(Ordering::Relaxed)
+    }
+
+    /// A broker over the journal; its member connects.
+    fn start_broker(&mut self, now: u64) {
+        let site = SiteLimits { site: "s".into(), node: self.name.clone(), number: self.number };
+        let limits = Limits { site: Some(site), ..Limits::default() };
+        let listening = BTreeSet::from([MAIN_ENDPOINT]);
+        let (broker, effects) = Broker::new(limits, self.lasting.clone(), now + 1, &self.held, &listening, now);
+        self.broker = Some(broker);
+        self.perform(now, effects);
+        self.connection += 1;
+        let (connection, peer) = (self.connection, Peer { pid: 1, started: self.connection, uid: 0 });
+        self.event(now, Event::Connected { connection, endpoint: MAIN_ENDPOINT, peer });
+        let mut token = [1; 16];
+        token[..8].copy_from_slice(&connection.to_le_bytes());
+        self.request = 1;
+        self.say(
+            now,
+            &Request::Hello {
+                protocol: PROTOCOL_VERSION,
+                layout: LAYOUT_VERSION,
+                fingerprint: FINGERPRINT,
+                token,
+                member: MemberId::NOBODY,
+                rank: 0,
+                visitor: false,
+                task: None,
+                workflow: None,
+            },
+        );
+    }
+
+    fn say(&mut self, now: u64, request: &Request) {
+        let bytes = request.encode(self.request, 0);
+        self.request += 1;
+        self.event(now, Event::Message { connection: self.connection, bytes: Some(&bytes), descriptors: &[] });
+    }
+
+    fn event(&mut self, now: u64, event: Event<'_>) {
+        let Some(broker) = &mut self.broker else { return };
+        let effects = broker.handle(now, event);
+        self.perform(now, effects);
+    }
+
+    fn perform(&mut self, now: u64, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Record(record) => {
+                    if matches!(record, Record::Segment { .. }) {
+                        assert!(self.steps.is_in(), "a name was made without a lease");
+                    }
+                    self.lasting.apply(&record);
+                }
+                Effect::Make { segment, .. } => {
+                    self.held.insert(segment);
+                    self.event(now, Event::Made { outcome: Ok(segment.0) });
+                }
+                Effect::Forget { segment } => drop(self.held.remove(&segment)),
+                Effect::Site(order) => self.steps.order(translate(order)),
+                Effect::Send { message, with, .. } => {
+                    Answer::decode(&message, with.count()).expect("the broker's own words");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The gateway does what is due, and the broker hears of it; what it orders then is done too.
+    fn step(&mut self, now: u64) -> usize {
+        let mut contested = 0;
+        for _ in 0..3 {
+            self.steps.step();
+            for news in self.steps.news() {
+                if let News::Joined { number } = news {
+                    assert!(self.number == 0 || self.number == number, "a node has two numbers");
+                    self.number = number;
+                }
+                if self.number == 0 {
+                    continue;
+                }
+                if self.broker.is_none() {
+                    self.start_broker(now);
+                }
+                contested += usize::from(matches!(news, News::Contested { .. }));
+                if let Some(news) = self.understand(news) {
+                    self.event(now, Event::Site(news));
+                }
+            }
+        }
+        contested
+    }
+
+    fn understand(&self, news: News) -> Option<SiteNews> {
+        let here = |Name { workflow, kind, name }| SiteName { workflow, kind, name };
+        let node = |place: crossdock_gateway::Place| SiteNode {
+            node: place.node,
+            number: place.number,
+            address: place.address,
+        };
+        Some(match news {
+            News::Joined { .. } => SiteNews::Joined,
+            News::Synced => SiteNews::Synced,
+            News::CutOff { why } => SiteNews::CutOff { why },
+            News::Claimed { name, outcome } => {
+                let outcome = match outcome {
+                    Claimed::Ours => broker::Claimed::Ours,
+                    Claimed::Theirs(place) => broker::Claimed::Theirs(node(place)),
+                    Claimed::Failed(why) => broker::Claimed::Failed(why),
+                };
+                SiteNews::Claimed { name: here(name), outcome }
+            }
+            News::Contested { .. } if self.planted == Planted::OldEpochAccepted => return None,
+            News::Contested { name, place } => SiteNews::Contested { name: here(name), node: node(place) },
+            News::Node(place) => SiteNews::Node(node(place)),
+            News::NodeGone { node } => SiteNews::NodeGone { node },
+            News::Named { name, node } => SiteNews::Named { name: here(name), node },
+            News::Unnamed { name } => SiteNews::Unnamed { name: here(name) },
+        })
+    }
+}
+
+fn translate(order: SiteOrder) -> Order {
+    let there = |SiteName { workflow, kind, name }| Name { workflow, kind, name };
+    match order {
+        SiteOrder::Claim(name) => Order::Claim(there(name)),
+        SiteOrder::Release(name) => Order::Release(there(name)),
+        SiteOrder::Announce(names) => Order::Announce(names.into_iter().map(there).collect()),
+    }
+}
+
+impl World {
+    fn new(planted: Planted) -> Self {
+        let (memory, clock) = (Memory::with_manual_clock(), Arc::new(AtomicU64::new(0)));
+        let node = |name: &str| {
+            let own = Arc::new(memory.client());
+            Node {
+                name: name.into(),
+                token: 1,
+                lasting: Lasting::default(),
+                held: BTreeSet::new(),
+                number: 0,
+                broker: None,
+                steps: gateway(&own, planted, &clock, name, 1, 0),
+                memory: own,
+                connection: 0,
+                request: 1,
+                stopped: false,
+                planted,
+            }
+        };
+        let nodes = ["a", "b", "c"].map(node).into();
+        Self { memory, clock, nodes, made: 0, contested: 0 }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.clock.fetch_add(ms, Ordering::Relaxed);
+        self.memory.advance(Duration::from_millis(ms));
+    }
+
+    /// Time passes, running nodes do what is due.
+    fn round(&mut self, ms: u64) {
+        self.pass(ms);
+        let now = Node::now(&self.clock);
+        for node in self.nodes.iter_mut().filter(|node| !node.stopped) {
+            self.contested += node.step(now);
+        }
+    }
+
+    fn disturb(&mut self, random: &mut Random) {
+        let now = Node::now(&self.clock);
+        let (what, which, name) = (random.below(100), random.below(3) as usize, random.below(3));
+        let name = ["x", "y", "z/1"][name as usize].to_owned();
+        let clock = Arc::clone(&self.clock);
+        let node = &mut self.nodes[which];
+        match what {
+            0..35 if !node.stopped => {
+                let before = node.lasting.names.len();
+                let open = Request::Open {
+                    kind: SegmentKind::Region,
+                    mode: OpenMode::CreateOnly,
+                    access: Rights::WRITE,
+                    persistent: true,
+                    size: 65_536,
+                    reserve: 4096,
+                    attribute: 0,
+                    wait_ms: 0,
+                    name,
+                };
+                node.say(now, &open);
+                self.contested += node.step(now);
+                self.made += usize::from(node.lasting.names.len() > before);
+            }
+            35..45 if !node.stopped => {
+                node.say(now, &Request::Remove { kind: SegmentKind::Region, in_use: InUse::Force, name });
+                self.contested += node.step(now);
+            }
+            45..60 => {
+                let faults = match random.below(5) {
+                    0 | 1 => Faults { cut: true, ..Faults::default() },
+                    2 => Faults { fail: 2, ..Faults::default() },
+                    3 => Faults { lose: 1, hold: true, ..Faults::default() },
+                    _ => Faults::default(),
+                };
+                node.memory.set_faults(faults);
+            }
+            60..70 => {
+                node.stopped = !node.stopped;
+                if !node.stopped {
+                    self.contested += node.step(now);
+                }
+            }
+            70..76 => {
+                // The broker is killed, and the gateway with it.
+                node.steps = gateway(&node.memory, node.planted, &clock, &node.name, node.token, node.number);
+                node.stopped = false;
+                if node.number != 0 {
+                    node.start_broker(now);
+                }
+            }
+            76..79 => {
+                // The whole daemon is killed; another one of that name begins with nothing.
+                node.token += 1;
+                (node.lasting, node.held, node.broker, node.number) = (Lasting::default(), BTreeSet::new(), None, 0);
+                node.steps = gateway(&node.memory, node.planted, &clock, &node.name, node.token, 0);
+                node.stopped = false;
+            }
+            79..84 => self.memory.compact(),
+            _ => {}
+        }
+    }
+
+    /// Who gives out each name, of the running nodes that believe to have a lease. Two nodes for one name are a violation.
+    fn owners(&self) -> Result<BTreeMap<SiteName, &str>, String> {
+        let mut owners = BTreeMap::new();
+        for node in self.nodes.iter().filter(|node| !node.stopped && node.steps.is_in()) {
+            let Some(broker) = &node.broker else { continue };
+            broker.check_at_rest();
+            for name in broker.site_names().1 {
+                if let Some(other) = owners.insert(name.clone(), node.name.as_str()) {
+                    return Err(format!("{name:?} is given out by {other} and by {}", node.name));
+                }
+            }
+        }
+        Ok(owners)
+    }
+
+    /// All faults pass. Every node is a member then, with exactly its names in the catalog.
+    fn settle(&mut self) -> Result<(), String> {
+        for node in &mut self.nodes {
+            node.memory.set_faults(Faults::default());
+            node.stopped = false;
+        }
+        for _ in 0..60 {
+            self.round(500);
+        }
+        if let Some(node) = self.nodes.iter().find(|node| !node.steps.is_in()) {
+            return Err(format!("node {} is not back", node.name));
+        }
+        let owners = self.owners()?;
+        let by = Deadline::after(Duration::from_secs(60));
+        let entries = self.memory.list("crossdock/s/name/", by).map_err(|error| error.to_string())?.entries;
+        let found: BTreeMap<_, _> = entries
+            .iter()
+            .map(|entry| (entry.key.clone(), String::from_utf8_lossy(&entry.value).trim_start_matches("1 ").to_owned()))
+            .collect();
+        let key =
+            |n: &SiteName| format!("crossdock/s/name/{}/{}/{}/{}", n.kind.word(), n.workflow.len(), n.workflow, n.name);
+        let wanted: BTreeMap<_, _> = owners.iter().map(|(name, node)| (key(name), (*node).to_owned())).collect();
+        if found != wanted { Err(format!("the catalog has {found:?}, the nodes have {wanted:?}")) } else { Ok(()) }
+    }
+}
+
+/// One schedule; how many names were made, and how many were contested.
+fn run(seed: u64, planted: Planted) -> Result<(usize, usize), String> {
+    let (mut world, mut random) = (World::new(planted), Random(seed));
+    for step in 0..120 {
+        let ms = [0, 20, 300, 2000, 9000][random.below(5) as usize];
+        world.round(ms);
+        world.disturb(&mut random);
+        world.owners().map_err(|why| format!("seed {seed}, step {step}: {why}"))?;
+    }
+    world.settle().map_err(|why| format!("seed {seed}, at the end: {why}"))?;
+    Ok((world.made, world.contested))
+}
+
+#[test]
+fn no_two_nodes_of_a_site_give_out_one_name() {
+    let schedules: u64 = std::env::var("CROSSDOCK_SCHEDULES").ok().and_then(|n| n.parse().ok()).unwrap_or(1500);
+    let (mut made, mut contested) = (0, 0);
+    for seed in 0..schedules {
+        let (more, lost) = run(seed, Planted::Nothing).unwrap_or_else(|why| panic!("{why}"));
+        made += more;
+        contested += lost;
+    }
+    println!("{schedules} schedules: {made} names made, {contested} contested");
+    assert!(
+        made > schedules as usize && contested > 0,
+        "{made} names, {contested} contested: the schedules are too tame"
+    );
+}
+
+#[test]
+fn planted_defects_are_found() {
+    for planted in [Planted::MissingFence, Planted::OldEpochAccepted, Planted::LostLeaseIgnored] {
+        let found = (0..1500).find_map(|seed| run(seed, planted).err());
+        let why = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
+        println!("{planted:?}: {why}");
+    }
+}
+
+#[test]
+fn ids_hold_the_number_of_their_node() {
+    let mut world = World::new(Planted::Nothing);
+    world.round(0);
+    for (number, node) in world.nodes.iter().enumerate() {
+        assert_eq!(node.lasting.next_segment >> NODE_SHIFT, number as u64 + 1);
+    }
+}
