@@ -88,13 +88,12 @@ def plot(middle, options, path):
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(2, 2, figsize=(10, 7), layout="constrained", sharex=True)
-    sizes = [megabytes(lines) for lines in options.size]
+    places = range(len(options.size))
     for axis, name in zip(axes.flat, COMPARED):
         for transport in options.transports:
-            axis.plot(sizes, [middle[lines, transport][name] for lines in options.size], "o-", color=COLOURS.get(transport), label=transport)
-        axis.set(title=COLUMNS[name][0], xscale="log", ylim=(0, None))
-        axis.set_xticks(sizes, [f"{lines}p\n{size:.1f} MB" for lines, size in zip(options.size, sizes)])
-        axis.minorticks_off()
+            axis.plot(places, [middle[lines, transport][name] for lines in options.size], "o-", color=COLOURS.get(transport), label=transport)
+        axis.set(title=COLUMNS[name][0], ylim=(0, None))
+        axis.set_xticks(places, [f"{lines}p\n{megabytes(lines):.1f} MB" for lines in options.size])
         axis.grid(alpha=0.3)
     axes[0, 0].legend(frameon=False)
     figure.savefig(path, dpi=110)
