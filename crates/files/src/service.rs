@@ -136,6 +136,7 @@ impl Service {
         // answers, which opens nothing; it has to run before the first folder is watched.
         if let Some(descriptor) = shared.writers().descriptor() {
             let for_thread = shared.clone();
+            // It owns the descriptor: the kernel asks as long as one is open.
             let answers = move || for_thread.answer_opens(&descriptor);
             service.answers = Some(std::thread::Builder::new().name("crossdock-opens".into()).spawn(answers)?);
         }
@@ -205,7 +206,12 @@ impl Shared {
             if ready.iter().any(|r| r.token == STOP) {
                 break;
             }
-            self.writers().take_in();
+            let mut writers = self.writers();
+            writers.take_in();
+            // Given up meanwhile: the group ends with this thread's copy of its descriptor, and the kernel lets every open pass.
+            if !writers.are_known() {
+                break;
+            }
         }
         // No producer may wait for an answer that does not come: without the watch the kernel lets every open pass.
         self.writers().give_up();
@@ -461,4 +467,34 @@ fn folders_in(folder: &Path) -> Vec<std::ffi::OsString> {
 
 fn plain(error: crossdock_os::OsError) -> io::Error {
     io::Error::new(error.reason().kind(), error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::Keep;
+
+    #[test]
+    fn opens_go_on_after_the_watch_of_writers_was_given_up() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-given-up-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let service = Service::start(&root, &notice, "simulate", Publish::Close, Keep::All).unwrap();
+        let stage = service.layout().stage;
+        // A folder that was gone before it could be watched is no reason to give up.
+        let known = service.report().writers_known;
+        service.shared.writers().watch(&root.join("gone"));
+        assert_eq!(service.shared.writers().are_known(), known);
+        service.shared.writers().give_up();
+        let (told, hears) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for number in 0..10 {
+                fs::write(stage.join(number.to_string()), "x").unwrap();
+            }
+            told.send(()).unwrap();
+        });
+        hears.recv_timeout(Duration::from_secs(60)).expect("an open waits for an answer that does not come");
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
+    }
 }

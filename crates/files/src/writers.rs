@@ -38,14 +38,17 @@ impl Writers {
         self.openers.is_some()
     }
 
-    /// Watches one more folder. Where the kernel refuses that, writers are not known.
+    /// Watches one more folder. Where the kernel refuses that, writers are not known any more. A folder that is gone again
+    /// needs no watch.
     pub(crate) fn watch(&mut self, folder: &Path) {
-        if self.openers.as_ref().is_some_and(|openers| openers.add(folder).is_err()) {
+        let added = self.openers.as_ref().map(|openers| openers.add(folder));
+        if added.is_some_and(|added| added.is_err_and(|error| !error.is_absent())) {
             self.give_up();
         }
     }
 
-    /// Watches no longer; processes that wait for an answer go on.
+    /// Watches no longer. The kernel asks on, and processes wait, until the thread that answers has closed its copy of the
+    /// descriptor, too: it looks at [`Writers::are_known`] after each event.
     pub(crate) fn give_up(&mut self) {
         self.openers = None;
         self.known.clear();
