@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crossdock_client::{ConnectOptions, End, Mode, Pattern, PortOptions, Session as Inner, Status};
+use crossdock_client::{ConnectOptions, End, Mode, PortOptions, Session as Inner, Status};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyType};
 
@@ -191,10 +191,10 @@ impl Session {
             }
             None => py.detach(|| session.port(name, side, &options, None)).or_raise(py)?,
         };
-        let options = port.options();
+        let shape = port.shape();
         let slot = Arc::new(Slot::new(name, port));
         self.standing.keep(&slot);
-        Ok(Port::new(slot, self.standing.clone(), side, options.pattern.unwrap_or(Pattern::OneToOne), options.capacity))
+        Ok(Port::new(slot, self.standing.clone(), side, shape.pattern, shape.capacity))
     }
 
     /// Takes a port's name away; members that have it open keep it.
