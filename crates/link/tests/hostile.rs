@@ -211,6 +211,7 @@ fn half_open_and_slow_connections_by_the_hundred_harm_no_honest_node() {
         for socket in sockets {
             wait_for_end(socket);
         }
+        assert!(store.refused.lock().unwrap().iter().any(|said| said.contains("connections are greeting")));
         // Then a node that comes anew is let in.
         let another = link(&a, server.address());
         another.connected(soon()).unwrap();
@@ -324,8 +325,8 @@ fn a_server_that_lies_about_its_bytes_writes_nothing_beside_them_and_hangs_no_ca
     type Lie = Box<dyn Fn(u64) -> Vec<u8> + Send + Sync>;
     let lies: Vec<(&str, Lie)> = vec![
         ("more than was asked for", Box::new(move |n| [chunk(0, 5000, n), vec![9; 5000]].concat())),
-        ("another place", Box::new(move |n| [chunk(1, 999, n), vec![9; 999]].concat())),
-        ("far behind the end", Box::new(move |n| [chunk(1 << 60, 999, n), vec![9; 999]].concat())),
+        ("another place", Box::new(move |n| [chunk(1, 1000, n), vec![9; 1000]].concat())),
+        ("far behind the end", Box::new(move |n| [chunk(1 << 60, 1000, n), vec![9; 1000]].concat())),
         ("another number", Box::new(move |n| [chunk(0, 1000, n + 1), vec![9; 1000]].concat())),
         ("the longest chunk", Box::new(move |n| chunk(0, MAX_CHUNK, n))),
         (
