@@ -5,6 +5,7 @@
 #   make street [ENGINE=…] [QUICK=1]
 #   make files [ENGINE=…]
 #   make mpi [QUICK=1]
+#   make soak [MINUTES=10]
 #   make test [SUITES="NAME…"] · lint · fmt · clean · setup
 #   make install [PREFIX=/usr/local] [DESTDIR=] [LIBDIR=lib] [FROM=folder of what is built]
 #   make docs · release · release-check
@@ -17,13 +18,14 @@ SUITES ?=
 ONLY ?=
 A ?=
 B ?= build/bench/results.json
+MINUTES ?= 10
 PREFIX ?= /usr/local
 DESTDIR ?=
 LIBDIR ?= lib
 FROM ?=
 export CARGO_TARGET_DIR ?= $(CURDIR)/build/target
 
-.PHONY: demo heat street files mpi test bench bench-docs bench-compare lint fmt clean setup install docs release release-check
+.PHONY: demo heat street files mpi soak test bench bench-docs bench-compare lint fmt clean setup install docs release release-check
 
 # A real coupled simulation, each task in a container of its own.
 demo:
@@ -44,6 +46,11 @@ files:
 # `crossdock mpirun` on four hosts in network namespaces: each MPI in each engine, and each failure.
 mpi:
 	@scripts/mpi $(if $(QUICK),--quick)
+
+# Kills, stops and starves programs of all nouns and the daemon, and checks every byte. At the end a report and a plot.
+soak:
+	@scripts/setup test
+	@scripts/with-rust tests/soak/run $(MINUTES)
 
 # Every suite of tests/suites, each closing with how many passed.
 test:

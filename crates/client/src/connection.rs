@@ -22,6 +22,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use crossdock_core::error::status_of;
 use crossdock_core::liveness::Liveness;
 use crossdock_layout::Status;
 use crossdock_layout::wire::Request;
@@ -77,8 +78,7 @@ impl Connection {
     pub(crate) fn new(path: PathBuf, private: bool, mut who: Who, welcome: Welcome) -> Result<Arc<Self>> {
         let entered = Liveness::enter(welcome.papers, welcome.member);
         let liveness = entered.map_err(|error| {
-            let status = if error.is_out_of_room() { Status::NoSpace } else { Status::System };
-            Error::new(status, format!("this process cannot become a member of the node: {error}"))
+            Error::new(status_of(&error), format!("this process cannot become a member of the node: {error}"))
         })?;
         let Some(liveness) = liveness else {
             let text = format!("the daemon at {} sent no liveness table of this layout", path.display());

@@ -76,11 +76,16 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
     };
     let at = path.display();
     let ended = || Error::new(Status::Disconnected, format!("the node daemon at {at} hung up before it answered"));
-    match socket::send(&socket, &hello.encode(1, 0), &[]) {
-        Ok(_) => {}
-        // It may have said why before it hung up; reading tells.
-        Err(error) if error.reason().kind() == ErrorKind::BrokenPipe => {}
-        Err(error) => return Err(Failure::Final(Error::new(Status::System, format!("the daemon at {at}: {error}")))),
+    while let sent = socket::send(&socket, &hello.encode(1, 0), &[])
+        && !matches!(sent, Ok(true))
+    {
+        match sent {
+            Ok(_) if event::wait_writable(&socket, deadline).unwrap_or(false) => {}
+            Ok(_) => return Err(Failure::Final(late(path))),
+            // It may have said why before it hung up; reading tells.
+            Err(error) if matches!(error.reason().kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => break,
+            Err(error) => return Err(refusal(path, &error)),
+        }
     }
     let mut buffer = [0; MAX_MESSAGE + 1];
     let mut ends = 0;
@@ -98,9 +103,10 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
             Ok(Some(Received::End)) | Err(_) => return Err(Failure::Ended(ended())),
             Ok(None) => {}
         }
-        if !event::wait_readable(&socket, deadline).unwrap_or(false) {
-            let text = format!("what listens at {at} did not answer in time; is it a crossdock node daemon?");
-            return Err(Failure::Final(Error::new(Status::TimedOut, text)));
+        match event::wait_readable(&socket, deadline) {
+            Ok(true) => {}
+            Ok(false) => return Err(Failure::Final(late(path))),
+            Err(error) => return Err(refusal(path, &error)),
         }
     };
     match Answer::decode(&buffer[..length], fds.len()) {
@@ -120,6 +126,11 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
         Ok(_) => Err(Failure::Final(no_daemon(path, "it answered something else"))),
         Err(malformed) => Err(Failure::Final(no_daemon(path, &malformed.to_string()))),
     }
+}
+
+fn late(path: &Path) -> Error {
+    let text = format!("what listens at {} did not answer in time; is it a crossdock node daemon?", path.display());
+    Error::new(Status::TimedOut, text)
 }
 
 /// What a call fails with for which this process has no descriptor left.

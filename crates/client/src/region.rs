@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossdock_core::region::{self, Parts};
 use crossdock_layout::region::MIN_CAPACITY;
-use crossdock_layout::wire::SegmentKind;
+use crossdock_layout::wire::{InUse, SegmentKind};
 use crossdock_layout::{Handle, Rights, SegmentId, Status};
 
 use crate::host::SessionHost;
@@ -49,7 +49,12 @@ impl Session {
             );
             return Err(Error::new(Status::Invalid, text));
         }
-        self.enter(opened)
+        let entered = self.enter(opened);
+        if entered.is_err() && matches!(mode, Mode::CreateOnly | Mode::Recreate) {
+            // What this call made is not left behind.
+            let _ = self.remove(SegmentKind::Region, name, InUse::Refuse);
+        }
+        entered
     }
 
     /// Takes a region's name away. Who has it open keeps it; its memory goes with its last mapping.

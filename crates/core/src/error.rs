@@ -186,6 +186,12 @@ impl Error {
     }
 }
 
+/// What kind of error this system call's failure is: a lack of descriptors, memory or space is the caller's to end.
+#[cold]
+pub fn status_of(error: &crossdock_os::OsError) -> Status {
+    if error.is_out_of_room() { Status::NoSpace } else { Status::System }
+}
+
 impl std::ops::Deref for Error {
     type Target = Failure;
     fn deref(&self) -> &Failure {

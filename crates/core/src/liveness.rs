@@ -5,7 +5,11 @@
 //! ([`crossdock_os::roll`]). Neither an old table, nor a lost connection, nor a daemon that is gone can make a living
 //! member dead, so what is healed has no owner any more. The table is asked where it must be quick; the roll is asked where
 //! something is about to be healed, and in each slice of a wait, so that deaths are noticed while no daemon serves.
-//! `docs/lifetimes.md` has the whole; the simulator of `crates/node/tests/simulation` runs the rule with cut-off members and old tables.
+//! `docs/lifetimes.md` has the whole; `loom_model` runs the rule in every interleaving of a member, a daemon and a healer; the
+//! simulator of `crates/node/tests/simulation` runs it with cut-off members and old tables.
+
+#[cfg(all(test, loom))]
+mod loom_model;
 
 use crossdock_layout::MemberId;
 use crossdock_layout::liveness::LivenessTable;

@@ -16,7 +16,7 @@ use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId, Status};
 use crossdock_os::{Access, Deadline, Mapping, fork, memfd};
 
-use crate::error::Reason;
+use crate::error::{Reason, status_of};
 use crate::heap::{Locals, Memory};
 use crate::host::Host;
 use crate::liveness::epoch_word;
@@ -98,9 +98,8 @@ impl Region {
     /// # Errors
     /// `INVALID` (too small), `INCOMPATIBLE`, `CORRUPT`, `SYSTEM`, `NO_SPACE`; `TIMED_OUT` while another formats.
     pub fn attach(parts: Parts) -> Result<Arc<Self>> {
-        let system = |e: crossdock_os::OsError| {
-            Error::new(Status::System, e.to_string()).about(SegmentKind::Region, &parts.name)
-        };
+        let system =
+            |e: crossdock_os::OsError| Error::new(status_of(&e), e.to_string()).about(SegmentKind::Region, &parts.name);
         memfd::check(&parts.descriptor, parts.size).map_err(system)?;
         let access = if parts.writable { Access::ReadWrite } else { Access::Read };
         let mapping = Mapping::for_huge_pages(&parts.descriptor, parts.size as usize, access).map_err(system)?;

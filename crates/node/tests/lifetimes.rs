@@ -5,7 +5,7 @@ mod support;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crossdock_client::{ConnectOptions, End, Mode, PortOptions, Session};
+use crossdock_client::{ConnectOptions, End, Mode, PortOptions, Region, Session};
 use crossdock_layout::Status;
 use support::{Daemon, spawn, until};
 
@@ -156,7 +156,60 @@ fn blocks_of_living_members_stay_theirs_while_keepers_are_killed() {
 fn helper_uses_the_heap() {
     let Some(session) = session_of_helper() else { return };
     let region = session.region("heap", Mode::OpenOrCreate, 64 << 20, None).unwrap();
-    let tag = session.member().0;
+    use_heap(&region, session.member().0);
+}
+
+/// The defect that this is about: a member without descriptors lost its connection, was buried, and went on in a heap slot that
+/// others took over.
+#[test]
+fn bystanders_blocks_stay_theirs_while_members_run_out_of_descriptors() {
+    let daemon = Daemon::start();
+    let crowded = ["helper_uses_the_heap_without_descriptors"; 2];
+    let parts = ["helper_uses_the_heap"; 2].into_iter().chain(crowded);
+    let mut workers: Vec<_> = parts.map(|part| helper(part, &daemon)).collect();
+    for _ in 0..4 {
+        std::thread::sleep(Duration::from_millis(300));
+        // Members without a descriptor cannot come back to the next broker, and newcomers get slots from it.
+        daemon.kill_broker();
+        drop(newcomer(&daemon));
+        workers.push(helper("helper_uses_the_heap", &daemon));
+    }
+    for mut worker in workers {
+        let status = worker.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+    daemon.stop();
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn helper_uses_the_heap_without_descriptors() {
+    let Some(session) = session_of_helper() else { return };
+    let region = session.region("heap", Mode::OpenOrCreate, 64 << 20, None).unwrap();
+    let works = std::thread::spawn({
+        let (region, member) = (region.clone(), session.member().0);
+        move || use_heap(&region, member)
+    });
+    let mut refused = 0;
+    while !works.is_finished() {
+        let mut taken = Vec::new();
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            taken.push(file);
+        }
+        let until = Instant::now() + Duration::from_millis(200);
+        while Instant::now() < until && !works.is_finished() {
+            let opened = session.region("other", Mode::OpenOrCreate, 1 << 20, None);
+            refused += u32::from(opened.is_err_and(|error| error.status == Status::NoSpace));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    works.join().unwrap();
+    assert!(refused > 0, "it had no descriptor left");
+    assert!(session.list().is_ok(), "the session goes on");
+}
+
+/// Fills blocks, and looks whether they are as they were filled.
+fn use_heap(region: &Region, tag: u64) {
     let mut blocks = std::collections::VecDeque::new();
     let mut round = 0u64;
     let began = Instant::now();

@@ -49,7 +49,13 @@ impl OsError {
 
     /// Has this process or the node run out of something, so that the same call may work later?
     pub fn is_out_of_room(&self) -> bool {
-        self.is_out_of_descriptors() || matches!(self.errno, Errno::NOMEM | Errno::NOBUFS)
+        self.is_out_of_descriptors()
+            || matches!(self.errno, Errno::NOMEM | Errno::NOBUFS | Errno::NOSPC | Errno::NOLCK | Errno::DQUOT)
+    }
+
+    /// Does the kernel ask for the same call again (`EAGAIN`), as `fork` does where processes have run out?
+    pub fn is_to_be_repeated(&self) -> bool {
+        self.errno == Errno::AGAIN
     }
 
     /// Are too many descriptors on their way through sockets, not taken out yet?

@@ -98,7 +98,9 @@ impl Drop for Held<'_> {
 
 fn set_lease(file: BorrowedFd<'_>, kind: i32) -> OsResult<()> {
     // SAFETY: F_SETLEASE takes an int and touches no memory of ours.
-    let answer = sys::raw("F_SETLEASE", || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) });
+    let set = || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
+    // Giving a lease back takes nothing, so it does not fail.
+    let answer = if kind == libc::F_UNLCK { set() } else { sys::raw("F_SETLEASE", set) };
     if answer == 0 { Ok(()) } else { Err(OsError::last("F_SETLEASE", "a segment's file")) }
 }
 

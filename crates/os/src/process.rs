@@ -21,7 +21,7 @@ pub fn open_pidfd(pid: i32) -> OsResult<Option<OwnedFd>> {
 
 /// Is the process of this pidfd dead? (A zombie is.)
 pub fn is_dead(pidfd: impl AsFd) -> bool {
-    crate::event::wait_readable(pidfd, crate::Deadline::after(std::time::Duration::ZERO)).unwrap_or(true)
+    crate::event::wait_readable(pidfd, crate::Deadline::after(std::time::Duration::ZERO)).unwrap_or(false)
 }
 
 /// How a process stands that may have been killed.

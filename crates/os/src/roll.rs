@@ -144,7 +144,7 @@ impl Asker {
     /// The caller knows that the number was given out: one that will be given out later is free, too.
     #[must_use]
     pub fn has_left(&self, number: u64) -> bool {
-        number != self.own && is_free(self.fd.as_fd(), number) == Some(true) && self.works()
+        number != self.own && is_proof(is_free(self.fd.as_fd(), number), || is_free(self.fd.as_fd(), self.own))
     }
 
     /// Does the descriptor show this process's own lock?
@@ -157,6 +157,12 @@ impl Asker {
     pub fn disown(self) {
         std::mem::forget(self.fd);
     }
+}
+
+/// Do two answers of one descriptor prove a death? That byte is free, and the asker's own is seen to be locked.
+#[must_use]
+pub fn is_proof(free: Option<bool>, own_free: impl FnOnce() -> Option<bool>) -> bool {
+    free == Some(true) && own_free() == Some(false)
 }
 
 /// Is no lock on this byte? `None`: cannot be told.

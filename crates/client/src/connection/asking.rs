@@ -132,11 +132,11 @@ impl Connection {
             Ok(Some(Received::Stripped(length))) => self.hand_out_stripped(&mut state, &buffer[..length]),
             Ok(Some(Received::Message(length, fds))) => match Answer::decode(&buffer[..length], fds.len()) {
                 Ok((number, answer)) => self.hand_out(&mut state, number, answer, fds),
-                Err(_) if state.generation == generation => state.socket = None,
+                Err(_) if state.generation == generation => state.hang_up(),
                 Err(_) => {}
             },
             // The end, or what no daemon sends: either way this connection is of no more use.
-            _ if state.generation == generation => state.socket = None,
+            _ if state.generation == generation => state.hang_up(),
             _ => {}
         }
         state.fit_room();
@@ -146,15 +146,20 @@ impl Connection {
     fn hand_out_stripped(&self, state: &mut State, message: &[u8]) {
         let decoded = Header::decode(message).and_then(|(h, _)| Answer::decode(message, usize::from(h.descriptors)));
         let Ok((number, answer)) = decoded else {
-            state.socket = None;
+            state.hang_up();
             return;
         };
         state.held.take(&answer, None);
-        state.refuse(&answer);
-        let error = no_descriptor();
-        let failed = Answer::Failed { status: error.status, text: error.to_string() };
-        if let Some(pending) = state.pending.get_mut(&number).filter(|pending| pending.answer.is_none()) {
+        let pending = state.pending.get_mut(&number).filter(|pending| pending.answer.is_none());
+        // An item that was open before stays open; its owner asks for it again.
+        let stays = pending.as_ref().is_some_and(|pending| keeps_item(&pending.request, &answer));
+        if let Some(pending) = pending {
+            let error = no_descriptor();
+            let failed = Answer::Failed { status: error.status, text: error.to_string() };
             pending.answer = Some((failed, Vec::new()));
+        }
+        if !stays {
+            state.refuse(&answer);
         }
         self.wake_others(state);
     }
@@ -185,11 +190,29 @@ impl Connection {
 impl State {
     /// Says something that has no answer, if the connection stands.
     pub(super) fn tell(&mut self, request: &Request) {
+        self.tell_as(0, request);
+    }
+
+    /// Asks something whose answer nobody waits for.
+    pub(super) fn tell_to_do(&mut self, request: &Request) {
+        let number = self.next;
+        self.next += 1;
+        self.tell_as(number, request);
+    }
+
+    fn tell_as(&mut self, number: u64, request: &Request) {
         let Some(socket) = self.socket.clone() else { return };
-        let message = request.encode(0, self.settled());
+        let message = request.encode(number, self.settled());
         if !matches!(socket::send(&*socket, &message, &[]), Ok(true)) {
             // What was to be said follows from the leases, which are told again with the next connection.
-            self.socket = None;
+            self.hang_up();
+        }
+    }
+
+    /// This connection is of no more use. The thread that watches its end sees it, too, and brings it back.
+    pub(super) fn hang_up(&mut self) {
+        if let Some(socket) = self.socket.take() {
+            socket::shut_down(&*socket);
         }
     }
 
@@ -211,7 +234,7 @@ impl State {
                 // The daemon is behind; it is tried again after the next answer, or in a moment.
                 Ok(false) => return,
                 Err(_) => {
-                    self.socket = None;
+                    self.hang_up();
                     return;
                 }
             }
@@ -222,6 +245,15 @@ impl State {
     fn settled(&self) -> u64 {
         self.pending.first_key_value().map_or(self.next, |(number, _)| *number)
     }
+}
+
+/// Was the item of this answer open here before it was asked for?
+fn keeps_item(request: &Request, answer: &Answer) -> bool {
+    let of_open = matches!(
+        request,
+        Request::Item(ItemRequest::Resize { .. } | ItemRequest::Unshare { .. } | ItemRequest::Reopen { .. })
+    );
+    of_open && matches!(answer, Answer::Item(given) if given.writable)
 }
 
 /// How long the daemon may wait before it answers this.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_layout::SegmentId;
-use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, ItemRequest, Request, SegmentKind};
-use crossdock_os::{Deadline, event, socket};
+use crossdock_layout::wire::{Answer, InUse, ItemGiven, ItemLevel, ItemRequest, Request, SegmentKind};
+use crossdock_os::{Deadline, event, file, socket};
 
 use super::{Connection, State};
 
@@ -54,6 +54,13 @@ impl Connection {
     pub(crate) fn release_item(&self, item: SegmentId) {
         if self.is_ours() {
             self.lock().release_item(item);
+        }
+    }
+
+    /// An item that was made for a call that fails is not left behind.
+    pub(crate) fn unmake(&self, given: &ItemGiven) {
+        if given.created && self.is_ours() {
+            self.lock().tell_to_do(&Request::Item(ItemRequest::Destroy { item: given.item }));
         }
     }
 
@@ -135,16 +142,30 @@ impl State {
         }
     }
 
-    /// Releases what an answer gave that came after its caller gave up.
+    /// Releases what an answer gave that came after its caller gave up; an item that was made for it is unmade.
     pub(super) fn refuse(&mut self, answer: &Answer) {
         match answer {
-            Answer::Segment { segment, .. } => self.release(*segment),
+            Answer::Segment { segment, kind, created, name, .. } => {
+                self.release(*segment);
+                if *created {
+                    let (kind, name) = (*kind, name.clone());
+                    self.tell_to_do(&Request::Remove { kind, in_use: InUse::Refuse, name });
+                }
+            }
             Answer::Series(entry) => {
                 self.release(entry.pin);
                 self.release(entry.segment);
             }
-            Answer::Item(given) if is_owned(given) => self.release_item(given.item),
-            Answer::Item(given) => self.release(given.file),
+            Answer::Item(given) => {
+                if given.created {
+                    self.tell_to_do(&Request::Item(ItemRequest::Destroy { item: given.item }));
+                }
+                if is_owned(given) {
+                    self.release_item(given.item);
+                } else {
+                    self.release(given.file);
+                }
+            }
             _ => {}
         }
     }
@@ -204,7 +225,7 @@ impl Held {
         let leased = self.leases.entry(segment).or_insert(Leased { count: 0, kind, descriptor: None });
         leased.count += 1;
         if leased.descriptor.is_none() {
-            leased.descriptor = given.and_then(|fd| fd.try_clone().ok());
+            leased.descriptor = given.and_then(|fd| file::duplicate(fd).ok());
         }
     }
 

@@ -3,7 +3,7 @@
 //! moment before the answer is read.
 
 use crossdock_layout::wire::{ItemRequest, Request};
-use crossdock_os::event;
+use crossdock_os::{event, file};
 
 use super::State;
 use crate::Result;
@@ -33,7 +33,7 @@ impl State {
         let all = self.awaited() + more;
         while more > 0 && self.room.len() < all {
             let copy = match &self.socket {
-                Some(socket) => socket.try_clone().ok(),
+                Some(socket) => file::duplicate(socket).ok(),
                 None => event::eventfd().ok(),
             };
             let Some(copy) = copy else {
@@ -56,7 +56,7 @@ impl State {
 
     fn refill(&mut self, all: usize) -> Option<()> {
         while self.room.len() < all {
-            self.room.push(self.socket.as_ref()?.try_clone().ok()?);
+            self.room.push(file::duplicate(self.socket.as_ref()?).ok()?);
         }
         Some(())
     }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crossdock_core::item::{Backing, ItemMemory};
 use crossdock_layout::Status;
-use crossdock_layout::wire::{ItemLevel, ItemRequest, OnDeath};
+use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath};
 
 use super::{Item, ItemOptions, SharedItem, State, party};
+use crate::connection::Answered;
 use crate::{Error, Result};
 
 impl Item {
@@ -85,10 +86,14 @@ impl Item {
         }
     }
 
-    /// What was refused leaves the item as it was.
-    fn open_again(&mut self) {
-        let opened = self.session.ask_item(ItemRequest::Reopen { item: self.id }, None).and_then(super::session::taken);
-        let memory = opened.and_then(|(given, descriptor)| {
+    /// What was refused leaves the item as it was; if it is shared, that is the answer.
+    fn open_again(&mut self) -> Option<SharedItem> {
+        let answer = self.session.ask_item(ItemRequest::Reopen { item: self.id }, None);
+        let is_shared = |answer: &Answered| matches!(&answer.0, Answer::Item(given) if !given.writable);
+        if answer.as_ref().is_ok_and(is_shared) {
+            return answer.and_then(|answer| self.session.opened_view(answer)).ok().map(SharedItem::new);
+        }
+        let memory = answer.and_then(super::session::taken).and_then(|(given, descriptor)| {
             self.size = given.size;
             ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|e| self.named(e))
         });
@@ -99,6 +104,7 @@ impl Item {
                 State::Spent(format!("item '{}' could not be opened again: {error}", self.key))
             }
         };
+        None
     }
 
     /// A new item with the same bytes and the same description, owned by this task too.
@@ -214,8 +220,8 @@ impl Item {
         match shared.and_then(|answer| self.session.opened_view(answer)) {
             Ok(view) => Ok(SharedItem::new(view)),
             Err(error) => {
-                self.open_again();
-                Err(error)
+                // It may have been shared before there was no room to open it.
+                self.open_again().ok_or(error)
             }
         }
     }

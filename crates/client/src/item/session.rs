@@ -121,14 +121,17 @@ impl Session {
         if given.level != ItemLevel::Cooperative {
             let connection = self.connection();
             let memory = ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|error| {
+                connection.unmake(&given);
                 connection.release_item(given.item);
                 error.about(SegmentKind::Item, &given.key)
             })?;
             return Ok(Item::new(self, given, State::Own(memory)));
         }
         let lease = Lease::new(self.connection().clone(), given.file);
-        let memory = ItemMemory::open(&descriptor, given.size, Backing::Cooperative)
-            .map_err(|error| error.about(SegmentKind::Item, &given.key))?;
+        let memory = ItemMemory::open(&descriptor, given.size, Backing::Cooperative).map_err(|error| {
+            self.connection().unmake(&given);
+            error.about(SegmentKind::Item, &given.key)
+        })?;
         let own: Words = given.words.iter().filter_map(|w| u32::try_from(*w).ok()).collect();
         let known = Known { memory: Arc::new(memory), given: given.clone(), own, _lease: lease };
         self.items().learn(&given.key, known.clone());

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_core::item::{Backing, ItemMemory};
-use crossdock_layout::wire::{ItemGiven, ItemLevel, ItemRequest, OnDeath};
+use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, ItemRequest, OnDeath};
 use crossdock_layout::{SegmentId, Status};
 
 use super::session::{milliseconds, taken};
 use super::{Contents, Item, State};
+use crate::connection::Answered;
 use crate::segment::Lease;
 use crate::{Error, Region, Result, SegmentKind, Session};
 
@@ -179,18 +180,26 @@ impl SharedItem {
         // Unmapped first, and told: then the kernel can prove that nobody reads.
         self.view = None;
         let request = ItemRequest::Unshare { item: self.item, wait_ms: milliseconds(timeout) };
-        match self.session.ask_item(request, Some(timeout.unwrap_or_default())).and_then(taken) {
-            Ok((given, descriptor)) => {
-                let memory = ItemMemory::open(&descriptor, given.size, Backing::Own)
-                    .map_err(|e| e.about(SegmentKind::Item, &self.key))?;
-                Ok(Item::new(&self.session, given, State::Own(memory)))
+        let answer = self.session.ask_item(request, Some(timeout.unwrap_or_default()));
+        answer.and_then(|answer| self.open_own(answer)).or_else(|error| {
+            // It is as it was, or was taken back before there was no room to open it.
+            let reopen = || self.session.ask_item(ItemRequest::Reopen { item: self.item }, None);
+            match reopen() {
+                Ok(answer) if matches!(&answer.0, Answer::Item(given) if given.writable) => self.open_own(answer),
+                again => {
+                    self.view = again.and_then(|answer| self.session.opened_view(answer)).ok();
+                    Err(error)
+                }
             }
-            Err(error) => {
-                let again = self.session.ask_item(ItemRequest::Reopen { item: self.item }, None);
-                self.view = again.and_then(|answer| self.session.opened_view(answer)).ok();
-                Err(error)
-            }
-        }
+        })
+    }
+
+    /// What the daemon gave to write again.
+    fn open_own(&self, answer: Answered) -> Result<Item> {
+        let (given, descriptor) = taken(answer)?;
+        let memory = ItemMemory::open(&descriptor, given.size, Backing::Own)
+            .map_err(|e| e.about(SegmentKind::Item, &self.key))?;
+        Ok(Item::new(&self.session, given, State::Own(memory)))
     }
 }
 

@@ -7,10 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crossdock_layout::Status;
 use crossdock_os::event;
 
 use super::Shared;
+use crossdock_core::error::status_of;
+
 use crate::{Error, Result};
 
 /// How long the thread sleeps at a stretch; only a bound, since whatever happens wakes it.
@@ -32,7 +33,7 @@ struct State {
 
 impl Bell {
     pub fn new() -> Result<Self> {
-        let eventfd = event::eventfd().map_err(|error| Error::new(Status::System, error.to_string()))?;
+        let eventfd = event::eventfd().map_err(|error| Error::new(status_of(&error), error.to_string()))?;
         Ok(Self { eventfd, state: Mutex::default(), changed: Condvar::new() })
     }
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crossdock_core::error::status_of;
 use crossdock_core::queue::{self, Ring, Shape};
 use crossdock_layout::wire::{OpenMode, SegmentKind};
 use crossdock_layout::{Rights, SegmentId, Status};
@@ -127,5 +128,5 @@ fn agreed(name: &str, opened: &OpenedSegment, wanted: &PortOptions) -> Result<Sh
 fn map(name: &str, opened: &OpenedSegment, access: Access) -> Result<Mapping> {
     let length = usize::try_from(opened.size).unwrap_or(usize::MAX);
     Mapping::new(&opened.descriptor, length, access)
-        .map_err(|error| Error::new(Status::System, error.to_string()).about(SegmentKind::Port, name))
+        .map_err(|error| Error::new(status_of(&error), error.to_string()).about(SegmentKind::Port, name))
 }

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crossdock_core::error::status_of;
 use crossdock_core::series::{Offer, PinPageGiven};
 use crossdock_layout::wire::{Answer, PIN_PAGE, PageEntry, Request, SegmentKind, SeriesEntry};
 use crossdock_layout::{SegmentId, Status, name};
-use crossdock_os::{Deadline, memfd};
+use crossdock_os::{Deadline, file, memfd};
 
 use crate::connection::Connection;
 use crate::segment::Lease;
@@ -103,7 +104,7 @@ impl Session {
         else {
             return Err(crate::session::unexpected());
         };
-        let copy = page.try_clone().map_err(|error| Error::new(Status::System, error.to_string()))?;
+        let copy = file::duplicate(&page).map_err(|error| Error::new(status_of(&error), error.to_string()))?;
         connection.keep_page(segment, id, copy);
         Ok(Some(PinPageGiven { page, next, left }))
     }

@@ -16,6 +16,7 @@ use crossdock_os::{Access, Mapping, file, memfd};
 pub use cooperative::{Claim, Held, Words};
 pub use describe::{Contents, MAX_RANK};
 
+use crate::error::status_of;
 use crate::{Error, Result};
 
 /// Where a checked build can die here (`fault_point!`); the kill matrix dies at each.
@@ -48,7 +49,7 @@ impl ItemMemory {
     /// `NO_SPACE` if its memory is not there and not to be had, `CORRUPT` if it was shared with less than was promised.
     pub fn open(descriptor: &OwnedFd, size: u64, backing: Backing) -> Result<Self> {
         let memory = size.next_multiple_of(4096) + ITEM_DATA;
-        let system = |e: crossdock_os::OsError| Error::new(Status::System, format!("an item's memory: {e}"));
+        let system = |e: crossdock_os::OsError| Error::new(status_of(&e), format!("an item's memory: {e}"));
         let full = |e| Error::new(Status::NoSpace, format!("the node has no memory left for the item: {e}"));
         let (length, taken) = file::sizes(descriptor).map_err(system)?;
         match backing {
@@ -123,7 +124,7 @@ impl ItemMemory {
     /// `SYSTEM`: the kernel refused.
     pub fn data_again(&self) -> Result<Mapping> {
         let again = self.mapping.again(ITEM_DATA, self.size.next_multiple_of(4096));
-        again.map_err(|e| Error::new(Status::System, format!("an item's memory: {e}")))
+        again.map_err(|e| Error::new(status_of(&e), format!("an item's memory: {e}")))
     }
 
     fn header(&self) -> &ItemHeader {

@@ -25,7 +25,7 @@ use super::slots::Slots;
 use super::spec::{AttributeSpec, FullPolicy, Identity, Spec};
 use super::statistics::Counts;
 use crate::Host;
-use crate::error::Reason;
+use crate::error::{Reason, status_of};
 use crate::{Error, Result};
 
 /// Whoever can do several things at once, for large copies: a program's own pool of threads.
@@ -263,8 +263,8 @@ impl Publisher {
 
 /// The kernel refused.
 #[cold]
-pub(super) fn failed(name: &str, error: &dyn std::fmt::Display) -> Error {
-    Error::new(Status::System, error.to_string()).about(SegmentKind::Series, name)
+pub(super) fn failed(name: &str, error: &OsError) -> Error {
+    Error::new(status_of(error), error.to_string()).about(SegmentKind::Series, name)
 }
 
 impl Drop for Publisher {

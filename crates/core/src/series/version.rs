@@ -13,6 +13,7 @@ use super::record::{Record, read};
 use super::spec::Method;
 use super::value::Value;
 use super::view::View;
+use crate::error::status_of;
 use crate::{Result, fault_point};
 
 /// A version of a series. What it shows never changes but by [`Version::refresh`], and stays for as long as this lives.
@@ -145,13 +146,13 @@ impl Version {
         let attached = &self.attached;
         if attached.takes_back {
             let view = View::copy_of(attached.spans[variable].chunks, slots, &attached.pool)
-                .map_err(|e| attached.error(Status::System, e))?;
+                .map_err(|e| attached.error(status_of(&e), e))?;
             // Not before all of it was read: only then it is known whether it is this version's.
             self.check_valid()?;
             return Ok(self.views[variable].get_or_init(|| view));
         }
         let view = View::new(attached.spans[variable].chunks, slots, &attached.pool, &attached.descriptor)
-            .map_err(|e| attached.error(Status::System, e))?;
+            .map_err(|e| attached.error(status_of(&e), e))?;
         // Another thread may have been faster: then its view is used, and this one dropped.
         Ok(self.views[variable].get_or_init(|| view))
     }
@@ -247,7 +248,7 @@ impl Version {
         std::mem::swap(&mut self.record, &mut other.record);
         match failed {
             None => Ok(mapped),
-            Some(error) => Err(self.attached.error(Status::System, error)),
+            Some(error) => Err(self.attached.error(status_of(&error), error)),
         }
     }
 
@@ -268,7 +269,7 @@ impl Version {
         for (variable, prepared) in prepared {
             let Some(view) = self.views[variable].get_mut() else { continue };
             let shown = view.show_prepared(prepared, &self.attached.pool);
-            copied += shown.map_err(|error| self.attached.error(Status::System, error))?;
+            copied += shown.map_err(|error| self.attached.error(status_of(&error), error))?;
         }
         std::mem::swap(&mut self.pin, &mut other.pin);
         std::mem::swap(&mut self.record, &mut other.record);

@@ -212,6 +212,7 @@ impl Broker {
                 if let Some(holders) = self.holds.get_mut(&segment) {
                     holders.remove(&member);
                 }
+                self.readers_left(segment);
                 self.release_if_unused(segment);
             }
             return;
@@ -230,6 +231,7 @@ impl Broker {
         } else {
             holders.insert(member, Hold { count, assumed: false });
         }
+        self.readers_left(segment);
         self.release_if_unused(segment);
     }
 }

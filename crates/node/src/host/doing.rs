@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crossdock_layout::wire::{ANSWER, Answer, PIN_PAGE, PIN_SLOTS};
-use crossdock_layout::{MemberId, Status};
+use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::{OsError, OsResult, file, memfd, socket};
 
 use super::{Host, LISTENER};
@@ -165,52 +165,50 @@ impl Host<'_> {
 
     fn send(&mut self, connection: u64, message: &[u8], with: Attachment) {
         let opened = match with {
-            Attachment::Item { file, writable } => self.open_item(connection, file.0, writable),
             Attachment::Papers { member } => return self.send_papers(connection, message, member),
-            _ => Ok(None),
+            Attachment::Item { file, writable } => self.with_spare(|host| host.open_item(connection, file.0, writable)),
+            Attachment::Segment { segment, writable: false } | Attachment::Series { pool: segment, .. } => {
+                self.with_spare(|host| host.segments.get(&segment.0).map(file::reopen_read_only).transpose())
+            }
+            Attachment::Segment { .. } | Attachment::Nothing => Ok(None),
+        };
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.send_failure(connection, message, &error.to_string()),
         };
         let Some(link) = self.links.get(&connection) else { return };
-        let read_only;
-        let mut page = None;
-        let fd: Option<BorrowedFd<'_>> = match with {
-            Attachment::Nothing | Attachment::Papers { .. } => None,
-            Attachment::Segment { segment, writable } => match self.segments.get(&segment.0) {
-                Some(fd) if writable => Some(fd.as_fd()),
-                Some(fd) => match file::reopen_read_only(fd) {
-                    Ok(fd) => {
-                        read_only = fd;
-                        Some(read_only.as_fd())
-                    }
-                    Err(error) => return self.send_failure(connection, message, &error.to_string()),
-                },
-                None => return self.send_failure(connection, message, "the daemon has lost its descriptor"),
-            },
-            Attachment::Series { pool, page: pin, .. } => match (self.segments.get(&pool.0), self.segments.get(&pin.0))
-            {
-                (Some(pool), Some(pin)) => match file::reopen_read_only(pool) {
-                    Ok(fd) => {
-                        page = Some(pin.as_fd());
-                        read_only = fd;
-                        Some(read_only.as_fd())
-                    }
-                    Err(error) => return self.send_failure(connection, message, &error.to_string()),
-                },
-                _ => return self.send_failure(connection, message, "the daemon has lost its descriptor"),
-            },
-            Attachment::Item { .. } => match &opened {
-                Ok(Some(fd)) => Some(fd.as_fd()),
-                Ok(None) => return self.send_failure(connection, message, "the daemon has lost its descriptor"),
-                Err(error) => return self.send_failure(connection, message, &error.to_string()),
-            },
+        let held = |segment: SegmentId| self.segments.get(&segment.0).map(AsFd::as_fd);
+        let opened = opened.as_ref().map(AsFd::as_fd);
+        let fds: Option<Vec<BorrowedFd<'_>>> = match with {
+            Attachment::Nothing | Attachment::Papers { .. } => Some(Vec::new()),
+            Attachment::Segment { segment, writable: true } => held(segment).map(|fd| vec![fd]),
+            Attachment::Segment { .. } | Attachment::Item { .. } => opened.map(|fd| vec![fd]),
+            Attachment::Series { page, .. } => opened.zip(held(page)).map(|(pool, page)| vec![pool, page]),
         };
-        let fds: Vec<_> = fd.into_iter().chain(page).collect();
+        let Some(fds) = fds else {
+            return self.send_failure(connection, message, "the daemon has lost its descriptor");
+        };
         let sent = socket::send(&link.socket, message, &fds);
         self.sent(connection, message, !fds.is_empty(), sent);
     }
 
+    /// Opens something for a client, if need be with the descriptor that is kept for such a case: what the client asked for
+    /// is done and written down by now.
+    fn with_spare<T>(&mut self, mut open: impl FnMut(&mut Self) -> OsResult<T>) -> OsResult<T> {
+        open(self).or_else(|error| {
+            if !error.is_out_of_room() {
+                return Err(error);
+            }
+            self.spare = None;
+            let opened = open(self);
+            self.spare = file::spare().ok();
+            opened
+        })
+    }
+
     /// A member's lock on the roll is on its way before this process knows whether it arrives: the copy here is closed.
     fn send_papers(&mut self, connection: u64, message: &[u8], member: MemberId) {
-        let papers = self.roll.roll.enter(member.0).and_then(|entry| Ok((entry, self.roll.roll.reader()?)));
+        let papers = self.with_spare(|host| Ok((host.roll.roll.enter(member.0)?, host.roll.roll.reader()?)));
         let Some(link) = self.links.get(&connection) else { return };
         let sent = match &papers {
             Ok((entry, reader)) => {
@@ -231,6 +229,8 @@ impl Host<'_> {
             Err(error) if with_descriptors && error.is_too_many_in_flight() => {
                 self.send_failure(connection, message, "too many descriptors are on their way to programs; try again");
             }
+            // The kernel has no room for it now: the client comes again and repeats what has no answer.
+            Err(error) if error.is_out_of_room() => self.hang_up(connection),
             // Its end comes as an event of its own.
             Err(_) => {}
         }

@@ -29,7 +29,15 @@ pub(super) enum Party {
 struct Way {
     party: Party,
     door: Door,
-    open: bool,
+    state: DoorState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DoorState {
+    Shut,
+    /// The kernel failed before it was all done.
+    Half,
+    Open,
 }
 
 /// All doors of a host.
@@ -42,7 +50,7 @@ pub(super) struct Doors {
 impl Doors {
     /// From what the keeper holds: any of it may be open.
     pub(super) fn new(kept: BTreeMap<u64, Vec<OwnedFd>>) -> Self {
-        let way = |door| Way { party: Party::Unknown, door: Door::inherited(door), open: true };
+        let way = |door| Way { party: Party::Unknown, door: Door::inherited(door), state: DoorState::Open };
         let files: HashMap<_, Vec<_>> =
             kept.into_iter().map(|(file, doors)| (file, doors.into_iter().map(way).collect())).collect();
         let count = files.values().map(Vec::len).sum();
@@ -58,27 +66,38 @@ impl Doors {
             None => {
                 let access = if party == Party::Readers { Access::Read } else { Access::ReadWrite };
                 let door = folder.new_door(access)?;
-                ways.push(Way { party, door, open: false });
+                ways.push(Way { party, door, state: DoorState::Shut });
                 self.count += 1;
                 ways.len() - 1
             }
         };
         let way = &mut ways[at];
-        if let Some(gate) = folder.gate().filter(|_| !way.open) {
-            way.open = true;
-            way.door.open(gate)?;
+        if let Some(gate) = folder.gate().filter(|_| way.state != DoorState::Open) {
+            // A door that fails to open is to be shut like an open one, and to be opened again.
+            way.state = DoorState::Half;
+            if let Err(error) = way.door.open(gate) {
+                if found.is_none() {
+                    // The keeper does not know it, and no task has gone through.
+                    ways.pop();
+                    self.count -= 1;
+                }
+                return Err(error);
+            }
+            way.state = DoorState::Open;
         }
-        Ok((&way.door, found.is_none()))
+        Ok((&self.files[&file][at].door, found.is_none()))
     }
 
     /// Shuts every door to a file; `false`: a process writes through one.
     pub(super) fn shut(&mut self, gate: &Gate, file: u64) -> OsResult<bool> {
         let ways = self.files.get_mut(&file).into_iter().flatten();
-        for way in ways.filter(|way| way.open) {
+        for way in ways.filter(|way| way.state != DoorState::Shut) {
+            let before = std::mem::replace(&mut way.state, DoorState::Half);
             if !way.door.shut(gate)? {
+                way.state = before;
                 return Ok(false);
             }
-            way.open = false;
+            way.state = DoorState::Shut;
         }
         Ok(true)
     }

@@ -184,7 +184,7 @@ impl Host<'_> {
 
     pub(super) fn copy_item(&mut self, item: SegmentId, from: SegmentId, to: SegmentId, size: u64) {
         let made = self.make_item(to.0, size).and_then(|()| {
-            let copy = |id: u64| self.segments.get(&id).map(OwnedFd::try_clone);
+            let copy = |id: u64| self.segments.get(&id).map(file::duplicate);
             match (copy(from.0), copy(to.0)) {
                 (Some(Ok(source)), Some(Ok(target))) => Ok((source, target)),
                 _ => Err("the daemon has no descriptor left".into()),
@@ -215,7 +215,7 @@ impl Host<'_> {
         while self.files.running.len() - self.files.waiting.len() < COPIES && !self.files.waiting.is_empty() {
             let job = self.files.waiting.remove(0);
             let (item, to, sender) = (job.item, job.to, self.files.sender.clone());
-            let Ok(bell) = self.files.done.try_clone() else {
+            let Ok(bell) = file::duplicate(&self.files.done) else {
                 self.files.waiting.insert(0, job);
                 return;
             };

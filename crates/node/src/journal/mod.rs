@@ -173,13 +173,14 @@ impl Journal {
                 let end = bytes.len() as u64;
                 file.write_all_at(&bytes, 0)?;
                 extend(&file, end, AHEAD)?;
+                // The keeper's copy comes first: without it this one must not have the name.
+                let copy = crossdock_os::file::duplicate(&file).map_err(|error| error.reason())?;
                 std::fs::rename(&beside, &self.path)?;
-                Ok((file, end))
+                Ok((file, copy, end))
             });
         // Whatever went wrong, the history may still grow: try again when it is twice as long.
         self.compact_at = self.end * 2;
-        let (file, end) = file.inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
-        let copy = OwnedFd::from(file.try_clone()?);
+        let (file, copy, end) = file.inspect_err(|_| drop(std::fs::remove_file(&beside)))?;
         (self.file, self.end, self.room) = (file, end, end + AHEAD);
         self.compact_at = COMPACT_FROM.max(end * 4);
         Ok(copy)

@@ -85,19 +85,22 @@ pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>)
     let mut held = Some(prepare(place, options)?);
     let mut ready = ready;
     let mut failures = 0;
+    let mut served = false;
     loop {
-        let (ours, theirs) = socket::pair().map_err(why)?;
+        let (ours, theirs) = patiently(socket::pair).map_err(why)?;
         let (mut ours, mut theirs) = (Some(ours), Some(theirs));
         let started = Instant::now();
         let keeper = std::process::id() as i32;
-        let broker = child::fork(|| {
-            // Each side keeps its own end only, so that the end of one is seen by the other.
-            ours = None;
-            // The child's copies of everything held are its own, to close one by one.
-            match (theirs.take(), held.take()) {
-                (Some(post), Some(held)) => host::run(options, place, held, Post::new(post), keeper),
-                _ => host::CANNOT_START,
-            }
+        let broker = patiently(|| {
+            child::fork(|| {
+                // Each side keeps its own end only, so that the end of one is seen by the other.
+                ours = None;
+                // The child's copies of everything held are its own, to close one by one.
+                match (theirs.take(), held.take()) {
+                    (Some(post), Some(held)) => host::run(options, place, held, Post::new(post), keeper),
+                    _ => host::CANNOT_START,
+                }
+            })
         });
         let broker = broker.map_err(why)?;
         drop(theirs.take());
@@ -106,13 +109,15 @@ pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>)
         match ended {
             End::Told => return Ok(()),
             End::Broker(Ended::Code(0)) => return Ok(()),
-            End::Broker(Ended::Code(host::CANNOT_START)) => {
+            // A later one that cannot start may lack room just then, and what the keeper holds is not given up for that.
+            End::Broker(Ended::Code(host::CANNOT_START)) if !served => {
                 return Err(ServeError(format!(
                     "the broker could not start at {}; its reason is above",
                     place.socket.display()
                 )));
             }
             End::Broker(how) => {
+                served |= how != Ended::Code(host::CANNOT_START);
                 // SIGKILL comes from outside, and may come any number of times.
                 let own_fault = how != Ended::Signal(SIGKILL) && started.elapsed() < SOON;
                 failures = if own_fault { failures + 1 } else { 0 };
@@ -122,6 +127,19 @@ pub(crate) fn run(options: &ServeOptions, place: &Place, ready: Option<OwnedFd>)
                 // The first restarts are immediate; one that fails again and again must not take the processor.
                 std::thread::sleep(Duration::from_millis(if failures > 2 { 20 << failures.min(6) } else { 0 }));
             }
+        }
+    }
+}
+
+/// Tries again for a while what the kernel has no room for: what the keeper holds is not given up for a moment's shortage.
+fn patiently<T>(mut call: impl FnMut() -> OsResult<T>) -> OsResult<T> {
+    let patience = Deadline::after(Duration::from_secs(10));
+    loop {
+        match call() {
+            Err(error) if !patience.passed() && (error.is_out_of_room() || error.is_to_be_repeated()) => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            done => return done,
         }
     }
 }
@@ -162,9 +180,12 @@ enum End {
 
 /// Takes in what the broker sends, until it is gone or everything is to end.
 fn watch(held: &mut Held, post: OwnedFd, signals: &OwnedFd, broker: i32, ready: &mut Option<OwnedFd>) -> OsResult<End> {
-    let epoll = Epoll::new()?;
-    epoll.add(signals, 0, false)?;
-    epoll.add(&post, 1, false)?;
+    let epoll = patiently(|| {
+        let epoll = Epoll::new()?;
+        epoll.add(signals, 0, false)?;
+        epoll.add(&post, 1, false)?;
+        Ok(epoll)
+    })?;
     let mut post_open = true;
     loop {
         let events = epoll.wait(Deadline::after(Duration::from_secs(3600)))?;

@@ -29,6 +29,9 @@ pub(crate) enum Letter {
     End,
 }
 
+/// How long a letter waits for room in the kernel.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// The broker's end.
 pub(crate) struct Post(OwnedFd);
 
@@ -74,10 +77,18 @@ impl Post {
         let mut letter = [0; 16];
         letter[..8].copy_from_slice(&kind.to_le_bytes());
         letter[8..].copy_from_slice(&id.to_le_bytes());
-        while !socket::send(&self.0, &letter, fds)? {
-            wait_writable(self.0.as_fd(), Deadline::after(Duration::from_secs(1)))?;
+        let patience = Deadline::after(PATIENCE);
+        loop {
+            match socket::send(&self.0, &letter, fds) {
+                Ok(true) => return Ok(()),
+                Ok(false) => drop(wait_writable(self.0.as_fd(), Deadline::after(Duration::from_secs(1)))),
+                // The kernel has no room for a moment; the broker would be lost for nothing.
+                Err(error) if !patience.passed() && (error.is_out_of_room() || error.is_too_many_in_flight()) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => return Err(error),
+            }
         }
-        Ok(())
     }
 }
 

@@ -28,8 +28,13 @@ impl Daemon {
     }
 
     pub fn start_with(arguments: &[&str]) -> Self {
+        Self::start_in(arguments, &[])
+    }
+
+    /// With these variables in its environment.
+    pub fn start_in(arguments: &[&str], environment: &[(&str, &Path)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let keeper = spawn(&folder.path().join("endpoint.sock"), arguments);
+        let keeper = spawn_in(&folder.path().join("endpoint.sock"), arguments, environment);
         let daemon = Self { folder, keeper };
         daemon.wait_until_up();
         daemon
@@ -89,7 +94,12 @@ impl Drop for Daemon {
 }
 
 pub fn spawn(socket: &Path, arguments: &[&str]) -> Child {
+    spawn_in(socket, arguments, &[])
+}
+
+pub fn spawn_in(socket: &Path, arguments: &[&str], environment: &[(&str, &Path)]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_crossdock-node"));
+    command.envs(environment.iter().copied());
     command.arg("--socket").arg(socket).args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().unwrap()
 }

@@ -1,0 +1,148 @@
+//! Model of the rule: what is healed has no owner any more. The rule's own code (`is_proof` of the table and of the roll)
+//! runs under loom, in every interleaving of a member, a daemon and a healer whose table may be a former daemon's.
+//!
+//! The block of memory is loom's own cell: two threads in it without an order between them end the model. Each planted
+//! violation must be found.
+
+use crossdock_layout::MemberId;
+use crossdock_layout::liveness::{DEAD, is_proof};
+use crossdock_os::roll;
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, AtomicU64};
+use loom::thread;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// Owns the block. Its slot in the tables is given to `NEXT` once it is dead.
+const ALICE: MemberId = MemberId::new(1, 5);
+const NEXT: MemberId = MemberId::new(2, 5);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    Kept,
+    /// Planted: a table that does not speak of a member proves its death.
+    AbsenceIsDeath,
+    /// Planted: the daemon marks a member whose connection ended.
+    BuryTheCutOff,
+    /// Planted: the healer does not look for its own lock by the descriptor that it asks by.
+    NoSelfCheck,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Heals {
+    /// By the table of a daemon that ended before Alice came.
+    ByOldTable,
+    ByNewTable,
+    /// By a descriptor of the roll that is another file's by now.
+    ByLostDescriptor,
+}
+
+struct World {
+    old: AtomicU64,
+    new: AtomicU64,
+    /// The kernel's lock on Alice's byte of the roll: it goes with her process, after everything that she did.
+    locked: AtomicBool,
+    connected: AtomicBool,
+    block: UnsafeCell<u64>,
+}
+
+// SAFETY: loom checks every access to the cell; that is what the model is for.
+unsafe impl Sync for World {}
+// SAFETY: as for Sync.
+unsafe impl Send for World {}
+
+impl World {
+    fn touch(&self) {
+        // SAFETY: loom ends the model if another thread may be in the cell.
+        self.block.with_mut(|block| unsafe { *block += 1 });
+    }
+
+    /// A member that is cut off works on; then it is killed, or not.
+    fn alice(&self, dies: bool) {
+        self.touch();
+        self.connected.store(false, Relaxed);
+        self.touch();
+        if dies {
+            self.locked.store(false, Release);
+        }
+    }
+
+    /// Marks the dead, and gives their slots to newcomers.
+    fn daemon(&self, rule: Rule) {
+        let left = !self.locked.load(Acquire);
+        if left || rule == Rule::BuryTheCutOff && !self.connected.load(Relaxed) {
+            self.new.store(ALICE.0 | DEAD, Release);
+            self.new.store(NEXT.0, Release);
+        }
+    }
+
+    /// What a descriptor shows: is no lock on the byte?
+    fn is_free(&self, heals: Heals, own: bool) -> Option<bool> {
+        let other_file = heals == Heals::ByLostDescriptor;
+        Some(other_file || !own && !self.locked.load(Acquire))
+    }
+
+    /// As `Living::is_dead`: the table, then the kernel.
+    fn is_dead(&self, rule: Rule, heals: Heals) -> bool {
+        let table = if heals == Heals::ByOldTable { &self.old } else { &self.new };
+        let word = table.load(Acquire);
+        let by_table = is_proof(word, ALICE) || rule == Rule::AbsenceIsDeath && word != ALICE.0;
+        let own = || if rule == Rule::NoSelfCheck { Some(false) } else { self.is_free(heals, true) };
+        by_table || roll::is_proof(self.is_free(heals, false), own)
+    }
+}
+
+/// Is there an interleaving in which the living Alice counts as dead? A block that two threads touch ends the model.
+fn is_violated(rule: Rule, heals: Heals, dies: bool) -> bool {
+    let violated = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let found = violated.clone();
+    loom::model(move || {
+        let world = Arc::new(World {
+            old: AtomicU64::new(0),
+            new: AtomicU64::new(ALICE.0),
+            locked: AtomicBool::new(true),
+            connected: AtomicBool::new(true),
+            block: UnsafeCell::new(0),
+        });
+        let (one, other) = (world.clone(), world.clone());
+        let alice = thread::spawn(move || one.alice(dies));
+        let daemon = thread::spawn(move || other.daemon(rule));
+        if world.is_dead(rule, heals) {
+            if dies {
+                world.touch();
+            } else {
+                found.store(true, Relaxed);
+            }
+        }
+        alice.join().unwrap();
+        daemon.join().unwrap();
+        if dies && heals != Heals::ByLostDescriptor {
+            assert!(world.is_dead(rule, heals), "a death that is over can be proved, by whatever table");
+        }
+    });
+    violated.load(Relaxed)
+}
+
+#[test]
+fn what_is_healed_has_no_owner_any_more() {
+    for heals in [Heals::ByOldTable, Heals::ByNewTable, Heals::ByLostDescriptor] {
+        for dies in [false, true] {
+            assert!(!is_violated(Rule::Kept, heals, dies));
+        }
+    }
+}
+
+#[test]
+fn absence_taken_for_death_is_found() {
+    assert!(is_violated(Rule::AbsenceIsDeath, Heals::ByOldTable, false));
+}
+
+#[test]
+fn burying_the_cut_off_is_found() {
+    assert!(is_violated(Rule::BuryTheCutOff, Heals::ByNewTable, false));
+}
+
+#[test]
+fn asking_by_a_lost_descriptor_is_found() {
+    assert!(is_violated(Rule::NoSelfCheck, Heals::ByLostDescriptor, false));
+}

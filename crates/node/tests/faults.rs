@@ -1,0 +1,307 @@
+//! Each system call of a session's life fails once: the library's call that made it fails with NO_SPACE or does without,
+//! works when it is repeated, and nothing is lost, left or leaked.
+
+mod support;
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crossdock_client::{
+    ConnectOptions, End, Handle, InUse, ItemOptions, Message, Mode, ObjectMode, PortOptions, Region, SegmentKind,
+    SeriesOptions, Session, Status, TypeRef, Value, Variable,
+};
+use crossdock_os::faults;
+use support::{Daemon, until};
+
+const LONG: Option<Duration> = Some(Duration::from_secs(20));
+/// How long an answer may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Descriptors are counted, so one test at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// What failed on the way, and was then repeated.
+#[derive(Default)]
+struct Failures(Vec<(&'static str, crossdock_client::Error)>);
+
+impl Failures {
+    /// Once more if it fails: only one call of the kernel fails, so the second try succeeds.
+    fn twice<T>(&mut self, what: &'static str, mut call: impl FnMut() -> crossdock_client::Result<T>) -> T {
+        match call() {
+            Ok(value) => value,
+            Err(error) => {
+                self.0.push((what, error));
+                call().unwrap_or_else(|error| {
+                    panic!("{what}, repeated: {error} ({}); before: {:?}", error.status, self.0)
+                })
+            }
+        }
+    }
+}
+
+struct Setting {
+    daemon: Daemon,
+    a: Session,
+    b: Session,
+    bystander: Region,
+    block: u64,
+}
+
+const BLOCK: usize = 1000;
+
+impl Setting {
+    fn new(environment: &[(&str, &Path)]) -> Self {
+        let daemon = Daemon::start_in(&[], environment);
+        let task = |name: &str| {
+            Session::connect(&ConnectOptions { task: Some(name.into()), timeout: PATIENCE, ..daemon.options() })
+                .unwrap()
+        };
+        let (a, b) = (task("a"), task("b"));
+        let bystander = b.region("bystander", Mode::CreateOnly, 1 << 20, None).unwrap();
+        let block = bystander.allocate(8 * BLOCK as u64, 8).unwrap();
+        let setting = Self { a, b, bystander, block, daemon };
+        setting.words().fill(0x5a5a);
+        setting
+    }
+
+    #[expect(clippy::mut_from_ref, reason = "shared memory")]
+    fn words(&self) -> &mut [u64] {
+        // SAFETY: a block of this test's own, of so many words.
+        unsafe { std::slice::from_raw_parts_mut(self.bystander.base().add(self.block as usize).cast::<u64>(), BLOCK) }
+    }
+
+    /// What the daemon has besides the bystander.
+    fn segments(&self) -> Vec<String> {
+        let listed = self.b.list().unwrap().segments.into_iter();
+        listed.map(|segment| segment.name).filter(|name| name != "bystander").collect()
+    }
+}
+
+fn descriptors(process: &str) -> usize {
+    std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
+}
+
+/// Whose calls fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fails {
+    Member,
+    Daemon,
+}
+
+type Hit = Option<(&'static str, &'static [faults::Failure])>;
+
+fn fails_everywhere(life: impl Fn(&Setting, &mut Failures)) {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    for fails in [Fails::Member, Fails::Daemon] {
+        each_call_fails(fails, &life);
+    }
+}
+
+/// Runs `life` again and again, with another call failing each time, until the plan names a call that is not made.
+fn each_call_fails(fails: Fails, life: &impl Fn(&Setting, &mut Failures)) {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("plan");
+    let page = faults::Page::open(&plan).unwrap();
+    let environment = [(faults::VARIABLE, plan.as_path())];
+    let setting = Setting::new(if fails == Fails::Daemon { &environment } else { &[] });
+    let arm = |n, which| match fails {
+        Fails::Member => faults::arm_thread(n, which),
+        Fails::Daemon => page.words().fail_nth(n, which),
+    };
+    let disarm = || -> Hit {
+        match fails {
+            Fails::Member => faults::disarm_thread(),
+            Fails::Daemon => page.words().disarm(),
+        }
+    };
+    let broker = setting.daemon.broker();
+    let descriptors =
+        || descriptors("self") + if fails == Fails::Daemon { descriptors(&broker.to_string()) } else { 0 };
+    // What is made once for the process is made here.
+    for _ in 0..2 {
+        let mut none = Failures::default();
+        life(&setting, &mut none);
+        assert!(none.0.is_empty(), "{:?}", none.0);
+    }
+    until("the first lives have left nothing", || setting.segments().is_empty());
+    let before = descriptors();
+    let (mut n, mut which) = (1, 0);
+    let mut seen = std::collections::BTreeMap::<_, u32>::new();
+    loop {
+        let mut failures = Failures::default();
+        arm(n, which);
+        life(&setting, &mut failures);
+        let Some((call, errors)) = disarm() else { break };
+        *seen.entry(call).or_default() += 1;
+        let how = errors[which as usize % errors.len()];
+        for (what, error) in &failures.0 {
+            let text = format!("{fails:?}, call {n}, {call} with {how:?}: {what}: {error} ({})", error.status);
+            assert_eq!(error.status, Status::NoSpace, "{text}");
+        }
+        assert!(setting.words().iter().all(|word| *word == 0x5a5a), "a bystander's bytes");
+        until(
+            &format!(
+                "nothing is left: {fails:?}, call {n}, {call} with {how:?}, {:?}, {:?}",
+                failures.0,
+                setting.segments()
+            ),
+            || setting.segments().is_empty(),
+        );
+        until(&format!("no descriptor leaks by {fails:?}, call {n}, {call} with {how:?}"), || descriptors() == before);
+        // What the daemon does is not the same each time, so that each error has its turn by itself.
+        if fails == Fails::Daemon {
+            (n, which) = (n + 1, which + 1);
+        } else if which as usize + 1 < errors.len() {
+            which += 1;
+        } else {
+            (n, which) = (n + 1, 0);
+        }
+    }
+    println!("{fails:?}: {} calls failed: {seen:?}", n - 1);
+    assert!(n > 3, "the life makes calls");
+    assert_eq!(setting.daemon.broker(), broker, "it is the same broker");
+    let Setting { daemon, a, b, bystander, .. } = setting;
+    drop(bystander);
+    a.close().unwrap();
+    b.close().unwrap();
+    daemon.stop();
+}
+
+#[test]
+fn a_session_comes_and_goes() {
+    fails_everywhere(|setting, failures| {
+        let session = failures
+            .twice("connect", || Session::connect(&ConnectOptions { timeout: PATIENCE, ..setting.daemon.options() }));
+        failures.twice("list", || session.list());
+        session.close().unwrap();
+        until("it has left", || setting.b.list().unwrap().members.len() == 2);
+    });
+}
+
+#[test]
+fn a_region_with_its_heap_names_and_vectors() {
+    fails_everywhere(|setting, failures| {
+        let region = failures.twice("region", || setting.a.region("r", Mode::CreateOnly, 8 << 20, None));
+        let mut blocks = Vec::new();
+        for n in 0..40u64 {
+            let size = 64 + n * 2000;
+            blocks.push((failures.twice("allocate", || region.allocate(size, 8)), size as usize, n as u8));
+            let (at, size, n) = blocks[blocks.len() - 1];
+            // SAFETY: a block of this test's own, of so many bytes.
+            unsafe { region.base().add(at as usize).write_bytes(n, size) };
+        }
+        let ty = TypeRef::new("vector<f64>").unwrap();
+        let claim = failures.twice("claim", || region.claim("v", &ty, ObjectMode::OpenOrCreate, None));
+        if claim.created {
+            failures.twice("commit", || region.commit(claim.offset));
+        }
+        failures.twice("resize", || region.vector_resize(claim.offset, 8, 10_000));
+        let other = failures.twice("region", || setting.b.region("r", Mode::OpenOnly, 0, None));
+        let found = failures.twice("find", || other.find("v"));
+        assert_eq!(found.offset, claim.offset);
+        assert_eq!(other.vector_at(found.offset, 8).unwrap().size, 10_000);
+        for (at, size, n) in blocks {
+            // SAFETY: as above.
+            let bytes = unsafe { std::slice::from_raw_parts(other.base().add(at as usize), size) };
+            assert!(bytes.iter().all(|byte| *byte == n), "block {n}");
+            failures.twice("deallocate", || other.deallocate(at));
+        }
+        failures.twice("remove", || region.remove("v"));
+        drop((region, other));
+        failures.twice("remove_region", || setting.a.remove(SegmentKind::Region, "r", InUse::Keep));
+    });
+}
+
+#[test]
+fn a_port_and_its_messages() {
+    fails_everywhere(|setting, failures| {
+        let options = PortOptions { capacity: 4, ..PortOptions::default() };
+        let to = failures.twice("producer", || setting.a.port("p", End::Producer, &options, None));
+        let from = failures.twice("consumer", || setting.b.port("p", End::Consumer, &options, None));
+        failures.twice("wait_peer", || to.wait_peer(LONG));
+        failures.twice("descriptor", || from.descriptor().map(drop));
+        for n in 0..10 {
+            failures.twice("arm", || from.arm());
+            failures.twice("send", || to.send(&Message::new(Handle::NONE, n), LONG));
+            let message = failures.twice("receive", || from.receive(LONG));
+            assert_eq!(message.tag, n, "each message once, in order");
+            failures.twice("release", || from.release(&message));
+            failures.twice("reclaim", || to.reclaim(LONG));
+        }
+        let nothing = from.receive(Some(Duration::from_millis(1))).unwrap_err();
+        assert_eq!(nothing.status, Status::TimedOut);
+        to.close();
+        from.close();
+        failures.twice("remove_port", || setting.a.remove_port("p"));
+    });
+}
+
+#[test]
+fn a_series_and_its_versions() {
+    fails_everywhere(|setting, failures| {
+        let options =
+            SeriesOptions { variables: vec![Variable::new("u", "u64", &[40_000])], ..SeriesOptions::default() };
+        let mut publisher = failures.twice("publisher", || setting.a.publisher("s", &options));
+        let mut observer = failures.twice("observe", || setting.b.observe("s", Duration::from_secs(20)));
+        let mut held = Vec::new();
+        for value in 1..6u64 {
+            let elements = publisher.elements::<u64>("u").unwrap();
+            // All of it, half of it, a little of it.
+            let changed = if value == 1 { 40_000 } else { 20_000 >> (2 * value) };
+            elements[..changed].fill(value);
+            let withheld = publisher.statistics().withheld;
+            failures.twice("publish", || publisher.publish(&[("value", Value::U64(value))]));
+            let mut before = withheld;
+            while publisher.statistics().withheld > before {
+                // There was no room for it; it comes with a next one.
+                before = publisher.statistics().withheld;
+                std::thread::sleep(Duration::from_millis(20));
+                publisher.publish(&[("value", Value::U64(value))]).unwrap();
+            }
+            let version = failures.twice("next", || observer.latest());
+            assert_eq!(
+                version.attribute("value").unwrap(),
+                &Value::U64(value),
+                "{:?} {:?} withheld {withheld}",
+                faults::disarm_thread(),
+                publisher.statistics()
+            );
+            let shown = failures.twice("elements", || version.elements::<u64>("u").map(<[u64]>::to_vec));
+            assert!(shown[..changed].iter().all(|n| *n == value) && shown[39_999] == 1, "version {value}");
+            held.push((value, version));
+        }
+        let (_, mut oldest) = held.remove(0);
+        failures.twice("refresh", || oldest.refresh());
+        let shown = failures.twice("elements", || oldest.elements::<u64>("u").map(<[u64]>::to_vec));
+        assert_eq!((shown[0], shown[39_999]), (5, 1), "the newest");
+        for (value, version) in &held {
+            let shown = version.elements::<u64>("u").unwrap();
+            assert_eq!((shown[0], shown[39_999]), (*value, 1), "a held version does not change");
+        }
+        drop((held, oldest, observer));
+        failures.twice("end", || publisher.finish());
+        drop(publisher);
+        failures.twice("remove_series", || setting.a.remove_series("s"));
+    });
+}
+
+#[test]
+fn an_item_and_its_owners() {
+    fails_everywhere(|setting, failures| {
+        let mut item = failures.twice("create", || setting.a.create_item("i", &ItemOptions::bytes(100_000)));
+        item.bytes_mut().fill(7);
+        failures.twice("transfer", || item.hand_over("b"));
+        let mut item = failures.twice("access", || setting.b.access_item("i", LONG));
+        assert!(item.bytes().iter().all(|byte| *byte == 7), "its bytes come along");
+        item.bytes_mut()[99_999] = 8;
+        failures.twice("resize", || item.resize(200_000));
+        assert_eq!((item.bytes()[0], item.bytes()[99_999], item.bytes()[199_999]), (7, 8, 0));
+        let mut shared = failures.twice("share", || item.share_mut());
+        let view = failures.twice("read", || setting.a.read_item("i", LONG));
+        assert_eq!((view.bytes()[0], view.bytes()[99_999]), (7, 8));
+        drop(view);
+        let mut item = failures.twice("unshare", || shared.unshare_mut(LONG));
+        assert_eq!((item.bytes()[0], item.bytes()[99_999]), (7, 8));
+        failures.twice("destroy", || item.end());
+    });
+}

@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+"""Kills, stops and starves workers and the daemon under load, and checks that no byte is wrong, no call hangs and nothing is
+left. tests/soak/run builds what this needs.
+
+    soak.py --seconds N --out FOLDER --folder FOLDER_OF_PROGRAMS --worker COMMAND [--worker COMMAND …]
+            [--keeper-every SECONDS] [--seed N]
+
+Each --worker is a command that takes a number and seconds; it runs as two processes, which belong together. Only processes
+that this program started are killed, by their numbers. At the end it prints what happened, and writes report.json and soak.svg.
+"""
+import argparse
+import json
+import mmap
+import os
+import pathlib
+import random
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+HANG = 60.0  # a worker that is not stopped and says nothing for so long hangs
+
+class Faults:
+    """The page of crates/os/src/faults.rs, by which calls are made to fail while everything runs."""
+
+    WORDS = ("nth", "which", "one_in", "seed", "calls", "failed", "last")
+
+    def __init__(self, path):
+        path.write_bytes(bytes(4096))
+        self.file = open(path, "r+b")
+        self.page = mmap.mmap(self.file.fileno(), 4096)
+
+    def __getitem__(self, name):
+        at = 8 * self.WORDS.index(name)
+        return int.from_bytes(self.page[at : at + 8], "little")
+
+    def __setitem__(self, name, value):
+        at = 8 * self.WORDS.index(name)
+        self.page[at : at + 8] = value.to_bytes(8, "little")
+
+class Worker:
+    def __init__(self, soak, number, command):
+        self.soak, self.number, self.command = soak, number, command
+        self.process, self.stopped_until, self.rounds, self.before = None, 0.0, 0, 0
+        self.longest = 0.0
+
+    def start(self):
+        left = self.soak.until - time.monotonic()
+        words = [*self.command, str(self.number), f"{max(left, 0.1):.3f}"]
+        log = open(self.soak.out / f"worker-{self.number}.log", "ab")
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, env=self.soak.environment, start_new_session=True)
+        log.close()
+        os.set_blocking(self.process.stdout.fileno(), False)
+        self.heard, self.rest = time.monotonic(), b""
+
+    def read(self):
+        """What it said since; its status if it has ended."""
+        ended = self.process.poll()
+        try:
+            said = self.process.stdout.read() or b""
+        except BlockingIOError:
+            said = b""
+        *lines, self.rest = (self.rest + said).split(b"\n")
+        for line in lines:
+            words = line.decode(errors="replace").split()
+            if not words:
+                continue
+            self.heard = time.monotonic()
+            if words[0] in ("WRONG", "UNEXPLAINED"):
+                self.soak.fault(f"worker {self.number} ({self.command[-1]}): {line.decode(errors='replace')}")
+            elif words[0] == "DONE":
+                self.rounds = int(words[1])
+            else:
+                self.rounds, self.longest = int(words[0]), max(self.longest, float(words[1]))
+        return ended
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.read()
+        self.process.stdout.close()
+        self.before, self.rounds = self.before + self.rounds, 0
+
+class Soak:
+    def __init__(self, options):
+        self.options, self.random = options, random.Random(options.seed)
+        self.out = pathlib.Path(options.out)
+        self.out.mkdir(parents=True, exist_ok=True)
+        for old in self.out.glob("worker-*.log"):
+            old.unlink()
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="crossdock-soak."))
+        self.socket = self.folder / "endpoint.sock"
+        self.faults = Faults(self.folder / "faults")
+        self.environment = {
+            **os.environ,
+            "CROSSDOCK_SOCKET": str(self.socket),
+            "CROSSDOCK_FAULTS": str(self.folder / "faults"),
+            "LD_LIBRARY_PATH": options.folder,
+        }
+        self.until = time.monotonic() + options.seconds
+        self.counts = dict.fromkeys(("workers killed", "workers stopped", "brokers killed", "keepers killed", "starts that failed"), 0)
+        self.faulty, self.samples, self.keeper = [], [], None
+        self.workers = [Worker(self, 2 * pair + half, words.split()) for pair, words in enumerate(options.worker) for half in (0, 1)]
+
+    def fault(self, text):
+        print(f"soak: {text}", flush=True)
+        self.faulty.append(text)
+
+    def start_keeper(self):
+        program = pathlib.Path(self.options.folder) / "crossdock-node"
+        log = open(self.out / "daemon.log", "ab")
+        self.keeper = subprocess.Popen([program, "--socket", self.socket], stdout=log, stderr=log, env=self.environment)
+        log.close()
+        self.served, self.next_probe = False, time.monotonic() + 0.5
+
+    def broker(self):
+        try:
+            return int(pathlib.Path(f"/proc/{self.keeper.pid}/task/{self.keeper.pid}/children").read_text().split()[0])
+        except (OSError, IndexError, ValueError):
+            return None
+
+    def serves(self):
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+                probe.connect(str(self.socket))
+            return True
+        except OSError:
+            return False
+
+    def kill_keeper(self):
+        self.keeper.kill()
+        self.keeper.wait()
+        self.counts["keepers killed"] += 1
+        self.start_keeper()
+
+    def disturb(self, now):
+        """One look: what is due happens."""
+        for worker in self.workers:
+            if worker.stopped_until and now >= worker.stopped_until:
+                os.kill(worker.process.pid, signal.SIGCONT)
+                worker.stopped_until, worker.heard = 0.0, now
+        if self.options.keeper_every and now >= self.keeper_due:
+            self.keeper_due = now + self.options.keeper_every
+            self.kill_keeper()
+        if self.keeper.poll() is not None:
+            # By plan it had no descriptor, memory or space to start with; one that has served must not end.
+            if self.served:
+                self.fault(f"the daemon ended by itself, status {self.keeper.returncode}")
+            self.counts["starts that failed"] += 1
+            self.start_keeper()
+        # Not at once: the broker of a killed keeper may still listen.
+        if not self.served and now >= self.next_probe:
+            self.served, self.next_probe = self.serves(), now + 0.1
+        if now < self.next_event:
+            return
+        self.next_event = now + self.random.uniform(0.2, 1.5)
+        worker = self.random.choice(self.workers)
+        what = self.random.choice(("kill", "kill", "stop", "broker", *(() if self.options.no_faults else ("faults",)), "nothing"))
+        if what == "kill" and not worker.stopped_until:
+            worker.kill()
+            worker.start()
+            self.counts["workers killed"] += 1
+        elif what == "stop" and not worker.stopped_until and worker.process.poll() is None:
+            os.kill(worker.process.pid, signal.SIGSTOP)
+            worker.stopped_until = now + self.random.uniform(0.1, 2.0)
+            self.counts["workers stopped"] += 1
+        elif what == "broker" and (broker := self.broker()):
+            os.kill(broker, signal.SIGKILL)
+            self.counts["brokers killed"] += 1
+        elif what == "faults":
+            self.faults["one_in"] = 0 if self.faults["one_in"] else self.random.choice((50, 200, 1000))
+
+    def look(self, now):
+        for worker in self.workers:
+            ended = worker.read()
+            if ended is not None and now < self.until:
+                if ended != 0:
+                    self.fault(f"worker {worker.number} ({worker.command[-1]}) ended with {ended}")
+                worker.process.stdout.close()
+                worker.before, worker.rounds = worker.before + worker.rounds, 0
+                worker.start()
+            if not worker.stopped_until and ended is None and now - worker.heard > HANG:
+                self.fault(f"worker {worker.number} ({worker.command[-1]}) has said nothing for {HANG:.0f} s")
+                worker.kill()
+                worker.start()
+
+    def sample(self, now):
+        def kilobytes(pid, what):
+            try:
+                text = pathlib.Path(f"/proc/{pid}/status").read_text()
+                return next(int(line.split()[1]) for line in text.splitlines() if line.startswith(what))
+            except (OSError, StopIteration):
+                return 0
+
+        def descriptors(pid):
+            try:
+                return len(os.listdir(f"/proc/{pid}/fd"))
+            except OSError:
+                return 0
+
+        programs = [worker.process.pid for worker in self.workers]
+        daemon = [pid for pid in (self.keeper.pid, self.broker()) if pid]
+        self.samples.append(
+            {
+                "second": round(now - self.began, 1),
+                "memory": (sum(kilobytes(pid, "RssAnon") for pid in programs + daemon) + max(kilobytes(pid, "RssShmem") for pid in programs)) / 1024,
+                "descriptors": sum(map(descriptors, programs + daemon)),
+                "latency": max(worker.longest for worker in self.workers),
+                "rounds": sum(worker.before + worker.rounds for worker in self.workers),
+            }
+        )
+        for worker in self.workers:
+            worker.longest = 0.0
+
+    def run(self):
+        self.began = time.monotonic()
+        self.until = self.began + self.options.seconds
+        self.start_keeper()
+        self.next_event = self.began + 1
+        self.keeper_due = self.began + (self.options.keeper_every or 0)
+        for worker in self.workers:
+            worker.start()
+        self.faults["seed"] = self.options.seed
+        due = self.began + 1
+        try:
+            while (now := time.monotonic()) < self.until:
+                self.disturb(now)
+                self.look(now)
+                if now >= due:
+                    self.sample(now)
+                    due = now + max(1.0, self.options.seconds / 600)
+                time.sleep(0.02)
+            self.end()
+        finally:
+            self.clean_up()
+        return self.report()
+
+    def end(self):
+        """Nothing fails and nothing is killed any more: each worker must end by itself, and the daemon when it is told."""
+        self.faults["one_in"] = 0
+        patience = time.monotonic() + HANG
+        for worker in self.workers:
+            if worker.stopped_until:
+                os.kill(worker.process.pid, signal.SIGCONT)
+        for worker in self.workers:
+            while (ended := worker.read()) is None and time.monotonic() < patience:
+                time.sleep(0.02)
+            if ended != 0:
+                self.fault(f"worker {worker.number} ({worker.command[-1]}) ended with {ended} at the end")
+        while not self.serves() and time.monotonic() < patience:
+            time.sleep(0.02)
+        broker = self.broker()
+        self.keeper.terminate()
+        try:
+            if self.keeper.wait(HANG) != 0:
+                self.fault(f"the daemon ended with {self.keeper.returncode} when it was told to end")
+        except subprocess.TimeoutExpired:
+            self.fault("the daemon did not end when it was told to")
+        if broker and os.path.exists(f"/proc/{broker}"):
+            self.fault(f"the broker {broker} outlived its keeper")
+        left = sorted(path.name for path in self.folder.iterdir() if path.name != "faults")
+        if left:
+            self.fault(f"files are left: {left}")
+
+    def clean_up(self):
+        for process in [worker.process for worker in self.workers] + [self.keeper]:
+            if process and process.poll() is None:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def report(self):
+        counts = {**self.counts, "calls failed": self.faults["failed"], "calls": self.faults["calls"]}
+        rounds = {}
+        for worker in self.workers:
+            kind = pathlib.Path(worker.command[-1]).name
+            rounds[kind] = rounds.get(kind, 0) + worker.before + worker.rounds
+        idle = [f"worker {w.number} ({w.command[-1]}) did not finish one round" for w in self.workers if w.before + w.rounds == 0]
+        for text in idle:
+            self.fault(text)
+        told = {"seconds": self.options.seconds, "seed": self.options.seed, "counts": counts, "rounds": rounds, "wrong": self.faulty, "samples": self.samples}
+        (self.out / "report.json").write_text(json.dumps(told, indent=1))
+        (self.out / "soak.svg").write_text(plot(self.samples))
+        print(f"soak: {self.options.seconds:.0f} s, seed {self.options.seed}: " + ", ".join(f"{n} {what}" for what, n in counts.items()))
+        print("soak: rounds by " + ", ".join(f"{kind}: {n}" for kind, n in rounds.items()))
+        if self.samples:
+            third = max(1, len(self.samples) // 3)
+            for what, unit in (("memory", "MB"), ("descriptors", ""), ("latency", "ms")):
+                parts = [sorted(s[what] for s in part)[len(part) // 2] for part in (self.samples[:third], self.samples[-third:])]
+                most = max(s[what] for s in self.samples)
+                print(f"soak: {what}: median of the first third {parts[0]:.0f} {unit}, of the last {parts[1]:.0f}, most {most:.0f}")
+        checks = 5
+        print(f"{max(0, checks - len(self.faulty))} passed, {len(self.faulty)} failed, 0 skipped")
+        return 1 if self.faulty else 0
+
+def plot(samples):
+    """Three curves over time, as SVG."""
+    width, height, gap = 900, 160, 40
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 100}" height="{3 * (height + gap)}" font-family="sans-serif" font-size="12">']
+    for row, (what, unit) in enumerate((("memory", "MB"), ("descriptors", ""), ("latency", "ms, longest round"))):
+        top, most = row * (height + gap) + 20, max([s[what] for s in samples] or [1]) or 1
+        last = max(samples[-1]["second"], 1) if samples else 1
+        points = " ".join(f"{60 + width * s['second'] / last:.1f},{top + height - height * s[what] / most:.1f}" for s in samples)
+        parts += [
+            f'<text x="60" y="{top - 6}">{what} {unit}, at most {most:.0f}; {last:.0f} s</text>',
+            f'<rect x="60" y="{top}" width="{width}" height="{height}" fill="none" stroke="#888"/>',
+            f'<polyline points="{points}" fill="none" stroke="#1f5fa8" stroke-width="1.2"/>',
+        ]
+    return "\n".join([*parts, "</svg>", ""])
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--folder", required=True)
+    parser.add_argument("--worker", action="append", required=True)
+    parser.add_argument("--keeper-every", type=float, default=0)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--no-faults", action="store_true", help="no system call is made to fail")
+    return Soak(parser.parse_args()).run()
+
+if __name__ == "__main__":
+    sys.exit(main())
