@@ -78,9 +78,9 @@ pub enum Command {
     /// Serve a page for the browser that shows what goes on, and /metrics for Prometheus
     #[command(after_long_help = WEB_HELP)]
     Web(WebPage),
-    /// List workflows, members and segments
+    /// List workflows, members, regions, ports, series and items
     #[command(
-        after_long_help = "Examples:\n  crossdock ls\n  crossdock ls --json | jq '.daemons[].segments[].name'\n  crossdock ls --files                  files of managed directories, and who waits for which\n  crossdock ls --nodes                  the nodes of the daemon's site\n  crossdock ls --socket /run/crossdock/endpoint.sock"
+        after_long_help = "Examples:\n  crossdock ls\n  crossdock ls --json | jq '.daemons[].segments[].name'\n  crossdock ls -o wide                  with ids, users and pools\n  crossdock ls -w                       again every two seconds\n  crossdock ls --files                  files of managed directories, and who waits for which\n  crossdock ls --nodes                  the nodes of the daemon's site\n  crossdock ls --socket /run/crossdock/endpoint.sock"
     )]
     Ls(Ls),
     /// Look into a region or a port
@@ -132,6 +132,12 @@ pub enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Print the names that a command takes, for completion
+    #[command(hide = true)]
+    Names {
+        /// Of what
+        kind: Names,
+    },
     /// Write the reference of this command from the same source as its help: man pages, or one page for the site
     #[command(hide = true)]
     Pages {
@@ -152,6 +158,14 @@ pub enum Command {
     /// What `mpirun` starts on other hosts; not for people
     #[command(name = crossdock_launch::mpi::STARTER, hide = true)]
     MpiStarter,
+}
+
+/// What has names that are completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Names {
+    Runs,
+    Objects,
+    Series,
 }
 
 /// What `pages` writes.
@@ -546,9 +560,11 @@ pub struct Look {
 /// `ls`
 #[derive(Args, Debug)]
 pub struct Ls {
-    /// What to look at, and how to print it
     #[command(flatten)]
-    pub look: Look,
+    pub output: Output,
+    /// The daemon's socket [default: every daemon of yours that can be found]
+    #[arg(long)]
+    pub socket: Option<PathBuf>,
     /// The files of the runs' managed directories: state, size, and which tasks write, read and await them
     #[arg(long, conflicts_with = "socket")]
     pub files: bool,

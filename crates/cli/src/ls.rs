@@ -1,48 +1,72 @@
 //! `crossdock ls`
 
-use crossdock_client::{Listing, SegmentKind};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crossdock_client::{Listing, SegmentInfo, SegmentKind, SeriesReport, Session, Variable, WorkflowInfo};
 use crossdock_launch::file::units;
 use crossdock_launch::run::code;
+use crossdock_launch::run::state::now_ms;
+use crossdock_web::find;
 use serde_json::{Value, json};
 
-use crate::args::Ls;
-use crate::table::{columns, complain, say};
-use crossdock_web::find;
+use crate::args::{Look, Ls};
+use crate::output::{Format, age};
+use crate::table::{columns, complain};
+
+/// A daemon's listing, with what its series say of themselves.
+struct Seen {
+    place: String,
+    listing: Listing,
+    series: BTreeMap<u64, (SeriesReport, &'static str)>,
+}
 
 pub fn ls(options: &Ls) -> u8 {
     if options.files {
-        return crate::directories::list(options.look.json);
+        return crate::directories::list(options.output.format() == Some(Format::Json));
     }
     if options.nodes {
-        return crate::nodes::list(&options.look);
+        return crate::nodes::list(&Look {
+            socket: options.socket.clone(),
+            json: options.output.format() == Some(Format::Json),
+        });
     }
-    let options = &options.look;
-    let found = match find::daemons(options.socket.as_deref()) {
-        Ok(found) => found,
-        Err(e) => {
-            complain(&e);
-            return code::UNAVAILABLE;
+    options.output.show(|| {
+        let seen = look(options.socket.as_deref()).map_err(|e| (code::UNAVAILABLE, e))?;
+        let daemons: Vec<Value> = seen.iter().map(as_json).collect();
+        let text = match seen.is_empty() {
+            true => "no daemon of yours is running: nothing to list (`crossdock run` and programs start one when they need it)".into(),
+            false => seen.iter().map(|s| as_text(s, options.output.wide())).collect::<Vec<_>>().join("\n\n"),
+        };
+        Ok((json!({ "daemons": daemons }), text))
+    })
+}
+
+fn look(socket: Option<&Path>) -> Result<Vec<Seen>, String> {
+    let mut seen = Vec::new();
+    for daemon in find::daemons(socket)? {
+        let listing = match daemon.session.list() {
+            Ok(listing) => listing,
+            Err(e) => {
+                complain(&format!("{}: {e}", daemon.place));
+                continue;
+            }
+        };
+        let mut inside: BTreeMap<&str, Option<Session>> = BTreeMap::new();
+        let mut series = BTreeMap::new();
+        for segment in listing.segments.iter().filter(|s| s.kind == SegmentKind::Series && !s.removed) {
+            let session =
+                inside.entry(&segment.workflow).or_insert_with(|| daemon.inside(&segment.workflow, socket).ok());
+            // One that ends right now says nothing more.
+            if let Some(report) = session.as_ref().and_then(|s| s.series_report(segment.id).ok()) {
+                let state = crossdock_web::series_state(&report, segment, &listing);
+                series.insert(segment.id.0, (report, state));
+            }
         }
-    };
-    let mut listings = Vec::new();
-    for daemon in &found {
-        match daemon.session.list() {
-            Ok(listing) => listings.push((daemon.place.clone(), listing)),
-            Err(e) => complain(&format!("{}: {}", daemon.place, e)),
-        }
+        drop(inside);
+        seen.push(Seen { place: daemon.place.clone(), listing, series });
     }
-    if options.json {
-        let daemons: Vec<Value> = listings.iter().map(|(place, l)| as_json(place, l)).collect();
-        crate::table::json(&json!({ "daemons": daemons }));
-    } else if listings.is_empty() {
-        say(
-            "no daemon of yours is running: nothing to list (`crossdock run` and programs start one when they need it)",
-        );
-    } else {
-        let texts: Vec<String> = listings.iter().map(|(place, l)| as_text(place, l)).collect();
-        say(&texts.join("\n\n"));
-    }
-    code::OK
+    Ok(seen)
 }
 
 /// `region`, `port`, `series` or `item`.
@@ -50,73 +74,117 @@ pub fn kind(kind: SegmentKind) -> &'static str {
     kind.word()
 }
 
-fn as_json(place: &str, l: &Listing) -> Value {
-    let workflows: Vec<Value> =
-        l.workflows.iter().map(|w| json!({ "name": w.name, "quota": w.quota, "reserved": w.reserved })).collect();
+fn as_json(seen: &Seen) -> Value {
+    let l = &seen.listing;
+    let workflows: Vec<Value> = l
+        .workflows
+        .iter()
+        .map(|w| json!({ "name": w.name, "run": w.run, "quota": w.quota, "reserved": w.reserved }))
+        .collect();
     let members: Vec<Value> = l
         .members
         .iter()
         .map(|m| json!({ "id": m.id.0, "workflow": m.workflow, "task": m.task, "rank": m.rank, "pid": m.pid, "uid": m.uid, "connected": m.connected }))
         .collect();
-    let segments: Vec<Value> = l
-        .segments
-        .iter()
-        .map(|s| {
-            json!({ "id": s.id.0, "kind": kind(s.kind), "workflow": s.workflow, "name": s.name, "size": s.size, "reserved": s.reserved, "creator": s.creator.0 })
-        })
-        .collect();
+    let segment = |s: &SegmentInfo| {
+        let mut value = json!({
+            "id": s.id.0, "kind": kind(s.kind), "workflow": s.workflow, "name": s.name, "size": s.size, "reserved": s.reserved,
+            "creator": s.creator.0, "members": s.members, "former": s.former, "removed": s.removed,
+        });
+        if let (Some((r, state)), Value::Object(into)) = (seen.series.get(&s.id.0), &mut value) {
+            let variable = |v: &Variable| json!({ "name": v.name, "type": v.ty, "shape": v.shape });
+            into.insert("state".into(), (*state).into());
+            into.insert("since_ms".into(), (r.description.created / 1_000_000).into());
+            into.insert("newest".into(), r.newest.into());
+            into.insert("observers".into(), s.observers().unwrap_or_default().0.into());
+            into.insert("variables".into(), r.description.variables.iter().map(variable).collect());
+        }
+        value
+    };
+    let segments: Vec<Value> = l.segments.iter().map(segment).collect();
     let items: Vec<Value> = l.items.iter().map(crate::items::json).collect();
-    json!({ "place": place, "workflows": workflows, "members": members, "segments": segments, "items": items })
+    json!({ "place": seen.place, "workflows": workflows, "members": members, "segments": segments, "items": items })
 }
 
-fn as_text(place: &str, l: &Listing) -> String {
-    let mut parts = vec![format!("{place}:")];
+fn as_text(seen: &Seen, wide: bool) -> String {
+    let l = &seen.listing;
+    let mut parts = vec![format!("{}:", seen.place)];
     let quota = |n: u64| if n == 0 { "the node's".to_owned() } else { units::show(n) };
-    let rows: Vec<_> =
-        l.workflows.iter().map(|w| vec![w.name.clone(), units::show(w.reserved), quota(w.quota)]).collect();
+    let row = |w: &WorkflowInfo| vec![w.name.clone(), w.run.to_string(), units::show(w.reserved), quota(w.quota)];
+    let rows: Vec<_> = l.workflows.iter().map(row).collect();
     if !rows.is_empty() {
-        parts.push(columns(&["WORKFLOW", "MEMORY", "QUOTA"], &rows));
+        parts.push(columns(&["WORKFLOW", "RUN", "MEMORY", "QUOTA"], &rows));
     }
-    let rows: Vec<_> = l
-        .segments
-        .iter()
-        // Items have a table of their own; what was copied away and is clung to stays here.
-        .filter(|s| s.kind != SegmentKind::Item || s.removed)
-        .map(|s| {
-            let creator = l
-                .members
-                .iter()
-                .find(|m| m.id == s.creator)
-                .map_or_else(|| format!("member {}", s.creator.0), |m| m.task.clone());
-            vec![
-                kind(s.kind).to_owned(),
-                format!("{}/{}", s.workflow, s.name),
-                units::show(s.size),
-                units::show(s.reserved),
-                creator,
-            ]
-        })
-        .collect();
+    // Items have a table of their own; what was copied away and is clung to stays here.
+    let shown = |s: &&SegmentInfo| s.kind != SegmentKind::Item || s.removed;
+    let rows: Vec<_> = l.segments.iter().filter(shown).map(|s| segment_row(seen, s, wide)).collect();
     if !rows.is_empty() {
-        parts.push(columns(&["SEGMENT", "NAME", "CAPACITY", "MEMORY", "MADE BY"], &rows));
+        let mut head = vec!["SEGMENT", "NAME", "STATE", "AGE", "CAPACITY", "MEMORY", "OPEN IN", "MADE BY", "SHAPES"];
+        if wide {
+            head.insert(8, "ID");
+        }
+        parts.push(columns(&head, &rows));
     }
     parts.extend(crate::items::table(l));
     let rows: Vec<_> = l
         .members
         .iter()
         .map(|m| {
-            let standing = if m.connected { "connected" } else { "away" };
-            vec![
+            let state = if m.connected { "connected" } else { "away" };
+            let mut row = vec![
                 format!("{}/{}", m.workflow, m.task),
                 m.rank.to_string(),
                 m.pid.to_string(),
                 m.uid.to_string(),
-                standing.to_owned(),
-            ]
+                state.to_owned(),
+            ];
+            if wide {
+                row.push(m.id.0.to_string());
+            }
+            row
         })
         .collect();
     if !rows.is_empty() {
-        parts.push(columns(&["TASK", "RANK", "PROCESS", "USER", "STANDING"], &rows));
+        let mut head = vec!["TASK", "RANK", "PROCESS", "USER", "STATE"];
+        if wide {
+            head.push("ID");
+        }
+        parts.push(columns(&head, &rows));
     }
     parts.join("\n")
+}
+
+fn segment_row(seen: &Seen, s: &SegmentInfo, wide: bool) -> Vec<String> {
+    let maker = seen.listing.members.iter().find(|m| m.id == s.creator);
+    let maker = maker.map_or_else(|| format!("member {}", s.creator.0), |m| m.task.clone());
+    let series = seen.series.get(&s.id.0);
+    let state = match (series, s.removed) {
+        (_, true) => "removed".to_owned(),
+        (Some((r, state)), _) => format!("{state}, {}", r.newest),
+        (None, _) if s.former => "former".to_owned(),
+        (None, _) => "-".to_owned(),
+    };
+    // Only series say when they were made.
+    let since = series.map(|(r, _)| now_ms().saturating_sub(r.description.created / 1_000_000) as f64 / 1e3);
+    let open = s.observers().map_or(s.members, |(observers, _)| observers);
+    let shape = |v: &Variable| {
+        let lengths: Vec<_> = v.shape.iter().map(u64::to_string).collect();
+        format!("{} {}", v.name, lengths.join("×"))
+    };
+    let shapes = series.map(|(r, _)| r.description.variables.iter().map(shape).collect::<Vec<_>>().join(", "));
+    let mut row = vec![
+        kind(s.kind).to_owned(),
+        format!("{}/{}", s.workflow, s.name),
+        state,
+        since.map_or_else(|| "-".into(), age),
+        units::show(s.size),
+        units::show(s.reserved),
+        open.to_string(),
+        maker,
+        shapes.unwrap_or_else(|| "-".into()),
+    ];
+    if wide {
+        row.insert(8, s.id.0.to_string());
+    }
+    row
 }

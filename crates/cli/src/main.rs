@@ -5,6 +5,7 @@ mod audit;
 mod certificates;
 mod check;
 mod checkpoint;
+mod completions;
 mod directories;
 mod doctor;
 mod export;
@@ -29,7 +30,7 @@ mod web;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 
 use args::{Cli, Command};
 
@@ -59,11 +60,10 @@ fn main() -> ExitCode {
         Command::Doctor(options) => doctor::doctor(&options),
         Command::Certificates(options) => certificates::make(&options),
         Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "crossdock", &mut script);
-            table::say(&String::from_utf8_lossy(&script));
+            table::say(&completions::script(shell));
             0
         }
+        Command::Names { kind } => completions::names(kind),
         Command::Pages { kind, folder } => pages::write(kind, &folder),
     };
     ExitCode::from(code)

@@ -139,6 +139,57 @@ fn a_command_gets_into_a_run_from_anywhere_by_the_workflows_name() {
 }
 
 #[test]
+fn completions_offer_the_names_that_are_there() {
+    let task = env!("CARGO_BIN_EXE_crossdock-test-task");
+    let place = Place::new(&format!(
+        "workflow: w\ntasks:\n  solve: {{command: '{task} publish 0 # MARK', series: {{field: publish}}}}\n"
+    ));
+    let child = place.start("process", &[]);
+    let id = await_state(&place, 0, "runs")["id"].as_str().unwrap().to_owned();
+    assert_eq!(ask(&place, &["names", "runs"]).out.trim(), id);
+    await_that("the series among the names", || ask(&place, &["names", "series"]).out.trim() == "w/field");
+    assert!(ask(&place, &["names", "objects"]).out.contains("w/field"));
+    let listed: Value = serde_json::from_str(&ask(&place, &["ls", "-o", "json"]).out).unwrap();
+    let daemons = listed["daemons"].as_array().unwrap();
+    let field = daemons.iter().flat_map(|d| d["segments"].as_array().unwrap()).find(|s| s["name"] == "field").unwrap();
+    assert_eq!((&field["state"], &field["variables"][0]["shape"]), (&"live".into(), &serde_json::json!([300, 100])));
+    let text = ask(&place, &["ls"]).out;
+    assert!(text.contains("WORKFLOW  RUN") && text.contains("u 300×100"), "{text}");
+    // As bash completes `crossdock stop w<Tab>` and an option.
+    let script = ask(&place, &["completions", "bash"]).out;
+    fs::write(place.path().join("completion"), script).unwrap();
+    let press = |words: &str, at: u32| {
+        let ask = format!(
+            "crossdock() {{ {} \"$@\"; }}; . ./completion; COMP_WORDS=({words}); COMP_CWORD={at}; \
+             _crossdock_with_names crossdock \"${{COMP_WORDS[{at}]}}\" x; echo \"${{COMPREPLY[@]}}\"",
+            env!("CARGO_BIN_EXE_crossdock")
+        );
+        let mut bash = place.command(&[]);
+        let environment: Vec<_> = bash.get_envs().map(|(n, v)| (n.to_owned(), v.map(ToOwned::to_owned))).collect();
+        bash = Command::new("bash");
+        bash.args(["-c", &ask]).current_dir(place.path());
+        for (name, value) in environment {
+            match value {
+                Some(value) => bash.env(name, value),
+                None => bash.env_remove(name),
+            };
+        }
+        let output = bash.output().unwrap();
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    assert_eq!(press("crossdock stop w", 2), id);
+    assert_eq!(press("crossdock watch w/", 2), "w/field");
+    assert!(press("crossdock stop --dead", 2).contains("--deadline"));
+    let fish = ask(&place, &["completions", "fish"]).out;
+    assert!(fish.contains("(crossdock names runs 2>/dev/null)"), "{fish}");
+    let zsh = ask(&place, &["completions", "zsh"]).out;
+    assert!(zsh.contains(":_crossdock_names_runs'") && zsh.starts_with("#compdef crossdock"), "{zsh}");
+    assert_eq!(ask(&place, &["stop", "w"]).code, 0);
+    finish(child);
+    place.assert_nothing_left("process");
+}
+
+#[test]
 fn a_workflow_file_is_drawn_with_its_tasks_and_everything_that_they_share() {
     let place = Place::new(
         "workflow: w\ntasks:\n  make: {command: 'true', regions: {frames: create}, ports: {positions: produce}, series: {field: publish}}\n  \

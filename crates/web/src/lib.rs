@@ -11,5 +11,6 @@ mod server;
 
 pub use sample::{
     Daemon, Event, ItemRow, MemberRow, PortRow, RankRow, RegionRow, RunRow, Sample, Sampler, Scope, SeriesRow,
+    series_state,
 };
 pub use server::{Options, Web};

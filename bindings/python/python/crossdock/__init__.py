@@ -19,7 +19,7 @@ import os as _os
 import sys as _sys
 import weakref as _weakref
 
-from . import _native
+from . import _native, _show
 from ._errors import (
     BadHandleError,
     BusyError,
@@ -117,6 +117,8 @@ __all__ = [
     "restart",
     "type_name",
 ]
+
+_show.install((Session, Port, Observer, Publisher, Version))
 
 if _sys.version_info >= (3, 12):
     # A class that is made in C has the buffer protocol only once the attribute is set on it.

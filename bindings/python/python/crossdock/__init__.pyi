@@ -115,6 +115,7 @@ class Checkpoint:
 
 @final
 class Session:
+    def _repr_html_(self) -> str: ...
     @property
     def member(self) -> int: ...
     @property
@@ -306,6 +307,7 @@ class Simple(Object):
 
 @final
 class Port:
+    def _repr_html_(self) -> str: ...
     @property
     def name(self) -> str: ...
     @property
@@ -376,6 +378,7 @@ class Message:
 
 @final
 class Publisher:
+    def _repr_html_(self) -> str: ...
     @property
     def name(self) -> str: ...
     @property
@@ -412,6 +415,7 @@ class _Begun:
 
 @final
 class Observer:
+    def _repr_html_(self) -> str: ...
     @property
     def name(self) -> str: ...
     @property
@@ -440,6 +444,7 @@ class Observer:
 
 @final
 class Version:
+    def _repr_html_(self) -> str: ...
     @property
     def name(self) -> str: ...
     @property

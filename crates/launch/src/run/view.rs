@@ -16,8 +16,17 @@ pub struct View {
     begin: Instant,
     width: usize,
     bars: Vec<ProgressBar>,
+    /// Below the bars: what passes between the tasks.
+    figures: Option<ProgressBar>,
     screen: Option<MultiProgress>,
+    colours: bool,
 }
+
+/// Colours of a terminal, by their codes.
+const GREEN: u8 = 32;
+const RED: u8 = 31;
+/// For tasks' names in front of their lines.
+const TASKS: [u8; 6] = [36, 33, 35, 34, 96, 93];
 
 impl View {
     /// For ranks of these names.
@@ -29,10 +38,13 @@ impl View {
             other => other,
         };
         let width = names.iter().map(|n| n.chars().count()).max().unwrap_or(0).max(9);
-        let mut view = Self { show, begin: Instant::now(), width, bars: Vec::new(), screen: None };
+        // https://no-color.org
+        let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+        let begin = Instant::now();
+        let mut view = Self { show, begin, width, bars: Vec::new(), figures: None, screen: None, colours };
         if show == Show::Live {
             let screen = MultiProgress::new();
-            let style = ProgressStyle::with_template("{spinner} {prefix} {elapsed:>6} {wide_msg}");
+            let style = ProgressStyle::with_template("{spinner:.blue} {prefix:.bold} {elapsed:>6} {wide_msg}");
             let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
             for name in names {
                 let bar = screen.add(ProgressBar::new_spinner().with_style(style.clone()));
@@ -40,6 +52,10 @@ impl View {
                 bar.set_message("waits");
                 view.bars.push(bar);
             }
+            let style = ProgressStyle::with_template("{wide_msg:.dim}");
+            let figures =
+                ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            view.figures = Some(screen.add(figures));
             view.screen = Some(screen);
         }
         view
@@ -79,27 +95,50 @@ impl View {
     }
 
     /// A rank has ended: its clock stops.
-    pub fn ended(&self, index: usize, name: &str, text: &str) {
+    pub fn ended(&self, index: usize, name: &str, text: &str, well: bool) {
+        let text = self.coloured(if well { GREEN } else { RED }, text);
         match self.bars.get(index) {
             Some(bar) => {
                 bar.disable_steady_tick();
-                bar.abandon_with_message(text.to_owned());
+                bar.abandon_with_message(text);
             }
-            None => self.rank(index, name, text),
+            None => self.rank(index, name, &text),
         }
+    }
+
+    /// Are figures of what passes between the tasks shown?
+    pub fn has_figures(&self) -> bool {
+        self.figures.is_some()
+    }
+
+    /// Shows them.
+    pub fn figures(&self, text: String) {
+        if let Some(bar) = &self.figures {
+            bar.set_message(text);
+        }
+    }
+
+    fn coloured(&self, colour: u8, text: &str) -> String {
+        if self.colours { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
     /// A rank wrote a line.
     pub fn line(&self, index: usize, name: &str, line: &str) {
         match (self.show, self.bars.get(index)) {
             (_, Some(bar)) => bar.set_message(line.to_owned()),
-            (Show::Lines, None) => self.print(&format!("{name:width$} | {line}", width = self.width)),
+            (Show::Lines, None) => {
+                let name = self.coloured(TASKS[index % TASKS.len()], &format!("{name:width$} |", width = self.width));
+                self.print(&format!("{name} {line}"));
+            }
             _ => {}
         }
     }
 
     /// Nothing is renewed any more.
     pub fn finish(&self) {
+        if let Some(figures) = &self.figures {
+            figures.finish_and_clear();
+        }
         for bar in &self.bars {
             if !bar.is_finished() {
                 bar.abandon();

@@ -3,6 +3,7 @@
 mod ending;
 mod environment;
 mod prepare;
+mod rates;
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_os::{Deadline, child, event, pipe};
 
+use self::rates::Rates;
 use super::daemon::{self, Hosted};
 use super::files::Managed;
 use super::folder::{self, RunFolder};
@@ -109,6 +111,7 @@ struct Run {
     state: State,
     begin: Instant,
     stop: Option<Stop>,
+    rates: Rates,
     /// From the front, not yet a whole line.
     heard: Vec<u8>,
     kill_at: Option<Instant>,
@@ -124,6 +127,7 @@ impl Run {
             self.start_ready();
             self.wait(&mut front);
             self.look();
+            self.show_figures();
             self.tell_of_files();
             if let (Some(seconds), None) = (self.options.deadline_s, &self.stop) {
                 if self.begin.elapsed() > Duration::from_secs(seconds) {
@@ -295,7 +299,7 @@ impl Run {
         let rank = &mut self.ranks[index];
         let in_container = self.engine.in_container();
         let words = end.words(in_container);
-        self.view.ended(index, &rank.name, &words);
+        self.view.ended(index, &rank.name, &words, end.good());
         rank.end = Some(end.clone());
         let since_ms = self.state.ranks[index].phase.since_ms();
         self.state.ranks[index].phase =

@@ -114,6 +114,7 @@ impl Run {
             view,
             begin: Instant::now(),
             stop: None,
+            rates: super::rates::Rates::default(),
             heard: Vec::new(),
             kill_at: None,
             killed: false,

@@ -1,0 +1,106 @@
+//! Completion scripts that include names: of runs, objects and series that are there when the key is pressed.
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+use crossdock_client::SegmentKind;
+use crossdock_web::find;
+
+use crate::args::{Cli, Names};
+use crate::names;
+use crate::table::say;
+
+/// Which commands take which names at their first place.
+const TAKES: [(&str, &[&str]); 3] = [
+    ("runs", &["ps", "logs", "stop", "attach"]),
+    ("objects", &["inspect", "rm", "audit"]),
+    ("series", &["watch", "export", "checkpoint"]),
+];
+
+/// The script of a shell: what clap writes, and names.
+pub fn script(shell: Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "crossdock", &mut script);
+    let script = String::from_utf8_lossy(&script).into_owned();
+    match shell {
+        Shell::Bash => script + &bash(),
+        Shell::Fish => script + &fish(),
+        Shell::Zsh => zsh(&script),
+        _ => script,
+    }
+}
+
+/// The names, one a line. Without a daemon there are none, which is no failure here.
+pub fn names(kind: Names) -> u8 {
+    let mut all: Vec<String> = Vec::new();
+    if kind == Names::Runs {
+        all.extend(crossdock_launch::run::living().into_iter().map(|run| run.id));
+    } else {
+        for daemon in find::daemons(None).unwrap_or_default() {
+            let Ok(listing) = daemon.session.list() else { continue };
+            let wanted = |n: &names::Named| kind == Names::Objects || n.kind == SegmentKind::Series;
+            all.extend(names::all(&listing).iter().filter(|n| wanted(n)).map(names::Named::whole));
+        }
+    }
+    all.sort();
+    all.dedup();
+    if !all.is_empty() {
+        say(&all.join("\n"));
+    }
+    0
+}
+
+/// Before what clap completes: a word that is no option, behind a command that takes names.
+fn bash() -> String {
+    let cases: String =
+        TAKES.iter().map(|(kind, commands)| format!("        {}) kind={kind} ;;\n", commands.join("|"))).collect();
+    format!(
+        r#"
+_crossdock_with_names() {{
+    local word=${{COMP_WORDS[COMP_CWORD]}} kind=
+    case ${{COMP_WORDS[1]}} in
+{cases}    esac
+    if [[ -n $kind && $COMP_CWORD -ge 2 && $word != -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(crossdock names "$kind" 2>/dev/null)" -- "$word")
+        [[ ${{#COMPREPLY[@]}} -eq 0 ]] || return 0
+    fi
+    _crossdock "$@"
+}}
+complete -F _crossdock_with_names -o bashdefault -o default crossdock
+"#
+    )
+}
+
+fn fish() -> String {
+    let line = |(kind, commands): &(&str, &[&str])| {
+        let condition = format!("__fish_seen_subcommand_from {}", commands.join(" "));
+        format!("complete -c crossdock -n \"{condition}\" -f -a \"(crossdock names {kind} 2>/dev/null)\"\n")
+    };
+    TAKES.iter().map(line).collect()
+}
+
+/// In zsh each place of a command names its completer; those of names get ours.
+fn zsh(script: &str) -> String {
+    let completer = |line: &str| {
+        let place = line.trim_start().trim_start_matches(['\'', ':', '*']);
+        let name = place.split(" -- ").next().unwrap_or_default();
+        match name {
+            "run" | "runs" => Some("runs"),
+            "name" | "names" => Some("objects"),
+            "series" => Some("series"),
+            _ => None,
+        }
+    };
+    let line = |line: &str| match completer(line) {
+        Some(kind) => line.replace(":_default'", &format!(":_crossdock_names_{kind}'")),
+        None => line.to_owned(),
+    };
+    let (first, rest) = script.split_once('\n').unwrap_or((script, ""));
+    let functions: String = TAKES
+        .iter()
+        .map(|(kind, _)| {
+            format!("_crossdock_names_{kind}() {{ compadd -- ${{(f)\"$(crossdock names {kind} 2>/dev/null)\"}} }}\n")
+        })
+        .collect();
+    let rest: Vec<String> = rest.lines().map(line).collect();
+    format!("{first}\n{functions}{}\n", rest.join("\n"))
+}
