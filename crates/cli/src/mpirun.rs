@@ -78,6 +78,9 @@ pub struct Mpirun {
     /// Where ranks start [default: the current folder]
     #[arg(short, long, value_name = "FOLDER")]
     pub workdir: Option<PathBuf>,
+    /// Where ranks start in the container; the current folder is not mounted (for `crossdock run`)
+    #[arg(long, hide = true, value_name = "FOLDER", conflicts_with = "workdir")]
+    pub start_in: Option<String>,
     /// The hosts' ssh with its options
     #[arg(long, default_value = "ssh", value_name = "COMMAND")]
     pub ssh: String,
@@ -128,6 +131,7 @@ pub fn mpirun(o: Mpirun) -> u8 {
         shm: o.shm_size,
         sources: o.source,
         workdir: o.workdir,
+        start_in: o.start_in,
         ssh: o.ssh,
         starter: o.starter,
         arguments: o.launcher_arg,

@@ -144,6 +144,8 @@ pub struct CommandLine {
     pub container: Option<String>,
     /// The launcher sets processors and memory limit on the started process, which hands them down.
     pub limits_by_launcher: bool,
+    /// The started program ends what it started when it is asked to, or killed.
+    pub ends_its_own: bool,
 }
 
 /// A container engine.

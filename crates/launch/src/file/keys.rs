@@ -119,6 +119,12 @@ pub const TASK: &[Key] = &[
         Kind::Count(1, 1024),
         "How many copies to start; each finds its number in CROSSDOCK_RANK. Default: 1.",
     ),
+    key(
+        "mpi",
+        Kind::Text,
+        "The ranks are one MPI job, started as `crossdock mpirun` does: `auto`, `openmpi`, `mpich`, `intel`, `mvapich`, or the \
+         path of its mpirun. They share one container.",
+    ),
     key("processors", Kind::Processors, "How many processors the task gets, or a list of their numbers."),
     key("memory", Kind::Size, "Most private memory that one rank of the task may use."),
     key("user", Kind::Text, "`me` (default: who started the run), `root`, or `uid` or `uid:gid`, in the container."),

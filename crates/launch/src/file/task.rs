@@ -32,6 +32,7 @@ pub(super) fn task(name: String, item: &Item<'_>, folder: &Path) -> Option<Task>
         workdir: s.get("workdir").and_then(|i| absolute(&i)),
         environment: s.get("environment").map(|i| environment(&i)).unwrap_or_default(),
         ranks: s.get("ranks").and_then(|i| i.count(1, 1024)).unwrap_or(1),
+        mpi: s.get("mpi").and_then(|i| mpi(&i)),
         processors: s.get("processors").and_then(|i| processors(&i)).unwrap_or(Processors::Any),
         memory: s.get("memory").and_then(|i| i.size()),
         user: s.get("user").and_then(|i| user(&i)).unwrap_or(User::Me),
@@ -45,6 +46,9 @@ pub(super) fn task(name: String, item: &Item<'_>, folder: &Path) -> Option<Task>
         process: s.get("process").map(|i| process(&i, folder)).unwrap_or_default(),
         name,
     };
+    if let (Some(item), true) = (s.get("user"), task.mpi.is_some() && task.user != User::Me) {
+        item.wrong("the ranks of an MPI run as the user who starts the run", "remove `user`, or `mpi`");
+    }
     good.then_some(task)
 }
 
@@ -77,6 +81,22 @@ fn files(s: &Section<'_>, folder: &Path) -> Files {
         return Files::Image(text);
     }
     Files::Host
+}
+
+/// Names of MPIs, besides the path of a launcher.
+const MPIS: [&str; 5] = ["auto", "openmpi", "mpich", "intel", "mvapich"];
+
+fn mpi(item: &Item<'_>) -> Option<String> {
+    let text = item.text()?;
+    if !text.starts_with('/') && !MPIS.contains(&text.as_str()) {
+        let what = format!("`{}` is not an MPI", clip(&text));
+        item.wrong(
+            what,
+            "choose auto, openmpi, mpich, intel, mvapich, or the path of its mpirun in the task's file system",
+        );
+        return None;
+    }
+    Some(text)
 }
 
 fn command(item: &Item<'_>) -> Option<Vec<String>> {

@@ -51,6 +51,8 @@ pub struct Task {
     pub environment: Vec<(String, String)>,
     /// Copies.
     pub ranks: u32,
+    /// The copies are ranks of this MPI: `auto`, a name, or the path of its launcher.
+    pub mpi: Option<String>,
     /// Processors.
     pub processors: Processors,
     /// Private memory of one rank, in bytes.
@@ -191,6 +193,7 @@ impl Task {
             workdir: None,
             environment: Vec::new(),
             ranks: 1,
+            mpi: None,
             processors: Processors::Any,
             memory: None,
             user: User::Me,
@@ -205,8 +208,13 @@ impl Task {
         }
     }
 
-    /// Names of the task's processes: `simulate`, or `simulate.3` when it has several ranks.
+    /// How many processes `crossdock run` starts and watches: ranks of an MPI are started by its launcher.
+    pub fn processes(&self) -> u32 {
+        if self.mpi.is_some() { 1 } else { self.ranks }
+    }
+
+    /// Names of the task's processes: `simulate`, or `simulate.3` when it has several.
     pub fn rank_name(&self, rank: u32) -> String {
-        if self.ranks == 1 { self.name.clone() } else { format!("{}.{rank}", self.name) }
+        if self.processes() == 1 { self.name.clone() } else { format!("{}.{rank}", self.name) }
     }
 }

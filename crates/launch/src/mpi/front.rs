@@ -94,6 +94,8 @@ pub struct Options {
     pub sources: Vec<String>,
     /// Where ranks start.
     pub workdir: Option<PathBuf>,
+    /// Where ranks start in the container; the current folder is not mounted.
+    pub start_in: Option<String>,
     /// The hosts' ssh and its options, in one string.
     pub ssh: String,
     /// `crossdock` on the other hosts.
@@ -196,7 +198,8 @@ fn describe(options: &Options, ranks: u32) -> Result<Job, (u8, Failure)> {
     }
     let home = env::var_os("HOME").map(PathBuf::from).filter(|h| h.is_absolute() && h.is_dir() && !options.no_home);
     let mut mounts: Vec<Bind> = options.mounts.iter().map(|m| mount(m)).collect::<Result<_, _>>()?;
-    for folder in [Some(workdir.clone()), home].into_iter().flatten() {
+    let own = Some(workdir.clone()).filter(|_| options.start_in.is_none());
+    for folder in [own, home].into_iter().flatten() {
         let inside = folder.to_string_lossy().into_owned();
         let system = ["/", "/usr", "/etc", "/bin", "/lib", "/proc", "/sys", "/dev", "/run", "/tmp"];
         if system.contains(&inside.as_str()) || mounts.iter().any(|m| m.inside == inside) {
@@ -205,6 +208,7 @@ fn describe(options: &Options, ranks: u32) -> Result<Job, (u8, Failure)> {
         mounts.push(Bind { host: folder, inside, write: true });
     }
     let program = options.command.first().cloned().unwrap_or_default();
+    let workdir = options.start_in.clone().map_or(workdir, PathBuf::from);
     let program = if program.contains('/') { workdir.join(&program).to_string_lossy().into_owned() } else { program };
     let own =
         env::current_exe().map_err(|e| system(format!("cannot find this program: {e}"), "start it by its path"))?;

@@ -9,6 +9,7 @@ mod log;
 mod place;
 mod processes;
 mod rank;
+mod ranked;
 pub mod state;
 mod stopping;
 mod summary;

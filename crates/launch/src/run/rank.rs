@@ -67,6 +67,9 @@ pub fn signal_name(signal: i32) -> &'static str {
     signal_hook::low_level::signal_name(signal).unwrap_or("unknown signal")
 }
 
+/// How long a program that ends what it started may take for that once it is killed.
+const OWN_END: Duration = Duration::from_secs(8);
+
 /// A started rank.
 pub struct Running {
     child: Child,
@@ -75,6 +78,7 @@ pub struct Running {
     /// What it writes; `None` when that has ended.
     pub output: Option<OwnedFd>,
     container: Option<String>,
+    ends_its_own: bool,
     /// When it was started.
     pub since: Instant,
 }
@@ -108,7 +112,14 @@ pub fn start(mut line: CommandLine, processors: Option<&[u32]>, memory: Option<u
     let pidfd = open_pidfd(child.id() as i32)
         .and_then(|fd| fd.ok_or_else(|| OsError::last("pidfd_open", "a child")))
         .map_err(|e| system("cannot watch the process", e.reason()))?;
-    Ok(Running { child, pidfd, output: Some(read), container: line.container, since: Instant::now() })
+    Ok(Running {
+        child,
+        pidfd,
+        output: Some(read),
+        container: line.container,
+        ends_its_own: line.ends_its_own,
+        since: Instant::now(),
+    })
 }
 
 impl Running {
@@ -152,6 +163,10 @@ impl Running {
     /// Asks it to end. A container that cannot be asked is killed. What takes time is done in the thread that is given.
     pub fn ask(&self, engine: &Arc<dyn Engine>) -> Option<JoinHandle<()>> {
         let pid = self.pid() as i32;
+        if self.ends_its_own {
+            processes::signal(pid, Signal::TERM);
+            return None;
+        }
         if let Some(container) = self.container.clone() {
             let engine = engine.clone();
             return Some(thread::spawn(move || match engine.first_process(&container) {
@@ -180,6 +195,19 @@ impl Running {
             processes::signal_group(pid, Signal::KILL);
             below.iter().for_each(|d| processes::signal(d.pid, Signal::KILL));
         };
+        if self.ends_its_own {
+            let deadline = Instant::now() + OWN_END;
+            let below = processes::descendants(pid);
+            return Some(thread::spawn(move || {
+                processes::signal(pid, Signal::KILL);
+                while Instant::now() < deadline
+                    && below.iter().any(|d| processes::stat(d.pid).is_some_and(|s| s.1 != 'Z'))
+                {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                group();
+            }));
+        }
         match self.container.clone() {
             None => {
                 group();

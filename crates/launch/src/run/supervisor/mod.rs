@@ -23,7 +23,7 @@ use super::place::Placement;
 use super::rank::{self, End, Running};
 use super::state::{Phase, State, now_ms};
 use super::view::View;
-use super::{Order, RunOptions, code, processes};
+use super::{Order, RunOptions, code, processes, ranked};
 use crate::engine::{self, Engine, Prepared, Request, RunContext};
 use crate::file::Workflow;
 
@@ -204,7 +204,15 @@ impl Run {
             prepared: &self.prepared[rank.task],
             environment,
         };
-        let line = self.engine.command(&request);
+        let line = match task.mpi {
+            None => self.engine.command(&request),
+            Some(_) => match ranked::command(&request, &*self.engine) {
+                Ok(line) => line,
+                Err(e) => {
+                    return self.ended(index, End::NotStarted(code::UNAVAILABLE, format!("{}; {}", e.why, e.hint)));
+                }
+            },
+        };
         match rank::start(line, processors.as_deref(), task.memory) {
             Ok(running) => {
                 self.files.started(&task.name);

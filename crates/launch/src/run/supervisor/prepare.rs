@@ -29,7 +29,7 @@ impl Run {
         let limit = if options.log_limit == 0 { 64 << 20 } else { options.log_limit };
         let mut ranks = Vec::new();
         for (index, task) in workflow.tasks.iter().enumerate() {
-            for rank in 0..task.ranks {
+            for rank in 0..task.processes() {
                 let name = task.rank_name(rank);
                 let path = logs.join(format!("{name}.log"));
                 let log = Log::make(&path, limit)
