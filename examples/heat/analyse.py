@@ -15,12 +15,13 @@ import numpy as np
 R = 0.2  # the solver's
 LIMIT = 1e-9
 PICTURE = 128  # points a side
+KEPT = 128  # spectra for a reader that lags, as one does that draws
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, required=True)
-    parser.add_argument("--pause", type=float, default=0.05, help="seconds between two looks: processors are the solver's first")
+    parser.add_argument("--pause", type=float, default=0.02, help="seconds between two looks: CPUs are the solver's first")
     options = parser.parse_args()
     names = [f"field/{rank}" for rank in range(options.ranks)]
     with crossdock.connect() as session:
@@ -31,7 +32,7 @@ def main():
             del versions
             if modes is None:
                 modes = Modes(plate, step)
-                spectrum = session.publisher("spectrum", modes.variables())
+                spectrum = session.publisher("spectrum", modes.variables(), keep=KEPT)
             modes.take(plate, step, spectrum)
             spectrum.publish(step=step, first=modes.first, worst=modes.worst)
             count += 1

@@ -21,15 +21,14 @@ def main():
     history, drawn = History(), 0.0
     with crossdock.connect() as session:
         spectrum = session.observe("spectrum", timeout=60)
-        while True:
-            try:
-                version = spectrum.next(timeout=60)
-            except (crossdock.ClosedError, crossdock.PeerDiedError):
-                break
-            history.add(version)
-            if time.monotonic() - drawn >= options.draw_every:
-                history.draw(options.out)
-                drawn = time.monotonic()
+        try:
+            for version in spectrum.each(timeout=60):
+                history.add(version)
+                if time.monotonic() - drawn >= options.draw_every:
+                    history.draw(options.out)
+                    drawn = time.monotonic()
+        except (crossdock.ClosedError, crossdock.PeerDiedError):
+            pass
     if not history.steps:
         sys.exit("error: no spectrum came; see what analyse says")
     history.draw(options.out)

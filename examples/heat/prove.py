@@ -1,7 +1,8 @@
 """Runs the example and proves its claims; scripts/heat builds it first and calls this.
 
-1. The plain program, without crossdock: the end state and the time that everything is compared with.
-2. The coupled program alone, and with all observers: what publishing and being watched cost.
+1. The plain program, without crossdock: the end state that everything is compared with.
+2. What publishing and being watched cost, where CPUs are spare: one rank, in turns plain, published and watched, medians; by the
+   clock and by the solver's own CPU time. Then the coupled program with all ranks, alone and with all observers.
 3. With all observers, one rank killed at a random moment; then the same again, which goes on from the last checkpoint.
    With --damage the newest checkpoint is damaged in between: it is found, and the one before is used.
 The end states of all runs are the same bit for bit. Ends with `N passed, N failed`.
@@ -13,6 +14,7 @@ import random
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -24,6 +26,8 @@ BUILD = TOP / "build/heat"
 CROSSDOCK = BUILD / "crossdock"
 # A name of its own, so that another run on this machine is not mistaken for this one.
 NAME = f"heat-{os.getpid()}"
+RANKS, CPUS = 4, len(os.sched_getaffinity(0))
+OBSERVERS = ["checkpoint", "analyse", "plot"]
 PNG = b"\x89PNG\r\n\x1a\n"
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_plm": "isolated", "OMPI_MCA_btl": "self,vader",
        "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_mpi_yield_when_idle": "1"}
@@ -39,8 +43,9 @@ def main():
     size, steps = (256, 6000) if options.quick else (1024, 4000)
     dice = random.Random(options.seed)
     print(f"seed {options.seed}", flush=True)
-    plain = run_plain(size, steps)
     judge = Judge()
+    cost(judge, (options.engine or ["auto"])[0], *(200, 1) if options.quick else (1000, 3))
+    plain = run_plain(size, steps)
     for engine in options.engine or ["auto"]:
         prove(judge, Runs(engine, size, steps), plain, dice, options.damage)
     print(f"{judge.passed} passed, {judge.failed} failed")
@@ -48,15 +53,14 @@ def main():
 
 
 def prove(judge, runs, plain, dice, damage):
-    alone = runs.run(without=["checkpoint", "analyse", "plot"])
+    alone = runs.run(without=OBSERVERS)
     judge.judge(f"{runs.engine}: the coupled solver alone ends well, with the plain program's state bit for bit", ends_alike(alone, plain))
     watched = runs.run()
     judge.judge(f"{runs.engine}: so it does with all observers", ends_alike(watched, plain))
     judge.judge(f"{runs.engine}: the analysis proves every mode's decay", proved(watched))
-    picture = runs.out / "heat.png"
-    judge.judge(f"{runs.engine}: the plot is drawn", None if picture.exists() and picture.read_bytes()[:8] == PNG else "no picture")
-    print(f"{runs.engine}: the solver's steps took {plain.seconds:.2f} s plain, {alone.seconds:.2f} s published "
-          f"({percent(alone, plain)}), {watched.seconds:.2f} s with all observers ({percent(watched, alone)} for being watched)", flush=True)
+    judge.judge(f"{runs.engine}: the plot is drawn", drawn(runs, watched))
+    print(f"{runs.engine}: with {RANKS} ranks on {CPUS} CPUs, the solver's steps took {plain.seconds:.2f} s plain, {alone.seconds:.2f} s "
+          f"published, {watched.seconds:.2f} s with all observers" + (", which share the CPUs with it" if CPUS < RANKS + 3 else ""), flush=True)
     killed = runs.run(kill=dice)
     judge.judge(f"{runs.engine}: a killed rank ends the run with an error", None if killed.code else "it ended as if nothing had happened")
     if damage:
@@ -67,8 +71,28 @@ def prove(judge, runs, plain, dice, damage):
     judge.judge(f"{runs.engine}: the last checkpoint holds the end state", holds_the_end(runs.out, runs.size, runs.steps))
 
 
-def percent(of, over):
-    return f"{(of.seconds / over.seconds - 1) * 100:+.0f} %"
+def cost(judge, engine, steps, turns, size=1024):
+    """What publishing and observers cost a solver of one rank, which leaves CPUs to spare. The plate does not fit into a CPU's cache, as
+    with a real code: of a small one, copying a version is a larger part of the work."""
+    if CPUS < 2:
+        print("the cost of publishing is not measured: there is one CPU, and so none is spare", flush=True)
+        return
+    runs = Runs(engine, size, steps, ranks=1)
+    ways = {"plain": lambda: run_plain(size, steps, 1), "published": lambda: runs.run(without=OBSERVERS), "watched": runs.run}
+    ended = {name: [] for name in ways}
+    for _ in range(turns):
+        for name, way in ways.items():
+            ended[name].append(way())
+    alike = [trouble for name in ("published", "watched") for one in ended[name] if (trouble := ends_alike(one, ended["plain"][0]))]
+    judge.judge(f"{engine}: one rank ends with the same state, plain, published and watched", alike[0] if alike else None)
+    wall = {name: statistics.median(one.seconds for one in runs_) for name, runs_ in ended.items()}
+    cpu = {name: statistics.median(one.cpu for one in runs_) for name, runs_ in ended.items()}
+    percent = lambda of, name: f"{(of[name] / of['plain'] - 1) * 100:+.1f} %"
+    print(f"cost with CPUs to spare (1 rank on {CPUS} CPUs, {size} x {size} points, {steps} steps, a version every 20, median of {turns}):\n"
+          f"     plain      {wall['plain']:.2f} s, {cpu['plain']:.2f} s of CPU time\n"
+          + "\n".join(f"     {name:10} {wall[name]:.2f} s ({percent(wall, name)}), {cpu[name]:.2f} s of CPU time ({percent(cpu, name)})"
+                      for name in ("published", "watched"))
+          + f"\n     load of the machine at the end: {os.getloadavg()[0]:.1f}", flush=True)
 
 
 class Judge:
@@ -88,15 +112,15 @@ class Ended:
     def __init__(self, code, said, logs, state):
         self.code, self.said, self.state = code, said, state
         self.logs = {path.name.split(".")[0]: path.read_text(errors="replace") for path in logs.glob("*.log")} if logs else {}
-        took = re.search(r"the steps took\s+([0-9.]+) s", self.logs.get("solve", said))
-        self.seconds = float(took[1]) if took else float("nan")
+        took = re.search(r"the steps took\s+([0-9.]+) s and\s+([0-9.]+) s of CPU time", self.logs.get("solve", said))
+        self.seconds, self.cpu = (float(took[1]), float(took[2])) if took else (float("nan"), float("nan"))
 
 
-def run_plain(size, steps):
+def run_plain(size, steps, ranks=RANKS):
     out = BUILD / "plain"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    words = ["mpirun.openmpi", "--oversubscribe", "-n", "4", BUILD / "program/heat", str(size), str(steps), "20", out]
+    words = ["mpirun.openmpi", "--oversubscribe", "-n", str(ranks), BUILD / "program/heat", str(size), str(steps), "20", out]
     done = subprocess.run(words, env={**os.environ, **MPI}, capture_output=True, text=True, timeout=300)
     if done.returncode:
         sys.exit(f"error: the plain program failed:\n{done.stdout}{done.stderr}")
@@ -106,8 +130,8 @@ def run_plain(size, steps):
 class Runs:
     """Runs of the workflow in one engine."""
 
-    def __init__(self, engine, size, steps):
-        self.engine, self.size, self.steps = engine, size, steps
+    def __init__(self, engine, size, steps, ranks=RANKS):
+        self.engine, self.size, self.steps, self.ranks = engine, size, steps, ranks
         self.out, self.logs = BUILD / "out", BUILD / "logs"
 
     def workflow(self, without):
@@ -115,6 +139,7 @@ class Runs:
         text = (HERE / "workflow.yaml").read_text()
         text = text.replace("workflow: heat", f"workflow: {NAME}").replace('"512", "4000"', f'"{self.size}", "{self.steps}"').replace("../../", f"{TOP}/")
         text = text.replace("{host: ., ", f"{{host: {HERE}, ").replace(" analyse.py", f" {HERE}/analyse.py").replace(" plot.py", f" {HERE}/plot.py")
+        text = text.replace(f'-n, "{RANKS}"', f'-n, "{self.ranks}"').replace(f'--ranks, "{RANKS}"', f'--ranks, "{self.ranks}"')
         for task in without:
             text = re.sub(rf"^  {task}:.*?(?=^  \w|\Z)", "", text, flags=re.M | re.S)
         path = BUILD / "workflow.yaml"
@@ -186,6 +211,17 @@ def proved(ended):
     if not lines:
         return "the analysis says nothing"
     print(f"     {len(lines)} versions analysed, largest deviation {lines[-1]}", flush=True)
+    return None
+
+
+def drawn(runs, ended):
+    """The picture of the undisturbed run is kept: later runs replace theirs."""
+    picture = runs.out / "heat.png"
+    if not picture.exists() or picture.read_bytes()[:8] != PNG:
+        return "no picture"
+    shutil.copy(picture, BUILD / "heat.png")
+    points = re.search(r"heat.png drawn from (\d+) versions", ended.logs.get("plot", ""))
+    print(f"     build/heat/heat.png, {points[1] if points else 'an unknown number of'} points", flush=True)
     return None
 
 
