@@ -3,28 +3,21 @@
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crossdock_client::Status;
+use crossdock_client::{Origin, Status};
 use pyo3::prelude::*;
 
 use crate::errors::error;
 
-/// How many forks lie between the first process and this one. Written by `os.register_at_fork` in the child, before
-/// any other code of it runs; read by everything else.
-static GENERATION: AtomicU32 = AtomicU32::new(0);
-
-/// Called in each forked child.
-#[pyfunction]
-pub fn _after_fork() {
-    GENERATION.fetch_add(1, Ordering::Relaxed);
-}
+/// The program ends by an error: nothing more is left in order.
+static ABANDONED: AtomicBool = AtomicBool::new(false);
 
 /// Called when the program ends by an error: nothing more is left in order, so that peers learn that it died, and
 /// messages that it had not released go to a successor.
 #[pyfunction]
 pub fn _abandon() {
-    GENERATION.fetch_add(1, Ordering::Relaxed);
+    ABANDONED.store(true, Ordering::Relaxed);
 }
 
 /// The error for something of the parent's.
@@ -42,18 +35,18 @@ pub fn elsewhere(py: Python<'_>, what: &str) -> PyErr {
 /// Something that belongs to the process that made it. In a forked child it is neither used nor dropped.
 pub struct Own<T> {
     value: ManuallyDrop<T>,
-    generation: u32,
+    origin: Origin,
 }
 
 impl<T> Own<T> {
     /// Belongs to this process.
     pub fn new(value: T) -> Self {
-        Self { value: ManuallyDrop::new(value), generation: GENERATION.load(Ordering::Relaxed) }
+        Self { value: ManuallyDrop::new(value), origin: Origin::here() }
     }
 
     /// Is this the process that made it?
     pub fn here(&self) -> bool {
-        self.generation == GENERATION.load(Ordering::Relaxed)
+        self.origin.is_here() && !ABANDONED.load(Ordering::Relaxed)
     }
 
     /// An error in a forked child that names the object and gives a hint.

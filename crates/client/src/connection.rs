@@ -68,7 +68,7 @@ pub(crate) struct Connection {
     state: Mutex<State>,
     changed: Condvar,
     /// The process that made it; a child of it must not use it.
-    process: u32,
+    origin: fork::Origin,
     /// The thread knows it.
     watched: AtomicBool,
     this: Weak<Self>,
@@ -107,7 +107,7 @@ impl Connection {
             liveness,
             state: Mutex::new(state),
             changed: Condvar::new(),
-            process: fork::token(),
+            origin: fork::Origin::here(),
             watched: AtomicBool::new(false),
             this: this.clone(),
         }))
@@ -119,7 +119,7 @@ impl Connection {
 
     /// Is this the process that connected?
     fn is_ours(&self) -> bool {
-        self.process == fork::token()
+        self.origin.is_here()
     }
 
     /// A child of the process that connected gets an error.

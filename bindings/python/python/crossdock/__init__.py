@@ -150,4 +150,3 @@ def _at_exit() -> None:
 
 
 _atexit.register(_at_exit)
-_os.register_at_fork(after_in_child=_native._after_fork)

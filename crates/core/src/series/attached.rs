@@ -39,7 +39,7 @@ pub(super) struct Attached {
     /// Which pins are in use, a bit each.
     pub in_use: Mutex<u32>,
     pub host: Arc<dyn Host>,
-    pub token: u32,
+    pub origin: fork::Origin,
 }
 
 impl Attached {
@@ -97,7 +97,7 @@ impl Attached {
 
     /// Pins a version. The number of the pin; `None` if the version is gone.
     pub fn pin(&self, which: Latest) -> Result<Option<usize>> {
-        if fork::token() != self.token {
+        if !self.origin.is_here() {
             return Err(Error::because(Status::Disconnected, Reason::Forked).about(SegmentKind::Series, &self.name));
         }
         let record = u32::from(which.record());
@@ -134,7 +134,7 @@ impl Attached {
 
     /// Unpins. In a forked child the pins are the parent's.
     pub fn unpin(&self, pin: usize) {
-        if fork::token() == self.token {
+        if self.origin.is_here() {
             protocol::unpin(self.pin_word(pin));
             self.give_back(pin);
         }
@@ -160,7 +160,7 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         // Versions hold this, so every pin was cleared; one more time costs nothing and needs no trust in that.
-        if fork::token() == self.token {
+        if self.origin.is_here() {
             (0..PINS).for_each(|pin| self.pin_word(pin).store(0, Relaxed));
         }
     }

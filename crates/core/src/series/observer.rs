@@ -84,7 +84,7 @@ impl Observer {
             slot: parts.slot,
             in_use: Mutex::new(0),
             host: parts.host,
-            token: fork::token(),
+            origin: fork::Origin::here(),
         };
         Ok(Self { attached: Arc::new(attached), description, given: 0 })
     }

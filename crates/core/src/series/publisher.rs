@@ -91,7 +91,7 @@ pub struct Publisher {
     /// Room for a slot table, so that none is made anew for each version.
     pub(super) scratch: Vec<u32>,
     pub(super) counts: Counts,
-    token: u32,
+    origin: fork::Origin,
 }
 
 /// Says once that a series ended in order. It keeps the pool mapped.
@@ -189,7 +189,7 @@ impl Publisher {
             broken: None,
             scratch: vec![0; geometry.counts.chunks as usize],
             counts,
-            token: fork::token(),
+            origin: fork::Origin::here(),
             descriptor: descriptor.clone(),
             name: identity.name,
         };
@@ -251,7 +251,7 @@ impl Publisher {
     }
 
     pub(super) fn is_own(&self) -> bool {
-        fork::token() == self.token
+        self.origin.is_here()
     }
 
     /// An error about this series.
