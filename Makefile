@@ -6,6 +6,7 @@
 #   make files [ENGINE=…]
 #   make mpi [QUICK=1]
 #   make soak [MINUTES=10]
+#   make nodes
 #   make test [SUITES="NAME…"] · lint · fmt · clean · setup
 #   make install [PREFIX=/usr/local] [DESTDIR=] [LIBDIR=lib] [FROM=folder of what is built]
 #   make docs · release · release-check
@@ -25,7 +26,7 @@ LIBDIR ?= lib
 FROM ?=
 export CARGO_TARGET_DIR ?= $(CURDIR)/build/target
 
-.PHONY: demo heat street files mpi soak test bench bench-docs bench-compare lint fmt clean setup install docs release release-check
+.PHONY: demo heat street files mpi nodes soak test bench bench-docs bench-compare lint fmt clean setup install docs release release-check
 
 # A real coupled simulation, each task in a container of its own.
 demo:
@@ -51,6 +52,10 @@ mpi:
 soak:
 	@scripts/setup test
 	@scripts/with-rust tests/soak/run $(MINUTES)
+# Daemons of three hosts in network namespaces join a site; links are cut.
+nodes:
+	@scripts/setup nodes
+	@tests/nodes/run
 
 # Every suite of tests/suites, each closing with how many passed.
 test:

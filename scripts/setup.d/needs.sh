@@ -52,6 +52,8 @@ mpi             cmd:mpicc.openmpi                  libopenmpi-dev      Open MPI 
 mpi             cmd:mpirun.openmpi                 openmpi-bin         Open MPI 4
 mpi             cmd:mpicc.mpich                    libmpich-dev        MPICH 4
 mpi             cmd:mpiexec.hydra                  mpich               MPICH 4
+nodes           cmd:ip                             iproute2            the hosts' networks, and a slow link
+nodes           cmd:iptables                       iptables            cuts one direction of a link
 catalog         cmd:etcd                           etcd-server         three members keep the catalog in its tests, and are killed
 catalog         cmd:protoc                         protobuf-compiler   etcd's client compiles etcd's messages (feature etcd)
 catalog         file:/usr/include/google/protobuf/descriptor.proto libprotobuf-dev what etcd's messages include
@@ -72,10 +74,11 @@ parts_of() {
         demo | street) echo demo; any_engine || echo bubblewrap ;;
         heat) echo demo heat; any_engine || echo bubblewrap ;;
         files) echo demo files; any_engine || echo bubblewrap ;;
-        test) echo demo heat files test lint mpi catalog bubblewrap podman docker charliecloud ;;
+        test) echo demo heat files test lint mpi nodes catalog bubblewrap podman docker charliecloud ;;
         bench) echo demo bench bubblewrap ;;
         lint) echo demo lint ;;
         mpi) echo demo mpi bubblewrap ;;
+        nodes) echo demo nodes ;;
         docs) echo demo ;;
         release) echo demo release ;;
         *) echo demo "$1" ;;

@@ -104,6 +104,13 @@ pub fn spawn_in(socket: &Path, arguments: &[&str], environment: &[(&str, &Path)]
     command.spawn().unwrap()
 }
 
+/// The same on another host.
+pub fn spawn_in(namespace: &str, socket: &Path, arguments: &[&str]) -> Child {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_crossdock-node"), "--socket"]).arg(socket);
+    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
 pub fn children(pid: u32) -> Vec<u32> {
     let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     list.split_whitespace().filter_map(|p| p.parse().ok()).collect()
@@ -185,7 +192,6 @@ impl Raw {
     }
 
     /// The liveness table that came with the welcome.
-
     pub fn table(&self) -> OwnedFd {
         self.papers.borrow().first().expect("welcomed").try_clone().unwrap()
     }

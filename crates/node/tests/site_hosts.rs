@@ -1,0 +1,221 @@
+//! A site of three hosts in network namespaces, inside TLS: cuts of one host, of one direction, of the catalog's host, and
+//! a slow link. Needs root; `tests/nodes/run` starts it.
+
+mod support;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crossdock_client::{ConnectOptions, InUse, Mode, Region, SegmentKind, Session};
+use crossdock_layout::Status;
+use crossdock_layout::wire::NodeState;
+use crossdock_link::Authority;
+use support::{Daemon, spawn_in};
+
+fn run(words: &[&str]) {
+    let done = Command::new(words[0]).args(&words[1..]).output().unwrap();
+    assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(90), "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Three hosts on a switch, each with a daemon. The first one keeps the catalog.
+struct Hosts {
+    daemons: Vec<Daemon>,
+    network: Network,
+}
+
+/// Namespaces; they go with this.
+struct Network {
+    prefix: String,
+}
+
+impl Network {
+    fn new(name: &str) -> Self {
+        let network = Self { prefix: format!("cd{}{name}", std::process::id()) };
+        let switch = network.switch();
+        run(&["ip", "netns", "add", &switch]);
+        run(&["ip", "-n", &switch, "link", "add", "switch", "type", "bridge"]);
+        run(&["ip", "-n", &switch, "link", "set", "switch", "up"]);
+        for n in 1..=3 {
+            let (host, port, address) = (network.host(n), format!("port{n}"), format!("10.77.0.{n}/24"));
+            run(&["ip", "netns", "add", &host]);
+            run(&["ip", "-n", &host, "link", "set", "lo", "up"]);
+            run(&["ip", "-n", &host, "link", "add", "eth0", "type", "veth", "peer", "name", &port, "netns", &switch]);
+            run(&["ip", "-n", &switch, "link", "set", &port, "master", "switch", "up"]);
+            run(&["ip", "-n", &host, "addr", "add", &address, "dev", "eth0"]);
+            run(&["ip", "-n", &host, "link", "set", "eth0", "up"]);
+        }
+        network
+    }
+
+    fn switch(&self) -> String {
+        format!("{}s", self.prefix)
+    }
+
+    fn host(&self, n: usize) -> String {
+        format!("{}h{n}", self.prefix)
+    }
+
+    /// Nothing passes the host's port of the switch, and neither side hears of that.
+    fn cut(&self, n: usize, is_cut: bool) {
+        let state = if is_cut { "down" } else { "up" };
+        run(&["ip", "-n", &self.switch(), "link", "set", &format!("port{n}"), state]);
+    }
+
+    /// The host sends, and nothing reaches it.
+    fn deafen(&self, n: usize, is_deaf: bool) {
+        let how = if is_deaf { "-A" } else { "-D" };
+        run(&["ip", "netns", "exec", &self.host(n), "iptables", how, "INPUT", "-i", "eth0", "-j", "DROP"]);
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for name in [self.host(1), self.host(2), self.host(3), self.switch()] {
+            Command::new("ip").args(["netns", "del", &name]).output().ok();
+        }
+    }
+}
+
+impl Hosts {
+    fn new(name: &str) -> Self {
+        let network = Network::new(name);
+        let authority = Authority::make("site", Duration::from_secs(3600)).unwrap();
+        let mut hosts = Self { daemons: Vec::new(), network };
+        for n in 1..=3 {
+            let folder = Daemon::folder();
+            let (node, papers) = (format!("n{n}"), folder.path().join("papers"));
+            std::fs::create_dir(&papers).unwrap();
+            authority.issue(&node).unwrap().save(&papers).unwrap();
+            let catalog = if n == 1 { "keep:10.77.0.1:7700" } else { "embedded:n1@10.77.0.1:7700" };
+            let site = ["--site", "hall", "--node", &node, "--catalog", catalog, "--lease-ms", "6000"];
+            let more = ["--certificates", papers.to_str().unwrap()];
+            let socket = folder.path().join("d/endpoint.sock");
+            let keeper = spawn_in(&hosts.network.host(n), &socket, &[&site[..], &more[..]].concat());
+            hosts.daemons.push(Daemon { folder, keeper });
+            until("the daemon listens", || hosts.connect(n).is_ok());
+        }
+        for n in 1..=3 {
+            hosts.until_all_joined(n);
+        }
+        hosts
+    }
+
+    fn connect(&self, n: usize) -> crossdock_client::Result<Session> {
+        let socket = self.daemons[n - 1].folder.path().join("d/endpoint.sock");
+        let options = ConnectOptions { socket: Some(socket), private_daemon: false, ..ConnectOptions::default() };
+        Session::connect(&options)
+    }
+
+    fn session(&self, n: usize) -> Session {
+        self.connect(n).unwrap()
+    }
+
+    /// What host `n` says of host `of`.
+    fn state(&self, n: usize, of: usize) -> Option<NodeState> {
+        let nodes = self.session(n).nodes().unwrap();
+        nodes.into_iter().find(|node| node.name == format!("n{of}")).map(|node| node.state)
+    }
+
+    fn until_all_joined(&self, n: usize) {
+        for of in (1..=self.daemons.len()).filter(|of| *of != n) {
+            until("a node is joined", || self.state(n, of) == Some(NodeState::Joined));
+        }
+    }
+
+    fn until_state(&self, n: usize, of: usize, state: NodeState) {
+        until(&format!("n{n} says that n{of} is {}", state.word()), || self.state(n, of) == Some(state));
+    }
+}
+
+fn make(session: &Session, name: &str) -> crossdock_client::Result<Region> {
+    session.region(name, Mode::CreateOnly, 1 << 20, None)
+}
+
+fn open(session: &Session, name: &str) -> crossdock_client::Result<Region> {
+    session.region(name, Mode::OpenOnly, 0, None)
+}
+
+/// The error says that the name is on that host.
+fn is_on<T>(outcome: crossdock_client::Result<T>, host: usize) -> bool {
+    outcome.err().is_some_and(|error| error.to_string().contains(&format!("is on node n{host}")))
+}
+
+#[test]
+fn names_are_one_hosts_and_a_host_that_was_cut_off_learns_what_it_lost() {
+    let hosts = Hosts::new("a");
+    let (one, two, three) = (hosts.session(1), hosts.session(2), hosts.session(3));
+    let (_x, _y) = (make(&two, "x").unwrap(), make(&two, "y").unwrap());
+    assert!(is_on(make(&one, "x"), 2) && is_on(make(&three, "y"), 2));
+    hosts.network.cut(2, true);
+    hosts.until_state(2, 2, NodeState::CutOff);
+    let error = make(&two, "z").unwrap_err();
+    assert_eq!(error.status, Status::Disconnected, "{error}");
+    open(&two, "x").unwrap();
+    // Its lease ends on the other side, and the names are free there.
+    until("n1 takes the name", || make(&one, "x").is_ok());
+    hosts.until_state(3, 2, NodeState::Gone);
+    hosts.network.cut(2, false);
+    hosts.until_state(2, 2, NodeState::Here);
+    until("n2 learns that x is another's", || is_on(open(&two, "x"), 1));
+    // Made after all that n2 has was announced.
+    make(&two, "z").unwrap();
+    open(&two, "y").unwrap();
+    assert!(is_on(make(&three, "y"), 2));
+    hosts.until_all_joined(3);
+}
+
+#[test]
+fn a_host_that_hears_nothing_is_cut_off_and_one_on_a_slow_link_is_not() {
+    let hosts = Hosts::new("b");
+    let (one, two, three) = (hosts.session(1), hosts.session(2), hosts.session(3));
+    let slow =
+        ["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "256kbit", "burst", "16kbit", "latency", "400ms"];
+    run(&[&["ip", "netns", "exec", &hosts.network.host(3)], &slow[..]].concat());
+    let _x = make(&two, "x").unwrap();
+    hosts.network.deafen(2, true);
+    hosts.until_state(2, 2, NodeState::CutOff);
+    assert_eq!(make(&two, "z").unwrap_err().status, Status::Disconnected);
+    hosts.until_state(1, 2, NodeState::Gone);
+    for n in 0..20 {
+        let name = format!("slow{n}");
+        let made = make(&three, &name).unwrap();
+        assert!(is_on(make(&one, &name), 3));
+        drop(made);
+        three.remove(SegmentKind::Region, &name, InUse::Keep).unwrap();
+    }
+    hosts.network.deafen(2, false);
+    hosts.until_state(2, 2, NodeState::Here);
+    // Made after all that n2 has was announced.
+    make(&two, "z").unwrap();
+    assert!(is_on(make(&one, "x"), 2));
+}
+
+#[test]
+fn while_the_catalogs_host_is_cut_off_the_others_go_on_and_have_their_names_afterwards() {
+    let hosts = Hosts::new("c");
+    let (one, two, three) = (hosts.session(1), hosts.session(2), hosts.session(3));
+    let (_x, _y) = (make(&two, "x").unwrap(), make(&three, "y").unwrap());
+    hosts.network.cut(1, true);
+    hosts.until_state(2, 2, NodeState::CutOff);
+    hosts.until_state(3, 3, NodeState::CutOff);
+    open(&two, "x").unwrap();
+    make(&one, "z").unwrap();
+    hosts.network.cut(1, false);
+    hosts.until_state(2, 2, NodeState::Here);
+    hosts.until_state(3, 3, NodeState::Here);
+    // Made after all that they have was announced.
+    make(&two, "after2").unwrap();
+    make(&three, "after3").unwrap();
+    assert!(is_on(make(&one, "x"), 2) && is_on(make(&one, "y"), 3) && is_on(make(&two, "z"), 1));
+    for n in 1..=3 {
+        hosts.until_all_joined(n);
+    }
+}
