@@ -52,6 +52,7 @@ mpi:
 soak:
 	@scripts/setup test
 	@scripts/with-rust tests/soak/run $(MINUTES)
+
 # Daemons of three hosts in network namespaces join a site; links are cut.
 nodes:
 	@scripts/setup nodes

@@ -10,7 +10,7 @@ use crossdock_client::{ConnectOptions, InUse, Mode, Region, SegmentKind, Session
 use crossdock_layout::Status;
 use crossdock_layout::wire::NodeState;
 use crossdock_link::Authority;
-use support::{Daemon, spawn_in};
+use support::{Daemon, spawn_on_host};
 
 fn run(words: &[&str]) {
     let done = Command::new(words[0]).args(&words[1..]).output().unwrap();
@@ -98,7 +98,7 @@ impl Hosts {
             let site = ["--site", "hall", "--node", &node, "--catalog", catalog, "--lease-ms", "6000"];
             let more = ["--certificates", papers.to_str().unwrap()];
             let socket = folder.path().join("d/endpoint.sock");
-            let keeper = spawn_in(&hosts.network.host(n), &socket, &[&site[..], &more[..]].concat());
+            let keeper = spawn_on_host(&hosts.network.host(n), &socket, &[&site[..], &more[..]].concat());
             hosts.daemons.push(Daemon { folder, keeper });
             until("the daemon listens", || hosts.connect(n).is_ok());
         }

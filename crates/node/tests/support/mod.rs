@@ -105,7 +105,7 @@ pub fn spawn_in(socket: &Path, arguments: &[&str], environment: &[(&str, &Path)]
 }
 
 /// The same on another host.
-pub fn spawn_in(namespace: &str, socket: &Path, arguments: &[&str]) -> Child {
+pub fn spawn_on_host(namespace: &str, socket: &Path, arguments: &[&str]) -> Child {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_crossdock-node"), "--socket"]).arg(socket);
     command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
