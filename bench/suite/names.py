@@ -22,6 +22,7 @@ NAMES = {
     "P19": "A whole coupled job",
     "P20": "MPI in containers against bare",
     "C3": "Items: table I of the CDI paper",
+    "Y5": "Files: producers and consumers in pairs",
     "T9": "Series: table of the TCASM paper",
 }
 
