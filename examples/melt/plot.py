@@ -91,20 +91,25 @@ class Curves:
 
     def draw(self, folder):
         figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
-        left.set(title=f"Radial distribution, step {self.steps[-1]}", xlabel="r / σ", ylabel="g(r)", xlim=(0, self.radius[-1]))
+        left.set(title=f"Radial distribution, step {self.steps[-1]}: ours and LAMMPS' differ by {self.worst['g(r)']:.0e} at most", xlabel="r / σ", ylabel="g(r)", xlim=(0, self.radius[-1]))
         if self.sum is not None:
             left.plot(self.radius, self.sum / (len(self.steps) - 1), color="0.75", linewidth=5, label="mean of all frames")
         left.plot(self.radius, self.latest, color="tab:blue", label="analyse (C++)")
         left.plot(self.radius[::2], self.reference[::2], "o", markersize=3.5, color="tab:red", label="LAMMPS' compute rdf")
         left.axhline(1, color="0.6", linewidth=0.8, linestyle=":")
+        left.title.set_fontsize(10)
         left.legend(frameon=False)
 
         times = np.array(self.steps) * TIME_STEP
-        right.set(title="Mean-square displacement", xlabel="t / τ", ylabel="MSD / σ²")
+        right.set(title="Mean-square displacement (MSD) and temperature", xlabel="t / τ")
+        right.title.set_fontsize(10)
+        # Each axis has the colour of its curve.
+        right.set_ylabel("MSD / σ²", color="tab:green")
         right.plot(times, self.displacement, color="tab:green", label="MSD")
         heat = right.twinx()
         heat.plot(times, self.temperature, color="tab:orange", linewidth=1, label="temperature")
-        heat.set(ylabel="T / (ε/k)", ylim=(0, None))
+        heat.set(ylim=(0, None))
+        heat.set_ylabel("T / (ε/k)", color="tab:orange")
         right.legend(handles=right.lines + heat.lines, loc="lower right", frameon=False)
 
         path = os.path.join(folder, "melt.png")
