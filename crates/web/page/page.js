@@ -90,19 +90,13 @@ const CLASS = { runs: "good", waits: "soft", ended: "soft", failed: "bad" };
 function renderTasks(d, run) {
   const state = r => `<span class="${CLASS[r.state]}">${r.state}${r.code ? ` (${r.code})` : ""}</span>`;
   const rows = run
-    ? run.ranks.map(r => [esc(r.name) + progress(d, r), state(r), age(r.seconds), r.cpus.toFixed(2), bytes(r.memory), r.pid || "–"])
+    ? run.ranks.map(r => [esc(r.name), state(r), age(r.seconds), r.cpus.toFixed(2), bytes(r.memory), r.pid || "–"])
     : d.members.map(m => [`${esc(m.workflow)}/${esc(m.task)}${m.rank ? "." + m.rank : ""}`, m.connected ? '<span class="good">connected</span>' : '<span class="wait">away</span>',
       "–", m.cpus.toFixed(2), bytes(m.memory), m.pid]);
   $("tasks").innerHTML = table([col("task"), col("state"), col("age", true), col("CPUs"), col("memory"), col("process", true)], rows, "no task is connected");
   $("log-card").hidden = !run;
   const menu = $("log-task"), options = run ? run.ranks.map(r => `<option>${esc(r.name)}</option>`).join("") : "";
   if (menu.dataset.options !== options) { menu.innerHTML = options; menu.dataset.options = options; }
-}
-
-function progress(d, rank) {
-  const of = d.members.filter(m => m.task === rank.task && m.rank === rank.rank && m.progress_of);
-  return of.map(m => `<div class="progress" title="${m.progress_done} of ${m.progress_of}"><i style="width:${Math.min(100, 100 * m.progress_done / m.progress_of)}%"></i></div>` +
-    `<span class="small">${m.progress_done} of ${m.progress_of}</span>`).join("");
 }
 
 function renderPorts(d) {
