@@ -116,7 +116,7 @@ fn intrude(session: &Session) {
     ];
     for (what, error) in tries {
         match error {
-            Some(e) => println!("{what}: {:?}: {}", e.status, e.to_string()),
+            Some(e) => println!("{what}: {:?}: {}", e.status, e),
             None => println!("{what}: LET IN"),
         }
     }
