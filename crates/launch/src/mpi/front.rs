@@ -146,8 +146,9 @@ fn run(options: &Options) -> Result<u8, (u8, Failure)> {
         ));
     }
     let job = describe(options, ranks)?;
-    let session = Session::join(&job)
-        .map_err(|what| (code::SYSTEM, failure(what, "look at /tmp: its space and who may write there")))?;
+    let session = Session::join(&job).map_err(|what| {
+        (code::SYSTEM, failure(what, "do what it says; else look at /tmp: its space and who may write there"))
+    })?;
     let mut front = Front { options, job, hosts, ranks, session, signals, report: Report::default() };
     let outcome = front.all();
     if front.report.fatal.is_none() && matches!(outcome, Err((code::SYSTEM, _))) {

@@ -1,8 +1,9 @@
 //! A client's connection to the keeper of its host: the one that is there, or one that it starts.
 
-use std::fs::File;
-use std::io::Write;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -31,10 +32,10 @@ impl Session {
     pub fn join(job: &Job) -> Result<Self, String> {
         let place = Place::of(&job.id);
         let end = Instant::now() + PATIENCE;
-        let mut own: Option<Child> = None;
+        let mut own: Option<(Child, File)> = None;
         loop {
             if let Ok(keeper) = socket::connect(&place.socket()) {
-                return Ok(Self { keeper, place, job: job.clone(), own });
+                return Ok(Self { keeper, place, job: job.clone(), own: own.map(|(child, _)| child) });
             }
             match &mut own {
                 None => {
@@ -43,11 +44,17 @@ impl Session {
                     own = Some(start(job, &place)?);
                 }
                 // A keeper that ends well has left the place to another client's.
-                Some(child) => match child.try_wait() {
+                Some((child, log)) => match child.try_wait() {
                     Ok(Some(status)) if !status.success() => {
-                        let words = std::fs::read_to_string(place.folder.join("keeper.log")).unwrap_or_default();
+                        // The keeper has removed its folder, and the log's name with it.
+                        let mut words = String::new();
+                        let _ = log.rewind().and_then(|()| log.read_to_string(&mut words));
                         place.remove();
-                        return Err(format!("the job's keeper did not come up: {}", tool::last_line(&words)));
+                        let why = match tool::last_line(&words) {
+                            "no reason given" => status.to_string(),
+                            line => line.to_owned(),
+                        };
+                        return Err(format!("the job's keeper did not come up: {why}"));
                     }
                     _ => {}
                 },
@@ -95,16 +102,19 @@ fn clean(job: &Job, place: &Place) {
     }
 }
 
-fn start(job: &Job, place: &Place) -> Result<Child, String> {
+/// The keeper, and its log to read.
+fn start(job: &Job, place: &Place) -> Result<(Child, File), String> {
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
-    let log =
-        File::create(place.folder.join("keeper.log")).map_err(|e| format!("cannot make the keeper's log: {e}"))?;
+    let path = place.folder.join("keeper.log");
+    let trouble = |e: std::io::Error| format!("cannot make the keeper's log: {e}");
+    let log = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path).map_err(trouble)?;
+    let errors = log.try_clone().map_err(trouble)?;
     let mut child = Command::new(program)
         .arg(super::KEEPER)
         .arg(&place.folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
-        .stderr(log)
+        .stderr(errors)
         .spawn()
         .map_err(|e| format!("cannot start the job's keeper: {e}"))?;
     let text = serde_json::to_string(job).map_err(|e| e.to_string())?;
@@ -112,5 +122,5 @@ fn start(job: &Job, place: &Place) -> Result<Child, String> {
         // A keeper that ends early says why in its log.
         let _ = input.write_all(text.as_bytes());
     }
-    Ok(child)
+    Ok((child, log))
 }
