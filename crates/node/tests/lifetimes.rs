@@ -159,6 +159,24 @@ fn helper_uses_the_heap() {
     use_heap(&region, session.member().0);
 }
 
+#[test]
+fn a_keeper_that_is_stopped_holds_no_member_up() {
+    let daemon = Daemon::start();
+    let session = daemon.session();
+    support::kill(daemon.keeper.id(), "STOP");
+    let other = newcomer(&daemon);
+    let region = other.region("r", Mode::CreateOnly, 1 << 20, None).unwrap();
+    let same = session.region("r", Mode::OpenOnly, 0, None).unwrap();
+    assert_eq!(region.id(), same.id());
+    support::kill(daemon.keeper.id(), "CONT");
+    drop((region, same));
+    daemon.kill_broker();
+    assert!(session.region("r", Mode::OpenOnly, 0, None).is_ok(), "the keeper had taken it in");
+    session.close().unwrap();
+    other.close().unwrap();
+    daemon.stop();
+}
+
 /// The defect that this is about: a member without descriptors lost its connection, was buried, and went on in a heap slot that
 /// others took over.
 #[test]

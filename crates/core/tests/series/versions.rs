@@ -187,8 +187,9 @@ fn what_is_chosen_follows_what_the_program_does() {
     (30..60).for_each(|step| step_of(&mut publisher, 2048, step));
     let dense = publisher.statistics();
     assert_eq!(dense.method, Method::CopyAll, "{dense:?}");
-    // The trial after the first publish and back, then there and back.
-    assert!(dense.switches <= 4, "{dense:?}");
+    // Four by themselves: the trial after the first publish and back, then there and back. The costs are measured by a
+    // clock, so a busy machine adds a few; going back and forth would be one for every few of the 59 publishes.
+    assert!(dense.switches <= 12, "{dense:?}");
 }
 
 fn publisher_used(series: &Series) -> u32 {
