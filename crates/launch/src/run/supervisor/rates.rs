@@ -8,7 +8,7 @@ use crate::run::summary::Figures;
 
 const PAUSE: Duration = Duration::from_secs(1);
 /// A daemon that takes longer is not asked again: the tasks' ends are more urgent than figures.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(2);
 /// More objects than this are not named one by one.
 const NAMED: usize = 6;
 
