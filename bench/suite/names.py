@@ -23,6 +23,7 @@ NAMES = {
     "P20": "MPI in containers against bare",
     "C3": "Items: table I of the CDI paper",
     "Y5": "Files: producers and consumers in pairs",
+    "Y5": "Files: a producer and its consumer, by each door",
     "T9": "Series: table of the TCASM paper",
 }
 
