@@ -1,12 +1,13 @@
 //! What regions, ports, series and items ask of the world around them: one trait, which the session implements.
 
+use std::os::fd::OwnedFd;
+
 use crossdock_layout::MemberId;
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_os::{Access, Mapping, memfd};
 
 use crate::Result;
 use crate::liveness::Living;
-use crate::series::PinPageGiven;
 
 /// The host of one open object. An object keeps its host for as long as it is mapped, so a host also keeps what
 /// has to last as long: the session, and the daemon's count of openings.
@@ -36,6 +37,17 @@ pub trait Host: Send + Sync {
         let _ = from;
         Ok(None)
     }
+}
+
+/// What [`Host::pin_page`] gives.
+#[derive(Debug)]
+pub struct PinPageGiven {
+    /// The page, sealed memory of 4096 bytes.
+    pub page: OwnedFd,
+    /// The index of the next page that may be there.
+    pub next: u32,
+    /// How many are left to be asked for.
+    pub left: u32,
 }
 
 /// A host without a daemon, for fuzzers and measurements: a liveness table of its own, and no quota.

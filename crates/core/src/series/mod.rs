@@ -51,13 +51,14 @@ mod variables;
 mod version;
 mod view;
 
+pub use crate::host::PinPageGiven;
+
 pub use self::{
     costs::Costs,
     describe::Description,
     finder::Changing,
     fuzz::fuzz_entry,
     observer::{AttachParts, Observer, PublisherState},
-    pins::PinPageGiven,
     publisher::{EndMark, Offer, Publisher, Runner},
     report::Report,
     spec::{AttributeSpec, Detect, FullPolicy, Identity, Method, Pages, Spec, Variable},

@@ -25,17 +25,6 @@ use crate::Host;
 const REST: u32 = 50;
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
-/// What [`Host::pin_page`] gives.
-#[derive(Debug)]
-pub struct PinPageGiven {
-    /// The page, sealed memory of 4096 bytes.
-    pub page: std::os::fd::OwnedFd,
-    /// The index of the next page that may be there.
-    pub next: u32,
-    /// How many are left to be asked for.
-    pub left: u32,
-}
-
 /// All pin pages that the publisher knows, for reading.
 #[derive(Default)]
 pub(super) struct Pins {
