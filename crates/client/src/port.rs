@@ -162,7 +162,7 @@ impl Port {
         }
     }
 
-    /// Waits until somebody living is at the other end.
+    /// Waits until a living member is at the other end.
     ///
     /// # Errors
     /// `TIMED_OUT`, `NOT_YET` (with zero).

@@ -184,7 +184,7 @@ impl Session {
         self.ask(Request::MakeWorkflow { quota, name: name.to_owned() }).map(drop)
     }
 
-    /// Hands a listening SOCK_SEQPACKET socket to the daemon: whoever reaches it acts as `task` of `workflow` with
+    /// Hands a listening SOCK_SEQPACKET socket to the daemon: a process that reaches it acts as `task` of `workflow` with
     /// these grants.
     ///
     /// # Errors

@@ -11,8 +11,8 @@ use crate::connection::Answered;
 use crate::{Error, Result};
 
 impl Item {
-    /// Gives the item to another task: `detect` (any rank of it), `detect/3`, `#7` (whoever registers number 7). The task
-    /// need not exist yet. Whoever waits for the item has it when this returns.
+    /// Gives the item to another task: `detect` (any rank of it), `detect/3`, `#7` (the task that registers number 7). The task
+    /// need not exist yet. A task that waits for the item has it when this returns.
     ///
     /// # Errors
     /// As for [`Item::hand_over`]; the item is closed then and stays this task's.
@@ -45,7 +45,7 @@ impl Item {
         self.give_up(ItemRequest::Transfer { item: self.id, to: addressee }, gone)
     }
 
-    /// Takes the item away. Whoever waits for it is told.
+    /// Takes the item away. Tasks that wait for it are told.
     ///
     /// # Errors
     /// As for [`Item::hand_over`].

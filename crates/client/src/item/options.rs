@@ -90,7 +90,7 @@ impl From<ItemEntry> for ItemInfo {
     }
 }
 
-/// Reads an addressee: `detect` (any rank of that task), `detect/3` (that rank), `#7` (whoever registers number 7).
+/// Reads an addressee: `detect` (any rank of that task), `detect/3` (that rank), `#7` (the task that registers number 7).
 ///
 /// # Errors
 /// `INVALID`.

@@ -15,7 +15,7 @@ use crate::host::SessionHost;
 use crate::segment::{OpenRequest, OpenedSegment};
 use crate::{Error, Result, Session};
 
-/// How long an open waits for whoever is formatting a fresh port; that takes microseconds, but a member may be stopped.
+/// How long an open waits for the member that formats a fresh port; that takes microseconds, but a member may be stopped.
 const FORMAT_WAIT: Duration = Duration::from_secs(5);
 
 impl Session {
@@ -30,7 +30,7 @@ impl Session {
         self.open_segment(&request(name, OpenMode::CreateOnly, access, shape, options.persistent)).map(drop)
     }
 
-    /// Opens one end of a port; whoever comes first makes it, so producer and consumer may start in any order.
+    /// Opens one end of a port; the first to open it makes it, so producer and consumer may start in any order.
     /// Waits for nobody, but for a place at a taken end: up to `timeout` (`None` = do not wait).
     ///
     /// # Errors

@@ -44,7 +44,7 @@ impl Place {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Somebody else may publish under the name from now on.
+    /// Another member may publish under the name from now on.
     pub fn leave(&self, deadline: Deadline) -> Result<()> {
         if self.over.swap(true, Ordering::AcqRel) {
             return Ok(());

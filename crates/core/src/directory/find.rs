@@ -99,7 +99,7 @@ impl Region {
             return Err(self.error(Status::BadHandle, text));
         }
         if self.writable {
-            // What it names may have been left half changed. Readers who may not write cannot mend it.
+            // What it names may have been left half changed. A reader without write access cannot heal it.
             self.check_succession()?;
         }
         let offset = handle.offset;

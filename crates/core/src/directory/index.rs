@@ -62,7 +62,7 @@ impl Region {
                 std::hint::spin_loop();
                 continue;
             }
-            // Busy, or left half-changed by a dead member. Who may write waits for its turn, and mends it.
+            // Busy, or left half-changed by a dead member. A member with write access waits for its turn and heals it.
             if self.writable && self.is_own() {
                 let _guard = self.lock()?;
                 return Ok(look());
@@ -72,7 +72,7 @@ impl Region {
             }
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        Err(self.error(Status::Busy, "its directory has been changing for 10 s; a task with write access mends it"))
+        Err(self.error(Status::Busy, "its directory has been changing for 10 s; a task with write access heals it"))
     }
 
     /// The entry that has this name, ready or under construction.

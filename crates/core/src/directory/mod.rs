@@ -4,7 +4,7 @@
 //! Changes take the region's lock. Readers take none: they look at the directory's version before and after.
 //!
 //! An entry goes FREE → CONSTRUCTING → READY → REMOVING → FREE, or from CONSTRUCTING to REMOVING when it is abandoned or
-//! its constructor dies. Each step is one store, and what a death at any point leaves is mended by `heal`.
+//! its constructor dies. Each step is one store, and what a death at any point leaves is healed by `heal`.
 
 mod claim;
 mod find;

@@ -16,7 +16,7 @@ impl Region {
     /// Takes a named object away, with the memory of its vectors, strings and ndarrays.
     ///
     /// # Errors
-    /// `NOT_FOUND`; `BUSY` while somebody constructs it.
+    /// `NOT_FOUND`; `BUSY` while a member constructs it.
     pub fn remove(self: &Arc<Self>, name: &str) -> Result<Removed> {
         self.check_name(name)?;
         self.with_local(|local| {

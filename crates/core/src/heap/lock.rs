@@ -1,4 +1,4 @@
-//! The region's lock. Its word holds the member that has it, so whoever meets a dead holder takes over and heals.
+//! The region's lock. Its word holds the member that has it, so a member that meets a dead holder takes over and heals.
 //!
 //! It guards what is rare: slices, growth, who holds a slot, the directory. Allocating and freeing small blocks never
 //! takes it. A holder that is stopped makes others wait until their deadline, no longer.
@@ -20,7 +20,7 @@ pub(crate) struct Guard<'a> {
 }
 
 impl Region {
-    /// Takes the lock, from a dead holder if need be, and mends what such a one left.
+    /// Takes the lock, from a dead holder if need be, and heals what the dead holder left.
     pub(crate) fn lock(&self) -> Result<Guard<'_>> {
         let (guard, took_over) = self.take_lock()?;
         fault_point!("lock.taken");
@@ -78,7 +78,7 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         fault_point!("lock.leaving");
         let lock = &self.region.memory.header().lock;
-        // A living member is relieved of nothing, so it is still ours, unless somebody scribbled over it.
+        // A living member is relieved of nothing, so it is still ours, unless a member wrote over it.
         let _ = lock.holder.compare_exchange(self.region.member.0, 0, Ordering::SeqCst, Ordering::Relaxed);
         if lock.waiting.load(Ordering::SeqCst) != 0 {
             lock.waiting.store(0, Ordering::SeqCst);

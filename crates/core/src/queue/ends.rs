@@ -66,14 +66,14 @@ impl Ring {
             let owner = slot.tenure.owner.load(Acquire);
             let settled = owner == 0 || (!is_gone(owner, alive) && owner & HEALING == 0);
             if !settled && !self.heal(side, index as u8, me, alive) && patient {
-                return Err(Error::new(Status::NotYet, "somebody heals an end of the dead at this moment"));
+                return Err(Error::new(Status::NotYet, "another member heals an end of a dead one at this moment"));
             }
         }
         for (index, slot) in slots.iter().enumerate() {
             if slot.tenure.owner.load(Acquire) != 0 {
                 continue;
             }
-            // This is the claim. Whoever dies in any later line is found by the word, and healed.
+            // This is the claim. A member that dies in any later line is found by the word, and healed.
             if slot.tenure.owner.compare_exchange(0, me.0, AcqRel, Relaxed).is_err() {
                 continue;
             }

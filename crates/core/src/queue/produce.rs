@@ -23,7 +23,7 @@ impl Ring {
         match self.room(cell, lap)? {
             Room::Free(_) => {}
             Room::Full => return Ok(None),
-            Room::Past => return Err(corrupt(format_args!("message {position} was sent by somebody else"))),
+            Room::Past => return Err(corrupt(format_args!("message {position} was sent by another member"))),
         }
         // No compare-and-swap: nobody else writes a free cell. A death from here to the publishing store leaves a
         // claimed cell with our end's number in it, which the next producer's heal makes free.

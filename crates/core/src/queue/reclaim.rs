@@ -24,7 +24,7 @@ impl Ring {
             match self.room(self.cell(next), self.lap(next))? {
                 Room::Free(_) => next,
                 Room::Full => return Ok(None),
-                Room::Past => return Err(corrupt(format_args!("message {next} was sent by somebody else"))),
+                Room::Past => return Err(corrupt(format_args!("message {next} was sent by another member"))),
             }
         };
         Ok(Some(self.take_credit(head)))

@@ -28,7 +28,7 @@ use crate::Host;
 use crate::error::{Reason, status_of};
 use crate::{Error, Result};
 
-/// Whoever can do several things at once, for large copies: a program's own pool of threads.
+/// Does several things at once, for large copies: a program's own pool of threads.
 pub trait Runner: Send + Sync {
     /// Calls `piece` with each number below `pieces`, in any order, at the same time where that helps; returns when all
     /// calls have returned.
@@ -220,7 +220,7 @@ impl Publisher {
     }
 
     /// Ends the series in order: observers keep what they have, the newest version stays for those that come later, and
-    /// whoever waits for the next one is told. Dropping a publisher does the same.
+    /// observers that wait for the next one are told. Dropping a publisher does the same.
     pub fn end(mut self) {
         self.end_in_order();
     }
