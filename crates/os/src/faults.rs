@@ -267,7 +267,7 @@ mod tests {
             let byte = mapping.word32(4092).unwrap();
             byte.store(7, Ordering::Relaxed);
             arm_thread(1, which);
-            crate::memfd::clear(&fd, 4096).unwrap();
+            crate::memfd::clear(&fd, 0, 4096).unwrap();
             assert_eq!(disarm_thread().unwrap().0, "pwrite");
             assert_eq!(byte.load(Ordering::Relaxed), 0);
         }
