@@ -47,8 +47,8 @@ impl Place {
         };
         let (lock_path, journal, roll) = (beside(".lock"), beside(".journal"), beside(".roll"));
         // A daemon that is just ending may take the lock's file away while we open it: then there is another one. And the
-        // broker of a keeper that was killed dies a moment after it, and has the lock until then.
-        let patience = Deadline::after(Duration::from_secs(1));
+        // broker of a keeper that was killed dies a moment after it, and has the lock until then: on a busy node a long one.
+        let patience = Deadline::after(Duration::from_secs(10));
         while !patience.passed() {
             let mut how = OpenOptions::new();
             how.read(true).write(true).create(true).truncate(false).mode(0o600);
