@@ -214,7 +214,7 @@ impl Watch for MemoryWatch {
                     return Ok(events);
                 }
             }
-            // Leases end by the clock, without anybody's call.
+            // Leases end by the clock, without a call.
             let left = by.left().min(Duration::from_millis(20));
             if left.is_zero() {
                 return Ok(Vec::new());

@@ -123,7 +123,7 @@ impl Store {
         Ok(())
     }
 
-    /// All leases start their time anew, and have `grace_ms` besides: nobody could keep them alive meanwhile.
+    /// All leases start their time anew, and have `grace_ms` besides: no holder could keep them alive meanwhile.
     pub fn keep_all(&mut self, now_ms: u64, grace_ms: u64) {
         for lease in self.leases.keys().copied().collect::<Vec<_>>() {
             self.keep_alive(lease, now_ms.saturating_add(grace_ms)).expect("it was just listed");

@@ -1,6 +1,6 @@
 //! Requests and answers over one connection, for all threads of a process.
 //!
-//! Whoever waits for an answer while nobody reads becomes the reader, hands out what arrives to those it is for, and
+//! A thread that waits for an answer while no other thread reads becomes the reader, hands out what arrives to those it is for, and
 //! passes the reading on when it has its own. When the connection breaks (the broker was restarted), the reader connects
 //! again with the session's token and sends again whatever has no answer yet: the daemon remembers what it has done
 //! already, so that nothing happens twice. While no request is in flight, one thread of the process notices the end of a connection
@@ -134,7 +134,7 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the threads that wait for the reader. Nearly always there are none, and waking nobody is a system call too.
+    /// Wakes the threads that wait for the reader. Nearly always there are none, and a wake without a sleeper is a system call too.
     fn wake_others(&self, state: &State) {
         if state.asleep > 0 {
             self.changed.notify_all();

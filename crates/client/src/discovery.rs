@@ -37,8 +37,8 @@ pub(crate) fn find(options: &ConnectOptions, who: &Who, deadline: Deadline) -> R
         Ok(welcome) => return Ok(Found { path, private: false, welcome }),
         // A task whose endpoint is dead must not fall into another world unnoticed.
         Err(failure) if variable("CROSSDOCK_TASK").is_some() => return Err(in_task(failure)),
-        // Nobody is there, or it is for another user only: go on to the user's own.
-        Err(Failure::Nobody(_)) => {}
+        // No daemon listens there, or it is for another user only: go on to the user's own.
+        Err(Failure::NotListening(_)) => {}
         Err(Failure::Final(error)) if error.status == Status::Denied => {}
         Err(failure) => return Err(failure.into_error()),
     }
@@ -56,7 +56,7 @@ pub(crate) fn find(options: &ConnectOptions, who: &Who, deadline: Deadline) -> R
         Error::new(Status::Denied, format!("the folder for a private daemon cannot be used: {error}"))
     })?;
     let welcome = match handshake::greet(&path, who, deadline) {
-        Err(Failure::Nobody(_) | Failure::Ended(_)) if options.private_daemon => loop {
+        Err(Failure::NotListening(_) | Failure::Ended(_)) if options.private_daemon => loop {
             start(&path, deadline)?;
             // Where another daemon was just ending, ours was refused: then there is none yet, and another try is due.
             match greet_until(&path, who, deadline.at_most(RETRY), true) {
@@ -78,8 +78,8 @@ pub(crate) fn greet_until(path: &Path, who: &Who, deadline: Deadline, starting: 
     loop {
         match handshake::greet(path, who, deadline) {
             Ok(welcome) => return Ok(welcome),
-            Err(Failure::Nobody(error)) if !starting || deadline.passed() => return Err(error),
-            Err(Failure::Nobody(_)) => {}
+            Err(Failure::NotListening(error)) if !starting || deadline.passed() => return Err(error),
+            Err(Failure::NotListening(_)) => {}
             Err(Failure::Ended(error)) if deadline.passed() => return Err(error),
             Err(Failure::Ended(_)) => {}
             Err(Failure::NoRoom(error) | Failure::Final(error)) => return Err(error),

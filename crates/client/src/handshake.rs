@@ -42,8 +42,8 @@ pub(crate) struct Welcome {
 /// Why there is no welcome.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Nobody listens there (now); trying again may help.
-    Nobody(Error),
+    /// No daemon listens there (now); trying again may help.
+    NotListening(Error),
     /// The daemon ended the connection before it answered; it may be starting again.
     Ended(Error),
     /// This process, or the daemon, has no descriptor or memory left for it; trying again may help.
@@ -55,7 +55,7 @@ pub(crate) enum Failure {
 impl Failure {
     pub fn into_error(self) -> Error {
         match self {
-            Self::Nobody(error) | Self::Ended(error) | Self::NoRoom(error) | Self::Final(error) => error,
+            Self::NotListening(error) | Self::Ended(error) | Self::NoRoom(error) | Self::Final(error) => error,
         }
     }
 }
@@ -92,7 +92,7 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
     let (length, fds) = loop {
         match socket::receive(&socket, &mut buffer) {
             Ok(Some(Received::Message(length, fds))) => break (length, fds),
-            // Whoever closes without having read our hello resets the connection, and the kernel tells of that before
+            // A daemon that closes without having read our hello resets the connection, and the kernel tells of that before
             // it hands out what had been said.
             Ok(Some(Received::End)) if ends == 0 => {
                 ends = 1;
@@ -165,11 +165,11 @@ fn refusal(path: &Path, error: &OsError) -> Failure {
     match error.reason().kind() {
         ErrorKind::NotFound => {
             let text = format!("there is no node daemon at {at}; start one with `crossdock serve`");
-            Failure::Nobody(Error::new(Status::NotFound, text))
+            Failure::NotListening(Error::new(Status::NotFound, text))
         }
         ErrorKind::ConnectionRefused => {
-            let text = format!("nobody listens at {at} any more; its daemon or workflow has ended");
-            Failure::Nobody(Error::new(Status::Disconnected, text))
+            let text = format!("no daemon listens at {at} any more; its daemon or workflow has ended");
+            Failure::NotListening(Error::new(Status::Disconnected, text))
         }
         ErrorKind::WouldBlock => {
             let text = format!("the node daemon at {at} took no connection in time; it has too many, or is stopped");

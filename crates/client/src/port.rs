@@ -94,7 +94,7 @@ impl Port {
         self.named(sent.map(|_position| ()))
     }
 
-    /// Producer: waits until the next send finds room, and gives back a handle whose message was released: nobody
+    /// Producer: waits until the next send finds room, and gives back a handle whose message was released: no consumer
     /// reads its data any more. Each handle comes back once, oldest first. `None`: there is room, and no handle waits
     /// to come back (at first, or when messages carried none). A send without it forgets the credit of its cell.
     ///

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 const VARIABLES: [&str; 6] =
     ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID", "CROSSDOCK_RANK"];
 
-/// This process's rank, as Open MPI, MPICH, MVAPICH, Slurm or `crossdock run` say it; 0 for a process that nobody numbered.
+/// This process's rank, as Open MPI, MPICH, MVAPICH, Slurm or `crossdock run` say it; 0 for a process without a number.
 ///
 /// # Errors
 /// `INVALID` if a variable holds no number.

@@ -313,7 +313,7 @@ impl Session {
             return Err(unexpected());
         };
         let lease = Lease::new(self.shared.connection.clone(), segment);
-        // The daemon is trusted to be the daemon; whoever offered this memory to it is not.
+        // The daemon is trusted to be the daemon; the member that offered this memory to it is not.
         crossdock_os::memfd::check(&descriptor, size).map_err(|error| {
             Error::new(Status::Corrupt, format!("{} '{name}' cannot be used: {error}", kind.word()))
         })?;

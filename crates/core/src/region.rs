@@ -93,7 +93,7 @@ unsafe impl Sync for Region {}
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 impl Region {
-    /// Maps a segment and formats it if nobody has.
+    /// Maps a segment and formats it if no member has.
     ///
     /// # Errors
     /// `INVALID` (too small), `INCOMPATIBLE`, `CORRUPT`, `SYSTEM`, `NO_SPACE`; `TIMED_OUT` while another formats.
@@ -137,7 +137,7 @@ impl Region {
         region.make_ready()?;
         region.check_header()?;
         if region.writable {
-            // It may follow one that died in the middle of something. If somebody stuck has the lock, later calls do it.
+            // It may follow one that died in the middle of something. If a stuck member has the lock, later calls do it.
             let _ = region.check_succession();
         }
         table::enter(&region);
@@ -261,7 +261,7 @@ impl Region {
         Ok(())
     }
 
-    /// `check_use` for whoever is about to change a container: after a death, what the dead member left half done is
+    /// `check_use` for a caller that is about to change a container: after a death, what the dead member left half done is
     /// finished first. Done later, it would write its words over what the successor has made of the container.
     pub(crate) fn check_succession(&self) -> Result<()> {
         self.check_use()?;
@@ -271,7 +271,7 @@ impl Region {
         Ok(())
     }
 
-    /// Has nobody died since this process healed?
+    /// Has no member died since this process healed?
     #[inline]
     pub(crate) fn is_healed(&self) -> bool {
         self.deaths_seen.load(Ordering::Acquire) == self.deaths()

@@ -2,7 +2,7 @@
 //!
 //! The same objects that C++ sees as `crossdock::vector<double>`, Python as a NumPy array and Fortran as an array
 //! pointer. Elements are copied in and out (`get`, `set`, `copy_to`, `copy_from`), because other tasks may write them at
-//! any time, and a Rust reference promises that nobody does.
+//! any time, and a Rust reference promises that no thread does.
 
 mod header;
 mod ndarray;

@@ -65,7 +65,7 @@ fn an_object_is_told_from_the_next_one_at_the_same_place() {
     assert!(!second.is_still(offset, next));
     assert_eq!(second.load(handle, None).unwrap().incarnation, Some(next));
     assert!(second.is_still(offset, next));
-    // A block without a name is nobody's incarnation.
+    // A block without a name has no incarnation.
     let block = first.allocate(64, 8).unwrap();
     assert_eq!(second.load(first.save(block).unwrap(), None).unwrap().incarnation, None);
 }

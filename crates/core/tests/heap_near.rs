@@ -23,7 +23,7 @@ fn a_near_region_gives_and_takes_blocks_by_its_address() {
     region.keep_near();
     assert_eq!(allocate_at(base, 64, 8), None, "this thread has no slot yet");
     let first = region.allocate(64, 8).unwrap();
-    assert_eq!(allocate_at(base, 64, 8), None, "nobody said keep_near");
+    assert_eq!(allocate_at(base, 64, 8), None, "no keep_near was called");
     region.keep_near();
     let blocks: Vec<_> = (0..20).map(|_| allocate_at(base, 64, 8).unwrap()).collect();
     assert_eq!(region.statistics().blocks, 21);

@@ -13,7 +13,7 @@ use crossdock_os::{Access, Deadline, Mapping, memfd};
 
 const SIGKILL: i32 = 9;
 const A: MemberId = MemberId::new(1, 1);
-/// Whoever dies.
+/// The process that dies.
 const B: MemberId = MemberId::new(2, 2);
 /// Dead already.
 const D: MemberId = MemberId::new(4, 4);
@@ -65,7 +65,7 @@ impl World {
         libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == SIGKILL
     }
 
-    /// Who can have the item now? Everybody asks; whoever has it keeps it.
+    /// Who can have the item now? Each process asks; the one that gets it keeps it.
     fn takers(&self) -> (Vec<MemberId>, bool) {
         let (mut takers, mut gone) = (Vec::new(), false);
         for (member, word) in [(A, 1), (C, 2), (E, 3)] {
@@ -113,7 +113,7 @@ fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
                 }
                 _ => world.item.hand_over(2, A).unwrap(),
             }
-            assert!(world.die_at(point, || part(&world, point)), "nobody came to {point}");
+            assert!(world.die_at(point, || part(&world, point)), "no process came to {point}");
             if *point == "item.sleep" {
                 // A has it still, and hands it on to the task of the dead sleeper.
                 world.item.hand_over(2, A).unwrap();

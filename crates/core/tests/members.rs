@@ -10,7 +10,7 @@ use common::{Random, World};
 use crossdock_core::directory::{ObjectMode, TypeRef};
 use crossdock_core::region::Region;
 
-/// Cells that hold blocks, shared by all processes: whoever takes one out frees it.
+/// Cells that hold blocks, shared by all processes: the process that takes one out frees it.
 const CELLS: u64 = 3000;
 
 /// Swaps random cells: frees what was there, or puts a new block. Each block carries its own offset, so that two owners
@@ -23,7 +23,7 @@ fn churn(world: &World, region: &Arc<Region>, random: &mut Random) {
         let mark = unsafe { region.base().add(block as usize).cast::<u64>() };
         // SAFETY: as above.
         let seen = unsafe { mark.replace(0) };
-        assert_eq!(seen, block, "somebody else has this block, too");
+        assert_eq!(seen, block, "another process has this block, too");
         region.deallocate(block).unwrap();
         return;
     }

@@ -1,4 +1,4 @@
-//! A death ends waits: whoever waits for a process that is killed knows within 100 ms, and is told who it was.
+//! A death ends waits: a member that waits for a process that is killed knows within 100 ms, and is told who it was.
 
 mod queue_world;
 

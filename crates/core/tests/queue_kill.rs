@@ -1,6 +1,6 @@
 //! The kill matrix: a process really dies, by SIGKILL, at every fault point of the queue, and its peers go on.
 //!
-//! For every pattern and point: nothing that was sent is lost, nothing that was not released is lost, nobody waits more
+//! For every pattern and point: nothing that was sent is lost, nothing that was not released is lost, no member waits more
 //! than 100 ms beyond the death, the ends can be taken again at once, and the ring has all its cells.
 #![cfg(feature = "fault-points")]
 
@@ -71,7 +71,7 @@ struct Seen {
     death: Option<Instant>,
 }
 
-/// Receives until the stream ends in order, whoever dies on the way.
+/// Receives until the stream ends in order, also when members die on the way.
 fn watch(end: &End) -> Seen {
     watch_until(end, LONG, &|| false)
 }
@@ -103,7 +103,7 @@ fn watch_until(end: &End, wait: Duration, over: &dyn Fn() -> bool) -> Seen {
     }
 }
 
-/// Sends the rest, whoever dies on the way; returns when waits ended because a peer had died.
+/// Sends the rest, also when members die on the way; returns when waits ended because a peer had died.
 fn feed(end: &End, from: u64) -> Option<Instant> {
     end.set_waiting(Waiting::Block);
     let mut death = None;

@@ -1,4 +1,4 @@
-//! Series over memory that somebody scribbled over: errors and odd values, no crash, no wait, nothing of anybody else's.
+//! Series over memory that another process scribbled over: errors and odd values, no crash, no wait, no other task's data.
 
 mod series_world;
 

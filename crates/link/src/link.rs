@@ -66,7 +66,7 @@ pub(crate) struct Shared {
     pub options: LinkOptions,
     state: Mutex<State>,
     changed: Condvar,
-    /// Data connections that nobody uses just now, with the session that they belong to.
+    /// Data connections that are not in use just now, with the session that they belong to.
     pub idle: Mutex<Vec<([u8; 16], Frames)>>,
 }
 
@@ -394,7 +394,7 @@ impl Shared {
             match message {
                 (_, NodeMessage::Pulse { .. }) => {}
                 (number, answer @ (NodeMessage::Said(_) | NodeMessage::Failed { .. })) => {
-                    // An answer that nobody waits for any more came after its question's deadline.
+                    // An answer for which no caller waits any more came after its question's deadline.
                     if let Some(slot) = state.questions.get_mut(&number) {
                         slot.get_or_insert(Ok(answer));
                         self.changed.notify_all();

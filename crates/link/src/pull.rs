@@ -3,7 +3,7 @@
 //! A pull asks for a range by one data connection, or for parts of it by several. Chunks arrive in order; each is read into
 //! its place and, where TLS does not protect it, checked. A connection that breaks is replaced by another one that goes on
 //! behind the last good chunk, until the deadline passes. A pull that fails leaves the memory with anything in it: the
-//! caller throws it away, and shows it to nobody before the pull has succeeded.
+//! caller throws it away, and shows it to no other code before the pull has succeeded.
 
 use crate::frame::{Frames, send};
 use crate::greeting::greet;

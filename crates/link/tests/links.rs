@@ -262,7 +262,7 @@ fn a_question_without_an_answer_ends_at_its_deadline_and_says_when_the_peer_was_
     let error = link.ask(GATE, &[], Deadline::after(30 * MS)).unwrap_err();
     assert_eq!(error.status, Status::TimedOut);
     assert!(error.to_string().contains("node 'b' was heard "), "{error}");
-    // The late answer is nobody's, and harms nothing.
+    // The late answer has no caller, and harms nothing.
     drop(gate);
     assert_eq!(link.ask(ECHO, b"next", soon()).unwrap(), b"next");
 }

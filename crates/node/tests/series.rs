@@ -100,7 +100,7 @@ fn an_observer_gets_a_pool_that_it_cannot_write_and_a_page_of_its_own() {
     publisher.pool.1.word64(0).unwrap().store(11, Ordering::Release);
     let pool = Mapping::new(&fds[0], SIZE as usize, Access::Read).unwrap();
     assert_eq!(pool.word64(0).unwrap().load(Ordering::Acquire), 11);
-    // Reopened through /proc, too, and whoever asks: the seal stands.
+    // Reopened through /proc, too, for any user: the seal holds.
     assert!(Mapping::new(&fds[0], SIZE as usize, Access::ReadWrite).is_err());
     let again = std::fs::OpenOptions::new().read(true).write(true).open(proc_path(&fds[0])).unwrap();
     assert!(Mapping::new(&again, SIZE as usize, Access::ReadWrite).is_err());

@@ -170,7 +170,7 @@ impl Listener {
                 }));
             }
             match OsError::last("SECCOMP_IOCTL_NOTIF_RECV", "stopped calls") {
-                // The call was interrupted between the kernel's word and the look at it; or nobody is left.
+                // The call was interrupted before it was read; or no task is left.
                 error if error.errno == Errno::NOENT => {
                     if self.is_deserted() {
                         return Ok(None);

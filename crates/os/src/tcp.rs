@@ -187,7 +187,7 @@ mod tests {
         let mut sent = 0;
         while let Some(n) = send(&one, &[&block], now()).unwrap() {
             sent += n;
-            assert!(sent < 1 << 30, "nobody reads, so the buffers must become full");
+            assert!(sent < 1 << 30, "no peer reads, so the buffers must become full");
         }
         let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
         assert!(accept(&listener, now()).unwrap().is_none());

@@ -210,7 +210,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Ends leases that nobody kept alive.
+    /// Ends leases that were not kept alive.
     fn expire(&self) {
         let mut state = self.lock();
         while !self.stops() {

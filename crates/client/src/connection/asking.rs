@@ -193,7 +193,7 @@ impl State {
         self.tell_as(0, request);
     }
 
-    /// Asks something whose answer nobody waits for.
+    /// Asks something without waiting for the answer.
     pub(super) fn tell_to_do(&mut self, request: &Request) {
         let number = self.next;
         self.next += 1;

@@ -28,11 +28,11 @@ impl Connection {
         let mut pause = Duration::from_micros(100);
         let mut started = false;
         loop {
-            let nobody = match self.try_once(deadline) {
+            let unheard = match self.try_once(deadline) {
                 Tried::Done => return,
-                Tried::NotYet(nobody) => nobody && began.passed(),
+                Tried::NotYet(unheard) => unheard && began.passed(),
             };
-            if nobody {
+            if unheard {
                 let mut state = self.lock();
                 if state.leaving {
                     // No daemon is there to be told.
@@ -92,7 +92,7 @@ impl Connection {
             }
             other => {
                 state.trouble = None;
-                Tried::NotYet(matches!(other, Failure::Nobody(_)))
+                Tried::NotYet(matches!(other, Failure::NotListening(_)))
             }
         }
     }

@@ -195,7 +195,7 @@ impl Item {
         false
     }
 
-    /// Lets others read it. Nobody writes it, this task neither, until it is unshared.
+    /// Lets others read it. No task writes it, this one included, until it is unshared.
     ///
     /// # Errors
     /// `INVALID` for a cooperative item, `NO_SPACE` if a needed copy has no room, `BUSY`, `CLOSED`. The item is closed then

@@ -1,7 +1,7 @@
 //! Items: data that exactly one task owns at a time (CDI).
 //!
-//! Whoever makes an item owns it. The owner reads, writes, copies, resizes, shares, transfers and destroys it; nobody else
-//! gets at it. Handing it to another task is one atomic step, without a copy: the daemon asks the kernel whether the former
+//! The task that makes an item owns it. The owner reads, writes, copies, resizes, shares, transfers and destroys it; no other
+//! task can reach it. Handing it to another task is one atomic step, without a copy: the daemon asks the kernel whether the former
 //! owner let go of the memory, and if it did not, the new owner gets a copy instead.
 //!
 //! An [`Item`] whose task has handed it on is *spent*: it has no bytes any more, and every call says to whom it went.
@@ -37,7 +37,7 @@ pub struct Item {
     level: ItemLevel,
     on_death: OnDeath,
     state: State,
-    /// The heap in it, once somebody asked for it.
+    /// The heap in it, once a caller asked for it.
     region: Option<Region>,
 }
 
@@ -47,7 +47,7 @@ enum State {
     Own(ItemMemory),
     /// Mapped by all that may own it; this member has it.
     Cooperative(Arc<ItemMemory>, Held),
-    /// It is somebody else's, or gone; in words.
+    /// It is another task's, or gone; in words.
     Spent(String),
 }
 

@@ -44,7 +44,7 @@ pub struct ItemInfo {
     pub owner: Party,
     /// Who made it.
     pub creator: Party,
-    /// The owner's member that has it open, or nobody.
+    /// The owner's member that has it open, or none.
     pub holder: MemberId,
     /// What is going on with it.
     pub state: ItemState,

@@ -16,7 +16,7 @@ use crate::host::SessionHost;
 use crate::segment::Lease;
 use crate::{Error, Region, Result, SegmentKind, Session};
 
-/// How long a free item may take to be made ready for somebody who does not wait for its owner.
+/// How long a free item may take to be made ready for a caller that does not wait for its owner.
 const READY: Duration = Duration::from_secs(60);
 
 impl Session {
@@ -97,7 +97,7 @@ impl Session {
     }
 
     /// Lets this task (this rank of it) be reached by a number, too: items can be transferred to `#number`, also before
-    /// anybody has registered it. It stays this rank's for as long as the workflow lives.
+    /// a task has registered it. It stays this rank's for as long as the workflow lives.
     ///
     /// # Errors
     /// `EXISTS`: another task has it.
@@ -157,7 +157,7 @@ impl Session {
             Claim::Taken(held) => Ok(Item::new(self, known.given, State::Cooperative(known.memory, held))),
             Claim::Gone => {
                 self.items().forget(key, known.given.item);
-                // Nobody told the daemon yet if its owner died.
+                // The daemon may not know yet that its owner died.
                 let _ = self.ask_item(ItemRequest::Destroy { item: known.given.item }, None);
                 let text = format!("item '{key}' is gone: it was destroyed, or its owner died");
                 Err(Error::new(Status::NotFound, text))

@@ -102,7 +102,7 @@ impl ItemView {
         self.region.clone().ok_or_else(|| Error::new(Status::Closed, "the region is gone"))
     }
 
-    /// May it be closed: is nobody using its heap?
+    /// May it be closed: is its heap not in use?
     fn check_unused(&mut self) -> Result<()> {
         match self.region.take() {
             Some(region) if Arc::strong_count(&region) > 1 => {
@@ -177,7 +177,7 @@ impl SharedItem {
             return Err(Error::new(Status::Closed, format!("item '{}' was taken back already", self.key)));
         };
         view.check_unused()?;
-        // Unmapped first, and told: then the kernel can prove that nobody reads.
+        // Unmapped first, and told: then the kernel can prove that no process reads.
         self.view = None;
         let request = ItemRequest::Unshare { item: self.item, wait_ms: milliseconds(timeout) };
         let answer = self.session.ask_item(request, Some(timeout.unwrap_or_default()));
@@ -210,7 +210,7 @@ fn gone(key: &str) -> Error {
 impl Drop for SharedItem {
     fn drop(&mut self) {
         if self.view.take().is_some() {
-            // It stays shared, and this task's; whoever is this task may access it again.
+            // It stays shared, and this task's; the task's next process may access it again.
             self.session.connection().release_item(self.item);
         }
     }

@@ -80,7 +80,7 @@ impl Bell {
         }
     }
 
-    /// Waits until there is somebody to ring for; `false` when the port is closed.
+    /// Waits until there is a waiter to ring for; `false` when the port is closed.
     fn wait_for_arming(&self) -> bool {
         let idle = |state: &mut State| !state.armed && !state.dismissed;
         let state = self.changed.wait_while(self.state(), idle).unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -31,7 +31,7 @@ impl Session {
     }
 
     /// Opens one end of a port; the first to open it makes it, so producer and consumer may start in any order.
-    /// Waits for nobody, but for a place at a taken end: up to `timeout` (`None` = do not wait).
+    /// Waits for no peer, only for a place at a taken end: up to `timeout` (`None` = do not wait).
     ///
     /// # Errors
     /// `INVALID` (name, capacity, or options that differ from the port's: the text prints both), `BUSY` (names who
@@ -75,7 +75,7 @@ impl Session {
     /// What goes on in a port, read without taking an end of it (launcher, `inspect`).
     ///
     /// # Errors
-    /// `NOT_FOUND`, `DENIED`, `WRONG_TYPE` (not a port), `NOT_YET` (nobody has formatted it), `CORRUPT`.
+    /// `NOT_FOUND`, `DENIED`, `WRONG_TYPE` (not a port), `NOT_YET` (not formatted yet), `CORRUPT`.
     pub fn port_report(&self, id: SegmentId) -> Result<PortReport> {
         let opened = self.attach_segment(id)?;
         if opened.kind != SegmentKind::Port {
@@ -98,7 +98,7 @@ fn request(name: &str, mode: OpenMode, access: Rights, shape: Shape, persistent:
         access,
         size: shape.size(),
         reserve: shape.size(),
-        // The maker's options travel with the segment, so that they are known even before anybody has formatted it.
+        // The maker's options travel with the segment, so that they are known even before a member has formatted it.
         attribute: u64::from(shape.capacity) << 8 | shape.pattern as u64,
         persistent,
         timeout: None,

@@ -122,7 +122,7 @@ impl Session {
         let (Some(pool), Some(page)) = (descriptors.next(), descriptors.next()) else {
             return Err(crate::session::unexpected());
         };
-        // The daemon is trusted to be the daemon; whoever offered this memory to it is not.
+        // The daemon is trusted to be the daemon; the member that offered this memory to it is not.
         let checked = memfd::check(&pool, entry.size).and_then(|()| memfd::check(&page, PIN_PAGE));
         checked.map_err(|error| Error::new(Status::Corrupt, format!("series '{name}' cannot be used: {error}")))?;
         Ok(Seat { entry, pool, page, leases })

@@ -1,4 +1,4 @@
-//! A version: what the publisher had at one publish, for as long as somebody holds it.
+//! A version: what the publisher had at one publish, for as long as it is held.
 
 use std::ops::Range;
 use std::sync::Arc;

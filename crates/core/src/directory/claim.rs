@@ -25,7 +25,7 @@ enum Found {
 }
 
 impl Region {
-    /// Finds or makes a named object. `created` means zeroed memory that nobody sees until `commit`.
+    /// Finds or makes a named object. `created` means zeroed memory that no other member sees until `commit`.
     ///
     /// `timeout`: how long to wait for an object that another member constructs, and with `OpenOnly` for one that is
     /// not there. `None` waits for a constructor up to 60 s, and not at all for what is not there.

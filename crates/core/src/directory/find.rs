@@ -62,7 +62,7 @@ impl Region {
 
     /// What a handle names. If `ty` is given, the object must be of it; a block without a name must be large enough.
     ///
-    /// A message's handle is looked up by this, mostly with cold caches: a block without a name, in a region where nobody
+    /// A message's handle is looked up by this, mostly with cold caches: a block without a name, in a region where no member
     /// died, is found with a line of each of four pages (this region's own, the count of deaths, slice head, state byte).
     #[inline]
     pub fn load(&self, handle: Handle, ty: Option<&TypeRef>) -> Result<Loaded> {

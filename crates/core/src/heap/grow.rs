@@ -17,7 +17,7 @@ use crate::{Result, fault_point};
 const STEP: (u64, u64) = (32, 1024);
 
 impl Region {
-    /// Runs `take` under the lock; when it finds no space, looks for slices that nobody uses any more and tries again.
+    /// Runs `take` under the lock; when it finds no space, looks for slices that are no longer used and tries again.
     pub(super) fn with_space<R>(
         &self,
         local: &mut LocalSlot,

@@ -29,7 +29,7 @@ pub struct HealReport {
 }
 
 impl Region {
-    /// Finishes or takes back what dead members left half done, and gives slices that nobody uses any more back to the
+    /// Finishes or takes back what dead members left half done, and gives slices that are no longer used back to the
     /// pool. Runs by itself where a dead member is in the way, or space is short.
     pub fn heal(&self) -> Result<HealReport> {
         self.check_use()?;
@@ -55,7 +55,7 @@ impl Region {
             if holder != 0 && holder != self.member.0 && self.host.liveness().is_dead(MemberId(holder)) {
                 report.operations += self.mend_slot(guard, index);
                 dead.push(index);
-                fault_point!("heal.mended");
+                fault_point!("heal.done");
             }
         }
         report.objects = self.heal_directory(guard);

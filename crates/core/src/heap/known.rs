@@ -75,7 +75,7 @@ impl LocalClass {
         self.slice = NONE;
     }
 
-    /// Forgets all hints to blocks. Needed before a slice is given away: a hint into it would read somebody else's state.
+    /// Forgets all hints to blocks. Needed before a slice is given away: a hint into it would read another block's state.
     pub(super) fn forget(&mut self) {
         self.clear();
         self.count = 0;
@@ -113,7 +113,7 @@ fn take_block(offset: u64, byte: &AtomicU8, cell: &AtomicU64, state: u8) -> bool
     if byte.load(Ordering::Relaxed) != STATE_FREE {
         return false;
     }
-    // Stores become visible to whoever learns of our death in program order, and that is what healing relies on; Release
+    // Stores become visible, in program order, to a member that learns of our death, and that is what healing relies on; Release
     // keeps the compiler to it.
     cell.store(offset, Ordering::Release);
     fault_point!("heap.allocate.noted");

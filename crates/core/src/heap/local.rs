@@ -66,7 +66,7 @@ impl Region {
 
     /// Frees a block of an own slice; `false`, and nothing was done, for all others.
     ///
-    /// Only this thread takes blocks of its slices, so a load and a store do; a second free of the same block by somebody
+    /// Only this thread takes blocks of its slices, so a load and a store do; a second free of the same block by another
     /// else at this very moment ends in the same state.
     #[inline(always)]
     pub(super) fn free_own(&self, local: &mut LocalSlot, offset: u64) -> bool {
@@ -119,7 +119,7 @@ impl Region {
         let word = SliceWord(head.word.load(Ordering::Acquire));
         let mine = word.is_small() && word.owner() == local.index && word.available() == Available::Full;
         let active = word.with(Available::Active, 0).0;
-        // If this fails somebody else has just queued it, and it comes back that way.
+        // If this fails another member has just queued it, and it comes back that way.
         if mine && head.word.compare_exchange(word.0, active, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             local.classes[class].partial.push(slice as u32);
         }

@@ -1,10 +1,10 @@
 //! The way from the address of a region to this thread's slot in it, for allocators that lie in regions and know no more
-//! than that address. One look into the thread's own memory; whoever is not found there takes the long way and then says
+//! than that address. One look into the thread's own memory; a region that is not found there takes the long way and then says
 //! `keep_near`.
 //!
 //! An entry holds nothing: a region goes when its last owner lets go of it, and no entry of any thread keeps it. Instead
 //! each region that goes counts up [`GONE`], before anything of it is given back, and an entry counts only while
-//! `GONE` is what it was when the entry was made. Whoever calls with the address of a region that went before (as the
+//! `GONE` is what it was when the entry was made. A call with the address of a region that went before (as the
 //! program's own order has it) therefore sees another number, finds nothing here, and is told on the long way that
 //! nothing is mapped there, or finds what is mapped there now. To let a region go *while* another thread allocates in
 //! it is as wrong here as it is everywhere.
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::LocalSlot;
 use crate::region::Region;
 
-/// How many regions that this process had mapped are gone. Written by whoever drops one, read by every call here; a cache
+/// How many regions that this process had mapped are gone. Written by the thread that drops one, read by every call here; a cache
 /// line of its own, so that all processors have it at hand.
 #[repr(align(128))]
 struct Gone(AtomicU64);

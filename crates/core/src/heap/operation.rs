@@ -52,7 +52,7 @@ impl Region {
         })
     }
 
-    /// Writes `words` at `header` and frees `old_block` (0 = none); all or nothing, whoever dies.
+    /// Writes `words` at `header` and frees `old_block` (0 = none); all or nothing, also when a member dies.
     /// `new_block` (0 = none) is what the words point to.
     pub fn replace(self: &Arc<Self>, header: u64, words: &[u64], new_block: u64, old_block: u64) -> Result<()> {
         self.check_succession()?;

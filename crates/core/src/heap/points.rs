@@ -19,7 +19,7 @@ pub const POINTS: &[&str] = &[
     "directory.remove.walked",
     "heal.converted",
     "heal.entry",
-    "heal.mended",
+    "heal.done",
     "heal.noted",
     "heal.orphaned",
     "heal.rebuilt",

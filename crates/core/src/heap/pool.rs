@@ -1,7 +1,7 @@
 //! The pool of slices: large blocks are runs of them, small blocks share one. All of it under the region's lock.
 //!
 //! The heads are the truth: a slice is in use if its head says so, or if it lies behind the head of a large block. The
-//! bitmap of used slices is derived from them; `pool_dirty` is set while it may differ, and whoever then takes the lock
+//! bitmap of used slices is derived from them; `pool_dirty` is set while it may differ, and a member that then takes the lock
 //! from a dead holder rebuilds it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,7 +86,7 @@ impl Region {
         self.release_locked(&guard, owner, slice, class)
     }
 
-    /// As `release_slice`, for a holder of the lock; takes slices in which nobody is interested (`Full`), too.
+    /// As `release_slice`, for a holder of the lock; takes slices that are in no list (`Full`), too.
     pub(super) fn release_locked(&self, guard: &Guard<'_>, owner: u16, slice: u64, class: usize) -> bool {
         let (Some(head), Some((word, now))) = (self.memory.head(slice), self.own_slice(owner, slice)) else {
             return false;

@@ -14,7 +14,7 @@ impl Region {
     /// Gives `class` a group with at least one free block.
     #[cold]
     pub(super) fn refill(&self, local: &mut LocalSlot, class: usize) -> Result<()> {
-        // Each round uses up a slice, or takes a new one; the bound is for memory that somebody scribbles over.
+        // Each round uses up a slice, or takes a new one; the bound is for memory that another process scribbles over.
         for _ in 0..=2 * self.memory.geometry().slices + 16 {
             if local.classes[class].slice != NONE {
                 let slice = u64::from(local.classes[class].slice);
@@ -62,7 +62,7 @@ impl Region {
     /// The current slice has no free block behind the current group. Gives it up as full, unless blocks in front came
     /// free: then it stays current, and the answer is yes.
     ///
-    /// The order matters: first it is marked full, then looked through. Somebody who frees a block first frees, then
+    /// The order matters: first it is marked full, then looked through. A member that frees a block first frees, then
     /// looks for the mark. So one of the two sees the other (both sides are sequentially consistent).
     fn leave_slice(&self, local: &mut LocalSlot, class: usize, slice: u64) -> bool {
         local.classes[class].clear();
@@ -80,7 +80,7 @@ impl Region {
         let Some((group, mask)) = self.memory.next_free(slice, 0, class) else { return false };
         let active = word.with(Available::Active, 0).0;
         if head.word.compare_exchange(full, active, Ordering::SeqCst, Ordering::Relaxed).is_err() {
-            return false; // queued by whoever freed: it comes back that way
+            return false; // queued by the member that freed: it comes back that way
         }
         self.set_group(local, class, slice, group, mask);
         true

@@ -1,11 +1,11 @@
-//! Freeing a block exactly once, though whoever does it may die at any instruction.
+//! Freeing a block exactly once, though the member that does it may die at any instruction.
 //!
 //! A plain free is a single store and needs nothing. But when a record says "this block is to be freed", a healer must
-//! know whether that has happened: the block may be somebody else's by now. So the block is first marked DYING by the
+//! know whether that has happened: the block may have another owner by now. So the block is first marked DYING by the
 //! slot's number, then the record says so, then the block becomes FREE. Only this slot ever sets that mark, so a healer
 //! that finds the record in the second phase frees the block if and only if it still carries the mark.
 //!
-//! Large blocks are freed under the region's lock, and a lock taken from a dead holder is healed before anybody can
+//! Large blocks are freed under the region's lock, and a lock taken from a dead holder is healed before another member can
 //! take the slices; so there the head alone tells.
 
 use std::sync::atomic::{AtomicU64, Ordering};

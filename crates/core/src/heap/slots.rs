@@ -58,7 +58,7 @@ impl Region {
         local.shared(self).holder.store(0, Ordering::Release);
     }
 
-    /// Gives the empty slices of a slot that nobody works with back to the pool. Slices that were lost on their way off
+    /// Gives the empty slices of a slot that no member works with back to the pool. Slices that were lost on their way off
     /// the slot's stack are found as in `rescan`.
     pub(super) fn trim_slot(&self, guard: &Guard<'_>, index: u16) -> u64 {
         let Some(slot) = self.memory.slot(index.into()) else { return 0 };

@@ -1,4 +1,4 @@
-//! What is in use, counted from the state bytes: exact when nobody is at work, and never kept on a hot path.
+//! What is in use, counted from the state bytes: exact when no member is at work, and never kept on a hot path.
 
 use std::sync::atomic::Ordering;
 

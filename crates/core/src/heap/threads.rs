@@ -39,7 +39,7 @@ struct State {
 }
 
 // SAFETY: the pointers own boxed LocalSlots, which are Send; each is used by one thread at a time (its own until that
-// ends, then whoever takes it from `idle`, under the mutex).
+// ends, then the thread that takes it from `idle`, under the mutex).
 unsafe impl Send for State {}
 
 fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,13 +1,13 @@
 //! Cooperative items: ownership is a word in the item's first page, and handing over is three stores and a wake.
 //!
 //! `owner` names the party that owns the item, `holder` the one member of it that has it. The holder alone changes
-//! `owner`, and clears `holder` behind that, so that nobody of the former party can slip in between. Whoever is of the
-//! owning party takes the item by exchanging `holder` from nobody to itself. `turn` counts changes; waiters sleep on it
+//! `owner`, and clears `holder` behind that, so that no member of the former party can slip in between. A member of the
+//! owning party takes the item by exchanging `holder` from none to itself. `turn` counts changes; waiters sleep on it
 //! and on the daemon's count of deaths.
 //!
-//! What if somebody dies here? A holder that dies, at whatever store, leaves `holder` set: a waiter that finds it dead
+//! What if a member dies here? A holder that dies, at whatever store, leaves `holder` set: a waiter that finds it dead
 //! takes its place and does by `on_death` what is to be done, which the next one repeats if that healer dies too. A sleeper
-//! that dies leaves `sleepers` one too high: wakes that wake nobody, nothing else.
+//! that dies leaves `sleepers` one too high: needless wakes, nothing else.
 //!
 //! Everything here is written by tasks that trust each other; numbers are compared, never used as addresses.
 
@@ -23,7 +23,7 @@ use super::ItemMemory;
 use crate::liveness::{LOOK, Living, epoch_word};
 use crate::{Error, Result, fault_point};
 
-/// The numbers by which owner words name somebody.
+/// The numbers by which owner words name a party.
 pub type Words = Vec<u32>;
 
 /// Having an item: there is one of it at a time, since `holder` is taken by exchange. Gone when it is handed over.
@@ -38,11 +38,11 @@ pub struct Held {
 pub enum Claim {
     /// This member has it now.
     Taken(Held),
-    /// The deadline passed; it belongs to the party with this number, and this member has it (or nobody).
+    /// The deadline passed; it belongs to the party with this number, and this member has it (or none).
     TimedOut {
         /// The owner's number.
         owner: u32,
-        /// Whoever has it.
+        /// The member that has it.
         holder: MemberId,
     },
     /// It is destroyed.
@@ -67,7 +67,7 @@ impl ItemMemory {
         Held { of: self.base() as usize }
     }
 
-    /// The data, to be changed by whoever has the item. Empty if `held` is another item's.
+    /// The data, to be changed by the member that has the item. Empty if `held` is another item's.
     #[must_use]
     pub fn bytes_held<'a>(&'a self, held: &'a mut Held) -> &'a mut [u8] {
         if held.of != self.base() as usize || !self.writable() {
@@ -95,7 +95,7 @@ impl ItemMemory {
         self.header().transfers.load(Ordering::Relaxed)
     }
 
-    /// Waits until it belongs to one of `own` and nobody else of them has it.
+    /// Waits until it belongs to one of `own` and no other member of them has it.
     pub fn take(&self, own: &[u32], me: MemberId, alive: &dyn Living, deadline: Deadline) -> Claim {
         let header = self.header();
         loop {
@@ -110,7 +110,7 @@ impl ItemMemory {
             }
             header.sleepers.fetch_add(1, Ordering::SeqCst);
             fault_point!("item.sleep");
-            // Whoever changed something before it saw the sleeper has changed `turn`, too.
+            // A member that changed something before it saw the sleeper has changed `turn`, too.
             wait_either((&header.turn, turn), (epoch_word(alive), deaths), deadline.at_most(LOOK));
             header.sleepers.fetch_sub(1, Ordering::SeqCst);
         }
@@ -129,7 +129,7 @@ impl ItemMemory {
             }
             header.holder.compare_exchange(0, me.0, Ordering::AcqRel, Ordering::Acquire).ok()?;
             fault_point!("item.taken");
-            // Between the two looks somebody of the same party may have taken it and handed it on.
+            // Between the two looks another member of the same party may have taken it and handed it on.
             if own.contains(&header.owner.load(Ordering::Acquire)) {
                 return Some(Claim::Taken(self.held()));
             }
@@ -192,7 +192,7 @@ impl ItemMemory {
         Ok(())
     }
 
-    /// Nobody is to have it ever again.
+    /// No member is to have it ever again.
     ///
     /// # Errors
     /// `DENIED`: this member does not have it.

@@ -75,7 +75,7 @@ impl ItemMemory {
         self.describe_held(contents)
     }
 
-    /// Describes the contents anew; for whoever has a cooperative item.
+    /// Describes the contents anew; for the member that has a cooperative item.
     ///
     /// # Errors
     /// As for `describe`.
@@ -85,7 +85,7 @@ impl ItemMemory {
             return Err(Error::new(Status::Denied, "the item may only be read here; its owner describes it"));
         }
         let header = self.header();
-        // Whoever dies in here leaves bytes without a description, which is what they are then.
+        // A member that dies in here leaves bytes without a description, which is what they are then.
         header.contents.store(CONTENTS_BYTES, Ordering::Release);
         header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
         header.magic.store(ITEM_MAGIC, Ordering::Release);
@@ -106,7 +106,7 @@ impl ItemMemory {
         Ok(())
     }
 
-    /// What it holds, as somebody described it; checked against its size.
+    /// What it holds, as a member described it; checked against its size.
     ///
     /// # Errors
     /// `CORRUPT`, `INCOMPATIBLE`: a former owner left something else there. The bytes are there all the same.

@@ -36,7 +36,7 @@ pub struct ItemMemory {
 pub enum Backing {
     /// A file that this process alone has open: what is missing is put back.
     Own,
-    /// A file that nobody writes.
+    /// A file that no process writes.
     Shared,
     /// Sealed memory that the tasks that may own the item have open all the time.
     Cooperative,
@@ -103,7 +103,7 @@ impl ItemMemory {
     /// The data.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: in bounds of the mapping, which lives as long as self. Nobody else writes: the daemon has proved that no
+        // SAFETY: in bounds of the mapping, which lives as long as self. No other process writes: the daemon has proved that no
         // other process has it open for writing (or, of a cooperative item, its tasks have agreed on who does).
         unsafe { std::slice::from_raw_parts(self.base(), self.size as usize) }
     }
@@ -133,7 +133,7 @@ impl ItemMemory {
         unsafe { self.mapping.start().cast::<ItemHeader>().as_ref() }
     }
 
-    /// Has anybody described it yet?
+    /// Has a member described it yet?
     fn is_described(&self) -> bool {
         self.header().magic.load(std::sync::atomic::Ordering::Acquire) == ITEM_MAGIC
     }

@@ -62,8 +62,8 @@ impl Ring {
         Ok(None)
     }
 
-    /// Fan-out: is the message in this cell, seen ready, for this consumer? One that was sent while nobody listened goes
-    /// to whoever comes first.
+    /// Fan-out: is the message in this cell, seen ready, for this consumer? One that was sent while no consumer listened goes
+    /// to the consumer that comes first.
     fn is_for(&self, cell: &Cell, seen: State, end: u8) -> bool {
         let own = 1 << end;
         let pending = cell.pending.load(Acquire);
@@ -78,7 +78,7 @@ impl Ring {
     }
 
     /// Fan-in and work queue: takes the oldest message that is ready. A message being written is passed over, so that a
-    /// producer that was stopped in the middle holds nobody up.
+    /// producer that was stopped in the middle delays no consumer.
     fn take_any(&self, end: u8, out: &mut Message) -> Try<u64> {
         let taking = &self.header().taking;
         let returned = taking.returned.load(Acquire);

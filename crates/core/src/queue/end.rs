@@ -95,7 +95,7 @@ impl Act for Receiving<'_> {
 
 impl End {
     /// Takes a place at a port; `name` is the task's, for the messages of others. Waits up to `timeout` for a place that
-    /// somebody living has.
+    /// a living member has.
     ///
     /// # Errors
     /// `BUSY` (names who is there), `CORRUPT`.
@@ -234,14 +234,14 @@ impl End {
         if timeout.is_zero() || !self.spinner.pays() {
             return Ok(None);
         }
-        // Only now, since a try may go past messages that are nobody's. What came since that try is found by the next one.
+        // Only now, since a try may go past messages that have no consumer. What came since that try is found by the next one.
         let word = self.watched();
         let (mut seen, mut left) = (word.load(Relaxed), BRIEF);
         loop {
             if let Some(done) = act.attempt(self)? {
                 return Ok(Some(done));
             }
-            // What changed may have been claimed only, or taken by somebody else.
+            // What changed may have been claimed only, or taken by another consumer.
             loop {
                 if left == 0 {
                     return Ok(None);
@@ -439,7 +439,7 @@ impl End {
         if bytes > 0 {
             account.bytes.store(account.bytes.load(Relaxed).wrapping_add(bytes), Relaxed);
         }
-        // Even the coarse clock costs a quarter of a hand-over. When messages are rare somebody sleeps, and waiting and
+        // Even the coarse clock costs a quarter of a hand-over. When messages are rare a member sleeps, and waiting and
         // waking read it too.
         if messages % 16 == 1 {
             account.last_seen.store(clock::coarse_ns(), Relaxed);
@@ -451,7 +451,7 @@ impl End {
         self.next.load(Relaxed)
     }
 
-    /// The latch, if this end was not closed; `close` leaves under it, so that nobody goes on in a place given up.
+    /// The latch, if this end was not closed; `close` leaves under it, so that no thread goes on in a place given up.
     #[inline]
     fn open_local(&self) -> Result<Held<'_, Local>, Error> {
         let local = self.local();

@@ -204,7 +204,7 @@ impl Ring {
         slot.tenure.owner.store(0, Release);
     }
 
-    /// Notes how an end's owner went; a death outweighs leaving in order until somebody comes to that side again.
+    /// Notes how an end's owner went; a death outweighs leaving in order until a member comes to that side again.
     pub(super) fn record_departure(&self, side: Side, slot: &EndSlot, how: Departure) {
         if slot.tenure.here.load(Acquire) == 0 {
             return; // never quite came, or is recorded already

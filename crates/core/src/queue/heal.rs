@@ -1,4 +1,4 @@
-//! What is done for the dead, by whoever meets them.
+//! What is done for dead members, by a member that meets them.
 //!
 //! One healer at a time works on an end: it puts its own id with the bit `HEALING` into the owner word. If it dies too,
 //! the next one takes over and does everything again; each step is a compare-and-swap that is right once and nothing
@@ -15,7 +15,7 @@ use super::{Pattern, Side};
 use crate::liveness::Living;
 
 impl Ring {
-    /// Heals every end whose owner is dead. `true` if there was one: both sides are then to be called, and whoever waits
+    /// Heals every end whose owner is dead. `true` if there was one: both sides are then to be called, and a member that waits
     /// looks again.
     pub(super) fn look_after_all(&self, me: MemberId, alive: &dyn Living) -> bool {
         let mut healed = false;
@@ -31,7 +31,7 @@ impl Ring {
     }
 
     /// Fan-out's producer, waiting for the cell of `next`: a consumer that was healed between our look at the audience
-    /// and our publishing has left a bit that nobody clears any more. `true` if there was such a bit.
+    /// and our publishing has left a bit that no consumer clears any more. `true` if there was such a bit.
     pub(super) fn look_after_strays(&self, next: u64, me: MemberId, alive: &dyn Living) -> bool {
         let cell = self.cell(next);
         let seen = State(cell.state.load(Acquire));
@@ -56,7 +56,7 @@ impl Ring {
             return false;
         }
         if slot.tenure.owner.compare_exchange(owner, HEALING | me.0, AcqRel, Relaxed).is_err() {
-            return false; // somebody else was faster
+            return false; // another member was faster
         }
         crate::fault_point!("queue.heal.locked");
         self.settle(side, index);
@@ -119,7 +119,7 @@ impl Ring {
                 continue;
             }
             let pending = cell.pending.load(Acquire);
-            // With our bit set the cell cannot have gone on meanwhile. With nothing pending, whoever cleared the last bit
+            // With our bit set the cell cannot have gone on meanwhile. With nothing pending, the consumer that cleared the last bit
             // died before it freed the cell; if it did not die, one of the two compare-and-swaps does nothing.
             let rest = if pending & own != 0 { cell.pending.fetch_and(!own, AcqRel) & !own } else { pending };
             crate::fault_point!("queue.heal.half");

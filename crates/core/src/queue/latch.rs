@@ -1,6 +1,6 @@
 //! A process-local lock for a few dozen instructions: one atomic exchange to get, one store to give back.
 //!
-//! What it guards is right at any moment, so a panic under it leaves nothing broken. Nobody sleeps holding it; whoever
+//! What it guards is right at any moment, so a panic under it leaves nothing broken. No thread sleeps holding it; a thread that
 //! meets a holder that was pushed off its processor yields to it.
 
 use std::cell::UnsafeCell;

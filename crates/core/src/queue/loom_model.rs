@@ -303,9 +303,9 @@ fn a_fan_outs_consumer_that_comes_while_a_message_is_sent_sees_it_or_what_follow
             ring.release(position, late.next, late.slot).unwrap();
             tags.push(tag);
         }
-        // It is the first to come, so what was sent to nobody is for it.
+        // It is the first to come, so what was sent without a consumer is for it.
         assert_eq!(tags, [0, 1]);
-        assert_eq!(ring.statistics().under_way, 0, "nothing is left that nobody will release");
+        assert_eq!(ring.statistics().under_way, 0, "nothing is left that no consumer will release");
     });
 }
 

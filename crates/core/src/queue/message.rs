@@ -125,7 +125,7 @@ impl Message {
         }
     }
 
-    /// Out of a cell that an Acquire load showed ready, and that nobody may change until this end releases it. Written in
+    /// Out of a cell that an Acquire load showed ready, and that no member may change until this end releases it. Written in
     /// place; the caller sets the position.
     #[inline]
     pub(super) fn load(&mut self, cell: &Cell) -> Result<(), Error> {

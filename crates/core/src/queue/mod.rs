@@ -16,7 +16,7 @@
 //!
 //! **Why a death at any instruction loses nothing.** Each change of a cell is one store or one compare-and-swap of its
 //! state word, and the word names the end that is at work on the cell. Each end is claimed by one compare-and-swap of
-//! its owner word, which names the member. So whoever meets a half-done change finds its author, asks the liveness
+//! its owner word, which names the member. So a member that meets a half-done change finds its author, asks the liveness
 //! table, and finishes or undoes the change; each such step may itself be cut off and done again.
 
 mod consume;

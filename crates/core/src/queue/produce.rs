@@ -25,7 +25,7 @@ impl Ring {
             Room::Full => return Ok(None),
             Room::Past => return Err(corrupt(format_args!("message {position} was sent by another member"))),
         }
-        // No compare-and-swap: nobody else writes a free cell. A death from here to the publishing store leaves a
+        // No compare-and-swap: no other member writes a free cell. A death from here to the publishing store leaves a
         // claimed cell with our end's number in it, which the next producer's heal makes free.
         cell.state.store(State::claimed(lap, end).0, Relaxed);
         fence(Release);

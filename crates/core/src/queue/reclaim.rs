@@ -10,10 +10,10 @@ use super::ring::Ring;
 use super::trouble::{Try, corrupt};
 
 impl Ring {
-    /// Once a cell is free for the next message: the oldest handle that nobody reads any more, if there is one.
+    /// Once a cell is free for the next message: the oldest handle that no consumer reads any more, if there is one.
     ///
     /// A producer that dies after it took a credit loses the buffer, as it would any that it holds; the heap's owner
-    /// sees to that. A send into a cell whose credit nobody took forgets it.
+    /// sees to that. A send into a cell whose credit was not taken forgets it.
     pub(super) fn try_reclaim(&self, next: u64) -> Try<Option<Handle>> {
         let head = if self.shape.pattern.many_produce() {
             match self.free_position()? {

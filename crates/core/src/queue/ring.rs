@@ -88,7 +88,7 @@ unsafe impl Send for Ring {}
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// Opens a port's segment: formats it if nobody did, else waits for who does, and checks that it has this shape.
+    /// Opens a port's segment: formats it if no member did, else waits for the member that does, and checks that it has this shape.
     ///
     /// # Errors
     /// `INVALID` (bad capacity, or another shape: prints both), `CORRUPT`, `INCOMPATIBLE`, `TIMED_OUT`.
@@ -115,12 +115,12 @@ impl Ring {
     /// Opens a formatted port's segment of whatever shape, to look only; the mapping may be read-only.
     ///
     /// # Errors
-    /// `NOT_YET` (nobody has formatted it), `CORRUPT`, `INCOMPATIBLE`.
+    /// `NOT_YET` (not formatted yet), `CORRUPT`, `INCOMPATIBLE`.
     pub fn inspect(memory: Mapping) -> Result<Self, Error> {
         let smallest = Shape { pattern: Pattern::OneToOne, capacity: 1 };
         let ring = Self::over(memory, smallest)?;
         if ring.header().identity.init.load(Acquire) != PORT_READY {
-            return Err(Error::new(Status::NotYet, "nobody has formatted it yet"));
+            return Err(Error::new(Status::NotYet, "no member has formatted it yet"));
         }
         let found = ring.read_identity()?;
         Self::over(ring.memory.into_mapping(), found)
@@ -149,7 +149,7 @@ impl Ring {
         })
     }
 
-    /// Makes fresh memory a port, once among all who open it at the same time, whoever of them dies.
+    /// Makes fresh memory a port, once among all members that open it at the same time, also when one of them dies.
     fn format(&self, me: MemberId, alive: &dyn Living, deadline: Deadline) -> Result<(), Error> {
         let identity = &self.header().identity;
         loop {
@@ -166,7 +166,7 @@ impl Ring {
                 identity.fingerprint.store(PORT_FINGERPRINT, Relaxed);
                 identity.pattern.store(self.shape.pattern as u32, Relaxed);
                 identity.capacity.store(self.shape.capacity, Relaxed);
-                // Ends and cells are right as fresh zeros: nobody touches them before the port is ready.
+                // Ends and cells are right as fresh zeros: no member touches them before the port is ready.
                 identity.init.store(PORT_READY, Release);
                 crate::fault_point!("queue.format.done");
                 return Ok(());

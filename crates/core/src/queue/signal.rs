@@ -1,15 +1,15 @@
 //! The words to sleep on, and why no wake is lost.
 //!
 //! A sleeper: (1) sets the bit in the word, (2) full fence, (3) looks whether what it waits for is there, (4) sleeps while
-//! the word is what it was after (1). Whoever makes something happen: (a) makes it visible (a cell's state), (b) full
+//! the word is what it was after (1). A member that makes something happen: (a) makes it visible (a cell's state), (b) full
 //! fence, (c) looks at the bit; if it is set, clears it, counts the word up, wakes all.
 //!
-//! Both fences are sequentially consistent, so one comes first. If (b) does, (3) sees what (a) did and nobody sleeps. If
+//! Both fences are sequentially consistent, so one comes first. If (b) does, (3) sees what (a) did and no member sleeps. If
 //! (2) does, (c) sees the bit; then the word changes before the wake, so that a sleeper that has not yet come to (4) does
 //! not sleep there, and one that has is woken. The system call is made only when the bit was set.
 //!
-//! The bit is cleared by whoever wakes, not by the sleeper: a sleeper that died, or ended by its deadline, costs one wake
-//! in vain and leaves nothing behind. Whoever dies between clearing the bit and waking leaves sleepers to the liveness
+//! The bit is cleared by the waker, not by the sleeper: a sleeper that died, or ended by its deadline, costs one wake
+//! in vain and leaves nothing behind. A member that dies between clearing the bit and waking leaves sleepers to the liveness
 //! table's word, which everybody sleeps on as well: its own death wakes them.
 
 use crossdock_layout::queue::{SIGNAL_STEP, SLEEPER, Signal, fence};
@@ -25,7 +25,7 @@ pub(super) fn call(signal: &Signal) -> bool {
 
 #[cold]
 fn collect(signal: &Signal, mut word: u32) -> bool {
-    // Bounded: a lying member could keep the word changing for ever. Each honest failure means that somebody else
+    // Bounded: a lying member could keep the word changing for ever. Each honest failure means that another member
     // collected the bit, or that one more came to sleep.
     for _ in 0..64 {
         if word & SLEEPER == 0 {

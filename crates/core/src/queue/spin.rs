@@ -7,8 +7,8 @@
 //!
 //! With more tasks than processors spinning keeps away who would bring what is waited for. Then it pays to give the
 //! processor to others for a turn before sleeping: they run until they have to wait themselves, so that many messages go
-//! by in one turn, and nobody makes a system call to wake us. That, too, is learned: a turn that brought nothing, or took
-//! so long that somebody who has nothing to do with this port must have had it, halves its score; at zero every 256th
+//! by in one turn, and no member makes a system call to wake us. That, too, is learned: a turn that brought nothing, or took
+//! so long that a program without this port must have had it, halves its score; at zero every 256th
 //! wait probes.
 
 use crossdock_layout::queue::Waiting;
@@ -21,9 +21,9 @@ const WAKE_PAIR: Duration = Duration::from_micros(10);
 const BEST: u32 = 32;
 /// Turns that one wait gives to others at most.
 pub(super) const TURNS: u32 = 8;
-/// A turn shorter than this was nobody's: there is nobody to give way to.
+/// A turn shorter than this was not used: no other thread waits for the CPU.
 pub(super) const NOBODYS: Duration = Duration::from_nanos(800);
-/// Turns that took longer than this together went to somebody else's work.
+/// Turns that took longer than this together went to another program's work.
 pub(super) const TOO_LONG: Duration = Duration::from_micros(200);
 
 /// What one end has learned about spinning.

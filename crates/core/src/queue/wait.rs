@@ -24,7 +24,7 @@ use crate::liveness::{LOOK, Living, epoch_word};
 
 /// How often, in nanoseconds, an end asks the kernel who is dead; a sleep is longer.
 const ASK_EVERY: u64 = 20_000_000;
-/// Nobody waits longer than a year: sums of times must not overflow.
+/// No wait is longer than a year: sums of times must not overflow.
 const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
 
 /// A wait of one that spins for good. Its account is brought up to date at each turn, so that nothing is left to do for it
@@ -71,7 +71,7 @@ impl End {
     }
 
     /// Spinning for good: a few tries found nothing. `true`: to be tried again. `false`: a proper wait is to follow, because
-    /// this end does not spin for good, its time is up, or nobody is left to wait for.
+    /// this end does not spin for good, its time is up, or no peer is left to wait for.
     #[inline]
     pub(super) fn keep_vigil(&self, vigil: &mut Option<Vigil>, timeout: Duration) -> bool {
         if timeout.is_zero() || !self.spinner.spins_for_good() {
@@ -346,7 +346,7 @@ impl End {
     }
 }
 
-/// How long a joiner waits for whoever heals the dead; that takes microseconds, unless the healer is stopped.
+/// How long a joiner waits for a member that heals the dead; that takes microseconds, unless the healer is stopped.
 const HEALING_TIME: Duration = Duration::from_millis(50);
 
 impl Ring {
@@ -362,7 +362,7 @@ impl Ring {
         let patience = Deadline::after(HEALING_TIME);
         let deadline = Deadline::after(timeout);
         loop {
-            // Whoever leaves or heals calls both sides, so this side's word will do.
+            // A member that leaves or heals calls both sides, so this side's word will do.
             let epoch = alive.epoch();
             let expected = signal::announce(self.signal(side));
             let until = match self.join(side, me, name, alive, !patience.passed()) {

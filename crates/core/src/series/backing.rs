@@ -169,7 +169,7 @@ mod tests {
         let chunk = publisher.pool.chunk();
         for (index, bytes) in publisher.fields[1].table().zip(model.chunks(chunk / 8)) {
             let slot = publisher.pool.slot(publisher.current[index as usize]);
-            // SAFETY: a whole slot, which nobody writes now.
+            // SAFETY: a whole slot, which no thread writes now.
             let there = unsafe { std::slice::from_raw_parts(slot.cast::<u64>(), bytes.len()) };
             assert!(there == bytes, "chunk {index} as published");
         }

@@ -22,7 +22,7 @@ const LARGE: usize = 8 << 20;
 pub(super) struct Found {
     /// The way by which most was found.
     pub method: Method,
-    /// Of the chunks that are slots', the pages that are private copies; `None` where nobody knows.
+    /// Of the chunks that are slots', the pages that are private copies; `None` where that is unknown.
     pub dirty: Option<Vec<Range<usize>>>,
 }
 
@@ -247,7 +247,7 @@ unsafe fn same(here: *const u8, there: *const u8, length: usize) -> bool {
 
 fn differing_pages(here: *const u8, there: *const u8, length: usize) -> usize {
     let page = |address: *const u8, n: usize| {
-        // SAFETY: both are whole chunks of memory that nobody writes while the publisher publishes.
+        // SAFETY: both are whole chunks of memory that no thread writes while the publisher publishes.
         unsafe { std::slice::from_raw_parts(address.add(n * PAGE), PAGE) }
     };
     (0..length / PAGE).filter(|n| page(here, *n) != page(there, *n)).count()

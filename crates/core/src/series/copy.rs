@@ -77,7 +77,7 @@ impl Publisher {
                 fault_point!("series.publish.half");
             }
             // SAFETY: `from` lies in a variable's memory or in a slot of the newest version, `to` in slots that were
-            // just taken, which no version has, so nobody reads them; both are mapped for as long as `self`.
+            // just taken, which no version has, so no observer reads them; both are mapped for as long as `self`.
             unsafe { copy::copy(to as *mut u8, from as *const u8, length, way) };
         };
         match &self.runner {

@@ -1,4 +1,4 @@
-//! A series' self-description: written by the publisher before anybody sees the pool, read by observers, who check it.
+//! A series' self-description: written by the publisher before any observer sees the pool, read by observers, who check it.
 
 use crossdock_layout::{LAYOUT_VERSION, MemberId, Status, series};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -23,7 +23,7 @@ impl Publisher {
         }
         let count = (bytes / size.max(1)) as usize;
         // SAFETY: the variable's own memory, mapped for as long as `self` and not moved while it is borrowed; so many
-        // elements, aligned, and every bit pattern is a T. Nobody else has a reference: `self` is borrowed mutably, and
+        // elements, aligned, and every bit pattern is a T. No other code has a reference: `self` is borrowed mutably, and
         // the pool's readers copy or map pages, never through references of this process.
         Ok(unsafe { std::slice::from_raw_parts_mut(start.cast(), count) })
     }

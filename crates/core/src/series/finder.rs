@@ -141,7 +141,7 @@ impl Finder {
         matches!(self.detect, Detect::Auto | Detect::Hints)
     }
 
-    /// Does anybody want to know how much changes while everything is copied?
+    /// Is it asked how much changes while everything is copied?
     pub fn wants_samples(&self) -> bool {
         self.detect == Detect::Auto
     }

@@ -1,4 +1,4 @@
-//! Series as readers of wild memory: an observer of a pool that somebody scribbled over, a publisher whose pin pages lie.
+//! Series as readers of wild memory: an observer of a pool that another process scribbled over, a publisher whose pin pages lie.
 //! Whatever the bytes, each call ends, and with an answer or an error.
 
 use std::os::fd::OwnedFd;

@@ -117,7 +117,7 @@ fn a_version_that_was_given_up_by_its_observer_can_be_recycled() {
         model.publish(2, 1);
         model.retire(1, 0);
         observer.join().unwrap();
-        // Whether it was free at once or was held: nobody holds it now.
+        // Whether it was free at once or was held: no observer holds it now.
         assert!(model.retire(1, 0));
     });
 }
@@ -130,7 +130,7 @@ fn who_takes_a_version_back_is_noticed_by_whoever_reads_it() {
         model.publish(2, 1);
         let theirs = model.clone();
         let publisher = thread::spawn(move || {
-            // Policy `refuse`: settled as free whoever holds it, then written over.
+            // Policy `refuse`: settled as free although it is held, then written over.
             protocol::settle(&theirs.states[0], 1, false);
             protocol::retire_fence();
             theirs.contents[0].store(99, Relaxed);

@@ -14,7 +14,7 @@
 //! | `report` | counters and versions, for those who only look |
 //! | `alone`, `fuzz` | a series without a daemon; readers of wild memory |
 //!
-//! The pool is sealed so that nobody but its publisher can write it, by any means; observers write to pin pages of their
+//! The pool is sealed so that only its publisher can write it, by any means; observers write to pin pages of their
 //! own. The publisher reads those as wild numbers that it compares and nothing else, and never waits. Observers copy what
 //! they need of a record out of the pool once, check it, and use the copy.
 //!

@@ -22,7 +22,7 @@ use crate::liveness::{LOOK, epoch_word};
 use crate::{Error, Result};
 
 /// How often the newest version may have been overtaken by the time it is pinned. A publisher that is as fast as that
-/// twice in a row does not exist; only a table that somebody scribbled over answers so for ever.
+/// twice in a row does not exist; only a table that another process scribbled over answers so for ever.
 pub(super) const OVERTAKEN: u32 = 64;
 
 /// What an observer is made of.

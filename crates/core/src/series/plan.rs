@@ -5,7 +5,7 @@ use crossdock_layout::series::{Counts, Geometry, MAX_CHUNK, MAX_CHUNKS, MAX_RECO
 use super::spec::{Extents, Spec, invalid};
 use crate::Result;
 
-/// Room for attributes that nobody declared beforehand.
+/// Room for attributes that were not declared beforehand.
 const SPARE_ATTRIBUTES: u32 = 16;
 /// How many chunks a version has at most where the chunk can be chosen: each may become a mapping of its own, and a
 /// process has 65530 of those.

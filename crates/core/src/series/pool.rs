@@ -116,7 +116,7 @@ impl Pool {
         self.part(self.geometry.record(record) + self.geometry.extents_at + u64::from(variable) * Measured::EXTENT)
     }
 
-    /// Publisher: writes a record's slot table, which nobody reads yet.
+    /// Publisher: writes a record's slot table, which no observer reads yet.
     pub fn write_table(&self, record: u32, table: &[u32]) {
         let at = self.geometry.record(record) + self.geometry.table_at;
         crate::view::copy_in(&self.mapping, at, table).expect("the geometry lies within the mapping");

@@ -1,4 +1,4 @@
-//! Pinning and retiring: how a version stays while somebody looks at it, though nobody waits for anybody.
+//! Pinning and retiring: how a version stays while an observer looks at it, though neither side waits for the other.
 //!
 //! ```text
 //! observer                                   publisher
@@ -13,7 +13,7 @@
 //! version stays and the observer asks again. A sequence is never used twice, so a state that was seen live and is seen
 //! so again was never anything but live and retiring in between.
 //!
-//! A publisher that dies between (a) and (c) leaves *retiring* behind. Nobody recycles anything then any more, so an
+//! A publisher that dies between (a) and (c) leaves *retiring* behind. Nothing is recycled then any more, so an
 //! observer that knows of the death takes such a version as live. An observer that dies leaves its pin, which the daemon
 //! clears. A pin that lies keeps versions, nothing else: the pool's policy says what becomes of those.
 
@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 pub(super) enum Pinned {
     /// It is held: the record and its slots stay as they are until the pin is cleared.
     Held,
-    /// The publisher looks at this very moment whether anybody holds it: ask again.
+    /// The publisher looks at this very moment whether an observer holds it: ask again.
     AskAgain,
     /// The record holds it no more.
     Gone,

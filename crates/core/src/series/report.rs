@@ -1,4 +1,4 @@
-//! A series as seen from outside: for `inspect` and `watch`. Reads the pool, pins nothing, holds nobody up.
+//! A series as seen from outside: for `inspect` and `watch`. Reads the pool, pins nothing, delays no member.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};

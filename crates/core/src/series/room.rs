@@ -141,7 +141,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Retires versions that nobody holds, but for the newest and the `keep` before it.
+    /// Retires versions that no observer holds, but for the newest and the `keep` before it.
     pub(super) fn retire(&mut self, keep: u32) {
         if self.broken.is_some() {
             return;

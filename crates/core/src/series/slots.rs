@@ -1,6 +1,6 @@
 //! The pool's slots as the publisher keeps book of them: which are free, and how many versions hold each.
 //!
-//! The book is the publisher's own memory. Nobody else needs it, and when the publisher dies nothing is recycled any more.
+//! The book is the publisher's own memory. No other process needs it, and when the publisher dies nothing is recycled any more.
 
 /// Free slots as bits, holders as counts.
 pub(super) struct Slots {
@@ -120,7 +120,7 @@ impl Slots {
         self.holders[slot as usize] += 1;
     }
 
-    /// A version holds it no more; nobody does: it is free.
+    /// A version no longer holds it; when none does, it is free.
     pub fn let_go(&mut self, slot: u32) {
         let holders = &mut self.holders[slot as usize];
         debug_assert!(*holders > 0, "slot {slot} is let go more often than it was held");

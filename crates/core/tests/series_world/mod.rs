@@ -234,7 +234,7 @@ pub fn pages(detect: Detect) -> Pages {
 /// The variable's memory as numbers.
 pub fn numbers(publisher: &mut Publisher, variable: usize) -> &mut [u64] {
     let (start, bytes) = (publisher.memory(variable), publisher.bytes(variable));
-    // SAFETY: the variable's own memory, which nobody else writes; the borrow keeps the publisher from changing it.
+    // SAFETY: the variable's own memory, which no other thread writes; the borrow keeps the publisher from changing it.
     unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes as usize / 8) }
 }
 

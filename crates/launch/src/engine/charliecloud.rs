@@ -121,7 +121,7 @@ impl Doors {
         Self { folder, made }
     }
 
-    /// Where ch-run finds this path so that nobody can write to it.
+    /// Where ch-run finds this path so that no task can write to it.
     fn read_only(&mut self, path: &Path) -> String {
         let from = path.to_string_lossy().into_owned();
         let Some(folder) = &self.folder else { return from };

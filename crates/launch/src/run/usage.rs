@@ -1,5 +1,5 @@
 //! What processes take: CPU time and memory, out of `/proc`. A task's processes are found by the marks that the launcher puts into
-//! their environment, in every engine and whoever their parent is.
+//! their environment, in every engine and with any parent.
 
 use std::collections::BTreeMap;
 use std::fs;

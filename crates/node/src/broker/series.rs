@@ -1,7 +1,7 @@
 //! What lasts of a series besides its segment: who publishes it, its pin pages, and who has which of their slots.
 //!
 //! A pin page is memory that observers write and the publisher reads. A process may keep it mapped after it gave its slot
-//! up, so a page is for the observers of one endpoint, for good: whoever could still write it could unpin for its own task
+//! up, so a page is for the observers of one endpoint, for good: a process that can still write it can unpin for its own task
 //! only. The daemon makes a page when an observer comes for whom no page has a free slot.
 
 #![allow(missing_docs, reason = "plain fields, named as in the records and on the wire")]
