@@ -30,7 +30,7 @@ pub fn restart(py: Python<'_>, folder: PathBuf, name: Option<&str>) -> PyResult<
     Ok(Checkpoint { found: found.or_raise(py)? })
 }
 
-/// `ranked('field')` is 'field/3' for rank 3: of an MPI communicator if given, else as the launcher said it.
+/// On rank 3, `ranked('field')` returns 'field/3'. `rank` is the rank; without it, the rank that the launcher gave this process.
 #[pyfunction]
 #[pyo3(signature = (name, rank=None))]
 pub fn ranked(py: Python<'_>, name: &str, rank: Option<u32>) -> PyResult<String> {

@@ -71,7 +71,7 @@ pub struct Declared<'a, 'py> {
 }
 
 impl Declared<'_, '_> {
-    /// The options that are said in Python's own way.
+    /// The publisher's options, from the keyword arguments.
     pub fn options(&self, py: Python<'_>) -> PyResult<SeriesOptions> {
         let mut options = SeriesOptions::default();
         for (name, given) in self.variables.iter() {

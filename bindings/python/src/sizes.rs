@@ -38,7 +38,7 @@ pub fn bytes_of(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     }
 }
 
-/// A count of something: any whole number that fits into 64 bits. Python's own error for the others gives no hint.
+/// Reads a count: a whole number that fits into 64 bits. For other values Python's own error gives no hint, so this raises another.
 pub fn count(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     given.extract::<u64>().map_err(|e| {
         if !e.is_instance_of::<PyOverflowError>(given.py()) {

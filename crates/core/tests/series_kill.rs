@@ -82,7 +82,7 @@ fn work(world: &World, publisher: &mut Publisher, detect: Detect, point: &str, n
     0
 }
 
-/// A publisher in another process, with three versions that this one holds.
+/// Starts a publisher in another process. The caller gets three of its versions, and holds them.
 fn start(world: &Arc<World>, spec: Spec, point: &str, nth: u32) -> (i32, Series, Vec<Version>) {
     world.word(RETURNED).store(0, SeqCst);
     world.word(GO).store(0, SeqCst);

@@ -48,7 +48,7 @@ pub(crate) enum Action {
 }
 
 impl Publish {
-    /// What an event about a name of `stage` means.
+    /// What the service does when the entry `name` of the folder `stage` has changed.
     pub(crate) fn action(&self, change: Change, name: &str, is_folder: bool) -> Action {
         match (change, is_folder) {
             (Change::Made | Change::Arrived, true) => Action::Enter,

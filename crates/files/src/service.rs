@@ -412,7 +412,7 @@ impl State {
     }
 
     fn drop_file(&mut self, rest: &Path) {
-        // From the producers' folder first: a service that comes after a killed one must not publish it again.
+        // Remove it from the producers' folder first. Otherwise a service that follows a killed one would publish it again.
         let _ = fs::remove_file(self.store.layout.stage.join(rest));
         self.withdraw(rest);
         self.report.dropped += 1;

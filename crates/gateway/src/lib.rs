@@ -196,7 +196,7 @@ impl Gateway {
         self.mailbox.take()
     }
 
-    /// To be carried out after the orders before.
+    /// Queues an order. The gateway carries it out after all earlier ones.
     pub fn order(&self, order: Order) {
         if let Some(orders) = &self.orders {
             // The worker ends only with this.

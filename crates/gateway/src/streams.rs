@@ -54,7 +54,7 @@ impl Drop for Over {
 /// Connects to the daemon that keeps the catalog.
 pub(crate) struct Dial {
     pub transport: Tcp,
-    /// Under TLS, its certificate must carry this name.
+    /// The keeping node's name. Under TLS, that node's certificate must carry it.
     pub node: String,
     pub address: String,
 }

@@ -111,7 +111,7 @@ pub struct Taking {
     pub tail: AtomicU64,
     /// Counted up after cells below `tail` were made ready again.
     pub returned: AtomicU64,
-    /// The `returned` up to which a look at all cells found nothing any more.
+    /// The value of `returned` at the last search of all cells that found no returned message.
     pub returned_seen: AtomicU64,
 }
 

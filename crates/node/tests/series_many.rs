@@ -75,7 +75,7 @@ fn ready(child: &mut Child) -> usize {
     use std::io::BufRead;
     let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
     let line = lines.find_map(|line| line.unwrap().strip_prefix("ready ").map(|n| n.parse().unwrap()));
-    // Until its end it may write; no process reads it.
+    // The child may print more until it ends. This thread discards that, so that the child does not block.
     std::thread::spawn(move || lines.for_each(drop));
     line.expect("the helper ended before it was ready")
 }

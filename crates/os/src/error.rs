@@ -89,7 +89,7 @@ impl std::fmt::Display for OsError {
 
 impl std::error::Error for OsError {}
 
-/// Gives a rustix result its call and object.
+/// Adds to an error of rustix the name of the system call and the object that it was about.
 pub trait Context<T> {
     /// Names the call and what it was about.
     fn context(self, call: &'static str, object: impl FnOnce() -> String) -> OsResult<T>;

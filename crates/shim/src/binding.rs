@@ -5,7 +5,7 @@ use std::fs;
 
 use crossdock_os::spawn;
 
-/// The CPUs of one core or socket, by its number.
+/// The CPUs of each core, by socket and core number, or of each socket.
 type Places = BTreeMap<(i64, i64), Vec<u32>>;
 
 /// Binds this process for the rank that is number `local` on its host; gives the CPUs that it has then.

@@ -67,7 +67,7 @@ pub enum Message {
     Init(crate::detect::Found),
     /// A client wants to run a command in the container. Descriptors: its standard input, output and error, and one more.
     Run(Order),
-    /// The keeper tells init to run a command, with the same descriptors; the agent's request for another host uses `Remote`.
+    /// The keeper tells init to run a command. Descriptors: those of the `Run` that asked for it.
     Start(Order),
     /// A launcher's ssh: run a command on another host. Descriptors: standard output and error.
     Remote(Vec<String>),

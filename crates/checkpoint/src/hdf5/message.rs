@@ -16,7 +16,7 @@ pub mod kind {
     pub const ATTRIBUTE_INFO: u8 = 0x15;
 }
 
-/// The extents; none at all is a single value.
+/// The extents of an array. An empty `shape` means a single value.
 pub fn dataspace(shape: &[u64]) -> Vec<u8> {
     let mut out = vec![2, shape.len() as u8, 0, u8::from(!shape.is_empty())];
     out.extend(shape.iter().flat_map(|n| n.to_le_bytes()));

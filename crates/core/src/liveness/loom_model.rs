@@ -30,10 +30,10 @@ enum Rule {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Heals {
-    /// By the table of a daemon that ended before Alice came.
+    /// The healer asks the table of a daemon that ended before Alice came.
     ByOldTable,
     ByNewTable,
-    /// By a descriptor of the roll that is another file's by now.
+    /// The healer asks by a descriptor of the roll that by now belongs to another file.
     ByLostDescriptor,
 }
 

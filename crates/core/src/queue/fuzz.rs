@@ -38,7 +38,7 @@ pub fn fuzz_entry(data: &[u8]) {
         }
         overwrite(&raw, scribble);
         if second & 4 != 0 {
-            // Let wild contents past the door, or most inputs would end there.
+            // Mark the port as formatted: otherwise opening it would reject most inputs.
             // SAFETY: the mapping is larger than a header, aligned, and all fields are atomics.
             let header: &PortHeader = unsafe { raw.start().cast().as_ref() };
             header.identity.init.store(PORT_READY, Relaxed);

@@ -292,7 +292,7 @@ impl Finder {
     }
 }
 
-/// The page map, if the kernel has the call: it is tried on this function's own page.
+/// Opens the page map. It tries the call on one page of this function's stack, to learn whether the kernel supports it.
 fn open_map() -> Result<Arc<PageMap>, String> {
     let map = PageMap::shared().map_err(|e| e.to_string())?;
     let here = (&raw const map) as usize / 4096 * 4096;

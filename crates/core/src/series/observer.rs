@@ -160,7 +160,7 @@ impl Observer {
             let there = super::report::versions(&self.attached.pool);
             let Some((sequence, _)) = there.into_iter().find(|(sequence, _)| *sequence > given) else { continue };
             if let Some(mut version) = self.find(sequence)? {
-                // Versions before an observer's first are none that it missed.
+                // An observer does not count versions before its first one as missed.
                 version.missed = if given == 0 { 0 } else { sequence - given - 1 };
                 return Ok(version);
             }

@@ -4,7 +4,7 @@
 
 /// Free slots as bits, holders as counts.
 pub(super) struct Slots {
-    /// A bit a committed slot: 1 = free.
+    /// One bit per committed slot; 1 means that the slot is free.
     free: Vec<u64>,
     /// How many versions hold each committed slot.
     holders: Vec<u32>,

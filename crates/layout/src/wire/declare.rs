@@ -25,7 +25,7 @@ pub struct Message {
     pub name: &'static str,
     /// The name of what answers it, if anything does.
     pub answer: Option<&'static str>,
-    /// How many descriptors come with it, as declared; none: 0.
+    /// The number of descriptors that come with the message, as the declaration says it; `None` means no descriptors.
     pub descriptors: Option<&'static str>,
     /// What it is, line by line.
     pub doc: &'static [&'static str],

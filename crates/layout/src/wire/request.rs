@@ -49,7 +49,7 @@ requests! {
             size: u64,
             /// Bytes that count as reserved at once, if it is made. Each process that opens it for writing takes those pages.
             reserve: u64,
-            /// Kept with the segment, means nothing here.
+            /// The daemon keeps this value with the segment and does not interpret it.
             attribute: u64,
             /// How long to wait for it; 0 = not at all.
             wait_ms: u64,
@@ -77,7 +77,7 @@ requests! {
             /// How many.
             count: u32 as Padded,
         },
-        /// After coming back: this member has a segment open so many times. No answer.
+        /// Sent after coming back: how many times this member has a segment open. No answer.
         6 Hold {
             /// Which.
             segment: SegmentId,

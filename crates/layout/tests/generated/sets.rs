@@ -1,4 +1,4 @@
-//! The closed sets in C, C++, Fortran and Python.
+//! The enumerations are the same in C, C++, Fortran and Python.
 
 use crossdock_layout::Status;
 use crossdock_layout::queue::{Pattern, Side, Waiting};

@@ -86,7 +86,7 @@ impl Broker {
         let asker = Asker { connection: waits.0, member, number: waits.1, opcode: request.number() };
         let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&waits.1)).copied();
         match (outcome, request) {
-            // A request that waits is not done, whatever came of it with a series that is gone.
+            // The request waits still, also if it had found a series that is gone now: ask again.
             (_, Request::Observe { wait_ms, former, name }) => self.observe(asker, wait_ms, former, name),
             // What it made is gone with the keeper, and no member ever had it.
             (Some(Outcome::Made(segment)), request @ Request::Open { .. }) if !self.is_named(segment) => {

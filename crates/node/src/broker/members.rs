@@ -1,4 +1,4 @@
-//! Members' ends, connections' ends, and what is due at some moment.
+//! Handles members that end, connections that close, and deadlines that pass.
 
 use std::collections::BTreeSet;
 
@@ -171,7 +171,7 @@ impl Broker {
         if self.dead.len() > REMEMBERED {
             self.dead.pop_front();
         }
-        // First the table, then the record: if the broker is killed in between, the next one does both.
+        // The broker marks the table first and writes the record then. If it is killed in between, the next broker repeats both.
         if matches!(record, Record::MemberGone { .. }) {
             self.effects.push(Effect::Dead { member });
         }

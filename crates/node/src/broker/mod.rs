@@ -42,7 +42,7 @@ pub use site::{Claimed, SiteLimits, SiteName, SiteNews, SiteNode, SiteOrder};
 use observing::MakingPage;
 use open::Making;
 
-/// What a broker is told at its start, and keeps to.
+/// The settings that a broker gets when it starts. They do not change afterwards.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The daemon's own user, who may do everything by the main endpoint.

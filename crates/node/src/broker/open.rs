@@ -10,7 +10,7 @@ use super::{Asker, Attachment, Broker, Cause, Connection, Due, Effect, Hold, PAR
 pub(super) struct Making {
     asker: Asker,
     segment: SegmentId,
-    /// What this one takes the name from.
+    /// The segment that the new one replaces under its name, if there is one.
     instead: Option<SegmentId>,
     record: Record,
 }

@@ -38,9 +38,9 @@ pub struct SiteName {
 /// Another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteNode {
-    /// Its name.
+    /// The node's name.
     pub node: String,
-    /// Its number; 0 if that is not known.
+    /// The node's number; 0 if the broker does not know it.
     pub number: u64,
     /// Where its daemon can be reached; empty if that is not known.
     pub address: String,

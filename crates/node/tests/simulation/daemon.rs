@@ -59,7 +59,8 @@ impl World {
         self.perform(effects, &[]);
     }
 
-    /// What a former member offers goes to the broker as it is, or, as a planted bug, as if it were what it should be.
+    /// Passes what a former member offers to the broker unchanged. With the planted bug, it passes the segment's own number instead of the
+    /// offered memory's.
     pub fn seen(&self, descriptors: &[Descriptor], message: &[u8]) -> Vec<Descriptor> {
         let offer = Request::decode(message, descriptors.len()).ok().map(|(_, request)| request);
         match (offer, descriptors) {

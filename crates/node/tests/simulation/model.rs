@@ -168,7 +168,7 @@ impl Model {
         self.may_end.contains(&workflow)
     }
 
-    /// A request that may take something away reaches the broker: what it names is promised no longer.
+    /// A request that may remove something reaches the broker: from now on the model does not expect that what it names exists.
     pub fn delivered(&mut self, client: &Client, request: &Request) {
         match request {
             Request::Remove { kind, name, .. } | Request::Open { kind, name, mode: OpenMode::Recreate, .. } => {

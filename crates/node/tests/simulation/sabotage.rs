@@ -1,6 +1,6 @@
 //! The bugs that are planted to see that they are found.
 
-/// A bug between the broker and the world.
+/// A bug in the layer between the broker and the simulated kernel and clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
     None,

@@ -31,7 +31,7 @@ requests! {
         52 Access -> Item {
             /// How long to wait; 0 = not at all.
             wait_ms: u64,
-            /// To read a shared one; else to own it.
+            /// 1: the client asks to read a shared item. 0: it asks to own the item.
             read: bool,
             /// Which; the first that fits.
             keys: Vec<String> as Some1<KEYS_PER_MESSAGE>,

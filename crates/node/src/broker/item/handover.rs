@@ -42,7 +42,7 @@ pub(super) enum Purpose {
 }
 
 impl Phase {
-    /// The owner's request that is answered when this phase has led to its end.
+    /// The owner whose request the broker answers when this phase ends.
     pub(super) fn pending(&self) -> Option<Asker> {
         match self {
             Self::Draining { asker } => Some(*asker),
