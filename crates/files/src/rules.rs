@@ -38,6 +38,8 @@ pub enum Keep {
 pub(crate) enum Action {
     /// Publish it if no process writes it.
     Publish,
+    /// Publish it if its producer is not about to open it.
+    PublishFound,
     /// Publish another name: the one that this marker is for.
     PublishInstead(String),
     /// Consumers must not see the name any more.
@@ -66,9 +68,8 @@ impl Publish {
                 Self::Marker(_) => self.action(Change::Closed, name, false),
                 Self::End => Action::Nothing,
             },
-            // A hard link of a finished file is made and never closed. A file that is only just made has a writer, or is
-            // empty and stays so: its close tells.
-            (Change::Made, false) if *self == Self::Close => Action::Publish,
+            // A hard link of a finished file is made and never closed.
+            (Change::Made, false) if *self == Self::Close => Action::PublishFound,
             _ => Action::Nothing,
         }
     }
@@ -98,6 +99,7 @@ mod tests {
         for (how, change, wanted) in [
             (&Publish::Close, Change::Closed, Action::Publish),
             (&Publish::Close, Change::Arrived, Action::Publish),
+            (&Publish::Close, Change::Made, Action::PublishFound),
             (&Publish::Rename, Change::Closed, Action::Nothing),
             (&Publish::Rename, Change::Arrived, Action::Publish),
             (&Publish::Rename, Change::Made, Action::Nothing),

@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crossdock_layout::files::Phase;
 use crossdock_os::event::{self, Epoll};
@@ -26,6 +26,9 @@ use crate::writers::Writers;
 /// How soon the service looks again at a file that a process had open for writing: its close may have been the close of
 /// another descriptor, and a mapping tells nothing when it goes. Events come sooner; this is for what has none.
 const AGAIN: Duration = Duration::from_millis(50);
+
+/// How long an empty file that was found, and not closed, may still be one whose producer is inside its `open`.
+const OPENING: Duration = Duration::from_secs(1);
 
 /// How long a file that all consumers have read is still kept: some programs open a file twice.
 const SETTLED: Duration = Duration::from_secs(1);
@@ -238,10 +241,18 @@ impl Shared {
             state.drop_consumed();
             if ready.is_empty() {
                 let again: Vec<PathBuf> = std::mem::take(&mut state.written).into_iter().collect();
-                again.iter().for_each(|rest| state.publish(self, rest));
+                again.iter().for_each(|rest| state.publish_found(self, rest));
             }
         }
     }
+}
+
+/// Was the file made or changed less than [`OPENING`] ago? A time in the future counts as long ago.
+fn is_young(meta: &fs::Metadata) -> bool {
+    let changed = u64::try_from(meta.ctime()).unwrap_or(0);
+    let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(changed);
+    // The second that `ctime` names has begun by then, so whole seconds are counted.
+    SystemTime::now().duration_since(changed).is_ok_and(|age| age < OPENING + Duration::from_secs(1))
 }
 
 fn two(stop: &OwnedFd, (other, token): (impl std::os::fd::AsFd, u64)) -> OsResult<Epoll> {
@@ -273,6 +284,7 @@ impl State {
             let name = event.name.to_string_lossy();
             match self.how.action(event.change, &name, event.is_folder) {
                 Action::Publish => self.publish(shared, &rest),
+                Action::PublishFound => self.publish_found(shared, &rest),
                 Action::PublishInstead(name) => {
                     let rest = rest.with_file_name(name);
                     self.publish(shared, &rest);
@@ -335,9 +347,23 @@ impl State {
                     }
                 }
                 Ok(kind) if kind.is_dir() => self.look_at_all(shared, &below),
-                Ok(kind) if kind.is_file() && !self.cut.contains(&entry.ino()) => self.publish(shared, &below),
+                Ok(kind) if kind.is_file() && !self.cut.contains(&entry.ino()) => self.publish_found(shared, &below),
                 _ => {}
             }
+        }
+    }
+
+    /// Publishes a file of which no close or rename has told.
+    ///
+    /// Between the name and the right to write, a producer that makes a file is not yet a writer for the kernel: a lease
+    /// would be granted, and consumers would get the file empty. Only an empty file with one name can be in that state. Its
+    /// close tells of it; a file that was closed before the folder was watched is published when it is old enough.
+    fn publish_found(&mut self, shared: &Shared, rest: &Path) {
+        let meta = fs::symlink_metadata(self.store.layout.stage.join(rest));
+        if meta.is_ok_and(|meta| meta.len() == 0 && meta.nlink() == 1 && is_young(&meta)) {
+            self.written.insert(rest.to_owned());
+        } else {
+            self.publish(shared, rest);
         }
     }
 

@@ -107,6 +107,17 @@ fn a_file_with_two_writers_waits_for_the_second_and_one_that_is_mapped_for_its_u
     assert_eq!(f.wait("mapped"), Outcome::Published);
 }
 
+/// Inside a producer's `open`, a file has its name before the kernel counts a writer. `mknod` makes one that stays so.
+#[test]
+fn an_empty_file_that_no_producer_has_opened_yet_is_not_published_at_once() {
+    let f = Fixture::new(Publish::Close);
+    let began = Instant::now();
+    let made = Command::new("python3").args(["-c", "import os, sys; os.mknod(sys.argv[1])"]).arg(f.stage("a")).status();
+    assert!(made.unwrap().success());
+    assert_eq!(f.wait("a"), Outcome::Published, "no producer comes: it is finished");
+    assert!(began.elapsed() >= Duration::from_secs(1), "published after {:?}", began.elapsed());
+}
+
 #[test]
 fn a_rename_into_place_publishes_and_replaces_while_a_reader_keeps_what_it_opened() {
     let f = Fixture::new(Publish::Rename);

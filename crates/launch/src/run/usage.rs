@@ -80,6 +80,9 @@ fn cpu_seconds(pid: u32) -> Option<f64> {
 mod tests {
     use super::*;
     use std::process::Command;
+    use std::time::Duration;
+
+    use crossdock_os::Deadline;
 
     #[test]
     fn a_process_is_found_by_its_marks_and_counted() {
@@ -89,8 +92,14 @@ mod tests {
             .envs([(MARK, run.as_str()), ("CROSSDOCK_TASK", "a"), ("CROSSDOCK_RANK", "3")])
             .spawn()
             .unwrap();
-        // Its environment is there from its exec on, which `spawn` has waited for.
-        let found = all().remove(&(run, "a".to_owned(), 3)).expect("the process with these marks");
+        // `spawn` returns inside the exec, shortly before /proc shows the new environment.
+        let deadline = Deadline::after(Duration::from_secs(30));
+        let found = loop {
+            if let Some(found) = all().remove(&(run.clone(), "a".to_owned(), 3)) {
+                break found;
+            }
+            assert!(!deadline.passed(), "no process with these marks");
+        };
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(found.processes, [child.id()]);
