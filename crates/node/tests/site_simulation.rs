@@ -14,12 +14,11 @@ use crossdock_catalog::{
     Watch,
 };
 use crossdock_gateway::simulated::Steps;
-use crossdock_gateway::{CatalogAt, Claimed, GatewayOptions, Name, News, Order};
+use crossdock_gateway::{CatalogAt, GatewayOptions, News};
 use crossdock_layout::wire::{Answer, FINGERPRINT, InUse, OpenMode, PROTOCOL_VERSION, Request, SegmentKind};
 use crossdock_layout::{LAYOUT_VERSION, MemberId, Rights, SegmentId};
 use crossdock_node::broker::{
-    self, Broker, Effect, Event, Lasting, Limits, MAIN_ENDPOINT, NODE_SHIFT, Peer, Record, SiteLimits, SiteName,
-    SiteNews, SiteNode, SiteOrder,
+    Broker, Effect, Event, Lasting, Limits, MAIN_ENDPOINT, NODE_SHIFT, Peer, Record, SiteLimits, SiteName,
 };
 use crossdock_os::Deadline;
 
@@ -205,7 +204,7 @@ impl Node {
                     self.event(now, Event::Made { outcome: Ok(segment.0) });
                 }
                 Effect::Forget { segment } => drop(self.held.remove(&segment)),
-                Effect::Site(order) => self.steps.order(translate(order)),
+                Effect::Site(order) => self.steps.order(order.into()),
                 Effect::Send { message, with, .. } => {
                     Answer::decode(&message, with.count()).expect("the broker's own words");
                 }
@@ -230,50 +229,14 @@ impl Node {
                 if self.broker.is_none() {
                     self.start_broker(now);
                 }
-                contested += usize::from(matches!(news, News::Contested { .. }));
-                if let Some(news) = self.understand(news) {
-                    self.event(now, Event::Site(news));
+                let is_contested = matches!(news, News::Contested { .. });
+                contested += usize::from(is_contested);
+                if !is_contested || self.planted != Planted::OldEpochAccepted {
+                    self.event(now, Event::Site(news.into()));
                 }
             }
         }
         contested
-    }
-
-    fn understand(&self, news: News) -> Option<SiteNews> {
-        let here = |Name { workflow, kind, name }| SiteName { workflow, kind, name };
-        let node = |place: crossdock_gateway::Place| SiteNode {
-            node: place.node,
-            number: place.number,
-            address: place.address,
-        };
-        Some(match news {
-            News::Joined { .. } => SiteNews::Joined,
-            News::Synced => SiteNews::Synced,
-            News::CutOff { why } => SiteNews::CutOff { why },
-            News::Claimed { name, outcome } => {
-                let outcome = match outcome {
-                    Claimed::Ours => broker::Claimed::Ours,
-                    Claimed::Theirs(place) => broker::Claimed::Theirs(node(place)),
-                    Claimed::Failed(why) => broker::Claimed::Failed(why),
-                };
-                SiteNews::Claimed { name: here(name), outcome }
-            }
-            News::Contested { .. } if self.planted == Planted::OldEpochAccepted => return None,
-            News::Contested { name, place } => SiteNews::Contested { name: here(name), node: node(place) },
-            News::Node(place) => SiteNews::Node(node(place)),
-            News::NodeGone { node } => SiteNews::NodeGone { node },
-            News::Named { name, node } => SiteNews::Named { name: here(name), node },
-            News::Unnamed { name } => SiteNews::Unnamed { name: here(name) },
-        })
-    }
-}
-
-fn translate(order: SiteOrder) -> Order {
-    let there = |SiteName { workflow, kind, name }| Name { workflow, kind, name };
-    match order {
-        SiteOrder::Claim(name) => Order::Claim(there(name)),
-        SiteOrder::Release(name) => Order::Release(there(name)),
-        SiteOrder::Announce(names) => Order::Announce(names.into_iter().map(there).collect()),
     }
 }
 

@@ -86,17 +86,13 @@ impl Host<'_> {
         let mut news = std::mem::take(&mut membership.early);
         news.extend(membership.gateway.news());
         for news in news {
-            self.feed(Event::Site(translate(news)));
+            self.feed(Event::Site(news.into()));
         }
     }
 
     pub(super) fn site_order(&self, order: SiteOrder) {
         let Some(membership) = &self.membership else { return };
-        membership.gateway.order(match order {
-            SiteOrder::Claim(name) => Order::Claim(there(name)),
-            SiteOrder::Release(name) => Order::Release(there(name)),
-            SiteOrder::Announce(names) => Order::Announce(names.into_iter().map(there).collect()),
-        });
+        membership.gateway.order(order.into());
     }
 
     /// The site is left in order.
@@ -117,23 +113,35 @@ fn node(Place { node, number, address, .. }: Place) -> SiteNode {
     SiteNode { node, number, address }
 }
 
-fn translate(news: News) -> SiteNews {
-    match news {
-        News::Joined { .. } => SiteNews::Joined,
-        News::Synced => SiteNews::Synced,
-        News::CutOff { why } => SiteNews::CutOff { why },
-        News::Claimed { name, outcome } => {
-            let outcome = match outcome {
-                Claimed::Ours => broker::Claimed::Ours,
-                Claimed::Theirs(place) => broker::Claimed::Theirs(node(place)),
-                Claimed::Failed(why) => broker::Claimed::Failed(why),
-            };
-            SiteNews::Claimed { name: here(name), outcome }
+impl From<SiteOrder> for Order {
+    fn from(order: SiteOrder) -> Self {
+        match order {
+            SiteOrder::Claim(name) => Self::Claim(there(name)),
+            SiteOrder::Release(name) => Self::Release(there(name)),
+            SiteOrder::Announce(names) => Self::Announce(names.into_iter().map(there).collect()),
         }
-        News::Contested { name, place } => SiteNews::Contested { name: here(name), node: node(place) },
-        News::Node(place) => SiteNews::Node(node(place)),
-        News::NodeGone { node } => SiteNews::NodeGone { node },
-        News::Named { name, node } => SiteNews::Named { name: here(name), node },
-        News::Unnamed { name } => SiteNews::Unnamed { name: here(name) },
+    }
+}
+
+impl From<News> for SiteNews {
+    fn from(news: News) -> Self {
+        match news {
+            News::Joined { .. } => Self::Joined,
+            News::Synced => Self::Synced,
+            News::CutOff { why } => Self::CutOff { why },
+            News::Claimed { name, outcome } => {
+                let outcome = match outcome {
+                    Claimed::Ours => broker::Claimed::Ours,
+                    Claimed::Theirs(place) => broker::Claimed::Theirs(node(place)),
+                    Claimed::Failed(why) => broker::Claimed::Failed(why),
+                };
+                Self::Claimed { name: here(name), outcome }
+            }
+            News::Contested { name, place } => Self::Contested { name: here(name), node: node(place) },
+            News::Node(place) => Self::Node(node(place)),
+            News::NodeGone { node } => Self::NodeGone { node },
+            News::Named { name, node } => Self::Named { name: here(name), node },
+            News::Unnamed { name } => Self::Unnamed { name: here(name) },
+        }
     }
 }

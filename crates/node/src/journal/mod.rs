@@ -144,7 +144,7 @@ impl Journal {
     }
 
     /// Whether most of the journal is history, or its name another file's: then a broker was killed between the two
-    /// steps of taking a new one, and a reader that goes by the name would find an old state.
+    /// steps of taking a new one, and a reader that opens the journal by its name would find an old state.
     pub fn wants_compacting(&self) -> bool {
         self.end >= self.compact_at
     }

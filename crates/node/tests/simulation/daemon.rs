@@ -90,7 +90,7 @@ impl World {
             }
             match effect {
                 Effect::Record(record) => self.write_down(&record),
-                Effect::Make { segment, .. } => {
+                Effect::Make { segment, .. } | Effect::MakePage { page: segment, .. } => {
                     let works = !self.random.one_in(8);
                     if works {
                         self.kept.insert(segment);
@@ -104,19 +104,6 @@ impl World {
                     self.event(Event::Made { outcome });
                 }
                 Effect::Site(_) => panic!("this daemon is no node of a site"),
-                Effect::MakePage { page, .. } => {
-                    let works = !self.random.one_in(8);
-                    if works {
-                        self.kept.insert(page);
-                    }
-                    self.last_number += 1;
-                    let outcome = if works { Ok(self.last_number) } else { Err("no memory".to_owned()) };
-                    if self.fuse == Some(0) {
-                        self.fuse = None;
-                        return self.crash_broker();
-                    }
-                    self.event(Event::Made { outcome });
-                }
                 Effect::TellOfPage { .. } => self.tell_of_pages(),
                 Effect::MakeItem { .. } | Effect::ProveItem { .. } | Effect::CopyItem { .. } | Effect::Log { .. } => {
                     self.item_effect(effect);
