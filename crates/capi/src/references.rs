@@ -10,10 +10,11 @@
 //! allocation costs 6; for regions and ports, which stay where they are until their last reference is given up.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crossdock_client::{Error, Result, Status};
+use crossdock_client::{Error, PerProcess, Result, Status};
 
 use crate::error::invalid;
 
@@ -53,9 +54,13 @@ pub(crate) struct Table<T> {
     noun: &'static str,
     /// What using a closed one gives.
     closed: Status,
-    chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
-    /// Empty places, and how many places were ever given out.
-    free: Mutex<(Vec<usize>, usize)>,
+    /// Further places, `CHUNK` at a time; null until they are needed, never freed.
+    chunks: [AtomicPtr<Slot<T>>; CHUNKS],
+    /// How many places were ever given out.
+    given: AtomicUsize,
+    /// Places that are empty again. A forked child has a list of its own, as the lock of its parent's may be held by a thread
+    /// that the child has not got.
+    free: PerProcess<Mutex<Vec<usize>>>,
 }
 
 // SAFETY: a slot's value is only reached by calls that hold it, and only written while there are neither references
@@ -77,33 +82,16 @@ impl<T: Send + Sync> Table<T> {
             first,
             noun,
             closed,
-            chunks: [const { OnceLock::new() }; CHUNKS],
-            free: Mutex::new((Vec::new(), 0)),
+            chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
+            given: AtomicUsize::new(0),
+            free: PerProcess::new(),
         }
     }
 
     /// Keeps the value and gives the first reference to it.
     pub(crate) fn insert(&self, value: T) -> Result<u64> {
-        let index = {
-            let mut free = self.free.lock().unwrap_or_else(|e| e.into_inner());
-            match free.0.pop() {
-                Some(index) => index,
-                None if free.1 < CHUNK * CHUNKS => {
-                    free.1 += 1;
-                    free.1 - 1
-                }
-                None => {
-                    return Err(Error::new(
-                        Status::NoSpace,
-                        format!("this process holds {} {}s at once; give some up (unref)", CHUNK * CHUNKS, self.noun),
-                    ));
-                }
-            }
-        };
-        let slot = self.first.get(index).unwrap_or_else(|| {
-            let chunk = self.chunks[index / CHUNK].get_or_init(|| (0..CHUNK).map(|_| Slot::empty()).collect());
-            &chunk[index % CHUNK]
-        });
+        let index = self.take_place()?;
+        let slot = self.first.get(index).unwrap_or_else(|| self.chunk(index));
         // SAFETY: the place came from the free list, without references and calls: no other thread has a way to its value.
         unsafe { *slot.value.get() = Some(value) };
         let generation = slot.state.fetch_add(REFERENCE, Ordering::Release) >> 32;
@@ -207,8 +195,12 @@ impl<T: Send + Sync> Table<T> {
 
     #[inline(never)]
     fn further(&self, index: usize) -> Result<&Slot<T>> {
-        let chunk = self.chunks[index / CHUNK].get().ok_or_else(|| self.gone())?;
-        Ok(&chunk[index % CHUNK])
+        let chunk = self.chunks[index / CHUNK].load(Ordering::Acquire);
+        if chunk.is_null() {
+            return Err(self.gone());
+        }
+        // SAFETY: `CHUNK` slots, made by `chunk` and never freed.
+        Ok(unsafe { &*chunk.add(index % CHUNK) })
     }
 
     #[cold]
@@ -222,6 +214,45 @@ impl<T: Send + Sync> Table<T> {
     #[cold]
     fn gone(&self) -> Error {
         invalid(format!("the reference to a {0} is given up already (or was never given out)", self.noun))
+    }
+}
+
+impl<T> Table<T> {
+    /// An empty place: one that was used before, or the next one.
+    fn take_place(&self) -> Result<usize> {
+        if let Some(index) = self.free_places().pop() {
+            return Ok(index);
+        }
+        let next = |given| (given < CHUNK * CHUNKS).then_some(given + 1);
+        self.given.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_err(|_| {
+            let text = format!("this process holds {} {}s at once; give some up (unref)", CHUNK * CHUNKS, self.noun);
+            Error::new(Status::NoSpace, text)
+        })
+    }
+
+    /// A child takes over its parent's list, unless a thread of the parent was changing it while the parent forked: then the
+    /// child leaves those places alone.
+    fn free_places(&self) -> MutexGuard<'_, Vec<usize>> {
+        let inherit =
+            |parents: Option<&Mutex<Vec<usize>>>| parents.and_then(|list| Some(list.try_lock().ok()?.clone()));
+        let own = self.free.get_or_inherit(|parents| Some(Mutex::new(inherit(parents).unwrap_or_default())));
+        own.expect("the closure always makes one").lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The slot of a place beyond the first ones, whose chunk is made now if need be.
+    fn chunk(&self, index: usize) -> &Slot<T> {
+        let chunk = &self.chunks[index / CHUNK];
+        if chunk.load(Ordering::Acquire).is_null() {
+            let made: Box<[Slot<T>]> = (0..CHUNK).map(|_| Slot::empty()).collect();
+            let made = Box::into_raw(made);
+            let first = made.cast::<Slot<T>>();
+            if chunk.compare_exchange(ptr::null_mut(), first, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                // SAFETY: another thread's chunk is in place; this one was shown to no thread.
+                drop(unsafe { Box::from_raw(made) });
+            }
+        }
+        // SAFETY: not null now, `CHUNK` slots long, never freed.
+        unsafe { &*chunk.load(Ordering::Acquire).add(index % CHUNK) }
     }
 }
 
@@ -256,7 +287,7 @@ impl<T> Drop for Held<'_, T> {
                     // that old references stay wrong. It skips 0.
                     let generation = ((next >> 32).wrapping_add(1) & 0xffff_ffff).max(1);
                     state.store(generation << 32, Ordering::Release);
-                    self.table.free.lock().unwrap_or_else(|e| e.into_inner()).0.push(self.index);
+                    self.table.free_places().push(self.index);
                 }
                 return;
             }

@@ -2,10 +2,10 @@
 
 use std::ffi::c_char;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crossdock_client::{ConnectOptions, Result, Session, Status};
+use crossdock_client::{ConnectOptions, PerProcess, Result, Session, Status};
 
 use crate::arguments::{copy_text, optional_text, out, read};
 use crate::error::{call, invalid};
@@ -14,8 +14,8 @@ use crate::references::{Held, Table};
 
 static SESSIONS: Table<Session> = Table::new(1, "session", Status::Disconnected);
 
-/// The process's shared session, and the process that connected it.
-static DEFAULT: Mutex<Option<(u32, u64)>> = Mutex::new(None);
+/// The process's shared session. A forked child connects one of its own and leaves its parent's as it is.
+static DEFAULT: PerProcess<Mutex<Option<u64>>> = PerProcess::new();
 
 /// The session of a reference.
 pub(crate) fn session(reference: u64) -> Result<Held<'static, Session>> {
@@ -69,14 +69,14 @@ unsafe extern "C" fn crossdock_session_connect(options: *const plain::ConnectOpt
 unsafe extern "C" fn crossdock_session_default(session: *mut u64) -> i32 {
     call(|| {
         let session = out(session, "session")?;
-        let pid = std::process::id();
-        let mut default = DEFAULT.lock().unwrap_or_else(|e| e.into_inner());
+        let default = DEFAULT.get_or_make(|| Some(Mutex::default())).expect("the closure always makes one");
+        let mut default = default.lock().unwrap_or_else(PoisonError::into_inner);
         let reference = match *default {
-            Some((process, reference)) if process == pid && SESSIONS.hold(reference).is_ok() => reference,
-            // None yet, closed, or that of our parent, which stays untouched: its connection is the parent's.
+            Some(reference) if SESSIONS.hold(reference).is_ok() => reference,
+            // None yet, or closed.
             _ => {
                 let reference = SESSIONS.insert(Session::connect(&ConnectOptions::default())?)?;
-                *default = Some((pid, reference));
+                *default = Some(reference);
                 reference
             }
         };

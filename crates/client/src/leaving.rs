@@ -6,43 +6,51 @@
 //! unmapped or freed here, and a session that has regions, items or versions open does not leave: the kernel ends it a
 //! moment later, and until then its heap slots and pins are its own.
 
-use std::sync::{Arc, Mutex, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use crossdock_core::series::EndMark;
 use crossdock_os::exit;
+use crossdock_os::fork::PerProcess;
 
 use crate::connection::Connection;
 use crate::owned::Owned;
 
 /// What this process has to end.
+#[derive(Default)]
 struct Open {
     sessions: Vec<(Weak<Owned>, Weak<Connection>)>,
     series: Vec<Weak<EndMark>>,
 }
 
-static OPEN: Mutex<Open> = Mutex::new(Open { sessions: Vec::new(), series: Vec::new() });
+/// A forked child begins with nothing: what its parent has open, the parent ends.
+static OPEN: PerProcess<Mutex<Open>> = PerProcess::new();
 
 /// How often, and how long apart, the list is asked for at the end, in case that a thread holds it for good.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(200);
 
+fn open() -> MutexGuard<'static, Open> {
+    let own = OPEN.get_or_make(|| Some(Mutex::default())).expect("the closure always makes one");
+    own.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A session was made.
 pub(crate) fn keep_session(owned: &Arc<Owned>, connection: &Arc<Connection>) {
     exit::at_normal_exit(leave);
-    let mut open = OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut open = open();
     open.sessions.retain(|(_, connection)| connection.strong_count() > 0);
     open.sessions.push((Arc::downgrade(owned), Arc::downgrade(connection)));
 }
 
 /// A series is being published.
 pub(crate) fn keep_series(mark: &Arc<EndMark>) {
-    let mut open = OPEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut open = open();
     open.series.retain(|mark| mark.strong_count() > 0);
     open.series.push(Arc::downgrade(mark));
 }
 
-/// The process ends in order. What a forked child has of its parent is told by the process that made it, and left alone.
+/// The process ends in order.
 fn leave() {
     let Some((sessions, series)) = take_all() else { return };
     for mark in series.iter().filter_map(Weak::upgrade) {
@@ -65,8 +73,9 @@ fn leave() {
 type Taken = (Vec<(Weak<Owned>, Weak<Connection>)>, Vec<Weak<EndMark>>);
 
 fn take_all() -> Option<Taken> {
+    let open = OPEN.get()?;
     for _ in 0..ATTEMPTS {
-        match OPEN.try_lock() {
+        match open.try_lock() {
             Ok(mut open) => return Some((std::mem::take(&mut open.sessions), std::mem::take(&mut open.series))),
             Err(TryLockError::Poisoned(_)) => return None,
             Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),

@@ -35,7 +35,7 @@ pub use crossdock_layout::wire::NodeState;
 pub use crossdock_layout::wire::OpenMode as Mode;
 pub use crossdock_layout::wire::{Grant, InUse, SegmentKind};
 pub use crossdock_layout::{Handle, MemberId, Rights, SegmentId, Status};
-pub use crossdock_os::fork::Origin;
+pub use crossdock_os::fork::{Origin, PerProcess};
 pub use files::await_file;
 pub use item::{
     Contents, Item, ItemInfo, ItemLevel, ItemOptions, ItemState, ItemView, OnDeath, Party, SharedItem, address, party,

@@ -25,15 +25,23 @@ pub use armed::{arm, arm_from_environment, disarm, hit};
 
 #[cfg(feature = "fault-points")]
 mod armed {
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Mutex, MutexGuard};
+
+    use crossdock_os::fork::PerProcess;
 
     static ARMED: AtomicBool = AtomicBool::new(false);
-    static TARGET: Mutex<Option<(String, u32)>> = Mutex::new(None);
+    /// Per process, as tests fork children that arm themselves.
+    static TARGET: PerProcess<Mutex<Option<(String, u32)>>> = PerProcess::new();
+
+    fn target() -> MutexGuard<'static, Option<(String, u32)>> {
+        let own = TARGET.get_or_make(|| Some(Mutex::default())).expect("the closure always makes one");
+        own.lock().expect("no holder panics")
+    }
 
     /// From now on the `nth` arrival (from 1) at the point of this name kills the process.
     pub fn arm(name: &str, nth: u32) {
-        *TARGET.lock().expect("no holder panics") = Some((name.to_owned(), nth.max(1)));
+        *target() = Some((name.to_owned(), nth.max(1)));
         ARMED.store(true, Ordering::Release);
     }
 
@@ -60,7 +68,7 @@ mod armed {
 
     #[cold]
     fn die_if_chosen(name: &str) {
-        let mut target = TARGET.lock().expect("no holder panics");
+        let mut target = target();
         if let Some((chosen, left)) = target.as_mut() {
             if chosen == name {
                 *left -= 1;

@@ -85,11 +85,20 @@ impl<T: Send + Sync> PerProcess<T> {
 
     /// This process's; made now if need be, and perhaps in vain by one of two threads at the same time.
     pub fn get_or_make(&self, make: impl FnOnce() -> Option<T>) -> Option<&'static T> {
+        self.get_or_inherit(|_| make())
+    }
+
+    /// As [`PerProcess::get_or_make`], for a child that takes over what its parent had. `make` gets the parent's value, as it
+    /// was when the parent forked. Another thread of the parent may have held a lock in it then; no thread of the child gives
+    /// that lock back, so `make` may only try it.
+    pub fn get_or_inherit(&self, make: impl FnOnce(Option<&'static T>) -> Option<T>) -> Option<&'static T> {
         let before = self.0.load(Ordering::Acquire);
         if let Some(found) = self.get() {
             return Some(found);
         }
-        let fresh = Box::into_raw(Box::new((token(), make()?)));
+        // SAFETY: null, or what an earlier call leaked, here or in a parent; it is never freed nor changed.
+        let parents = unsafe { before.as_ref() }.map(|(_, value)| value);
+        let fresh = Box::into_raw(Box::new((token(), make(parents)?)));
         if self.0.compare_exchange(before, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // SAFETY: made just now, and not seen by any other thread.
             drop(unsafe { Box::from_raw(fresh) });

@@ -96,6 +96,9 @@ impl World {
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {
+            // A child that hangs dies by SIGALRM: its test fails and does not wait for it.
+            // SAFETY: sets this process's own timer.
+            unsafe { libc::alarm(120) };
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
             // SAFETY: ends the child at once.
             unsafe { libc::_exit(code.unwrap_or(101)) }
