@@ -4,7 +4,7 @@
 //! but entry by entry. The root itself is never changed.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// Top-level folders that are never taken from a root: each container has its own.
@@ -35,6 +35,10 @@ impl Outline {
         for name in OWN.iter().chain(&["etc", "home", "mnt"]) {
             make_folder(&folder.join(name))?;
         }
+        // runc gives a tmpfs the mode of the folder under it, whatever its options say.
+        let tmp = folder.join("tmp");
+        fs::set_permissions(&tmp, fs::Permissions::from_mode(0o1777))
+            .map_err(|e| format!("cannot open {} to all users: {e}", tmp.display()))?;
         for name in names.iter().filter(|n| !OWN.contains(&n.as_str())) {
             outline.entry(root.unwrap_or(Path::new("/")), &format!("/{name}"), points)?;
         }
@@ -149,6 +153,7 @@ mod tests {
         assert_eq!(made.links, [("/bin".to_owned(), "usr/bin".to_owned())]);
         assert!(base.path().join("out/usr/share/data").is_dir() && base.path().join("out/home/alice/data").is_dir());
         assert!(!base.path().join("out/tmp/old").exists());
+        assert_eq!(fs::metadata(base.path().join("out/tmp")).unwrap().permissions().mode() & 0o7777, 0o1777);
         assert!(made.folders().contains(&"/home/alice/data".to_owned()));
     }
 }
