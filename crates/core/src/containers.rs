@@ -1,7 +1,8 @@
 //! Growth of the containers that all languages share: vector, string, ndarray.
 //!
-//! A container changes its block by `replace`, so that a death leaves the old contents or the new ones and no leak. Two
-//! tasks that change one container at once are a mistake of theirs, as two threads would be; the heap stays whole.
+//! A container changes its block by `replace`. If the task dies meanwhile, the container keeps its old contents or has
+//! the new ones, and no block leaks. Two tasks must not change one container at the same time, just as two threads must
+//! not; the heap stays whole even if they do.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,7 +41,7 @@ impl Region {
             self.put(header + 16, new_size);
             return Ok(());
         }
-        // Half as much again, so that growing element by element costs a constant each.
+        // The capacity grows by half, so that appending one element costs a constant time on average.
         let wish = if resize && size > 0 { n.max(capacity + capacity / 2) } else { n };
         let block = match self.prepare_elements(wish, elem_size) {
             Err(error) if error.status == Status::NoSpace && wish > n => self.prepare_elements(n, elem_size)?,
@@ -56,7 +57,8 @@ impl Region {
         self.replace_prepared(header, &words, block, data.unwrap_or(0))
     }
 
-    /// Gives the ndarray at `header` this shape. Its bytes stay as they are; what is beyond them is zero.
+    /// Gives the ndarray at `header` this shape. Bytes that it has already stay as they are; bytes that are added are
+    /// zero.
     pub fn ndarray_reshape(self: &Arc<Self>, header: u64, elem_size: u64, order: Order, shape: &[u64]) -> Result<()> {
         self.check_succession()?;
         let count = shape.iter().try_fold(1u64, |all, n| all.checked_mul(*n));
@@ -108,7 +110,7 @@ impl Region {
         replaced
     }
 
-    /// The offset of a container's elements, once it is sure that they are a block with room for `bytes`.
+    /// The offset of a container's elements, after the check that they are a block with room for `bytes`.
     fn block_of(&self, header: u64, data: Option<u64>, bytes: u64) -> Result<Option<u64>> {
         match data {
             Some(data) if !self.is_plain_block(data) => {
@@ -122,7 +124,7 @@ impl Region {
         }
     }
 
-    /// What a header's `region` word is: the region's first byte, self-relative.
+    /// The value of a header's `region` word: a self-relative pointer to the region's first byte.
     fn region_word(&self, header: u64) -> u64 {
         header.wrapping_neg()
     }

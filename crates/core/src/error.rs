@@ -1,6 +1,7 @@
-//! The one error of the library: data until the edge (a C call, an exception, a terminal) prints it.
+//! The one error of the library. It stays structured data until the edge (a C call, an exception, a terminal) prints
+//! it.
 //!
-//! Code decides by `status` and `reason`; `Display` makes the sentence for people, once. No code reads that sentence.
+//! Code decides by `status` and `reason`. `Display` makes the sentence for people; no code reads that sentence.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,95 +11,96 @@ use crossdock_layout::queue::Side;
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{LAYOUT_VERSION, Status};
 
-/// A failure. One pointer wide, so that results of fast calls stay in registers; derefs to its [`Failure`].
+/// A failure. It is one pointer wide, so that results of fast calls stay in registers; it derefs to its [`Failure`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Failure>);
 
-/// What every operation of the library returns.
+/// The result of every operation of the library.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What is known of a failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// One of a short, closed list; the same numbers in every language.
+    /// The kind of failure, of a short closed list with the same numbers in every language.
     pub status: Status,
     /// The object that the call was about.
     pub object: Option<Object>,
-    /// What the call waited for, and for how long.
+    /// What the call waited for, and how long.
     pub waited: Option<Waited>,
     /// Why it failed.
     pub reason: Reason,
-    /// The peers that the call waited for or met: names, ranks, processes and their last sign of life.
+    /// The peers that the call waited for or met, in words: names, ranks, processes and their last sign of life.
     pub peer: Option<String>,
 }
 
 /// A named object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Object {
-    /// Region, port, series or item.
+    /// The kind of object: region, port, series or item.
     pub kind: SegmentKind,
-    /// Its name within the workflow.
+    /// The object's name within the workflow.
     pub name: String,
 }
 
-/// A wait that found nothing.
+/// A wait that ended without success.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Waited {
-    /// What it waited for: "a message".
+    /// The thing that the call waited for, for example "a message".
     pub what: Cow<'static, str>,
     /// For how long.
     pub time: Duration,
 }
 
-/// Why a call failed. Variants with data exist for what several places report, or what code looks at.
+/// The reason for a failure. A variant with data of its own exists for a reason that several places report or that code
+/// examines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// What happened and what to do about it, in words.
+    /// A sentence that says what happened and what to do about it.
     Words(Cow<'static, str>),
-    /// The daemon's own words.
+    /// The sentence that the daemon sent.
     Daemon(String),
-    /// Nothing is there yet (a poll).
+    /// A poll found nothing yet.
     NothingYet,
-    /// Another failure stopped this: what was to be done, and the failure.
+    /// Another failure stopped this call: the step that failed, and its failure.
     During(Cow<'static, str>, Error),
-    /// Shared memory holds what no correct member writes.
+    /// Shared memory has contents that no correct member writes.
     Damaged(String),
-    /// The calling process was forked from the one that opened the object.
+    /// The calling process is a forked child of the process that opened the object.
     Forked,
-    /// A signal interrupted the wait for this.
+    /// A signal interrupted the wait for this thing.
     Interrupted(String),
     /// The object was made by a build with another memory layout.
     Layout {
-        /// The layout's number there.
+        /// The version of the layout that the object has.
         version: u32,
-        /// The layout's fingerprint there.
+        /// The fingerprint of the layout that the object has.
         fingerprint: u32,
         /// The fingerprint here.
         ours: u32,
     },
-    /// A text that cannot be a name.
+    /// The text cannot be a name.
     BadName {
-        /// What was to be named.
+        /// The thing that was to get the name.
         what: Cow<'static, str>,
         /// The text.
         name: String,
-        /// What is wrong with it.
+        /// The fault of the text.
         why: String,
     },
     /// An object or variable has another type than was asked for.
     WrongType {
-        /// Which object or variable.
+        /// The object or variable.
         what: String,
         /// Its type.
         have: String,
-        /// The type that was asked for.
+        /// The type that the caller asked for.
         want: String,
     },
     /// A consumer holds all messages that fit into its port, so its producer cannot send.
     HoldsAll(usize),
     /// No peer of this side has come since this end was opened.
     NoPeer(Side),
-    /// The peers of this side live and did nothing.
+    /// The peers of this side are alive but did nothing.
     PeersIdle,
     /// The last peer of this side left in order.
     PeersLeft(Side),
@@ -121,20 +123,20 @@ impl Error {
         Self(Box::new(Failure { status, object: None, waited: None, reason, peer: None }))
     }
 
-    /// The kernel refused: what was tried on what, and the kernel's reason.
+    /// The kernel refused a call: what the caller tried, on which object, and the kernel's reason.
     #[cold]
     pub fn system(what: impl fmt::Display, reason: impl fmt::Display) -> Self {
         Self::new(Status::System, format!("{what}: {reason}"))
     }
 
-    /// A text that cannot be the name of a `what`.
+    /// The error for a text that cannot be the name of a `what`.
     #[cold]
     pub fn bad_name(what: impl Into<Cow<'static, str>>, name: &str, why: impl fmt::Display) -> Self {
         let reason = Reason::BadName { what: what.into(), name: name.to_owned(), why: why.to_string() };
         Self::because(Status::Invalid, reason)
     }
 
-    /// The same error, about this object if it names none yet.
+    /// The same error, about this object unless the error names an object already.
     #[must_use]
     #[cold]
     pub fn about(mut self, kind: SegmentKind, name: &str) -> Self {
@@ -142,7 +144,7 @@ impl Error {
         self
     }
 
-    /// The same error at the end of a wait of this length for `what`.
+    /// The same error, after a wait of this length for `what`.
     #[must_use]
     #[cold]
     pub fn waited(mut self, what: impl Into<Cow<'static, str>>, time: Duration) -> Self {
@@ -150,7 +152,7 @@ impl Error {
         self
     }
 
-    /// The same error with another length of the wait, for callers that wait in slices.
+    /// The same error with another length of the wait. For callers that divide a wait into slices.
     #[must_use]
     pub fn waited_in_all(mut self, time: Duration) -> Self {
         match &mut self.0.waited {
@@ -163,7 +165,7 @@ impl Error {
         self
     }
 
-    /// The same error with the peers that it is about, in words.
+    /// The same error with the peers that it is about.
     #[must_use]
     #[cold]
     pub fn with_peer(mut self, peer: impl Into<String>) -> Self {
@@ -178,7 +180,7 @@ impl Error {
         self
     }
 
-    /// The failure of a larger step because of this one.
+    /// The failure of a larger step, caused by this error.
     #[must_use]
     #[cold]
     pub fn during(self, what: impl Into<Cow<'static, str>>) -> Self {
@@ -186,7 +188,8 @@ impl Error {
     }
 }
 
-/// What kind of error this system call's failure is: a lack of descriptors, memory or space is the caller's to end.
+/// The status for a failed system call. A lack of descriptors, memory or space gets a status that tells the caller to
+/// make room.
 #[cold]
 pub fn status_of(error: &crossdock_os::OsError) -> Status {
     if error.is_out_of_room() { Status::NoSpace } else { Status::System }

@@ -1,8 +1,10 @@
-//! Fault points: places at which a checked build can kill its own process, to prove that others go on after it.
+//! Fault points: places at which a test build can kill its own process. Tests use them to prove that the other
+//! processes go on.
 //!
-//! `fault_point!("heap.free.marked")` is nothing at all without the feature `fault-points`. With it, a process that was
-//! armed for that name dies there by SIGKILL, as if the kernel had chosen that very instruction. The names are listed
-//! beside the code that has them (`heap::POINTS` and its like); a test kills at each and demands that each was reached.
+//! Without the feature `fault-points`, `fault_point!("heap.free.marked")` is no code at all. With it, a process that
+//! was armed for that name dies there by SIGKILL, as if the kernel had chosen that very instruction. The names are
+//! listed beside the code that has them (`heap::POINTS` and the lists of the other parts). A test kills a process at
+//! each point and demands that each point was reached.
 
 /// Dies here if this process was armed for the name.
 #[cfg(feature = "fault-points")]
@@ -13,7 +15,7 @@ macro_rules! fault_point {
     };
 }
 
-/// Nothing: this build has no fault points.
+/// No code: this build has no fault points.
 #[cfg(not(feature = "fault-points"))]
 #[macro_export]
 macro_rules! fault_point {
@@ -31,7 +33,7 @@ mod armed {
     use crossdock_os::fork::PerProcess;
 
     static ARMED: AtomicBool = AtomicBool::new(false);
-    /// Per process, as tests fork children that arm themselves.
+    /// Each process has its own, because tests fork children that arm themselves.
     static TARGET: PerProcess<Mutex<Option<(String, u32)>>> = PerProcess::new();
 
     fn target() -> MutexGuard<'static, Option<(String, u32)>> {
@@ -39,13 +41,13 @@ mod armed {
         own.lock().expect("no holder panics")
     }
 
-    /// From now on the `nth` arrival (from 1) at the point of this name kills the process.
+    /// From now on the `nth` arrival (counted from 1) at the point of this name kills the process.
     pub fn arm(name: &str, nth: u32) {
         *target() = Some((name.to_owned(), nth.max(1)));
         ARMED.store(true, Ordering::Release);
     }
 
-    /// Arms what `CROSSDOCK_FAULT=name` or `name:nth` says, if anything.
+    /// Arms the point that the variable `CROSSDOCK_FAULT` names, as `name` or `name:nth`, if it is set.
     pub fn arm_from_environment() {
         if let Ok(text) = std::env::var("CROSSDOCK_FAULT") {
             let (name, nth) = text.split_once(':').unwrap_or((&text, "1"));
@@ -53,7 +55,7 @@ mod armed {
         }
     }
 
-    /// No point kills any more.
+    /// From now on no point kills the process.
     pub fn disarm() {
         ARMED.store(false, Ordering::Release);
     }

@@ -1,5 +1,5 @@
-//! The one reader of the headers of vectors, strings and ndarrays. Any member can write them at any time: each word is
-//! read once, and what it says becomes an offset or a length only after every check.
+//! The one reader of the headers of vectors, strings and ndarrays. Any member can write a header at any time. So each
+//! word is read once, and it becomes an offset or a length only after every check.
 
 use crossdock_layout::region::{MAX_RANK, NdarrayHeader, Order, VectorHeader};
 use crossdock_layout::{Status, Wild};
@@ -7,37 +7,38 @@ use crossdock_layout::{Status, Wild};
 use crate::Result;
 use crate::region::Region;
 
-/// Elements begin at a cache line, which is also what vector instructions like best.
+/// Elements begin at a cache line, which also suits vector instructions.
 pub(crate) const DATA_ALIGN: u64 = 64;
 
-/// What a vector's or string's header says, checked.
+/// The checked contents of a vector's or string's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VectorData {
-    /// Offset of the elements; all that `capacity` says lie in the region. `None`: it never had any.
+    /// Offset of the elements. Room for `capacity` elements lies in the region. `None` if the vector never had
+    /// elements.
     pub data: Option<u64>,
     /// Elements.
     pub size: u64,
-    /// Elements that there is room for.
+    /// The number of elements that there is room for.
     pub capacity: u64,
 }
 
-/// What an ndarray's header says, checked.
+/// The checked contents of an ndarray's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NdarrayData {
-    /// Offset of the elements, which lie in the region. `None`: it never had any.
+    /// Offset of the elements, which lie in the region. `None` if the ndarray never had elements.
     pub data: Option<u64>,
-    /// Bytes that the elements take.
+    /// The number of bytes that the elements take.
     pub bytes: u64,
-    /// Bytes that there is room for.
+    /// The number of bytes that there is room for.
     pub capacity: u64,
-    /// Which index runs fastest.
+    /// Which index varies fastest.
     pub order: Order,
     rank: usize,
     extents: [u64; MAX_RANK],
 }
 
 impl NdarrayData {
-    /// Elements in each dimension.
+    /// The number of elements in each dimension.
     #[must_use]
     pub fn shape(&self) -> &[u64] {
         &self.extents[..self.rank]
@@ -48,7 +49,7 @@ impl Region {
     /// Reads the header of the vector at `header`, whose elements have `element` bytes; 1 for a string.
     ///
     /// # Errors
-    /// `BAD_HANDLE` where no header can lie, `CORRUPT`.
+    /// `BAD_HANDLE` if no header can lie at this offset, `CORRUPT` if the header is damaged.
     pub fn vector_at(&self, header: u64, element: u64) -> Result<VectorData> {
         self.check_container(header, size_of::<VectorHeader>() as u64)?;
         let (size, capacity) = (Wild::new(self.get(header + 16)), self.get(header + 24));
@@ -68,7 +69,7 @@ impl Region {
     /// Reads the header of the ndarray at `header`, whose elements have `element` bytes.
     ///
     /// # Errors
-    /// `BAD_HANDLE` where no header can lie, `CORRUPT`.
+    /// `BAD_HANDLE` if no header can lie at this offset, `CORRUPT` if the header is damaged.
     pub fn ndarray_at(&self, header: u64, element: u64) -> Result<NdarrayData> {
         self.check_container(header, size_of::<NdarrayHeader>() as u64)?;
         let (capacity, both) = (self.get(header + 16), self.get(header + 24));
@@ -98,8 +99,8 @@ impl Region {
         }
     }
 
-    /// Where the elements begin that a header's data word points to: `Some(None)` if it points nowhere and there are no
-    /// `bytes`, `None` if they cannot lie there.
+    /// The offset of the elements that a header's data word points to. `Some(None)` if the word is null and `bytes` is
+    /// 0; `None` if elements cannot lie where it points.
     fn elements(&self, header: u64, bytes: u64) -> Option<Option<u64>> {
         match self.get(header + 8) {
             0 => (bytes == 0).then_some(None),
@@ -111,7 +112,7 @@ impl Region {
         }
     }
 
-    /// A header lies in the data area, aligned to 8.
+    /// A header must lie in the data area and be aligned to 8.
     pub(crate) fn check_container(&self, header: u64, length: u64) -> Result<()> {
         if header % 8 == 0 && self.memory.data(header, length).is_some() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What regions, ports, series and items ask of the world around them: one trait, which the session implements.
+//! What regions, ports, series and items need from the process around them: one trait, which the session implements.
 
 use std::os::fd::OwnedFd;
 
@@ -9,30 +9,31 @@ use crossdock_os::{Access, Mapping, memfd};
 use crate::Result;
 use crate::liveness::Living;
 
-/// The host of one open object. An object keeps its host for as long as it is mapped, so a host also keeps what
-/// has to last as long: the session, and the daemon's count of openings.
+/// The host of one open object. An object keeps its host as long as it is mapped. So a host also keeps what must last
+/// as long: the session, and the daemon's count of openings.
 pub trait Host: Send + Sync {
-    /// Who is dead. The table stays at its address for as long as the host lives.
+    /// Tells which members are dead. The table stays at its address as long as the host exists.
     fn liveness(&self) -> &dyn Living;
 
-    /// Counts `total` bytes of this object against the quota. `NO_SPACE` if that is too much.
+    /// Counts `total` bytes of this object against the quota. `NO_SPACE` if the quota does not allow them.
     fn reserve(&self, total: u64) -> Result<()> {
         let _ = total;
         Ok(())
     }
 
-    /// Who that member is, for errors.
+    /// A description of that member for errors.
     fn describe(&self, member: MemberId) -> String {
         member.to_string()
     }
 
-    /// A word that is not the same any more when this series has got another pin page; 0 while there is none. For its
-    /// publisher: a load of shared memory, with Acquire.
+    /// A word that changes when this series gets another pin page; 0 while it has none. The publisher calls this; it is
+    /// a load of shared memory with Acquire.
     fn pages_word(&self) -> u32 {
         0
     }
 
-    /// This series' next pin page from that index on, for its publisher; `None`: there is no other. Does not wait for long.
+    /// The next pin page of this series from that index on, for its publisher; `None` if there is no other. The call
+    /// does not wait for long.
     fn pin_page(&self, from: u32) -> Result<Option<PinPageGiven>> {
         let _ = from;
         Ok(None)
@@ -42,27 +43,27 @@ pub trait Host: Send + Sync {
 /// What [`Host::pin_page`] gives.
 #[derive(Debug)]
 pub struct PinPageGiven {
-    /// The page, sealed memory of 4096 bytes.
+    /// The page: sealed memory of 4096 bytes.
     pub page: OwnedFd,
-    /// The index of the next page that may be there.
+    /// The index to ask for next.
     pub next: u32,
-    /// How many are left to be asked for.
+    /// The number of pages that the publisher has not got yet.
     pub left: u32,
 }
 
-/// A host without a daemon, for fuzzers and measurements: a liveness table of its own, and no quota.
+/// A host without a daemon, for fuzzers and measurements. It has a liveness table of its own and no quota.
 #[derive(Debug)]
 pub struct Alone {
     table: Mapping,
-    /// If members are named here, all others are dead.
+    /// If it names members, all others are dead.
     living: &'static [MemberId],
 }
 
 impl Alone {
-    /// The member of programs that have one.
+    /// The member id for programs that have only one member.
     pub const MEMBER: MemberId = MemberId::new(1, 1);
 
-    /// Only these members live.
+    /// A host with these members alive and all others dead.
     #[must_use]
     pub fn with(living: &'static [MemberId]) -> Self {
         let length = size_of::<LivenessTable>();

@@ -1,4 +1,5 @@
-//! Behaviour over the layout: heap, directory, queue, version table. No sockets, no threads of its own.
+//! The behaviour over the memory layout: heap, directory, queue, version table. This crate opens no socket and starts
+//! no thread.
 
 pub mod view;
 
@@ -18,7 +19,7 @@ pub mod region;
 pub mod series;
 #[cfg(not(loom))]
 pub mod typed;
-/// A series is no more than its protocol where loom models it.
+/// Under loom, a series is only its protocol, the part that loom models.
 #[cfg(all(test, loom))]
 mod series {
     mod loom_model;

@@ -1,12 +1,12 @@
-//! Who is dead, as members ask it: the daemon's table for the quick answer, the kernel for the sure one.
+//! How members find out who is dead. The daemon's table gives the quick answer, and the kernel gives the certain one.
 //!
-//! **The rule.** A member is dead only by a proof that holds for ever: the table's mark (the daemon had the kernel's word,
-//! [`crossdock_layout::liveness`]), or the roll, where the kernel itself says that the process image is gone
-//! ([`crossdock_os::roll`]). Neither an old table, nor a lost connection, nor a daemon that is gone can make a living
-//! member dead, so what is healed has no owner any more. The table is asked where it must be quick; the roll is asked where
-//! something is about to be healed, and in each slice of a wait, so that deaths are noticed while no daemon serves.
-//! `docs/lifetimes.md` has the whole; `loom_model` runs the rule in every interleaving of a member, a daemon and a healer; the
-//! simulator of `crates/node/tests/simulation` runs it with cut-off members and old tables.
+//! **The rule.** A member is dead only by a proof that holds for ever. There are two: the mark in the table, which the
+//! daemon sets on the kernel's word ([`crossdock_layout::liveness`]), and the roll, by which the kernel itself says
+//! that the process image is gone ([`crossdock_os::roll`]). An old table, a lost connection or a daemon that is gone
+//! cannot make a living member dead. So memory that is healed has no owner any more. Fast paths ask the table. The roll
+//! is asked before something is healed, and in each slice of a wait, so that members notice deaths while no daemon
+//! serves. `docs/lifetimes.md` describes the whole rule. `loom_model` runs it in every interleaving of a member, a
+//! daemon and a healer. The simulator of `crates/node/tests/simulation` runs it with cut-off members and old tables.
 
 #[cfg(all(test, loom))]
 mod loom_model;
@@ -20,82 +20,85 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-/// How long a wait sleeps before it asks again who is dead: a death while no daemon serves wakes no waiter.
+/// How long a waiting member sleeps before it asks again who is dead. A death while no daemon serves wakes no member.
 pub const LOOK: Duration = Duration::from_millis(50);
 
-/// Whom to ask who is dead.
+/// The source that says who is dead.
 pub trait Living: Sync {
     /// The daemon's word.
     fn table(&self) -> &LivenessTable;
 
-    /// Does the kernel prove that this member is dead? `false` says nothing.
+    /// Does the kernel prove that this member is dead? `false` proves nothing.
     fn has_left(&self, member: MemberId) -> bool {
         let _ = member;
         false
     }
 
-    /// Is it proved that this member is dead? Takes a system call or two if the table does not say so.
+    /// Is this member proved dead? If the table does not say so, this takes one or two system calls.
     fn is_dead(&self, member: MemberId) -> bool {
         self.table().says_dead(member) || self.has_left(member)
     }
 
-    /// The number of deaths so far that the table knows; a futex word.
+    /// How many deaths the table knows. The word is a futex.
     fn epoch(&self) -> u32 {
         self.table().epoch()
     }
 }
 
-/// The table alone: the quick answer, and the only one where there is no roll.
+/// The table alone. It gives the quick answer, and the only one where there is no roll.
 impl Living for LivenessTable {
     fn table(&self) -> &LivenessTable {
         self
     }
 }
 
-/// A member's view of a node daemon's liveness table, and its own place on the roll, for as long as this lives.
+/// A member's view of a node daemon's liveness table, together with the member's own entry on the roll. The entry lasts
+/// as long as this value.
 #[derive(Debug)]
 pub struct Liveness {
     table: Mapping,
-    /// Changed when a daemon that comes back sends another descriptor of the same roll.
+    /// Replaced when a restarted daemon sends another descriptor of the same roll.
     roll: RwLock<Asker>,
     _entry: Entry,
     me: MemberId,
 }
 
-/// What comes with a welcome.
+/// The descriptors that a daemon sends with its welcome.
 #[derive(Debug)]
 pub struct Papers {
     /// The liveness table.
     pub table: OwnedFd,
-    /// The roll, with a lock on this member's byte.
+    /// The roll, by the descriptor through which this member's byte is locked.
     pub entry: OwnedFd,
-    /// The roll, to ask by.
+    /// The roll, by a descriptor through which locks are tested.
     pub roll: OwnedFd,
 }
 
 impl Liveness {
-    /// Enters the roll and maps the table; `None` in the answer if the memory is no table of this layout.
+    /// Enters the roll and maps the table. The answer holds `None` if the memory is no table of this layout.
     pub fn enter(papers: Papers, me: MemberId) -> OsResult<Option<Self>> {
-        // First of all: from here on this process counts as alive, whatever becomes of its descriptors.
+        // This comes first: from here on the process counts as alive, whatever happens to its descriptors.
         let entry = Entry::hold(papers.entry)?;
         let table = map(papers.table)?;
         let liveness = Self { table, roll: RwLock::new(Asker::new(papers.roll, me.0)), _entry: entry, me };
         Ok(liveness.table().is_valid().then_some(liveness))
     }
 
-    /// A daemon that comes back has another table, which takes the place of the former one at the same address. The
-    /// place on the roll stays. `false`: that is no table of this layout.
+    /// A restarted daemon has another table. It is mapped at the address of the former one; the entry on the roll
+    /// stays. `false` if the memory is no table of this layout.
     pub fn replace(&self, papers: Papers) -> OsResult<bool> {
         if !self.works() {
             let mut roll = self.roll.write().unwrap_or_else(PoisonError::into_inner);
-            // That descriptor shows another file; closing it is not ours to do.
+            // That descriptor number shows another file now, and this process's program may be using it. So it is not
+            // closed.
             std::mem::replace(&mut *roll, Asker::new(papers.roll, self.me.0)).disown();
         }
         self.table.replace(papers.table.as_fd(), Access::Read)?;
         Ok(self.table().is_valid())
     }
 
-    /// Can deaths be proved without the daemon? Not where the file system of its socket keeps no locks.
+    /// Can deaths be proved without the daemon? They cannot if the file system of the daemon's socket does not support
+    /// locks.
     pub fn works(&self) -> bool {
         self.roll.read().unwrap_or_else(PoisonError::into_inner).works()
     }
@@ -118,7 +121,7 @@ impl Living for Liveness {
     }
 }
 
-/// The word that deaths change.
+/// The futex word that each death changes.
 pub fn epoch_word(alive: &dyn Living) -> &AtomicU32 {
     &alive.table().epoch
 }
@@ -164,7 +167,7 @@ mod tests {
         words(&next_writer).set_dead(MemberId::new(9, 9));
         assert!(seen.is_dead(MemberId::new(9, 9)), "the new table is read");
         drop(other);
-        // A child of another test may have a copy of a descriptor until it execs or ends.
+        // A child that another test forked may hold a copy of a descriptor until it calls exec or ends.
         assert!((0..2000).any(|_| {
             std::thread::sleep(Duration::from_millis(1));
             seen.is_dead(OTHER)

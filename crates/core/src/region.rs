@@ -1,7 +1,8 @@
-//! A region as this process sees it: the mapping, who we are, and whom to ask.
+//! A region in this process: the mapping, the member, and the host.
 //!
 //! The heap (`heap/`), the directory (`directory/`) and the containers (`containers.rs`) are further `impl Region`
-//! blocks. Everything read from the mapping is wild: numbers become offsets only through [`Memory`], which checks them.
+//! blocks. Everything read from the mapping is unchecked: a number becomes an offset only through [`Memory`], which
+//! checks it.
 
 mod table;
 
@@ -24,16 +25,16 @@ use crate::{Error, Result, fault_point};
 
 pub use table::{at_base, with_base};
 
-/// How long a member may take to format a region, or hold its lock, before others give up on it.
+/// How long other members wait for a member that formats a region or holds the region's lock.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a region is made of.
+/// The parts that a region is made of.
 pub struct Parts {
     /// For errors.
     pub name: String,
-    /// The segment's id; what handles carry.
+    /// The segment's id, which handles carry.
     pub segment: SegmentId,
-    /// The segment: a sealed memfd.
+    /// The segment's descriptor: a sealed memfd.
     pub descriptor: OwnedFd,
     /// Its size.
     pub size: u64,
@@ -45,7 +46,7 @@ pub struct Parts {
     pub host: Arc<dyn Host>,
 }
 
-/// What a region over mapped memory is besides that memory.
+/// The parts of a region over memory that is mapped already.
 pub struct Over {
     /// For errors.
     pub name: String,
@@ -59,28 +60,29 @@ pub struct Over {
     pub host: Arc<dyn Host>,
 }
 
-/// A region, mapped. Threads share it; it leaves its heap slots in order when dropped.
+/// A mapped region. Threads can share it. Dropping it leaves its heap slots in order.
 pub struct Region {
     pub(crate) memory: Memory,
-    /// To take memory by; none for memory that is all there, as an item's.
+    /// The descriptor through which the region takes memory; `None` for memory that is complete already, as an item's.
     pub(crate) descriptor: Option<OwnedFd>,
     pub(crate) name: String,
     pub(crate) segment: SegmentId,
     pub(crate) writable: bool,
     pub(crate) member: MemberId,
     pub(crate) host: Arc<dyn Host>,
-    /// This mapping's number in this process; never used again.
+    /// The number of this mapping in this process. No number is used twice.
     pub(crate) serial: u64,
-    /// The process that attached; a forked child of it may not use this.
+    /// The process that attached the region. A forked child of it must not use this value.
     origin: fork::Origin,
-    /// The count of deaths in the liveness table, found once: the way there leads over half a dozen pages.
+    /// The address of the count of deaths in the liveness table. It is kept here because the way to it leads over half
+    /// a dozen pages.
     deaths: NonNull<AtomicU32>,
     pub(crate) locals: Locals,
-    /// `Host::deaths` when this process last healed.
+    /// The count of deaths when this process last healed.
     pub(crate) deaths_seen: AtomicU32,
     /// See [`Region::tag`].
     tag: AtomicU64,
-    /// Objects that this process is constructing: (offset, entry).
+    /// The objects that this process is constructing: (offset, entry).
     pub(crate) claims: Mutex<Vec<(u64, u32)>>,
 }
 
@@ -93,10 +95,11 @@ unsafe impl Sync for Region {}
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 impl Region {
-    /// Maps a segment and formats it if no member has.
+    /// Maps a segment, and formats it unless another member has.
     ///
     /// # Errors
-    /// `INVALID` (too small), `INCOMPATIBLE`, `CORRUPT`, `SYSTEM`, `NO_SPACE`; `TIMED_OUT` while another formats.
+    /// `INVALID` if the segment is too small, `INCOMPATIBLE`, `CORRUPT`, `SYSTEM`, `NO_SPACE`; `TIMED_OUT` if another
+    /// member formats it for too long.
     pub fn attach(parts: Parts) -> Result<Arc<Self>> {
         let system =
             |e: crossdock_os::OsError| Error::new(status_of(&e), e.to_string()).about(SegmentKind::Region, &parts.name);
@@ -107,7 +110,7 @@ impl Region {
         Self::over(mapping, Some(descriptor), Over { name, segment, writable, member, host })
     }
 
-    /// A region in memory that is mapped and there already, such as an item's.
+    /// A region in memory that is mapped already, such as an item's.
     ///
     /// # Errors
     /// As for [`Region::attach`].
@@ -137,14 +140,15 @@ impl Region {
         region.make_ready()?;
         region.check_header()?;
         if region.writable {
-            // It may follow one that died in the middle of something. If a stuck member has the lock, later calls do it.
+            // A former member may have died in the middle of a change. If a stuck member holds the lock, later calls
+            // heal it.
             let _ = region.check_succession();
         }
         table::enter(&region);
         Ok(region)
     }
 
-    /// The name, as given when it was attached.
+    /// The name that was given when the region was attached.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -155,23 +159,23 @@ impl Region {
         self.segment
     }
 
-    /// Where it lies in this process.
+    /// The region's address in this process.
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.memory.base()
     }
 
-    /// The bytes themselves, for `view`.
+    /// The region's bytes, for `view`.
     pub fn mapping(&self) -> &Mapping {
         self.memory.mapping()
     }
 
-    /// A number that a foreign interface keeps with the region; 0 at first.
+    /// A number that a foreign interface keeps with the region. It is 0 at first.
     pub fn tag(&self) -> &AtomicU64 {
         &self.tag
     }
 
-    /// Its size in bytes. Virtual: memory is taken as it is used.
+    /// The region's size in bytes. The size is virtual: memory is taken only as it is used.
     pub fn capacity(&self) -> u64 {
         self.memory.geometry().capacity
     }
@@ -181,7 +185,7 @@ impl Region {
         self.writable
     }
 
-    /// Waits until the region is formatted, or does it.
+    /// Waits until the region is formatted, or formats it.
     fn make_ready(&self) -> Result<()> {
         let init = &self.memory.header().init;
         let deadline = Deadline::after(PATIENCE);
@@ -192,7 +196,7 @@ impl Region {
             }
             let takes = seen == 0 || self.host.liveness().is_dead(MemberId(seen));
             if takes && self.writable {
-                // The memory must be there before it is touched, the init word's page included.
+                // The memory must exist before it is touched, also the page of the init word.
                 let me = self.member.0;
                 self.reserve_range(0, crossdock_layout::region::PAGE)?;
                 if init.compare_exchange(seen, me, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -210,7 +214,7 @@ impl Region {
         }
     }
 
-    /// Makes zeroed memory, or what a dead formatter left, an empty region.
+    /// Makes an empty region of zeroed memory, or of what a dead formatter left.
     fn format(&self) -> Result<()> {
         let (header, g) = (self.memory.header(), self.memory.geometry());
         self.host.reserve(g.first_reserve())?;
@@ -261,8 +265,8 @@ impl Region {
         Ok(())
     }
 
-    /// `check_use` for a caller that is about to change a container: after a death, what the dead member left half done is
-    /// finished first. Done later, it would write its words over what the successor has made of the container.
+    /// `check_use` for a caller that is about to change a container. After a death it first finishes what the dead
+    /// member left half done. If that happened later, it would overwrite what this caller makes of the container.
     pub(crate) fn check_succession(&self) -> Result<()> {
         self.check_use()?;
         if !self.is_healed() {
@@ -277,7 +281,7 @@ impl Region {
         self.deaths_seen.load(Ordering::Acquire) == self.deaths()
     }
 
-    /// How many members have died so far, counted round.
+    /// How many members have died so far. The count wraps.
     #[inline]
     pub(crate) fn deaths(&self) -> u32 {
         // SAFETY: the word lasts as long as `host`, which is held as long as `self` (the trait's promise).
@@ -302,7 +306,7 @@ impl Region {
         Error::because(status, reason).about(SegmentKind::Region, &self.name)
     }
 
-    /// Memory holds what no honest member writes.
+    /// The error for memory that holds what no correct member writes.
     #[cold]
     pub(crate) fn corrupt(&self, what: impl std::fmt::Display) -> Error {
         self.failed(Status::Corrupt, Reason::Damaged(what.to_string()))

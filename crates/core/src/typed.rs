@@ -1,8 +1,8 @@
 //! Typed objects of a region for Rust programs: scalars, vectors, strings, n-dimensional arrays.
 //!
-//! The same objects that C++ sees as `crossdock::vector<double>`, Python as a NumPy array and Fortran as an array
-//! pointer. Elements are copied in and out (`get`, `set`, `copy_to`, `copy_from`), because other tasks may write them at
-//! any time, and a Rust reference promises that no thread does.
+//! C++ sees the same objects as `crossdock::vector<double>`, Python as a NumPy array and Fortran as an array pointer.
+//! Elements are copied in and out (`get`, `set`, `copy_to`, `copy_from`): other tasks may write them at any time, and a
+//! Rust reference promises that no thread does.
 
 mod header;
 mod ndarray;
@@ -37,8 +37,8 @@ pub(crate) fn type_ref(name: String) -> Result<TypeRef> {
     Ok(TypeRef { name, size, align })
 }
 
-/// Opens an object and commits it if it was made just now. Zeroed memory is a value of every plain type and an empty
-/// container, so there is nothing to construct.
+/// Opens an object, and commits it if it was made just now. Nothing has to be constructed, because zeroed memory is a
+/// value of every plain type and an empty container.
 fn open(region: &Arc<Region>, name: &str, ty: &TypeRef, mode: ObjectMode, timeout: Option<Duration>) -> Result<u64> {
     let claim = region.claim(name, ty, mode, timeout)?;
     if claim.created {
@@ -56,7 +56,7 @@ impl Region {
         Ok(Raw::at(self, open(self, name, ty, mode, timeout)?, ty.size))
     }
 
-    /// Refuses, with the reason, to write where this task may only read.
+    /// Refuses to write, with the reason, if this task may only read.
     pub(crate) fn require_writable(&self) -> Result<()> {
         if self.writable() {
             return Ok(());

@@ -1,17 +1,19 @@
-//! Element access to shared memory that other processes write at the same time.
+//! Access to elements of shared memory that other processes write at the same time.
 //!
-//! No reference to shared bytes ever exists here: elements are copied in and out with volatile or plain copies through
-//! checked addresses. Two tasks that write one element at once get one of the two values, or for elements longer than
-//! eight bytes a mixture; nothing worse. Handing objects over through ports is what keeps that from happening.
+//! This module never makes a reference to shared bytes: elements are copied in and out, by volatile or plain copies,
+//! through checked addresses. If two tasks write one element at the same time, the element gets one of the two values;
+//! an element longer than eight bytes may become a mixture of both. Tasks that hand objects over through ports avoid
+//! that.
 
 use crossdock_os::Mapping;
 
-/// A type whose every bit pattern is a value and which holds no address, so that bytes from another process make one.
+/// A type for which every bit pattern is a value and which holds no address. Bytes from another process can therefore
+/// become a value of it.
 ///
 /// # Safety
 /// Every bit pattern of the type's size must be a valid value, and it must have no padding that matters and no pointer.
 pub unsafe trait Plain: Copy + Send + Sync + 'static {
-    /// Its name in the grammar of `layout::type_name`.
+    /// The type's name in the grammar of `layout::type_name`.
     fn type_name() -> String;
 }
 
@@ -33,7 +35,7 @@ plain! {
 // SAFETY: an array of plain elements has no padding between them and no bit pattern that is no value.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     fn type_name() -> String {
-        // C order: the outer length comes first in the name, as `f32[4][8]` is four times eight.
+        // C order: the outer length comes first in the name, so `f32[4][8]` is four arrays of eight.
         let inner = T::type_name();
         match inner.find('[') {
             Some(at) => format!("{}[{N}]{}", &inner[..at], &inner[at..]),
@@ -55,7 +57,8 @@ pub fn load<T: Plain>(mapping: &Mapping, offset: u64) -> Option<T> {
     Some(unsafe { address.read_volatile() })
 }
 
-/// Stores an element at `offset`; `None`, and nothing happens, if it does not lie within the mapping or is not aligned.
+/// Stores an element at `offset`. If the element does not lie within the mapping or is not aligned, nothing happens and
+/// the result is `None`.
 pub fn store<T: Plain>(mapping: &Mapping, offset: u64, value: T) -> Option<()> {
     let address = address::<T>(mapping, offset, 1)?;
     // SAFETY: in bounds of a live writable mapping and aligned. Volatile: another process may read.
@@ -71,7 +74,7 @@ pub fn copy_out<T: Plain>(mapping: &Mapping, offset: u64, to: &mut [T]) -> Optio
     Some(())
 }
 
-/// Copies elements in; `None`, and nothing happens, if not all of them lie within the mapping.
+/// Copies elements in. If not all of them lie within the mapping, nothing happens and the result is `None`.
 pub fn copy_in<T: Plain>(mapping: &Mapping, offset: u64, from: &[T]) -> Option<()> {
     let to = address::<T>(mapping, offset, from.len() as u64)?;
     // SAFETY: both ranges are in bounds and aligned; `from` is memory of this process alone, so they do not overlap.

@@ -1,4 +1,4 @@
-//! Finding or making a named object.
+//! `claim` finds a named object or makes it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,22 +13,24 @@ use crate::heap::LocalSlot;
 use crate::region::Region;
 use crate::{Error, Result};
 
-/// How long to wait for a constructor when nothing is said.
+/// How long a caller without a timeout waits for an object that another member constructs.
 const DEFAULT_WAIT: Duration = Duration::from_secs(60);
-/// What a look at the directory said.
+/// What one look at the directory gave.
 enum Found {
     Claim(Claim),
-    /// Made just now: this entry, which has no block yet.
+    /// This entry was made just now and has no block yet.
     Entry(u64),
-    /// To be waited for: why.
+    /// The caller has to wait, for this reason.
     Wait(Error),
 }
 
 impl Region {
-    /// Finds or makes a named object. `created` means zeroed memory that no other member sees until `commit`.
+    /// Finds or makes a named object. If the result says `created`, the memory is zeroed and no other member sees the
+    /// object until `commit`.
     ///
-    /// `timeout`: how long to wait for an object that another member constructs, and with `OpenOnly` for one that is
-    /// not there. `None` waits for a constructor up to 60 s, and not at all for what is not there.
+    /// `timeout` limits the wait for an object that another member constructs and, with `OpenOnly`, the wait for an
+    /// object that does not exist yet. With `None` the call waits up to 60 s for a constructor, and does not wait for
+    /// an object that does not exist.
     pub fn claim(
         self: &Arc<Self>,
         name: &str,
@@ -38,7 +40,8 @@ impl Region {
     ) -> Result<Claim> {
         self.check_name(name)?;
         if self.writable {
-            // Who opens it may be the successor of one that died changing it.
+            // A member may have died while it changed the object. The member that opens the object finishes that change
+            // first.
             self.check_succession()?;
         }
         ty.check().map_err(|e| self.error(Status::Invalid, format!("object '{name}': {e}")))?;
@@ -71,7 +74,7 @@ impl Region {
         }
     }
 
-    /// For `OpenOnly`, without the lock.
+    /// One look for `OpenOnly`. It takes no lock.
     fn look(&self, name: &str, ty: &TypeRef, waits: bool) -> Result<Found> {
         match self.find(name) {
             Ok(info) => {

@@ -1,4 +1,4 @@
-//! Reading the directory, and what handles name. Takes no lock; works in tasks that may only read.
+//! Reading the directory and resolving handles. These calls take no lock and work in tasks that may only read.
 
 use std::sync::atomic::Ordering;
 
@@ -36,7 +36,7 @@ impl Region {
         Ok(all)
     }
 
-    /// An entry, checked; `None` if it makes no sense.
+    /// The checked contents of an entry; `None` if they make no sense.
     pub(super) fn info(&self, entry: &Entry) -> Option<ObjectInfo> {
         let ty = self.type_of(entry)?;
         let field = read_field(&entry.name);
@@ -62,8 +62,9 @@ impl Region {
 
     /// What a handle names. If `ty` is given, the object must be of it; a block without a name must be large enough.
     ///
-    /// A message's handle is looked up by this, mostly with cold caches: a block without a name, in a region where no member
-    /// died, is found with a line of each of four pages (this region's own, the count of deaths, slice head, state byte).
+    /// A consumer looks up each message's handle by this call, mostly with cold caches. For a block without a name, in
+    /// a region where no member died, the look-up touches one cache line in each of four pages: of this process's own
+    /// region, of the count of deaths, of the slice head and of the state byte.
     #[inline]
     pub fn load(&self, handle: Handle, ty: Option<&TypeRef>) -> Result<Loaded> {
         let offset = handle.offset;
@@ -78,8 +79,9 @@ impl Region {
         self.load_slowly(handle, ty)
     }
 
-    /// Is the object at `offset` still the one that `load` found there? Reads one line of the directory and compares no
-    /// names. `false` means that it is gone, or that `load` has to look: a member died since this process last healed.
+    /// Is the object at `offset` still the one that `load` found there? The call reads one cache line of the directory
+    /// and compares no names. `false` means that the object is gone, or that the caller must call `load` again because
+    /// a member died since this process last healed.
     #[inline]
     pub fn is_still(&self, offset: u64, incarnation: Incarnation) -> bool {
         let sound = !self.writable || (self.is_own() && self.is_healed());
@@ -91,7 +93,7 @@ impl Region {
             })
     }
 
-    /// All that `load` may have to do: heal, read the directory, say what is wrong.
+    /// The slow part of `load`: it heals, reads the directory and names what is wrong.
     #[cold]
     fn load_slowly(&self, handle: Handle, ty: Option<&TypeRef>) -> Result<Loaded> {
         if handle.segment != self.segment.0 {
@@ -99,7 +101,7 @@ impl Region {
             return Err(self.error(Status::BadHandle, text));
         }
         if self.writable {
-            // What it names may have been left half changed. A reader without write access cannot heal it.
+            // A dead member may have left the object half changed. A task without write access cannot heal it.
             self.check_succession()?;
         }
         let offset = handle.offset;

@@ -1,4 +1,4 @@
-//! Objects whose constructor or remover has died.
+//! Healing of objects whose constructor or remover has died.
 
 use std::sync::atomic::Ordering;
 
@@ -11,8 +11,8 @@ use crate::heap::Guard;
 use crate::region::Region;
 
 impl Region {
-    /// Takes away what dead members were constructing or removing. Their slots must not be vacant yet: everything is
-    /// done in their name.
+    /// Removes the objects that dead members were constructing or removing. The slots of the dead members must not be
+    /// vacant yet, because each removal is recorded in the dead member's slot.
     pub(crate) fn heal_directory(&self, guard: &Guard<'_>) -> u64 {
         let mut healed = 0;
         for index in 0..self.memory.entries() {
@@ -24,7 +24,7 @@ impl Region {
                 continue;
             }
             let by = entry.slot.load(Ordering::Relaxed) & !ZEROED;
-            // A number that means nothing was scribbled there; any slot will do then.
+            // A slot number that does not exist was scribbled there. Then any slot will do.
             let by = if u64::from(by) < self.memory.slots() { by as u16 } else { 0 };
             let Some(slot) = self.memory.slot(by.into()) else { continue };
             fault_point!("heal.entry");

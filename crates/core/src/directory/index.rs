@@ -1,4 +1,4 @@
-//! The two indexes, and reading without the lock.
+//! The two indexes of the directory, and reads that take no lock.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
 
@@ -45,7 +45,7 @@ fn next_of(entry: &Entry, which: u64) -> &AtomicU32 {
 }
 
 impl Region {
-    /// Looks something up without the lock: `look` may see a half-changed directory, and is then called again.
+    /// Looks something up without the lock. `look` may see a half-changed directory; then it is called again.
     pub(super) fn read_directory<R>(&self, look: impl Fn() -> R) -> Result<R> {
         let version = &self.memory.header().directory_version;
         let deadline = Deadline::after(PATIENCE);
@@ -62,7 +62,8 @@ impl Region {
                 std::hint::spin_loop();
                 continue;
             }
-            // Busy, or left half-changed by a dead member. A member with write access waits for its turn and heals it.
+            // A member is changing the directory, or died while it did. A member with write access waits for the lock
+            // and heals the directory.
             if self.writable && self.is_own() {
                 let _guard = self.lock()?;
                 return Ok(look());
@@ -83,13 +84,13 @@ impl Region {
             .find(|(_, e)| matches!(e.state.load(Ordering::Acquire), ENTRY_CONSTRUCTING | ENTRY_READY) && named(e))
     }
 
-    /// The ready entry whose block is at `offset`.
+    /// The entry in state READY whose block is at `offset`.
     pub(super) fn search_offset(&self, offset: u64) -> Option<(u64, &Entry)> {
         self.chain(BY_OFFSET, hash_of_offset(offset))
             .find(|(_, e)| e.state.load(Ordering::Acquire) == ENTRY_READY && e.offset.load(Ordering::Relaxed) == offset)
     }
 
-    /// The entries of a chain; ends, whatever lies in memory.
+    /// The entries of a chain. The iteration ends whatever bytes the memory holds.
     fn chain(&self, which: u64, hash: u32) -> impl Iterator<Item = (u64, &Entry)> {
         let mut next = self.memory.bucket(which, hash).load(Ordering::Acquire);
         let mut left = self.memory.entries();
@@ -102,7 +103,8 @@ impl Region {
         })
     }
 
-    /// Runs a change of entries and chains; readers look again, and a death within it makes the next holder rebuild.
+    /// Changes entries and chains. Readers that look meanwhile look again. If this member dies within the change, the
+    /// next holder of the lock rebuilds the indexes.
     pub(super) fn change_directory(&self, _guard: &Guard<'_>, change: impl FnOnce()) {
         let version = &self.memory.header().directory_version;
         let odd = version.load(Ordering::Relaxed) | 1;
@@ -147,7 +149,7 @@ impl Region {
         }
     }
 
-    /// Makes an entry free for others. Within a change.
+    /// Puts an entry on the list of free entries. The caller is within a change.
     pub(super) fn free_entry(&self, index: u64, entry: &Entry) {
         let list = &self.memory.header().free_entry;
         entry.next_by_name.store(list.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -155,7 +157,7 @@ impl Region {
         list.store(index as u32 + 1, Ordering::Relaxed);
     }
 
-    /// Makes both indexes and the list of free entries anew from the entries' states.
+    /// Rebuilds both indexes and the list of free entries from the entries' states.
     pub(crate) fn rebuild_directory(&self, guard: &Guard<'_>) {
         self.change_directory(guard, || {
             for bucket in 0..self.memory.geometry().buckets as u32 {

@@ -1,4 +1,4 @@
-//! Making an object: its entry, its block, and showing it to others.
+//! Making an object: its entry, its block, and the step that shows it to other members.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -13,7 +13,7 @@ use crate::heap::{Guard, LocalSlot};
 use crate::region::Region;
 use crate::{Result, fault_point};
 
-/// In `Entry::slot` while CONSTRUCTING: the block is zeroed, so what it holds may be walked.
+/// A flag in `Entry::slot` while the state is CONSTRUCTING: the block is zeroed, so a healer may walk its containers.
 pub(super) const ZEROED: u32 = 1 << 31;
 
 impl Region {
@@ -22,7 +22,8 @@ impl Region {
         let index = self.unused_entry(guard)?;
         let Some(entry) = self.memory.entry(index) else { return Err(self.corrupt("its directory's free list")) };
         self.change_directory(guard, || {
-            // Before anything else: a reference to the former object must not fit what is written below.
+            // The incarnation changes first, so that a reference to the entry's former object does not match what is
+            // written below.
             let former = entry.incarnation.load(Ordering::Relaxed);
             entry.incarnation.store(former.wrapping_add(1), Ordering::Release);
             entry.slot.store(local.index().into(), Ordering::Relaxed);
@@ -44,7 +45,7 @@ impl Region {
         Ok(index)
     }
 
-    /// An entry to use; the first of the list of free ones.
+    /// An entry that can be used: the first one of the list of free entries.
     fn unused_entry(&self, guard: &Guard<'_>) -> Result<u64> {
         let (header, g) = (self.memory.header(), self.memory.geometry());
         for _ in 0..2 {
@@ -69,7 +70,7 @@ impl Region {
             self.reserve_range(g.entries_at + used * entry, entry)?;
             header.entries_reserved.store((to * PAGE / entry) as u32, Ordering::Relaxed);
         }
-        // Not listed yet, and so to be the only one on the list when it is taken off it.
+        // A fresh entry is on no list yet. It becomes the only one of the list before it is taken off.
         if let Some(fresh) = self.memory.entry(used) {
             fresh.next_by_name.store(0, Ordering::Relaxed);
         }
@@ -77,7 +78,7 @@ impl Region {
         Ok(used)
     }
 
-    /// Gives a fresh entry its block, zeroed.
+    /// Gives a fresh entry its zeroed block.
     pub(super) fn construct(self: &Arc<Self>, index: u64, ty: &TypeRef) -> Result<Claim> {
         let Some(entry) = self.memory.entry(index) else { return Err(self.corrupt("its directory's free list")) };
         let align = if ty.size >= 64 { ty.align.max(64) } else { ty.align.max(16) };
@@ -102,7 +103,7 @@ impl Region {
         })
     }
 
-    /// Makes a claimed object visible.
+    /// Makes a claimed object visible to other members.
     pub fn commit(self: &Arc<Self>, offset: u64) -> Result<()> {
         self.check_use()?;
         let (index, entry) = self.claimed(offset)?;
@@ -137,7 +138,7 @@ impl Region {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner).retain(|c| c.0 != offset);
     }
 
-    /// Wakes those who wait for objects.
+    /// Wakes the members that wait for objects.
     pub(super) fn wake_directory(&self) {
         let header = self.memory.header();
         header.directory_gate.fetch_add(1, Ordering::SeqCst);

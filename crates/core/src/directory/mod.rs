@@ -1,10 +1,11 @@
 //! Named, typed objects of a region.
 //!
-//! Entries lie in a table; two indexes (by name, by offset) are chains through it, derived and rebuilt when in doubt.
-//! Changes take the region's lock. Readers take none: they look at the directory's version before and after.
+//! The entries lie in a table. Two indexes (by name and by offset) are chains through the table; they are derived from
+//! the entries and are rebuilt when in doubt. A member that changes the directory takes the region's lock. Readers take
+//! no lock: they compare the directory's version before and after their look.
 //!
-//! An entry goes FREE → CONSTRUCTING → READY → REMOVING → FREE, or from CONSTRUCTING to REMOVING when it is abandoned or
-//! its constructor dies. Each step is one store, and what a death at any point leaves is healed by `heal`.
+//! An entry goes FREE → CONSTRUCTING → READY → REMOVING → FREE, or from CONSTRUCTING to REMOVING when its constructor
+//! abandons it or dies. Each step is one store. `heal` repairs what a death leaves at any point.
 
 mod claim;
 mod find;

@@ -1,4 +1,4 @@
-//! Taking a named object away.
+//! Removing a named object.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,10 +13,10 @@ use crate::region::Region;
 use crate::{Result, fault_point};
 
 impl Region {
-    /// Takes a named object away, with the memory of its vectors, strings and ndarrays.
+    /// Removes a named object together with the memory of its vectors, strings and ndarrays.
     ///
     /// # Errors
-    /// `NOT_FOUND`; `BUSY` while a member constructs it.
+    /// `NOT_FOUND` if there is no such object; `BUSY` while a member constructs it.
     pub fn remove(self: &Arc<Self>, name: &str) -> Result<Removed> {
         self.check_name(name)?;
         self.with_local(|local| {
@@ -55,7 +55,7 @@ impl Region {
         })
     }
 
-    /// Gives a claimed object back unseen.
+    /// Gives up a claimed object, which no other member has seen.
     pub fn abandon(self: &Arc<Self>, offset: u64) -> Result<()> {
         self.with_local(|local| {
             let (index, entry) = self.claimed(offset)?;
@@ -66,7 +66,8 @@ impl Region {
         })
     }
 
-    /// Abandons all that this process is constructing, in the name of one of its slots: it leaves the region.
+    /// Abandons all objects that this process is constructing, because it leaves the region. The removals are recorded
+    /// in one of its slots.
     pub(crate) fn abandon_all(&self, slot: u16) {
         let claims = std::mem::take(&mut *self.claims.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         for (_, index) in claims {
@@ -76,7 +77,7 @@ impl Region {
         }
     }
 
-    /// An entry under construction goes away, with its block if it has one.
+    /// Removes an entry under construction and its block, if it has one.
     pub(super) fn drop_entry(
         &self,
         index: u64,
@@ -106,7 +107,7 @@ impl Region {
         self.finish_removal(index, entry, slot, by, Some(held)).map(|_| ())
     }
 
-    /// Frees what an entry in state REMOVING has, and then the entry.
+    /// Frees the blocks of an entry in state REMOVING, and then the entry.
     pub(super) fn finish_removal(
         &self,
         index: u64,

@@ -1,11 +1,11 @@
-//! What the directory's calls take and give.
+//! Arguments and results of the directory's calls.
 
 use crossdock_layout::type_name::{MAX_TYPE_NAME, Type};
 
 /// How to open a named object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ObjectMode {
-    /// Must not be there.
+    /// The object must not exist yet.
     CreateOnly,
     /// Must be there.
     OpenOnly,
@@ -16,16 +16,16 @@ pub enum ObjectMode {
 /// The type of an object: its name in the common grammar, and its size and alignment in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TypeRef {
-    /// At most 191 bytes; `crossdock_layout::type_name` has the grammar.
+    /// The name has at most 191 bytes; `crossdock_layout::type_name` has its grammar.
     pub name: String,
-    /// Of the object in the region: for containers, of the header.
+    /// The size of the object in the region. For a container this is the size of its header.
     pub size: u64,
     /// A power of two, at most 4096.
     pub align: u32,
 }
 
 impl TypeRef {
-    /// A type whose size and alignment follow from its name; an error says why they do not.
+    /// A type whose size and alignment follow from its name. If they do not, the error says why.
     pub fn new(name: &str) -> Result<Self, String> {
         let parsed = Type::parse(name).map_err(|e| e.to_string())?;
         match parsed.size_and_align() {
@@ -34,7 +34,7 @@ impl TypeRef {
         }
     }
 
-    /// Is the name one, and do size and alignment agree with it?
+    /// Is the name valid, and do size and alignment agree with it?
     pub(crate) fn check(&self) -> Result<Type, String> {
         if self.name.len() > MAX_TYPE_NAME {
             return Err(format!("a type name of {} bytes: at most {MAX_TYPE_NAME}", self.name.len()));
@@ -61,14 +61,14 @@ impl std::fmt::Display for TypeRef {
 /// What `claim` found or made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
-    /// Where the object lies.
+    /// The object's offset in the region.
     pub offset: u64,
-    /// Made just now: zeroed, and to be committed or abandoned.
+    /// The object was made just now: it is zeroed, and the caller must commit or abandon it.
     pub created: bool,
 }
 
-/// Which object it was that lay at an offset: the directory's entry, and how many objects that had been for. It tells an
-/// object from a later one at the same place.
+/// Identifies one object among those that lie at the same offset one after another: the directory's entry, and the
+/// number of objects that had this entry before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Incarnation {
     pub(super) entry: u64,
@@ -80,11 +80,11 @@ pub struct Incarnation {
 pub struct Loaded {
     /// Where it lies.
     pub offset: u64,
-    /// Bytes of the named object, or of the block if it has no name.
+    /// Bytes of the named object, or of the whole block if the block has no name.
     pub size: u64,
-    /// Its type, if it has a name.
+    /// The type of a named object; `None` for a block without a name.
     pub ty: Option<TypeRef>,
-    /// Which object it is, if it has a name.
+    /// The identity of a named object; `None` for a block without a name.
     pub incarnation: Option<Incarnation>,
 }
 
@@ -102,7 +102,7 @@ pub struct ObjectInfo {
 /// What `remove` freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Removed {
-    /// Blocks, the object's own and those of its containers.
+    /// Number of freed blocks: the object's own block and those of its containers.
     pub blocks: u64,
     /// Their bytes.
     pub bytes: u64,

@@ -1,4 +1,4 @@
-//! Freeing what an object's containers own, following its type.
+//! Frees the blocks that an object's containers own. The object's type says where the containers are.
 
 use std::sync::atomic::Ordering;
 
@@ -15,13 +15,14 @@ struct Walk<'a, 'g> {
     by: u16,
     guard: Option<&'a Guard<'g>>,
     removed: Removed,
-    /// Headers that may still be looked at: memory that points in circles must not keep us for ever.
+    /// How many headers the walk may still visit: memory whose pointers form a circle must not keep the walk going for
+    /// ever.
     budget: u64,
 }
 
 impl Region {
-    /// Frees the data of all vectors, strings and ndarrays in the object. Each header is emptied in the same step, so
-    /// that the walk can be begun again wherever it was cut off.
+    /// Frees the data of all vectors, strings and ndarrays in the object. The same step empties the container's header,
+    /// so that the walk can begin again wherever it was cut off.
     pub(super) fn free_contents(
         &self,
         entry: &Entry,
@@ -85,9 +86,10 @@ impl Region {
             let each = of.size_and_align().map_or(1, |s| s.0.max(1));
             self.free_elements(of, data, size.min(bytes / each), walk)?;
         }
-        // vector: data, size, capacity; ndarray: data, capacity.
+        // The words after the self-relative pointer: data, size and capacity of a vector; data and capacity of an
+        // ndarray.
         let words: &[u64] = if matches!(ty, Type::Ndarray(_)) { &[0, 0] } else { &[0, 0, 0] };
-        // Not again if an element's data pointer led to this very block.
+        // The block may be gone by now, if the data pointer of one of its elements led to the block itself.
         if self.is_plain_block(data) {
             self.exchange(walk.slot, walk.by, walk.guard, field, words, data)?;
             walk.removed.blocks += 1;

@@ -1,6 +1,7 @@
-//! Regions as readers of wild memory: a member that may write scribbles, and everybody else calls everything.
+//! Fuzzing of regions: one member scribbles over the shared memory, and another member then makes every call.
 //!
-//! Whatever lies there, calls end, with an answer or an error; none crashes, and none touches memory outside the region.
+//! Whatever lies in memory, each call must end with an answer or an error. No call may crash or touch memory outside
+//! the region.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,14 +19,15 @@ use crate::{Error, Result};
 const SIZE: u64 = 1 << 20;
 const NAMES: [&str; 4] = ["plain", "vector", "nested", "array"];
 
-/// All that live, whatever the scribble says who holds a lock.
+/// Both members are always alive, whatever the scribble says about the holder of a lock.
 static MEMBERS: [MemberId; 2] = [MemberId::new(1, 1), MemberId::new(2, 2)];
 
-/// Makes a region with a bit of everything in it, scribbles over it as `data` says, and calls everything.
+/// Makes a region with a few objects of each kind, scribbles over it as `data` says, and makes every call.
 ///
-/// Eight bytes of `data` are one scribble: where (the low 24 bits; the tables, or with bit 23 anywhere), and what.
+/// Eight bytes of `data` are one scribble: the place (the low 24 bits; within the tables, or anywhere if bit 23 is set)
+/// and the value.
 pub fn fuzz_entry(data: &[u8]) {
-    // No memory to be had is no finding.
+    // A lack of memory is no finding.
     let _ = run(data);
 }
 
@@ -48,7 +50,8 @@ fn run(data: &[u8]) -> Result<()> {
     let first = attach(MEMBERS[0])?;
     let blocks = fill(&first)?;
     scribble(&first, data);
-    // Each call waits seconds for a living member that holds the lock and does not go on. That ends, so it is no finding.
+    // Each call waits seconds for a living member that holds the lock and never releases it. The wait ends, so it is no
+    // finding.
     let holder = &first.memory.header().lock.holder;
     if MEMBERS.iter().any(|member| member.0 == holder.load(Ordering::Relaxed)) {
         holder.store(0, Ordering::Relaxed);
@@ -97,7 +100,7 @@ fn scribble(region: &Region, data: &[u8]) {
         let (place, value) = (word(&chunk[..3]), word(&chunk[3..]));
         let reach = if place >> 23 == 1 { SIZE } else { tables };
         let at = place % (reach - 8);
-        // Five bytes at once, or as a number with its high bits set.
+        // The value is five bytes, or a number whose high bits are set.
         let value = if value & 1 == 0 { value } else { value | u64::MAX << 40 };
         // SAFETY: within the mapping; this process's only thread that works with it is this one.
         unsafe { region.base().add(at as usize).cast::<u64>().write_unaligned(value) };

@@ -1,7 +1,8 @@
-//! Growth: memory is taken in steps, counted against the quota first, so that a full node is an error and not a signal.
+//! Growth: the region takes memory in steps. Each step is counted against the quota first, so that a full node gives an
+//! error and not a signal.
 //!
-//! Steps end at huge pages where there is room, and whole ones are taken as such: what is in them costs a five-hundredth
-//! of the faults and of the translation buffer.
+//! Steps end at the border of a huge page where there is room, and the kernel is asked for whole huge pages. Memory in
+//! a huge page costs a five-hundredth of the page faults and of the entries in the translation buffer.
 
 use std::sync::atomic::Ordering;
 
@@ -13,11 +14,13 @@ use super::lock::Guard;
 use crate::region::Region;
 use crate::{Result, fault_point};
 
-/// Slices of the smallest step (2 MiB) and of the largest (64 MiB), unless more are needed at once.
+/// The smallest step (2 MiB) and the largest step (64 MiB), in slices. A single request that needs more takes a larger
+/// step.
 const STEP: (u64, u64) = (32, 1024);
 
 impl Region {
-    /// Runs `take` under the lock; when it finds no space, looks for slices that are no longer used and tries again.
+    /// Runs `take` under the lock. If `take` finds no space, this frees slices that are no longer used and runs it
+    /// again.
     pub(super) fn with_space<R>(
         &self,
         local: &mut LocalSlot,
@@ -33,7 +36,7 @@ impl Region {
         take(&guard).map_err(|again| if again.status == Status::NoSpace { full } else { again })
     }
 
-    /// `count` free slices in a row, with memory.
+    /// `count` free slices in a row that have memory.
     pub(super) fn find_or_grow(&self, guard: &Guard<'_>, count: u64) -> Result<u64> {
         if let Some(slice) = self.find_run(guard, count) {
             return Ok(slice);
@@ -82,7 +85,7 @@ impl Region {
             .and_then(|()| self.reserve_range(g.heads_at + committed * head, count * head))
             .and_then(|()| self.reserve_range(g.slice_at(committed), count * SLICE));
         if reserved.is_err() {
-            // The next try counts from here again.
+            // The next try begins from this count again.
             self.memory.header().reserved.fetch_sub(count * SLICE + (heads + bits) * PAGE, Ordering::Relaxed);
         }
         reserved?;
@@ -91,8 +94,8 @@ impl Region {
         Ok(())
     }
 
-    /// Counts further bytes against the quota. A death between this and their use leaves them counted: the quota is a
-    /// bound, not a measure.
+    /// Counts further bytes against the quota. If the member dies before it uses them, they stay counted: the quota is
+    /// an upper bound and not a measurement.
     pub(crate) fn charge(&self, bytes: u64) -> Result<()> {
         let reserved = &self.memory.header().reserved;
         let total = reserved.load(Ordering::Relaxed).saturating_add(bytes).min(self.capacity());

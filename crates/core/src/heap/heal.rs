@@ -1,10 +1,10 @@
-//! What dead members left half done, finished or taken back. Under the region's lock; may itself be killed and begun
-//! again at any point.
+//! Healing: finishes or takes back what dead members left half done. The healer holds the region's lock. It may itself
+//! be killed at any point; the next healer then begins again.
 //!
-//! Order: first the derived parts (bitmap, chains), if their holder died while changing them; then, for each slot of a
-//! dead member, its records; then the directory entries of dead members, in the name of those same slots; last, the
-//! slots become vacant. Everything that is done for a slot is done with its own records, so that a killed healer leaves
-//! what the next one understands.
+//! Healing has an order. First it rebuilds the derived parts (bitmap, chains), if a member died while it changed them.
+//! Then it treats the records of each slot of a dead member, and then the directory entries of dead members, recorded
+//! in those same slots. Last, the slots become vacant. Each step for a slot uses that slot's own records, so that the
+//! next healer understands what a killed healer left.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,17 +20,17 @@ use crate::{Result, fault_point};
 /// What `heal` did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HealReport {
-    /// Slots of dead members that were put in order and are vacant now.
+    /// Number of slots of dead members that were put in order and are vacant now.
     pub slots: u64,
-    /// Operations that were finished or taken back.
+    /// Number of operations that were finished or taken back.
     pub operations: u64,
-    /// Objects whose constructor or remover had died.
+    /// Number of objects whose constructor or remover had died.
     pub objects: u64,
 }
 
 impl Region {
     /// Finishes or takes back what dead members left half done, and gives slices that are no longer used back to the
-    /// pool. Runs by itself where a dead member is in the way, or space is short.
+    /// pool. The library calls this itself when a dead member is in the way or when space is short.
     pub fn heal(&self) -> Result<HealReport> {
         self.check_use()?;
         let guard = self.lock()?;
@@ -39,7 +39,7 @@ impl Region {
         Ok(report)
     }
 
-    /// Makes all that is derived anew.
+    /// Rebuilds everything that is derived.
     pub(super) fn rebuild(&self, guard: &Guard<'_>) {
         self.rebuild_pool(guard);
         fault_point!("heal.rebuilt");
@@ -68,7 +68,8 @@ impl Region {
         }
         report.slots = dead.len() as u64;
         if report.slots > 0 {
-            // A death between freeing a block and telling its owner: let every owner look.
+            // A member may have died after it freed a block and before it told the block's owner. So every owner has to
+            // look.
             for index in 0..self.memory.slots() {
                 if let Some(slot) = self.memory.slot(index) {
                     slot.rescan.store(1, Ordering::Release);
@@ -78,7 +79,7 @@ impl Region {
         report
     }
 
-    /// Finishes or takes back what the records of a slot say. Its holder is dead, or leaving, or this caller.
+    /// Finishes or takes back what the records of a slot say. The slot's holder is dead, is leaving, or is the caller.
     pub(super) fn mend_slot(&self, guard: &Guard<'_>, index: u64) -> u64 {
         let Some(slot) = self.memory.slot(index) else { return 0 };
         let by = index as u16;
@@ -87,7 +88,7 @@ impl Region {
         for record in &slot.operations {
             let kind = record.kind.load(Ordering::Acquire);
             if kind == OP_PREPARED {
-                // As a replacement that writes nothing and frees the new block.
+                // The record becomes a replacement that writes no words and frees the new block.
                 let block = record.new_block.load(Ordering::Relaxed) & !PHASE_MASK;
                 record.retiring.store(if block == 0 { 0 } else { block | PHASE_BEGUN }, Ordering::Relaxed);
                 record.count.store(0, Ordering::Relaxed);
@@ -96,21 +97,21 @@ impl Region {
             }
             if kind != OP_NONE {
                 count += 1;
-                // It has the lock, so it cannot fail.
+                // This cannot fail, because the caller holds the lock.
                 let _ = self.finish_replace(record, slot, by, Some(guard));
             }
         }
         count + u64::from(self.orphan(slot, by))
     }
 
-    /// Frees the block that was being handed out, if it had been taken.
+    /// Frees the block that the slot's holder was allocating, if the block had been taken.
     fn take_back(&self, from: &AtomicU64, cell: &AtomicU64, slot: &Slot, by: u16, guard: &Guard<'_>) -> bool {
         let block = from.load(Ordering::Acquire) & !PHASE_MASK;
         if block != 0 {
             if cell.load(Ordering::Relaxed) & !PHASE_MASK != block {
                 cell.store(block | PHASE_BEGUN, Ordering::Release);
             }
-            // A healer that is killed here leaves both; the next one sees that they are the same.
+            // If the healer is killed here, both words name the block; the next healer sees that they are equal.
             fault_point!("heal.noted");
             from.store(0, Ordering::Release);
         }
@@ -121,7 +122,8 @@ impl Region {
         pending
     }
 
-    /// A notice that was on its way: its owner is to look for the slice itself.
+    /// The dead member was about to tell the slice's owner about a free block. Now the owner has to look for the slice
+    /// itself.
     fn orphan(&self, slot: &Slot, by: u16) -> bool {
         let Some(slice) = slot.pushing.load(Ordering::Acquire).checked_sub(1) else { return false };
         if let Some(head) = self.memory.head(slice) {

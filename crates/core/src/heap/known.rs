@@ -1,8 +1,8 @@
-//! What a slot's holder knows of one size class: hints to free blocks, which can be thrown away at any time.
+//! The hints that a slot's holder has about the free blocks of one size class. Hints can be thrown away at any time.
 //!
-//! The state bytes in shared memory are the truth. Only this slot takes blocks of its slices out of FREE, so a block whose
-//! byte reads FREE can be taken with a plain store; and a hint that is out of date, because the block was handed out by way
-//! of another hint, is seen by its byte.
+//! The state bytes in shared memory are the truth. Only the slot's holder changes blocks of its slices from FREE to
+//! another state, so it can take a block whose byte reads FREE with a plain store. A hint is out of date if its block
+//! was handed out through another hint; the block's byte shows that.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -10,13 +10,13 @@ use crossdock_layout::region::{CLASSES, STATE_FREE};
 
 use crate::fault_point;
 
-/// No slice, or no group.
+/// Stands for no slice and for no group.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Blocks that a thread remembers having freed, of each class.
+/// How many freed blocks a thread remembers per class.
 const RECENT: usize = 64;
 
-/// A block that was freed by this thread, in an own slice.
+/// A block of a slice of this slot that this thread freed.
 #[derive(Clone, Copy)]
 struct Recent {
     offset: u64,
@@ -26,21 +26,21 @@ struct Recent {
 /// What a slot's holder knows of one size class.
 #[repr(align(64))]
 pub(super) struct LocalClass {
-    /// How many of `recent` count.
+    /// The number of entries of `recent` that are valid.
     count: usize,
-    /// Blocks of the current group that were free when looked at, as bits.
+    /// One bit for each block of the current group: set if the block was free when this thread looked.
     pub mask: u64,
     /// Offset of the current group's first block.
     pub first: u64,
-    /// State byte of the current group's first block; null without a current slice.
+    /// The state byte of the current group's first block; null if there is no current slice.
     pub states: *const AtomicU8,
     /// The current slice, or [`NONE`].
     pub slice: u32,
     /// The current group of 64 blocks in it, or [`NONE`] before the first.
     pub group: u32,
-    /// Other slices of this slot that have, or had, free blocks. All are `Available::Active`.
+    /// Other slices of this slot that have free blocks, or had some. All are `Available::Active`.
     pub partial: Vec<u32>,
-    /// The blocks freed last: used again first, while they are warm.
+    /// The blocks that were freed last. They are used again first, while they are in the caches.
     recent: [Recent; RECENT],
 }
 
@@ -59,7 +59,7 @@ impl LocalClass {
         }
     }
 
-    /// Remembers a block that was just freed, while there is room.
+    /// Remembers a block that was just freed, if there is room for the hint.
     #[inline(always)]
     pub(super) fn remember(&mut self, offset: u64, state: *const AtomicU8) {
         if self.count < RECENT {
@@ -75,14 +75,15 @@ impl LocalClass {
         self.slice = NONE;
     }
 
-    /// Forgets all hints to blocks. Needed before a slice is given away: a hint into it would read another block's state.
+    /// Forgets all hints to blocks. This is needed before a slice is given away, because a hint into that slice would
+    /// then read the state of another owner's block.
     pub(super) fn forget(&mut self) {
         self.clear();
         self.count = 0;
     }
 
-    /// A block that is known to be free. Its offset stands in `cell` before it is taken, so that a death in between, or
-    /// before the caller has made something of it, can be put right. `state` is USED or NAMED.
+    /// Takes a block that a hint says is free. Its offset is stored in `cell` before the block is taken. If this member
+    /// dies after that, before the caller has recorded the block, a healer frees it. `state` is USED or NAMED.
     #[inline(always)]
     pub(super) fn take(&mut self, class: usize, cell: &AtomicU64, state: u8) -> Option<u64> {
         while self.count > 0 {
@@ -107,14 +108,14 @@ impl LocalClass {
     }
 }
 
-/// Takes a block of an own slice, if it is free.
+/// Takes a block of a slice of this slot, if the block is free.
 #[inline(always)]
 fn take_block(offset: u64, byte: &AtomicU8, cell: &AtomicU64, state: u8) -> bool {
     if byte.load(Ordering::Relaxed) != STATE_FREE {
         return false;
     }
-    // Stores become visible, in program order, to a member that learns of our death, and that is what healing relies on; Release
-    // keeps the compiler to it.
+    // A member that learns of our death sees our stores in program order, and healing relies on that. Release keeps the
+    // compiler from reordering them.
     cell.store(offset, Ordering::Release);
     fault_point!("heap.allocate.noted");
     byte.store(state, Ordering::Release);

@@ -1,4 +1,5 @@
-//! A heap slot as its holder sees it, and freeing: the fast path for blocks of own slices, and the way to others' owners.
+//! A heap slot as its holder sees it, and freeing: the fast path for blocks of the slot's own slices, and the way to
+//! the owners of other slices.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,7 +34,7 @@ impl LocalSlot {
         self.index
     }
 
-    /// The slot in shared memory, which is there for as long as the region that this is a slot of.
+    /// The slot in shared memory. It exists as long as the region.
     #[inline]
     pub(crate) fn shared<'region>(&self, region: &'region Region) -> &'region Slot {
         let same = |slot: &Slot| std::ptr::eq(slot, self.shared);
@@ -42,7 +43,8 @@ impl LocalSlot {
         unsafe { &*self.shared }
     }
 
-    /// A block of a class that is known to be free, if there is one; a death before this returns takes it back.
+    /// A block of the class that a hint says is free, if there is one. If this member dies before the call returns, a
+    /// healer takes the block back.
     #[inline(always)]
     pub(super) fn take_at_hand(&mut self, region: &Region, class: usize) -> Option<u64> {
         let cell = &self.shared(region).allocating;
@@ -54,7 +56,7 @@ impl LocalSlot {
 }
 
 impl Region {
-    /// A small block of `class`, as `LocalClass::take`.
+    /// Takes a small block of `class`; the arguments are those of `LocalClass::take`.
     pub(super) fn take_small(&self, local: &mut LocalSlot, class: usize, cell: &AtomicU64, state: u8) -> Result<u64> {
         loop {
             if let Some(offset) = local.classes[class].take(class, cell, state) {
@@ -64,10 +66,10 @@ impl Region {
         }
     }
 
-    /// Frees a block of an own slice; `false`, and nothing was done, for all others.
+    /// Frees a block of a slice of this slot. For any other offset it does nothing and gives `false`.
     ///
-    /// Only this thread takes blocks of its slices, so a load and a store do; a second free of the same block by another
-    /// else at this very moment ends in the same state.
+    /// Only this thread takes blocks of its slices, so a load and a store are enough. If another member frees the same
+    /// block at the same moment by mistake, the state is the same in the end.
     #[inline(always)]
     pub(super) fn free_own(&self, local: &mut LocalSlot, offset: u64) -> bool {
         let relative = offset.wrapping_sub(self.memory.geometry().data_at);
@@ -78,7 +80,7 @@ impl Region {
         if !word.is_small() || word.owner() != local.index || class >= CLASSES.len() {
             return false;
         }
-        // A block beyond the class's last is never in use.
+        // The offset lies beyond the last block of the class, so it is no block in use.
         let Some(block) = CLASSES[class].block_at(within) else { return false };
         let Some(state) = self.memory.state(slice, block) else { return false };
         if state.load(Ordering::Relaxed) != STATE_USED {
@@ -94,13 +96,13 @@ impl Region {
         true
     }
 
-    /// Frees a block of another slot's slice, or a large one, or says why not.
+    /// Frees a block of another slot's slice or a large block, or gives the error that says why not.
     pub(super) fn free_elsewhere(&self, local: &LocalSlot, offset: u64) -> Result<()> {
         let Some(Place::Small { slice, block, .. }) = self.memory.place(offset) else {
             return self.free_large(offset);
         };
         let Some(state) = self.memory.state(slice, block) else { return Err(self.not_a_block(offset)) };
-        // SeqCst: between this and the load of `available` in `notify`, nothing may be reordered (see `refill`).
+        // SeqCst: this exchange must not be reordered with the load of `available` in `notify` (see `refill`).
         match state.compare_exchange(STATE_USED, STATE_FREE, Ordering::SeqCst, Ordering::Relaxed) {
             Ok(_) => {
                 fault_point!("heap.free.remote");
@@ -111,7 +113,7 @@ impl Region {
         }
     }
 
-    /// An own slice that was full has a free block again.
+    /// A slice of this slot that was full has a free block again.
     #[cold]
     #[inline(never)]
     fn readmit(&self, local: &mut LocalSlot, slice: u64, class: usize) {
@@ -119,14 +121,14 @@ impl Region {
         let word = SliceWord(head.word.load(Ordering::Acquire));
         let mine = word.is_small() && word.owner() == local.index && word.available() == Available::Full;
         let active = word.with(Available::Active, 0).0;
-        // If this fails another member has just queued it, and it comes back that way.
+        // If this fails, another member has just queued the slice, and this slot gets it back through the queue.
         if mine && head.word.compare_exchange(word.0, active, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             local.classes[class].partial.push(slice as u32);
         }
     }
 
-    /// Tells the owner of a slice that it has a free block, if the owner wants to know. `by` is in whose name, and
-    /// `slot` that one's record.
+    /// Tells the owner of a slice that the slice has a free block, if the owner wants to know. `by` is the slot in
+    /// whose name this happens, and `slot` holds that slot's record.
     pub(super) fn notify(&self, slice: u64, slot: &Slot, by: u16) {
         let Some(head) = self.memory.head(slice) else { return };
         let word = SliceWord(head.word.load(Ordering::SeqCst));
@@ -138,7 +140,7 @@ impl Region {
         let queued = word.with(Available::Queued, by).0;
         if head.word.compare_exchange(word.0, queued, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
             fault_point!("heap.notify.queued");
-            // Queued slices are neither released nor moved, so this is still the owner.
+            // A queued slice is neither released nor moved, so the owner is still the same.
             if let Some(owner) = self.memory.slot(word.owner().into()) {
                 let mut top = owner.available.load(Ordering::Acquire);
                 loop {

@@ -1,7 +1,8 @@
-//! The region's lock. Its word holds the member that has it, so a member that meets a dead holder takes over and heals.
+//! The region's lock. Its word names the member that holds it, so a member that finds a dead holder takes the lock over
+//! and heals.
 //!
-//! It guards what is rare: slices, growth, who holds a slot, the directory. Allocating and freeing small blocks never
-//! takes it. A holder that is stopped makes others wait until their deadline, no longer.
+//! The lock guards what changes rarely: slices, growth, the holders of slots, the directory. Small blocks are allocated
+//! and freed without it. If a holder is stopped, the other members wait until their deadline and no longer.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +12,7 @@ use crossdock_os::{Deadline, futex};
 use crate::region::{PATIENCE, Region};
 use crate::{Result, fault_point};
 
-/// How often a taker looks again before it sleeps; critical sections are well under a microsecond.
+/// How often a member looks at the lock again before it sleeps. Critical sections take well under a microsecond.
 const SPINS: u32 = 200;
 
 /// Holds the region's lock until dropped.
@@ -20,7 +21,7 @@ pub(crate) struct Guard<'a> {
 }
 
 impl Region {
-    /// Takes the lock, from a dead holder if need be, and heals what the dead holder left.
+    /// Takes the lock, also from a dead holder, and then heals what that holder left.
     pub(crate) fn lock(&self) -> Result<Guard<'_>> {
         let (guard, took_over) = self.take_lock()?;
         fault_point!("lock.taken");
@@ -29,7 +30,7 @@ impl Region {
         if took_over || dirty || header.directory_version.load(Ordering::Relaxed) & 1 != 0 {
             self.rebuild(&guard);
         }
-        // Noted when it is done: other threads of this process go by it.
+        // Stored only after the healing, because other threads of this process rely on it.
         let deaths = self.deaths();
         if self.deaths_seen.load(Ordering::Relaxed) != deaths || took_over {
             self.heal_locked(&guard);
@@ -78,7 +79,8 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         fault_point!("lock.leaving");
         let lock = &self.region.memory.header().lock;
-        // A living member is relieved of nothing, so it is still ours, unless a member wrote over it.
+        // No member takes the lock from a living holder. So the word still names this member, unless another member
+        // scribbled over it.
         let _ = lock.holder.compare_exchange(self.region.member.0, 0, Ordering::SeqCst, Ordering::Relaxed);
         if lock.waiting.load(Ordering::SeqCst) != 0 {
             lock.waiting.store(0, Ordering::SeqCst);

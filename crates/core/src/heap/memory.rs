@@ -1,4 +1,4 @@
-//! The region's areas as references, each index checked. The only place that turns numbers into addresses.
+//! The region's areas as references. Each index is checked. Only this module turns numbers into addresses.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -7,12 +7,12 @@ use crossdock_layout::region::{
 };
 use crossdock_os::{Mapping, fetch, load_eight};
 
-/// The mapping of a region and where its areas lie.
+/// The mapping of a region and the positions of its areas.
 pub(crate) struct Memory {
     mapping: Mapping,
     base: *mut u8,
     geometry: Geometry,
-    /// Addresses of the areas that the fast paths look at.
+    /// Addresses of the areas that the fast paths read.
     heads: *const SliceHead,
     states: *const AtomicU8,
 }
@@ -23,17 +23,17 @@ unsafe impl Send for Memory {}
 // SAFETY: as for Send.
 unsafe impl Sync for Memory {}
 
-/// Where an offset lies: the start of which block.
+/// The block that an offset lies at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// Block `block` of a slice of small ones.
+    /// Block number `block` of a slice of small blocks.
     Small { slice: u64, block: u64, class: usize, word: SliceWord },
     /// A large block.
     Large { slice: u64, run: u64, named: bool },
 }
 
 impl Place {
-    /// Bytes of the block.
+    /// The size of the block in bytes.
     pub(crate) fn size(self) -> u64 {
         match self {
             Self::Small { class, .. } => CLASSES[class].size.into(),
@@ -82,7 +82,7 @@ impl Memory {
         unsafe { self.at(0) }
     }
 
-    /// Slots that have memory.
+    /// The number of slots that have memory.
     pub(crate) fn slots(&self) -> u64 {
         self.header().slots.load(Ordering::Acquire).min(self.geometry.slots)
     }
@@ -94,7 +94,7 @@ impl Memory {
             .then(|| unsafe { self.at(self.geometry.slots_at + index * size_of::<Slot>() as u64) })
     }
 
-    /// Slices that have memory.
+    /// The number of slices that have memory.
     #[inline]
     pub(crate) fn committed(&self) -> u64 {
         self.header().committed.load(Ordering::Acquire).min(self.geometry.slices)
@@ -114,7 +114,7 @@ impl Memory {
         inside.then(|| unsafe { &*self.states.add((slice * STATES_PER_SLICE + block) as usize) })
     }
 
-    /// Eight state bytes at once, the first in the lowest byte; `index` counts groups of eight.
+    /// Eight state bytes at once, the first one in the lowest byte. `index` counts groups of eight.
     #[inline]
     pub(crate) fn eight_states(&self, slice: u64, index: u64) -> u64 {
         if slice >= self.geometry.slices || index >= STATES_PER_SLICE / 8 {
@@ -131,7 +131,7 @@ impl Memory {
         (index < self.geometry.slices.div_ceil(64)).then(|| unsafe { self.at(self.geometry.used_at + index * 8) })
     }
 
-    /// Head of a chain: of the index by name (`which` 0) or by offset (1).
+    /// The head of a chain: of the index by name (`which` 0) or of the index by offset (`which` 1).
     #[inline]
     pub(crate) fn bucket(&self, which: u64, hash: u32) -> &AtomicU32 {
         let index = (which & 1) * self.geometry.buckets + (u64::from(hash) & (self.geometry.buckets - 1));
@@ -139,7 +139,7 @@ impl Memory {
         unsafe { self.at(self.geometry.buckets_at + index * 4) }
     }
 
-    /// Entries that were ever used.
+    /// The number of entries that were ever used.
     pub(crate) fn entries(&self) -> u64 {
         u64::from(self.header().entries.load(Ordering::Acquire)).min(self.geometry.entries)
     }
@@ -169,13 +169,14 @@ impl Memory {
         inside.then(|| unsafe { self.base.add(offset as usize) })
     }
 
-    /// Has the processor fetch what `place` and a look at the state will want, both at once: which state byte it is, it
-    /// learns from the slice's head, and with cold caches each of the two is a page away, one after the other.
+    /// Asks the processor to fetch the two cache lines that `place` and a look at the state will read. The slice's head
+    /// says which state byte it is. With cold caches each of the two costs a page, and without this call one would wait
+    /// for the other.
     #[inline]
     pub(crate) fn fetch_place(&self, offset: u64) {
         let slice = offset.wrapping_sub(self.geometry.data_at) / SLICE;
         fetch(self.heads.wrapping_add(slice as usize));
-        // Right for blocks from a kibibyte on; for smaller ones it is at least the right page.
+        // The guess is exact for blocks of a kibibyte and more. For smaller blocks it is at least the right page.
         fetch(self.states.wrapping_add((slice * STATES_PER_SLICE) as usize));
     }
 

@@ -2,9 +2,10 @@
 //! any instruction.
 //!
 //! - `memory` turns numbers into addresses, checked; `states` looks at many state bytes at once.
-//! - `known`, `local` and `near` are a thread's fast paths; `refill`, `rescan` find it free blocks; `threads`, `slots` give it its slot.
-//! - `pool`, `grow` have the slices, under `lock`.
-//! - `operation`, `retire` are changes that a death leaves done or undone; `heal` sees to it.
+//! - `known`, `local` and `near` are a thread's fast paths; `refill` and `rescan` find free blocks for the thread;
+//!   `threads` and `slots` give the thread its slot.
+//! - `pool` and `grow` manage the slices under `lock`.
+//! - `operation` and `retire` are changes that a death leaves either done or not done; `heal` completes them.
 //!
 //! `docs/memory-format.md` draws what lies in memory and lists what a death at each point leaves.
 
@@ -47,16 +48,17 @@ pub(crate) use threads::Locals;
 use crate::Result;
 use crate::region::Region;
 
-/// What kind of block a request needs.
+/// The kind of block that a request needs.
 #[derive(Clone, Copy)]
 pub(crate) enum Want {
-    /// One of this class.
+    /// A small block of this class.
     Small(usize),
-    /// Whole slices for so many bytes.
+    /// Whole slices for this number of bytes.
     Large(u64),
 }
 
-/// The class of a request that needs no thought: a small one, of an alignment that all blocks have (1, 2, 4, 8, 16).
+/// The class of a request that needs no computation: a small one, with an alignment that all blocks have (1, 2, 4, 8,
+/// 16).
 #[inline(always)]
 fn quick_class(size: u64, align: u64) -> Option<usize> {
     (align <= 16 && 0x1_0116 >> align & 1 == 1 && size.wrapping_sub(1) < MAX_SMALL).then(|| class_for(size))
@@ -82,10 +84,10 @@ impl Region {
         self.with_local(|local| self.take(local, want, STATE_USED))
     }
 
-    /// Gives a block back, whichever member allocated it.
+    /// Frees a block. Any member may have allocated it.
     ///
     /// # Errors
-    /// `BAD_HANDLE` for what is not the start of a block in use, `BUSY` for a named object's block.
+    /// `BAD_HANDLE` if no block in use starts at `offset`, `BUSY` if the block belongs to a named object.
     pub fn deallocate(self: &Arc<Self>, offset: u64) -> Result<()> {
         if let Some(local) = self.cached_local() {
             if self.free_own(local, offset) {
@@ -100,13 +102,13 @@ impl Region {
         self.with_local(|local| if self.free_own(local, offset) { Ok(()) } else { self.free_elsewhere(local, offset) })
     }
 
-    /// Bytes of the block that starts at `offset`, if it is in use.
+    /// The size in bytes of the block that starts at `offset`, if the block is in use.
     pub fn block_size(&self, offset: u64) -> Result<u64> {
         let place = self.memory.place(offset).filter(|&place| self.is_used(place));
         place.map(Place::size).ok_or_else(|| self.not_a_block(offset))
     }
 
-    /// Which block fits a request best.
+    /// The kind of block that fits a request best.
     pub(crate) fn want(&self, size: u64, align: u64) -> Result<Want> {
         if size == 0 || !align.is_power_of_two() || align > PAGE {
             let text = format!("{size} bytes aligned to {align}: at least 1 byte, and a power of two up to {PAGE}");
@@ -124,7 +126,7 @@ impl Region {
         Ok(class.map_or(Want::Large(size), Want::Small))
     }
 
-    /// A block; a death before this returns takes it back.
+    /// A block. If this member dies before the call returns, a healer takes the block back.
     pub(crate) fn take(&self, local: &mut LocalSlot, want: Want, state: u8) -> Result<u64> {
         let cell = &local.shared(self).allocating;
         let taken = self.take_into(local, want, cell, state);
@@ -133,7 +135,7 @@ impl Region {
         taken
     }
 
-    /// A block whose offset stands in `cell` before it is taken, for records that own it.
+    /// A block for a record that will own it. The block's offset is stored in `cell` before the block is taken.
     pub(crate) fn take_into(&self, local: &mut LocalSlot, want: Want, cell: &AtomicU64, state: u8) -> Result<u64> {
         match want {
             Want::Small(class) => self.take_small(local, class, cell, state),
@@ -164,7 +166,7 @@ impl Region {
         }
     }
 
-    /// Is it a named object's?
+    /// Does the block belong to a named object?
     pub(crate) fn is_named(&self, place: Place) -> bool {
         use crossdock_layout::region::STATE_NAMED;
         match place {

@@ -1,8 +1,9 @@
-//! Compound changes that a death leaves done or undone: a prepared block, and the exchange of one block for another.
+//! Compound changes that a death leaves either done or not done: preparing a block, and exchanging one block for
+//! another.
 //!
-//! Each is written down in a record of the heap slot before it begins. `PREPARED`: the new block belongs to the record.
-//! `REPLACING`, one store, is the point of no return: from there on a healer writes the words again and frees the old
-//! block, which ends in the same state however far the dead member came.
+//! A record of the heap slot describes each change before it begins. In state `PREPARED` the new block belongs to the
+//! record. The store of `REPLACING` is the point of no return: from there on a healer writes the words again and frees
+//! the old block. The result is the same however far the dead member came.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,13 +18,13 @@ use crate::region::Region;
 use crate::{Result, fault_point};
 
 impl Region {
-    /// A block that is given back if this member dies before it is handed to `replace`, or kept. Ordinary if this
-    /// thread has as many already as a slot has records for.
+    /// A block that a healer frees if this member dies before it passes the block to `replace` or `keep`. If this
+    /// thread already has as many prepared blocks as a slot has records for, the block is an ordinary one.
     pub fn prepare(self: &Arc<Self>, size: u64, align: u64) -> Result<u64> {
         self.check_succession()?;
         let want = self.want(size, align)?;
         self.with_local(|local| {
-            // The last record is for `replace` of what was not prepared.
+            // The last record is reserved for calls of `replace` with a block that was not prepared.
             let records = &local.shared(self).operations;
             let free = |record: &&Operation| record.kind.load(Ordering::Relaxed) == OP_NONE;
             let Some(record) = records[..records.len() - 1].iter().find(free) else {
@@ -52,8 +53,8 @@ impl Region {
         })
     }
 
-    /// Writes `words` at `header` and frees `old_block` (0 = none); all or nothing, also when a member dies.
-    /// `new_block` (0 = none) is what the words point to.
+    /// Writes `words` at `header` and frees `old_block` (0 = none). All of it happens or nothing, also if this member
+    /// dies. `new_block` (0 = none) is the block that the words point to.
     pub fn replace(self: &Arc<Self>, header: u64, words: &[u64], new_block: u64, old_block: u64) -> Result<()> {
         self.check_succession()?;
         self.check_replace(header, words, new_block, old_block)?;
@@ -71,7 +72,7 @@ impl Region {
         })
     }
 
-    /// Like `replace` without a new block, in the name of a slot that may be a dead member's.
+    /// Like `replace` without a new block. The slot that records it may be a dead member's.
     pub(crate) fn exchange(
         &self,
         slot: &Slot,
@@ -86,7 +87,7 @@ impl Region {
         self.finish_replace(record, slot, by, guard)
     }
 
-    /// Notes a replacement and passes the point of no return.
+    /// Records a replacement and passes the point of no return.
     fn begin_replace(&self, record: &Operation, header: u64, words: &[u64], new_block: u64, old_block: u64) {
         for (to, word) in record.words.iter().zip(words) {
             to.store(*word, Ordering::Relaxed);
@@ -100,7 +101,7 @@ impl Region {
         fault_point!("replace.begun");
     }
 
-    /// Does what is left of a replacement.
+    /// Does the remaining steps of a replacement.
     pub(super) fn finish_replace(
         &self,
         record: &Operation,
@@ -150,7 +151,7 @@ impl Region {
         slot.operations.iter().find(of_block)
     }
 
-    /// A block that another thread of this process prepared becomes ordinary.
+    /// Makes a block ordinary that another thread of this process prepared.
     fn keep_elsewhere(&self, block: u64) {
         if block == 0 {
             return;
@@ -165,7 +166,7 @@ impl Region {
 
     fn free_record<'a>(&self, slot: &'a Slot, by: u16, guard: Option<&Guard<'_>>) -> Result<&'a Operation> {
         for record in &slot.operations {
-            // One whose block could not be freed because the lock was not to be had: try again.
+            // An earlier replacement could not free its block because the lock was not available. This tries again.
             if record.kind.load(Ordering::Relaxed) == OP_REPLACING {
                 self.finish_replace(record, slot, by, guard)?;
             }

@@ -1,4 +1,5 @@
-//! The names of all fault points of regions; a test kills at each, and another holds this list against the sources.
+//! The names of all fault points of regions. One test kills a process at each point, and another test compares this
+//! list with the sources.
 
 /// Every `fault_point!` of region, heap, directory and containers.
 pub const POINTS: &[&str] = &[
@@ -96,7 +97,7 @@ mod tests {
         found.dedup();
         let mut listed: Vec<String> = super::POINTS.iter().map(|p| (*p).to_owned()).collect();
         listed.sort();
-        // The example in fault.rs's documentation is no point.
+        // The example in the documentation of fault.rs is no fault point.
         found.retain(|name| name != "heap.free.marked");
         assert_eq!(found, listed);
     }

@@ -1,8 +1,9 @@
-//! The pool of slices: large blocks are runs of them, small blocks share one. All of it under the region's lock.
+//! The pool of slices. A large block is a run of slices; small blocks share a slice. Each change holds the region's
+//! lock.
 //!
-//! The heads are the truth: a slice is in use if its head says so, or if it lies behind the head of a large block. The
-//! bitmap of used slices is derived from them; `pool_dirty` is set while it may differ, and a member that then takes the lock
-//! from a dead holder rebuilds it.
+//! The slice heads are the truth: a slice is in use if its head says so, or if it lies behind the head of a large
+//! block. The bitmap of used slices is derived from the heads. `pool_dirty` is set while the two may differ; a member
+//! that takes the lock from a dead holder then rebuilds the bitmap.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +17,7 @@ use crate::region::Region;
 use crate::{Result, fault_point};
 
 impl Region {
-    /// A large block. Its offset stands in `cell` before it is taken, as for `take_small`.
+    /// Takes a large block. Its offset is stored in `cell` before the block is taken, as in `take_small`.
     pub(super) fn take_large(&self, local: &mut LocalSlot, size: u64, cell: &AtomicU64, state: u8) -> Result<u64> {
         let run = size.div_ceil(SLICE);
         self.with_space(local, |guard| {
@@ -36,7 +37,7 @@ impl Region {
         })
     }
 
-    /// Frees what `deallocate` was given and is no small block.
+    /// Frees a block for `deallocate` that is no small block.
     #[cold]
     pub(super) fn free_large(&self, offset: u64) -> Result<()> {
         let guard = self.lock()?;
@@ -80,18 +81,18 @@ impl Region {
         })
     }
 
-    /// Gives an own, `Active` slice back to the pool if no block of it is in use.
+    /// Gives a slice that `owner` owns and that is `Active` back to the pool, if no block of it is in use.
     pub(super) fn release_slice(&self, owner: u16, slice: u64, class: usize) -> bool {
         let Ok(guard) = self.lock() else { return false };
         self.release_locked(&guard, owner, slice, class)
     }
 
-    /// As `release_slice`, for a holder of the lock; takes slices that are in no list (`Full`), too.
+    /// As `release_slice`, for a holder of the lock. It also takes slices that are in no list (`Full`).
     pub(super) fn release_locked(&self, guard: &Guard<'_>, owner: u16, slice: u64, class: usize) -> bool {
         let (Some(head), Some((word, now))) = (self.memory.head(slice), self.own_slice(owner, slice)) else {
             return false;
         };
-        // A queued slice is on a stack and stays; it comes off it first.
+        // A queued slice lies on its owner's stack. It stays until the owner has taken it off the stack.
         if now != class || word.available() == Available::Queued || !self.memory.is_empty(slice, class) {
             return false;
         }
@@ -107,7 +108,8 @@ impl Region {
         released
     }
 
-    /// Memory for the state bytes of a slice, before its first use for small blocks. A page holds those of two slices.
+    /// Takes memory for the state bytes of a slice, before the slice's first use for small blocks. One page holds the
+    /// state bytes of two slices.
     fn reserve_states(&self, _guard: &Guard<'_>, slice: u64) -> Result<()> {
         let Some(head) = self.memory.head(slice) else { return Err(self.corrupt("a slice lies outside")) };
         if head.states_ready.load(Ordering::Relaxed) != 0 {
@@ -123,7 +125,7 @@ impl Region {
         Ok(())
     }
 
-    /// Runs a change of heads and bitmap; a death within it leaves `pool_dirty` set.
+    /// Changes heads and bitmap. If the member dies within the change, `pool_dirty` stays set.
     fn change_pool(&self, _guard: &Guard<'_>, change: impl FnOnce()) {
         let dirty = &self.memory.header().pool_dirty;
         dirty.store(1, Ordering::SeqCst);
@@ -131,7 +133,7 @@ impl Region {
         dirty.store(0, Ordering::Release);
     }
 
-    /// The first run of `count` free slices that have memory.
+    /// The first run of `count` free slices that all have memory.
     pub(super) fn find_run(&self, _guard: &Guard<'_>, count: u64) -> Option<u64> {
         let committed = self.memory.committed();
         let first = self.memory.header().first_free.load(Ordering::Relaxed).min(committed);
@@ -164,7 +166,7 @@ impl Region {
         None
     }
 
-    /// Free slices at the end of those that have memory.
+    /// The number of free slices at the end of those that have memory.
     pub(super) fn free_tail(&self) -> u64 {
         let committed = self.memory.committed();
         let used = |slice: u64| {
@@ -192,7 +194,7 @@ impl Region {
         }
     }
 
-    /// Makes the bitmap anew from the heads.
+    /// Rebuilds the bitmap from the heads.
     pub(super) fn rebuild_pool(&self, _guard: &Guard<'_>) {
         let committed = self.memory.committed();
         for index in 0..committed.div_ceil(64) {

@@ -1,5 +1,5 @@
-//! Where a thread finds its next free blocks, cheapest first: the rest of the current slice, other own slices, own
-//! slices in which others freed, a fresh slice.
+//! Where a thread finds its next free blocks. The cheapest place comes first: the rest of the current slice, other
+//! slices of its slot, slices of its slot in which other members freed blocks, a fresh slice.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -14,7 +14,8 @@ impl Region {
     /// Gives `class` a group with at least one free block.
     #[cold]
     pub(super) fn refill(&self, local: &mut LocalSlot, class: usize) -> Result<()> {
-        // Each round uses up a slice, or takes a new one; the bound is for memory that another process scribbles over.
+        // Each round uses up a slice or takes a new one. The bound matters only if another process scribbles over the
+        // memory.
         for _ in 0..=2 * self.memory.geometry().slices + 16 {
             if local.classes[class].slice != NONE {
                 let slice = u64::from(local.classes[class].slice);
@@ -41,7 +42,7 @@ impl Region {
         Err(self.corrupt("its heap has more slices without blocks than slices"))
     }
 
-    /// Makes a slice current, before its first group.
+    /// Makes a slice the current one, with no current group yet.
     fn enter_slice(&self, local: &mut LocalSlot, class: usize, slice: u64) {
         let known = &mut local.classes[class];
         known.clear();
@@ -59,11 +60,12 @@ impl Region {
         known.mask = mask;
     }
 
-    /// The current slice has no free block behind the current group. Gives it up as full, unless blocks in front came
-    /// free: then it stays current, and the answer is yes.
+    /// The current slice has no free block behind the current group. The slice is given up as full, unless blocks
+    /// before the group were freed meanwhile: then the slice stays current and the result is `true`.
     ///
-    /// The order matters: first it is marked full, then looked through. A member that frees a block first frees, then
-    /// looks for the mark. So one of the two sees the other (both sides are sequentially consistent).
+    /// The order matters. This member first marks the slice full and then looks for free blocks. A member that frees a
+    /// block first frees it and then looks for the mark. Both sides are sequentially consistent, so at least one of the
+    /// two sees the other.
     fn leave_slice(&self, local: &mut LocalSlot, class: usize, slice: u64) -> bool {
         local.classes[class].clear();
         let Some(head) = self.memory.head(slice) else { return false };
@@ -86,7 +88,8 @@ impl Region {
         true
     }
 
-    /// The next own slice of the class that may have free blocks. Gives empty ones back to the pool while there are more.
+    /// The next slice of this slot and class that may have free blocks. Empty slices go back to the pool while there
+    /// are further ones.
     fn next_partial(&self, local: &mut LocalSlot, class: usize) -> Option<u64> {
         loop {
             let slice = u64::from(local.classes[class].partial.pop()?);
@@ -101,7 +104,7 @@ impl Region {
         }
     }
 
-    /// Takes over the slices in which others freed blocks. Returns how many there were.
+    /// Takes over the slices of this slot in which other members freed blocks. Gives their number.
     pub(super) fn collect(&self, local: &mut LocalSlot) -> usize {
         let mut count = 0;
         self.pop_available(local.shared(self), local.index, |slice, class| {

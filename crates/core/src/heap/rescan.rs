@@ -1,4 +1,5 @@
-//! Finding out anew what a slot owns: after taking over a vacant one, and after a death, which may have lost a notice.
+//! Finds out anew which slices a slot owns. This is needed after taking over a vacant slot, and after a death, which
+//! may have lost a notice.
 
 use std::sync::atomic::Ordering;
 
@@ -8,11 +9,12 @@ use super::local::LocalSlot;
 use crate::region::Region;
 
 impl Region {
-    /// Forgets what the holder knows and looks through all slices of the slot.
+    /// Forgets all hints and looks through all slices of the slot.
     ///
-    /// A queued slice is either on the stack, or on its way there, or lost (its freer died, or the former holder died
-    /// while it emptied the stack). Those whose queueing slot is not pushing them any more when we look are on the stack
-    /// or lost; so after the stack was emptied, what is still queued of them is lost, and taken back.
+    /// A queued slice is in one of three places: on the stack, on its way to the stack, or lost. It is lost if the
+    /// member that freed a block died, or if the former holder died while it emptied the stack. Slices that no slot is
+    /// pushing any more when we look are on the stack or lost. So those that are still marked as queued after the stack
+    /// was emptied are lost, and this slot takes them back.
     pub(super) fn rescan(&self, local: &mut LocalSlot) {
         local.shared(self).rescan.store(0, Ordering::SeqCst);
         for class in &mut local.classes {
@@ -29,7 +31,7 @@ impl Region {
                 }
                 Available::Full => {}
                 Available::Active => {
-                    // Nothing free: mark it, then look again, as `leave_slice` does.
+                    // The slice has no free block. Mark it as full and then look again, as `leave_slice` does.
                     let full = word.with(Available::Full, 0);
                     if self.turn(slice, word, full) && self.memory.next_free(slice, 0, class).is_some() {
                         self.admit(local, slice, class, full);
@@ -39,7 +41,7 @@ impl Region {
         }
     }
 
-    /// The slices of a slot with their classes and heads, but for those whose notice is on its way.
+    /// The slices of a slot with their classes and heads, except slices that are on their way to the stack.
     pub(super) fn find_slices(&self, owner: u16) -> Vec<(u64, usize, SliceWord)> {
         let mut found = Vec::new();
         for slice in 0..self.memory.committed() {
@@ -52,14 +54,15 @@ impl Region {
         found
     }
 
-    /// Lists a slice as partial if its head is still as it was seen; if not, it was collected, or is being queued.
+    /// Lists a slice as partial if its head has not changed since it was read. If it has changed, the slice was
+    /// collected already or is being queued.
     fn admit(&self, local: &mut LocalSlot, slice: u64, class: usize, seen: SliceWord) {
         if self.turn(slice, seen, seen.with(Available::Active, 0)) {
             local.classes[class].partial.push(slice as u32);
         }
     }
 
-    /// Changes a head, if it is still as it was seen.
+    /// Changes a head if it has not changed since it was read.
     pub(super) fn turn(&self, slice: u64, from: SliceWord, to: SliceWord) -> bool {
         let exchange = |head: &crossdock_layout::region::SliceHead| {
             head.word.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
@@ -67,13 +70,13 @@ impl Region {
         self.memory.head(slice).is_some_and(exchange)
     }
 
-    /// Gives all own slices without used blocks back to the pool.
+    /// Gives all slices of this slot that have no block in use back to the pool.
     pub(super) fn trim(&self, local: &mut LocalSlot) -> u64 {
         let mut released = 0;
         for class in 0..CLASSES.len() {
             let known = &mut local.classes[class];
             if known.slice != super::known::NONE {
-                // The current slice is Active like those in `partial`.
+                // The current slice is Active, like those in `partial`.
                 known.partial.push(known.slice);
             }
             known.forget();

@@ -1,4 +1,4 @@
-//! Claiming and leaving heap slots. A slot keeps its slices when its holder leaves or dies; the next holder goes on.
+//! Claiming and leaving heap slots. A slot keeps its slices when its holder leaves or dies; the next holder uses them.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use crate::region::Region;
 use crate::{Result, fault_point};
 
 impl Region {
-    /// Takes a vacant slot, with all that it owns.
+    /// Takes a vacant slot with all that the slot owns.
     pub(super) fn claim_slot(&self) -> Result<LocalSlot> {
         let guard = self.lock()?;
         let index = match self.vacant_slot(&guard)? {
@@ -49,7 +49,7 @@ impl Region {
         Ok(Some(ready))
     }
 
-    /// Leaves a slot in order: what is prepared is given back, as after a death, and so are empty slices.
+    /// Leaves a slot in order. Prepared blocks are freed, as after a death, and empty slices go back to the pool.
     pub(super) fn leave_slot(&self, local: &mut LocalSlot) {
         let Ok(guard) = self.lock() else { return };
         self.mend_slot(&guard, local.index.into());
@@ -58,7 +58,7 @@ impl Region {
         local.shared(self).holder.store(0, Ordering::Release);
     }
 
-    /// Gives the empty slices of a slot that no member works with back to the pool. Slices that were lost on their way off
+    /// Gives the empty slices of a slot that no member uses back to the pool. Slices that were lost on their way from
     /// the slot's stack are found as in `rescan`.
     pub(super) fn trim_slot(&self, guard: &Guard<'_>, index: u16) -> u64 {
         let Some(slot) = self.memory.slot(index.into()) else { return 0 };

@@ -1,4 +1,4 @@
-//! Looking at many state bytes at once.
+//! Reading many state bytes at once.
 
 use crossdock_layout::region::CLASSES;
 
@@ -7,17 +7,18 @@ use super::memory::Memory;
 const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
 const ONES: u64 = 0x0101_0101_0101_0101;
 
-/// One bit for each of eight bytes: set where the byte is 0.
+/// One bit for each of eight bytes, set if the byte is 0.
 #[inline]
 fn zeros(bytes: u64) -> u64 {
-    // The top bit of each byte of `some` is set where the byte is not 0; no carry crosses a byte.
+    // The top bit of each byte of `some` is set if the byte is not 0. No carry crosses from one byte to the next.
     let some = ((bytes & LOW) + LOW) | bytes;
     let none = (!some >> 7) & ONES;
     none.wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
 impl Memory {
-    /// Free blocks among the 64 from `64 * group` on, as bits; none beyond the class's last block.
+    /// One bit for each of the 64 blocks from `64 * group` on, set if the block is free. Blocks beyond the class's last
+    /// one have no bit.
     #[inline]
     pub(super) fn free_blocks(&self, slice: u64, group: u64, class: usize) -> u64 {
         let blocks = u64::from(CLASSES[class].blocks);
@@ -54,7 +55,7 @@ impl Memory {
     }
 }
 
-/// Groups of 64 blocks in a slice of this class.
+/// The number of groups of 64 blocks in a slice of this class.
 #[inline]
 pub(super) fn groups(class: usize) -> u64 {
     u64::from(CLASSES[class].blocks).div_ceil(64)

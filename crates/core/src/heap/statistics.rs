@@ -1,4 +1,4 @@
-//! What is in use, counted from the state bytes: exact when no member is at work, and never kept on a hot path.
+//! Counts what is in use from the state bytes. The counts are exact while no member works; no fast path maintains them.
 
 use std::sync::atomic::Ordering;
 
@@ -6,24 +6,24 @@ use crossdock_layout::region::{CLASSES, ENTRY_READY, Kind, SLICE, SliceWord};
 
 use crate::region::Region;
 
-/// What a region holds.
+/// The contents of a region in numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
-    /// Bytes that the region can grow to, header included.
+    /// Bytes that the region can grow to, including its header.
     pub capacity: u64,
-    /// Bytes of memory taken so far.
+    /// Bytes of memory that were taken so far.
     pub reserved: u64,
-    /// Bytes of blocks in use, as rounded up by the heap.
+    /// Bytes of the blocks in use, as the heap rounded them up.
     pub used: u64,
     /// Blocks in use.
     pub blocks: u64,
-    /// Named objects that are ready.
+    /// Number of named objects that are ready.
     pub objects: u64,
-    /// Heap slots that living members hold.
+    /// Number of heap slots that living members hold.
     pub slots: u64,
     /// Bytes of the largest block that fits without further growth.
     pub largest_free: u64,
-    /// Slices that are in use, for small blocks or large ones.
+    /// Number of slices that are in use, for small or large blocks.
     pub slices: u64,
 }
 

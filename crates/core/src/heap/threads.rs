@@ -1,7 +1,7 @@
-//! Which heap slot a thread uses.
+//! The heap slot that each thread uses.
 //!
-//! A thread gets a slot of its own with its first call and keeps it until it ends, so that the fast paths need no lock
-//! and no atomic exchange. When the region has no slot left, threads of a process share one behind a mutex.
+//! A thread claims a slot with its first call and keeps it until the thread ends, so the fast paths need no lock and no
+//! atomic exchange. If the region has no slot left, the threads of a process share one slot behind a mutex.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -17,9 +17,9 @@ use crate::region::Region;
 #[derive(Default)]
 pub(crate) struct Locals {
     state: Mutex<State>,
-    /// Taken before the region runs out of slots, for threads that get none of their own.
+    /// The slot for threads that get none of their own. It is claimed before the region runs out of slots.
     shared: Mutex<Option<Box<LocalSlot>>>,
-    /// The numbers of all of them.
+    /// The numbers of all slots that this process holds.
     numbers: Mutex<Vec<u16>>,
 }
 
@@ -32,9 +32,9 @@ impl Locals {
 
 #[derive(Default)]
 struct State {
-    /// Every slot of a thread, whether that still runs or not.
+    /// All slots of threads, of running threads and of ended ones.
     all: Vec<NonNull<LocalSlot>>,
-    /// Those whose thread has ended.
+    /// The slots whose thread has ended.
     idle: Vec<NonNull<LocalSlot>>,
 }
 
@@ -43,24 +43,25 @@ struct State {
 unsafe impl Send for State {}
 
 fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What the mutexes guard is never left half-changed.
+    // No holder of these mutexes leaves the data half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many regions a thread can use by turns without the slower look-up.
+/// How many regions a thread can use in turn without the slower look-up.
 const WAYS: usize = 4;
 
 thread_local! {
-    /// The regions used last: serial number, and this thread's slot in it. Valid while this thread is in `MINE`.
+    /// The regions used last: the serial number, and this thread's slot in the region. An entry is valid while `MINE`
+    /// lists it.
     static LAST: [Cell<(u64, *mut LocalSlot)>; WAYS] = const { [const { Cell::new((0, std::ptr::null_mut())) }; WAYS] };
     static MINE: RefCell<Mine> = const { RefCell::new(Mine(Vec::new())) };
 }
 
-/// The slots of a thread, in all regions; handed back to their regions when it ends.
+/// The slots of a thread in all regions. They are given back to their regions when the thread ends.
 struct Mine(Vec<(u64, Weak<Region>, NonNull<LocalSlot>)>);
 
-/// The slots are the parent's. A child that is not told, because it was made without the C library, is the parent's twin
-/// in all else, too, and beyond help.
+/// The slots belong to the parent. A child that was made without the C library does not run this hook. Such a child
+/// cannot be told from its parent in other respects either.
 extern "C" fn forget_in_child() {
     let _ = LAST.try_with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
     near::forget();
@@ -71,7 +72,8 @@ impl Drop for Mine {
         LAST.with(|last| last.iter().for_each(|way| way.set((0, std::ptr::null_mut()))));
         near::forget();
         for (_, region, slot) in self.0.drain(..) {
-            // A forked child's copy of the mutex may be held by a thread that the child does not have.
+            // Another thread of the parent may have held this mutex when the child was forked; no thread of the child
+            // would release it.
             if let Some(region) = region.upgrade().filter(|region| region.is_own()) {
                 enter(&region.locals.state).idle.push(slot);
             }
@@ -80,11 +82,11 @@ impl Drop for Mine {
 }
 
 impl Region {
-    /// This thread's slot, if it is one of those used last. A forked child has none (see `forget_in_child`), and only
-    /// who may write ever gets one.
+    /// This thread's slot, if it is one of those used last. A forked child has none (see `forget_in_child`). Only a
+    /// member with write access gets one.
     ///
-    /// Only the fast paths and `with_local` call this, and none of them while the reference of another lives; that is what
-    /// makes it the only one.
+    /// Only the fast paths and `with_local` call this, and never while an earlier result is still in use. So the
+    /// reference is the only one.
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "the reference is of this thread's own slot, not of the region")]
     pub(super) fn cached_local(&self) -> Option<&mut LocalSlot> {
@@ -94,13 +96,13 @@ impl Region {
         (serial == self.serial).then(|| unsafe { &mut *slot })
     }
 
-    /// Runs `f` with this thread's slot, claimed if need be. `f` must not come back here.
+    /// Runs `f` with this thread's slot, which is claimed if the thread has none. `f` must not call `with_local`.
     pub(crate) fn with_local<R>(self: &Arc<Self>, f: impl FnOnce(&mut LocalSlot) -> Result<R>) -> Result<R> {
         if let Some(local) = self.cached_local() {
             return f(local);
         }
         self.check_use()?;
-        // Not a `Once`: a child that is forked while another thread is in it would wait for ever.
+        // A `Once` would not do: a child that is forked while another thread is in the `Once` would wait for ever.
         static HOOKED: AtomicBool = AtomicBool::new(false);
         if !HOOKED.swap(true, Ordering::Relaxed) {
             crossdock_os::fork::in_child(forget_in_child);
@@ -119,7 +121,7 @@ impl Region {
         }
     }
 
-    /// This thread's slot, claimed if it has none; `None` if there is none to be had.
+    /// This thread's slot, claimed if the thread has none; `None` if the region has no slot left.
     #[inline(never)]
     fn own_slot(self: &Arc<Self>) -> Result<Option<NonNull<LocalSlot>>> {
         let found = MINE.try_with(|mine| {
@@ -147,7 +149,7 @@ impl Region {
             return Ok(Some(slot));
         }
         if state.all.len() == 1 {
-            // More than one thread: secure the shared slot while there are slots.
+            // There is more than one thread: claim the shared slot while the region still has slots.
             let mut shared = enter(&self.locals.shared);
             if shared.is_none() {
                 *shared = Some(Box::new(self.claim_slot()?));
@@ -173,7 +175,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         near::region_goes();
-        // A forked child has the lists, but not the right; nor can it rely on the mutexes.
+        // A forked child has copies of the lists but may not use them, and it cannot rely on the mutexes.
         if !self.is_own() {
             return;
         }

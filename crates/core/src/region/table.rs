@@ -1,6 +1,6 @@
-//! Which regions this process has mapped, by address: so that a container in shared memory finds its allocator.
+//! The regions that this process has mapped, by address. A container in shared memory finds its allocator here.
 //!
-//! This table is the only one; `heap/near.rs` has each thread's cache of it.
+//! There is no other such table; `heap/near.rs` has each thread's cache of it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
@@ -22,7 +22,7 @@ fn table() -> &'static RwLock<Table> {
     own.expect("the closure always makes one")
 }
 
-/// Notes a region that was mapped just now.
+/// Adds a region that was mapped just now.
 pub(super) fn enter(region: &Arc<Region>) {
     let mut table = table().write().unwrap_or_else(PoisonError::into_inner);
     table.retain(|_, known| known.strong_count() > 0);
@@ -35,8 +35,8 @@ pub fn at_base(base: *const u8) -> Option<Arc<Region>> {
     table().read().unwrap_or_else(PoisonError::into_inner).get(&(base as usize))?.upgrade()
 }
 
-/// Runs `work` on the region mapped at `base`, if any, and makes it quick to find for this thread's next
-/// [`heap::allocate_at`]; for allocators.
+/// Runs `work` on the region mapped at `base`, if there is one. This thread's next [`heap::allocate_at`] then finds the
+/// region quickly. For allocators.
 pub fn with_base<R>(base: *const u8, work: impl FnOnce(&Arc<Region>) -> R) -> Option<R> {
     if let Some(region) = heap::near_region(base) {
         return Some(work(&region));

@@ -1,4 +1,4 @@
-//! Where the objects of this module lie, and what is said of damaged ones.
+//! The position of an object of this module, and the errors about damaged objects.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crossdock_layout::Status;
 use crate::Error;
 use crate::region::Region;
 
-/// What every object of this module stands on: a region, and where the object lies in it.
+/// The position of an object: its region, and its offset there.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub region: Arc<Region>,
@@ -29,7 +29,7 @@ impl Place {
     }
 }
 
-/// An index beyond the end, said as what it is.
+/// The error for an index beyond the end.
 pub(super) fn out_of_range(place: &Place, index: u64, length: u64) -> Error {
     let text = format!(
         "element {index} of the object at {:#x} of region '{}': it has {length}",

@@ -14,7 +14,7 @@ use crate::directory::TypeRef;
 use crate::headers::NdarrayData;
 use crate::region::Region;
 
-/// An n-dimensional array that lies in a region, without gaps. Keeps the region mapped.
+/// An n-dimensional array in a region, without gaps between its elements. It keeps the region mapped.
 #[derive(Clone, Debug)]
 pub struct NdArray<T> {
     place: Place,
@@ -30,18 +30,18 @@ impl<T: Plain> NdArray<T> {
         type_ref(format!("ndarray<{}>", T::type_name()))
     }
 
-    /// Its extents, outermost first.
+    /// The extents, outermost first.
     ///
     /// # Errors
-    /// `CORRUPT` if its header is damaged.
+    /// `CORRUPT` if the array's header is damaged.
     pub fn shape(&self) -> Result<Vec<u64>> {
         Ok(self.header()?.shape().to_vec())
     }
 
-    /// Whether the last index runs fastest (C) or the first (Fortran).
+    /// Does the last index vary fastest (C), or the first (Fortran)?
     ///
     /// # Errors
-    /// `CORRUPT` if its header is damaged.
+    /// `CORRUPT` if the array's header is damaged.
     pub fn order(&self) -> Result<Order> {
         Ok(self.header()?.order)
     }
@@ -59,7 +59,7 @@ impl<T: Plain> NdArray<T> {
     /// How many elements it has.
     ///
     /// # Errors
-    /// `CORRUPT` if its header is damaged.
+    /// `CORRUPT` if the array's header is damaged.
     pub fn len(&self) -> Result<u64> {
         Ok(self.data()?.1)
     }
@@ -72,10 +72,10 @@ impl<T: Plain> NdArray<T> {
         Ok(self.len()? == 0)
     }
 
-    /// Gives it a shape. Its elements are zero where the shape, order or size changes.
+    /// Changes the shape. Elements are zero where the shape, the order or the size changes.
     ///
     /// # Errors
-    /// `NO_SPACE` (it is then as it was), `INVALID` for a rank above 8.
+    /// `NO_SPACE` (the array then stays as it was), `INVALID` for a rank above 8.
     pub fn reshape(&self, order: Order, shape: &[u64]) -> Result<()> {
         self.place.region.ndarray_reshape(self.place.offset, size_of::<T>() as u64, order, shape)
     }
@@ -83,7 +83,7 @@ impl<T: Plain> NdArray<T> {
     /// The element at these indices, which count from 0.
     ///
     /// # Errors
-    /// `INVALID` for indices that do not fit its shape, `CORRUPT`.
+    /// `INVALID` if the indices do not fit the array's shape, `CORRUPT` if its header is damaged.
     pub fn get(&self, indices: &[u64]) -> Result<T> {
         let at = self.element(indices)?;
         view::load(self.place.region.mapping(), at).ok_or_else(|| self.place.corrupt("its elements lie outside"))
@@ -103,7 +103,7 @@ impl<T: Plain> NdArray<T> {
     /// A copy of all elements, in the order in which they lie in memory.
     ///
     /// # Errors
-    /// `CORRUPT` if its header is damaged.
+    /// `CORRUPT` if the array's header is damaged.
     pub fn to_vec(&self) -> Result<Vec<T>> {
         let (data, count) = self.data()?;
         if count == 0 {
@@ -119,7 +119,8 @@ impl<T: Plain> NdArray<T> {
     /// Copies all elements in, in the order in which they lie in memory.
     ///
     /// # Errors
-    /// `INVALID` if there are not exactly as many as it has, `DENIED` if the region is mapped for reading, `CORRUPT`.
+    /// `INVALID` if `elements` has another number of elements than the array, `DENIED` if the region is mapped for
+    /// reading only, `CORRUPT` if the array's header is damaged.
     pub fn copy_from(&self, elements: &[T]) -> Result<()> {
         self.place.region.require_writable()?;
         let (data, count) = self.data()?;
@@ -133,15 +134,15 @@ impl<T: Plain> NdArray<T> {
             .ok_or_else(|| self.place.corrupt("its elements lie outside"))
     }
 
-    /// Its handle, to send to another task.
+    /// The array's handle, to be sent to another task.
     ///
     /// # Errors
-    /// `BAD_HANDLE` if it was removed.
+    /// `BAD_HANDLE` if the array was removed.
     pub fn save(&self) -> Result<Handle> {
         self.place.region.save(self.place.offset)
     }
 
-    /// Where an element lies in the region.
+    /// The offset of an element in the region.
     fn element(&self, indices: &[u64]) -> Result<u64> {
         let found = self.header()?;
         let (shape, data) = (found.shape(), found.data.unwrap_or(0));

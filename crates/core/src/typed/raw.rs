@@ -9,7 +9,7 @@ use super::header::Place;
 use crate::region::Region;
 use crate::{Error, Result};
 
-/// An object that lies in a region, accessed field by field. Keeps the region mapped.
+/// An object in a region whose fields are read and written one at a time. It keeps the region mapped.
 #[derive(Clone, Debug)]
 pub struct Raw {
     place: Place,
@@ -24,7 +24,7 @@ impl Raw {
     /// The field that lies `at` bytes from the object's start.
     ///
     /// # Errors
-    /// `INVALID` if it does not lie within the object or is not aligned.
+    /// `INVALID` if the field does not lie within the object or is not aligned.
     pub fn get<T: Plain>(&self, at: u64) -> Result<T> {
         let offset = self.field::<T>(at)?;
         view::load(self.place.region.mapping(), offset).ok_or_else(|| self.place.corrupt("it lies outside"))
@@ -33,17 +33,17 @@ impl Raw {
     /// Stores a field.
     ///
     /// # Errors
-    /// As [`Raw::get`], and `DENIED` if the region is mapped for reading.
+    /// As [`Raw::get`], and `DENIED` if the region is mapped for reading only.
     pub fn set<T: Plain>(&self, at: u64, value: T) -> Result<()> {
         self.place.region.require_writable()?;
         let offset = self.field::<T>(at)?;
         view::store(self.place.region.mapping(), offset, value).ok_or_else(|| self.place.corrupt("it lies outside"))
     }
 
-    /// Its handle, to send to another task.
+    /// The object's handle, to be sent to another task.
     ///
     /// # Errors
-    /// `BAD_HANDLE` if it was removed.
+    /// `BAD_HANDLE` if the object was removed.
     pub fn save(&self) -> Result<Handle> {
         self.place.region.save(self.place.offset)
     }

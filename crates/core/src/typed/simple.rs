@@ -10,7 +10,7 @@ use super::header::Place;
 use crate::Result;
 use crate::region::Region;
 
-/// A value that lies in a region. Keeps the region mapped.
+/// A value in a region. It keeps the region mapped.
 #[derive(Clone, Debug)]
 pub struct Simple<T> {
     place: Place,
@@ -22,10 +22,10 @@ impl<T: Plain> Simple<T> {
         Self { place: Place::new(region, offset), marker: PhantomData }
     }
 
-    /// The value as it is now.
+    /// The present value.
     ///
     /// # Errors
-    /// `CORRUPT` if it does not lie within the region.
+    /// `CORRUPT` if the value does not lie within the region.
     pub fn get(&self) -> Result<T> {
         view::load(self.place.region.mapping(), self.place.offset).ok_or_else(|| self.place.corrupt("it lies outside"))
     }
@@ -33,17 +33,17 @@ impl<T: Plain> Simple<T> {
     /// Stores a value.
     ///
     /// # Errors
-    /// `CORRUPT` if it does not lie within the region, `DENIED` if the region is mapped for reading.
+    /// `CORRUPT` if the value does not lie within the region, `DENIED` if the region is mapped for reading only.
     pub fn set(&self, value: T) -> Result<()> {
         self.place.region.require_writable()?;
         view::store(self.place.region.mapping(), self.place.offset, value)
             .ok_or_else(|| self.place.corrupt("it lies outside"))
     }
 
-    /// Its handle, to send to another task.
+    /// The value's handle, to be sent to another task.
     ///
     /// # Errors
-    /// `BAD_HANDLE` if it was removed.
+    /// `BAD_HANDLE` if the value was removed.
     pub fn save(&self) -> Result<Handle> {
         self.place.region.save(self.place.offset)
     }

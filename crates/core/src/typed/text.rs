@@ -1,4 +1,4 @@
-//! A string in a region: bytes, by custom UTF-8, with the header of a vector.
+//! A string in a region: bytes, by convention UTF-8, with the header of a vector.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::Vector;
 use crate::region::Region;
 use crate::{Error, Result};
 
-/// A string that lies in a region. Keeps the region mapped.
+/// A string in a region. It keeps the region mapped.
 #[derive(Clone, Debug)]
 pub struct Text {
     bytes: Vector<u8>,
@@ -19,33 +19,34 @@ impl Text {
         Self { bytes: Vector::at(region, offset) }
     }
 
-    /// A copy of it.
+    /// A copy of the string.
     ///
     /// # Errors
-    /// `INVALID` if its bytes are not UTF-8 (then [`Text::bytes`] has them), `CORRUPT`.
+    /// `INVALID` if the string's bytes are not UTF-8 ([`Text::bytes`] reads them all the same), `CORRUPT` if its header
+    /// is damaged.
     pub fn get(&self) -> Result<String> {
         String::from_utf8(self.bytes.to_vec()?)
             .map_err(|bad| Error::new(Status::Invalid, format!("a shared string is not UTF-8: {}", bad.utf8_error())))
     }
 
-    /// Makes it this text.
+    /// Replaces the string by this text.
     ///
     /// # Errors
-    /// `NO_SPACE`; it is then as it was.
+    /// `NO_SPACE`; the string then stays as it was.
     pub fn set(&self, text: &str) -> Result<()> {
         self.bytes.assign(text.as_bytes())
     }
 
-    /// Its bytes, to read and write as a vector.
+    /// The string's bytes, to be read and written as a vector.
     #[must_use]
     pub fn bytes(&self) -> &Vector<u8> {
         &self.bytes
     }
 
-    /// Its handle, to send to another task.
+    /// The string's handle, to be sent to another task.
     ///
     /// # Errors
-    /// `BAD_HANDLE` if it was removed.
+    /// `BAD_HANDLE` if the string was removed.
     pub fn save(&self) -> Result<Handle> {
         self.bytes.save()
     }

@@ -1,4 +1,4 @@
-//! A growing array in a region: `crossdock::vector<T>` of C++ (Dhmem, listing 4).
+//! A vector in a region: `crossdock::vector<T>` of C++ (Dhmem, listing 4).
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::Result;
 use crate::directory::TypeRef;
 use crate::region::Region;
 
-/// A vector that lies in a region. Keeps the region mapped. Not guarded against other tasks: one who resizes while
-/// another reads spoils what that one reads, so hand vectors over through ports.
+/// A vector in a region. It keeps the region mapped. No lock guards it against other tasks: a task that resizes it
+/// while another reads spoils what the other reads. Tasks should therefore hand vectors over through ports.
 #[derive(Clone, Debug)]
 pub struct Vector<T> {
     place: Place,
@@ -29,7 +29,8 @@ impl<T: Plain> Vector<T> {
         type_ref(format!("vector<{}>", T::type_name()))
     }
 
-    /// Where the elements are and how many; checked anew each time, since others may resize.
+    /// The offset and the number of the elements. They are checked anew at each call, since other tasks may resize the
+    /// vector.
     fn data(&self) -> Result<(u64, u64)> {
         let found = self.place.region.vector_at(self.place.offset, size_of::<T>() as u64)?;
         Ok((found.data.unwrap_or(0), found.size))
@@ -38,7 +39,7 @@ impl<T: Plain> Vector<T> {
     /// How many elements it has.
     ///
     /// # Errors
-    /// `CORRUPT` if its header is damaged.
+    /// `CORRUPT` if the vector's header is damaged.
     pub fn len(&self) -> Result<u64> {
         Ok(self.data()?.1)
     }
@@ -54,7 +55,7 @@ impl<T: Plain> Vector<T> {
     /// One element.
     ///
     /// # Errors
-    /// `INVALID` beyond the end, `CORRUPT`.
+    /// `INVALID` for an index beyond the end, `CORRUPT` if the vector's header is damaged.
     pub fn get(&self, index: u64) -> Result<T> {
         let (data, length) = self.data()?;
         if index >= length {
@@ -67,7 +68,8 @@ impl<T: Plain> Vector<T> {
     /// Stores one element.
     ///
     /// # Errors
-    /// `INVALID` beyond the end, `DENIED` if the region is mapped for reading, `CORRUPT`.
+    /// `INVALID` for an index beyond the end, `DENIED` if the region is mapped for reading only, `CORRUPT` if the
+    /// vector's header is damaged.
     pub fn set(&self, index: u64, value: T) -> Result<()> {
         self.place.region.require_writable()?;
         let (data, length) = self.data()?;
@@ -78,18 +80,19 @@ impl<T: Plain> Vector<T> {
             .ok_or_else(|| self.place.corrupt("its elements lie outside"))
     }
 
-    /// Changes the number of elements; new ones are zero. A kill leaves the old vector or the new one.
+    /// Changes the number of elements; new elements are zero. If this process is killed meanwhile, the vector is the
+    /// old one or the new one.
     ///
     /// # Errors
-    /// `NO_SPACE`; the vector is then as it was.
+    /// `NO_SPACE`; the vector then stays as it was.
     pub fn resize(&self, length: u64) -> Result<()> {
         self.place.region.vector_resize(self.place.offset, size_of::<T>() as u64, length)
     }
 
-    /// Makes it hold exactly these elements.
+    /// Makes the vector hold exactly these elements.
     ///
     /// # Errors
-    /// `NO_SPACE`; the vector is then as it was.
+    /// `NO_SPACE`; the vector then stays as it was.
     pub fn assign(&self, elements: &[T]) -> Result<()> {
         self.resize(elements.len() as u64)?;
         let (data, _) = self.data()?;
@@ -100,13 +103,13 @@ impl<T: Plain> Vector<T> {
     /// A copy of all elements.
     ///
     /// # Errors
-    /// `CORRUPT` if its header is damaged.
+    /// `CORRUPT` if the vector's header is damaged.
     pub fn to_vec(&self) -> Result<Vec<T>> {
         let (data, length) = self.data()?;
         if length == 0 {
             return Ok(Vec::new());
         }
-        // The length was checked against the region's size, so a damaged one cannot ask for more memory than that.
+        // The length was checked against the region's size, so a damaged length cannot ask for more memory than that.
         let first: T = self.get(0)?;
         let mut elements = vec![first; length as usize];
         view::copy_out(self.place.region.mapping(), data, &mut elements)
@@ -114,10 +117,10 @@ impl<T: Plain> Vector<T> {
         Ok(elements)
     }
 
-    /// Its handle, to send to another task.
+    /// The vector's handle, to be sent to another task.
     ///
     /// # Errors
-    /// `BAD_HANDLE` if it was removed.
+    /// `BAD_HANDLE` if the vector was removed.
     pub fn save(&self) -> Result<Handle> {
         self.place.region.save(self.place.offset)
     }
