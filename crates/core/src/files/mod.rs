@@ -1,11 +1,12 @@
-//! Managed directories as their consumers see them: which names are awaited, and how a consumer waits for one.
+//! The consumer's side of managed directories: which names are awaited, and how a consumer waits for one.
 //!
-//! The published folder is the truth. A consumer tries its call first; only when the kernel answers "no such file" does it
-//! ask here whether the name is awaited, sleeps until the service tells of news, and tries again. So a published file costs
-//! nothing, and a wait needs neither the daemon nor a socket: a page and a folder, both mapped or mounted read-only.
+//! The published folder is the truth. A consumer first tries its call. Only if the kernel answers "no such file" does
+//! it ask this module whether the name is awaited; then it sleeps until the service reports a change, and tries again.
+//! So opening a published file costs nothing more. A wait needs neither the daemon nor a socket: it uses one page and
+//! one folder, which are mapped or mounted read-only.
 //!
-//! Every door (preload, seccomp notification, libraries) uses [`Views::await_file`]; none decides by itself.
-//! (The idea of awaiting files by name is DYAD's; `docs/papers.md`.)
+//! Every door (preload, seccomp notification, libraries) calls [`Views::await_file`]; no door decides by itself. The
+//! idea of awaiting files by name is DYAD's (`docs/papers.md`).
 
 mod notice;
 mod path;

@@ -1,4 +1,4 @@
-//! A notice, mapped: by a consumer for reading, checked once; by the service for writing.
+//! The mapping of a notice. A consumer maps it for reading and checks it once; the service maps it for writing.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crossdock_layout::files::Notice;
 use crossdock_os::{Access, Mapping, OsResult, file};
 
-/// A managed directory's notice, mapped for as long as this lives.
+/// A managed directory's notice, mapped while this value exists.
 #[derive(Debug)]
 pub struct NoticeReader(Mapping);
 
@@ -14,7 +14,7 @@ impl NoticeReader {
     /// Maps the notice at this path; `None` if the file is no notice of this build's layout.
     ///
     /// # Errors
-    /// The file cannot be opened or mapped.
+    /// The error says that the file cannot be opened or mapped.
     pub fn map(path: impl AsRef<Path>) -> OsResult<Option<Self>> {
         let file = file::open_read_only(path.as_ref())?;
         let (size, _) = file::sizes(&file)?;
@@ -34,7 +34,7 @@ impl NoticeWriter {
     /// Maps a file of at least a notice's size.
     ///
     /// # Errors
-    /// The file cannot be mapped.
+    /// The error says that the file cannot be mapped.
     pub fn map(file: impl AsFd) -> OsResult<Self> {
         Mapping::new(file, size_of::<Notice>(), Access::ReadWrite).map(Self)
     }

@@ -1,7 +1,7 @@
-//! Paths as programs give them, made absolute without asking the file system about their parts.
+//! Makes the paths that programs pass absolute, without asking the file system about their parts.
 
-/// Puts `path` behind `folder` unless it is absolute, and takes out `.`, `..` and doubled slashes by their words alone.
-/// (A `..` behind a symbolic link is thus taken as the words say; managed directories are mounts, not links.)
+/// Puts `path` behind `folder` unless `path` is absolute, and removes `.`, `..` and doubled slashes as text. A `..`
+/// behind a symbolic link is thus not resolved by the file system; managed directories are mounts and not links.
 #[must_use]
 pub fn absolute(folder: &[u8], path: &[u8]) -> Vec<u8> {
     let mut joined = Vec::with_capacity(folder.len() + path.len() + 1);

@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use super::notice::NoticeReader;
 
-/// The environment variable that names them: one line a directory, with the fields path, notice, deadline in milliseconds
-/// and patterns of names, separated by tabs. The patterns are separated by spaces.
+/// The environment variable that lists these directories, one per line. The fields of a line are separated by tabs:
+/// path, notice, deadline in milliseconds, and patterns of names, which are separated by spaces.
 pub const VARIABLE: &str = "CROSSDOCK_FILES";
 
 /// A directory that this process consumes.
 #[derive(Debug)]
 pub struct View {
-    /// Where this process sees the published files; absolute, without a slash at its end.
+    /// The path at which this process sees the published files: absolute, without a slash at its end.
     pub path: String,
-    /// Where this process finds the notice.
+    /// The path at which this process finds the notice.
     notice: String,
     /// How long a call waits for a name.
     pub deadline: Duration,
-    /// Names that are awaited; see [`View::awaits`].
+    /// The names that are awaited; see [`View::awaits`].
     patterns: Vec<String>,
     mapped: OnceLock<Option<NoticeReader>>,
 }
@@ -28,10 +28,10 @@ pub struct View {
 pub struct Views(Vec<View>);
 
 impl Views {
-    /// Reads what [`VARIABLE`] holds. A line that makes no sense is an error that names it.
+    /// Reads the text of [`VARIABLE`]. A line that makes no sense is an error that names the line.
     ///
     /// # Errors
-    /// The line that cannot be read, with the reason.
+    /// The error names the line that cannot be read, and the reason.
     pub fn parse(text: &str) -> Result<Self, String> {
         let line = |line: &str| {
             let fields: Vec<&str> = line.split('\t').collect();
@@ -53,14 +53,14 @@ impl Views {
         text.lines().filter(|l| !l.is_empty()).map(line).collect::<Result<_, _>>().map(Self)
     }
 
-    /// One line of [`VARIABLE`]: what [`Views::parse`] reads.
+    /// One line of [`VARIABLE`], as [`Views::parse`] reads it.
     #[must_use]
     pub fn line(path: &str, notice: &str, deadline: Duration, patterns: &[String]) -> String {
         format!("{path}\t{notice}\t{}\t{}", deadline.as_millis(), patterns.join(" "))
     }
 
-    /// The directories that this process consumes, read from its environment at the first call. A variable that makes no sense
-    /// counts as none: the launcher writes it.
+    /// The directories that this process consumes, read from its environment at the first call. The launcher writes the
+    /// variable; a text that makes no sense counts as no directory.
     pub fn of_process() -> &'static Self {
         static OWN: OnceLock<Views> = OnceLock::new();
         OWN.get_or_init(|| std::env::var(VARIABLE).ok().and_then(|text| Self::parse(&text).ok()).unwrap_or_default())
@@ -72,7 +72,8 @@ impl Views {
         self.0.is_empty()
     }
 
-    /// Why files of one of the directories cannot be awaited: its notice cannot be mapped, or is of another version.
+    /// The reason why files of one of the directories cannot be awaited: its notice cannot be mapped or is of another
+    /// version.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         let view = self.0.iter().find(|view| view.notice().is_none())?;
@@ -91,8 +92,8 @@ impl Views {
 }
 
 impl View {
-    /// Is this name, relative to the directory, one that a producer may still publish? Each part must not begin with a dot,
-    /// and with patterns the last part has to match one of them. `*` stands for any characters, `?` for one.
+    /// May a producer still publish this name, which is relative to the directory? No part of it may begin with a dot.
+    /// If there are patterns, the last part must match one of them. `*` stands for any characters, `?` for one.
     #[must_use]
     pub fn awaits(&self, rest: &[u8]) -> bool {
         let hidden = rest.split(|b| *b == b'/').any(|part| part.is_empty() || part[0] == b'.');
@@ -108,7 +109,7 @@ impl View {
 
 /// Does the name match the pattern?
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    // The classical two-pointer way: on a mismatch, the last star takes one character more.
+    // The usual algorithm with two positions: on a mismatch, the last star takes one character more.
     let (mut p, mut n, mut star) = (0, 0, None);
     while n < name.len() {
         match pattern.get(p) {

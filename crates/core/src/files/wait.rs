@@ -11,15 +11,16 @@ use crossdock_os::{Deadline, clock, file, futex};
 
 use super::{View, Views};
 
-/// How long a wait sleeps at a stretch: after that it looks at the folder itself, in case the service was killed.
+/// The longest sleep at a stretch. After it the waiting task looks at the folder itself, in case the service was
+/// killed.
 const STRETCH: Duration = Duration::from_millis(100);
 
-/// How a wait ended. Every door maps it to the same answer.
+/// How a wait ended. Every door gives the program the same answer for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The name is not awaited here: the kernel's answer stands.
+    /// The name is not awaited here: the program gets the kernel's answer.
     Pass,
-    /// The file is there now: try the call again.
+    /// The file exists now: the program's call is tried again.
     Published,
     /// All producers are gone: the answer is ENOENT.
     Gone(Story),
@@ -29,7 +30,7 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// Why a file did not come, for the task's log.
+/// The reason why a file did not come, for the task's log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Story {
     path: String,
@@ -44,15 +45,15 @@ pub struct Story {
 impl Views {
     /// Waits for the file at an absolute, normalised path, if that name is awaited.
     ///
-    /// The caller has tried its call before and got ENOENT. Blocks until the file is published, all producers are gone, the
-    /// directory's deadline has passed, or a signal handler ran. Any number of threads may wait.
+    /// The caller has tried its call before and got ENOENT. This call blocks until the file is published, all producers
+    /// are gone, the directory's deadline has passed, or a signal handler ran. Any number of threads may wait.
     #[must_use]
     pub fn await_file(&self, path: &[u8]) -> Outcome {
         self.await_file_while(path, Duration::ZERO, &|| true)
     }
 
-    /// As [`Views::await_file`] for a door that waits in the program's place: the program has waited for so long before, and
-    /// the wait ends as interrupted when `is_wanted` says no, which is asked every 100 ms.
+    /// As [`Views::await_file`], for a door that waits in the program's place. `before` is how long the program has
+    /// waited already. The wait asks `is_wanted` every 100 ms and ends as interrupted when that says no.
     #[must_use]
     pub fn await_file_while(&self, path: &[u8], before: Duration, is_wanted: &dyn Fn() -> bool) -> Outcome {
         match self.find(path) {
@@ -61,7 +62,8 @@ impl Views {
         }
     }
 
-    /// Would a wait for the file at an absolute, normalised path begin now? Asks the file system only about awaited names.
+    /// Would a wait for the file at an absolute, normalised path begin now? The file system is asked only about awaited
+    /// names.
     #[must_use]
     pub fn is_missing(&self, path: &[u8]) -> bool {
         let awaited = self.find(path).is_some_and(|(view, rest)| view.awaits(rest));
@@ -75,7 +77,8 @@ impl View {
         let began = clock::now_ns().saturating_sub(u64::try_from(before.as_nanos()).unwrap_or(0));
         let deadline = Deadline::after(self.deadline.saturating_sub(before));
         loop {
-            // The order matters: the word first, then the phase, then the file, which could have come just before either.
+            // The order matters: first the word, then the phase, then the file, because the file may come just before
+            // either is read.
             let news = notice.news.load(Acquire);
             let phase = notice.phase();
             if file::exists(&name) {

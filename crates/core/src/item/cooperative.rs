@@ -1,15 +1,15 @@
-//! Cooperative items: ownership is a word in the item's first page, and handing over is three stores and a wake.
+//! Cooperative items: ownership is a word in the item's first page. Handing an item over takes three stores and a wake.
 //!
-//! `owner` names the party that owns the item, `holder` the one member of it that has it. The holder alone changes
-//! `owner`, and clears `holder` behind that, so that no member of the former party can slip in between. A member of the
-//! owning party takes the item by exchanging `holder` from none to itself. `turn` counts changes; waiters sleep on it
-//! and on the daemon's count of deaths.
+//! `owner` names the party that owns the item. `holder` names the one member of that party that has it. Only the holder
+//! changes `owner`, and it clears `holder` afterwards, so that no member of the former party can slip in between. A
+//! member of the owning party takes the item by exchanging `holder` from none to itself. `turn` counts changes; members
+//! that wait sleep on `turn` and on the daemon's count of deaths.
 //!
-//! What if a member dies here? A holder that dies, at whatever store, leaves `holder` set: a waiter that finds it dead
-//! takes its place and does by `on_death` what is to be done, which the next one repeats if that healer dies too. A sleeper
-//! that dies leaves `sleepers` one too high: needless wakes, nothing else.
+//! What if a member dies here? A holder that dies, at whatever store, leaves `holder` set. A waiting member that finds
+//! the holder dead takes its place and does what `on_death` says. If that member dies too, the next one repeats it. A
+//! sleeping member that dies leaves `sleepers` one too high, which causes needless wakes and nothing else.
 //!
-//! Everything here is written by tasks that trust each other; numbers are compared, never used as addresses.
+//! Tasks that trust each other write all of this. Numbers are compared and never used as addresses.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -23,26 +23,27 @@ use super::ItemMemory;
 use crate::liveness::{LOOK, Living, epoch_word};
 use crate::{Error, Result, fault_point};
 
-/// The numbers by which owner words name a party.
+/// The numbers that stand for a party in owner words.
 pub type Words = Vec<u32>;
 
-/// Having an item: there is one of it at a time, since `holder` is taken by exchange. Gone when it is handed over.
+/// Proof that this member has an item. There is one such value at a time, because `holder` is taken by exchange.
+/// Handing the item over uses the value up.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Where the memory lies that is held.
+    /// The address of the item's memory.
     of: usize,
 }
 
 /// How a wait for an item ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// This member has it now.
+    /// This member has the item now.
     Taken(Held),
-    /// The deadline passed; it belongs to the party with this number, and this member has it (or none).
+    /// The deadline passed. The item belongs to the party with this number.
     TimedOut {
         /// The owner's number.
         owner: u32,
-        /// The member that has it.
+        /// The member that has the item, or none.
         holder: MemberId,
     },
     /// It is destroyed.
@@ -50,7 +51,7 @@ pub enum Claim {
 }
 
 impl ItemMemory {
-    /// Makes the maker its owner and holder.
+    /// Makes the member that made the item its owner and holder.
     pub fn begin(&self, owner: u32, me: MemberId, on_death: OnDeath) -> Held {
         let header = self.header();
         header.owner.store(owner, Ordering::Relaxed);
@@ -67,7 +68,7 @@ impl ItemMemory {
         Held { of: self.base() as usize }
     }
 
-    /// The data, to be changed by the member that has the item. Empty if `held` is another item's.
+    /// The data, to be changed by the member that has the item. The slice is empty if `held` is of another item.
     #[must_use]
     pub fn bytes_held<'a>(&'a self, held: &'a mut Held) -> &'a mut [u8] {
         if held.of != self.base() as usize || !self.writable() {
@@ -78,24 +79,24 @@ impl ItemMemory {
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.size() as usize) }
     }
 
-    /// Changes what becomes of it when its holder is dead.
+    /// Sets what happens to the item when its holder dies.
     pub fn set_on_death(&self, on_death: OnDeath) {
         self.header().on_death.store(on_death as u32, Ordering::Release);
     }
 
-    /// Does this member have it?
+    /// Does this member have the item?
     #[must_use]
     pub fn is_held_by(&self, me: MemberId) -> bool {
         self.header().holder.load(Ordering::Acquire) == me.0
     }
 
-    /// How often it changed its owner.
+    /// How often the item changed its owner.
     #[must_use]
     pub fn transfers(&self) -> u64 {
         self.header().transfers.load(Ordering::Relaxed)
     }
 
-    /// Waits until it belongs to one of `own` and no other member of them has it.
+    /// Waits until the item belongs to one of `own` and no other member of them has it.
     pub fn take(&self, own: &[u32], me: MemberId, alive: &dyn Living, deadline: Deadline) -> Claim {
         let header = self.header();
         loop {
@@ -110,7 +111,7 @@ impl ItemMemory {
             }
             header.sleepers.fetch_add(1, Ordering::SeqCst);
             fault_point!("item.sleep");
-            // A member that changed something before it saw the sleeper has changed `turn`, too.
+            // A member that made a change before it saw this sleeper has changed `turn` as well.
             wait_either((&header.turn, turn), (epoch_word(alive), deaths), deadline.at_most(LOOK));
             header.sleepers.fetch_sub(1, Ordering::SeqCst);
         }
@@ -129,7 +130,7 @@ impl ItemMemory {
             }
             header.holder.compare_exchange(0, me.0, Ordering::AcqRel, Ordering::Acquire).ok()?;
             fault_point!("item.taken");
-            // Between the two looks another member of the same party may have taken it and handed it on.
+            // Between the two looks another member of the same party may have taken the item and handed it on.
             if own.contains(&header.owner.load(Ordering::Acquire)) {
                 return Some(Claim::Taken(self.held()));
             }
@@ -143,7 +144,7 @@ impl ItemMemory {
         None
     }
 
-    /// The holder is dead: its place is taken, what it left is settled, and everybody looks again.
+    /// The holder is dead. This member takes its place, does what `on_death` says, and wakes all waiting members.
     #[cold]
     fn heal(&self, header: &ItemHeader, dead: MemberId, me: MemberId) {
         if header.holder.compare_exchange(dead.0, me.0, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -168,10 +169,10 @@ impl ItemMemory {
         }
     }
 
-    /// Hands it to the party with this number.
+    /// Hands the item to the party with this number.
     ///
     /// # Errors
-    /// `DENIED`: this member does not have it.
+    /// `DENIED` if this member does not have the item.
     pub fn hand_over(&self, to: u32, me: MemberId) -> Result<()> {
         let header = self.header();
         self.check_holder(me)?;
@@ -182,20 +183,20 @@ impl ItemMemory {
         Ok(())
     }
 
-    /// Lets others of the owning party have it.
+    /// Lets other members of the owning party have the item.
     ///
     /// # Errors
-    /// `DENIED`: this member does not have it.
+    /// `DENIED` if this member does not have the item.
     pub fn let_go(&self, me: MemberId) -> Result<()> {
         self.check_holder(me)?;
         self.give_back(self.header());
         Ok(())
     }
 
-    /// No member is to have it ever again.
+    /// Ends the item: no member can have it again.
     ///
     /// # Errors
-    /// `DENIED`: this member does not have it.
+    /// `DENIED` if this member does not have the item.
     pub fn end(&self, me: MemberId) -> Result<()> {
         self.hand_over(OWNER_GONE, me)
     }

@@ -1,4 +1,4 @@
-//! What an item holds, as its owner described it in the item's first page.
+//! The contents of an item, as its owner described them in the item's first page.
 
 use std::sync::atomic::Ordering;
 
@@ -12,22 +12,22 @@ use super::ItemMemory;
 use crate::containers::Order;
 use crate::{Error, Result};
 
-/// Most extents of an array.
+/// The largest number of extents of an array.
 pub const MAX_RANK: usize = ITEM_RANK;
 
-/// What an item holds.
+/// The contents of an item.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Contents {
     /// Plain bytes.
     #[default]
     Bytes,
-    /// An array without gaps, from the first byte on.
+    /// An array without gaps that begins at the first byte.
     Array {
         /// The elements' type, in the grammar of all languages: `f64`, `u8[3]`.
         ty: String,
         /// The extents, outermost first.
         shape: Vec<u64>,
-        /// Which index runs fastest.
+        /// Which index varies fastest.
         order: Order,
     },
     /// A region with a heap: named objects and containers.
@@ -35,10 +35,10 @@ pub enum Contents {
 }
 
 impl Contents {
-    /// Could so many bytes hold this?
+    /// Do the contents fit into this number of bytes?
     ///
     /// # Errors
-    /// `INVALID`: no such type, too many extents, more than fits.
+    /// `INVALID` if there is no such type, if there are too many extents, or if the contents do not fit.
     pub fn check(&self, size: u64) -> Result<()> {
         let invalid = |text: String| Err(Error::new(Status::Invalid, text));
         match self {
@@ -67,15 +67,15 @@ impl Contents {
 }
 
 impl ItemMemory {
-    /// Describes the contents anew; for its owner.
+    /// Describes the contents anew. For the item's owner.
     ///
     /// # Errors
-    /// `INVALID` if they do not fit, `DENIED` if it may only be read.
+    /// `INVALID` if the contents do not fit, `DENIED` if the item may only be read.
     pub fn describe(&mut self, contents: &Contents) -> Result<()> {
         self.describe_held(contents)
     }
 
-    /// Describes the contents anew; for the member that has a cooperative item.
+    /// Describes the contents anew. For the member that has a cooperative item.
     ///
     /// # Errors
     /// As for `describe`.
@@ -85,7 +85,7 @@ impl ItemMemory {
             return Err(Error::new(Status::Denied, "the item may only be read here; its owner describes it"));
         }
         let header = self.header();
-        // A member that dies in here leaves bytes without a description, which is what they are then.
+        // If the member dies in here, it leaves bytes without a description.
         header.contents.store(CONTENTS_BYTES, Ordering::Release);
         header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
         header.magic.store(ITEM_MAGIC, Ordering::Release);
@@ -106,10 +106,10 @@ impl ItemMemory {
         Ok(())
     }
 
-    /// What it holds, as a member described it; checked against its size.
+    /// The contents as a member described them, checked against the item's size.
     ///
     /// # Errors
-    /// `CORRUPT`, `INCOMPATIBLE`: a former owner left something else there. The bytes are there all the same.
+    /// `CORRUPT` or `INCOMPATIBLE` if a former owner left no valid description. The bytes can be read all the same.
     pub fn contents(&self) -> Result<Contents> {
         if !self.is_described() {
             return Ok(Contents::Bytes);

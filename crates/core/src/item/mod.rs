@@ -1,8 +1,8 @@
 //! An item's memory: its description and its data, and for cooperative items the protocol of the owner word.
 //!
-//! A verified or strict item is this process's alone while it is mapped for writing: the daemon has proved it. So its
-//! bytes may be seen as an ordinary slice. What a former owner left in the header is checked before it is used, and a
-//! file that it truncated or punched is made whole before anything is read.
+//! While a verified or strict item is mapped for writing, this process alone can reach it: the daemon has proved that.
+//! So its bytes may be an ordinary slice. The description that a former owner left in the header is checked before it
+//! is used. A file that a former owner truncated or punched gets its memory back before anything is read.
 
 mod cooperative;
 mod describe;
@@ -19,11 +19,11 @@ pub use describe::{Contents, MAX_RANK};
 use crate::error::status_of;
 use crate::{Error, Result};
 
-/// Where a checked build can die here (`fault_point!`); the kill matrix dies at each.
+/// The places at which a test build can die here (`fault_point!`). The kill tests die at each of them.
 pub const FAULT_POINTS: &[&str] =
     &["item.begin", "item.given-back", "item.handed-over", "item.heal", "item.sleep", "item.taken"];
 
-/// An item's memory, mapped.
+/// The mapped memory of an item.
 #[derive(Debug)]
 pub struct ItemMemory {
     mapping: Mapping,
@@ -31,22 +31,23 @@ pub struct ItemMemory {
     access: Access,
 }
 
-/// What the mapping is of.
+/// The kind of memory that is mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
-    /// A file that this process alone has open: what is missing is put back.
+    /// A file that only this process has open. Missing memory is put back.
     Own,
     /// A file that no process writes.
     Shared,
-    /// Sealed memory that the tasks that may own the item have open all the time.
+    /// Sealed memory that all tasks that may own the item keep open.
     Cooperative,
 }
 
 impl ItemMemory {
-    /// Maps the item; `size` bytes of data are promised.
+    /// Maps the item, which was promised to have `size` bytes of data.
     ///
     /// # Errors
-    /// `NO_SPACE` if its memory is not there and not to be had, `CORRUPT` if it was shared with less than was promised.
+    /// `NO_SPACE` if memory of the item is missing and cannot be put back, `CORRUPT` if the item was shared with less
+    /// data than was promised.
     pub fn open(descriptor: &OwnedFd, size: u64, backing: Backing) -> Result<Self> {
         let memory = size.next_multiple_of(4096) + ITEM_DATA;
         let system = |e: crossdock_os::OsError| Error::new(status_of(&e), format!("an item's memory: {e}"));
@@ -76,7 +77,7 @@ impl ItemMemory {
         let access = if backing == Backing::Shared { Access::Read } else { Access::ReadWrite };
         let mapping = Mapping::new(descriptor, memory as usize, access).map_err(system)?;
         if backing == Backing::Cooperative {
-            // Kernel memory has huge pages on request only; it works without.
+            // The kernel gives huge pages only on request. The item works without them.
             mapping.collapse(0, memory);
         }
         Ok(Self { mapping, size, access })
@@ -88,13 +89,13 @@ impl ItemMemory {
         self.size
     }
 
-    /// May this process write them?
+    /// May this process write the data?
     #[must_use]
     pub fn writable(&self) -> bool {
         self.access == Access::ReadWrite
     }
 
-    /// Where the data begins.
+    /// The address of the data.
     #[must_use]
     pub fn base(&self) -> *mut u8 {
         self.mapping.at(ITEM_DATA, self.size).expect("the mapping was made for as much").as_ptr()
@@ -108,7 +109,7 @@ impl ItemMemory {
         unsafe { std::slice::from_raw_parts(self.base(), self.size as usize) }
     }
 
-    /// The data, to be changed. Empty if it may only be read.
+    /// The data, to be changed. The slice is empty if the item may only be read.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         if !self.writable() {
@@ -118,10 +119,10 @@ impl ItemMemory {
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.size as usize) }
     }
 
-    /// The data once more at other addresses, for a region that lies in it.
+    /// The data once more at another address, for a region that lies in it.
     ///
     /// # Errors
-    /// `SYSTEM`: the kernel refused.
+    /// `SYSTEM` if the kernel refused.
     pub fn data_again(&self) -> Result<Mapping> {
         let again = self.mapping.again(ITEM_DATA, self.size.next_multiple_of(4096));
         again.map_err(|e| Error::new(status_of(&e), format!("an item's memory: {e}")))
@@ -133,7 +134,7 @@ impl ItemMemory {
         unsafe { self.mapping.start().cast::<ItemHeader>().as_ref() }
     }
 
-    /// Has a member described it yet?
+    /// Has a member described the contents yet?
     fn is_described(&self) -> bool {
         self.header().magic.load(std::sync::atomic::Ordering::Acquire) == ITEM_MAGIC
     }

@@ -1,4 +1,4 @@
-//! A message comes out.
+//! How a consumer takes a message.
 
 use crossdock_layout::queue::state::{Phase, State};
 use crossdock_layout::queue::{Cell, RETAINED};
@@ -10,8 +10,8 @@ use super::ring::Ring;
 use super::trouble::{Error, Try, corrupt};
 
 impl Ring {
-    /// The next message for this consumer goes into `out`; its position. `next` is the cursor of a consumer that does not
-    /// share.
+    /// Puts the next message for this consumer into `out` and gives the message's position. `next` is the cursor of a
+    /// consumer that shares with no other.
     #[inline]
     pub(super) fn try_receive(&self, next: &mut u64, end: u8, out: &mut Message) -> Try<u64> {
         match self.shape.pattern {
@@ -20,13 +20,14 @@ impl Ring {
         }
     }
 
-    /// One-to-one and fan-out: messages are read in order and stay ready until released, so whatever a consumer has not
-    /// released when it dies is there for its successor, who starts a lap back.
+    /// One-to-one and fan-out: a consumer reads messages in order, and a message stays ready until it is released. So
+    /// the successor of a consumer that died finds the messages that the dead one had not released. The successor
+    /// begins one lap back.
     #[inline]
     fn read_next(&self, next: &mut u64, end: u8, out: &mut Message) -> Try<u64> {
         let position = *next;
         let cell = self.cell(position);
-        // Nearly always it is the next one.
+        // Nearly always the next cell is the right one.
         let ready = cell.state.load(Acquire) == State::ready(self.lap(position)).0;
         if ready && self.shape.pattern == Pattern::OneToOne {
             out.load(cell)?;
@@ -43,7 +44,7 @@ impl Ring {
             let seen = State(cell.state.load(Acquire));
             let alone = self.shape.pattern == Pattern::OneToOne;
             match seen.phase() {
-                // The ring is one lap behind us: full, and all of it read.
+                // The ring is one lap behind this cursor: it is full, and this consumer has read all of it.
                 Some(phase) if seen.lap() + 1 == lap && phase != Phase::Free => return Ok(None),
                 Some(Phase::Free | Phase::Claimed) if seen.lap() == lap => return Ok(None),
                 Some(Phase::Ready) if seen.lap() == lap => {
@@ -53,7 +54,7 @@ impl Ring {
                         return Ok(Some(position));
                     }
                 }
-                // Released by a predecessor, void, or (fan-out) never ours.
+                // The cell was released by a predecessor, is void, or (fan-out) was never for this consumer.
                 Some(_) if seen.lap() == lap + 1 || (seen.lap() > lap && !alone) => {}
                 _ => return Err(wrong(position, seen)),
             }
@@ -62,13 +63,14 @@ impl Ring {
         Ok(None)
     }
 
-    /// Fan-out: is the message in this cell, seen ready, for this consumer? One that was sent while no consumer listened goes
-    /// to the consumer that comes first.
+    /// Fan-out: is the message in this cell, which was seen ready, for this consumer? A message that was sent while no
+    /// consumer listened goes to the consumer that comes first.
     fn is_for(&self, cell: &Cell, seen: State, end: u8) -> bool {
         let own = 1 << end;
         let pending = cell.pending.load(Acquire);
-        // Without our bit the cell may be used again at any moment; only with the same state before and after does
-        // `pending` belong to the message that was seen. With our bit it stays as it is until we release it.
+        // Without this consumer's bit the cell may be used again at any moment. `pending` belongs to the message that
+        // was seen only if the state is the same before and after. With this consumer's bit the cell stays as it is
+        // until this consumer releases it.
         let same = || cell.state.load(Acquire) == seen.0;
         if !same() {
             return false;
@@ -77,8 +79,8 @@ impl Ring {
             || (pending == RETAINED && cell.pending.compare_exchange(RETAINED, own, AcqRel, Acquire).is_ok() && same())
     }
 
-    /// Fan-in and work queue: takes the oldest message that is ready. A message being written is passed over, so that a
-    /// producer that was stopped in the middle delays no consumer.
+    /// Fan-in and work queue: takes the oldest message that is ready. A message that is still being written is passed
+    /// over, so that a producer that was stopped in the middle delays no consumer.
     fn take_any(&self, end: u8, out: &mut Message) -> Try<u64> {
         let taking = &self.header().taking;
         let returned = taking.returned.load(Acquire);
@@ -119,7 +121,7 @@ impl Ring {
         Ok(None)
     }
 
-    /// Messages below the tail that were made ready again because their consumer is gone.
+    /// Takes a message below the tail that became ready again because its consumer is gone.
     #[cold]
     fn take_returned(&self, end: u8, out: &mut Message) -> Try<u64> {
         let tail = self.header().taking.tail.load(Acquire);
@@ -146,8 +148,8 @@ impl Ring {
         won
     }
 
-    /// Past a cell that was seen taken or later. It only grows; what is made ready again below it is announced by
-    /// `returned`, not by turning it back.
+    /// Moves the tail past a cell that was seen taken or in a later phase. The tail only grows. When a message below it
+    /// becomes ready again, `returned` announces that, and the tail stays.
     fn advance_tail(&self, position: u64) {
         let _ = self.header().taking.tail.compare_exchange(position, position.wrapping_add(1), AcqRel, Relaxed);
     }

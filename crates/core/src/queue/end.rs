@@ -1,4 +1,5 @@
-//! One end of a port, as the client library uses it: tries under a short process-local latch, waits outside of it.
+//! One end of a port, as the client library uses it. An end tries under a short latch of this process and waits without
+//! the latch.
 
 use crossdock_layout::queue::{Account, EndSlot};
 use crossdock_layout::{Handle, MemberId, Status};
@@ -21,36 +22,36 @@ use super::spin::Spinner;
 use super::trouble::{Error, Try};
 use crate::Host;
 
-/// What producers wait for, in words.
+/// What producers wait for, for error messages.
 const ROOM: &str = "room in the port";
 
-/// Looks at a word that a brief spin takes before a proper wait begins: a microsecond or three.
+/// How often a brief spin looks at a word before a proper wait begins: it takes one to three microseconds.
 const BRIEF: u32 = 50;
 
-/// One end of a port. Threads of one process may share it. Dropping it leaves in order.
+/// One end of a port. Threads of one process may share it. Dropping it leaves the port in order.
 pub struct End {
     pub(super) ring: Ring,
     pub(super) side: Side,
     pub(super) slot: u8,
-    /// Of `slot` among all of the port's.
+    /// The index of `slot` among all end slots of the port.
     place: u8,
     pub(super) me: MemberId,
     pub(super) host: Arc<dyn Host>,
     pub(super) spinner: Spinner,
     pub(super) acquaintance: Acquaintance,
     local: Latch<Local>,
-    /// `local.next`, to be read without the latch.
+    /// A copy of `local.next` that can be read without the latch.
     next: AtomicU64,
     closed: AtomicBool,
-    /// When the kernel was asked last who is dead.
+    /// The last time at which the kernel was asked which members are dead.
     pub(super) asked: AtomicU64,
     origin: fork::Origin,
 }
 
 struct Local {
-    /// A single producer's next position, or the cursor of a consumer that does not share.
+    /// A single producer's next position, or the cursor of a consumer that shares with no other.
     next: u64,
-    /// What a look for events found, for the next receive.
+    /// A message that `has_event` found, for the next receive.
     found: Option<(u64, Message)>,
 }
 
@@ -64,8 +65,9 @@ impl Local {
     }
 }
 
-/// What an end tries until it works; the answer is a message's position. A trait and not a closure, so that the try is inlined
-/// into the loop that spins: a closure that a proper wait goes on with becomes a function somewhere else.
+/// An action that an end tries until it succeeds. The answer is a message's position. This is a trait and not a
+/// closure, so that the compiler inlines the try into the loop that spins. It would compile a closure that a proper
+/// wait uses as well as a function of its own.
 trait Act {
     fn attempt(&mut self, end: &End) -> Try<u64>;
 }
@@ -94,11 +96,11 @@ impl Act for Receiving<'_> {
 }
 
 impl End {
-    /// Takes a place at a port; `name` is the task's, for the messages of others. Waits up to `timeout` for a place that
-    /// a living member has.
+    /// Takes an end slot of a port. `name` is the task's name, for the error messages of other members. If a living
+    /// member has the slot, this waits up to `timeout`.
     ///
     /// # Errors
-    /// `BUSY` (names who is there), `CORRUPT`.
+    /// `BUSY` (it names the member that has the slot), `CORRUPT`.
     pub fn open(
         ring: Ring,
         side: Side,
@@ -128,10 +130,10 @@ impl End {
         Ok(end)
     }
 
-    /// Sends; waits up to `timeout` for room. Returns the message's position.
+    /// Sends a message; waits up to `timeout` for room. Gives the message's position.
     ///
     /// # Errors
-    /// `NOT_YET` (a poll), `TIMED_OUT`, `CLOSED`, `PEER_DIED`, `INVALID`, `CORRUPT`. Nothing was sent then.
+    /// `NOT_YET` (a poll), `TIMED_OUT`, `CLOSED`, `PEER_DIED`, `INVALID`, `CORRUPT`. In each case nothing was sent.
     #[inline]
     pub fn send(&self, message: &Message, bytes: u64, timeout: Duration) -> Result<u64, Error> {
         self.check(Side::Producer)?;
@@ -142,7 +144,7 @@ impl End {
         }
     }
 
-    /// Apart, so that a send that need not wait saves no registers for one that does.
+    /// A function of its own, so that a send that need not wait saves no registers for one that waits.
     #[cold]
     #[inline(never)]
     fn send_after_waiting(&self, message: &Message, bytes: u64, timeout: Duration) -> Result<u64, Error> {
@@ -160,7 +162,7 @@ impl End {
         Ok(Some(position))
     }
 
-    /// Waits up to `timeout` until a send finds room; the oldest handle that came back, if one did.
+    /// Waits up to `timeout` until a send would find room. Gives the oldest handle that came back, if one did.
     ///
     /// # Errors
     /// As [`End::send`].
@@ -176,7 +178,7 @@ impl End {
         }
     }
 
-    /// Receives into `out`; waits up to `timeout`. Returns the message's position, which `release` needs.
+    /// Receives a message into `out`; waits up to `timeout`. Gives the message's position, which `release` needs.
     ///
     /// # Errors
     /// `NOT_YET` (a poll), `TIMED_OUT`, `CLOSED`, `PEER_DIED`, `INVALID`, `CORRUPT`.
@@ -196,7 +198,7 @@ impl End {
         self.attempt(timeout, "a message", &mut Receiving { out })
     }
 
-    /// As `receive_into`, by value.
+    /// As `receive_into`, but gives the message as a value.
     ///
     /// # Errors
     /// As `receive_into`.
@@ -206,10 +208,12 @@ impl End {
         Ok((position, message))
     }
 
-    /// After a try that found nothing: tries again, and waits if need be. `what` is waited for, in words.
+    /// Called after a try that found nothing: tries again, and waits if that is necessary. `what` says what is waited
+    /// for.
     ///
-    /// One that spins for good comes back here at every turn and tries by this very code, so that it is in the caches when the
-    /// message comes: leaving a loop of its own over code that had not run for long took 2 to 5 µs.
+    /// A member that spins for a long time comes back here at every turn and tries by this same code. The code is then
+    /// in the caches when the message comes. A separate loop had to leave for code that had not run for long, which
+    /// took 2 to 5 µs.
     #[inline(always)]
     fn attempt(&self, timeout: Duration, what: &'static str, act: &mut impl Act) -> Result<u64, Error> {
         let mut vigil = None;
@@ -227,21 +231,22 @@ impl End {
         }
     }
 
-    /// After a try that found nothing: some more of them for a moment, if that may pay, before the cost of a proper wait:
+    /// Called after a try that found nothing: tries a few more times if that may pay, before a proper wait with its
     /// clocks and accounts.
     #[inline(always)]
     fn attempt_briefly(&self, timeout: Duration, act: &mut impl Act) -> Try<u64> {
         if timeout.is_zero() || !self.spinner.pays() {
             return Ok(None);
         }
-        // Only now, since a try may go past messages that have no consumer. What came since that try is found by the next one.
+        // The word is read only now, because a try may go past messages that have no consumer. The next try finds what
+        // came since the last one.
         let word = self.watched();
         let (mut seen, mut left) = (word.load(Relaxed), BRIEF);
         loop {
             if let Some(done) = act.attempt(self)? {
                 return Ok(Some(done));
             }
-            // What changed may have been claimed only, or taken by another consumer.
+            // The change may be only a claim, or another consumer may have taken the message.
             loop {
                 if left == 0 {
                     return Ok(None);
@@ -274,7 +279,7 @@ impl End {
     /// Releases a message that this end received. Never waits.
     ///
     /// # Errors
-    /// `INVALID` for one that was not received here or is released already.
+    /// `INVALID` if this end did not receive the message, or released it already.
     #[inline]
     pub fn release(&self, position: u64) -> Result<(), Error> {
         self.check(Side::Consumer)?;
@@ -285,15 +290,15 @@ impl End {
         if freed {
             self.call(Side::Producer);
             if self.ring.shape().pattern == super::Pattern::WorkQueue {
-                // Other consumers may wait for this one to be done, to know that nothing comes back to them.
+                // Other consumers may wait until this one is done, to know that no message comes back to them.
                 self.call(Side::Consumer);
             }
         }
         Ok(())
     }
 
-    /// Waits up to `timeout` until a living member is at the other side. Sends and receives do that too; it is for a program
-    /// that wants to know before it prepares the data.
+    /// Waits up to `timeout` until the other side has a living member. Sends and receives wait for that too. This call
+    /// is for a program that wants to know it before it prepares the data.
     ///
     /// # Errors
     /// `NOT_YET` (a poll), `TIMED_OUT`.
@@ -309,12 +314,13 @@ impl End {
         }
     }
 
-    /// Would a call with timeout zero find something other than "not yet"? True too often, never too seldom.
+    /// Would a call with timeout zero find anything but "not yet"? The answer may be `true` without need, but is never
+    /// wrongly `false`.
     pub fn has_event(&self) -> bool {
         self.look_after() || self.something_to_do() || self.over().is_some()
     }
 
-    /// Was this end closed here?
+    /// Did this process close this end?
     pub fn is_closed(&self) -> bool {
         self.closed.load(Acquire)
     }
@@ -347,34 +353,35 @@ impl End {
         self.ring.shape()
     }
 
-    /// Counters of the port as a whole. They lie in shared memory: a lying member can falsify them.
+    /// Counters of the whole port. They lie in shared memory, so a lying member can falsify them.
     pub fn statistics(&self) -> PortStatistics {
         self.ring.statistics()
     }
 
-    /// The ring, to report on.
+    /// The ring, for reports.
     pub fn ring(&self) -> &Ring {
         &self.ring
     }
 
-    /// Which side this is.
+    /// The side of this end.
     pub fn side(&self) -> Side {
         self.side
     }
 
-    /// How this end waits from now on.
+    /// Sets how this end waits from now on.
     pub fn set_waiting(&self, waiting: Waiting) {
         self.spinner.set(waiting);
     }
 
-    /// Counts bytes that were copied at this end.
+    /// Counts bytes that this end copied.
     pub fn note_copied(&self, bytes: u64) {
         self.account().copied.fetch_add(bytes, Relaxed);
     }
 
-    /// Leaves in order; later calls give `CLOSED`. Messages that were not released go to a successor or another consumer.
+    /// Leaves the port in order. Later calls give `CLOSED`. Messages that this end has not released go to a successor
+    /// or to another consumer.
     pub fn close(&self) {
-        // A child of a fork has no business with its parent's end.
+        // A forked child must not touch its parent's end.
         if !self.origin.is_here() {
             return;
         }
@@ -405,7 +412,7 @@ impl End {
         Ok(())
     }
 
-    /// Tells a side that something happened: wakes who sleeps.
+    /// Tells a side that something happened: wakes its sleeping members.
     #[inline]
     pub(super) fn call(&self, side: Side) {
         if signal::call(self.ring.signal(side)) {
@@ -430,7 +437,7 @@ impl End {
         &self.slot().account
     }
 
-    /// One more message went through. Plain stores: this end alone writes its account, under its latch.
+    /// Counts one more message. Plain stores are enough, because only this end writes its account, under its latch.
     #[inline]
     fn account_for(&self, _latch: &Held<'_, Local>, bytes: u64) {
         let account = self.account();
@@ -439,8 +446,8 @@ impl End {
         if bytes > 0 {
             account.bytes.store(account.bytes.load(Relaxed).wrapping_add(bytes), Relaxed);
         }
-        // Even the coarse clock costs a quarter of a hand-over. When messages are rare a member sleeps, and waiting and
-        // waking read it too.
+        // Reading even the coarse clock costs a quarter of a hand-over. Where messages are rare a member sleeps, and
+        // waiting and waking read the clock too.
         if messages % 16 == 1 {
             account.last_seen.store(clock::coarse_ns(), Relaxed);
         }
@@ -451,7 +458,8 @@ impl End {
         self.next.load(Relaxed)
     }
 
-    /// The latch, if this end was not closed; `close` leaves under it, so that no thread goes on in a place given up.
+    /// The latch, if this end is not closed. `close` holds the latch while it leaves, so no thread goes on in a slot
+    /// that was given up.
     #[inline]
     fn open_local(&self) -> Result<Held<'_, Local>, Error> {
         let local = self.local();

@@ -1,9 +1,10 @@
-//! Joining and leaving a side of a port, and which peers an end has met.
+//! How a member joins and leaves a side of a port, and which peers an end has met.
 //!
-//! **Met.** Only members of the other side that an end has met can end its waits. An end has met the other side if a member
-//! was there when the end joined or came later, and a consumer also if it found messages in the ring: their producer may have
-//! left before, and its messages are still to be received. Everything that happened to the other side earlier is history, such
-//! as a former run on a daemon that lives on: the end waits for the members to come.
+//! **Met.** Only members of the other side that an end has met can end its waits. An end has met the other side if a
+//! member was there when the end joined, or came later. A consumer has also met the other side if it found messages in
+//! the ring: their producer may have left before, and the consumer still has to receive its messages. Everything that
+//! happened to the other side earlier is history, for example a former run on the same daemon. Then the end waits for
+//! the members to come.
 
 use crossdock_layout::queue::state::{Phase, State};
 use crossdock_layout::queue::{AtomicU64, Cell, Company, Departure, EndSlot, HEALING, NAME_BYTES, departure};
@@ -16,43 +17,44 @@ use super::trouble::{Error, corrupt};
 use super::{Pattern, Side};
 use crate::liveness::Living;
 
-/// A place at a port, just taken.
+/// An end slot that was taken just now.
 pub(super) struct Joined {
     pub slot: u8,
-    /// Where this end begins: a single producer's next position, a cursor consumer's first.
+    /// The position at which this end begins: a single producer's next position, or the first position of a consumer
+    /// with a cursor.
     pub next: u64,
     pub acquaintance: Acquaintance,
 }
 
-/// What an end found of the other side when it joined.
+/// What an end knew of the other side when it joined.
 #[derive(Clone, Copy)]
 pub(super) struct Acquaintance {
-    /// The other side's `joined`, loaded before `peers` was looked for.
+    /// The other side's `joined`, loaded before `peers` was determined.
     joined: u32,
     /// The other side's count of deaths.
     deaths: u32,
-    /// A living member was there.
+    /// Did the other side have a living member?
     peers: bool,
-    /// Consumers: messages were there, released by no one yet.
+    /// For consumers: were there messages that no consumer had released?
     messages: bool,
 }
 
-/// How the members of the other side went that an end has met.
+/// How those members of the other side went that an end has met.
 pub(super) enum Gone {
     /// All in order.
     Left,
-    /// One died, and none has come since.
+    /// One of them died, and no member has come since.
     Died,
-    /// Another member heals a dead one's end at this moment, and calls when it is done.
+    /// Another member is healing a dead member's end at this moment, and wakes this side when it is done.
     Unsettled,
 }
 
 impl Ring {
-    /// Takes a place at `side`; the caller then calls the other side, which may wait for company.
+    /// Takes an end slot of `side`. The caller then wakes the other side, which may wait for a peer.
     ///
-    /// The dead of the side are healed first, also those whose place is not needed: who comes after a death succeeds the
-    /// dead, so the death must be on record before. `patient`: `NOT_YET` while another
-    /// member is at that.
+    /// This first heals all dead members of the side, also those whose slot is not needed. A member that comes after a
+    /// death succeeds the dead member, so the death must be recorded before. If not `patient`, the result is `NOT_YET`
+    /// while another member is healing.
     pub(super) fn join(
         &self,
         side: Side,
@@ -73,7 +75,8 @@ impl Ring {
             if slot.tenure.owner.load(Acquire) != 0 {
                 continue;
             }
-            // This is the claim. A member that dies in any later line is found by the word, and healed.
+            // This exchange is the claim. If this member dies in any later line, the word shows that, and another
+            // member heals the slot.
             if slot.tenure.owner.compare_exchange(0, me.0, AcqRel, Relaxed).is_err() {
                 continue;
             }
@@ -112,7 +115,8 @@ impl Ring {
         account.last_seen.store(clock::coarse_ns(), Relaxed);
         crate::fault_point!("queue.join.named");
         if side == Side::Consumer && self.shape.pattern == Pattern::FanOut {
-            // Before `head` is read below: what is published from now on is for us, or at most a lap behind it.
+            // This comes before `head` is read below. What is published from now on is for this consumer, or lies at
+            // most one lap behind it.
             self.header().ledger.audience.fetch_or(1 << index, SeqCst);
         }
         let head = self.header().sending.head.load(SeqCst);
@@ -132,8 +136,8 @@ impl Ring {
         Ok(Joined { slot: index, next, acquaintance: self.acquaint(side, alive) })
     }
 
-    /// What there is of the other side right now. A member that comes after `joined` was loaded counts it up; one that was
-    /// there before is seen here; so none that comes or stays is missed.
+    /// The present state of the other side. A member that comes after `joined` was loaded increments it. A member that
+    /// was there before is seen here. So no member is missed that comes or stays.
     fn acquaint(&self, side: Side, alive: &dyn Living) -> Acquaintance {
         let company = self.company(side.other());
         let joined = company.joined.load(Acquire);
@@ -154,21 +158,22 @@ impl Ring {
         found.peers || found.messages || self.company(side.other()).joined.load(Acquire) != found.joined
     }
 
-    /// How the other side's members went, of those that this end has met. Only asked when none of them is left.
+    /// How those members of the other side went that this end has met. Asked only when none of them is left.
     pub(super) fn how_they_went(&self, side: Side, found: &Acquaintance) -> Gone {
         let company = self.company(side.other());
         let word = company.departed.load(Acquire);
         let died_since = word & !departure::HOW != found.deaths;
         match Departure::from_number(word & departure::HOW) {
             Some(Departure::Left) => Gone::Left,
-            // Of the messages that it found, those of the dead may be missing some.
+            // The consumer has the messages that it found, but a member that died may have meant to send more.
             Some(Departure::Died) if died_since || !found.peers => Gone::Died,
             Some(Departure::Died) => Gone::Left,
             _ => Gone::Unsettled,
         }
     }
 
-    /// A single producer's next position. Its predecessor may have died between publishing and storing `head`.
+    /// A single producer's next position. Its predecessor may have died after it published a message and before it
+    /// stored `head`.
     fn first_unsent(&self, head: u64) -> Result<u64, Error> {
         for position in (0..=self.capacity()).map(|step| head.wrapping_add(step)) {
             let (state, lap) = (State(self.cell(position).state.load(Acquire)), self.lap(position));
@@ -181,7 +186,7 @@ impl Ring {
         Err(corrupt("its head lies more than a lap behind its cells"))
     }
 
-    /// How many messages the last consumer had received and not released.
+    /// Counts the messages that the last consumer had received and not released.
     fn count_redelivered(&self, from: u64, to: u64) {
         let again =
             |position: &u64| State(self.cell(*position).state.load(Relaxed)) == State::ready(self.lap(*position));
@@ -189,7 +194,7 @@ impl Ring {
         self.header().ledger.redelivered.fetch_add(count as u64, Relaxed);
     }
 
-    /// Leaves in order. The caller then calls both sides.
+    /// Leaves the port in order. The caller then wakes both sides.
     pub(super) fn leave(&self, side: Side, index: u8, me: MemberId) {
         let slot = &self.slots(side)[index as usize];
         if slot.tenure.owner.compare_exchange(me.0, HEALING | me.0, AcqRel, Relaxed).is_err() {
@@ -199,12 +204,12 @@ impl Ring {
         self.settle(side, index);
         self.record_departure(side, slot, Departure::Left);
         crate::fault_point!("queue.leave.settled");
-        // Release: an end that joins now and finds this one gone finds what it sent (`acquaint`).
+        // Release: an end that joins now and no longer sees this one sees the messages that this one sent (`acquaint`).
         slot.tenure.here.store(0, Release);
         slot.tenure.owner.store(0, Release);
     }
 
-    /// Notes how an end's owner went; a death outweighs leaving in order until a member comes to that side again.
+    /// Records how an end's owner went. A death outweighs leaving in order until a member comes to that side again.
     pub(super) fn record_departure(&self, side: Side, slot: &EndSlot, how: Departure) {
         if slot.tenure.here.load(Acquire) == 0 {
             return; // never quite came, or is recorded already
@@ -224,12 +229,12 @@ impl Ring {
         &self.header().company[side as usize]
     }
 
-    /// How many living members are at a side.
+    /// How many living members a side has.
     pub(super) fn living(&self, side: Side, alive: &dyn Living) -> usize {
         self.slots(side).iter().filter(|slot| lives(slot, alive)).count()
     }
 
-    /// Who is at a side, for messages to people: up to three of them, with when they were last seen.
+    /// The members of a side, for error messages: up to three of them, each with the time when it was last seen.
     pub(super) fn who_is_at(&self, side: Side, alive: &dyn Living) -> String {
         let all: Vec<_> = self
             .slots(side)
@@ -250,7 +255,7 @@ impl Ring {
         }
     }
 
-    /// Who was at a side before, for messages to people.
+    /// The former members of a side, for error messages.
     pub(super) fn who_was_here(&self, side: Side) -> Option<String> {
         (self.company(side).joined.load(Relaxed) != 0).then(|| self.who_left(side))
     }
@@ -270,7 +275,7 @@ impl Ring {
         self.cells().iter().enumerate().filter(|each| held(*each)).count()
     }
 
-    /// Who left a side last, for messages to people.
+    /// The member that left a side last, for error messages.
     pub(super) fn who_left(&self, side: Side) -> String {
         let company = self.company(side);
         let member = MemberId(company.last_member.load(Relaxed));
@@ -298,7 +303,7 @@ fn store_name(words: &[AtomicU64; NAME_BYTES / 8], name: &str) {
     }
 }
 
-/// A task's name as an end keeps it; wild, so that anything but printable ASCII shows as `?`.
+/// A task's name as an end keeps it. Any member may have written it, so everything but printable ASCII shows as `?`.
 pub(super) fn load_name(words: &[AtomicU64; NAME_BYTES / 8]) -> String {
     let bytes = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes());
     bytes.take_while(|&b| b != 0).map(|b| if b.is_ascii_graphic() { b as char } else { '?' }).collect()

@@ -1,4 +1,4 @@
-//! The queue as reader of wild memory: whatever the bytes, each call ends, and with an answer or an error.
+//! The queue as a reader of scribbled memory. Whatever the bytes are, each call must end with an answer or an error.
 
 use crossdock_layout::MemberId;
 use crossdock_os::{Access, Deadline, Mapping, memfd};
@@ -12,8 +12,8 @@ use crossdock_layout::queue::{PORT_READY, PortHeader};
 
 static MEMBERS: [MemberId; 2] = [MemberId::new(1, 1), MemberId::new(2, 2)];
 
-/// One round: makes a port in fresh memory, lets both ends work, overwrites words of it as `data` says (offset and
-/// value, ten bytes each), and lets them go on, with waits that are as short as they can be.
+/// One round: makes a port in fresh memory, lets both ends work, overwrites words of it as `data` says (an offset and a
+/// value, ten bytes each), and lets both ends go on with the shortest possible waits.
 pub fn fuzz_entry(data: &[u8]) {
     let Some((&[first, second], rest)) = data.split_first_chunk() else { return };
     let shape = Shape {
@@ -38,7 +38,7 @@ pub fn fuzz_entry(data: &[u8]) {
         }
         overwrite(&raw, scribble);
         if second & 4 != 0 {
-            // Mark the port as formatted: otherwise opening it would reject most inputs.
+            // The port is marked as formatted. Otherwise opening it would reject most inputs.
             // SAFETY: the mapping is larger than a header, aligned, and all fields are atomics.
             let header: &PortHeader = unsafe { raw.start().cast().as_ref() };
             header.identity.init.store(PORT_READY, Relaxed);
@@ -77,7 +77,7 @@ fn work(producer: &End, consumer: &End, round: usize) {
     }
 }
 
-/// Two bytes of offset, eight of value; a short rest overwrites with what there is.
+/// Two bytes are the offset and eight are the value. If fewer bytes are left, they overwrite what they can.
 fn overwrite(raw: &Mapping, scribble: &[u8]) {
     let mut bytes = [0; 10];
     bytes[..scribble.len()].copy_from_slice(scribble);

@@ -1,8 +1,8 @@
-//! What is done for dead members, by a member that meets them.
+//! What a member does for dead members that it finds.
 //!
-//! One healer at a time works on an end: it puts its own id with the bit `HEALING` into the owner word. If it dies too,
-//! the next one takes over and does everything again; each step is a compare-and-swap that is right once and nothing
-//! the second time. The end is free for others only after the last step.
+//! One healer at a time works on an end: it stores its own id with the bit `HEALING` in the owner word. If the healer
+//! dies too, the next one takes over and does everything again. Each step is a compare-and-swap that takes effect once
+//! and does nothing the second time. Others can take the end only after the last step.
 
 use crossdock_layout::MemberId;
 use crossdock_layout::queue::state::{Phase, State};
@@ -15,8 +15,8 @@ use super::{Pattern, Side};
 use crate::liveness::Living;
 
 impl Ring {
-    /// Heals every end whose owner is dead. `true` if there was one: both sides are then to be called, and a member that waits
-    /// looks again.
+    /// Heals every end whose owner is dead. If the result is `true`, there was one: the caller must wake both sides,
+    /// and a member that waits looks again.
     pub(super) fn look_after_all(&self, me: MemberId, alive: &dyn Living) -> bool {
         let mut healed = false;
         for side in [Side::Producer, Side::Consumer] {
@@ -30,8 +30,9 @@ impl Ring {
         healed
     }
 
-    /// Fan-out's producer, waiting for the cell of `next`: a consumer that was healed between our look at the audience
-    /// and our publishing has left a bit that no consumer clears any more. `true` if there was such a bit.
+    /// For a fan-out's producer that waits for the cell of `next`. A consumer that was healed after the producer looked
+    /// at the audience and before it published leaves a bit that no consumer clears. Gives `true` if there was such a
+    /// bit.
     pub(super) fn look_after_strays(&self, next: u64, me: MemberId, alive: &dyn Living) -> bool {
         let cell = self.cell(next);
         let seen = State(cell.state.load(Acquire));
@@ -48,7 +49,7 @@ impl Ring {
         healed
     }
 
-    /// Finishes or undoes what an end's dead owner left, and frees the end. `true` if it is free now.
+    /// Finishes or undoes what an end's dead owner left, and frees the end. `true` if the end is free now.
     pub(super) fn heal(&self, side: Side, index: u8, me: MemberId, alive: &dyn Living) -> bool {
         let slot = &self.slots(side)[index as usize];
         let owner = slot.tenure.owner.load(Acquire);
@@ -69,18 +70,20 @@ impl Ring {
         true
     }
 
-    /// Brings the cells that an end has a hand in to where others can go on. Also the last act of one who leaves.
+    /// Puts the cells that an end works on into a state from which others can go on. Also the last step of a member
+    /// that leaves.
     pub(super) fn settle(&self, side: Side, index: u8) {
         match (side, self.shape.pattern) {
             (Side::Producer, _) => self.void_claimed(index),
-            // Stays ready; the successor starts a lap back and finds it.
+            // The messages stay ready. The successor starts one lap back and finds them.
             (Side::Consumer, Pattern::OneToOne) => {}
             (Side::Consumer, Pattern::FanOut) => self.clear_shares(index),
             (Side::Consumer, Pattern::FanIn | Pattern::WorkQueue) => self.give_back_taken(index),
         }
     }
 
-    /// A message that its producer had not finished is void: its cell goes on to the next lap, and consumers pass it.
+    /// A message that its producer had not finished becomes void: its cell goes on to the next lap, and consumers pass
+    /// it.
     fn void_claimed(&self, index: u8) {
         for cell in self.cells() {
             let seen = State(cell.state.load(Acquire));
@@ -94,7 +97,8 @@ impl Ring {
         }
     }
 
-    /// A message that a sharing consumer had not released is ready again, for its successor or another one.
+    /// A message that a sharing consumer had not released becomes ready again, for its successor or for another
+    /// consumer.
     fn give_back_taken(&self, index: u8) {
         for cell in self.cells() {
             let seen = State(cell.state.load(Acquire));
@@ -105,11 +109,13 @@ impl Ring {
                 crate::fault_point!("queue.heal.half");
             }
         }
-        // After the cells, and also when none was found: a healer before us may have died in between.
+        // This comes after the cells. It is also done if there was no such cell, because a former healer may have died
+        // after it changed the cells.
         self.header().taking.returned.fetch_add(1, SeqCst);
     }
 
-    /// A fan-out's consumer is gone: no message is for it any more, and those that were for it alone are done with.
+    /// A fan-out's consumer is gone. No message is for it any more, and the messages that were for it alone are
+    /// finished.
     fn clear_shares(&self, index: u8) {
         let own = 1 << index;
         self.header().ledger.audience.fetch_and(!own, SeqCst);
@@ -119,8 +125,9 @@ impl Ring {
                 continue;
             }
             let pending = cell.pending.load(Acquire);
-            // With our bit set the cell cannot have gone on meanwhile. With nothing pending, the consumer that cleared the last bit
-            // died before it freed the cell; if it did not die, one of the two compare-and-swaps does nothing.
+            // While this consumer's bit is set, the cell cannot have gone on. If no bit is left, the consumer that
+            // cleared the last one died before it freed the cell. If that consumer is alive after all, one of the two
+            // compare-and-swaps does nothing.
             let rest = if pending & own != 0 { cell.pending.fetch_and(!own, AcqRel) & !own } else { pending };
             crate::fault_point!("queue.heal.half");
             if rest == 0 {

@@ -1,7 +1,7 @@
-//! A process-local lock for a few dozen instructions: one atomic exchange to get, one store to give back.
+//! A lock within one process, held for a few dozen instructions: one atomic exchange takes it, one store releases it.
 //!
-//! What it guards is right at any moment, so a panic under it leaves nothing broken. No thread sleeps holding it; a thread that
-//! meets a holder that was pushed off its processor yields to it.
+//! The guarded data are valid at every moment, so a panic under the lock leaves nothing broken. No thread sleeps while
+//! it holds the lock. If the holder lost its processor, a thread that wants the lock yields to it.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};

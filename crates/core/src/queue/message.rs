@@ -1,4 +1,4 @@
-//! What travels in a cell, copied in and out word by word.
+//! The contents of a cell, copied in and out word by word.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,16 +7,16 @@ use crossdock_layout::{Handle, Status};
 
 use super::trouble::{Error, corrupt};
 
-/// Most bytes in a message itself.
+/// The largest number of bytes in a message itself.
 pub use crossdock_layout::queue::INLINE_MAX;
 
 // The bytes of a cell's words are in little-endian order, and `Inline` shows its words as bytes.
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// Up to [`INLINE_MAX`] bytes in the message itself, and zeros behind them. Derefs to the bytes that count.
+/// Up to [`INLINE_MAX`] bytes in the message itself, followed by zeros. It derefs to the valid bytes.
 ///
-/// Kept as words, because that is how they are copied to and from a cell: storing words and loading pairs of them, or the
-/// other way round, stalls the CPU each time (80 ns in all, measured).
+/// Stored as words, because they are copied to and from a cell as words. Storing single words and loading pairs of
+/// them, or the reverse, stalls the CPU each time (80 ns in total, measured).
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Inline {
     length: u32,
@@ -27,7 +27,7 @@ impl Inline {
     /// A copy of `bytes`.
     ///
     /// # Errors
-    /// `INVALID` if there are more than [`INLINE_MAX`].
+    /// `INVALID` if there are more than [`INLINE_MAX`] bytes.
     pub fn new(bytes: &[u8]) -> Result<Self, Error> {
         if bytes.len() > INLINE_MAX {
             let text = format!(
@@ -41,7 +41,7 @@ impl Inline {
         Ok(Self::cut(padded, bytes.len() as u32).unwrap_or_default())
     }
 
-    /// The first `length` bytes of these; `None` if there are not so many.
+    /// The first `length` bytes of these words; `None` if there are not that many.
     #[must_use]
     #[inline]
     pub fn cut(bytes: [u8; INLINE_MAX], length: u32) -> Option<Self> {
@@ -54,9 +54,10 @@ impl Inline {
         Some(inline)
     }
 
-    /// Makes what is behind the bytes that count zero.
+    /// Sets the bytes behind the valid ones to zero.
     ///
-    /// Word by word: a copy of a length that varies is a call of the C library's, on a page of its own.
+    /// This goes word by word: a copy of variable length would be a call into the C library, whose code lies on another
+    /// page.
     #[inline]
     fn clear_rest(&mut self) {
         for (word, begin) in self.words.iter_mut().zip([0, 8, 16]) {
@@ -65,7 +66,7 @@ impl Inline {
         }
     }
 
-    /// The bytes that count, and zeros.
+    /// The valid bytes, followed by zeros.
     #[must_use]
     #[inline]
     pub fn padded(&self) -> [u8; INLINE_MAX] {
@@ -95,13 +96,13 @@ impl std::fmt::Debug for Inline {
 /// What travels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Message {
-    /// The data; [`Handle::NONE`] for none. Wild at the receiver: `Region::load` checks it.
+    /// The data's handle; [`Handle::NONE`] for none. The receiver must not trust it: `Region::load` checks it.
     pub handle: Handle,
-    /// The sender's own: a step, a kind.
+    /// A number of the sender's own, for example a step or a kind.
     pub tag: u64,
     /// Small data that needs no object.
     pub inline: Inline,
-    /// Set by receive: which message of the port this is. Release needs it.
+    /// The message's position in the port. `receive` sets it, and `release` needs it.
     pub position: u64,
 }
 
@@ -112,7 +113,8 @@ impl Message {
         Self { handle, tag, ..Self::default() }
     }
 
-    /// Into a cell that this end has claimed. The caller publishes it by a Release store of the state.
+    /// Writes the message into a cell that this end has claimed. The caller publishes it by a Release store of the
+    /// state.
     #[inline]
     pub(super) fn store(&self, cell: &Cell) {
         cell.handle[0].store(self.handle.segment, Relaxed);
@@ -125,8 +127,8 @@ impl Message {
         }
     }
 
-    /// Out of a cell that an Acquire load showed ready, and that no member may change until this end releases it. Written in
-    /// place; the caller sets the position.
+    /// Reads the message from a cell that an Acquire load showed as ready. No member may change the cell until this end
+    /// releases it. The caller sets the position.
     #[inline]
     pub(super) fn load(&mut self, cell: &Cell) -> Result<(), Error> {
         let length = cell.inline_len.load(Relaxed);

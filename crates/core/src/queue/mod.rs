@@ -1,5 +1,5 @@
-//! The queue behind ports: a ring of cells, an end table, two words to sleep on. `docs/memory-format-ports.md` has the
-//! pictures; `crossdock_layout::queue` says field by field who writes and who reads.
+//! The queue of a port: a ring of cells, a table of ends, and two words to sleep on. `docs/memory-format-ports.md` has
+//! pictures. `crossdock_layout::queue` says for each field which member writes it and which reads it.
 //!
 //! | file | idea |
 //! |---|---|
@@ -15,9 +15,10 @@
 //! | `report` | counters and standings, for those who only look |
 //!
 //! **Why a death at any instruction loses nothing.** Each change of a cell is one store or one compare-and-swap of its
-//! state word, and the word names the end that is at work on the cell. Each end is claimed by one compare-and-swap of
-//! its owner word, which names the member. So a member that meets a half-done change finds its author, asks the liveness
-//! table, and finishes or undoes the change; each such step may itself be cut off and done again.
+//! state word, and the word names the end that works on the cell. An end is claimed by one compare-and-swap of its
+//! owner word, which names the member. So a member that meets a half-done change can tell which member made it, asks
+//! the liveness table about that member, and finishes or undoes the change. Each such step may itself be cut off and
+//! done again.
 
 mod consume;
 mod end;
@@ -51,7 +52,7 @@ pub use ring::{Ring, Shape};
 
 pub use trouble::Try;
 
-/// Every place in this module where a checked build can be made to die; the kill matrix goes through all of them.
+/// All places in this module at which a test build can die. The kill tests die at each of them.
 pub const FAULT_POINTS: &[&str] = &[
     "queue.format.claimed",
     "queue.format.half",

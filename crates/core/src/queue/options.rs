@@ -1,29 +1,31 @@
-//! What a port is opened with.
+//! The options for opening a port.
 
 use super::{Pattern, Shape};
 
-/// What a port is made with. Each task that opens it says the same, or leaves it open: the default takes the port as the
-/// first one made it (a task, or the launcher by the workflow file).
+/// The options that a port is made with. Each task that opens the port gives the same options or leaves them open. The
+/// default takes the port as its first opener made it (a task, or the launcher as the workflow file says).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct PortOptions {
-    /// Who may send, and who gets what. `None`: the port's; one-to-one if it is made by this.
+    /// Which tasks may send, and which get each message. `None` takes the port's pattern; a port that this call makes
+    /// is one-to-one.
     pub pattern: Option<Pattern>,
-    /// Messages in flight at most: a power of two, 1 to 4096. 0: as many as the port has, 8 if it is made by this.
+    /// The largest number of messages in flight: a power of two from 1 to 4096. 0 takes the port's number; a port that
+    /// this call makes gets 8.
     pub capacity: u32,
-    /// If the port is made by this: it outlasts the run, with the messages in it, until it is removed. Otherwise it ends with
-    /// the last member of its workflow, and the next run gets a fresh port.
+    /// Matters if this call makes the port. A persistent port outlasts the run together with its messages, until it is
+    /// removed. Otherwise the port ends with the last member of its workflow, and the next run gets a fresh port.
     pub persistent: bool,
 }
 
 impl PortOptions {
-    /// The shape of a port that is made by these.
+    /// The shape of a port that is made with these options.
     #[must_use]
     pub fn shape(&self) -> Shape {
         let capacity = if self.capacity == 0 { 8 } else { self.capacity };
         Shape { pattern: self.pattern.unwrap_or(Pattern::OneToOne), capacity }
     }
 
-    /// Do they leave open, or ask for, what a port of this shape has?
+    /// Does a port of this shape have what these options ask for?
     #[must_use]
     pub fn fits(&self, shape: Shape) -> bool {
         self.pattern.is_none_or(|pattern| pattern == shape.pattern)

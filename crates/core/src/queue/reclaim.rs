@@ -1,4 +1,4 @@
-//! Credits: handles whose messages were released come back to the producers, each once, oldest first.
+//! Credits: the handles of released messages go back to the producers, each once, the oldest first.
 
 use crossdock_layout::Handle;
 use crossdock_layout::queue::fence;
@@ -10,10 +10,11 @@ use super::ring::Ring;
 use super::trouble::{Try, corrupt};
 
 impl Ring {
-    /// Once a cell is free for the next message: the oldest handle that no consumer reads any more, if there is one.
+    /// Waits for nothing: if the next cell is free, gives the oldest handle that no consumer reads any more, if there
+    /// is one.
     ///
-    /// A producer that dies after it took a credit loses the buffer, as it would any that it holds; the heap's owner
-    /// sees to that. A send into a cell whose credit was not taken forgets it.
+    /// A producer that dies after it took a credit loses the buffer, like every buffer that it holds; healing the heap
+    /// takes care of it. A send into a cell whose credit was not taken drops the credit.
     pub(super) fn try_reclaim(&self, next: u64) -> Try<Option<Handle>> {
         let head = if self.shape.pattern.many_produce() {
             match self.free_position()? {
@@ -44,7 +45,7 @@ impl Ring {
             }
             if seen.phase() == Some(Phase::Free) && seen.has_credit() && seen.lap() == lap + 1 {
                 let handle = Handle { segment: cell.handle[0].load(Relaxed), offset: cell.handle[1].load(Relaxed) };
-                // The handle belongs to `seen` only if the state has not changed when it has been read.
+                // The handle belongs to `seen` only if the state is still the same after the handle was read.
                 fence(Acquire);
                 let taken = State::free(seen.lap(), false);
                 if cell.state.compare_exchange(seen.0, taken.0, AcqRel, Relaxed).is_ok() {
@@ -60,7 +61,7 @@ impl Ring {
             }
         }
         if settled != from {
-            // A hint: it may fall back when producers race, which costs a few looks.
+            // The value is a hint. It may go back when producers race, which costs a few more looks.
             hint.store(settled, Relaxed);
         }
         found

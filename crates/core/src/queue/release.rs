@@ -1,4 +1,4 @@
-//! A message's cell goes back to the producers, in any order.
+//! A consumer gives a message's cell back to the producers, in any order.
 
 use crossdock_layout::Status;
 use crossdock_layout::queue::Cell;
@@ -10,8 +10,9 @@ use super::ring::Ring;
 use super::trouble::Error;
 
 impl Ring {
-    /// Releases the message at `position`, which this end has received; the caller then calls the producers. `next` is
-    /// the cursor of a consumer that does not share. `true`: its cell is free (a fan-out's only after the last consumer).
+    /// Releases the message at `position`, which this end has received. The caller then wakes the producers. `next` is
+    /// the cursor of a consumer that shares with no other. `true` if the cell is free now (a fan-out's cell only after
+    /// its last consumer).
     #[inline]
     pub(super) fn release(&self, position: u64, next: u64, end: u8) -> Result<bool, Error> {
         let (cell, lap) = (self.cell(position), self.lap(position));
@@ -22,8 +23,8 @@ impl Ring {
             Pattern::FanOut => {
                 let own = 1 << end;
                 let mine = position < next && seen == State::ready(lap) && cell.pending.load(Acquire) & own != 0;
-                // Who clears the last bit frees the cell. One that dies in between leaves a ready cell with nothing
-                // pending, which no publishing ever makes, so the heal of its end knows what to do.
+                // The consumer that clears the last bit frees the cell. If it dies in between, it leaves a ready cell
+                // without bits. Publishing never makes such a cell, so the heal of its end knows what happened.
                 let before = if mine { cell.pending.fetch_and(!own, AcqRel) } else { 0 };
                 if before & own == 0 {
                     return Err(not_yours(position));
@@ -43,7 +44,8 @@ impl Ring {
         Ok(true)
     }
 
-    /// Makes a cell, seen ready or taken, free for the next lap if its state is still `seen`; its handle, if any, is then a credit.
+    /// Frees a cell that was seen ready or taken for the next lap, if its state is still `seen`. The cell's handle, if
+    /// there is one, is then a credit.
     #[inline]
     pub(super) fn set_free(&self, cell: &Cell, seen: State) -> bool {
         debug_assert!(matches!(seen.phase(), Some(Phase::Ready | Phase::Taken)));

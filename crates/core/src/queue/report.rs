@@ -1,4 +1,4 @@
-//! Counters and standings, for those who only look. Loads alone: works on a read-only mapping.
+//! Counters and states of a port for readers that only look. The code only loads, so it works on a read-only mapping.
 
 use crossdock_layout::MemberId;
 use crossdock_layout::queue::state::{Phase, State};
@@ -12,30 +12,30 @@ use super::ends::load_name;
 use super::ring::{Ring, Shape};
 use crate::liveness::Living;
 
-/// Counters of a port as a whole, over all members that it ever had. Wild: members write them.
+/// Counters of a whole port, over all members that it ever had. Members write them, so they may be wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortStatistics {
-    /// Messages sent, by all producers.
+    /// Messages that all producers sent.
     pub messages: u64,
-    /// Messages released, by all consumers.
+    /// Messages that all consumers released.
     pub received: u64,
-    /// Bytes of data that changed hands, as senders told, plus inline bytes.
+    /// Bytes of data that changed hands, as the senders counted them, plus inline bytes.
     pub bytes_handed_over: u64,
-    /// Bytes that had to be copied at an end, as it told.
+    /// Bytes that had to be copied at an end, as that end counted them.
     pub bytes_copied: u64,
-    /// Time that producers waited for a cell.
+    /// Time that producers waited for a free cell.
     pub producer_wait_ns: u64,
     /// Time that consumers waited for a message.
     pub consumer_wait_ns: u64,
-    /// Times that an end went to sleep.
+    /// How often an end went to sleep.
     pub sleeps: u64,
-    /// Times that an end woke another.
+    /// How often an end woke another.
     pub wakes: u64,
-    /// Messages delivered again because their consumer died or left.
+    /// Messages that were delivered again because their consumer died or left.
     pub redelivered: u64,
-    /// Messages that their producer died in the middle of writing.
+    /// Messages whose producer died while it wrote them.
     pub voided: u64,
-    /// Messages in the ring right now.
+    /// Messages that are in the ring now.
     pub under_way: u64,
 }
 
@@ -46,33 +46,33 @@ pub struct EndInfo {
     pub end: Side,
     /// Who holds it.
     pub member: MemberId,
-    /// The task's name as the member wrote it, printable.
+    /// The task's name as the member wrote it, made printable.
     pub task: String,
     /// Is the member alive, as far as the daemon knows?
     pub alive: bool,
-    /// Messages that went through the slot, former owners' included.
+    /// Messages that went through the slot, including those of its former owners.
     pub messages: u64,
-    /// Time waited, former owners' included.
+    /// Time that the slot's owners waited, including former ones.
     pub wait_ns: u64,
-    /// How long ago it was last seen at work.
+    /// How long ago the member was last seen at work.
     pub last_seen: Duration,
-    /// Is it asleep, waiting, right now?
+    /// Is the member asleep now, waiting?
     pub waiting: bool,
 }
 
-/// What goes on in a port.
+/// A description of a port's present state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortReport {
-    /// What it was made with.
+    /// The shape that the port was made with.
     pub shape: Shape,
     /// Its counters.
     pub statistics: PortStatistics,
-    /// Who is at it.
+    /// The ends that members have.
     pub ends: Vec<EndInfo>,
 }
 
 impl Ring {
-    /// Everything that can be seen of a port.
+    /// Reads everything that can be seen of a port.
     pub fn report(&self, alive: &dyn Living) -> PortReport {
         let ends = [Side::Producer, Side::Consumer]
             .into_iter()

@@ -1,6 +1,7 @@
-//! The process-local view of a port's segment.
+//! A port's segment as this process sees it.
 //!
-//! Shape and addresses are checked once, when it is opened, and kept here; what the header says later is not asked.
+//! Shape and addresses are checked once, when the segment is opened, and are kept here. What the header says later is
+//! not used.
 
 use crossdock_layout::queue::{
     CELLS_AT, Cell, END_SLOTS, ENDS_AT, EndSlot, MAX_CAPACITY, MAX_PRODUCERS, PORT_FINGERPRINT, PORT_MAGIC, PORT_READY,
@@ -15,17 +16,17 @@ use std::time::Duration;
 use super::trouble::{Error, corrupt};
 use crate::liveness::Living;
 
-/// What all who open a port must agree on.
+/// What all tasks that open a port must agree on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
-    /// Who may send, and who gets what.
+    /// Which tasks may send, and which get each message.
     pub pattern: Pattern,
-    /// Cells, a power of two.
+    /// The number of cells, a power of two.
     pub capacity: u32,
 }
 
 impl Shape {
-    /// Is the capacity one that a port can have?
+    /// Can a port have this capacity?
     pub fn check(self) -> Result<(), Error> {
         if self.capacity.is_power_of_two() && self.capacity <= MAX_CAPACITY {
             return Ok(());
@@ -36,7 +37,7 @@ impl Shape {
         ))
     }
 
-    /// Bytes of the segment.
+    /// The size of the segment in bytes.
     pub fn size(self) -> u64 {
         port_size(self.capacity)
     }
@@ -70,7 +71,7 @@ impl Memory {
     }
 }
 
-/// A port's segment, open in this process, checked.
+/// A port's segment, open in this process and checked.
 pub struct Ring {
     header: NonNull<PortHeader>,
     slots: NonNull<EndSlot>,
@@ -88,10 +89,12 @@ unsafe impl Send for Ring {}
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// Opens a port's segment: formats it if no member did, else waits for the member that does, and checks that it has this shape.
+    /// Opens a port's segment. If no member has formatted it, this call does; if a member is formatting it, this call
+    /// waits. Then it checks that the port has this shape.
     ///
     /// # Errors
-    /// `INVALID` (bad capacity, or another shape: prints both), `CORRUPT`, `INCOMPATIBLE`, `TIMED_OUT`.
+    /// `INVALID` (a bad capacity, or another shape; the error prints both shapes), `CORRUPT`, `INCOMPATIBLE`,
+    /// `TIMED_OUT`.
     pub fn open(
         memory: Mapping,
         shape: Shape,
@@ -112,10 +115,10 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Opens a formatted port's segment of whatever shape, to look only; the mapping may be read-only.
+    /// Opens the segment of a formatted port of any shape, only for looking. The mapping may be read-only.
     ///
     /// # Errors
-    /// `NOT_YET` (not formatted yet), `CORRUPT`, `INCOMPATIBLE`.
+    /// `NOT_YET` (the port is not formatted yet), `CORRUPT`, `INCOMPATIBLE`.
     pub fn inspect(memory: Mapping) -> Result<Self, Error> {
         let smallest = Shape { pattern: Pattern::OneToOne, capacity: 1 };
         let ring = Self::over(memory, smallest)?;
@@ -149,7 +152,8 @@ impl Ring {
         })
     }
 
-    /// Makes fresh memory a port, once among all members that open it at the same time, also when one of them dies.
+    /// Makes a port of fresh memory. One of the members that open it at the same time does this, also if one of them
+    /// dies.
     fn format(&self, me: MemberId, alive: &dyn Living, deadline: Deadline) -> Result<(), Error> {
         let identity = &self.header().identity;
         loop {
@@ -166,7 +170,7 @@ impl Ring {
                 identity.fingerprint.store(PORT_FINGERPRINT, Relaxed);
                 identity.pattern.store(self.shape.pattern as u32, Relaxed);
                 identity.capacity.store(self.shape.capacity, Relaxed);
-                // Ends and cells are right as fresh zeros: no member touches them before the port is ready.
+                // Ends and cells are valid as zeros: no member touches them before the port is ready.
                 identity.init.store(PORT_READY, Release);
                 crate::fault_point!("queue.format.done");
                 return Ok(());
@@ -223,12 +227,12 @@ impl Ring {
         &all[side_at..side_at + self.shape.pattern.places(side)]
     }
 
-    /// The place of a side's slot among all slots.
+    /// The index of a side's slot among all slots.
     pub(super) fn place(&self, side: Side, slot: u8) -> u8 {
         side as u8 * MAX_PRODUCERS as u8 + slot
     }
 
-    /// The slot at a place: what every call looks at is not looked for in `slots`.
+    /// The slot with this index. Every call needs it, so it is not searched in `slots`.
     #[inline]
     pub(super) fn slot(&self, place: u8) -> &EndSlot {
         assert!(usize::from(place) < END_SLOTS);
@@ -247,7 +251,7 @@ impl Ring {
         unsafe { &*self.cells.as_ptr().add((position & self.mask) as usize) }
     }
 
-    /// The lap of a position; 52 bits, as in a state word.
+    /// The lap of a position, with the 52 bits that a state word has for it.
     #[inline]
     pub(super) fn lap(&self, position: u64) -> u64 {
         (position >> self.shift) & (u64::MAX >> 12)
@@ -269,7 +273,7 @@ impl Ring {
 
 #[cfg(loom)]
 impl Ring {
-    /// Model: a fresh port on loom's atomics.
+    /// For models: a fresh port on loom's atomics.
     pub fn model(shape: Shape) -> Self {
         let header = Box::<PortHeader>::default();
         let slots: Box<[EndSlot]> = (0..END_SLOTS).map(|_| EndSlot::default()).collect();

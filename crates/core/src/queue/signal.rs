@@ -1,21 +1,24 @@
-//! The words to sleep on, and why no wake is lost.
+//! The words that members sleep on, and why no wake is lost.
 //!
-//! A sleeper: (1) sets the bit in the word, (2) full fence, (3) looks whether what it waits for is there, (4) sleeps while
-//! the word is what it was after (1). A member that makes something happen: (a) makes it visible (a cell's state), (b) full
-//! fence, (c) looks at the bit; if it is set, clears it, counts the word up, wakes all.
+//! A sleeping member (1) sets the bit in the word, (2) executes a full fence, (3) looks whether what it waits for is
+//! there, and (4) sleeps while the word is what it was after (1). A member that makes something happen (a) makes it
+//! visible (a cell's state), (b) executes a full fence, and (c) looks at the bit; if the bit is set, it clears the bit,
+//! increments the word and wakes all.
 //!
-//! Both fences are sequentially consistent, so one comes first. If (b) does, (3) sees what (a) did and no member sleeps. If
-//! (2) does, (c) sees the bit; then the word changes before the wake, so that a sleeper that has not yet come to (4) does
-//! not sleep there, and one that has is woken. The system call is made only when the bit was set.
+//! Both fences are sequentially consistent, so one of them comes first. If (b) comes first, (3) sees what (a) did, and
+//! no member sleeps. If (2) comes first, (c) sees the bit. Then the word changes before the wake: a member that has not
+//! reached (4) yet does not sleep there, and a member that sleeps is woken. The system call is made only if the bit was
+//! set.
 //!
-//! The bit is cleared by the waker, not by the sleeper: a sleeper that died, or ended by its deadline, costs one wake
-//! in vain and leaves nothing behind. A member that dies between clearing the bit and waking leaves sleepers to the liveness
-//! table's word, which everybody sleeps on as well: its own death wakes them.
+//! The waking member clears the bit, not the sleeping one. So a sleeping member that died or reached its deadline costs
+//! one needless wake and leaves nothing behind. If a member dies after it cleared the bit and before it wakes the
+//! others, its own death wakes them: all sleep on the liveness table's word as well.
 
 use crossdock_layout::queue::{SIGNAL_STEP, SLEEPER, Signal, fence};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
-/// Steps (b) and (c), after something was made visible. `true`: all who sleep on the word are to be woken.
+/// Steps (b) and (c), after something was made visible. If the result is `true`, the caller must wake all members that
+/// sleep on the word.
 #[inline]
 pub(super) fn call(signal: &Signal) -> bool {
     fence(SeqCst);
@@ -25,8 +28,8 @@ pub(super) fn call(signal: &Signal) -> bool {
 
 #[cold]
 fn collect(signal: &Signal, mut word: u32) -> bool {
-    // Bounded: a lying member could keep the word changing for ever. Each honest failure means that another member
-    // collected the bit, or that one more came to sleep.
+    // The loop is bounded, because a lying member could change the word for ever. Each honest failure means that
+    // another member cleared the bit, or that one more member came to sleep.
     for _ in 0..64 {
         if word & SLEEPER == 0 {
             return false;
@@ -42,7 +45,7 @@ fn collect(signal: &Signal, mut word: u32) -> bool {
     true
 }
 
-/// Steps (1) and (2); the caller then does (3), and sleeps while the word is what this returns.
+/// Steps (1) and (2). The caller then does (3), and sleeps while the word is what this returns.
 pub(super) fn announce(signal: &Signal) -> u32 {
     let word = signal.word.fetch_or(SLEEPER, SeqCst) | SLEEPER;
     fence(SeqCst);

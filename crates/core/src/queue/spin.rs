@@ -1,29 +1,29 @@
-//! How long to spin before sleeping.
+//! How long an end spins before it sleeps.
 //!
-//! Spinning pays when the peer answers sooner than a sleep and a wake take, and only if it has a processor to do so. So
-//! the time allowed is learned: a wait that a spin ended raises the score, one that it did not halves it. At a score of
-//! zero only every sixteenth wait probes. The allowance is the cost of a sleep and wake, up to four times that once
-//! spinning has paid again and again.
+//! Spinning pays if the peer answers sooner than a sleep and a wake take, and if the peer has a processor of its own.
+//! So an end learns how long to spin: a wait that ended while spinning raises the score, and a wait that did not halves
+//! it. At a score of zero only every sixteenth wait tries spinning. The time allowed is the cost of a sleep and a wake,
+//! and up to four times that after spinning has paid again and again.
 //!
-//! With more tasks than processors spinning keeps away who would bring what is waited for. Then it pays to give the
-//! processor to others for a turn before sleeping: they run until they have to wait themselves, so that many messages go
-//! by in one turn, and no member makes a system call to wake us. That, too, is learned: a turn that brought nothing, or took
-//! so long that a program without this port must have had it, halves its score; at zero every 256th
-//! wait probes.
+//! If there are more tasks than processors, spinning takes the processor from the very member that is waited for. Then
+//! it pays to give the processor to others for one turn before sleeping. They run until they have to wait themselves,
+//! so that many messages pass in one turn, and no member makes a system call to wake this one. An end learns that, too.
+//! A turn halves its score if it brought nothing, or if it took so long that a program without this port must have had
+//! it. At zero every 256th wait tries it.
 
 use crossdock_layout::queue::Waiting;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// About what one sleep and one wake cost (measured: 4.7 µs each).
+/// The approximate cost of one sleep and one wake (measured: 4.7 µs each).
 const WAKE_PAIR: Duration = Duration::from_micros(10);
 const BEST: u32 = 32;
-/// Turns that one wait gives to others at most.
+/// The largest number of turns that one wait gives to others.
 pub(super) const TURNS: u32 = 8;
-/// A turn shorter than this was not used: no other thread waits for the CPU.
+/// A shorter turn was not used: no other thread waits for the CPU.
 pub(super) const NOBODYS: Duration = Duration::from_nanos(800);
-/// Turns that took longer than this together went to another program's work.
+/// If the turns took longer than this together, another program used them.
 pub(super) const TOO_LONG: Duration = Duration::from_micros(200);
 
 /// What one end has learned about spinning.
@@ -51,7 +51,7 @@ impl Spinner {
         self.mode.store(waiting as u32, Relaxed);
     }
 
-    /// How long this wait may spin; `None`: for as long as it lasts.
+    /// How long this wait may spin; `None` as long as the wait lasts.
     pub fn allowance(&self, processors: usize) -> Option<Duration> {
         let mode = self.mode.load(Relaxed);
         if mode == Waiting::Spin as u32 {
@@ -69,7 +69,7 @@ impl Spinner {
         })
     }
 
-    /// Is a short spin worth while, going by what was learned?
+    /// Is a short spin worthwhile, by what this end has learned?
     #[inline]
     pub fn pays(&self) -> bool {
         match self.mode.load(Relaxed) {
@@ -79,13 +79,13 @@ impl Spinner {
         }
     }
 
-    /// Does it spin until its deadline?
+    /// Does this end spin until its deadline?
     #[inline]
     pub fn spins_for_good(&self) -> bool {
         self.mode.load(Relaxed) == Waiting::Spin as u32
     }
 
-    /// Is it worth while to give others a turn before sleeping, going by what was learned?
+    /// Is it worthwhile to give others a turn before sleeping, by what this end has learned?
     pub fn gives_way(&self) -> bool {
         if cfg!(loom) {
             return false; // a model has no processors to give away
@@ -94,21 +94,21 @@ impl Spinner {
         self.mode.load(Relaxed) == Waiting::Adaptive as u32 && (self.turns.load(Relaxed) > 0 || wait % 256 == 0)
     }
 
-    /// Tells how giving way ended.
+    /// Records whether giving others a turn paid.
     pub fn learn_way(&self, paid: bool) {
         let score = self.turns.load(Relaxed);
         self.turns.store(if paid { (score + 1).min(BEST) } else { score / 2 }, Relaxed);
     }
 
-    /// Tells how a spin ended.
+    /// Records whether a spin paid.
     pub fn learn(&self, paid: bool) {
         let score = self.score.load(Relaxed);
         self.score.store(if paid { (score + 1).min(BEST) } else { score / 2 }, Relaxed);
     }
 }
 
-/// Spins while `going_on` is true and the time is not up; `false` when the time was up. The clock costs tens of loads,
-/// so it is read now and then only; `clock` keeps what it said last.
+/// Spins while `going_on` is true and the time is not up; `false` if the time was up. Reading the clock costs as much
+/// as dozens of loads, so it is read only now and then. `clock` keeps the last reading.
 pub(super) fn spin_while(until: Instant, clock: &mut Instant, mut going_on: impl FnMut() -> bool) -> bool {
     loop {
         for _ in 0..32 {

@@ -1,7 +1,7 @@
-//! Waiting: spin while it pays, then sleep on the port's word and on the word that deaths change.
+//! Waiting: an end spins while that pays, and then sleeps on the port's word and on the word that deaths change.
 //!
-//! Every wait ends by its deadline, by what it waits for, or when the last member that this end has met and that could bring
-//! it dies or leaves (`ends` says what "met" means).
+//! Every wait ends by its deadline, by what it waits for, or when the last member that this end has met and that could
+//! bring it dies or leaves (`ends.rs` defines "met").
 
 use crossdock_layout::queue::AtomicU64;
 use crossdock_layout::queue::state::{Phase, State};
@@ -22,27 +22,27 @@ use super::{Pattern, Side};
 use crate::error::Reason;
 use crate::liveness::{LOOK, Living, epoch_word};
 
-/// How often, in nanoseconds, an end asks the kernel who is dead; a sleep is longer.
+/// How often an end asks the kernel which members are dead, in nanoseconds. A sleep lasts longer.
 const ASK_EVERY: u64 = 20_000_000;
 /// No wait is longer than a year: sums of times must not overflow.
 const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
 
-/// A wait of one that spins for good. Its account is brought up to date at each turn, so that nothing is left to do for it
+/// The wait of an end that spins until its deadline. It updates its account at each turn, so that nothing is left to do
 /// when the wait ends.
 pub(super) struct Vigil {
-    /// Nanoseconds of the monotonic clock, as all of these.
+    /// When the wait began, in nanoseconds of the monotonic clock, like the following times.
     began: u64,
-    /// When it was counted last.
+    /// When the account was last updated.
     counted: u64,
-    /// When the dead were looked after last.
+    /// When the end last looked for dead members.
     looked: u64,
 }
 
-/// How often one that spins for good looks up, for deaths.
+/// How often an end that spins until its deadline looks for dead members, in nanoseconds.
 const LOOKS_UP: u64 = 1_000_000;
 
 impl End {
-    /// Waits until `attempt` succeeds; it was tried once already. `what` is waited for, in words.
+    /// Waits until `attempt` succeeds. It was tried once already. `what` says what is waited for.
     #[cold]
     pub(super) fn wait<T>(
         &self,
@@ -53,7 +53,7 @@ impl End {
         self.wait_until(timeout, what, attempt, true)
     }
 
-    /// As `wait`, after a vigil that gave up, if there was one.
+    /// As `wait`, after a wait that spun and gave up, if there was one.
     #[cold]
     pub(super) fn wait_on<T>(
         &self,
@@ -70,8 +70,9 @@ impl End {
         ended
     }
 
-    /// Spinning for good: a few tries found nothing. `true`: to be tried again. `false`: a proper wait is to follow, because
-    /// this end does not spin for good, its time is up, or no peer is left to wait for.
+    /// For an end that spins until its deadline, after a few tries that found nothing. `true`: the caller tries again.
+    /// `false`: a proper wait must follow, because this end does not spin until its deadline, its time is up, or no
+    /// peer is left.
     #[inline]
     pub(super) fn keep_vigil(&self, vigil: &mut Option<Vigil>, timeout: Duration) -> bool {
         if timeout.is_zero() || !self.spinner.spins_for_good() {
@@ -96,7 +97,7 @@ impl End {
         !self.look_after() && self.over().is_none()
     }
 
-    /// As `wait`, but an empty other side is what is waited to change.
+    /// As `wait`, for a caller that waits for the other side to get a member.
     pub(super) fn wait_for_company(
         &self,
         timeout: Duration,
@@ -119,7 +120,7 @@ impl End {
         let started = Instant::now();
         let account = self.account();
         account.waiting.store(1, Relaxed);
-        // When the clock was read last: after a short spin that paid, time is better spent on the message.
+        // The last reading of the clock. After a short spin that paid, the message is more urgent than a new reading.
         let mut clock = started;
         let ended = match self.spin(started, &mut clock, timeout, attempt).transpose() {
             Some(ended) => ended,
@@ -140,7 +141,7 @@ impl End {
         ended
     }
 
-    /// A wait is over.
+    /// Records a wait that is over.
     fn waited(&self, time: Duration) {
         let account = self.account();
         account.waiting.store(0, Relaxed);
@@ -160,7 +161,7 @@ impl End {
         let alive = self.host.liveness();
         let word = self.ring.signal(self.side);
         loop {
-            // The order matters: the words first, then everything that could have changed them.
+            // The order matters: first the words are read, then everything whose change would change them.
             let epoch = alive.epoch();
             let expected = signal::announce(word);
             crate::fault_point!("queue.wait.announced");
@@ -169,7 +170,7 @@ impl End {
             }
             let healed = self.look_after();
             if let Some(over) = needs_peer.then(|| self.over()).flatten() {
-                // What the last peer did before it went is there to be seen now, if anything is.
+                // The last peer's final actions are visible now, so one more try finds them.
                 return attempt()?.ok_or(over);
             }
             if deadline.passed() {
@@ -186,8 +187,8 @@ impl End {
         }
     }
 
-    /// For who watches this end on behalf of an event loop: sleeps, at most `timeout`, until something happens. `true`:
-    /// a call with timeout zero would now not say `NOT_YET`, or may not.
+    /// For a thread that watches this end for an event loop: sleeps at most `timeout` until something happens. `true`
+    /// if a call with timeout zero may now give something else than `NOT_YET`.
     pub fn wait_for_event(&self, timeout: Duration) -> bool {
         let alive = self.host.liveness();
         let epoch = alive.epoch();
@@ -199,7 +200,7 @@ impl End {
         self.has_event()
     }
 
-    /// A poll that found nothing: is that "not yet", or will it never be?
+    /// A poll found nothing. This decides between "not yet" and "never".
     fn poll<T>(&self, attempt: &mut dyn FnMut() -> Try<T>, needs_peer: bool) -> Result<T, Error> {
         self.look_after();
         let over = if needs_peer { self.over() } else { None };
@@ -217,7 +218,7 @@ impl End {
         if allowance.is_some_and(|allowance| allowance.is_zero()) {
             return Ok(None);
         }
-        // Spinning for good still looks up a thousand times a second, for deaths.
+        // An end that spins until its deadline still looks for dead members a thousand times a second.
         let slice = allowance.unwrap_or(Duration::from_millis(1));
         loop {
             let until = *clock + slice.min(timeout.saturating_sub(*clock - started));
@@ -244,7 +245,7 @@ impl End {
         }
     }
 
-    /// Gives others the processor for a few turns, if that is worth while; `spin.rs` says why.
+    /// Gives others the processor for a few turns, if that is worthwhile; `spin.rs` says why.
     fn give_way<T>(&self, attempt: &mut dyn FnMut() -> Try<T>) -> Try<T> {
         if !self.spinner.gives_way() {
             return Ok(None);
@@ -267,7 +268,7 @@ impl End {
         Ok(None)
     }
 
-    /// The word whose change may be what is waited for.
+    /// The word that changes when the thing that is waited for may have come.
     #[inline]
     pub(super) fn watched(&self) -> &AtomicU64 {
         let position = match (self.side, self.shape().pattern) {
@@ -278,9 +279,10 @@ impl End {
         &self.ring.cell(position).state
     }
 
-    /// Heals what the dead left at this port; wakes everybody if there was something. `true`: look again.
+    /// Heals what dead members left at this port, and wakes all members if there was something. `true`: the caller
+    /// looks again.
     pub(super) fn look_after(&self) -> bool {
-        // The kernel is asked in each slice of a sleep, but not at each turn of one that polls or spins.
+        // The kernel is asked in each slice of a sleep, but not at each turn of an end that polls or spins.
         let alive = if self.may_ask() { self.host.liveness() } else { self.host.liveness().table() };
         let mut healed = self.ring.look_after_all(self.me, alive);
         if self.side == Side::Producer && self.shape().pattern == Pattern::FanOut {
@@ -293,7 +295,7 @@ impl End {
         healed
     }
 
-    /// Is it time to ask the kernel who is dead?
+    /// Is it time to ask the kernel which members are dead?
     fn may_ask(&self) -> bool {
         let now = clock::coarse_ns();
         let last = self.asked.load(Relaxed);
@@ -304,11 +306,11 @@ impl End {
         due
     }
 
-    /// Have all members that this end has met left, so that none brings what it waits for? Then why. An end that has met none
-    /// waits until its deadline.
+    /// If all members that this end has met have left, so that none can bring what it waits for: the error that says
+    /// why. An end that has met no member waits until its deadline.
     pub(super) fn over(&self) -> Option<Error> {
         let other = self.side.other();
-        // The ends of those whom only the kernel knows to be dead are free by now: `look_after` comes first.
+        // `look_after` comes first: it frees the ends of members that only the kernel knows to be dead.
         if self.ring.living(other, self.host.liveness().table()) > 0
             || !self.ring.has_met(self.side, &self.acquaintance)
         {
@@ -346,11 +348,12 @@ impl End {
     }
 }
 
-/// How long a joiner waits for a member that heals the dead; that takes microseconds, unless the healer is stopped.
+/// How long a joining member waits for a member that is healing. Healing takes microseconds, unless the healer is
+/// stopped.
 const HEALING_TIME: Duration = Duration::from_millis(50);
 
 impl Ring {
-    /// Takes a place at a side, waiting for one that becomes free.
+    /// Takes a slot of a side, and waits for one to become free.
     pub(super) fn join_within(
         &self,
         side: Side,
@@ -362,7 +365,7 @@ impl Ring {
         let patience = Deadline::after(HEALING_TIME);
         let deadline = Deadline::after(timeout);
         loop {
-            // A member that leaves or heals calls both sides, so this side's word will do.
+            // A member that leaves or heals wakes both sides, so this side's word is enough.
             let epoch = alive.epoch();
             let expected = signal::announce(self.signal(side));
             let until = match self.join(side, me, name, alive, !patience.passed()) {
@@ -374,8 +377,9 @@ impl Ring {
         }
     }
 
-    /// Work queue: does another consumer hold a message and is at work? If it dies, the message comes to us. One that
-    /// waits itself is not waited for, or two who hold a message each would wait for each other.
+    /// Work queue: does another consumer hold a message and work on it? If that consumer dies, the message comes to
+    /// this one. A consumer that waits itself does not count, or two consumers that each hold a message would wait for
+    /// each other.
     fn others_still_work(&self, own: u8) -> bool {
         if self.shape.pattern != Pattern::WorkQueue {
             return false;
