@@ -518,6 +518,9 @@ pub struct Serve {
     /// etcd:URL,URL,URL
     #[arg(long, value_name = "WHERE", requires = "site", value_parser = catalog)]
     pub catalog: Option<CatalogAt>,
+    /// Where this node listens to the others [default: any port, at the address that leads to the catalog]
+    #[arg(long, value_name = "HOST:PORT", requires = "site")]
+    pub listen: Option<String>,
     /// A folder with authority.pem, node.pem and node.key: connections between nodes are inside mutual TLS
     #[arg(long, value_name = "FOLDER", requires = "site", conflicts_with = "trusted_network")]
     pub certificates: Option<PathBuf>,

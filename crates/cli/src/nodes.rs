@@ -62,7 +62,7 @@ fn as_text(place: &str, nodes: &[NodeInfo]) -> Option<String> {
         ]
     };
     let rows: Vec<_> = nodes.iter().map(row).collect();
-    let table = columns(&["NODE", "NUMBER", "STATE", "LAST SEEN", "NAMES", "HOST"], &rows);
+    let table = columns(&["NODE", "NUMBER", "STATE", "LAST SEEN", "NAMES", "ADDRESS"], &rows);
     let cut_off = nodes.iter().any(|node| node.state == NodeState::CutOff);
     let old = if cut_off { "\nthis node is cut off from the catalog: what it knows of others may be old" } else { "" };
     Some(format!("{place}, site {site}:\n{table}{old}"))

@@ -31,7 +31,7 @@ pub fn serve(options: Serve) -> u8 {
         site,
         node: options.node.unwrap_or_else(host_name),
         catalog,
-        address: host_name(),
+        listen: options.listen,
         certificates: options.certificates,
         trusted_network: options.trusted_network,
         lease: options.lease,

@@ -1,5 +1,6 @@
 //! Where a site's catalog is, and how to reach it.
 
+use std::net::ToSocketAddrs;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -61,6 +62,33 @@ impl FromStr for CatalogAt {
 
 /// How long leases last beyond their time after a restart of the keeper.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// Where this node listens if no address was given: the address that its connections to the catalog come from, any port.
+pub(crate) fn own_address(catalog: &CatalogAt) -> Result<String, String> {
+    let host = match catalog {
+        CatalogAt::Keep(address) => {
+            // It listens there already, so the others reach it there.
+            return Ok(format!("{}:0", address.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host)));
+        }
+        CatalogAt::Embedded { address, .. } => address.clone(),
+        CatalogAt::Etcd(members) => {
+            let first = members.first().map_or("", String::as_str);
+            first.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/').to_owned()
+        }
+    };
+    // No packet is sent: the kernel only chooses the route, and with it this node's own address.
+    let towards = |host: &str| -> std::io::Result<std::net::SocketAddr> {
+        let to = host.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::NotFound)?;
+        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = std::net::UdpSocket::bind(any)?;
+        socket.connect(to)?;
+        socket.local_addr()
+    };
+    let address = towards(&host).map_err(|error| {
+        format!("no address of this node leads to the catalog at {host}: {error}; give one with --listen HOST:PORT")
+    })?;
+    Ok(std::net::SocketAddr::new(address.ip(), 0).to_string())
+}
 
 type Opened = (Box<dyn Catalog>, Option<(Keeper, Listening)>);
 

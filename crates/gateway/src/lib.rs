@@ -2,7 +2,7 @@
 //!
 //! A [`Gateway`] owns the node's identity in the catalog: its name, its number, and the lease that all its entries hang
 //! on. Two threads do this beside the daemon's own: one keeps the lease and carries out [`Order`]s, the other one follows
-//! what all nodes announce. What they learn comes as [`News`], in order; a descriptor is readable when there is some.
+//! what all nodes announce. [`Nodes`] has the links to the other nodes, and a thread that looks after them. What they learn comes as [`News`], in order; a descriptor is readable when there is some.
 //!
 //! **Identity.** A node's name belongs to one daemon at a time: the entry of the name is made only if it is free. Its
 //! number belongs to the name for good, so that ids that hold it are never given out by another node. A daemon whose broker
@@ -16,6 +16,7 @@
 mod at;
 mod keys;
 mod member;
+mod nodes;
 mod options;
 mod place;
 #[doc(hidden)]
@@ -29,14 +30,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossdock_catalog::Catalog;
 use crossdock_catalog::embedded::{Keeper, Listening};
+use crossdock_link::{Node, Serve, Tcp};
 use crossdock_os::event;
 
 pub use at::CatalogAt;
 pub use keys::Name;
+pub use nodes::{ECHO, Nodes};
 pub use options::{GatewayOptions, bad_site_name};
 pub use place::Place;
 
@@ -99,6 +102,23 @@ pub enum News {
         /// Which.
         name: Name,
     },
+    /// What is known of each link that was opened.
+    Links(Vec<LinkSeen>),
+}
+
+/// The state of a link to another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkSeen {
+    /// The node's name.
+    pub node: String,
+    /// What carries the bytes.
+    pub transport: &'static str,
+    /// How long ago the node was heard by this link.
+    pub heard: Option<Duration>,
+    /// From a question to its answer, measured last.
+    pub round_trip: Option<Duration>,
+    /// Why there is no connection now.
+    pub why: Option<String>,
 }
 
 /// What became of a claim.
@@ -127,9 +147,14 @@ impl Mailbox {
 
     fn put(&self, news: News) {
         let mut waiting = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // One of these says as much as many.
-        if news != News::Synced || !waiting.contains(&News::Synced) {
-            waiting.push_back(news);
+        // One of these says as much as many, and the last one says more than those before.
+        match &news {
+            News::Synced if waiting.contains(&news) => {}
+            News::Links(_) => {
+                waiting.retain(|other| !matches!(other, News::Links(_)));
+                waiting.push_back(news);
+            }
+            _ => waiting.push_back(news),
         }
         event::signal(&self.bell);
     }
@@ -141,20 +166,25 @@ pub struct Gateway {
     orders: Option<Sender<Order>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
+    nodes: Arc<Nodes>,
     // Dropped last: this node may keep the catalog for others, and for its own farewell.
     _listening: Option<Listening>,
     _keeper: Option<Keeper>,
 }
 
 impl Gateway {
-    /// Begins to join. The first news says whether it worked.
+    /// Begins to join. The first news says whether it worked. `serve` answers other nodes.
     ///
     /// # Errors
-    /// The options make no sense, certificates cannot be used, the catalog's journal or address is of no use.
-    pub fn start(options: &GatewayOptions) -> Result<Self, String> {
+    /// The options make no sense, certificates cannot be used, an address or the catalog's journal is of no use.
+    pub fn start(options: &GatewayOptions, serve: Arc<dyn Serve>) -> Result<Self, String> {
         options.check()?;
         let trust = options.trust()?;
         let (catalog, kept) = at::open(options, &trust)?;
+        let own = Node { name: options.node.clone(), incarnation: options.token };
+        let listen = options.listen.clone().map_or_else(|| at::own_address(&options.catalog), Ok)?;
+        let nodes = Nodes::new(&Tcp::new(trust), own, Some((&listen, serve)))
+            .map_err(|error| format!("{error}; --listen HOST:PORT says where other nodes reach this one"))?;
         let (keeper, listening) = kept.map_or((None, None), |(keeper, listening)| (Some(keeper), Some(listening)));
         let bell = event::eventfd().map_err(|error| error.to_string())?;
         let mailbox = Arc::new(Mailbox { news: Mutex::default(), bell });
@@ -169,20 +199,23 @@ impl Gateway {
         let catalog: Arc<dyn Catalog> = Arc::from(catalog);
         let began = Instant::now();
         let clock = move || began.elapsed().as_millis() as u64;
-        let member = member::Member::new(options, Arc::clone(&catalog), Box::new(clock));
+        let member = member::Member::new(options, &nodes.address(), Arc::clone(&catalog), Box::new(clock));
         let worker = worker::Worker::new(member, orders, Arc::clone(&mailbox), Arc::clone(&stop));
         let mut gateway = Self {
             mailbox: Arc::clone(&mailbox),
             orders: Some(sender),
             stop: Arc::clone(&stop),
             threads: Vec::new(),
+            nodes: Arc::clone(&nodes),
             _listening: listening,
             _keeper: keeper,
         };
         gateway.threads.push(spawn("site-lease", Box::new(move || worker.run()))?);
         let site = options.site.clone();
-        let follow = move || worker::follow(&*catalog, &site, &mailbox, &stop);
+        let (news, ended, known) = (Arc::clone(&mailbox), Arc::clone(&stop), Arc::clone(&nodes));
+        let follow = move || worker::follow(&*catalog, &site, &news, &known, &ended);
         gateway.threads.push(spawn("site-names", Box::new(follow))?);
+        gateway.threads.push(spawn("site-links", Box::new(move || nodes.look_after(&mailbox, &stop)))?);
         Ok(gateway)
     }
 
@@ -194,6 +227,12 @@ impl Gateway {
     /// The news, oldest first.
     pub fn news(&self) -> Vec<News> {
         self.mailbox.take()
+    }
+
+    /// The other nodes, for questions and pulls.
+    #[must_use]
+    pub fn nodes(&self) -> Arc<Nodes> {
+        Arc::clone(&self.nodes)
     }
 
     /// Queues an order. The gateway carries it out after all earlier ones.

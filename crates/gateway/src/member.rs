@@ -61,12 +61,12 @@ fn by() -> Deadline {
 }
 
 impl Member {
-    pub fn new(options: &GatewayOptions, catalog: Arc<dyn Catalog>, clock: Clock) -> Self {
+    pub fn new(options: &GatewayOptions, address: &str, catalog: Arc<dyn Catalog>, clock: Clock) -> Self {
         Self {
             catalog,
             site: options.site.clone(),
             node: options.node.clone(),
-            address: options.address.clone(),
+            address: address.to_owned(),
             token: options.token,
             number: Cell::new(options.number),
             time: options.lease.as_millis() as u64,

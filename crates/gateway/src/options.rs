@@ -18,8 +18,9 @@ pub struct GatewayOptions {
     pub node: String,
     /// Where the catalog is.
     pub catalog: CatalogAt,
-    /// Where other nodes reach this one, for people; empty if nowhere.
-    pub address: String,
+    /// Where this node listens to the others, `host:port`, and what they are told. `None`: a port that the kernel chooses, at
+    /// the address that this node's connections to the catalog come from.
+    pub listen: Option<String>,
     /// A folder with `authority.pem`, `node.pem` and `node.key`: all connections are inside mutual TLS.
     pub certificates: Option<PathBuf>,
     /// Without certificates: plain text is allowed on other addresses than loopback.

@@ -23,7 +23,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Of these options, `catalog`, `folder` and what protects connections mean nothing. `clock` gives milliseconds.
+    /// Of these options, `catalog`, `listen`, `folder` and what protects connections mean nothing. `clock` gives milliseconds.
     ///
     /// # Panics
     /// The system has no descriptor left.
@@ -31,7 +31,7 @@ impl Steps {
     pub fn new(options: &GatewayOptions, catalog: Arc<dyn Catalog>, clock: impl Fn() -> u64 + Send + 'static) -> Self {
         let mailbox = Arc::new(Mailbox { news: Default::default(), bell: event::eventfd().expect("an eventfd") });
         let (sender, orders) = channel();
-        let member = Member::new(options, Arc::clone(&catalog), Box::new(clock));
+        let member = Member::new(options, "", Arc::clone(&catalog), Box::new(clock));
         let worker = Worker::new(member, orders, Arc::clone(&mailbox), Arc::new(AtomicBool::new(false)));
         let site = options.site.clone();
         Self { worker, follower: Follower::new(&keys::site(&site)), orders: sender, mailbox, catalog, site }
@@ -40,7 +40,9 @@ impl Steps {
     /// Does what is due, orders included.
     pub fn step(&mut self) {
         self.worker.step();
-        tell(&mut self.follower, &*self.catalog, &self.site, &self.mailbox, Deadline::after(Duration::ZERO));
+        tell(&mut self.follower, &*self.catalog, &self.site, Deadline::after(Duration::ZERO), |news| {
+            self.mailbox.put(news)
+        });
     }
 
     /// To be carried out with the next step.

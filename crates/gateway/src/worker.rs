@@ -12,7 +12,7 @@ use crossdock_os::Deadline;
 
 use crate::keys::Key;
 use crate::member::{Joined, Member, Refused};
-use crate::{Claimed, Mailbox, Name, News, Order, Place, keys};
+use crate::{Claimed, Mailbox, Name, News, Nodes, Order, Place, keys};
 
 /// How often threads look whether they are to end.
 const SLICE: Duration = Duration::from_millis(100);
@@ -177,7 +177,8 @@ impl Worker {
 fn reason(refused: &Refused) -> String {
     match refused {
         Refused::Taken(place) => {
-            format!("another daemon is node '{}' of this site; end that one, or take another --node", place)
+            let Place { node, address, .. } = place;
+            format!("another daemon, at {address}, is node '{node}' of this site; end that one, or take another --node")
         }
         Refused::NoLease => "the lease has ended".into(),
         Refused::Failed(why) => why.clone(),
@@ -185,11 +186,18 @@ fn reason(refused: &Refused) -> String {
 }
 
 /// Tells what the nodes of the site announce, until it is told to stop.
-pub(crate) fn follow(catalog: &dyn Catalog, site: &str, mailbox: &Mailbox, stop: &AtomicBool) {
+pub(crate) fn follow(catalog: &dyn Catalog, site: &str, mailbox: &Mailbox, nodes: &Nodes, stop: &AtomicBool) {
     let mut follower = Follower::new(&keys::site(site));
     while !stop.load(Ordering::Relaxed) {
         // The other thread tells that the catalog cannot be reached.
-        if !tell(&mut follower, catalog, site, mailbox, Deadline::after(SLICE)) {
+        let told = tell(&mut follower, catalog, site, Deadline::after(SLICE), |news| {
+            // The links know of a node before the daemon does.
+            if let News::Node(place) = &news {
+                nodes.learn(place);
+            }
+            mailbox.put(news);
+        });
+        if !told {
             thread::sleep(SLICE);
         }
     }
@@ -200,11 +208,11 @@ pub(crate) fn tell(
     follower: &mut Follower,
     catalog: &dyn Catalog,
     site: &str,
-    mailbox: &Mailbox,
     by: Deadline,
+    put: impl FnMut(News),
 ) -> bool {
     let Ok(changes) = follower.next(catalog, by) else { return false };
-    changes.into_iter().filter_map(|change| news(site, change)).for_each(|news| mailbox.put(news));
+    changes.into_iter().filter_map(|change| news(site, change)).for_each(put);
     true
 }
 

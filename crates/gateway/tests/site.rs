@@ -2,13 +2,15 @@
 
 use std::net::TcpListener;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use crossdock_gateway::{CatalogAt, Claimed, Gateway, GatewayOptions, Name, News, Order};
+use crossdock_layout::Status;
 use crossdock_layout::wire::SegmentKind;
-use crossdock_link::Authority;
+use crossdock_link::{Authority, Peer, Refusal, Serve, Source, Wanted};
 use crossdock_os::{Deadline, event};
 use tempfile::TempDir;
 
@@ -35,7 +37,7 @@ fn options(node: &str, catalog: CatalogAt, folder: &Path) -> GatewayOptions {
         site: "here".into(),
         node: node.into(),
         catalog,
-        address: String::new(),
+        listen: None,
         certificates: None,
         trusted_network: false,
         number: 0,
@@ -50,9 +52,56 @@ fn embedded(address: &str) -> CatalogAt {
     CatalogAt::Embedded { node: String::new(), address: address.into() }
 }
 
+/// Service 7 answers with the body backwards; objects of kind item are bytes of their number.
+struct Answers;
+
+impl Serve for Answers {
+    fn answer(&self, peer: &Peer, service: u32, body: &[u8], _: Deadline) -> Result<Vec<u8>, Refusal> {
+        match service {
+            7 => Ok(body.iter().rev().copied().collect()),
+            _ => Err(Refusal::new(Status::Invalid, format!("node '{}' asked service {service}", peer.node.name))),
+        }
+    }
+
+    fn open(&self, _: &Peer, wanted: &Wanted) -> Result<Arc<dyn Source>, Refusal> {
+        Ok(Arc::new(vec![wanted.object as u8; 1 << 20]))
+    }
+}
+
+#[test]
+fn a_node_asks_and_pulls_from_another_one_and_knows_its_round_trip() {
+    let site = Site::new();
+    let mut a = Node::start(&site.keeper());
+    let mut b = Node::start(&site.other("b"));
+    a.until("b is there", |news| matches!(news, News::Node(place) if place.node == "b").then_some(()));
+    b.until("a is there", |news| matches!(news, News::Node(place) if place.node == "a").then_some(()));
+    let by = || Deadline::after(Duration::from_secs(60));
+    for (from, to) in [(&a, "b"), (&b, "a")] {
+        let nodes = from.gateway.nodes();
+        assert_eq!(nodes.ask(to, 7, b"abc", by()).unwrap(), b"cba");
+        assert_eq!(nodes.ask(to, 8, b"", by()).unwrap_err().status, Status::Invalid);
+        let mut memory = vec![0; 1 << 20];
+        let wanted = Wanted { kind: SegmentKind::Item, object: 9, epoch: 1 };
+        nodes.pull(to, &wanted, 0, &mut memory, by()).unwrap();
+        assert!(memory.iter().all(|byte| *byte == 9));
+        let unknown = nodes.ask("z", 7, b"", by()).unwrap_err();
+        assert_eq!(unknown.status, Status::NotFound, "{unknown}");
+    }
+    a.until("the round trip is known", |news| match news {
+        News::Links(links) => links.iter().any(|link| link.node == "b" && link.round_trip.is_some()).then_some(()),
+        _ => None,
+    });
+    // Another daemon of the same name listens elsewhere; the link follows it.
+    drop(b);
+    a.until("b is gone", |news| matches!(news, News::NodeGone { node } if node == "b").then_some(()));
+    let _b = Node::start(&GatewayOptions { token: 1234, ..site.other("b") });
+    a.until("b is back", |news| matches!(news, News::Node(place) if place.node == "b").then_some(()));
+    assert_eq!(a.gateway.nodes().ask("b", 7, b"xyz", by()).unwrap(), b"zyx");
+}
+
 impl Node {
     fn start(options: &GatewayOptions) -> Self {
-        Self { gateway: Gateway::start(options).unwrap(), news: Vec::new() }
+        Self { gateway: Gateway::start(options, Arc::new(Answers)).unwrap(), news: Vec::new() }
     }
 
     /// The first news that this picks; it is taken out.
@@ -166,7 +215,8 @@ fn another_daemon_of_the_same_name_waits_and_says_who_has_it() {
         News::CutOff { why } => Some(why.clone()),
         _ => None,
     });
-    assert!(why.contains("another daemon is node 'b'"), "{why}");
+    assert!(why.contains("another daemon, at 127.0.0.1:"), "{why}");
+    assert!(why.contains("is node 'b'"), "{why}");
     drop(b);
     second.joined();
 }
@@ -265,7 +315,7 @@ fn inside_tls_nodes_join_only_with_certificates_of_the_sites_authority() {
 fn what_cannot_work_is_refused_at_the_start() {
     let site = Site::new();
     let refused = |options: GatewayOptions, part: &str| {
-        let why = Gateway::start(&options).err().expect("it was started");
+        let why = Gateway::start(&options, Arc::new(Answers)).err().expect("it was started");
         assert!(why.contains(part), "{why}");
     };
     refused(GatewayOptions { node: "a/b".into(), ..site.keeper() }, "no name of a node");

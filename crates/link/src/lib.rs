@@ -32,3 +32,4 @@ pub use server::{Counts, Peer, Serve, Server, Source};
 pub use stream::{Accept, Arriving, Stream, Transport, bad_node_name};
 pub use tcp::Tcp;
 pub use trust::Trust;
+pub use workers::Workers;

@@ -1,4 +1,4 @@
-//! Threads that answer questions: as many as are needed at once, up to a limit; idle ones end after a while.
+//! Threads for calls that wait: as many as are needed at once, up to a limit; idle ones end after a while.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -26,6 +26,8 @@ pub struct Workers {
 }
 
 impl Workers {
+    /// At most so many threads; none is started yet.
+    #[must_use]
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { queue: Mutex::default(), changed: Condvar::new(), most })
     }

@@ -15,8 +15,8 @@ pub struct SiteOptions {
     pub node: String,
     /// Where the catalog is.
     pub catalog: CatalogAt,
-    /// What other nodes are told as this one's address; empty for none.
-    pub address: String,
+    /// Where this node listens to the others, `host:port`. `None`: any port at the address that leads to the catalog.
+    pub listen: Option<String>,
     /// A folder with `authority.pem`, `node.pem` and `node.key`.
     pub certificates: Option<PathBuf>,
     /// Plain text is allowed on other addresses than loopback.

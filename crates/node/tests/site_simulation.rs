@@ -130,7 +130,7 @@ fn gateway(
         site: "s".into(),
         node: node.into(),
         catalog: CatalogAt::Keep(String::new()),
-        address: String::new(),
+        listen: None,
         certificates: None,
         trusted_network: false,
         number,

@@ -11,7 +11,7 @@ fn main() -> ExitCode {
         site: String::new(),
         node: String::new(),
         catalog: CatalogAt::Etcd(Vec::new()),
-        address: String::new(),
+        listen: None,
         certificates: None,
         trusted_network: false,
         lease: GatewayOptions::LEASE,
@@ -36,6 +36,7 @@ fn main() -> ExitCode {
                 }
             },
             "--certificates" => site.certificates = Some(value().into()),
+            "--listen" => site.listen = Some(value()),
             "--trusted-network" => site.trusted_network = true,
             "--lease-ms" => site.lease = Duration::from_millis(value().parse().unwrap_or(10_000)),
             other => {

@@ -3,6 +3,7 @@
 use crossdock_layout::{MemberId, SegmentId};
 
 use super::item::Verdict;
+use super::nodes::{NodeNews, NodeOrder};
 use super::record::{Peer, Record};
 use super::site::{SiteNews, SiteOrder};
 
@@ -88,6 +89,8 @@ pub enum Event<'a> {
     },
     /// The site that this daemon is a node of has something to tell.
     Site(SiteNews),
+    /// Another node of the site asks, or has answered.
+    Nodes(NodeNews),
     /// So many bytes of memory could be given out now.
     Free(u64),
     /// The journal takes records, or it does not and why.
@@ -156,6 +159,8 @@ pub enum Effect {
     },
     /// Ask the site.
     Site(SiteOrder),
+    /// Ask another node, or answer it.
+    Nodes(NodeOrder),
     /// A notice for the person who runs the daemon.
     Log {
         /// In words.

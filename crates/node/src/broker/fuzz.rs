@@ -177,7 +177,7 @@ impl World {
                     self.held.insert(to);
                     self.copies.push((item, to));
                 }
-                Effect::Log { .. } | Effect::Site(_) => {}
+                Effect::Log { .. } | Effect::Site(_) | Effect::Nodes(_) => {}
                 Effect::Adopt { segment } => drop(self.held.insert(segment)),
                 Effect::Forget { segment } => drop(self.held.remove(&segment)),
                 Effect::Listen { endpoint } => drop(self.listening.insert(endpoint)),

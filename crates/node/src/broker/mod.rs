@@ -14,6 +14,7 @@ mod lasting;
 mod listing;
 mod lost;
 mod members;
+mod nodes;
 mod observing;
 mod open;
 mod publishing;
@@ -35,9 +36,10 @@ pub use event::{Attachment, Connection, Descriptor, Effect, Event};
 pub use fuzz::fuzz;
 pub use item::{Item, ItemRecord, Verdict, memory_of};
 pub use lasting::{DEFAULT_WORKFLOW, Endpoint, Lasting, MAIN_ENDPOINT, Member, Outcome, Segment, Workflow};
+pub use nodes::{NodeFailure, NodeNews, NodeOrder};
 pub use record::{Cause, Era, Peer, Record};
 pub use series::{Part, Pin, Series};
-pub use site::{Claimed, SiteLimits, SiteName, SiteNews, SiteNode, SiteOrder};
+pub use site::{Claimed, SiteLimits, SiteLink, SiteName, SiteNews, SiteNode, SiteOrder};
 
 use observing::MakingPage;
 use open::Making;
@@ -155,6 +157,8 @@ pub struct Broker {
     again: VecDeque<((Connection, u64), MemberId, Request)>,
     items: item::Transient,
     site: Option<site::Site>,
+    /// How many orders to other nodes were given.
+    node_orders: u64,
     dead: VecDeque<(u64, MemberEntry)>,
     effects: Vec<Effect>,
 }
@@ -196,6 +200,7 @@ impl Broker {
             again: VecDeque::new(),
             items: item::Transient::default(),
             site,
+            node_orders: 0,
             dead: VecDeque::new(),
             effects: Vec::new(),
         };
@@ -244,6 +249,7 @@ impl Broker {
             Event::Proved { item, file, verdict } => self.proved(item, file, &verdict),
             Event::Copied { item, to, outcome } => self.copied(item, to, outcome),
             Event::Site(news) => self.site_news(news),
+            Event::Nodes(news) => self.node_news(news),
             Event::Free(bytes) => self.free = bytes,
             Event::Journal(state) => self.journal = state,
             Event::Tick => {}

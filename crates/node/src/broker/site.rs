@@ -102,6 +102,23 @@ pub enum SiteNews {
         /// Which.
         name: SiteName,
     },
+    /// What is known of the links to other nodes.
+    Links(Vec<SiteLink>),
+}
+
+/// The state of a link to another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteLink {
+    /// The node's name.
+    pub node: String,
+    /// What carries the bytes.
+    pub transport: String,
+    /// How long ago the node was heard by this link.
+    pub heard_ms: Option<u64>,
+    /// From a question to its answer.
+    pub round_trip_us: Option<u64>,
+    /// Why there is no connection now.
+    pub why: Option<String>,
 }
 
 /// What became of a claim.
@@ -145,6 +162,8 @@ pub(super) struct Site {
     /// When the catalog was reached last.
     synced: u64,
     nodes: BTreeMap<String, Known>,
+    /// Links to other nodes, as of the time beside them.
+    links: BTreeMap<String, (SiteLink, u64)>,
     /// Names of other nodes.
     elsewhere: BTreeMap<SiteName, String>,
     /// Names of this node, those that are contested included.
@@ -162,6 +181,7 @@ impl Site {
             standing: Standing::Out { why: "it has not joined yet".into(), since: now },
             synced: now,
             nodes: BTreeMap::new(),
+            links: BTreeMap::new(),
             elsewhere: BTreeMap::new(),
             owned: BTreeSet::new(),
             contested: BTreeMap::new(),
@@ -348,6 +368,9 @@ impl Broker {
             }
             SiteNews::Unnamed { name } => {
                 site.elsewhere.remove(&name);
+            }
+            SiteNews::Links(links) => {
+                site.links = links.into_iter().map(|link| (link.node.clone(), (link, now))).collect();
             }
         }
     }

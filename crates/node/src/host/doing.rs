@@ -48,6 +48,7 @@ impl Host<'_> {
                 }
                 Effect::CopyItem { item, from, to, size } => self.copy_item(item, from, to, size),
                 Effect::Site(order) => self.site_order(order),
+                Effect::Nodes(order) => self.node_order(order),
                 Effect::Log { line } => {
                     self.log.event(line);
                 }

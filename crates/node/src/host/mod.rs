@@ -11,6 +11,7 @@ mod doors;
 mod intake;
 mod items;
 mod log;
+mod nodes;
 mod site;
 mod start;
 
@@ -42,6 +43,7 @@ const SIGNALS: u64 = 4 << 56;
 const COPIES: u64 = 6 << 56;
 const GATE: u64 = 7 << 56;
 const SITE: u64 = 8 << 56;
+const NODES: u64 = 9 << 56;
 const KIND: u64 = 0xff << 56;
 
 /// Most connections taken from one listening socket in a round.
@@ -125,6 +127,7 @@ impl Host<'_> {
                     COPIES => self.copies_done(),
                     GATE => self.turn_away(),
                     SITE => self.site_news(),
+                    NODES => self.node_news(),
                     SIGNALS if next_signal(signals).is_some() => {
                         self.leave_site();
                         return Ok(TOLD);

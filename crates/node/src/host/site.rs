@@ -1,13 +1,16 @@
 //! The daemon's part in its site: the gateway's news become the broker's events, the broker's orders the gateway's.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_gateway::{Claimed, Gateway, GatewayOptions, Name, News, Order, Place};
+use crossdock_gateway::{Claimed, Gateway, GatewayOptions, LinkSeen, Name, News, Order, Place};
+use crossdock_link::Serve;
 use crossdock_os::{Deadline, event};
 
 use super::Host;
+use super::nodes::{Desk, Reach};
 use crate::SiteOptions;
-use crate::broker::{self, Event, NODE_SHIFT, SiteLimits, SiteName, SiteNews, SiteNode, SiteOrder};
+use crate::broker::{self, Event, NODE_SHIFT, SiteLimits, SiteLink, SiteName, SiteNews, SiteNode, SiteOrder};
 
 /// How long a daemon waits at its start for its place in the site, beyond one lease: a former daemon of the same name may
 /// have to lose its own first.
@@ -18,6 +21,7 @@ pub(super) struct Membership {
     pub gateway: Gateway,
     pub limits: SiteLimits,
     pub early: Vec<News>,
+    pub reach: Reach,
 }
 
 /// Takes part in the site. `next_segment` is the journal's: a daemon that was a node before knows its number by that, and
@@ -28,19 +32,22 @@ pub(super) fn join(
     journal: &std::path::Path,
     next_segment: u64,
 ) -> Result<Membership, String> {
-    let gateway = Gateway::start(&GatewayOptions {
+    let desk = Desk::new().map_err(|error| error.to_string())?;
+    let gateway = GatewayOptions {
         site: options.site.clone(),
         node: options.node.clone(),
         catalog: options.catalog.clone(),
-        address: options.address.clone(),
+        listen: options.listen.clone(),
         certificates: options.certificates.clone(),
         trusted_network: options.trusted_network,
         number: next_segment >> NODE_SHIFT,
         token,
         folder: journal.with_extension("catalog"),
         lease: options.lease,
-    })
-    .map_err(|why| format!("site '{}': {why}", options.site))?;
+    };
+    let gateway = Gateway::start(&gateway, Arc::clone(&desk) as Arc<dyn Serve>)
+        .map_err(|why| format!("site '{}': {why}", options.site))?;
+    let reach = Reach::new(desk, gateway.nodes());
     let mut membership = Membership {
         gateway,
         limits: SiteLimits {
@@ -49,6 +56,7 @@ pub(super) fn join(
             number: next_segment >> NODE_SHIFT,
         },
         early: Vec::new(),
+        reach,
     };
     if membership.limits.number == 0 {
         membership.limits.number = membership.wait_for_number(options)?;
@@ -113,6 +121,16 @@ fn node(Place { node, number, address, .. }: Place) -> SiteNode {
     SiteNode { node, number, address }
 }
 
+fn link(LinkSeen { node, transport, heard, round_trip, why }: LinkSeen) -> SiteLink {
+    SiteLink {
+        node,
+        transport: transport.to_owned(),
+        heard_ms: heard.map(|heard| heard.as_millis() as u64),
+        round_trip_us: round_trip.map(|took| took.as_micros() as u64),
+        why,
+    }
+}
+
 impl From<SiteOrder> for Order {
     fn from(order: SiteOrder) -> Self {
         match order {
@@ -142,6 +160,7 @@ impl From<News> for SiteNews {
             News::NodeGone { node } => Self::NodeGone { node },
             News::Named { name, node } => Self::Named { name: here(name), node },
             News::Unnamed { name } => Self::Unnamed { name: here(name) },
+            News::Links(links) => Self::Links(links.into_iter().map(link).collect()),
         }
     }
 }

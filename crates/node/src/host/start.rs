@@ -83,6 +83,7 @@ pub(super) fn start<'a>(
     }
     if let Some(membership) = &host.membership {
         host.epoll.add(membership.gateway.bell(), super::SITE, false).map_err(text)?;
+        host.epoll.add(&membership.reach.desk.bell, super::NODES, false).map_err(text)?;
     }
     host.drop_nameless_files();
     host.journal.check_name();

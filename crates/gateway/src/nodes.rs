@@ -1,0 +1,241 @@
+//! The links to the other nodes of the site, and the server that answers theirs.
+//!
+//! A link is opened when the first question or pull needs it, and stays. It dials the address that the other node's
+//! entry in the catalog says; an entry that is replaced by one with another address means another link. A node whose
+//! lease has ended keeps its link: it may be cut off from the catalog and not from this node.
+//!
+//! [`ECHO`] is answered here, so that the round trip of a link can be measured without the daemon.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossdock_layout::Status;
+use crossdock_link::{
+    Error, Link, LinkOptions, Node, Peer, Presence, Pulled, Refusal, Result, Seen, Serve, Server, Source, Tcp,
+    Transport, Wanted,
+};
+use crossdock_os::Deadline;
+use crossdock_os::spawn::host_name;
+
+use crate::{LinkSeen, Mailbox, News, Place};
+
+/// The service that answers with the body that it was asked with.
+pub const ECHO: u32 = 1;
+
+/// How often the links are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often the round trip of a link is measured.
+const MEASURE: Duration = Duration::from_secs(5);
+/// Threads look so often whether they are to end.
+const SLICE: Duration = Duration::from_millis(100);
+
+struct Open {
+    link: Arc<Link>,
+    address: String,
+    round_trip: Option<Duration>,
+    measured: Option<Instant>,
+}
+
+/// The other nodes of the site, as this one reaches them.
+pub struct Nodes {
+    transport: Arc<dyn Transport>,
+    own: Node,
+    options: LinkOptions,
+    /// Where each node listens, as it announced last.
+    addresses: Mutex<BTreeMap<String, String>>,
+    links: Mutex<BTreeMap<String, Open>>,
+    server: Option<Server>,
+}
+
+impl std::fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Nodes").field("own", &self.own).field("address", &self.address()).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Nodes {
+    /// Listens at `address`, and answers other nodes by `serve`. Without the two no other node can ask this one.
+    pub(crate) fn new(transport: &Tcp, own: Node, listen: Option<(&str, Arc<dyn Serve>)>) -> Result<Arc<Self>> {
+        let options = LinkOptions::default();
+        let server = match listen {
+            None => None,
+            Some((address, serve)) => {
+                let accept = transport.listen(address)?;
+                Some(Server::start(accept, own.clone(), Arc::new(Echoing(serve)), options)?)
+            }
+        };
+        Ok(Arc::new(Self {
+            transport: Arc::new(transport.clone()),
+            own,
+            options,
+            addresses: Mutex::default(),
+            links: Mutex::default(),
+            server,
+        }))
+    }
+
+    /// Where others reach this node; empty if it does not listen.
+    #[must_use]
+    pub fn address(&self) -> String {
+        let address = self.server.as_ref().map_or("", Server::address);
+        match address.parse::<SocketAddr>() {
+            // It listens at every address: its name says which one others are to take.
+            Ok(any) if any.ip().is_unspecified() => format!("{}:{}", host_name(), any.port()),
+            _ => address.to_owned(),
+        }
+    }
+
+    /// Asks a service of another node and waits for its answer. The call blocks until the deadline.
+    ///
+    /// # Errors
+    /// What the service refuses with; `NotFound` if the node is unknown; `TimedOut` and `Disconnected` when no answer
+    /// came: the other node may then have done what was asked. Ask again only what may be done twice.
+    pub fn ask(&self, node: &str, service: u32, body: &[u8], by: Deadline) -> Result<Vec<u8>> {
+        self.link(node)?.ask(service, body, by)
+    }
+
+    /// Reads the bytes of another node's object from `offset` on into `memory`, all of it. The call blocks until the
+    /// deadline.
+    ///
+    /// # Errors
+    /// As [`Link::pull`], and `NotFound` if the node is unknown. The contents of `memory` are then undefined.
+    pub fn pull(&self, node: &str, wanted: &Wanted, offset: u64, memory: &mut [u8], by: Deadline) -> Result<Pulled> {
+        self.link(node)?.pull(wanted, offset, memory, by)
+    }
+
+    /// What is known of a node by the link to it; nothing if no link was needed so far.
+    #[must_use]
+    pub fn seen(&self, node: &str) -> Option<Seen> {
+        lock(&self.links).get(node).map(|open| open.link.seen())
+    }
+
+    /// The link to a node, opened if there is none.
+    ///
+    /// # Errors
+    /// No node of this name has announced an address, or no thread can be started.
+    pub fn link(&self, node: &str) -> Result<Arc<Link>> {
+        let address = lock(&self.addresses).get(node).cloned().filter(|address| !address.is_empty());
+        let Some(address) = address else {
+            let reason = "no node of this name has announced an address to the site's catalog";
+            return Err(Error::new(Status::NotFound, format!("reach node '{node}'"), reason)
+                .hint("`crossdock ls --nodes` shows the nodes of the site"));
+        };
+        let mut links = lock(&self.links);
+        if let Some(open) = links.get(node).filter(|open| open.address == address) {
+            return Ok(Arc::clone(&open.link));
+        }
+        let link = Link::open(self.transport.clone(), self.own.clone(), node, &address, self.options)?;
+        let link = Arc::new(link);
+        let open = Open { link: Arc::clone(&link), address, round_trip: None, measured: None };
+        let former = links.insert(node.to_owned(), open);
+        drop(links);
+        let_go(former);
+        Ok(link)
+    }
+
+    /// A node has announced where it is.
+    pub(crate) fn learn(&self, place: &Place) {
+        if place.node == self.own.name {
+            return;
+        }
+        lock(&self.addresses).insert(place.node.clone(), place.address.clone());
+        // A link to a former address is closed now: the node's daemon is another one, or listens elsewhere.
+        let mut links = lock(&self.links);
+        let stale = links.get(&place.node).is_some_and(|open| open.address != place.address);
+        let former = if stale { links.remove(&place.node) } else { None };
+        drop(links);
+        let_go(former);
+    }
+
+    /// Measures round trips, and tells what is known of each link, until it is told to stop.
+    pub(crate) fn look_after(&self, mailbox: &Mailbox, stop: &AtomicBool) {
+        let mut next = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            if Instant::now() < next {
+                thread::sleep(SLICE);
+                continue;
+            }
+            next = Instant::now() + LOOK;
+            self.measure();
+            let seen: Vec<_> = lock(&self.links)
+                .values()
+                .map(|open| {
+                    let seen = open.link.seen();
+                    LinkSeen {
+                        node: seen.node,
+                        transport: seen.transport,
+                        heard: seen.heard,
+                        round_trip: open.round_trip,
+                        why: seen.why,
+                    }
+                })
+                .collect();
+            if !seen.is_empty() {
+                mailbox.put(News::Links(seen));
+            }
+        }
+    }
+
+    /// One question to each link that stands and was not measured for a while.
+    fn measure(&self) {
+        let due = |open: &Open| open.measured.is_none_or(|measured| measured.elapsed() >= MEASURE);
+        let due: Vec<_> = {
+            let links = lock(&self.links);
+            links.iter().filter(|(_, open)| due(open)).map(|(node, open)| (node.clone(), open.link.clone())).collect()
+        };
+        for (node, link) in due {
+            if link.seen().presence != Presence::Here {
+                continue;
+            }
+            let began = Instant::now();
+            let measured = link.ask(ECHO, b"round trip", Deadline::after(Duration::from_secs(1))).is_ok();
+            let took = began.elapsed();
+            if let Some(open) = lock(&self.links).get_mut(&node).filter(|open| Arc::ptr_eq(&open.link, &link)) {
+                open.measured = Some(began);
+                if measured {
+                    open.round_trip = Some(took);
+                }
+            }
+        }
+    }
+}
+
+/// Closing a link waits for its thread, which may be dialing: no caller waits for that.
+fn let_go(former: Option<Open>) {
+    if let Some(former) = former {
+        thread::spawn(move || drop(former));
+    }
+}
+
+/// The daemon's answers, and those of [`ECHO`].
+struct Echoing(Arc<dyn Serve>);
+
+impl Serve for Echoing {
+    fn answer(&self, peer: &Peer, service: u32, body: &[u8], by: Deadline) -> std::result::Result<Vec<u8>, Refusal> {
+        if service == ECHO { Ok(body.to_vec()) } else { self.0.answer(peer, service, body, by) }
+    }
+
+    fn open(&self, peer: &Peer, wanted: &Wanted) -> std::result::Result<Arc<dyn Source>, Refusal> {
+        self.0.open(peer, wanted)
+    }
+
+    fn joined(&self, peer: &Peer) {
+        self.0.joined(peer);
+    }
+
+    fn left(&self, peer: &Peer, why: &str) {
+        self.0.left(peer, why);
+    }
+
+    fn refused(&self, error: &Error) {
+        self.0.refused(error);
+    }
+}

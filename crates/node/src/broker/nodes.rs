@@ -1,0 +1,140 @@
+//! Questions between the brokers of a site's nodes, and bytes that one of them brings from another.
+//!
+//! The broker gives a [`NodeOrder`] and goes on; what came of it is a later [`NodeNews`] with the same id. A question whose
+//! outcome is `Disconnected` or `TimedOut` may have been carried out: the asking broker asks again with the same body,
+//! and services are made so that the second question changes nothing.
+
+use crossdock_layout::wire::SegmentKind;
+use crossdock_layout::{SegmentId, Status};
+
+use super::{Broker, Effect};
+
+/// Why another node did not do what it was asked for, or why it could not be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFailure {
+    /// As a number.
+    pub status: Status,
+    /// For people.
+    pub text: String,
+}
+
+/// What the broker wants of other nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeOrder {
+    /// Ask a service of another node's broker. Answered by [`NodeNews::Answered`].
+    Ask {
+        /// The broker's number for it.
+        id: u64,
+        /// Which node.
+        node: String,
+        /// Which service.
+        service: u32,
+        /// What the service defines, at most 60 KiB.
+        body: Vec<u8>,
+        /// How long the answer is waited for.
+        wait_ms: u64,
+    },
+    /// The answer to [`NodeNews::Asked`].
+    Answer {
+        /// The question's id.
+        id: u64,
+        /// What the service defines, or why there is none.
+        outcome: Result<Vec<u8>, NodeFailure>,
+    },
+    /// Read the bytes of another node's object into memory that the host has. Answered by [`NodeNews::Pulled`].
+    Pull {
+        /// The broker's number for it.
+        id: u64,
+        /// Which node.
+        node: String,
+        /// What the object is there.
+        kind: SegmentKind,
+        /// Its id there.
+        object: u64,
+        /// Its epoch there.
+        epoch: u64,
+        /// The segment or file here, made before, that gets the bytes.
+        into: SegmentId,
+        /// How many, from the first on.
+        size: u64,
+        /// How long it may take.
+        wait_ms: u64,
+    },
+    /// The answer to [`NodeNews::Opening`].
+    Opened {
+        /// The id of the request to open.
+        id: u64,
+        /// The segment or file here whose bytes are sent, or why none are.
+        outcome: Result<SegmentId, NodeFailure>,
+    },
+}
+
+/// What has come from other nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeNews {
+    /// What came of [`NodeOrder::Ask`].
+    Answered {
+        /// The broker's number for it.
+        id: u64,
+        /// The answer.
+        outcome: Result<Vec<u8>, NodeFailure>,
+    },
+    /// Another node's broker asks. Answered by [`NodeOrder::Answer`], at once or later.
+    Asked {
+        /// The host's number for it.
+        id: u64,
+        /// Which node; under TLS the name is proved.
+        node: String,
+        /// Which service.
+        service: u32,
+        /// What the service defines.
+        body: Vec<u8>,
+    },
+    /// What came of [`NodeOrder::Pull`].
+    Pulled {
+        /// The broker's number for it.
+        id: u64,
+        /// All bytes are there, or why not.
+        outcome: Result<(), NodeFailure>,
+    },
+    /// Another node wants the bytes of an object. Answered by [`NodeOrder::Opened`]. The bytes must not change while they
+    /// are sent.
+    Opening {
+        /// The host's number for it.
+        id: u64,
+        /// Which node; under TLS the name is proved.
+        node: String,
+        /// What the object is.
+        kind: SegmentKind,
+        /// Its id here.
+        object: u64,
+        /// Its epoch.
+        epoch: u64,
+    },
+}
+
+impl Broker {
+    /// A number for an order to other nodes; none is used twice by one broker.
+    pub fn node_order_id(&mut self) -> u64 {
+        self.node_orders += 1;
+        self.node_orders
+    }
+
+    /// Something has come from another node.
+    pub(super) fn node_news(&mut self, news: NodeNews) {
+        match news {
+            NodeNews::Answered { .. } | NodeNews::Pulled { .. } => {}
+            NodeNews::Asked { id, service, .. } => {
+                let text =
+                    format!("this node has no service {service}; run the same version of crossdock on all nodes");
+                let outcome = Err(NodeFailure { status: Status::Incompatible, text });
+                self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
+            }
+            NodeNews::Opening { id, kind, object, .. } => {
+                let text = format!("{} {object} is not served to other nodes", kind.word());
+                let outcome = Err(NodeFailure { status: Status::NotFound, text });
+                self.effects.push(Effect::Nodes(NodeOrder::Opened { id, outcome }));
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What the broker has with other nodes: questions, answers and bytes, each waited for by a thread of its own.
+//!
+//! Other nodes' questions come by threads of the link's server. They leave the question at the [`Desk`], ring the bell of
+//! the broker's thread, and wait for the answer, until the deadline of the asking node. The broker's own questions and
+//! pulls are waited for by threads of this file, which leave the outcome at the desk.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crossdock_gateway::Nodes;
+use crossdock_layout::Status;
+use crossdock_link::{Peer, Refusal, Serve, Source, Wanted, Workers};
+use crossdock_os::{Access, Deadline, Mapping, OsResult, event, file};
+
+use super::Host;
+use crate::broker::{Event, NodeFailure, NodeNews, NodeOrder};
+
+/// Most questions and pulls of this node that wait at once.
+const WAITING: usize = 256;
+
+/// What a question of another node ends with.
+enum Reply {
+    Said(Vec<u8>),
+    Bytes(Arc<dyn Source>),
+}
+
+#[derive(Default)]
+struct Inner {
+    next: u64,
+    /// What the broker has not seen yet.
+    news: VecDeque<NodeNews>,
+    /// Questions of other nodes whose threads wait, and the replies that have come.
+    waiting: HashMap<u64, Option<Result<Reply, Refusal>>>,
+}
+
+/// Where other nodes' threads and the broker's meet.
+pub(super) struct Desk {
+    inner: Mutex<Inner>,
+    answered: Condvar,
+    /// Readable when there are news.
+    pub bell: OwnedFd,
+}
+
+impl Desk {
+    pub fn new() -> OsResult<Arc<Self>> {
+        Ok(Arc::new(Self { inner: Mutex::default(), answered: Condvar::new(), bell: event::eventfd()? }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn news(&self) -> VecDeque<NodeNews> {
+        event::clear(&self.bell);
+        std::mem::take(&mut self.lock().news)
+    }
+
+    fn put(&self, news: NodeNews) {
+        self.lock().news.push_back(news);
+        event::signal(&self.bell);
+    }
+
+    /// Leaves a question for the broker, and waits for its reply.
+    fn ask(&self, by: Deadline, question: impl FnOnce(u64) -> NodeNews) -> Result<Reply, Refusal> {
+        let mut inner = self.lock();
+        inner.next += 1;
+        let id = inner.next;
+        inner.waiting.insert(id, None);
+        inner.news.push_back(question(id));
+        event::signal(&self.bell);
+        loop {
+            if let Some(Some(_)) = inner.waiting.get(&id) {
+                return inner.waiting.remove(&id).flatten().expect("it was there");
+            }
+            if by.passed() {
+                inner.waiting.remove(&id);
+                return Err(Refusal::new(Status::TimedOut, "this node's broker has not answered by the deadline"));
+            }
+            inner = self.answered.wait_timeout(inner, by.left()).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// A reply; if its question is waited for no longer, nothing.
+    fn reply(&self, id: u64, reply: Result<Reply, Refusal>) {
+        if let Some(slot) = self.lock().waiting.get_mut(&id) {
+            *slot = Some(reply);
+            self.answered.notify_all();
+        }
+    }
+}
+
+impl Serve for Desk {
+    fn answer(&self, peer: &Peer, service: u32, body: &[u8], by: Deadline) -> Result<Vec<u8>, Refusal> {
+        let node = peer.node.name.clone();
+        match self.ask(by, |id| NodeNews::Asked { id, node, service, body: body.to_vec() })? {
+            Reply::Said(body) => Ok(body),
+            Reply::Bytes(_) => Err(Refusal::new(Status::Corrupt, "a question was answered by an object")),
+        }
+    }
+
+    fn open(&self, peer: &Peer, wanted: &Wanted) -> Result<Arc<dyn Source>, Refusal> {
+        /// The broker opens what it has without waiting for anything.
+        const OPEN: Duration = Duration::from_secs(10);
+        let (node, Wanted { kind, object, epoch }) = (peer.node.name.clone(), *wanted);
+        match self.ask(Deadline::after(OPEN), |id| NodeNews::Opening { id, node, kind, object, epoch })? {
+            Reply::Bytes(source) => Ok(source),
+            Reply::Said(_) => Err(Refusal::new(Status::Corrupt, "a request to open was answered by words")),
+        }
+    }
+}
+
+/// What the broker's thread has for other nodes.
+pub(super) struct Reach {
+    pub desk: Arc<Desk>,
+    nodes: Arc<Nodes>,
+    workers: Arc<Workers>,
+}
+
+impl Reach {
+    pub fn new(desk: Arc<Desk>, nodes: Arc<Nodes>) -> Self {
+        Self { desk, nodes, workers: Workers::new(WAITING) }
+    }
+
+    /// Has a thread wait for what becomes of it.
+    fn wait_for(&self, call: impl FnOnce(&Nodes) -> NodeNews + Send + 'static) -> bool {
+        let (desk, nodes) = (Arc::clone(&self.desk), Arc::clone(&self.nodes));
+        self.workers.run(Box::new(move || desk.put(call(&nodes))))
+    }
+}
+
+fn failure(error: &crossdock_link::Error) -> NodeFailure {
+    NodeFailure { status: error.status, text: error.to_string() }
+}
+
+fn busy() -> NodeFailure {
+    let text = format!("{WAITING} questions of this node to others wait already; try again");
+    NodeFailure { status: Status::Busy, text }
+}
+
+fn refusal(failure: NodeFailure) -> Refusal {
+    Refusal::new(failure.status, failure.text)
+}
+
+impl Host<'_> {
+    /// What has come from other nodes since the last look.
+    pub(super) fn node_news(&mut self) {
+        let Some(membership) = &self.membership else { return };
+        for news in membership.reach.desk.news() {
+            self.feed(Event::Nodes(news));
+        }
+    }
+
+    pub(super) fn node_order(&mut self, order: NodeOrder) {
+        let Some(reach) = self.membership.as_ref().map(|membership| &membership.reach) else { return };
+        match order {
+            NodeOrder::Ask { id, node, service, body, wait_ms } => {
+                let by = Deadline::after(Duration::from_millis(wait_ms));
+                let asked = reach.wait_for(move |nodes| {
+                    let outcome = nodes.ask(&node, service, &body, by).map_err(|error| failure(&error));
+                    NodeNews::Answered { id, outcome }
+                });
+                if !asked {
+                    reach.desk.put(NodeNews::Answered { id, outcome: Err(busy()) });
+                }
+            }
+            NodeOrder::Answer { id, outcome } => reach.desk.reply(id, outcome.map(Reply::Said).map_err(refusal)),
+            NodeOrder::Pull { id, node, kind, object, epoch, into, size, wait_ms } => {
+                let by = Deadline::after(Duration::from_millis(wait_ms));
+                let wanted = Wanted { kind, object, epoch };
+                let begun = match self.segments.get(&into.0).map(file::duplicate) {
+                    Some(Ok(target)) => reach.wait_for(move |nodes| NodeNews::Pulled {
+                        id,
+                        outcome: pull(nodes, &node, &wanted, &target, size, by),
+                    }),
+                    _ => false,
+                };
+                if !begun {
+                    reach.desk.put(NodeNews::Pulled { id, outcome: Err(busy()) });
+                }
+            }
+            NodeOrder::Opened { id, outcome } => {
+                let opened = outcome.map_err(refusal).and_then(|segment| self.source(segment.0));
+                reach.desk.reply(id, opened.map(Reply::Bytes));
+            }
+        }
+    }
+
+    /// The bytes of a segment or file, for sending.
+    fn source(&self, id: u64) -> Result<Arc<dyn Source>, Refusal> {
+        let system = |error: crossdock_os::OsError| Refusal::new(Status::System, error.to_string());
+        let Some(fd) = self.segments.get(&id) else {
+            return Err(Refusal::new(Status::NotFound, "the daemon has lost its descriptor"));
+        };
+        let (length, _) = file::sizes(fd).map_err(system)?;
+        let length = usize::try_from(length).map_err(|_| Refusal::new(Status::Invalid, "it is too large"))?;
+        Ok(Arc::new(Mapping::new(fd, length, Access::Read).map_err(system)?))
+    }
+}
+
+/// Brings all bytes of an object into a segment or file.
+fn pull(
+    nodes: &Nodes,
+    node: &str,
+    wanted: &Wanted,
+    target: &OwnedFd,
+    size: u64,
+    by: Deadline,
+) -> Result<(), NodeFailure> {
+    let system = |error: crossdock_os::OsError| NodeFailure { status: Status::System, text: error.to_string() };
+    if size == 0 {
+        return Ok(());
+    }
+    let length = usize::try_from(size).map_err(|_| NodeFailure {
+        status: Status::Invalid,
+        text: format!("{size} bytes are more than this machine can address"),
+    })?;
+    // A full node is an error here, and no signal at the first store.
+    crossdock_os::memfd::reserve(target, 0, size).map_err(|error| NodeFailure {
+        status: Status::NoSpace,
+        text: format!("the node has no memory for {size} bytes: {error}"),
+    })?;
+    let mut memory = Mapping::new(target, length, Access::ReadWrite).map_err(system)?;
+    nodes.pull(node, wanted, 0, memory.fresh_bytes(), by).map(|_| ()).map_err(|error| failure(&error))
+}
