@@ -73,6 +73,8 @@ class Worker:
             self.heard = time.monotonic()
             if words[0] in ("WRONG", "UNEXPLAINED"):
                 self.soak.fault(f"worker {self.number} ({self.command[-1]}): {line.decode(errors='replace')}")
+            elif words[0] == "SLOW":
+                print(f"soak: {self.soak.second():.0f} s: worker {self.number}: {line.decode(errors='replace')}", flush=True)
             elif words[0] == "DONE":
                 self.rounds = int(words[1])
             else:
@@ -106,6 +108,9 @@ class Soak:
         self.counts = dict.fromkeys(("workers killed", "workers stopped", "brokers killed", "keepers killed", "starts that failed"), 0)
         self.faulty, self.samples, self.keeper = [], [], None
         self.workers = [Worker(self, 2 * pair + half, words.split()) for pair, words in enumerate(options.worker) for half in (0, 1)]
+
+    def second(self):
+        return time.monotonic() - self.began
 
     def fault(self, text):
         print(f"soak: {text}", flush=True)

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCKS = 100, N = 4096, ITEM = 50000, SHORT = 200, WAIT = 10000 };
+enum { BLOCKS = 100, N = 4096, ITEM = 50000, SHORT = 200, WAIT = 10000, SLOW = 4 };
 
 static unsigned number, half;
 static char task[32], peer[32], vector_name[32], port_name[32], series_name[32], item_name[32];
@@ -45,9 +45,16 @@ static int explained(crossdock_status status)
     }
 }
 
-/* Did it work? Anything unexplained ends the worker. */
+/* When the last call ended. */
+static double mark;
+
+/* Did it work? Anything unexplained ends the worker. A call of several seconds is told. */
 static int works(const char *call, crossdock_status status)
 {
+    double began = mark;
+    mark = now();
+    if (mark - began > SLOW)
+        printf("SLOW %.1f s: %s: %s\n", mark - began, call, status ? crossdock_error_message() : "OK");
     if (status == CROSSDOCK_OK)
         return 1;
     if (!explained(status)) {
@@ -238,6 +245,7 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     crossdock_connect_options options = CROSSDOCK_CONNECT_OPTIONS_INIT;
     options.task = task, options.private_daemon = 0, options.timeout_ms = WAIT;
+    mark = now();
     while (!WORKS(crossdock_session_connect(&options, &session))) {
         if (now() > until)
             return 0;
@@ -246,7 +254,7 @@ int main(int argc, char **argv)
     double told = now(), longest = 0;
     uint64_t rounds = 0, round = mix((uint64_t)getpid()) >> 1;
     while (now() < until) {
-        double began = now();
+        double began = mark = now();
         heap_round(round), port_round(), series_round(round), item_round(round);
         round++, rounds++;
         if (now() - began > longest)

@@ -63,8 +63,10 @@ impl World {
                 let client = &self.clients[number];
                 let rights = self.model.rights(client, SegmentKind::Series, name);
                 assert!(rights.contains(Rights::PUBLISH), "series {name} is published with {}", rights.words());
-                // While a publisher lives and goes on, no other one begins under its name.
-                for other in self.clients.iter().filter(|c| c.can_act() && !self.model.may_be_dead(c)) {
+                // While a publisher lives and goes on, no other one begins under its name. A client that has lied may read an
+                // answer that was sent before the broker dropped it; the name may have another publisher by then.
+                let present = client.can_act();
+                for other in self.clients.iter().filter(|c| present && c.can_act() && !self.model.may_be_dead(c)) {
                     let same = |(id, s): (&SegmentId, &Publishing)| {
                         *id != segment && s.name == *name && !self.model.may_be_lost(*id)
                     };
