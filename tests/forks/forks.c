@@ -129,12 +129,13 @@ static void child(int number)
     crossdock_session *own;
     crossdock_region *region, *mine;
     void *block, *at;
+    uint64_t capacity;
     char name[40];
     MUST(number % 2 ? crossdock_session_connect(&options, &own) : crossdock_session_default(&own));
     MUST(crossdock_region_open(own, "heap", CROSSDOCK_OPEN_OR_CREATE, 64 << 20, -1, &region));
     MUST(crossdock_allocate(region, 800, 8, &block));
     memset(block, number, 800);
-    MUST(crossdock_region_base(region, &at, NULL));
+    MUST(crossdock_region_base(region, &at, &capacity));
     MUST(crossdock_allocate_at(at, 100, 8, &at));
     MUST(crossdock_deallocate(region, at));
     MUST(crossdock_deallocate(region, block));

@@ -5,9 +5,9 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Once, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crossdock_client::{Error, Result, Status};
+use crossdock_client::{Error, PerProcess, Result, Status};
 use crossdock_layout::set::Closed;
 
 thread_local! {
@@ -68,13 +68,12 @@ fn fault(payload: Box<dyn Any + Send>) -> Error {
 
 /// A library never prints. This is this library's own copy of the standard library: programs' hooks are not touched.
 fn quiet_panics() {
-    static ONCE: Once = Once::new();
-    if !ONCE.is_completed() {
-        ONCE.call_once(|| {
-            std::panic::set_hook(Box::new(|info| {
-                let _ = PANIC.try_with(|p| *p.borrow_mut() = info.to_string().replace('\n', " "));
-            }));
-        });
+    // No `Once`, whose lock a forked child might meet.
+    static SET: AtomicBool = AtomicBool::new(false);
+    if !SET.load(Ordering::Relaxed) && !SET.swap(true, Ordering::Relaxed) {
+        std::panic::set_hook(Box::new(|info| {
+            let _ = PANIC.try_with(|p| *p.borrow_mut() = info.to_string().replace('\n', " "));
+        }));
     }
 }
 
@@ -119,16 +118,16 @@ pub extern "C" fn crossdock_status_meaning(status: i32) -> *const c_char {
 
 /// Name and meaning of each status, by its number.
 fn texts(status: i32) -> (&'static CStr, &'static CStr) {
-    static TEXTS: OnceLock<Vec<(CString, CString)>> = OnceLock::new();
+    static TEXTS: PerProcess<Vec<(CString, CString)>> = PerProcess::new();
     let text = |text: String| CString::new(text).unwrap_or_default();
-    let texts = TEXTS.get_or_init(|| {
+    let texts = TEXTS.get_or_make(|| {
         let told = Status::SET.members.iter().map(|status| {
             let meaning: Vec<_> = status.doc.iter().map(|line| line.trim()).collect();
             (text(status.word.to_uppercase().replace(' ', "_")), text(meaning.join(" ")))
         });
-        told.collect()
+        Some(told.collect())
     });
-    let found = usize::try_from(status).ok().and_then(|number| texts.get(number));
+    let found = usize::try_from(status).ok().and_then(|number| texts?.get(number));
     found.map_or((c"UNKNOWN", c"not a status of this library"), |(name, meaning)| (name, meaning))
 }
 

@@ -1,9 +1,11 @@
 //! Is this process about to end in order?
 
 use std::ffi::{c_int, c_void};
-use std::sync::OnceLock;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-static HOOK: OnceLock<fn()> = OnceLock::new();
+/// The hook, a `fn()`; null until there is one. No lock, which a forked child might meet.
+static HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
 #[cfg(target_env = "gnu")]
 unsafe extern "C" {
@@ -16,12 +18,8 @@ unsafe extern "C" {
 ///
 /// A C library without `on_exit` (musl) does not tell the status: there the hook is called at any exit.
 pub fn at_normal_exit(hook: fn()) {
-    let mut is_first = false;
-    HOOK.get_or_init(|| {
-        is_first = true;
-        hook
-    });
-    if !is_first {
+    let hook = hook as *mut ();
+    if HOOK.compare_exchange(ptr::null_mut(), hook, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
     }
     #[cfg(target_env = "gnu")]
@@ -42,9 +40,10 @@ extern "C" fn ends_somehow() {
 }
 
 extern "C" fn ends(status: c_int, _: *mut c_void) {
-    if status == 0
-        && let Some(hook) = HOOK.get()
-    {
+    let hook = HOOK.load(Ordering::Acquire);
+    if status == 0 && !hook.is_null() {
+        // SAFETY: `at_normal_exit` stored a `fn()`.
+        let hook = unsafe { std::mem::transmute::<*mut (), fn()>(hook) };
         // A panic must not go through the C library; the process ends anyway.
         let _ = std::panic::catch_unwind(hook);
     }

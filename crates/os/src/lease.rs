@@ -12,6 +12,7 @@ use crate::error::{OsError, OsResult};
 use crate::sys;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::io::Errno;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is to be proved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,21 +64,24 @@ pub fn hold<'a>(file: &'a impl AsFd, proof: Proof) -> OsResult<Option<Held<'a>>>
 /// does nothing replaces the default; unlike "ignore" it does not pass on to programs that this process starts.
 fn survive_breaking() {
     extern "C" fn nothing(_: libc::c_int) {}
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the structures live through the calls; the handler touches nothing. A handler that is there stays.
-        unsafe {
-            let mut present = std::mem::zeroed::<libc::sigaction>();
-            if libc::sigaction(libc::SIGIO, std::ptr::null(), &raw mut present) == 0
-                && present.sa_sigaction == libc::SIG_DFL
-            {
-                let mut quiet = std::mem::zeroed::<libc::sigaction>();
-                quiet.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
-                quiet.sa_flags = libc::SA_RESTART;
-                libc::sigaction(libc::SIGIO, &raw const quiet, std::ptr::null_mut());
-            }
+    // No `Once`, whose lock a forked child might meet: two threads may both do it, which changes nothing.
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.load(Ordering::Acquire) {
+        return;
+    }
+    // SAFETY: the structures live through the calls; the handler touches nothing. A handler that is there stays.
+    unsafe {
+        let mut present = std::mem::zeroed::<libc::sigaction>();
+        if libc::sigaction(libc::SIGIO, std::ptr::null(), &raw mut present) == 0
+            && present.sa_sigaction == libc::SIG_DFL
+        {
+            let mut quiet = std::mem::zeroed::<libc::sigaction>();
+            quiet.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
+            quiet.sa_flags = libc::SA_RESTART;
+            libc::sigaction(libc::SIGIO, &raw const quiet, std::ptr::null_mut());
         }
-    });
+    }
+    DONE.store(true, Ordering::Release);
 }
 
 impl Held<'_> {

@@ -5,6 +5,7 @@ use crate::sys;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The seals that every segment carries. A peer that maps one can rely on its size for good: no SIGBUS by truncation.
 pub const SEGMENT_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -61,14 +62,24 @@ pub fn is_sealed_for_writing(fd: impl AsFd) -> bool {
 /// All memfds lie in one file system of the kernel's, whose 64-bit inode numbers only grow. Files of other systems, and
 /// memfds of huge pages, lie elsewhere and could have any number.
 pub fn number(fd: impl AsFd) -> u64 {
-    static DEVICE: std::sync::OnceLock<Option<u64>> = std::sync::OnceLock::new();
-    let device = DEVICE.get_or_init(|| {
-        let own = sys::fs::memfd_create("crossdock:device", MemfdFlags::CLOEXEC).ok()?;
-        rustix::fs::fstat(own).ok().map(|stat| stat.st_dev)
-    });
     match rustix::fs::fstat(fd) {
-        Ok(stat) if Some(stat.st_dev) == *device => stat.st_ino,
+        Ok(stat) if Some(stat.st_dev) == device() => stat.st_ino,
         _ => 0,
+    }
+}
+
+/// The file system of all memfds. Where no memfd can be made for lack of descriptors, the next call asks again.
+fn device() -> Option<u64> {
+    // 0: not known yet. No lock, which a forked child might meet.
+    static DEVICE: AtomicU64 = AtomicU64::new(0);
+    match DEVICE.load(Ordering::Relaxed) {
+        0 => {
+            let own = sys::fs::memfd_create("crossdock:device", MemfdFlags::CLOEXEC).ok()?;
+            let device = rustix::fs::fstat(own).ok()?.st_dev;
+            DEVICE.store(device, Ordering::Relaxed);
+            Some(device)
+        }
+        known => Some(known),
     }
 }
 

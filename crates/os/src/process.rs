@@ -7,7 +7,7 @@ use rustix::io::Errno;
 pub use rustix::process::Signal;
 use rustix::process::{Pid, PidfdFlags, Resource};
 use rustix::thread::CpuSet;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A pidfd of `pid`; `None` when there is no such process.
 pub fn open_pidfd(pid: i32) -> OsResult<Option<OwnedFd>> {
@@ -110,8 +110,16 @@ pub fn number_space() -> u64 {
 
 /// How many processors this thread may run on.
 pub fn processors() -> usize {
-    static COUNT: OnceLock<usize> = OnceLock::new();
-    *COUNT.get_or_init(|| rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize).max(1))
+    // 0: not asked yet. No lock, which a forked child might meet.
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    match COUNT.load(Ordering::Relaxed) {
+        0 => {
+            let count = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count() as usize).max(1);
+            COUNT.store(count, Ordering::Relaxed);
+            count
+        }
+        known => known,
+    }
 }
 
 /// The numbers of the processors that this thread may run on; empty if the kernel does not say.

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crossdock_core::files::{Outcome, Story, VARIABLE, Views, absolute, normalise};
 use crossdock_os::file;
@@ -73,14 +73,14 @@ pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
             Err(_) => return restore(),
         },
     };
-    static TROUBLE: std::sync::Once = std::sync::Once::new();
+    // No `Once`, whose lock a forked child might meet.
+    static TOLD: AtomicBool = AtomicBool::new(false);
     let is_own = start.views.find(&whole).is_some();
-    if is_own {
-        TROUBLE.call_once(|| {
-            if let Some(why) = start.views.trouble() {
-                file::complain(&format!("crossdock: {why}\n"));
-            }
-        });
+    if is_own
+        && !TOLD.swap(true, Ordering::Relaxed)
+        && let Some(why) = start.views.trouble()
+    {
+        file::complain(&format!("crossdock: {why}\n"));
     }
     match start.views.await_file(&whole) {
         Outcome::Published => return true,

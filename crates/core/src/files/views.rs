@@ -1,7 +1,8 @@
 //! The directories that this process consumes, as the launcher wrote them into the environment.
 
-use std::sync::OnceLock;
 use std::time::Duration;
+
+use crossdock_os::fork::PerProcess;
 
 use super::notice::NoticeReader;
 
@@ -20,7 +21,8 @@ pub struct View {
     pub deadline: Duration,
     /// The names that are awaited; see [`View::awaits`].
     patterns: Vec<String>,
-    mapped: OnceLock<Option<NoticeReader>>,
+    /// A forked child maps it anew: it might meet the lock of a `OnceLock`.
+    mapped: PerProcess<Option<NoticeReader>>,
 }
 
 /// All of them.
@@ -47,7 +49,7 @@ impl Views {
                 notice: notice.to_owned(),
                 deadline: Duration::from_millis(ms),
                 patterns: patterns.split(' ').filter(|p| !p.is_empty()).map(str::to_owned).collect(),
-                mapped: OnceLock::new(),
+                mapped: PerProcess::new(),
             })
         };
         text.lines().filter(|l| !l.is_empty()).map(line).collect::<Result<_, _>>().map(Self)
@@ -62,8 +64,9 @@ impl Views {
     /// The directories that this process consumes, read from its environment at the first call. The launcher writes the
     /// variable; a text that makes no sense counts as no directory.
     pub fn of_process() -> &'static Self {
-        static OWN: OnceLock<Views> = OnceLock::new();
-        OWN.get_or_init(|| std::env::var(VARIABLE).ok().and_then(|text| Self::parse(&text).ok()).unwrap_or_default())
+        static OWN: PerProcess<Views> = PerProcess::new();
+        let read = || std::env::var(VARIABLE).ok().and_then(|text| Self::parse(&text).ok()).unwrap_or_default();
+        OWN.get_or_make(|| Some(read())).expect("the closure always makes one")
     }
 
     /// Is there none?
@@ -103,7 +106,7 @@ impl View {
 
     /// The directory's notice, mapped once; `None` if it cannot be mapped.
     pub(super) fn notice(&self) -> Option<&NoticeReader> {
-        self.mapped.get_or_init(|| NoticeReader::map(&self.notice).ok().flatten()).as_ref()
+        self.mapped.get_or_make(|| Some(NoticeReader::map(&self.notice).ok().flatten()))?.as_ref()
     }
 }
 
