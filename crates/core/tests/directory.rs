@@ -59,7 +59,7 @@ fn an_object_is_told_from_the_next_one_at_the_same_place() {
     assert!(!second.is_still(offset, found), "another object of the same name, type and place");
     let next = second.load(handle, None).unwrap().incarnation.unwrap();
     assert!(second.is_still(offset, next) && next != found);
-    // A death makes every member look again, and heal first.
+    // After a death every member looks again, and heals first.
     let pid = world.spawn(3, |_| 0);
     assert_eq!(world.wait(3, pid), 0);
     assert!(!second.is_still(offset, next));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::World;
 
 const CHILDREN: usize = 400;
-/// The parent's threads count up from here, each from a number of its own.
+/// The members of the parent's threads have the numbers from this one on.
 const FIRST_MEMBER: u64 = 10;
 
 #[test]

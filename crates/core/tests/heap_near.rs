@@ -1,4 +1,5 @@
-//! Allocation by the address of a region: found without holding it, and never found when it has gone.
+//! Allocation by the address of a region. It is found although the caller does not hold the region, and never found
+//! after the region was dropped.
 
 mod common;
 
@@ -8,7 +9,7 @@ use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use common::World;
 use crossdock_core::heap::{allocate_at, deallocate_at};
 
-/// One test at a time: a region that goes makes all threads of the process look again.
+/// The tests run one at a time: a region that is dropped makes all threads of the process look again.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -98,7 +99,7 @@ fn a_region_that_has_gone_is_near_to_no_thread_and_its_address_may_be_anothers()
         next.store(region.base() as usize, Ordering::Relaxed);
         mapped.wait();
     });
-    // What the threads have not given back is there still, with the heap in order.
+    // The blocks that the threads have not freed still exist, and the heap is in order.
     assert_eq!(old.attach(2).statistics().blocks, 8);
     assert_eq!(new.attach(2).statistics().blocks, 1);
 }

@@ -1,5 +1,5 @@
-//! The kill matrix of cooperative items: a member really dies, by SIGKILL, at every fault point of the owner word, and one
-//! of those who wait has the item soon after, and only one.
+//! Kill tests of cooperative items: a process dies by SIGKILL at every fault point of the owner word. Soon after,
+//! exactly one of the waiting members has the item.
 #![cfg(feature = "fault-points")]
 
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const A: MemberId = MemberId::new(1, 1);
 const B: MemberId = MemberId::new(2, 2);
 /// Dead already.
 const D: MemberId = MemberId::new(4, 4);
-/// The task of B, started again; and the one that B hands over to.
+/// The restarted task of B, and the task that B hands the item to.
 const C: MemberId = MemberId::new(3, 3);
 const E: MemberId = MemberId::new(5, 5);
 
@@ -48,7 +48,7 @@ impl World {
         unsafe { self.table.start().cast().as_ref() }
     }
 
-    /// A child dies as B at this point; false if it never came there.
+    /// Forks a child that dies as B at this point. `false` if the child did not reach the point.
     fn die_at(&self, point: &str, part: impl FnOnce()) -> bool {
         // SAFETY: the child works on shared memory, allocates little, and leaves by a signal or _exit.
         let child = unsafe { libc::fork() };
@@ -65,7 +65,7 @@ impl World {
         libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == SIGKILL
     }
 
-    /// Who can have the item now? Each process asks; the one that gets it keeps it.
+    /// The members that can have the item now. Each process asks; the one that gets the item keeps it.
     fn takers(&self) -> (Vec<MemberId>, bool) {
         let (mut takers, mut gone) = (Vec::new(), false);
         for (member, word) in [(A, 1), (C, 2), (E, 3)] {
@@ -81,10 +81,10 @@ impl World {
     }
 }
 
-/// What B does when it dies at this point.
+/// What B does before it dies at this point.
 fn part(world: &World, point: &str) {
     match point {
-        // The item is A's: B sleeps.
+        // The item belongs to A, so B sleeps.
         "item.sleep" => drop(world.item.take(&[2], B, world.table(), Deadline::after(Duration::from_secs(1)))),
         "item.begin" => drop(world.item.begin(2, B, OnDeath::Keep)),
         _ => {
@@ -104,7 +104,7 @@ fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
             }
             match *point {
                 "item.begin" | "item.sleep" => {}
-                // Its holder is dead, and B is the one that heals.
+                // The item's holder is dead, and B heals.
                 "item.heal" => {
                     world.item.hand_over(2, A).unwrap();
                     world.table().set_alive(D);
@@ -115,14 +115,14 @@ fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
             }
             assert!(world.die_at(point, || part(&world, point)), "no process came to {point}");
             if *point == "item.sleep" {
-                // A has it still, and hands it on to the task of the dead sleeper.
+                // A still has the item and hands it on to the task of the dead sleeper.
                 world.item.hand_over(2, A).unwrap();
             }
             let (takers, gone) = world.takers();
             let what = format!("{point}, {on_death:?}: {takers:?}, gone: {gone}");
             let expected: &[MemberId] = match (*point, on_death) {
                 ("item.begin" | "item.sleep", _) => &[C],
-                // It was handed over, whatever became of who did it.
+                // The item was handed over, whatever happened to the member that did it.
                 ("item.given-back", _) => &[E],
                 ("item.handed-over", OnDeath::Keep) => &[E],
                 (_, OnDeath::Keep) => &[C],

@@ -1,4 +1,4 @@
-//! What all versions of an observer share: the pool, the pin page, and the pins that are in use.
+//! The state that all versions of an observer share: the pool, the pin page, and the pins in use.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -19,24 +19,25 @@ use crate::Host;
 use crate::error::Reason;
 use crate::{Error, Result, fault_point};
 
-/// How often a version that is just being looked at by the publisher is asked for again before that is an answer.
+/// How often an observer asks again for a version that the publisher is just examining, before it gives up.
 const PATIENCE: u32 = 1000;
-/// And how often before the kernel is asked whether the publisher is dead.
+/// How often it asks before it asks the kernel whether the publisher is dead.
 const QUICK: u32 = 10;
 
-/// What all versions of an observer share.
+/// The state that all versions of an observer share.
 pub(super) struct Attached {
     pub name: String,
     pub pool: Pool,
     pub descriptor: OwnedFd,
     pub spans: Vec<Span>,
     pub publisher: MemberId,
-    /// The publisher takes versions back from observers that hold them, so what is read has to be copied first.
+    /// The publisher may take versions back from observers that hold them. So everything has to be copied before it is
+    /// read.
     pub takes_back: bool,
-    /// The pin page, and which of its slots is this observer's.
+    /// The slot of the pin page that belongs to this observer.
     pub pins: Mapping,
     pub slot: u32,
-    /// Which pins are in use, a bit each.
+    /// The pins that are in use, one bit each.
     pub in_use: Mutex<u32>,
     pub host: Arc<dyn Host>,
     pub origin: fork::Origin,
@@ -55,17 +56,17 @@ impl Attached {
         if dead { PublisherState::Died } else { PublisherState::Live }
     }
 
-    /// Does the table say that its publisher is dead? `false` says nothing.
+    /// Does the table say that the publisher is dead? `false` proves nothing.
     fn is_known_dead(&self) -> bool {
         self.host.liveness().table().says_dead(self.publisher)
     }
 
-    /// The quick form of [`Self::over`], which does not ask the kernel.
+    /// The quick form of [`Self::over`]. It does not ask the kernel.
     pub fn is_known_over(&self) -> bool {
         self.pool.header().news.state.load(Acquire) == STATE_ENDED || self.is_known_dead()
     }
 
-    /// Why no version will follow, if none will.
+    /// If no further version will come: the error that says why.
     pub fn over(&self) -> Option<Error> {
         match self.state() {
             PublisherState::Live => None,
@@ -81,7 +82,7 @@ impl Attached {
         }
     }
 
-    /// The state word of a record, for a version that was pinned.
+    /// The state word of a record whose version was pinned.
     pub fn state_of(&self, record: u32) -> &AtomicU64 {
         &self.pool.record(record).state
     }
@@ -95,7 +96,7 @@ impl Attached {
         &self.slot().pins[pin]
     }
 
-    /// Pins a version. The number of the pin; `None` if the version is gone.
+    /// Pins a version and gives the number of the pin; `None` if the version is gone.
     pub fn pin(&self, which: Latest) -> Result<Option<usize>> {
         if !self.origin.is_here() {
             return Err(Error::because(Status::Disconnected, Reason::Forked).about(SegmentKind::Series, &self.name));
@@ -114,10 +115,11 @@ impl Attached {
             *in_use |= 1 << free;
             free
         };
-        // Before the pin, and like it before the fence: a publisher that should see the pin sees that it counts.
+        // This comes before the pin and, like the pin, before the fence. So a publisher that sees the pin also sees
+        // that the pin counts.
         self.slot().count.fetch_max(pin as u64 + 1, Relaxed);
         for turn in 0..PATIENCE {
-            // The kernel is asked only where the publisher seems to have died while it looked.
+            // The kernel is asked only if the publisher seems to have died while it examined the version.
             let dead = self.is_known_dead() || turn > QUICK && self.state() == PublisherState::Died;
             match protocol::pin(self.pin_word(pin), self.state_of(record), which.sequence(), dead) {
                 Pinned::Held => {
@@ -132,7 +134,7 @@ impl Attached {
         Ok(None)
     }
 
-    /// Unpins. In a forked child the pins are the parent's.
+    /// Unpins a version. In a forked child it does nothing, because the pins belong to the parent.
     pub fn unpin(&self, pin: usize) {
         if self.origin.is_here() {
             protocol::unpin(self.pin_word(pin));
@@ -150,7 +152,7 @@ impl Attached {
         Error::new(status, text.to_string()).about(SegmentKind::Series, &self.name)
     }
 
-    /// Its memory holds what no honest publisher writes.
+    /// The error for memory that holds what no correct publisher writes.
     #[cold]
     pub fn corrupt(&self, what: impl std::fmt::Display) -> Error {
         Error::because(Status::Corrupt, Reason::Damaged(what.to_string())).about(SegmentKind::Series, &self.name)
@@ -159,7 +161,8 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        // Versions hold this, so every pin was cleared; one more time costs nothing and needs no trust in that.
+        // Every version holds this value, so all pins are clear already. Clearing them again costs nothing and does not
+        // rely on that.
         if self.origin.is_here() {
             (0..PINS).for_each(|pin| self.pin_word(pin).store(0, Relaxed));
         }

@@ -1,5 +1,4 @@
-//! What lies at the variables' addresses, chunk by chunk; and how that is changed over to what the chosen way of finding
-//! changes needs.
+//! The kind of memory at each chunk of the variables, and how it is changed to the kind that the chosen method needs.
 //!
 //! | backing | what lies there | did it change? |
 //! |---|---|---|
@@ -7,10 +6,10 @@
 //! | watched | the same | the kernel noted first writes |
 //! | slot | a private mapping of the newest version's slot | its pages that are own copies by now did |
 //!
-//! A change-over of all at once would hold one publish up for as long as several copies of all data take: fresh memory,
-//! page tables, marks. So it follows publishes a little at a time, and until it is done each chunk is asked in its own
-//! way. Slots become memory in the simplest way: a chunk whose pages were all written *is* memory already, and is just not
-//! mapped anew; of the others the kernel is asked to make the rest of the pages own copies, too.
+//! Changing all chunks at once would delay one publish by the time of several copies of all data (fresh memory, page
+//! tables, marks). So a few chunks change after each publish, and until all have changed each chunk is examined by its
+//! own method. A chunk becomes memory in the simplest way: if all of its pages were written, it *is* memory already and
+//! is not mapped anew; otherwise the kernel is asked to make private copies of its other pages, too.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -21,25 +20,25 @@ use crossdock_os::{OsError, OsResult};
 use super::publisher::Publisher;
 use super::spec::Method;
 
-/// What lies at a chunk's addresses.
+/// The kind of memory at a chunk's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Backing {
-    /// Memory of this process alone.
+    /// Memory of this process only.
     #[default]
     Memory,
-    /// The same, watched for first writes.
+    /// Memory of this process only, with first writes noted by the kernel.
     Watched,
     /// A private mapping of the newest version's slot.
     Slot,
 }
 
-/// Of all chunks at least this part goes over after one publish, ..
+/// After each publish at least this fraction of all chunks changes (one in `LEAST`), ..
 const LEAST: u32 = 16;
-/// .. and more while all of it takes less than this part of a copy of everything.
+/// .. and more, as long as it takes less than this fraction of the time of a copy of everything.
 const SHARE: f64 = 0.25;
 
 impl Publisher {
-    /// What the chosen way wants to lie at the variables' addresses; `None`: whatever lies there.
+    /// The kind of memory that the chosen method needs at the variables' addresses; `None` if it takes any kind.
     pub(super) fn goal(&self) -> Option<Backing> {
         match self.finder.method {
             Method::CopyAll | Method::Compare => Some(Backing::Memory),
@@ -49,7 +48,7 @@ impl Publisher {
         }
     }
 
-    /// Stretches of chunks within `table`, a part of one variable's, that have the same backing.
+    /// The runs of chunks within `table` (a part of one variable's) that have the same kind of memory.
     pub(super) fn backings(&self, table: Range<u32>) -> Vec<(Range<u32>, Backing)> {
         let mut found: Vec<(Range<u32>, Backing)> = Vec::new();
         for index in table {
@@ -62,8 +61,8 @@ impl Publisher {
         found
     }
 
-    /// After a publish: some chunks more get the backing that the chosen way wants. Nothing is pending: the variables
-    /// hold what the newest version holds.
+    /// Called after a publish: gives some more chunks the kind of memory that the chosen method needs. No change is
+    /// pending then: the variables hold what the newest version holds.
     pub(super) fn change_over(&mut self) {
         let Some(goal) = self.goal().filter(|_| !self.settled && self.broken.is_none()) else { return };
         let unit = (HUGE / self.pool.chunk()).max(1) as u32;
@@ -74,7 +73,7 @@ impl Publisher {
         for index in 0..self.fields.len() {
             let (table, mut at) = (self.fields[index].table(), 0);
             while table.start + at < table.end {
-                // Whole huge pages, so that none has to be split.
+                // A piece consists of whole huge pages, so that none has to be split.
                 let piece = table.start + at..(table.start + (at / unit + 1) * unit).min(table.end);
                 at = piece.end - table.start;
                 for (part, backing) in self.backings(piece) {
@@ -94,7 +93,7 @@ impl Publisher {
         self.settled = true;
     }
 
-    /// `part`: chunks of one variable that have one backing.
+    /// `part` is chunks of one variable that have the same kind of memory.
     fn change_part(&mut self, field: usize, part: Range<u32>, from: Backing, to: Backing) -> OsResult<()> {
         let field = &self.fields[field];
         let chunk = self.pool.chunk();
@@ -103,7 +102,7 @@ impl Publisher {
         let address = field.address(own.start, chunk) as usize;
         let as_usize = part.start as usize..part.end as usize;
         if to == Backing::Slot {
-            // Whatever becomes of the call, some of them may be mapped, so all must be kept up.
+            // Even if the call fails, it may have mapped some of the chunks. So all of them count as slots.
             self.backing[as_usize].fill(Backing::Slot);
             field.put_slots(own, &self.current, &self.pool, &self.descriptor)?;
             return Ok(());
@@ -126,7 +125,7 @@ impl Publisher {
         self.finder.notes().ok_or_else(|| OsError::last("userfaultfd", "none is open"))
     }
 
-    /// The kernel does not do what the way needs.
+    /// The kernel does not do what the method needs.
     fn cannot_change(&mut self, goal: Backing, error: &OsError) {
         match goal {
             Backing::Slot => self.leave_pool(error),
@@ -134,7 +133,8 @@ impl Publisher {
                 self.finder.give_up(Method::WriteProtect, error.to_string());
                 self.finder.method = Method::CopyAll;
             }
-            // Without more memory it stays as it is: what is a slot's is tracked, or copied whole.
+            // There is no more memory, so the chunks stay as they are. Chunks that are slots are tracked, or copied
+            // whole.
             Backing::Memory => {}
         }
     }
@@ -193,7 +193,7 @@ mod tests {
                     publisher.change_over();
                 }
                 assert!(publisher.backing[..publisher.chunks() as usize].iter().all(|backing| *backing == from));
-                // Own copies of some pages, and of all of a chunk.
+                // Private copies of some pages, and of all pages of one chunk.
                 for n in (0..NUMBERS).step_by(512 * 7).chain(1 << 14..1 << 15) {
                     model[n] = step;
                     publisher.elements::<u64>(1).unwrap()[n] = step;
@@ -258,7 +258,8 @@ mod tests {
         while !publisher.settled {
             publisher.change_over();
         }
-        // Most pages of some chunks, a few of others, all of others; from now on write protection is wanted.
+        // Most pages of some chunks, a few pages of others, all pages of others. From now on the publisher wants write
+        // protection.
         let chunk = publisher.pool.chunk() / 8;
         for n in (0..NUMBERS).filter(|n| (n / 512) % (chunk / 512) < [12, 3, 16][n / chunk % 3]) {
             model[n] += 1;

@@ -1,4 +1,4 @@
-//! Writing straight into the next version: for programs that write everything anyway. Publishing is then a store.
+//! Writing straight into the next version, for programs that write all data anyway. Publishing is then a store.
 
 use crossdock_layout::Status;
 use crossdock_layout::series::NO_SLOT;
@@ -13,18 +13,19 @@ use super::value::Value;
 use crate::{Result, fault_point};
 
 impl Publisher {
-    /// Moves every variable's memory into fresh slots of the pool, where the program then writes all of it; `publish`
-    /// makes that the next version without copying, `abandon` takes it back. What lies there first is anything.
+    /// Moves every variable's memory into fresh slots of the pool, where the program then writes all of it. `publish`
+    /// makes that the next version without copying; `abandon` takes it back. The initial contents are undefined.
     ///
-    /// After `publish` the variables are back at their own addresses and hold what was published. **Other pages lie there
-    /// then**: memory of a variable that was registered (RDMA, io_uring, CUDA, a pending `MPI_Irecv`) has to be registered
-    /// anew, or the program must not call `begin`. While a version is begun, what a device writes to the old pages is lost.
+    /// After `publish` the variables are at their own addresses again and hold what was published. **Other pages lie at
+    /// these addresses then.** If a variable's memory was registered (RDMA, io_uring, CUDA, a pending `MPI_Irecv`), the
+    /// program must register it anew, or must not call `begin`. While a version is begun, what a device writes to the
+    /// old pages is lost.
     ///
-    /// Where the pool has no room, the variables' memory is ordinary memory meanwhile, and `publish` copies it, or
+    /// If the pool has no room, the variables' memory is ordinary memory meanwhile. `publish` then copies it, or
     /// withholds the version as it does without `begin`.
     ///
     /// # Errors
-    /// `BUSY`: begun already. `NO_SPACE`: by the policy `fail`. `SYSTEM`.
+    /// `BUSY` if a version is begun already, `NO_SPACE` under the policy `fail`, `SYSTEM`.
     pub fn begin(&mut self) -> Result<()> {
         self.check_use()?;
         if self.begun {
@@ -55,7 +56,7 @@ impl Publisher {
         }
     }
 
-    /// Fresh slots for every chunk; there is room.
+    /// Takes fresh slots for every chunk. The caller has made sure that there is room.
     fn take_all_slots(&mut self) -> Vec<Taken> {
         let mut taken = Vec::new();
         for (index, field) in self.fields.iter().enumerate() {
@@ -70,7 +71,7 @@ impl Publisher {
         taken
     }
 
-    /// Begins in ordinary memory: the pool has no room at present.
+    /// Begins in ordinary memory, because the pool has no room at present.
     fn begin_aside(&mut self) -> Result<()> {
         let chunk = self.pool.chunk();
         let mut places = Vec::new();
@@ -92,7 +93,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// What was begun aside goes to slots, if there is room by now.
+    /// Moves a version that was begun in ordinary memory to slots, if there is room by now.
     fn take_in_aside(&mut self) -> Result<()> {
         let aside = self.fields.iter().any(|field| matches!(field.begun, Some(Begun::Aside(_))));
         if !aside || !self.begun_slots.is_empty() {
@@ -107,12 +108,13 @@ impl Publisher {
             // has them.
             unsafe { std::ptr::copy_nonoverlapping(from, self.pool.slot(run.first), run.count as usize * chunk) };
         }
-        // The memory aside stays until the version is published: if there is no record for it, it is withheld after all.
+        // The ordinary memory stays until the version is published. If there is no free record for the version, it is
+        // withheld after all.
         self.begun_slots = taken;
         Ok(())
     }
 
-    /// The begun version is withheld: the variables' own memory gets what it holds, and all of it counts as changed.
+    /// The begun version is withheld: its contents go to the variables' own memory, and all of them count as changed.
     pub(super) fn write_back_begun(&mut self) {
         let chunk = self.pool.chunk();
         for field in &self.fields {
@@ -130,7 +132,7 @@ impl Publisher {
         self.end_begun();
     }
 
-    /// Each variable's fresh slots as one array.
+    /// Maps each variable's fresh slots as one array.
     fn assemble(&self, taken: &[Taken]) -> crossdock_os::OsResult<Vec<Option<Begun>>> {
         let chunk = self.pool.chunk();
         let mut places = Vec::new();
@@ -156,7 +158,7 @@ impl Publisher {
     /// Takes a begun version back. The variables are at their own addresses again and hold what they held before.
     ///
     /// # Errors
-    /// `INVALID`: none was begun.
+    /// `INVALID` if no version is begun.
     pub fn abandon(&mut self) -> Result<()> {
         self.check_use()?;
         if !self.begun {
@@ -187,7 +189,7 @@ impl Publisher {
             (0..run.count).for_each(|n| self.current[first + n as usize] = run.first + n);
         }
         self.finish(record, self.chunks(), Method::InPlace, columns, attributes);
-        // What the variables' own memory held is no longer what was published; a private view of it is.
+        // The variables' own memory no longer holds what was published; a private view of the newest version does.
         self.end_begun();
         self.pending.clear();
         self.hinted = false;

@@ -1,6 +1,6 @@
 //! A set of chunks.
 
-/// Which chunks of a version changed, as bits.
+/// The chunks of a version that changed, one bit each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bits {
     words: Vec<u64>,
@@ -43,12 +43,12 @@ impl Bits {
         self.count = 0;
     }
 
-    /// Runs of members within `bits`, in order: first and length.
+    /// The runs of members within `bits`, in order: first member and length.
     pub fn runs(&self, bits: std::ops::Range<u32>) -> impl Iterator<Item = (u32, u32)> + '_ {
         let mut at = bits.start;
         std::iter::from_fn(move || {
             while at < bits.end && !self.has(at) {
-                // Whole empty words at once: most of a large version is unchanged.
+                // Empty words are skipped whole, because most of a large version is unchanged.
                 let skips = at % 64 == 0 && self.words[at as usize / 64] == 0;
                 at = if skips { (at + 64).min(bits.end) } else { at + 1 };
             }

@@ -1,4 +1,4 @@
-//! Finding what changed, by the way that is chosen at present; and how much it was.
+//! Finding which chunks changed, by the method chosen at present, and how much changed.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
@@ -13,39 +13,39 @@ use super::publisher::Publisher;
 use super::spec::Method;
 
 const PAGE: usize = 4096;
-/// Chunks that one call of a runner compares.
+/// The number of chunks that one call of a runner compares.
 const PIECE: usize = 64;
-/// From so many bytes on the program's threads are asked to help.
+/// From this number of bytes on the program's threads are asked to help.
 const LARGE: usize = 8 << 20;
 
-/// What a look found.
+/// The result of a search for changes.
 pub(super) struct Found {
-    /// The way by which most was found.
+    /// The method by which most changes were found.
     pub method: Method,
-    /// Of the chunks that are slots', the pages that are private copies; `None` where that is unknown.
+    /// Those pages of slot chunks that are private copies; `None` if unknown.
     pub dirty: Option<Vec<Range<usize>>>,
 }
 
-/// How the chunks of a version were looked at.
+/// How the chunks of a version were examined.
 #[derive(Default)]
 struct Looked {
-    /// Chunks whose changes were found in each way.
+    /// The number of chunks whose changes were found by each method.
     private: u32,
     protect: u32,
     compared: u32,
-    /// Bytes that were compared, and what that took in nanoseconds.
+    /// The number of bytes that were compared, and the time of that in nanoseconds.
     compared_bytes: u64,
     compared_ns: f64,
-    /// Chunks of which nothing is known.
+    /// The number of chunks about which nothing is known.
     unknown: u32,
-    /// Pages that changed, where that is known.
+    /// The number of pages that changed, where that is known.
     pages: usize,
 }
 
 impl Publisher {
-    /// Adds to the list what changed since the last version.
+    /// Adds to the list the chunks that changed since the last version.
     pub(super) fn find_changes(&mut self) -> Found {
-        // Chunks that no version has yet, whatever else is known.
+        // Chunks that no version has yet count as changed, whatever else is known.
         for field in &self.fields {
             for index in field.table() {
                 if self.current[index as usize] == NO_SLOT {
@@ -73,7 +73,7 @@ impl Publisher {
             }
             looked.compared = 0;
         }
-        // The variables need not lie in memory in the order of their declaration.
+        // The variables need not lie in memory in the order in which they were declared.
         if let Some(dirty) = &mut dirty {
             dirty.sort_by_key(|range| range.start);
         }
@@ -83,10 +83,10 @@ impl Publisher {
             super::costs::learn(&mut self.finder.costs.compare_byte, cost);
         }
         if self.counts.withheld_now > 0 {
-            // The list holds several steps' changes: that says nothing of one step.
+            // The list holds the changes of several steps, so it says nothing about one step.
         } else if looked.unknown == 0 {
             let chunks = f64::from(self.pending.count()) / all;
-            // Comparing stops at the first difference: of those chunks all pages may have changed.
+            // Comparing stops at the first difference, so all pages of those chunks may have changed.
             let pages = (looked.pages * PAGE) as f64 / (all * self.pool.chunk() as f64);
             self.finder.note(Changing { chunks, pages });
         } else if self.sequence > 0 {
@@ -98,12 +98,13 @@ impl Publisher {
             (looked.compared, Method::Compare),
             (looked.unknown, Method::CopyAll),
         ];
-        // Of as many, the last.
+        // If several methods found the same number, the last one counts.
         let method = ways.into_iter().max_by_key(|(chunks, _)| *chunks).map_or(Method::CopyAll, |(_, method)| method);
         Found { method, dirty }
     }
 
-    /// Asks the kernel which pages of a part of a variable changed, where it knows; all of it did where it does not.
+    /// Asks the kernel which pages of a part of a variable changed. Where the kernel does not know, the whole part
+    /// counts as changed.
     fn look(
         &mut self,
         field: usize,
@@ -159,7 +160,7 @@ impl Publisher {
         }
     }
 
-    /// Compares chunks of one variable with the newest version, but for those that are on the list already.
+    /// Compares chunks of one variable with the newest version, except chunks that are on the list already.
     fn compare(&mut self, field: usize, part: Range<u32>, looked: &mut Looked) {
         let (chunk, first) = (self.pool.chunk(), self.fields[field].span.first);
         looked.compared += part.len() as u32;
@@ -194,7 +195,7 @@ impl Publisher {
         looked.compared_bytes += (asked.len() as u64 * 2 - changed) * chunk as u64 / 2;
     }
 
-    /// Compares a few chunks with the version before: how much changes, where everything is copied anyway.
+    /// Compares a few chunks with the version before, to learn how much changes while everything is copied anyway.
     fn sample(&mut self) {
         let total = self.chunks();
         if !self.finder.wants_samples() || total < 4 {
@@ -203,7 +204,7 @@ impl Publisher {
         let chunk = self.pool.chunk();
         let wanted = (total / 64).clamp(4, 64);
         let (mut looked, mut changed, mut pages) = (0u32, 0u32, 0usize);
-        // A different place in each stretch at each step, so that no pattern hides.
+        // Each step takes another place in each stretch, so that no pattern of changes stays hidden.
         let mut random = self.sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         for n in 0..wanted {
             random ^= random << 13;

@@ -1,4 +1,4 @@
-//! Copying what changed to fresh slots.
+//! Copying the changed chunks to fresh slots.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -11,14 +11,14 @@ use super::publisher::Publisher;
 use super::slots::Run;
 use crate::fault_point;
 
-/// Pieces of a copy are about this large, so that threads can share it.
+/// The approximate size of the pieces of a copy, so that threads can share it.
 const PIECE: usize = 4 << 20;
 
 /// Fresh slots for chunks of one variable.
 #[derive(Clone, Copy)]
 pub(super) struct Taken {
     pub field: usize,
-    /// The first chunk, within the variable.
+    /// The number of the first chunk within the variable.
     pub chunk: u32,
     pub run: Run,
 }
@@ -31,7 +31,7 @@ struct Piece {
 }
 
 impl Publisher {
-    /// Fresh slots for all that changed; there is room.
+    /// Takes fresh slots for all changed chunks. The caller has made sure that there is room.
     pub(super) fn take_slots(&mut self) -> Vec<Taken> {
         let mut taken = Vec::new();
         for (index, field) in self.fields.iter().enumerate() {
@@ -48,8 +48,9 @@ impl Publisher {
         taken
     }
 
-    /// Copies the changed chunks to their slots. `dirty`: of chunks that are slots', the pages that are private copies, if
-    /// known; all others are still the old slot's, and are read there, where no page table has to be filled first.
+    /// Copies the changed chunks to their slots. `dirty`: those pages of slot chunks that are private copies, if known.
+    /// All other pages of such a chunk still are the old slot's pages and are read there, where no page table has to be
+    /// filled first.
     pub(super) fn copy_changes(&mut self, taken: &[Taken], dirty: Option<&[Range<usize>]>) {
         let chunk = self.pool.chunk();
         let mut pieces: Vec<Piece> = Vec::new();
@@ -94,7 +95,7 @@ impl Publisher {
     }
 }
 
-/// Adds a piece, joined to the one before where both continue.
+/// Adds a piece. It is joined to the piece before if both the source and the target continue.
 fn add(pieces: &mut Vec<Piece>, to: usize, from: usize, length: usize) {
     match pieces.last_mut() {
         Some(last) if last.to + last.length == to && last.from + last.length == from && last.length < PIECE => {

@@ -1,4 +1,4 @@
-//! What things cost here, measured: the ground for choosing how to find changes.
+//! The measured costs on this machine, from which the method for finding changes is chosen.
 
 use std::time::Instant;
 
@@ -8,23 +8,23 @@ use crossdock_os::place::Place;
 use crossdock_os::userfault::WriteNotes;
 
 const PAGE: usize = 4096;
-/// Pages of a trial.
+/// The number of pages of a trial.
 const TRIAL: usize = 32;
 /// Copies of fewer bytes stay in the caches, where observers find them.
 const LARGE: usize = 4 << 20;
 
-/// Measured costs. Where nothing was measured yet: what a machine of this kind usually takes.
+/// Measured costs in nanoseconds. Before anything is measured they are the usual values of such a machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// Copying one byte, nanoseconds.
+    /// Copying one byte.
     pub copy_byte: f64,
     /// Comparing one byte with the version before.
     pub compare_byte: f64,
-    /// Looking at one page for a private copy.
+    /// Examining one page for a private copy.
     pub scan_private: f64,
-    /// Looking at one page for a noted write, and protecting it again.
+    /// Examining one page for a noted write, and protecting it again.
     pub scan_protect: f64,
-    /// The program's first write to a page that is the pool's.
+    /// The program's first write to a page of the pool.
     pub fault_private: f64,
     /// The program's first write to a protected page.
     pub fault_protect: f64,
@@ -41,14 +41,15 @@ impl Default for Costs {
             scan_protect: 16.0,
             fault_private: 1900.0,
             fault_protect: 750.0,
-            // Over a chunk with own copies in it, which have to be given back; 2.5 µs where there are none.
+            // For a chunk with private copies, which have to be given back; 2.5 µs for a chunk without.
             map_run: 8000.0,
         }
     }
 }
 
 impl Costs {
-    /// What is not in use is not measured either: what was learned of it fades, so that no bad hour rules it out for good.
+    /// A method that is not in use is not measured. So what was learned about it fades, and a bad hour does not rule it
+    /// out for ever.
     pub(super) fn fade(&mut self) {
         let usual = Self::default();
         for (cost, usual) in [
@@ -61,7 +62,7 @@ impl Costs {
         }
     }
 
-    /// Takes the first-write costs from a short trial: well under a millisecond.
+    /// Measures the cost of first writes by a short trial, which takes well under a millisecond.
     pub fn try_faults(&mut self, notes: Option<&WriteNotes>) {
         let least = |trial: &dyn Fn() -> Option<f64>| (0..3).filter_map(|_| trial()).min_by(f64::total_cmp);
         if let Some(cost) = least(&try_private) {
@@ -73,7 +74,8 @@ impl Costs {
     }
 }
 
-/// A moving average. A process is pushed off its processor now and then: one figure far off moves it a little only.
+/// Updates a moving average. A process loses its processor now and then, so a single extreme value moves the average
+/// only a little.
 pub(super) fn learn(average: &mut f64, seen: f64) {
     if seen.is_finite() && seen > 0.0 {
         *average = (*average + seen.min(2.0 * *average)) / 2.0;
@@ -109,23 +111,23 @@ fn try_protect(notes: &WriteNotes) -> Option<f64> {
     Some(touch(&place))
 }
 
-/// Which way of copying is faster here, learned from the copies that are made anyway.
+/// Learns, from the copies that are made anyway, which way of copying is faster on this machine.
 #[derive(Debug, Default)]
 pub(super) struct Ways {
-    /// Nanoseconds a byte: cached, streaming. 0 = not known yet.
+    /// Nanoseconds per byte: cached, streaming. 0 if not known yet.
     seen: [f64; 2],
     turn: u32,
 }
 
 impl Ways {
-    /// The way for a copy of so many bytes in all.
+    /// The way to use for a copy of this many bytes in total.
     pub fn choose(&mut self, bytes: usize) -> Way {
         if bytes < LARGE || !crossdock_os::copy::can_stream() {
             return Way::Cached;
         }
         self.turn += 1;
         let [cached, streaming] = self.seen;
-        // Each is tried twice at the beginning, the slower one again now and then.
+        // Each way is tried twice at the beginning, and the slower one again now and then.
         let probe = self.turn <= 4 || self.turn % 64 == 0;
         match (probe, streaming < cached) {
             (true, _) if self.turn <= 4 => [Way::Streaming, Way::Cached][self.turn as usize % 2],
@@ -134,7 +136,7 @@ impl Ways {
         }
     }
 
-    /// What a copy took.
+    /// Records the time of a copy.
     pub fn learn(&mut self, way: Way, bytes: usize, nanoseconds: f64) {
         if bytes >= LARGE {
             let seen = &mut self.seen[usize::from(way == Way::Streaming)];

@@ -1,4 +1,5 @@
-//! A series' self-description: written by the publisher before any observer sees the pool, read by observers, who check it.
+//! A series' description of itself. The publisher writes it before any observer sees the pool. Observers read and check
+//! it.
 
 use crossdock_layout::{LAYOUT_VERSION, MemberId, Status, series};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -10,22 +11,22 @@ use super::value::{Kind, Value};
 use crate::containers::Order;
 use crate::{Error, Result};
 
-/// What a series says of itself.
+/// A series' description of itself.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Description {
-    /// Its variables. `shape` is the largest one here: a version has its own.
+    /// The variables. `shape` is the largest shape here; each version has its own.
     pub variables: Vec<Variable>,
-    /// Attributes that versions carry; more may come with later versions.
+    /// The attributes that versions carry. Later versions may add more.
     pub attributes: Vec<AttributeSpec>,
-    /// Constants of the series itself.
+    /// The constants of the series itself.
     pub constants: Vec<(String, Value)>,
-    /// Bytes of a chunk: the grain of sharing and of `diff`.
+    /// The size of a chunk in bytes: the unit of sharing and of `diff`.
     pub chunk: u32,
-    /// Who publishes, or did.
+    /// The member that publishes the series, or did.
     pub publisher: MemberId,
-    /// When the series was made, nanoseconds since 1970.
+    /// The time when the series was made, in nanoseconds since 1970.
     pub created: u64,
-    /// What a publish does when the pool is full.
+    /// What a publish does if the pool is full.
     pub full: FullPolicy,
 }
 
@@ -81,14 +82,14 @@ fn write_variable(pool: &Pool, index: u32, variable: &Variable, span: &Span) {
     entry.chunks.store(span.chunks, Relaxed);
 }
 
-/// Writes an attribute's name and kind; it counts once the number of attributes says so.
+/// Writes an attribute's name and kind. It is valid once the number of attributes includes it.
 pub(super) fn write_attribute(pool: &Pool, index: u32, attribute: &AttributeSpec) {
     let entry = pool.attribute(index);
     store_text(&entry.name, &attribute.name);
     entry.kind.store(attribute.ty as u32, Relaxed);
 }
 
-/// Reads the attributes named so far, at most `limit`; one that is none is called by its number.
+/// Reads the attributes that have a name so far, at most `limit`. An entry that is no attribute is named by its number.
 pub(super) fn read_attributes(pool: &Pool, limit: u32) -> Vec<AttributeSpec> {
     let known = pool.header().report.attributes.load(Acquire).min(pool.geometry().counts.attributes).min(limit);
     let read = |index: u32| {
@@ -104,7 +105,8 @@ fn read_name(words: &[series::AtomicU64]) -> Option<String> {
     crossdock_layout::name::check(&text).is_ok().then_some(text)
 }
 
-/// Reads and checks a description. Spans come back with it: where each variable's chunks are, certain to be in bounds.
+/// Reads and checks a description. The spans that come with it say where each variable's chunks are; they are in
+/// bounds.
 pub(super) fn read(pool: &Pool) -> Result<(Description, Vec<Span>)> {
     let (identity, counts) = (&pool.header().identity, pool.geometry().counts);
     let corrupt = |what: String| Error::new(Status::Corrupt, what);
@@ -137,7 +139,7 @@ pub(super) fn read(pool: &Pool) -> Result<(Description, Vec<Span>)> {
         chunk: counts.chunk,
         publisher: MemberId(identity.publisher.load(Relaxed)),
         created: identity.created.load(Relaxed),
-        // A policy that this build does not know is read like the one that asks most of observers.
+        // A policy that this build does not know is treated like the policy that demands most of observers.
         full: FullPolicy::from_number(identity.full.load(Relaxed)).unwrap_or(FullPolicy::TakeBack),
     };
     Ok((description, spans))

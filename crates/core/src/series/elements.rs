@@ -1,4 +1,4 @@
-//! Typed access to what a publisher works on and to what a version holds.
+//! Typed access to a publisher's variables and to a version's contents.
 
 use crossdock_layout::Status;
 
@@ -8,10 +8,11 @@ use crate::Result;
 use crate::view::Plain;
 
 impl Publisher {
-    /// A variable's elements, in place. Take them anew after `begin`, `publish` of what was begun, `abandon` and `resize`.
+    /// A variable's elements, in place. Call this again after `begin`, after the `publish` of a begun version, after
+    /// `abandon` and after `resize`.
     ///
     /// # Errors
-    /// `WRONG_TYPE`: its elements are not as long as a T.
+    /// `WRONG_TYPE` if the variable's elements are not as long as a T.
     pub fn elements<T: Plain>(&mut self, variable: usize) -> Result<&mut [T]> {
         let (start, bytes) = (self.memory(variable), self.bytes(variable));
         let size = size_of::<T>() as u64;
@@ -33,7 +34,7 @@ impl Version {
     /// A variable's elements.
     ///
     /// # Errors
-    /// As `bytes`; `WRONG_TYPE`: the bytes are no whole number of T.
+    /// As `bytes`. `WRONG_TYPE` if the bytes are no whole number of Ts.
     pub fn elements<T: Plain>(&self, variable: usize) -> Result<&[T]> {
         let bytes = self.bytes(variable)?;
         let start = bytes.as_ptr().cast::<T>();

@@ -1,8 +1,9 @@
-//! A variable in the publisher's own memory: addresses that stay, and what lies there.
+//! A variable in the publisher's own memory: its addresses, which stay, and the kind of memory there.
 //!
-//! Each chunk's addresses hold memory of this process, or a private mapping of the newest version's slot (`backing.rs`). In
-//! the latter a page that was never written *is* the version's page: the data are in memory once. A chunk whose slot is
-//! replaced must be mapped anew at once, since the old slot may be written to as soon as it is free.
+//! Each chunk's addresses hold memory of this process, or a private mapping of the newest version's slot
+//! (`backing.rs`). In such a mapping, a page that was never written *is* the version's page, so the data are in memory
+//! once. A chunk whose slot is replaced must be mapped anew at once, because the old slot may be overwritten as soon as
+//! it is free.
 
 use crossdock_layout::series::NO_SLOT;
 use crossdock_os::OsResult;
@@ -13,13 +14,13 @@ use super::plan::Span;
 use super::pool::Pool;
 use super::slots::Run;
 
-/// Where the next version's chunks are while it is written straight into the pool.
+/// The place of the next version's chunks while the program writes straight into the pool.
 pub(super) enum Begun {
-    /// In slots that follow each other: the pool's own mapping will do.
+    /// In slots that follow each other; the pool's own mapping serves.
     Contiguous(u32),
-    /// In several runs, mapped once more in the right order.
+    /// In several runs of slots, mapped once more in the right order.
     Assembled(Place),
-    /// In memory of this process, since the pool has no room.
+    /// In memory of this process, because the pool has no room.
     Aside(Place),
 }
 
@@ -32,32 +33,32 @@ pub(super) struct Field {
     pub bytes: u64,
     /// Chunks now.
     pub chunks: u32,
-    /// Chunks that have had memory: as many as it had at its largest so far.
+    /// The number of chunks that have had memory: the largest number so far.
     pub mapped: u32,
-    /// The addresses: room for the largest shape.
+    /// The addresses, with room for the largest shape.
     pub place: Place,
     pub begun: Option<Begun>,
 }
 
 impl Field {
-    /// Its chunks in slot tables, now.
+    /// The variable's present chunks in slot tables.
     pub fn table(&self) -> std::ops::Range<u32> {
         self.span.first..self.span.first + self.chunks
     }
 
-    /// Its chunks in slot tables, at its largest.
+    /// The variable's chunks in slot tables at its largest shape.
     pub fn whole_table(&self) -> std::ops::Range<u32> {
         self.span.first..self.span.first + self.span.chunks
     }
 
-    /// Where a chunk lies in place.
+    /// The address of a chunk in place.
     pub fn address(&self, index: u32, chunk: usize) -> *mut u8 {
         assert!(index < self.span.chunks);
         // SAFETY: the place has room for all chunks.
         unsafe { self.place.start().as_ptr().add(index as usize * chunk) }
     }
 
-    /// Where the program writes now.
+    /// The address where the program writes at present.
     pub fn memory(&self, pool: &Pool) -> *mut u8 {
         match &self.begun {
             None => self.place.start().as_ptr(),
@@ -66,7 +67,7 @@ impl Field {
         }
     }
 
-    /// Ordinary zeroed memory for these chunks.
+    /// Maps ordinary zeroed memory for these chunks.
     pub fn put_memory(&self, chunks: std::ops::Range<u32>, chunk: usize) -> OsResult<()> {
         if chunks.is_empty() {
             return Ok(());
@@ -74,7 +75,8 @@ impl Field {
         self.place.put_memory(chunks.start as usize * chunk, chunks.len() * chunk)
     }
 
-    /// The newest version's slots, privately, for the chunks in `chunks` that have one. `table`: the whole slot table.
+    /// Maps the newest version's slots privately, for the chunks in `chunks` that have a slot. `table` is the whole
+    /// slot table.
     pub fn put_slots(
         &self,
         chunks: std::ops::Range<u32>,
@@ -92,7 +94,7 @@ impl Field {
         Ok(mapped)
     }
 
-    /// Makes its backing ordinary memory, with the same contents at the same addresses.
+    /// Turns the variable's memory into ordinary memory with the same contents at the same addresses.
     pub fn turn_into_memory(&self, chunk: usize) -> OsResult<()> {
         let length = self.chunks as usize * chunk;
         if length == 0 {
@@ -108,7 +110,7 @@ impl Field {
     }
 }
 
-/// Runs of chunks whose slots follow each other: the first chunk, and the slots.
+/// Runs of chunks whose slots follow each other: the first chunk and the slots.
 pub(super) fn slot_runs(
     chunks: std::ops::Range<u32>,
     slot_of: impl Fn(u32) -> u32,

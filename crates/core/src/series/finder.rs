@@ -1,11 +1,12 @@
-//! Finding what changed since the last version: what this place allows, what it costs, and which way pays best.
+//! Chooses how to find what changed since the last version: which methods this machine allows, what each costs, and
+//! which one pays best.
 //!
 //! Copying everything always works, and so does comparing everything. While everything is copied, a few chunks are
-//! compared with the version before, which tells how much really changes; the other ways know it exactly. The step after
-//! the first publish is tracked or compared in any case, as a trial: so a program that changes little never takes the
-//! memory for two whole versions. From these fractions and the measured costs each way's cost of a step is estimated, first
-//! writes included though they happen in the program's own time. A way that is better by a good measure for several steps
-//! in a row takes over.
+//! compared with the version before, to estimate how much changes; the other methods know it exactly. The step after
+//! the first publish is always tracked or compared, as a trial, so that a program that changes little never needs the
+//! memory for two whole versions. From these fractions and the measured costs follows an estimate of each method's cost
+//! per step. It includes first writes, although they happen in the program's own time. A method that is clearly better
+//! for several steps in a row takes over.
 //!
 //! Private copies put other pages at the variables' addresses. They are chosen only if the program said that pages may
 //! move.
@@ -22,20 +23,20 @@ use crossdock_os::{OsError, OsResult};
 use super::costs::{Costs, learn};
 use super::spec::{Detect, Method, Pages};
 
-/// Below this many bytes copying everything is cheaper than the calls that would avoid it.
+/// Below this number of bytes, copying everything is cheaper than the calls that would avoid it.
 const SMALL: u64 = 256 << 10;
 const PAGE: f64 = 4096.0;
-/// The private way needs the data in memory once, the others twice. For that it may cost this much more than write
-/// protection, as long as it is far below copying everything.
+/// Private copies need the data in memory once, the other methods twice. For that, private copies may cost this many
+/// times the cost of write protection, as long as they cost far less than copying everything.
 const WORTH_OF_MEMORY: f64 = 3.0;
 const FAR_BELOW: f64 = 0.35;
-/// Comparing needs no memory for what did not change, and observers need not map that anew. For that it may cost this much
-/// more than copying everything.
+/// Comparing needs no memory for unchanged data, and observers need not map it anew. For that, comparing may cost this
+/// many times the cost of copying everything.
 const WORTH_OF_SHARING: f64 = 2.0;
-/// Of the chunks: from here on nearly everything changes.
+/// If this fraction of the chunks changes, nearly everything changes.
 const MOST: f64 = 0.75;
 
-/// How much of the data changes in a step, as fractions.
+/// The fraction of the data that changes in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Changing {
     /// Of the chunks.
@@ -48,19 +49,19 @@ pub(super) struct Finder {
     detect: Detect,
     pages: Pages,
     pinned: Option<Arc<Pinned>>,
-    /// Was memory pinned at the last look?
+    /// Was memory pinned when changes were last looked for?
     blind: bool,
     map: Option<Arc<PageMap>>,
     notes: Option<WriteNotes>,
-    /// What this place does not have, and why.
+    /// The methods that this machine does not have, and why.
     unavailable: Vec<(Method, String)>,
     pub method: Method,
     pub costs: Costs,
     pub changing: Option<Changing>,
-    /// For how many steps in a row another way would have been better.
+    /// For how many steps in a row another method would have been better.
     better: u32,
     tried: bool,
-    /// The present way was taken without knowing how much changes: the first step that tells decides.
+    /// The present method was taken without knowing how much changes. The first step that shows it decides.
     trial: bool,
     pub switches: u64,
 }
@@ -108,7 +109,7 @@ impl Finder {
         }
     }
 
-    /// Can it be used here?
+    /// Can the method be used here?
     pub fn has(&self, method: Method) -> bool {
         match method {
             Method::PrivateCopies => self.map.is_some(),
@@ -117,16 +118,16 @@ impl Finder {
         }
     }
 
-    /// May it be chosen? Private copies move pages.
+    /// May the method be chosen? Private copies move pages.
     pub fn may_use(&self, method: Method) -> bool {
         self.has(method) && (method != Method::PrivateCopies || self.pages == Pages::MayMove)
     }
 
     /// May a device or the kernel have written to this process's memory since the last look, in a way that write
-    /// protection does not note? Asked after each look, which protects again.
+    /// protection does not note? Asked after each look, which protects the pages again.
     ///
-    /// Pages that are pinned now may be written so. Those that were pinned at the last look may have been, before they were
-    /// let go. Pinning in between counts as a write, so that those pages are noted.
+    /// Pages that are pinned now may be written that way. Pages that were pinned at the last look may have been, before
+    /// they were unpinned. Pinning a page in between counts as a write, so such pages are noted.
     pub fn has_blind_writes(&mut self) -> bool {
         let before = std::mem::replace(&mut self.blind, self.pinned.as_ref().is_none_or(|pinned| pinned.any()));
         self.blind || before
@@ -141,12 +142,12 @@ impl Finder {
         matches!(self.detect, Detect::Auto | Detect::Hints)
     }
 
-    /// Is it asked how much changes while everything is copied?
+    /// Should samples be taken of how much changes while everything is copied?
     pub fn wants_samples(&self) -> bool {
         self.detect == Detect::Auto
     }
 
-    /// It failed in use: it is not offered again.
+    /// The method failed in use; it is not offered again.
     pub fn give_up(&mut self, method: Method, why: impl Into<String>) {
         if self.has(method) {
             match method {
@@ -162,7 +163,7 @@ impl Finder {
         self.notes.as_ref()
     }
 
-    /// Pages of the range that changed, by address; learns what looking costs.
+    /// The pages of the range that changed, by address. The call also learns what the search costs.
     pub fn scan(&mut self, addresses: Range<usize>, method: Method, found: &mut Vec<Range<usize>>) -> OsResult<()> {
         let Some(map) = &self.map else { return Err(OsError::last("PAGEMAP_SCAN", "a series")) };
         let pages = addresses.len() as f64 / PAGE;
@@ -178,14 +179,15 @@ impl Finder {
         Ok(())
     }
 
-    /// How much changed in the step that was just published, as far as it is known.
+    /// Records how much changed in the step that was just published, as far as that is known.
     pub fn note(&mut self, seen: Changing) {
         let average = self.changing.get_or_insert(seen);
         average.chunks = (average.chunks + seen.chunks) / 2.0;
         average.pages = (average.pages + seen.pages) / 2.0;
     }
 
-    /// The way for the steps to come, asked after each publish; `None`: as before. `chunks` and `bytes`: of a version.
+    /// The method for the coming steps, asked after each publish; `None` keeps the present one. `chunks` and `bytes`
+    /// are those of a version.
     pub fn choose(&mut self, chunks: u32, bytes: u64) -> Option<Method> {
         let wanted = match self.detect {
             Detect::Auto => self.choose_by_cost(chunks, bytes)?,
@@ -205,7 +207,8 @@ impl Finder {
         }
         let Some(changing) = self.changing else {
             self.trial = true;
-            // Of those that track, the one with the cheaper first writes, in case that all is written.
+            // Of the methods that track, this takes the one with the cheaper first writes, in case that everything is
+            // written.
             let tracking = [Method::WriteProtect, Method::PrivateCopies].into_iter().find(|way| self.may_use(*way));
             return Some(tracking.unwrap_or(Method::Compare));
         };
@@ -223,16 +226,16 @@ impl Finder {
         let now = self.estimate(self.method, changing, chunks, bytes);
         let gains = match (self.method, best.0) {
             (was, is) if was == is => false,
-            // Memory is gained, not time: not worth a change.
+            // This would save memory but no time, so it is not worth a change.
             (Method::WriteProtect, Method::PrivateCopies) => false,
-            // For the sake of memory it may cost more.
+            // Comparing saves memory, so it may cost more.
             (Method::CopyAll, Method::Compare) => best.1 < now * WORTH_OF_SHARING,
-            // Nearly everything changes, or comparing costs too much: nothing is to be had by it.
+            // Nearly everything changes, or comparing costs too much, so comparing gains nothing.
             (Method::Compare, Method::CopyAll) => true,
             _ => best.1 < 0.8 * now,
         };
         self.better = if gains { self.better + 1 } else { 0 };
-        // Leaving copies of everything is cheap, coming back costs a copy and fresh memory.
+        // Ceasing to copy everything is cheap. Going back to it costs a copy and fresh memory.
         let patience = if self.method == Method::CopyAll { 1 } else { 3 };
         (self.better > patience).then(|| {
             self.better = 0;
@@ -240,13 +243,13 @@ impl Finder {
         })
     }
 
-    /// The way that suits what changes best, and its cost.
+    /// The method that suits these changes best, and its cost.
     fn best(&self, changing: Changing, chunks: u32, bytes: u64) -> (Method, f64) {
         let cost = |method| self.estimate(method, changing, chunks, bytes);
         let all = cost(Method::CopyAll);
         let mut best = (Method::CopyAll, all);
         let compare = cost(Method::Compare);
-        // Where most changes nothing is saved by it, and where it costs as much, everything is copied.
+        // If most of the data change, comparing saves nothing. If it also costs as much, everything is copied.
         if changing.chunks < MOST && compare <= all * WORTH_OF_SHARING {
             best = (Method::Compare, compare);
         }
@@ -266,12 +269,13 @@ impl Finder {
         best
     }
 
-    /// Nanoseconds of one step: publishing, and the first writes that the way makes dearer.
+    /// The nanoseconds of one step: publishing, and the first writes that the method makes more expensive.
     pub fn estimate(&self, method: Method, changing: Changing, chunks: u32, bytes: u64) -> f64 {
         let (bytes, chunks, c) = (bytes as f64, f64::from(chunks), &self.costs);
         let pages = bytes / PAGE;
         let copied = changing.chunks * bytes * c.copy_byte;
-        // A chunk that differs is compared up to there: half of it, if nothing is known of the place.
+        // A chunk that differs is compared up to the difference: half of the chunk, if nothing is known of the
+        // position.
         let compared = (1.0 - changing.chunks / 2.0) * bytes * c.compare_byte;
         match method {
             Method::PrivateCopies => {
@@ -292,7 +296,8 @@ impl Finder {
     }
 }
 
-/// Opens the page map. It tries the call on one page of this function's stack, to learn whether the kernel supports it.
+/// Opens the page map. To learn whether the kernel supports the call, it tries the call on one page of this function's
+/// stack.
 fn open_map() -> Result<Arc<PageMap>, String> {
     let map = PageMap::shared().map_err(|e| e.to_string())?;
     let here = (&raw const map) as usize / 4096 * 4096;
@@ -306,7 +311,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// What is chosen for a program that changes so much in each step, in the end, and whether it stays.
+    /// The method that is chosen in the end for a program that changes this much in each step, and whether it stays
+    /// chosen.
     fn settled_in(mut finder: Finder, changing: Changing, from: Method) -> Method {
         finder.tried = true;
         finder.method = from;

@@ -1,5 +1,5 @@
-//! Series as readers of wild memory: an observer of a pool that another process scribbled over, a publisher whose pin pages lie.
-//! Whatever the bytes, each call ends, and with an answer or an error.
+//! Series as readers of scribbled memory: an observer of a pool that another process scribbled over, and a publisher
+//! whose pin pages are false. Whatever the bytes are, each call must end with an answer or an error.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -24,8 +24,9 @@ fn shared(size: u64) -> (OwnedFd, Mapping) {
     (fd, mapping)
 }
 
-/// One round: a publisher with three versions, one observer of its pool and one of a copy of it. Then, ten bytes of `data`
-/// at a time (offset and value), a word of the copy's tables or of a pin page is overwritten, and all of them go on.
+/// One round: a publisher with three versions, one observer of its pool, and one observer of a copy of the pool. Ten
+/// bytes of `data` at a time (offset and value) then overwrite a word of the copy's tables or of a pin page, and all of
+/// them go on.
 pub fn fuzz_entry(data: &[u8]) {
     let Some((&[ways, more], rest)) = data.split_first_chunk() else { return };
     let alone = Alone::default();
@@ -52,7 +53,7 @@ pub fn fuzz_entry(data: &[u8]) {
             overwrite(&raw, offset % (metadata / 8) * 8, value);
         }
         if more & 4 != 0 {
-            // Let wild contents past the door, or most inputs would end there.
+            // The copy is marked as ready. Otherwise most inputs would be rejected at the first check.
             // SAFETY: the mapping is larger than a header, aligned, and all fields are atomics.
             let header: &SeriesHeader = unsafe { raw.start().cast().as_ref() };
             header.identity.init.store(SERIES_READY, Relaxed);
@@ -88,7 +89,7 @@ impl Host for WithPage {
     }
 }
 
-/// What the daemon would keep.
+/// The offers that the daemon would keep.
 struct Scene {
     offer: Offer,
     page: OwnedFd,
@@ -163,7 +164,7 @@ fn work(observer: &mut Observer, held: &mut Option<Version>, round: u64) {
     }
 }
 
-/// Touches every page of every variable.
+/// Reads every page of every variable.
 fn look(version: &Version) {
     for variable in 0..version.variables() {
         if let Ok(bytes) = version.bytes(variable) {
@@ -181,7 +182,7 @@ fn copy_pool(offer: &Offer, to: &Mapping) {
     unsafe { std::ptr::copy_nonoverlapping(from.start().as_ptr(), to.start().as_ptr(), offer.size as usize) };
 }
 
-/// Two bytes of offset, in words, and eight of value; a short rest is filled up with zeros.
+/// Two bytes are the offset, in words, and eight are the value. A shorter rest is filled with zeros.
 fn decode(scribble: &[u8]) -> (u64, u64) {
     let mut bytes = [0; 10];
     bytes[..scribble.len()].copy_from_slice(scribble);

@@ -1,8 +1,8 @@
-//! Models: the pin and retire protocol under loom, which runs every interleaving (up to three preemptions) of a few
-//! threads, and every value that a load may see. `scripts/models` runs it.
+//! Models of the protocol for pins and retiring: loom runs every interleaving (up to three preemptions) of a few
+//! threads with every value that a load may see. `scripts/models` runs it.
 //!
-//! A version's contents stand in one word per record, which the publisher writes over when it has recycled the record: an
-//! observer that holds a version must never see another's.
+//! A version's contents are one word per record. The publisher overwrites the word when it has recycled the record. An
+//! observer that holds a version must never see another version's word.
 
 use crossdock_layout::series::AtomicU64;
 use crossdock_layout::series::state::Latest;
@@ -36,7 +36,7 @@ impl Model {
         self.latest.store(Latest::new(sequence, record as u16).0, Release);
     }
 
-    /// As `Publisher::retire`: is the record free?
+    /// As `Publisher::retire`: gives whether the record is free.
     fn retire(&self, sequence: u64, record: usize) -> bool {
         protocol::mark(&self.states[record], sequence);
         protocol::retire_fence();
@@ -46,7 +46,7 @@ impl Model {
         !held
     }
 
-    /// As `Observer::latest`, one attempt: what the version holds, read twice while it is pinned.
+    /// One attempt of `Observer::latest`. It gives the version's word, read twice while the version is pinned.
     fn observe(&self, pin: usize) -> Option<(u64, [u64; 2])> {
         let newest = Latest(self.latest.load(Acquire));
         let record = newest.record() as usize;
@@ -61,7 +61,7 @@ impl Model {
     }
 }
 
-/// A publisher goes through three versions in two records; it writes over a record as soon as it may.
+/// A publisher goes through three versions in two records. It overwrites a record as soon as it may.
 fn publish_three(model: &Model) {
     model.publish(2, 1);
     if model.retire(1, 0) {
@@ -117,7 +117,7 @@ fn a_version_that_was_given_up_by_its_observer_can_be_recycled() {
         model.publish(2, 1);
         model.retire(1, 0);
         observer.join().unwrap();
-        // Whether it was free at once or was held: no observer holds it now.
+        // Whether the record was free at once or was held first: no observer holds it now.
         assert!(model.retire(1, 0));
     });
 }
@@ -130,7 +130,7 @@ fn who_takes_a_version_back_is_noticed_by_whoever_reads_it() {
         model.publish(2, 1);
         let theirs = model.clone();
         let publisher = thread::spawn(move || {
-            // Policy `refuse`: settled as free although it is held, then written over.
+            // The policy `refuse`: the publisher settles the record as free although it is held, and overwrites it.
             protocol::settle(&theirs.states[0], 1, false);
             protocol::retire_fence();
             theirs.contents[0].store(99, Relaxed);

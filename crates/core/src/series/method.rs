@@ -1,5 +1,5 @@
-//! What follows a publish: the variables' memory is made ready for the next step, and another way of finding changes is
-//! taken where it pays. The program does not write while this goes on, and its addresses stay.
+//! The steps after a publish. The variables' memory is prepared for the next step, and another method of finding
+//! changes is taken if it pays. The program does not write meanwhile, and its addresses stay.
 
 use std::ops::Range;
 
@@ -14,12 +14,12 @@ use super::spec::Method;
 use crate::fault_point;
 
 impl Publisher {
-    /// Chunks that are slots' and got fresh ones show those from now on: the old ones may be written to as soon as no
-    /// version has them. `dirty` as [`Self::copy_changes`].
+    /// Slot chunks that got fresh slots are mapped to these now. Their old slots may be overwritten as soon as no
+    /// version has them. `dirty` is as in [`Self::copy_changes`].
     pub(super) fn follow_up(&mut self, taken: &[Taken], dirty: Option<&[Range<usize>]>) {
         let chunk = self.pool.chunk();
         let leaves = self.goal().is_some_and(|goal| goal != Backing::Slot);
-        // Neighbours whose slots follow each other are one mapping.
+        // Neighbouring chunks whose slots follow each other become one mapping.
         let mut runs: Vec<Taken> = Vec::new();
         for Taken { field, chunk: first, run } in taken {
             for n in 0..run.count {
@@ -29,8 +29,8 @@ impl Publisher {
                 }
                 let start = self.fields[*field].address(first + n, chunk) as usize;
                 let written = dirty.filter(|_| leaves).map_or(0, |dirty| written(dirty, start..start + chunk));
-                // Every page is an own copy: that is memory like any other. And most pages: the rest costs less than to
-                // give these back.
+                // Every page is a private copy, so the chunk is memory like any other. If most pages are, copying the
+                // rest costs less than giving these back.
                 let place = &self.fields[*field].place;
                 let make_own = || place.make_own((first + n) as usize * chunk, chunk).is_ok();
                 if written == chunk || (2 * written >= chunk && make_own()) {
@@ -71,8 +71,9 @@ impl Publisher {
         }
     }
 
-    /// The kernel does not map any more (a process has 65530 mappings): ordinary memory from here on, in one mapping for
-    /// each variable, whatever that costs. The old slots are still whole, since nothing was retired yet.
+    /// The kernel refuses further mappings (a process may have 65530). From here on the data are in ordinary memory,
+    /// one mapping for each variable, whatever that costs. The old slots are still whole, because nothing was retired
+    /// yet.
     pub(super) fn leave_pool(&mut self, error: &OsError) {
         self.finder.give_up(Method::PrivateCopies, error.to_string());
         self.finder.method = Method::CopyAll;
@@ -94,7 +95,7 @@ impl Publisher {
         }
     }
 
-    /// Another way, if it pays by now. What lies at the variables' addresses follows by and by.
+    /// Takes another method if it pays by now. The kind of memory at the variables' addresses follows step by step.
     pub(super) fn choose_method(&mut self) {
         if let Some(method) = self.finder.choose(self.chunks(), self.version_bytes()) {
             self.finder.method = method;
@@ -103,10 +104,10 @@ impl Publisher {
         }
     }
 
-    /// Private mappings of the newest version's slots, in place of whatever lay there.
+    /// Maps the newest version's slots privately over the variables' addresses.
     pub(super) fn put_pool_behind(&mut self) -> OsResult<()> {
         for field in &self.fields {
-            // From here on some chunks may be mapped, so all must be kept up.
+            // From here on some chunks may be mapped to slots, so all of them count as slots.
             let table = field.table();
             self.backing[table.start as usize..table.end as usize].fill(Backing::Slot);
             field.put_slots(0..field.chunks, &self.current, &self.pool, &self.descriptor)?;
@@ -115,7 +116,7 @@ impl Publisher {
     }
 }
 
-/// Bytes of `within` that lie in one of the ranges, which are sorted.
+/// The bytes of `within` that lie in one of the ranges, which are sorted.
 fn written(ranges: &[Range<usize>], within: Range<usize>) -> usize {
     let first = ranges.partition_point(|range| range.end <= within.start);
     let here = ranges[first..].iter().take_while(|range| range.start < within.end);

@@ -1,5 +1,6 @@
-//! Series: consistent versions of data that one publisher changes in place, for observers that never stop it.
-//! `docs/memory-format-series.md` has the pictures; `crossdock_layout::series` says field by field who writes and reads.
+//! Series: consistent versions of data that one publisher changes in place. Observers read them and never stop the
+//! publisher. `docs/memory-format-series.md` has pictures. `crossdock_layout::series` says for each field which process
+//! writes it and which reads it.
 //!
 //! | file | idea |
 //! |---|---|
@@ -14,11 +15,11 @@
 //! | `report` | counters and versions, for those who only look |
 //! | `alone`, `fuzz` | a series without a daemon; readers of wild memory |
 //!
-//! The pool is sealed so that only its publisher can write it, by any means; observers write to pin pages of their
-//! own. The publisher reads those as wild numbers that it compares and nothing else, and never waits. Observers copy what
-//! they need of a record out of the pool once, check it, and use the copy.
+//! The pool is sealed so that only its publisher can write it. Observers write to pin pages of their own. The publisher
+//! only compares the numbers in pin pages, and never waits for an observer. An observer copies what it needs of a
+//! record out of the pool once, checks the copy, and then uses only the copy.
 //!
-//! Under loom there is `protocol` alone, with `loom_model`: `lib.rs` chooses.
+//! Under loom this module has only `protocol` and `loom_model`; `lib.rs` chooses.
 
 mod attached;
 mod backing;
@@ -67,7 +68,7 @@ pub use self::{
     version::{Version, diff},
 };
 
-/// Every place in this module where a checked build can be made to die; the kill matrix goes through all of them.
+/// All places in this module at which a test build can die. The kill tests die at each of them.
 pub const FAULT_POINTS: &[&str] = &[
     "series.begin.aside",
     "series.begin.placed",

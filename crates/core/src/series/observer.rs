@@ -1,4 +1,4 @@
-//! The observing side: attaching, asking for versions, waiting for one.
+//! An observer: attaching to a series, asking for versions, and waiting for a version.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -21,23 +21,23 @@ use crate::Host;
 use crate::liveness::{LOOK, epoch_word};
 use crate::{Error, Result};
 
-/// How often the newest version may have been overtaken by the time it is pinned. A publisher that is as fast as that
-/// twice in a row does not exist; only a table that another process scribbled over answers so for ever.
+/// How often an observer asks again if the version that it wanted was gone before it was pinned. No publisher is that
+/// fast many times in a row; only a table that another process scribbled over goes on like that.
 pub(super) const OVERTAKEN: u32 = 64;
 
-/// What an observer is made of.
+/// The parts of an observer.
 pub struct AttachParts {
-    /// The series' name, for errors.
+    /// The series' name, for error messages.
     pub name: String,
-    /// The pool, for reading.
+    /// The pool's descriptor, for reading.
     pub pool: OwnedFd,
-    /// Its size, as the daemon says.
+    /// The pool's size, as the daemon says.
     pub size: u64,
-    /// A pin page, and the slot in it that is this observer's alone, zeroed.
+    /// The pin page. One zeroed slot of it belongs to this observer alone.
     pub pin_page: OwnedFd,
     /// Which slot.
     pub slot: u32,
-    /// Who publishes, as the daemon says.
+    /// The publisher, as the daemon says.
     pub publisher: MemberId,
     /// Whom to ask.
     pub host: Arc<dyn Host>,
@@ -45,19 +45,20 @@ pub struct AttachParts {
 
 pub use crossdock_layout::series::PublisherState;
 
-/// An observer of a series. Its versions live on their own and may be held, several at a time, beyond it.
+/// An observer of a series. Its versions are independent of it: a program may hold several, also longer than the
+/// observer.
 pub struct Observer {
     attached: Arc<Attached>,
     description: Description,
-    /// The newest sequence that was given out.
+    /// The highest sequence that was given out.
     given: u64,
 }
 
 impl Observer {
-    /// Maps a series' pool for reading, and checks what it says of itself.
+    /// Maps a series' pool for reading and checks its description.
     ///
     /// # Errors
-    /// `CORRUPT`, `INCOMPATIBLE`: its memory is none of a series of this build. `SYSTEM`.
+    /// `CORRUPT` or `INCOMPATIBLE` if the memory is no series of this build, `SYSTEM`.
     pub fn attach(parts: AttachParts) -> Result<Self> {
         let system = |e: crossdock_os::OsError| failed(&parts.name, &e);
         memfd::check(&parts.pool, parts.size).map_err(system)?;
@@ -89,7 +90,7 @@ impl Observer {
         Ok(Self { attached: Arc::new(attached), description, given: 0 })
     }
 
-    /// The name, as given when it was attached.
+    /// The name that was given when the observer attached.
     pub fn name(&self) -> &str {
         &self.attached.name
     }
@@ -99,7 +100,7 @@ impl Observer {
         &self.description
     }
 
-    /// How the publisher is doing.
+    /// The state of the publisher.
     pub fn state(&self) -> PublisherState {
         self.attached.state()
     }
@@ -109,16 +110,17 @@ impl Observer {
         self.attached.newest().sequence()
     }
 
-    /// How many versions the publisher withheld for lack of room since the series began. Wild.
+    /// The number of versions that the publisher withheld for lack of room since the series began. The publisher wrote
+    /// it, and it is not checked.
     pub fn withheld(&self) -> u64 {
         self.attached.pool.header().report.withheld.load(Relaxed)
     }
 
-    /// The newest version, also after the publisher's end or death.
+    /// The newest version, also after the publisher ended or died.
     ///
     /// # Errors
-    /// `NOT_YET`: nothing was published so far. `BUSY`: this observer holds 15 versions. `CORRUPT`. Before the first
-    /// version of a publisher that is gone: `CLOSED`, `PEER_DIED`.
+    /// `NOT_YET` if nothing has been published, `BUSY` if this observer holds 15 versions, `CORRUPT`. If the publisher
+    /// is gone and had published nothing: `CLOSED` or `PEER_DIED`.
     pub fn latest(&mut self) -> Result<Version> {
         for _ in 0..OVERTAKEN {
             let newest = self.attached.newest();
@@ -127,7 +129,7 @@ impl Observer {
                     self.attached.error(Status::NotYet, "nothing was published so far; wait for the next version")
                 }));
             }
-            // By the time it is pinned another may be the newest, and this one gone.
+            // By the time the version is pinned, another may be the newest and this one gone.
             if let Some(version) = self.take(newest)? {
                 return Ok(version);
             }
@@ -135,20 +137,20 @@ impl Observer {
         Err(self.attached.corrupt("its newest version cannot be taken"))
     }
 
-    /// The newest version, if it is newer than every one given so far; waits for it otherwise. Versions in between are
-    /// passed over: [`Self::each`] gives them, too, as far as they are still there.
+    /// The newest version, if it is newer than every version given so far; otherwise this waits for one. Versions in
+    /// between are passed over; [`Self::each`] gives them as well, as far as they still exist.
     ///
     /// # Errors
-    /// `TIMED_OUT`, or `NOT_YET` if the timeout is zero. `CLOSED`: the publisher ended, and all was given. `PEER_DIED`:
-    /// it died. As [`Self::latest`].
+    /// `TIMED_OUT`, or `NOT_YET` if the timeout is zero. `CLOSED` if the publisher ended and all versions were given,
+    /// `PEER_DIED` if it died. Otherwise as [`Self::latest`].
     pub fn next(&mut self, timeout: Duration) -> Result<Version> {
         self.wait_beyond(self.given, timeout)?;
         self.latest()
     }
 
-    /// The version that follows the one given last, in order; waits for it. One that is gone is passed over, and counted
-    /// in [`Version::missed`] of the one that is given. The first one given is the oldest there is. A publisher that keeps
-    /// some versions (`keep`) lets an observer that reads every version lag by as many.
+    /// The version after the one given last, in order; waits for it. A version that is gone is passed over and counted
+    /// in [`Version::missed`] of the version that is given. The first version given is the oldest that exists. If the
+    /// publisher keeps some versions (`keep`), an observer that reads every version may lag by that many.
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -168,14 +170,14 @@ impl Observer {
         Err(self.attached.corrupt(format!("none of its versions after {given} can be taken")))
     }
 
-    /// Waits until the newest version is beyond this one.
+    /// Waits until the newest version is beyond this sequence.
     fn wait_beyond(&self, sequence: u64, timeout: Duration) -> Result<()> {
         let deadline = Deadline::after(timeout);
         let attached = &self.attached;
         let header = attached.pool.header();
         let news = &header.news;
         loop {
-            // The order matters: the words first, then everything that could have changed them.
+            // The order matters: first the words are read, then everything whose change would change them.
             let epoch = attached.host.liveness().epoch();
             let expected = news.published.load(Acquire);
             let over = attached.is_known_over();
@@ -208,11 +210,11 @@ impl Observer {
         }
     }
 
-    /// The version of this sequence; waits until it is published.
+    /// The version with this sequence; waits until it is published.
     ///
     /// # Errors
-    /// `NOT_FOUND`: it was recycled; the text says which there are. `NOT_YET`, with a timeout of zero: it is still to come.
-    /// `TIMED_OUT`, `CLOSED`, `PEER_DIED` as [`Self::next`]. `BUSY`, `CORRUPT`.
+    /// `NOT_FOUND` if the version was recycled; the text says which versions exist. `NOT_YET` if the timeout is zero
+    /// and the version is still to come. `TIMED_OUT`, `CLOSED` and `PEER_DIED` as [`Self::next`]. `BUSY`, `CORRUPT`.
     pub fn at(&mut self, sequence: u64, timeout: Duration) -> Result<Version> {
         if sequence > self.newest() {
             self.wait_beyond(sequence - 1, timeout)?;
@@ -229,7 +231,7 @@ impl Observer {
         })
     }
 
-    /// The version of this sequence, if it is there.
+    /// The version with this sequence, if it exists.
     fn find(&mut self, sequence: u64) -> Result<Option<Version>> {
         let attached = &self.attached;
         let records = attached.pool.geometry().counts.records;
@@ -243,7 +245,7 @@ impl Observer {
         }
     }
 
-    /// Pins a version and reads its record; `None`: it is gone.
+    /// Pins a version and reads its record; `None` if the version is gone.
     fn take(&mut self, which: Latest) -> Result<Option<Version>> {
         let version = Version::take(&self.attached, which)?;
         if let Some(version) = &version {

@@ -1,17 +1,18 @@
-//! The pin pages as the publisher knows them.
+//! The pin pages that the publisher knows.
 //!
-//! The daemon makes a page when an observer comes for whom there is no free slot, and changes a word of the liveness table
-//! before that observer has it. The publisher compares the word, behind its retiring fence, with the one that it knew before it
-//! asked for pages: unchanged, it has every page that any observer can have pinned in by then. Otherwise it retires
-//! nothing this time, and asks for the new pages first the next time.
+//! If an observer comes and no slot is free for it, the daemon makes a page. It changes a word of the liveness table
+//! before the observer gets the page. The publisher keeps the value that this word had before it asked for pages.
+//! Behind its retiring fence it compares the word with that value. If the word is unchanged, the publisher has every
+//! page in which an observer can have pinned by then. Otherwise it retires nothing this time, and asks for the new
+//! pages first the next time.
 //!
 //! ```text
 //! daemon: a page is made; word += 1; the observer gets it    observer: pin, fence, look at the state
 //! publisher: word = w; ask for pages (`update`); states := retiring; fence; word = w still (`is_complete`)? look at pins
 //! ```
 //!
-//! An observer whose fence is before the publisher's got its page, and so the word was changed, before that. One whose
-//! fence is behind it sees *retiring*.
+//! If an observer's fence comes before the publisher's, the observer got its page before that, and so the word was
+//! changed before. If the observer's fence comes later, the observer sees *retiring*.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -21,23 +22,23 @@ use crossdock_os::{Access, Mapping, memfd};
 
 use crate::Host;
 
-/// After the daemon did not answer it is not asked again before so many times what the attempt took.
+/// If the daemon did not answer, the publisher does not ask again before this many times the duration of the attempt.
 const REST: u32 = 50;
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
-/// All pin pages that the publisher knows, for reading.
+/// All pin pages that the publisher knows, mapped for reading.
 #[derive(Default)]
 pub(super) struct Pins {
     pages: Vec<Mapping>,
     /// The index of the next page, as the daemon counts.
     next: u32,
-    /// The word when the pages that are known were all.
+    /// The value of the word when the publisher knew all pages.
     word: u32,
     rest: Option<Instant>,
 }
 
 impl Pins {
-    /// Gets the pages that are not known yet. `false`: there may be some that could not be had.
+    /// Gets the pages that are not known yet. `false` if there may be some that could not be got.
     pub fn update(&mut self, host: &dyn Host) -> bool {
         let word = host.pages_word();
         if word == self.word {
@@ -74,12 +75,12 @@ impl Pins {
         }
     }
 
-    /// Behind the fence: are the known pages still all?
+    /// Asked behind the fence: are the known pages still all pages?
     pub fn is_complete(&self, host: &dyn Host) -> bool {
         host.pages_word() == self.word
     }
 
-    /// The pins of each observer, as many as it ever used. Wild.
+    /// The pins of each observer, as many as the observer ever used. Observers write them, and they are not checked.
     pub fn slots(&self) -> impl Iterator<Item = &[AtomicU64]> {
         self.pages.iter().flat_map(|page| {
             // SAFETY: a mapping of a page's size, for as long as `self`; a pin page is made of atomics. Its memory is
@@ -89,7 +90,7 @@ impl Pins {
         })
     }
 
-    /// The sequences that some observer pins, sorted. Wild, but only ever compared.
+    /// The sequences that some observer pins, sorted. They are not checked, and are only compared.
     pub fn held(&self) -> Vec<u64> {
         let pins = self.slots().flatten().map(|pin| pin.load(Relaxed));
         let mut held: Vec<_> = pins.filter(|pin| *pin != 0).collect();
@@ -103,7 +104,7 @@ fn used(slot: &PinSlot) -> &[AtomicU64] {
     &slot.pins[..count]
 }
 
-/// The slot of a page that an observer stores its pins in.
+/// The slot of a page in which an observer stores its pins.
 pub(super) fn slot(page: &Mapping, slot: u32) -> &PinSlot {
     assert!((slot as usize) < PAGE_SLOTS, "checked when it was attached");
     // SAFETY: as above; the mapping is the observer's own, for reading and writing.

@@ -1,20 +1,21 @@
-//! From what is declared to what lies where: the chunk, the table's positions, the pool's size.
+//! Plans a series: from its declaration to the chunk size, the positions in the slot table, and the pool's size.
 
 use crossdock_layout::series::{Counts, Geometry, MAX_CHUNK, MAX_CHUNKS, MAX_RECORDS, MAX_SLOTS, MIN_CHUNK, PAGE};
 
 use super::spec::{Extents, Spec, invalid};
 use crate::Result;
 
-/// Room for attributes that were not declared beforehand.
+/// Room for attributes that were not declared in advance.
 const SPARE_ATTRIBUTES: u32 = 16;
-/// How many chunks a version has at most where the chunk can be chosen: each may become a mapping of its own, and a
-/// process has 65530 of those.
+/// The largest number of chunks of a version, where the chunk size can be chosen. Each chunk may become a mapping of
+/// its own, and a process may have 65530 mappings.
 const MANY_CHUNKS: u64 = 16384;
 
-/// Addresses of a pool at most, where no capacity is given: observers map the whole pool, and have 128 TiB.
+/// The largest size of a pool without a given capacity. Observers map the whole pool, and a process has 128 TiB of
+/// addresses.
 const MOST_ADDRESSES: u64 = 1 << 42;
 
-/// A variable's place in slot tables.
+/// The part of slot tables that belongs to a variable.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub first: u32,
@@ -27,7 +28,7 @@ pub(super) struct Plan {
     pub spans: Vec<Span>,
 }
 
-/// Plans a series; the spec was checked.
+/// Plans a series whose spec was checked.
 pub(super) fn plan(name: &str, spec: &Spec) -> Result<Plan> {
     let extents = spec.variables.iter().map(|v| Extents::of(name, v)).collect::<Result<Vec<_>>>()?;
     let most: u64 = extents.iter().map(|e| e.most).sum();
@@ -53,7 +54,7 @@ pub(super) fn plan(name: &str, spec: &Spec) -> Result<Plan> {
     let chunks = first.max(1);
     let held = spec.max_observers.saturating_mul(2).saturating_add(16);
     let records = spec.keep.saturating_add(held).saturating_add(3).min(MAX_RECORDS);
-    // Every version that the table has room for may consist of chunks of its own. Addresses cost nothing: memory is
+    // Every version that the table has room for may have only chunks of its own. Addresses cost nothing; memory is
     // taken as it is used, up to the quota.
     let most_slots = chunks.saturating_mul(u64::from(records)).min(u64::from(MAX_SLOTS));
     let slots = match spec.capacity {
@@ -86,7 +87,7 @@ pub(super) fn plan(name: &str, spec: &Spec) -> Result<Plan> {
     Ok(Plan { geometry, spans })
 }
 
-/// Small data in small chunks, large data in as many as mappings allow.
+/// Small data get small chunks. Large data get as many chunks as mappings allow.
 fn choose_chunk(most: u64) -> u32 {
     match most {
         0..=0x1_0000 => MIN_CHUNK,
@@ -95,7 +96,7 @@ fn choose_chunk(most: u64) -> u32 {
     }
 }
 
-/// Bytes of the pool that are reserved before there are any slots.
+/// The bytes of the pool that are reserved before there is any slot.
 pub(super) fn metadata_bytes(geometry: &Geometry) -> u64 {
     geometry.record(geometry.counts.records).next_multiple_of(PAGE)
 }

@@ -1,6 +1,7 @@
-//! A pool as one process sees it: the mapping, and where everything lies in it.
+//! A pool as one process sees it: the mapping and the positions of all parts.
 //!
-//! The publisher stores through it, observers (whose mapping is read-only) only load. What an observer loads is wild.
+//! The publisher stores through it. Observers, whose mapping is read-only, only load; what an observer loads is
+//! unchecked.
 
 use crossdock_layout::series::{
     AtomicU64, AttributeEntry, ConstantEntry, Counts, Extent, Geometry, Measured, RecordHead, SERIES_FINGERPRINT,
@@ -19,13 +20,13 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Publisher: memory that it has made for this geometry.
+    /// For the publisher: the mapping is memory that it made for this geometry.
     pub fn new(mapping: Mapping, geometry: Geometry) -> Self {
         assert!(mapping.length() as u64 >= geometry.size, "the mapping is made for the geometry");
         Self { mapping, geometry }
     }
 
-    /// Observer: checks what it was given.
+    /// For an observer: checks the memory that it was given.
     pub fn open(mapping: Mapping, size: u64) -> Result<Self> {
         let bad = |status, what: &str| Err(Error::new(status, what.to_owned()));
         if mapping.length() < size_of::<SeriesHeader>() || mapping.length() as u64 != size {
@@ -68,7 +69,7 @@ impl Pool {
         &self.geometry
     }
 
-    /// Bytes of a chunk.
+    /// The size of a chunk in bytes.
     pub fn chunk(&self) -> usize {
         self.geometry.counts.chunk as usize
     }
@@ -116,20 +117,20 @@ impl Pool {
         self.part(self.geometry.record(record) + self.geometry.extents_at + u64::from(variable) * Measured::EXTENT)
     }
 
-    /// Publisher: writes a record's slot table, which no observer reads yet.
+    /// For the publisher: writes a record's slot table, which no observer reads yet.
     pub fn write_table(&self, record: u32, table: &[u32]) {
         let at = self.geometry.record(record) + self.geometry.table_at;
         crate::view::copy_in(&self.mapping, at, table).expect("the geometry lies within the mapping");
     }
 
-    /// Copies a record's slot table out. Wild.
+    /// Copies a record's slot table out of the pool. The numbers are unchecked.
     pub fn read_table(&self, record: u32, table: &mut [u32]) {
         assert!(table.len() <= self.geometry.counts.chunks as usize);
         let at = self.geometry.record(record) + self.geometry.table_at;
         crate::view::copy_out(&self.mapping, at, table).expect("the geometry lies within the mapping");
     }
 
-    /// Where a slot lies in this process.
+    /// The address of a slot in this process.
     pub fn slot(&self, slot: u32) -> *mut u8 {
         assert!(slot < self.geometry.counts.slots);
         let chunk = u64::from(self.geometry.counts.chunk);
@@ -138,7 +139,7 @@ impl Pool {
     }
 }
 
-/// Stores a text, cut to what fits with a zero behind it.
+/// Stores a text, shortened so that it fits with a zero behind it.
 pub(super) fn store_text(words: &[AtomicU64], text: &str) {
     for (n, word) in words.iter().enumerate() {
         let mut bytes = [0; 8];
@@ -149,7 +150,7 @@ pub(super) fn store_text(words: &[AtomicU64], text: &str) {
     }
 }
 
-/// The bytes of a text field up to its first zero. Wild.
+/// The bytes of a text field up to its first zero. They are unchecked.
 pub(super) fn load_bytes(words: &[AtomicU64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).take_while(|byte| *byte != 0).collect()
 }
@@ -166,7 +167,7 @@ pub(super) fn store_value(field: &ValueField, value: &Value) {
     field.kind.store(value.kind() as u32, Release);
 }
 
-/// A value; `None` where there is none, or nothing that an honest publisher writes.
+/// A value; `None` if there is none, or none that a correct publisher writes.
 pub(super) fn load_value(field: &ValueField) -> Option<Value> {
     let kind = Kind::from_number(field.kind.load(Acquire))?;
     let word = field.words[0].load(Relaxed);

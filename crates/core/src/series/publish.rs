@@ -1,8 +1,9 @@
-//! Publishing: find what changed, make room, copy it to fresh slots, write the record, show it.
+//! Publishing: finds what changed, makes room, copies the changes to fresh slots, writes the record and shows it.
 //!
-//! Up to the store of `latest` no observer sees any of it. A publish that finds no room loses nothing: what it had found
-//! stays on the list, and the next publish carries it. By the default policy it withholds its version, which is no error. A publisher that dies anywhere leaves the versions that it had
-//! shown; the record that it was filling is none.
+//! No observer sees anything before the store of `latest`. A publish that finds no room loses nothing: the changes that
+//! it found stay on the list, and the next publish carries them. By the default policy it withholds its version, which
+//! is no error. A publisher that dies at any point leaves the versions that it had shown; the record that it was
+//! filling is not valid.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Instant;
@@ -23,16 +24,18 @@ use super::value::{Value, check_value};
 use crate::{Error, Result, fault_point};
 
 impl Publisher {
-    /// Makes what the variables hold now a version, and gives its sequence. Never waits for an observer.
+    /// Makes a version of what the variables hold now, and gives its sequence. It never waits for an observer.
     ///
-    /// 0: the version was withheld ([`super::FullPolicy::Withhold`]), since the pool cannot grow and observers hold all the
-    /// old ones. No observer sees it; the next publish that finds room carries its changes, with its own attributes.
+    /// The result 0 says that the version was withheld ([`super::FullPolicy::Withhold`]): the pool cannot grow, and
+    /// observers hold all old versions. No observer sees the withheld version. The next publish that finds room carries
+    /// its changes, with its own attributes.
     ///
-    /// `attributes` are its own; one that was not declared is declared by this call while there is room for it.
+    /// `attributes` are the version's own. This call declares an attribute that was not declared before, while there is
+    /// room for it.
     ///
     /// # Errors
-    /// `NO_SPACE`: by the policy [`super::FullPolicy::Fail`]; nothing is lost, the next publish carries the changes too.
-    /// `WRONG_TYPE`, `INVALID`: an attribute's value. `SYSTEM`.
+    /// `NO_SPACE` under the policy [`super::FullPolicy::Fail`]; nothing is lost, and the next publish carries the
+    /// changes too. `WRONG_TYPE` or `INVALID` if an attribute's value does not fit. `SYSTEM`.
     pub fn publish(&mut self, attributes: &[(&str, Value)]) -> Result<u64> {
         let started = Instant::now();
         self.check_use()?;
@@ -62,7 +65,7 @@ impl Publisher {
         published
     }
 
-    /// The variables' own memory has what was to be published, and the list of changes names it.
+    /// The variables' own memory holds what was to be published, and the list of changes names it.
     fn withhold(&mut self, why: Error) {
         if self.begun {
             self.write_back_begun();
@@ -73,7 +76,7 @@ impl Publisher {
         self.withheld_why = Some(why);
     }
 
-    /// Which attribute each value is for.
+    /// The attribute that each value is for.
     fn columns(&mut self, attributes: &[(&str, Value)]) -> Result<Vec<u32>> {
         let room = self.pool.geometry().counts.attributes.min(MAX_ATTRIBUTES) as usize;
         let mut columns = Vec::with_capacity(attributes.len());
@@ -111,7 +114,7 @@ impl Publisher {
     fn publish_in_place(&mut self, columns: &[u32], attributes: &[(&str, Value)]) -> Result<u64> {
         let Found { method, dirty } = self.find_changes();
         fault_point!("series.publish.found");
-        // What hints named is on the list; the next step may have none, and is looked at then.
+        // What the hints named is on the list. The next step may come without hints, and is searched for changes then.
         self.hinted = false;
         let needed = self.pending.count();
         let record = self.room_for_version(needed)?;
@@ -125,7 +128,7 @@ impl Publisher {
         }
         self.finish(record, needed, method, columns, attributes);
         self.pending.clear();
-        // First what is wanted from now on: what is to become memory need not be mapped anew.
+        // The method is chosen first: chunks that are to become memory need not be mapped anew.
         if method != Method::Hints {
             self.choose_method();
         }
@@ -135,7 +138,7 @@ impl Publisher {
         Ok(self.sequence)
     }
 
-    /// Writes the record of the next version and shows it. Nothing here can fail.
+    /// Writes the record of the next version and shows it. Nothing in here can fail.
     pub(super) fn finish(
         &mut self,
         record: u32,

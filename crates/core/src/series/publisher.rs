@@ -1,4 +1,4 @@
-//! The publishing side: made, used in place, resized, ended.
+//! The publisher: made, used in place, resized, ended.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -28,27 +28,27 @@ use crate::Host;
 use crate::error::{Reason, status_of};
 use crate::{Error, Result};
 
-/// Does several things at once, for large copies: a program's own pool of threads.
+/// Runs several pieces of work at the same time, for large copies: a program's own pool of threads.
 pub trait Runner: Send + Sync {
-    /// Calls `piece` with each number below `pieces`, in any order, at the same time where that helps; returns when all
+    /// Calls `piece` with each number below `pieces`, in any order and possibly at the same time. It returns when all
     /// calls have returned.
     fn run(&self, pieces: usize, piece: &(dyn Fn(usize) + Sync));
 }
 
-/// What a new publisher gives to the node daemon.
+/// What a new publisher passes to the node daemon.
 #[derive(Debug)]
 pub struct Offer {
-    /// The pool: a memfd sealed against shrinking, growing, writers and further sealing.
+    /// The pool: a memfd that is sealed against shrinking, growing, further writers and further seals.
     pub pool: Arc<OwnedFd>,
-    /// Its size in bytes.
+    /// The pool's size in bytes.
     pub size: u64,
-    /// Bytes of memory that are reserved so far; more is asked of [`Host::reserve`].
+    /// The bytes of memory that are reserved so far. [`Host::reserve`] is asked for more.
     pub reserved: u64,
-    /// Most observers at a time.
+    /// The largest number of observers at the same time.
     pub observers: u32,
 }
 
-/// A series' publisher. One thread at a time uses it; the variables' memory is the program's own.
+/// A series' publisher. One thread at a time may use it. The variables' memory belongs to the program.
 pub struct Publisher {
     pub(super) name: String,
     pub(super) pool: Arc<Pool>,
@@ -60,15 +60,15 @@ pub struct Publisher {
     pub(super) slots: Slots,
     /// The newest version's slot table.
     pub(super) current: Vec<u32>,
-    /// Chunks that the next version must carry anew.
+    /// The chunks that the next version must carry anew.
     pub(super) pending: Bits,
-    /// The program said what it touched in this step.
+    /// Did the program say what it touched in this step?
     pub(super) hinted: bool,
-    /// What lies at each chunk's addresses; by the chunk's place in slot tables.
+    /// The kind of memory at each chunk's addresses, indexed by the chunk's place in slot tables.
     pub(super) backing: Vec<Backing>,
-    /// Is that what the chosen way wants, for all chunks?
+    /// Do all chunks have the kind of memory that the chosen method needs?
     pub(super) settled: bool,
-    /// For each record the sequence that it holds; 0 = free.
+    /// For each record the sequence that it holds; 0 if it is free.
     pub(super) records: Vec<u64>,
     /// The newest version's sequence; 0 before the first.
     pub(super) sequence: u64,
@@ -79,22 +79,22 @@ pub struct Publisher {
     pub(super) ways: Ways,
     pub(super) runner: Option<Arc<dyn Runner>>,
     pub(super) begun: bool,
-    /// The slots of the version that was begun.
+    /// The slots of the begun version.
     pub(super) begun_slots: Vec<Taken>,
     end: Arc<EndMark>,
-    /// Why the last publish withheld its version, until one is published.
+    /// Why the last publish withheld its version; `None` once one is published.
     pub(super) withheld_why: Option<Error>,
-    /// The pool could not grow, for this reason; it is not tried again before this time.
+    /// Why the pool could not grow, and the time before which it does not try again.
     pub(super) growth: Option<(Instant, Error)>,
     /// Why nothing can be published any more.
     pub(super) broken: Option<Error>,
-    /// Room for a slot table, so that none is made anew for each version.
+    /// Room for one slot table, so that not each version makes one.
     pub(super) scratch: Vec<u32>,
     pub(super) counts: Counts,
     origin: fork::Origin,
 }
 
-/// Says once that a series ended in order. It keeps the pool mapped.
+/// Marks the series as ended, once. It keeps the pool mapped.
 pub struct EndMark {
     pool: Arc<Pool>,
     ended: AtomicBool,
@@ -102,8 +102,8 @@ pub struct EndMark {
 }
 
 impl EndMark {
-    /// The series ends in order, unless this process was forked from the one that publishes. A publish in another thread
-    /// that runs at this moment may still show its version.
+    /// Ends the series in order, unless this process is a forked child of the publishing one. A publish that runs in
+    /// another thread at this moment may still show its version.
     pub fn end(&self) {
         if !self.origin.is_here() || self.ended.swap(true, Relaxed) {
             return;
@@ -123,7 +123,8 @@ impl std::fmt::Debug for EndMark {
 }
 
 impl Publisher {
-    /// Makes a series: its pool and the variables' memory, zeroed. The offer goes to the node daemon.
+    /// Makes a series: its pool, and the variables' memory, which is zeroed. The caller passes the offer to the node
+    /// daemon.
     ///
     /// # Errors
     /// `INVALID` (names, types, shapes, sizes), `NO_SPACE` (quota or node), `SYSTEM`.
@@ -193,9 +194,9 @@ impl Publisher {
             descriptor: descriptor.clone(),
             name: identity.name,
         };
-        // A test's host may have pages from the beginning.
+        // The host of a test may have pages from the beginning.
         publisher.pins.update(&*publisher.host);
-        // Memory for one version: the first publish takes no faults.
+        // There is memory for one version already, so the first publish has no page faults.
         publisher
             .grow(publisher.chunks())
             .map_err(|why| why.about(SegmentKind::Series, &publisher.name).with_status(Status::NoSpace))?;
@@ -204,7 +205,7 @@ impl Publisher {
         Ok((publisher, offer))
     }
 
-    /// The name, as given when it was made.
+    /// The name that was given when the series was made.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -214,18 +215,18 @@ impl Publisher {
         self.sequence
     }
 
-    /// Lets large copies be made by several threads of the program's.
+    /// Lets the program's own threads share large copies.
     pub fn copy_with(&mut self, runner: Arc<dyn Runner>) {
         self.runner = Some(runner);
     }
 
-    /// Ends the series in order: observers keep what they have, the newest version stays for those that come later, and
-    /// observers that wait for the next one are told. Dropping a publisher does the same.
+    /// Ends the series in order. Observers keep the versions that they hold, the newest version stays for observers
+    /// that come later, and observers that wait for the next version are told. Dropping a publisher does the same.
     pub fn end(mut self) {
         self.end_in_order();
     }
 
-    /// The same, but the variables' memory stays until this is dropped: for languages whose arrays may live on.
+    /// As `end`, but the variables' memory stays until this value is dropped. For languages whose arrays may live on.
     pub fn end_and_stay(&mut self) {
         self.end_in_order();
     }
@@ -234,12 +235,12 @@ impl Publisher {
         self.end.end();
     }
 
-    /// What ends the series without the publisher, which another thread may be using: for the end of a program.
+    /// Ends the series without the publisher, which another thread may be using. For the end of a program.
     pub fn end_mark(&self) -> &Arc<EndMark> {
         &self.end
     }
 
-    /// May this process go on publishing?
+    /// May this process still publish?
     pub(super) fn check_use(&self) -> Result<()> {
         if !self.is_own() {
             return Err(Error::because(Status::Disconnected, Reason::Forked).about(SegmentKind::Series, &self.name));

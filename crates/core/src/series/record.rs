@@ -1,4 +1,5 @@
-//! A version's record as an observer has it: copied out of the pool once, checked, and then only the copy is used.
+//! A version's record as an observer has it. It is copied out of the pool once and checked; after that only the copy is
+//! used.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +15,7 @@ use super::spec::bytes;
 use super::value::Value;
 use crate::Result;
 
-/// What a record said when it was pinned, checked.
+/// The checked contents of a record when its version was pinned.
 #[derive(Clone)]
 pub(super) struct Record {
     pub sequence: u64,
@@ -23,9 +24,9 @@ pub(super) struct Record {
     pub copied: u32,
     pub method: u32,
     pub attributes: Vec<(String, Value)>,
-    /// For each variable its shape and its bytes.
+    /// The shape and the bytes of each variable.
     pub extents: Vec<(Vec<u64>, u64)>,
-    /// All variables' slots; those of present chunks are below the number of slots.
+    /// The slots of all variables. Those of present chunks are below the number of slots.
     pub table: Vec<u32>,
 }
 
@@ -38,13 +39,13 @@ impl Record {
 }
 
 impl Attached {
-    /// Is a pinned version still there?
+    /// Does a pinned version still exist?
     pub fn look(&self, which: Latest) -> bool {
         protocol::look(self.state_of(u32::from(which.record())), which.sequence()) != Pinned::Gone
     }
 }
 
-/// Copies a record out and checks it. All of it is wild.
+/// Copies a record out of the pool and checks it. All of it is unchecked before.
 pub(super) fn read(attached: &Attached, which: Latest) -> Result<Record> {
     let (pool, index) = (&attached.pool, u32::from(which.record()));
     let counts = pool.geometry().counts;

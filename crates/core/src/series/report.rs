@@ -1,4 +1,4 @@
-//! A series as seen from outside: for `inspect` and `watch`. Reads the pool, pins nothing, delays no member.
+//! A series seen from outside, for `inspect` and `watch`. It reads the pool, pins nothing and delays no member.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -15,7 +15,8 @@ use super::publisher::failed;
 use super::spec::Method;
 use crate::{Error, Result};
 
-/// What a pool's header says at one moment. Numbers for people: wild, and each as of its own moment.
+/// The contents of a pool's header at one moment. They are unchecked numbers for people, and each may be of another
+/// moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// Variables, attributes, constants.
@@ -24,36 +25,36 @@ pub struct Report {
     pub newest: u64,
     /// Did the publisher end in order?
     pub ended: bool,
-    /// Versions that exist: sequence, and nanoseconds since 1970.
+    /// The versions that exist: sequence and time, in nanoseconds since 1970.
     pub versions: Vec<(u64, u64)>,
-    /// How changes are found now.
+    /// The present method of finding changes.
     pub method: Option<Method>,
-    /// Ways that the publisher's place does not have.
+    /// The methods that the publisher's machine does not have.
     pub unavailable: Vec<Method>,
-    /// How often the way was changed.
+    /// How often the method was changed.
     pub switches: u64,
-    /// Chunks copied for versions so far.
+    /// Number of chunks that were copied for versions so far.
     pub copied: u64,
-    /// Chunks that versions took over from the one before.
+    /// Number of chunks that versions took over from the version before.
     pub shared: u64,
     /// The last publish.
     pub last: Duration,
     /// The longest publish.
     pub longest: Duration,
-    /// Slots: those that fit, those with memory, those in use.
+    /// Numbers of slots: those that fit, those with memory, those in use.
     pub slots: (u32, u32, u32),
-    /// Bytes of memory reserved.
+    /// Bytes of memory that are reserved.
     pub reserved: u64,
-    /// Publishes that found no room.
+    /// Number of publishes that found no room.
     pub no_space: u64,
-    /// Publishes that withheld their version, and how many of them there were since the newest.
+    /// Number of publishes that withheld their version: since the series began, and since the newest version.
     pub withheld: (u64, u32),
-    /// Versions that were taken back from observers.
+    /// Number of versions that were taken back from observers.
     pub taken_back: u64,
 }
 
 impl Report {
-    /// Looks into a pool.
+    /// Reads the state of a pool.
     ///
     /// # Errors
     /// `CORRUPT`, `INCOMPATIBLE`, `SYSTEM`.
@@ -88,8 +89,8 @@ impl Report {
     }
 }
 
-/// The versions that exist, by sequence: with the time of each. One that its publisher died over before it was shown is
-/// none.
+/// The versions that exist, by sequence, with the time of each. A version whose publisher died before it was shown does
+/// not count.
 pub(super) fn versions(pool: &Pool) -> Vec<(u64, u64)> {
     let newest = Latest(pool.header().news.latest.load(Acquire)).sequence();
     let mut found: Vec<(u64, u64)> = (0..pool.geometry().counts.records)

@@ -1,8 +1,9 @@
-//! Room for the next version: what is free, what can be retired, what can be grown, and the policy when none of it helps.
+//! Room for the next version: free slots, versions that can be retired, growth, and the policy if none of them is
+//! enough.
 //!
-//! The order: retire versions that no observer holds and that need not be kept; grow, to the capacity, the quota and the
-//! limit of this process's cgroup; drop versions that were kept but that no observer holds; then the policy. The publisher
-//! waits for no observer.
+//! The order: retire versions that no observer holds and that need not be kept; grow, up to the capacity, the quota and
+//! the limit of this process's cgroup; drop versions that were kept but that no observer holds; then apply the policy.
+//! The publisher waits for no observer.
 
 use crossdock_layout::Status;
 use crossdock_layout::series::HUGE;
@@ -16,27 +17,27 @@ use super::publisher::Publisher;
 use super::spec::FullPolicy;
 use crate::{Error, Result, fault_point};
 
-/// Room for at most so many slots more than needed is made at a time, as a part of what there is.
+/// The largest number of slots that are made in advance at one time, as a fraction of the present ones.
 const SPARE: u32 = 64;
-/// From so many huge pages on a pool grows by whole ones.
+/// From this number of huge pages on, a pool grows by whole huge pages.
 const ROUNDS: u64 = 4;
-/// After an attempt to grow that failed, the publisher rests for this many times what the attempt took. So a full quota,
-/// or a daemon that is away, takes two per cent of its time ..
+/// After growing failed, the publisher does not try again for this many times the duration of the attempt. So a full
+/// quota, or a daemon that is away, takes two per cent of the publisher's time ..
 const REST: u32 = 50;
-/// .. and this is the longest rest.
+/// .. and this is the longest pause.
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
 impl Publisher {
-    /// Room for a version that has so many chunks of its own: the slots are free, and the record is this one.
+    /// Room for a version that has this many chunks of its own: the slots are free, and the result is a free record.
     ///
     /// # Errors
-    /// `NO_SPACE`: neither growing nor the policy helped. Anything else: nothing can be published any more.
+    /// `NO_SPACE` if neither growing nor the policy helped. After any other error nothing can be published any more.
     pub(super) fn room_for_version(&mut self, own: u32) -> Result<u32> {
         self.make_room(own)?;
         self.free_record()
     }
 
-    /// Sees to it that so many slots are free.
+    /// Makes sure that this many slots are free.
     pub(super) fn make_room(&mut self, needed: u32) -> Result<()> {
         if let Some(broken) = &self.broken {
             return Err(broken.clone());
@@ -48,7 +49,7 @@ impl Publisher {
         let Some(lacking) = self.lacking(needed) else { return Ok(()) };
         let Err(mut why) = self.grow_after_rest(lacking) else { return Ok(()) };
         self.retire(0);
-        // Fewer slots may be lacking now, and for those there may be memory.
+        // Fewer slots may be missing now, and there may be memory for those.
         if let Some(rest) = self.lacking(needed).filter(|rest| *rest < lacking) {
             match self.grow(rest) {
                 Ok(()) => return Ok(()),
@@ -68,7 +69,7 @@ impl Publisher {
         (free < needed).then(|| needed - free)
     }
 
-    /// A record for the next version.
+    /// Finds a record for the next version.
     fn free_record(&mut self) -> Result<u32> {
         for attempt in 0..3 {
             if let Some(free) = self.records.iter().position(|sequence| *sequence == 0) {
@@ -88,7 +89,7 @@ impl Publisher {
         Err(self.no_room(0, Error::new(Status::NoSpace, why)))
     }
 
-    /// Grows, unless that failed a moment ago.
+    /// Grows, unless growing failed a moment ago.
     fn grow_after_rest(&mut self, more: u32) -> Result<()> {
         if let Some((until, why)) = &self.growth
             && Instant::now() < *until
@@ -104,7 +105,8 @@ impl Publisher {
         grown
     }
 
-    /// Takes memory for so many more slots, within the capacity, the quota and the cgroup's limit; or says why not.
+    /// Takes memory for this many more slots, within the capacity, the quota and the cgroup's limit, or says why it
+    /// cannot.
     pub(super) fn grow(&mut self, more: u32) -> Result<()> {
         if more == 0 {
             return Ok(());
@@ -116,7 +118,7 @@ impl Publisher {
             let capacity = u64::from(geometry.counts.slots) * chunk;
             return Err(Error::new(Status::NoSpace, format!("its capacity of {capacity} bytes is used up")));
         }
-        // In a large pool a little more than asked for, in whole huge pages, if the quota has it.
+        // A large pool takes a little more than asked for, in whole huge pages, if the quota allows it.
         let generous = (more + committed / SPARE).next_multiple_of(self.slots.per_huge()).min(left);
         let charge = |slots: u32| {
             let fresh = u64::from(slots) * chunk;
@@ -141,7 +143,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Retires versions that no observer holds, but for the newest and the `keep` before it.
+    /// Retires versions that no observer holds, except the newest and the `keep` versions before it.
     pub(super) fn retire(&mut self, keep: u32) {
         if self.broken.is_some() {
             return;
@@ -156,9 +158,10 @@ impl Publisher {
         }
         old.sort_unstable();
         old.truncate(old.len() - keep as usize);
-        // Those that are held already are left alone: an observer that asks for one meanwhile need not ask again.
+        // Versions that are held already are left alone, so that an observer that asks for one meanwhile need not ask
+        // again.
         if !self.pins.update(&*self.host) {
-            // An observer may have pinned where this publisher cannot look: nothing is retired.
+            // An observer may have pinned a version in a page that this publisher does not have. So nothing is retired.
             return;
         }
         let pins = self.pins.held();
@@ -171,7 +174,7 @@ impl Publisher {
         }
         fault_point!("series.retire.marked");
         protocol::retire_fence();
-        // An observer that came with a page of its own since then may hold any of them.
+        // An observer that came later, with a page of its own, may hold any of them.
         let known = self.pins.is_complete(&*self.host);
         let pins = self.pins.held();
         for (sequence, record) in old {
@@ -185,7 +188,8 @@ impl Publisher {
         protocol::retire_fence();
     }
 
-    /// A record is free: so are its slots, where no other version has them. What it says is what this process wrote.
+    /// Frees a record, and those of its slots that no other version has. This process wrote the record, so its contents
+    /// can be trusted.
     fn recycle(&mut self, record: u32) {
         let mut table = std::mem::take(&mut self.scratch);
         self.pool.read_table(record, &mut table);
@@ -197,8 +201,9 @@ impl Publisher {
         self.records[record as usize] = 0;
     }
 
-    /// Policy `TakeBack`: takes the oldest version but the newest back from the observers that hold it. They read private
-    /// copies under this policy, and learn of it when they ask for more.
+    /// For the policy `TakeBack`: takes the oldest version, unless it is the newest, back from the observers that hold
+    /// it. Under this policy observers read private copies. They learn that the version is gone when they ask for more
+    /// of it.
     fn take_back_oldest(&mut self) -> bool {
         let oldest = (0..).zip(&self.records).filter(|(_, sequence)| **sequence != 0 && **sequence != self.sequence);
         let Some((record, sequence)) = oldest.min_by_key(|(_, sequence)| **sequence).map(|(r, s)| (r, *s)) else {
@@ -212,7 +217,7 @@ impl Publisher {
         true
     }
 
-    /// Says why there is no room, and which observers hold old versions.
+    /// The error that says why there is no room, and which observers hold old versions.
     #[cold]
     fn no_room(&self, needed: u32, why: Error) -> Error {
         let newest = self.sequence;

@@ -1,17 +1,18 @@
-//! The pool's slots as the publisher keeps book of them: which are free, and how many versions hold each.
+//! The publisher's list of the pool's slots: which are free, and how many versions hold each.
 //!
-//! The book is the publisher's own memory. No other process needs it, and when the publisher dies nothing is recycled any more.
+//! The list lies in the publisher's own memory. No other process needs it: when the publisher dies, nothing is recycled
+//! any more.
 
-/// Free slots as bits, holders as counts.
+/// Free slots as bits, and the number of holders of each slot.
 pub(super) struct Slots {
-    /// One bit per committed slot; 1 means that the slot is free.
+    /// One bit for each committed slot, set if the slot is free.
     free: Vec<u64>,
-    /// How many versions hold each committed slot.
+    /// For each committed slot the number of versions that hold it.
     holders: Vec<u32>,
     free_count: u32,
-    /// Where the next small search begins.
+    /// The slot at which the next small search begins.
     cursor: u32,
-    /// Slots of a huge page; 1 where a slot is as large.
+    /// The number of slots in a huge page; 1 if a slot is as large as one.
     per_huge: u32,
 }
 
@@ -44,7 +45,7 @@ impl Slots {
         self.per_huge
     }
 
-    /// `more` slots behind the last one have memory now.
+    /// Adds `more` slots behind the last one; they have memory now.
     pub fn commit(&mut self, more: u32) {
         let from = self.committed();
         self.holders.resize((from + more) as usize, 0);
@@ -57,10 +58,10 @@ impl Slots {
         self.free_count += 1;
     }
 
-    /// Takes up to `want` slots that follow each other, for chunks from `chunk` on. `None` when none is free.
+    /// Takes up to `want` slots that follow each other, for chunks from `chunk` on. `None` if no slot is free.
     ///
-    /// Large requests get slots at the same distance from a huge page's beginning as their chunks, where there are any,
-    /// so that observers can map them with huge pages.
+    /// A large request gets slots with the same distance from the beginning of a huge page as its chunks have, if there
+    /// are such slots. Observers can then map them with huge pages.
     pub fn take(&mut self, want: u32, chunk: u32) -> Option<Run> {
         let run = if want < self.per_huge { self.next_run(want) } else { self.large_run(want, chunk) }?;
         (run.first..run.first + run.count).for_each(|slot| self.free[slot as usize / 64] &= !(1 << (slot % 64)));
@@ -95,14 +96,14 @@ impl Slots {
         fits.or(longest)
     }
 
-    /// The first run of free slots at or behind `from`.
+    /// The first run of free slots that begins at `from` or later.
     fn run_from(&self, from: u32) -> Option<Run> {
         let first = self.find(from, true)?;
         let end = self.find(first, false).unwrap_or(self.committed());
         Some(Run { first, count: end - first })
     }
 
-    /// The first slot at or behind `from` that is free, or that is not.
+    /// The first slot from `from` on that is free, or the first that is not.
     fn find(&self, from: u32, free: bool) -> Option<u32> {
         let flip = if free { 0 } else { u64::MAX };
         let mut word = from as usize / 64;
@@ -115,12 +116,12 @@ impl Slots {
         (slot < self.committed()).then_some(slot)
     }
 
-    /// A version holds the slot.
+    /// Counts a version that holds the slot.
     pub fn hold(&mut self, slot: u32) {
         self.holders[slot as usize] += 1;
     }
 
-    /// A version no longer holds it; when none does, it is free.
+    /// Counts a version that no longer holds the slot. The slot is free when no version holds it.
     pub fn let_go(&mut self, slot: u32) {
         let holders = &mut self.holders[slot as usize];
         debug_assert!(*holders > 0, "slot {slot} is let go more often than it was held");
@@ -130,7 +131,7 @@ impl Slots {
         }
     }
 
-    /// Slots that were taken and are held by no version after all.
+    /// Puts back slots that were taken but that no version holds.
     pub fn put_back(&mut self, run: Run) {
         (run.first..run.first + run.count).for_each(|slot| self.set_free(slot));
     }

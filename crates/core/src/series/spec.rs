@@ -1,4 +1,4 @@
-//! What a publisher declares, and the limits that it is held to.
+//! What a publisher declares, and the limits for it.
 
 use crossdock_layout::series::{MAX_ATTRIBUTES, MAX_CONSTANTS, MAX_VARIABLES};
 use crossdock_layout::type_name::Type;
@@ -9,20 +9,20 @@ use super::value::{Kind, Value, check_value};
 use crate::containers::Order;
 use crate::{Error, Result};
 
-/// A variable: an array that lives in place in the publisher's memory.
+/// A variable: an array in the publisher's memory, changed in place.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Variable {
-    /// Its name, unique in the series.
+    /// The variable's name, unique in the series.
     pub name: String,
-    /// The type of its elements, by the one grammar of type names: `f64`, `{f64,i32}`, `f32[3]`.
+    /// The type of the elements, in the grammar of type names: `f64`, `{f64,i32}`, `f32[3]`.
     pub ty: String,
-    /// Its present lengths, at most 8 of them; none for a single value.
+    /// The present lengths, at most 8 of them; empty for a single value.
     pub shape: Vec<u64>,
-    /// Lengths that it can grow to; empty: `shape` is final.
+    /// The lengths that the variable can grow to. If empty, `shape` is final.
     pub max_shape: Vec<u64>,
-    /// Which index runs fastest. Only told to observers; crossdock itself sees bytes.
+    /// Which index varies fastest. crossdock passes this on to observers and does not use it.
     pub order: Order,
-    /// What an observer must know and what never changes: spacing, units, origin.
+    /// Facts for observers that never change: spacing, units, origin.
     pub constants: Vec<(String, Value)>,
 }
 
@@ -40,36 +40,37 @@ impl Variable {
     }
 }
 
-/// An attribute that each version carries. Attributes may also be declared by the first publish that has them.
+/// An attribute that each version carries. The first publish that has an attribute can also declare it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AttributeSpec {
-    /// Its name, unique among the attributes.
+    /// The attribute's name, unique among the attributes.
     pub name: String,
-    /// What its values are.
+    /// The kind of its values.
     pub ty: Kind,
 }
 
 pub use crossdock_layout::series::{Detect, FullPolicy, Method, Pages};
 
-/// Which series it is, and whose.
+/// The identity of a series and of its publisher.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
-    /// The series' name, for errors and `/proc/PID/maps`.
+    /// The series' name, for error messages and `/proc/PID/maps`.
     pub name: String,
-    /// The workflow that it belongs to, for `/proc/PID/maps`.
+    /// The workflow that the series belongs to, for `/proc/PID/maps`.
     pub workflow: String,
     /// Who publishes.
     pub member: MemberId,
 }
 
 impl Identity {
-    /// A series of this name where there is no daemon.
+    /// A series of this name, for a program without a daemon.
     #[must_use]
     pub fn alone(name: &str) -> Self {
         Self { name: name.into(), workflow: "default".into(), member: crate::host::Alone::MEMBER }
     }
 
-    /// What a segment of it is called in `/proc/PID/maps`, as all of crossdock's are. The kernel takes 249 bytes.
+    /// The name of one of the series' segments in `/proc/PID/maps`, in the form that all of crossdock's segments have.
+    /// The kernel allows 249 bytes.
     pub(super) fn label(&self, kind: &str) -> String {
         let mut label = format!("crossdock:{}:{kind}:{}", self.workflow, self.name);
         label.truncate(240);
@@ -80,26 +81,28 @@ impl Identity {
 /// Everything that a publisher declares.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Spec {
-    /// The arrays, at least one.
+    /// The arrays: at least one.
     pub variables: Vec<Variable>,
-    /// Attributes that versions will carry. Others are declared by the first publish that has them.
+    /// The attributes that versions will carry. The first publish that has another attribute declares it.
     pub attributes: Vec<AttributeSpec>,
     /// Constants of the series itself.
     pub constants: Vec<(String, Value)>,
-    /// Bytes of the pool at most. `None`: the quota is the limit, so that the pool grows with `keep` and with observers
-    /// that lag. Memory is taken as it is used. A capacity that is given wins over `keep`.
+    /// The largest size of the pool in bytes. With `None` the quota is the limit, so that the pool grows with `keep`
+    /// and with observers that lag. Memory is taken as it is used. If a capacity is given, it limits `keep` as well.
     pub capacity: Option<u64>,
-    /// Bytes of a chunk, a power of two from 4 KiB to 2 MiB; `None`: by the size of the data.
+    /// The size of a chunk in bytes, a power of two from 4 KiB to 2 MiB. With `None` it follows from the size of the
+    /// data.
     pub chunk: Option<u32>,
-    /// Versions that are kept besides the newest, though no observer holds them. They go before a version is withheld.
+    /// The number of versions that are kept besides the newest, although no observer holds them. They are dropped
+    /// before a version is withheld.
     pub keep: u32,
-    /// Observers at a time, at most 1024.
+    /// The largest number of observers at the same time, at most 1024.
     pub max_observers: u32,
-    /// What a publish does when the pool is full and observers hold all the old versions.
+    /// What a publish does if the pool is full and observers hold all old versions.
     pub full: FullPolicy,
     /// May publishing put other pages at the variables' addresses?
     pub pages: Pages,
-    /// How changes are to be found.
+    /// How to find changes.
     pub detect: Detect,
 }
 
@@ -121,12 +124,12 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// A series of these variables, everything else by default.
+    /// A series of these variables, with defaults for everything else.
     pub fn of(variables: Vec<Variable>) -> Self {
         Self { variables, ..Self::default() }
     }
 
-    /// Checks all that needs no memory, for a series of this name.
+    /// Checks everything that needs no memory, for a series of this name.
     pub(super) fn check(&self, name: &str) -> Result<()> {
         let bad = |what: String| Err(invalid(name, what));
         if self.variables.is_empty() || self.variables.len() > MAX_VARIABLES as usize {
@@ -164,9 +167,9 @@ impl Spec {
 pub(super) struct Extents {
     /// Of an element.
     pub element: u64,
-    /// Of all elements now.
+    /// The bytes of all elements at present.
     pub bytes: u64,
-    /// Of all elements at the largest.
+    /// The bytes of all elements at the largest shape.
     pub most: u64,
 }
 
@@ -206,7 +209,7 @@ fn is_plain(ty: &Type) -> bool {
     }
 }
 
-/// Bytes of an array; `None` if it does not fit into an address space.
+/// The bytes of an array; `None` if it does not fit into an address space.
 pub(super) fn bytes(element: u64, shape: &[u64]) -> Option<u64> {
     let bytes = shape.iter().try_fold(element, |bytes, length| bytes.checked_mul(*length))?;
     (bytes < 1 << 46).then_some(bytes)

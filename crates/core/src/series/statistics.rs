@@ -1,4 +1,4 @@
-//! What a publisher has done so far: for its own program, and in the pool's header for those who look from outside.
+//! What a publisher has done so far: for its own program, and in the pool's header for other processes.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use super::spec::Method;
 /// What a publisher has done so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
-    /// How changes are found now.
+    /// The present method of finding changes.
     pub method: Method,
-    /// Ways that this place does not have, and why.
+    /// The methods that this machine does not have, and why.
     pub unavailable: Vec<(Method, String)>,
-    /// How often the way was changed.
+    /// How often the method was changed.
     pub switches: u64,
     /// Versions published.
     pub published: u64,
-    /// Chunks copied for them.
+    /// Number of chunks that were copied for versions.
     pub copied: u64,
-    /// Chunks that versions took over from the one before.
+    /// Number of chunks that versions took over from the version before.
     pub shared: u64,
-    /// How much changes in a step, as far as it is known.
+    /// How much changes in a step, if known.
     pub changing: Option<Changing>,
     /// Measured costs.
     pub costs: Costs,
@@ -31,25 +31,26 @@ pub struct Statistics {
     pub last: Duration,
     /// The longest publish.
     pub longest: Duration,
-    /// Bytes of a chunk.
+    /// The size of a chunk in bytes.
     pub chunk: u32,
-    /// Slots with memory, and those of them that hold a chunk of some version.
+    /// The number of slots with memory, and how many of them hold a chunk of some version.
     pub slots: (u32, u32),
     /// Versions that exist.
     pub versions: u32,
-    /// Bytes of memory reserved.
+    /// Bytes of memory that are reserved.
     pub reserved: u64,
-    /// Publishes that withheld their version: they succeeded, found no room, and the next one carries their changes.
+    /// Number of publishes that withheld their version. They succeeded but found no room; the next version carries
+    /// their changes.
     pub withheld: u64,
-    /// Why the last one did, if the newest version is older than that: who holds what.
+    /// Why the last publish withheld its version (which observers hold what); `None` if a version was published since.
     pub withheld_why: Option<String>,
-    /// Publishes that failed for lack of room.
+    /// Number of publishes that failed for lack of room.
     pub no_space: u64,
-    /// Versions that were taken back from observers.
+    /// Number of versions that were taken back from observers.
     pub taken_back: u64,
 }
 
-/// Counters that are kept here, and shown in the pool's header.
+/// Counters that the publisher keeps and shows in the pool's header.
 #[derive(Default)]
 pub(super) struct Counts {
     pub copied: u64,
@@ -57,7 +58,7 @@ pub(super) struct Counts {
     pub last: Duration,
     pub longest: Duration,
     pub withheld: u64,
-    /// Since the newest version.
+    /// Counted since the newest version.
     pub withheld_now: u32,
     pub no_space: u64,
     pub taken_back: u64,
@@ -65,7 +66,7 @@ pub(super) struct Counts {
 }
 
 impl Publisher {
-    /// What it has done so far.
+    /// What this publisher has done so far.
     pub fn statistics(&self) -> Statistics {
         Statistics {
             method: self.finder.method,
@@ -94,7 +95,7 @@ impl Publisher {
         self.records.iter().filter(|sequence| **sequence != 0).count() as u32
     }
 
-    /// Counters in the header, for those who look from outside.
+    /// Writes the counters into the header, for other processes.
     pub(super) fn show(&self) {
         let report = &self.pool.header().report;
         report.method.store(self.finder.method as u32, Relaxed);

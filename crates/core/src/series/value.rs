@@ -20,7 +20,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// What kind it is, as [`super::AttributeSpec`] names it.
+    /// The kind of the value, as [`super::AttributeSpec`] names it.
     pub fn kind(&self) -> Kind {
         match self {
             Self::I64(_) => Kind::I64,
@@ -42,7 +42,7 @@ impl std::fmt::Display for Value {
     }
 }
 
-/// A value must fit into its field.
+/// Checks that a value fits into its field.
 pub(super) fn check_value(series: &str, name: &str, value: &Value) -> Result<()> {
     match value {
         Value::Text(text) if text.len() > MAX_TEXT => {

@@ -1,4 +1,4 @@
-//! The variables in place: where they are, how large, what the program says of them.
+//! The variables in place: their addresses and sizes, and what the program says about them.
 
 use crossdock_layout::Status;
 use crossdock_layout::series::NO_SLOT;
@@ -10,55 +10,56 @@ use super::spec::{self, AttributeSpec};
 use crate::Result;
 
 impl Publisher {
-    /// The variable of this name.
+    /// The number of the variable with this name.
     pub fn variable(&self, name: &str) -> Option<usize> {
         self.fields.iter().position(|field| field.name == name)
     }
 
-    /// Where the variable's elements are: an array that the program reads and writes in place. Aligned to 2 MiB, or to a
-    /// chunk between `begin` and `publish`. The address stays while the publisher lives, but for the time from `begin` to
-    /// `publish` or `abandon`: then the variable's memory is elsewhere and holds anything, and all of it must be written.
+    /// The address of the variable's elements: an array that the program reads and writes in place. It is aligned to 2
+    /// MiB, or to a chunk between `begin` and `publish`. The address stays as long as the publisher lives, except from
+    /// `begin` to `publish` or `abandon`: during that time the variable's memory is elsewhere, its contents are
+    /// undefined, and the program must write all of it.
     ///
-    /// The pages stay, too, so the memory can be registered (RDMA, io_uring, CUDA, a pending `MPI_Irecv`): unless the series
-    /// was made with [`super::Pages::MayMove`], and until the program calls `begin`.
+    /// The pages stay as well, so the memory can be registered (RDMA, io_uring, CUDA, a pending `MPI_Irecv`). They do
+    /// not stay if the series was made with [`super::Pages::MayMove`], or once the program calls `begin`.
     ///
-    /// The library reads this memory during `publish` only; no thread may write it then.
+    /// The library reads this memory only during `publish`; no thread may write it then.
     pub fn memory(&self, variable: usize) -> *mut u8 {
         self.fields[variable].memory(&self.pool)
     }
 
-    /// Bytes of a variable now.
+    /// The present size of a variable in bytes.
     pub fn bytes(&self, variable: usize) -> u64 {
         self.fields[variable].bytes
     }
 
-    /// Lengths of a variable now.
+    /// The present lengths of a variable.
     pub fn shape(&self, variable: usize) -> &[u64] {
         &self.fields[variable].shape
     }
 
-    /// How many variables it has.
+    /// The number of variables.
     pub fn variables(&self) -> usize {
         self.fields.len()
     }
 
-    /// Names of the attributes known so far.
+    /// The attributes that are known so far.
     pub fn attributes(&self) -> &[AttributeSpec] {
         &self.attributes
     }
 
-    /// Chunks of all variables now.
+    /// The present number of chunks of all variables.
     pub(super) fn chunks(&self) -> u32 {
         self.fields.iter().map(|field| field.chunks).sum()
     }
 
-    /// Bytes that a version takes now.
+    /// The bytes that a version takes at present.
     pub(super) fn version_bytes(&self) -> u64 {
         u64::from(self.chunks()) * self.pool.chunk() as u64
     }
 
-    /// Gives a variable another shape, within its largest. Bytes stay where they are; those that come new are zero. Memory
-    /// that a variable had at its largest so far stays taken.
+    /// Gives a variable another shape, within its largest one. Existing bytes stay where they are, and new bytes are
+    /// zero. Memory that the variable had at its largest so far stays reserved.
     ///
     /// # Errors
     /// `INVALID` beyond the largest shape, `BUSY` between `begin` and `publish`, `SYSTEM`.
@@ -108,8 +109,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Memory for `new` chunks in place of `old`, of which those that come new are zero. Pages that a variable had stay
-    /// when it shrinks, for what is registered there, and are zeroed when it grows again. Slots are given up.
+    /// Makes room for `new` chunks instead of `old`; new chunks are zero. When a variable shrinks, its pages stay,
+    /// because they may be registered; they are zeroed when it grows again. Slots are given up.
     fn change_memory(&mut self, variable: usize, old: u32, new: u32) -> OsResult<()> {
         let chunk = self.pool.chunk();
         let field = &mut self.fields[variable];
@@ -132,11 +133,12 @@ impl Publisher {
         Ok(())
     }
 
-    /// Says that these bytes of a variable were, or will be, written before the next publish. With `Detect::Hints`, and
-    /// with `Detect::Auto` from the first such call of a step on, what was not named counts as unchanged.
+    /// Says that the program wrote these bytes of a variable, or will write them before the next publish. With
+    /// `Detect::Hints` all other bytes count as unchanged; with `Detect::Auto` they do from the first such call of a
+    /// step on.
     ///
     /// # Errors
-    /// `INVALID` beyond the variable's end.
+    /// `INVALID` if the range goes beyond the variable's end.
     pub fn touched(&mut self, variable: usize, bytes: std::ops::Range<u64>) -> Result<()> {
         self.check_use()?;
         let field = &self.fields[variable];

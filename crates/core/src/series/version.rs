@@ -1,4 +1,5 @@
-//! A version as an observer holds it: pinned, its record copied out and checked, its variables mapped when asked for.
+//! A version as an observer holds it: pinned, with its record copied out and checked. Its variables are mapped when
+//! they are asked for.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -16,21 +17,22 @@ use super::view::View;
 use crate::error::status_of;
 use crate::{Result, fault_point};
 
-/// A version of a series. What it shows never changes but by [`Version::refresh`], and stays for as long as this lives.
+/// A version of a series. Its contents change only by [`Version::refresh`], and stay as long as this value exists.
 ///
-/// If the publisher takes versions back from observers that lag ([`super::FullPolicy::TakeBack`]), the bytes are private
-/// copies, made when they are first asked for. Of a version that was taken back before that, bytes are `NOT_FOUND`.
+/// If the publisher takes versions back from observers that lag ([`super::FullPolicy::TakeBack`]), the bytes are
+/// private copies, which are made when they are first asked for. If the version was taken back before that, asking for
+/// its bytes is `NOT_FOUND`.
 pub struct Version {
     attached: Arc<Attached>,
     pin: usize,
     record: Record,
     views: Vec<OnceLock<View>>,
-    /// Versions that `Observer::each` could not give before this one.
+    /// The number of versions that `Observer::each` could not give before this one.
     pub(super) missed: u64,
 }
 
 impl Version {
-    /// Pins a version and reads its record; `None`: it is gone.
+    /// Pins a version and reads its record; `None` if the version is gone.
     pub(super) fn take(attached: &Arc<Attached>, which: Latest) -> Result<Option<Self>> {
         let Some(pin) = attached.pin(which)? else { return Ok(None) };
         let record = read(attached, which);
@@ -42,60 +44,60 @@ impl Version {
             }
             record => {
                 attached.unpin(pin);
-                // Taken back while it was read: what was read is nothing.
+                // The version was taken back while its record was read, so the record is not valid.
                 if still { record.map(|_| None) } else { Ok(None) }
             }
         }
     }
 
-    /// Its number: 1 for the series' first version, one more for each.
+    /// The version's number: 1 for the first version of the series, and one more for each.
     pub fn sequence(&self) -> u64 {
         self.record.sequence
     }
 
-    /// How many versions between this one and the one that `Observer::each` gave before were gone by then. 0 where it was
-    /// not given by `each`.
+    /// How many versions were gone between this one and the one that `Observer::each` gave before. 0 if `each` did not
+    /// give this version.
     pub fn missed(&self) -> u64 {
         self.missed
     }
 
-    /// When it was published, nanoseconds since 1970.
+    /// The time of publishing, in nanoseconds since 1970.
     pub fn time(&self) -> u64 {
         self.record.time
     }
 
-    /// How its changes were found.
+    /// The method by which the version's changes were found.
     pub fn method(&self) -> Option<Method> {
         Method::from_number(self.record.method)
     }
 
-    /// How many of its chunks are its own, rather than shared with the version before.
+    /// The number of chunks that are the version's own. It shares the others with the version before.
     pub fn copied(&self) -> u32 {
         self.record.copied
     }
 
-    /// Its attributes, those it has.
+    /// The attributes of this version.
     pub fn attributes(&self) -> &[(String, Value)] {
         &self.record.attributes
     }
 
-    /// An attribute; `None` if this version has none of that name.
+    /// The value of an attribute; `None` if this version has no attribute of that name.
     pub fn attribute(&self, name: &str) -> Option<&Value> {
         self.record.attributes.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
-    /// Lengths of a variable in this version.
+    /// The lengths of a variable in this version.
     pub fn shape(&self, variable: usize) -> &[u64] {
         &self.record.extents[variable].0
     }
 
-    /// How many variables it has.
+    /// The number of variables.
     pub fn variables(&self) -> usize {
         self.record.extents.len()
     }
 
-    /// Is it still there? Only a publisher with the policy `take_back` ever takes a version back. Bytes that were given
-    /// before stay as they are.
+    /// Does the version still exist? Only a publisher with the policy `take_back` ever takes a version back. Bytes that
+    /// were given before stay as they are.
     pub fn is_valid(&self) -> bool {
         protocol::reads_end();
         self.attached.look(Latest::new(self.record.sequence, self.record.index as u16))
@@ -112,12 +114,13 @@ impl Version {
         Err(self.attached.error(Status::NotFound, text))
     }
 
-    /// A variable's elements, contiguous, not to be written: the version's own pages, mapped at the first call. They are a
-    /// copy in a process that has no more mappings, and where the publisher takes versions back. The address stays, also
-    /// over [`Version::refresh`].
+    /// A variable's elements, contiguous and read-only: the version's own pages, mapped at the first call. They are a
+    /// copy if the process has no mappings left, or if the publisher takes versions back. The address stays, also after
+    /// [`Version::refresh`].
     ///
     /// # Errors
-    /// `NOT_FOUND`: it was taken back before its bytes were asked for. `SYSTEM`: no memory for a copy.
+    /// `NOT_FOUND` if the version was taken back before its bytes were asked for, `SYSTEM` if there is no memory for a
+    /// copy.
     pub fn bytes(&self, variable: usize) -> Result<&[u8]> {
         if !self.attached.takes_back {
             self.check_valid()?;
@@ -133,7 +136,7 @@ impl Version {
         Ok(unsafe { std::slice::from_raw_parts(view.start(), length) })
     }
 
-    /// Is what [`Version::bytes`] shows a copy, because this process has no more mappings?
+    /// Does [`Version::bytes`] give a copy, because this process has no mappings left?
     pub fn is_copy(&self, variable: usize) -> bool {
         self.views[variable].get().is_some_and(View::is_copy)
     }
@@ -147,20 +150,20 @@ impl Version {
         if attached.takes_back {
             let view = View::copy_of(attached.spans[variable].chunks, slots, &attached.pool)
                 .map_err(|e| attached.error(status_of(&e), e))?;
-            // Not before all of it was read: only then it is known whether it is this version's.
+            // Only when all bytes are read is it known whether they belong to this version.
             self.check_valid()?;
             return Ok(self.views[variable].get_or_init(|| view));
         }
         let view = View::new(attached.spans[variable].chunks, slots, &attached.pool, &attached.descriptor)
             .map_err(|e| attached.error(status_of(&e), e))?;
-        // Another thread may have been faster: then its view is used, and this one dropped.
+        // If another thread was faster, its view is used and this one is dropped.
         Ok(self.views[variable].get_or_init(|| view))
     }
 
-    /// Copies bytes of a variable out, from `offset` on, and makes sure afterwards that they were this version's.
+    /// Copies bytes of a variable out, beginning at `offset`, and checks afterwards that they belonged to this version.
     ///
     /// # Errors
-    /// `INVALID` beyond the variable's end, `NOT_FOUND`: it was taken back meanwhile.
+    /// `INVALID` if the range goes beyond the variable's end, `NOT_FOUND` if the version was taken back meanwhile.
     pub fn copy_out(&self, variable: usize, offset: u64, to: &mut [u8]) -> Result<()> {
         let (_, bytes) = &self.record.extents[variable];
         if offset.checked_add(to.len() as u64).is_none_or(|end| end > *bytes) {
@@ -194,11 +197,12 @@ impl Version {
         self.check_valid()
     }
 
-    /// Turns this into the newest version, and gives the number of chunks that had to be mapped anew: where both versions
-    /// have a chunk in common, nothing is done. Zero if it is the newest already. Addresses stay.
+    /// Turns this value into the newest version and gives the number of chunks that had to be mapped anew. Nothing is
+    /// done for a chunk that both versions share. The result is 0 if this is the newest version already. Addresses
+    /// stay.
     ///
     /// # Errors
-    /// `BUSY`: this observer holds 15 versions. `SYSTEM`: no more mappings.
+    /// `BUSY` if this observer holds 15 versions, `SYSTEM` if no mappings are left.
     pub fn refresh(&mut self) -> Result<u64> {
         for _ in 0..OVERTAKEN {
             let newest = self.attached.newest();
@@ -208,7 +212,7 @@ impl Version {
             if let Some(newer) = Self::take(&self.attached, newest)? {
                 fault_point!("series.refresh.pinned");
                 match self.replace_by(newer) {
-                    // Taken back while it was read: there is a newer one.
+                    // The version was taken back while it was read, so there is a newer one.
                     Err(error) if error.status == Status::NotFound => continue,
                     done => return done,
                 }
@@ -217,10 +221,12 @@ impl Version {
         Err(self.attached.corrupt("its newest version cannot be taken"))
     }
 
-    /// Turns this into `other`, a version of the same observer, with the same effect on addresses as [`Self::refresh`].
+    /// Turns this value into `other`, a version of the same observer, with the same effect on addresses as
+    /// [`Self::refresh`].
     ///
     /// # Errors
-    /// `INVALID`: it is another observer's. `NOT_FOUND`: it was taken back, and this stays what it was. `SYSTEM` as above.
+    /// `INVALID` if `other` is another observer's, `NOT_FOUND` if it was taken back (this value then stays as it was),
+    /// `SYSTEM` if no mappings are left.
     pub fn replace_by(&mut self, mut other: Version) -> Result<u64> {
         if !Arc::ptr_eq(&self.attached, &other.attached) {
             return Err(self.attached.error(Status::Invalid, "the other version is not of the same observer"));
@@ -243,7 +249,7 @@ impl Version {
             }
             fault_point!("series.refresh.half");
         }
-        // The old pin goes with `other`.
+        // `other` takes the old pin with it.
         std::mem::swap(&mut self.pin, &mut other.pin);
         std::mem::swap(&mut self.record, &mut other.record);
         match failed {
@@ -252,10 +258,10 @@ impl Version {
         }
     }
 
-    /// As [`Self::replace_by`], where what is read may be another version's by then: all is read, then it is asked whether
-    /// the other version was there, and then shown.
+    /// As [`Self::replace_by`], for bytes that may become another version's at any time. This reads everything first,
+    /// then asks whether the other version still exists, and then shows what was read.
     fn replace_by_copy(&mut self, mut other: Version) -> Result<u64> {
-        // Both were there at one time, so what they have in common in their tables is the same.
+        // Both versions existed at the same time, so entries that are equal in both tables mean the same chunk.
         let all = !self.is_valid();
         let mut prepared = Vec::new();
         for (variable, cell) in self.views.iter().enumerate() {
@@ -276,17 +282,17 @@ impl Version {
         Ok(copied)
     }
 
-    /// How the publisher is doing.
+    /// The state of the publisher.
     pub fn publisher(&self) -> PublisherState {
         self.attached.state()
     }
 }
 
-/// Where two versions of one series may differ: variables with byte ranges, in order, adjacent ones joined. Exact to the
-/// chunk: what is not named is the same in both, for the two share its memory.
+/// The places at which two versions of one series may differ: variables with ranges of bytes, in order, adjacent ranges
+/// joined. The answer is exact to the chunk: everything else is the same, because both versions share its memory.
 ///
 /// # Errors
-/// `INVALID`: they are not of the same observer. `NOT_FOUND`: one was taken back.
+/// `INVALID` if the versions are not of the same observer, `NOT_FOUND` if one of them was taken back.
 pub fn diff(a: &Version, b: &Version) -> Result<Vec<(usize, Range<u64>)>> {
     if !Arc::ptr_eq(&a.attached, &b.attached) {
         return Err(a.attached.error(Status::Invalid, "the two versions are not of the same observer"));
@@ -306,7 +312,7 @@ pub fn diff(a: &Version, b: &Version) -> Result<Vec<(usize, Range<u64>)>> {
                 _ => found.push((variable, range)),
             }
         }
-        // A shape that grew or shrank within its last chunk, which may be shared.
+        // The variable grew or shrank within its last chunk, which both versions may share.
         let (one, other) = (a.record.extents[variable].1, b.record.extents[variable].1);
         if one != other && found.last().is_none_or(|(last, range)| *last != variable || range.end < end) {
             found.push((variable, one.min(other)..end));

@@ -1,11 +1,12 @@
-//! A variable of a version as one contiguous range that cannot be written.
+//! A variable of a version, as one contiguous range of addresses that cannot be written.
 //!
-//! It is made of mappings of the version's own pages, as few as there are runs of slots that follow each other. A process
-//! has 65530 mappings; one that runs out of them gets a copy instead, which is read and refreshed in the same way.
+//! The range consists of mappings of the version's own pages, one for each run of slots that follow each other. A
+//! process may have 65530 mappings. If none is left, the variable is copied instead; a copy is read and refreshed in
+//! the same way.
 //!
-//! A series whose publisher takes versions back is shown by copies only: the pages may be another version's at any time.
-//! Whether a copy is of the version is known when it is complete. So [`View::copy_of`] and [`View::prepare`] read, the
-//! caller then asks whether the version was there all the time, and shows what was read or forgets it.
+//! If the publisher takes versions back, only copies are shown, because the pages may become another version's at any
+//! time. Only a complete copy can be checked. So [`View::copy_of`] and [`View::prepare`] read; then the caller asks
+//! whether the version existed all the time, and shows what was read or drops it.
 
 use std::os::fd::AsFd;
 
@@ -18,7 +19,7 @@ use super::field::slot_runs;
 use super::pool::Pool;
 use crate::fault_point;
 
-/// Chunks of another version, read and not yet shown.
+/// Chunks of another version that were read and are not shown yet.
 pub(super) struct Prepared {
     slots: Vec<u32>,
     indices: Vec<usize>,
@@ -27,14 +28,15 @@ pub(super) struct Prepared {
 
 pub(super) struct View {
     place: Place,
-    /// The slots that are shown, a chunk each; fewer than the place has room for where the variable can grow.
+    /// The slots that are shown, one for each chunk. There are fewer than the place has room for if the variable can
+    /// grow.
     slots: Vec<u32>,
-    /// Shown by a copy.
+    /// Is a copy shown?
     copied: bool,
 }
 
 impl View {
-    /// Takes addresses for `room` chunks and shows these slots there, checked by the caller.
+    /// Reserves addresses for `room` chunks and maps these slots there. The caller has checked the slots.
     pub fn new(room: u32, slots: &[u32], pool: &Pool, descriptor: impl AsFd) -> OsResult<Self> {
         let place = Place::reserve(room as usize * pool.chunk())?;
         let mut view = Self { place, slots: Vec::new(), copied: false };
@@ -42,7 +44,7 @@ impl View {
         Ok(view)
     }
 
-    /// A copy of these slots, which may be written meanwhile.
+    /// A copy of these slots. The publisher may be overwriting them meanwhile.
     pub fn copy_of(room: u32, slots: &[u32], pool: &Pool) -> OsResult<Self> {
         let place = Place::reserve(room as usize * pool.chunk())?;
         place.put_memory(0, place.length())?;
@@ -54,7 +56,7 @@ impl View {
         Ok(Self { place, slots: slots.to_vec(), copied: true })
     }
 
-    /// Reads what [`View::show_prepared`] is to show: the chunks that differ, or all of them.
+    /// Reads what [`View::show_prepared`] will show: the chunks that differ, or all chunks.
     pub fn prepare(&self, slots: &[u32], all: bool, pool: &Pool) -> Prepared {
         let chunk = pool.chunk();
         let differing = (0..slots.len()).filter(|index| all || self.slots.get(*index) != slots.get(*index));
@@ -79,7 +81,7 @@ impl View {
                 std::ptr::copy_nonoverlapping(piece.as_ptr(), to, chunk);
             }
         }
-        // Those that stay writable harm only this process.
+        // If some pages stay writable, that can harm only this process.
         let _ = self.place.set_writable(0, self.place.length(), false);
         self.slots = prepared.slots;
         Ok(prepared.indices.len() as u64)
@@ -94,8 +96,8 @@ impl View {
         self.copied
     }
 
-    /// Shows other slots, and gives the number of chunks that were mapped or copied anew: only where they differ. After an
-    /// error some chunks may show the one, some the other: the view is to be dropped.
+    /// Shows other slots and gives the number of chunks that were mapped or copied anew: only those that differ. After
+    /// an error some chunks may show the old slots and some the new ones, so the caller must drop the view.
     pub fn show(&mut self, slots: &[u32], pool: &Pool, descriptor: impl AsFd) -> OsResult<u64> {
         let changed = if self.copied { self.copy_differing(slots, pool)? } else { self.map(slots, pool, descriptor)? };
         self.slots = slots.to_vec();
@@ -114,14 +116,14 @@ impl View {
             changed += u64::from(run.count);
             fault_point!("series.view.half");
         }
-        // Chunks that the variable has no more.
+        // The variable no longer has these chunks.
         if slots.len() < self.slots.len() {
             self.place.clear(slots.len() * chunk, (self.slots.len() - slots.len()) * chunk)?;
         }
         Ok(changed)
     }
 
-    /// The slot of a chunk, if it is another than the one that is shown.
+    /// The slot of a chunk, if it differs from the one that is shown.
     fn differing(&self, slots: &[u32], index: u32) -> u32 {
         match (slots[index as usize], self.slots.get(index as usize)) {
             (new, Some(old)) if new == *old => NO_SLOT,
@@ -130,7 +132,7 @@ impl View {
     }
 
     fn copy_all(&mut self, slots: &[u32], pool: &Pool) -> OsResult<u64> {
-        // One mapping in place of many: this is what makes room again.
+        // One mapping replaces many, so there is room for mappings again.
         self.place.start_afresh()?;
         self.copied = true;
         for (index, slot) in slots.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A region without a daemon: a plain memfd, and a liveness table that the test itself keeps.
+//! A region without a daemon: a plain memfd, and a liveness table that the test keeps itself.
 #![allow(dead_code)] // each test binary uses a part
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,7 +20,7 @@ pub struct World {
     pub size: u64,
 }
 
-/// What a member sees of it.
+/// A member's view of the world.
 struct Window {
     world: Arc<World>,
 }
@@ -83,8 +83,8 @@ impl World {
         })
     }
 
-    /// Runs `work` as member `counter` in a process of its own, which ends with the number that `work` gives, without
-    /// leaving anything in order. Returns its pid.
+    /// Runs `work` as member `counter` in a process of its own. The process ends with the number that `work` gives and
+    /// without leaving in order. Gives the process id.
     pub fn spawn(self: &Arc<Self>, counter: u64, work: impl FnOnce(Arc<Region>) -> i32) -> i32 {
         self.spawn_bare(counter, || work(self.attach(counter)))
     }
@@ -122,7 +122,7 @@ impl Living for Window {
     }
 
     fn has_left(&self, member: MemberId) -> bool {
-        // The test's own processes come and go with its table, which therefore knows everything.
+        // The test keeps the table for all of its own processes, so the table is always right.
         self.world.liveness().slots[member.slot()].load(Ordering::Acquire) != member.0
     }
 }

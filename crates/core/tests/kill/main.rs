@@ -1,5 +1,5 @@
-//! Kill matrix of regions: a member dies at every fault point; others go on, memory returns to the baseline, names can
-//! be used again, also when the healer is killed too.
+//! Kill tests of regions: a member dies at every fault point. The others go on, memory returns to what it was, and
+//! names can be used again. The same holds if the healer is killed, too.
 #![cfg(feature = "fault-points")]
 
 #[path = "../common/mod.rs"]
@@ -20,9 +20,9 @@ use work::{Ledger, vector, work};
 
 const SIZE: u64 = 6 << 20;
 const SIGKILL: i32 = -9;
-/// In `World::word`: which block is just being freed; then the blocks that were handed out.
+/// The words of `World::word`: first the block that is just being freed, then the blocks that were allocated.
 const FREEING: usize = 0;
-/// Blocks of the peer, noted first.
+/// The number of blocks of the peer, which come first.
 const PEERS: usize = 1100;
 
 /// A world with a peer that has a full slice.
@@ -47,7 +47,7 @@ fn die_at(world: &Arc<World>, point: &str, nth: u32) -> i32 {
     end
 }
 
-/// The peer goes on at once, heals, frees all that was handed out, and finds nothing left.
+/// The peer goes on at once, heals, frees all allocated blocks, and finds that nothing is left.
 fn check_whole(world: &Arc<World>, peer: &Arc<Region>, what: &str) {
     let start = Instant::now();
     let block = peer.allocate(64, 16).unwrap();
