@@ -36,6 +36,7 @@ module crossdock
   public :: CROSSDOCK_DETECT_PRIVATE_COPIES, CROSSDOCK_DETECT_WRITE_PROTECT, CROSSDOCK_DETECT_COPY_ALL
   public :: crossdock_handle, crossdock_message, crossdock_region_statistics, crossdock_port_statistics
   public :: crossdock_error_message, crossdock_status_name, crossdock_message_put, crossdock_message_bytes
+  public :: crossdock_await_file
   public :: operator(==)
   public :: CROSSDOCK_OK, CROSSDOCK_NOT_YET, CROSSDOCK_TIMED_OUT, CROSSDOCK_CLOSED, CROSSDOCK_PEER_DIED
   public :: CROSSDOCK_NOT_FOUND, CROSSDOCK_EXISTS, CROSSDOCK_WRONG_TYPE, CROSSDOCK_INVALID, CROSSDOCK_BAD_HANDLE

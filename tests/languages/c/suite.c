@@ -205,7 +205,7 @@ static int run_row(const row *r)
 
 int main(int count, char **arguments)
 {
-    const row *const groups[] = {region_rows, error_rows, port_rows, series_rows, item_rows};
+    const row *const groups[] = {region_rows, error_rows, port_rows, series_rows, item_rows, file_rows};
     bool peer = count == 6 && strcmp(arguments[1], "--peer") == 0;
     const char *only = peer ? arguments[2] : count > 1 ? arguments[1] : NULL;
     int passed = 0, failed = 0;

@@ -16,7 +16,7 @@ typedef struct row {
     row_function *run;
 } row;
 
-extern const row region_rows[], error_rows[], port_rows[], series_rows[], item_rows[];
+extern const row region_rows[], error_rows[], port_rows[], series_rows[], item_rows[], file_rows[];
 
 enum { MIB = 1 << 20 };
 

@@ -193,7 +193,7 @@ void fails(status wanted, const std::vector<std::string>& says, const std::funct
 
 int run(int argc, char** argv) {
   std::vector<row> rows;
-  for (const auto* group : {&region_rows(), &error_rows(), &port_rows(), &item_rows(), &series_rows()}) rows.insert(rows.end(), group->begin(), group->end());
+  for (const auto* group : {&region_rows(), &error_rows(), &port_rows(), &item_rows(), &series_rows(), &file_rows()}) rows.insert(rows.end(), group->begin(), group->end());
   const auto find = [&](const std::string& id) { return std::ranges::find_if(rows, [&](const row& r) { return r.id == id; }); };
 
   if (argc == 6 && std::strcmp(argv[1], "--peer") == 0) {

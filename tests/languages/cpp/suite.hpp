@@ -36,6 +36,7 @@ const std::vector<row>& error_rows();
 const std::vector<row>& port_rows();
 const std::vector<row>& item_rows();
 const std::vector<row>& series_rows();
+const std::vector<row>& file_rows();
 
 struct failed : std::runtime_error {
   using std::runtime_error::runtime_error;

@@ -5,9 +5,10 @@ program conformance
   use ports
   use items
   use series
+  use files
   implicit none
 
-  character(len=40), parameter :: rows(68) = [character(len=40) :: &
+  character(len=40), parameter :: rows(77) = [character(len=40) :: &
     'R1 modes', 'R2 simple', 'R3 struct and array', 'R4 vector', 'R5 string', 'R6 ndarray', 'R7 wrong type', &
     'R8 not found, with and without deadline', 'R9 create only', 'R10 save and load', 'R11 bad handles', &
     'R12 remove and reuse', 'R13 region full', 'R14 removed region', 'E1 bad names', 'E2 bad sizes and types', &
@@ -24,7 +25,9 @@ program conformance
     'S6 one publisher', 'S7 publisher ends', 'S8 publisher killed', 'S9 begin and abandon', 'S10 growing variable', &
     'S11 full pool', 'S12 diff', 'S13 misuse', 'S14 a session is not left behind a ser', &
     'S15 a publisher is not stopped by its ob', 'S16 what was taken back is an error, or', &
-    'S17 each, and at with a deadline', 'S18 a normal end ends what is open']
+    'S17 each, and at with a deadline', 'S18 a normal end ends what is open', &
+    'F1 a file that comes', 'F2 deadline names the producer', 'F3 dead producer', 'F4 published name written again', &
+    'F5 never part of a file', 'F6 directories', 'F7 removal', 'F8 quota', 'F9 retention']
   interface
     function getpid() bind(c) result(pid)
       import :: c_int
@@ -127,6 +130,24 @@ contains
       call e2()
     case ('E3')
       call e3()
+    case ('F1')
+      call f1()
+    case ('F2')
+      call f2()
+    case ('F3')
+      call f3()
+    case ('F4')
+      call f4()
+    case ('F5')
+      call f5()
+    case ('F6')
+      call f6()
+    case ('F7')
+      call f7()
+    case ('F8')
+      call f8()
+    case ('F9')
+      call f9()
     case ('P1')
       call p1()
     case ('P2')

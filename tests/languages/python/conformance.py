@@ -8,6 +8,7 @@
 import sys
 
 import rows_errors  # noqa: F401 (registers its rows)
+import rows_files  # noqa: F401
 import rows_items  # noqa: F401
 import rows_ports  # noqa: F401
 import rows_regions  # noqa: F401

@@ -4,6 +4,7 @@
 //! a role, the name prefix and what the role needs.
 
 mod errors;
+mod files;
 mod harness;
 mod items;
 mod ports;
@@ -13,7 +14,7 @@ mod series;
 use harness::{Row, run_role, run_rows};
 
 fn rows() -> Vec<Row> {
-    [regions::rows(), errors::rows(), ports::rows(), items::rows(), series::rows()].concat()
+    [regions::rows(), errors::rows(), ports::rows(), items::rows(), series::rows(), files::rows()].concat()
 }
 
 fn main() {

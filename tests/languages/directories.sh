@@ -1,0 +1,25 @@
+# The managed directories of the conformance list's file rows, for as long as the calling script wants them.
+#   start_directories PROGRAM FOLDER     exports CROSSDOCK_CONFORMANCE_FILES and CROSSDOCK_FILES
+#   stop_directories
+# shellcheck shell=bash
+
+start_directories() {
+    local line
+    # The program ends, and removes what it made, when its standard input ends: also if this script is killed.
+    coproc DIRECTORIES { exec "$1" "$2"; }
+    directories=$DIRECTORIES_PID
+    directories_input=${DIRECTORIES[1]}
+    if ! IFS= read -r -t 20 -u "${DIRECTORIES[0]}" line || [ "${line%% *}" != ready ]; then
+        echo "the managed directories of rows F1 to F9 could not be made in $2" >&2
+        return 1
+    fi
+    line=${line#ready }
+    export CROSSDOCK_CONFORMANCE_FILES=$2 CROSSDOCK_FILES=${line//|/$'\n'}
+}
+
+stop_directories() {
+    [ -n "${directories:-}" ] || return 0
+    eval "exec $directories_input>&-"
+    wait "$directories" || true
+    directories=
+}

@@ -1,0 +1,119 @@
+//! The managed directories of rows F1 to F9 (`tests/languages/conformance.md`), in the launcher's place.
+//!
+//! `conformance-directories ROOT` makes one directory for each row, prints `ready` and what its environment variable holds, and
+//! serves them until its standard input ends. Then it removes all of it. A row's producer writes into `ROOT/f1/stage`, and its
+//! consumer awaits names of `ROOT/f1/published`.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossdock_core::files::Views;
+use crossdock_files::{Keep, Publish, Service};
+use crossdock_layout::files::Phase;
+use crossdock_os::process::{self, Fate};
+use crossdock_os::{Deadline, mount};
+
+/// What a row's directory is like.
+struct Scene {
+    row: &'static str,
+    wait: Duration,
+    keep: Keep,
+    quota: Option<u64>,
+}
+
+const fn scene(row: &'static str) -> Scene {
+    Scene { row, wait: Duration::from_secs(10), keep: Keep::All, quota: None }
+}
+
+fn scenes() -> Vec<Scene> {
+    let mut scenes: Vec<Scene> = ["f1", "f3", "f4", "f5", "f6", "f7"].map(scene).into();
+    scenes.push(Scene { wait: Duration::from_millis(300), ..scene("f2") });
+    scenes.push(Scene { quota: Some(1 << 20), ..scene("f8") });
+    scenes.push(Scene { keep: Keep::Newest(2), ..scene("f9") });
+    scenes
+}
+
+fn main() {
+    let Some(root) = std::env::args_os().nth(1).map(PathBuf::from) else {
+        eprintln!("usage: conformance-directories ROOT");
+        std::process::exit(2);
+    };
+    let code = match run(&root) {
+        Ok(()) => 0,
+        Err(why) => {
+            eprintln!("conformance-directories: {}: {why}", root.display());
+            1
+        }
+    };
+    for scene in scenes().iter().filter(|scene| scene.quota.is_some()) {
+        mount::unmount(&root.join(scene.row));
+    }
+    let _ = fs::remove_dir_all(&root);
+    std::process::exit(code);
+}
+
+fn run(root: &Path) -> Result<(), String> {
+    let text = |error: std::io::Error| error.to_string();
+    fs::create_dir_all(root).map_err(text)?;
+    let (mut services, mut lines) = (Vec::new(), Vec::new());
+    for scene in scenes() {
+        let (folder, notice) = (root.join(scene.row), root.join(format!("{}.notice", scene.row)));
+        if let Some(bytes) = scene.quota {
+            fs::create_dir_all(&folder).map_err(text)?;
+            // An ordinary user has no directory with a quota, and its row is skipped.
+            if mount::memory_at(&folder, bytes).is_err() {
+                fs::remove_dir(&folder).map_err(text)?;
+                continue;
+            }
+        }
+        let service = Service::start(&folder, &notice, "simulate", Publish::Close, scene.keep).map_err(text)?;
+        if scene.quota.is_some() {
+            service.limited();
+        }
+        service.producers(Phase::Producing);
+        let place = |path: &Path| path.to_string_lossy().into_owned();
+        lines.push(Views::line(&place(&service.layout().published), &place(&notice), scene.wait, &[]));
+        services.push((scene.row, service));
+    }
+    let mut out = std::io::stdout().lock();
+    // One line, so that a shell reads it whole; it puts the line ends back.
+    writeln!(out, "ready {}", lines.join("|")).and_then(|()| out.flush()).map_err(text)?;
+    drop(out);
+    serve(root, &services);
+    Ok(())
+}
+
+/// Until the standard input ends: tells the consumers of row F3 what became of their producer.
+fn serve(root: &Path, services: &[(&str, Service)]) {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            over.store(true, Ordering::Release);
+        });
+        let Some((row, service)) = services.iter().find(|(row, _)| *row == "f3") else { return };
+        // The producer says who it is by a link, which is there whole or not at all.
+        let told = root.join(row).join("stage/.producer");
+        while !over.load(Ordering::Acquire) {
+            let pid = fs::read_link(&told).ok().and_then(|to| to.to_str()?.parse::<i32>().ok());
+            let Some(pid) = pid else {
+                std::thread::sleep(Duration::from_millis(10));
+                continue;
+            };
+            let _ = fs::remove_file(&told);
+            service.producers(fate(pid, &over));
+        }
+    });
+}
+
+/// How the process ended.
+fn fate(pid: i32, over: &AtomicBool) -> Phase {
+    let Ok(Some(pidfd)) = process::open_pidfd(pid) else { return Phase::Failed };
+    while process::fate(&pidfd, pid) == Fate::Lives && !over.load(Ordering::Acquire) {
+        let _ = crossdock_os::event::wait_readable(&pidfd, Deadline::after(Duration::from_millis(100)));
+    }
+    if process::fate(&pidfd, pid) == Fate::Ended { Phase::Ended } else { Phase::Failed }
+}
