@@ -61,6 +61,8 @@ module crossdock
     procedure :: publisher => session_publisher
     procedure :: observe => session_observe
     procedure :: remove_series => session_remove_series
+    generic :: progress => progress_32, progress_64
+    procedure, private :: progress_32 => session_progress_32, progress_64 => session_progress_64
     procedure :: free => session_free
   end type
 
@@ -283,6 +285,27 @@ contains
     character(*), intent(in) :: name
     integer, intent(out) :: stat
     stat = c_series_remove(session%reference, name // c_null_char)
+  end subroutine
+
+  !> Says how far this task is, `done` of `of` steps, to the people who look at it (`crossdock ps`, `top`, the web page); `of`
+  !> of 0 takes it back. Never waits, and may be called in every iteration. INVALID: done is more than of.
+  subroutine session_progress_64(session, done, of, stat)
+    class(crossdock_session), intent(in) :: session
+    integer(int64), intent(in) :: done, of
+    integer, intent(out) :: stat
+    if (done < 0 .or. of < 0) then
+      ! Beyond every `of`: the library says what is wrong.
+      stat = c_session_progress(session%reference, 1_int64, 0_int64)
+      return
+    end if
+    stat = c_session_progress(session%reference, done, of)
+  end subroutine
+
+  subroutine session_progress_32(session, done, of, stat)
+    class(crossdock_session), intent(in) :: session
+    integer(int32), intent(in) :: done, of
+    integer, intent(out) :: stat
+    call session_progress_64(session, int(done, int64), int(of, int64), stat)
   end subroutine
 
   subroutine session_free(session)

@@ -149,6 +149,12 @@ module crossdock_c
       type(c_ptr), value :: session
       integer(c_int) :: stat
     end function
+    function c_session_progress(session, done, of) bind(c, name="crossdock_session_progress") result(stat)
+      import :: c_int, c_int64_t, c_ptr
+      type(c_ptr), value :: session
+      integer(c_int64_t), value :: done, of
+      integer(c_int) :: stat
+    end function
     function c_session_load(session, handle, type, region, object) bind(c, name="crossdock_session_load") result(stat)
       import :: c_int, c_ptr, c_type, c_object, crossdock_handle
       type(c_ptr), value :: session

@@ -107,6 +107,14 @@ impl Session {
         Ok(self.standing.get(py)?.workflow().to_owned())
     }
 
+    /// Says how far this task is: `done` of `of` steps. People see it in `crossdock ps`, `top`, the live view of `run`, the web
+    /// page and the metrics; no task waits for it. An `of` of 0 takes it back. It never waits for the daemon and may be called
+    /// in every iteration. InvalidError: `done` is more than `of`.
+    fn progress(&self, py: Python<'_>, done: &Bound<'_, PyAny>, of: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (done, of) = (count(done)?, count(of)?);
+        self.standing.get(py)?.progress(done, of).or_raise(py)
+    }
+
     /// Whether it was closed.
     #[getter]
     fn closed(&self) -> bool {
@@ -372,11 +380,30 @@ impl Session {
             lists[0].append(workflow.call1((w.name, w.quota, w.reserved))?)?;
         }
         for m in listing.members {
-            lists[1].append(member.call1((m.id.0, m.workflow, m.task, m.rank, m.pid, m.uid, m.connected))?)?;
+            lists[1].append(member.call1((
+                m.id.0,
+                m.workflow,
+                m.task,
+                m.rank,
+                m.pid,
+                m.uid,
+                m.connected,
+                m.progress,
+            ))?)?;
         }
         for s in listing.segments {
             let kind = s.kind.word();
-            lists[2].append(segment.call1((s.id.0, kind, s.workflow, s.name, s.size, s.reserved, s.creator.0))?)?;
+            let since = s.since_ms as f64 / 1e3;
+            lists[2].append(segment.call1((
+                s.id.0,
+                kind,
+                s.workflow,
+                s.name,
+                s.size,
+                s.reserved,
+                s.creator.0,
+                since,
+            ))?)?;
         }
         let [workflows, members, segments] = lists;
         records.getattr("Listing")?.call1((workflows, members, segments))

@@ -194,6 +194,10 @@ crossdock_status crossdock_session_member(crossdock_session *session, uint64_t *
 crossdock_status crossdock_session_rank(crossdock_session *session, uint32_t *rank);
 /* The run of its workflow that it takes part in, counted from 1. Ports end with the run. */
 crossdock_status crossdock_session_run(crossdock_session *session, uint64_t *run);
+/* Says how far this task is: `done` of `of` steps. People see it in `crossdock ps`, `top`, the live view of `run`, the web
+ * page and the metrics; no task waits for it. `of` of 0 takes it back. It never waits for the daemon and may be called in
+ * every iteration: calls within 20 ms of another one are joined to one message. INVALID: `done` is more than `of`. */
+crossdock_status crossdock_session_progress(crossdock_session *session, uint64_t done, uint64_t of);
 /* Task and workflow, as the daemon sees them. Copied, zero-terminated; a buffer of CROSSDOCK_NAME_MAX + 1 is always
  * large enough; a smaller one that does not hold it gives NO_SPACE. */
 crossdock_status crossdock_session_task(crossdock_session *session, char *buffer, size_t buffer_size);

@@ -137,6 +137,11 @@ unsafe extern "C" fn crossdock_session_run(session: u64, run: *mut u64) -> i32 {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn crossdock_session_progress(session: u64, done: u64, of: u64) -> i32 {
+    call(|| self::session(session)?.progress(done, of))
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_session_task(session: u64, buffer: *mut c_char, buffer_size: usize) -> i32 {
     // SAFETY: the header asks for a buffer of that size.
     call(|| unsafe { copy_text(self::session(session)?.task(), buffer, buffer_size) })

@@ -11,7 +11,7 @@ use crossdock_web::find;
 use serde_json::{Value, json};
 
 use crate::args::{Look, Ls};
-use crate::output::{Format, age};
+use crate::output::{Format, age, progress};
 use crate::table::{columns, complain};
 
 /// A daemon's listing, with what its series say of themselves.
@@ -84,17 +84,16 @@ fn as_json(seen: &Seen) -> Value {
     let members: Vec<Value> = l
         .members
         .iter()
-        .map(|m| json!({ "id": m.id.0, "workflow": m.workflow, "task": m.task, "rank": m.rank, "pid": m.pid, "uid": m.uid, "connected": m.connected }))
+        .map(|m| json!({ "id": m.id.0, "workflow": m.workflow, "task": m.task, "rank": m.rank, "pid": m.pid, "uid": m.uid, "connected": m.connected, "progress": m.progress }))
         .collect();
     let segment = |s: &SegmentInfo| {
         let mut value = json!({
             "id": s.id.0, "kind": kind(s.kind), "workflow": s.workflow, "name": s.name, "size": s.size, "reserved": s.reserved,
-            "creator": s.creator.0, "members": s.members, "former": s.former, "removed": s.removed,
+            "creator": s.creator.0, "since_ms": s.since_ms, "members": s.members, "former": s.former, "removed": s.removed,
         });
         if let (Some((r, state)), Value::Object(into)) = (seen.series.get(&s.id.0), &mut value) {
             let variable = |v: &Variable| json!({ "name": v.name, "type": v.ty, "shape": v.shape });
             into.insert("state".into(), (*state).into());
-            into.insert("since_ms".into(), (r.description.created / 1_000_000).into());
             into.insert("newest".into(), r.newest.into());
             into.insert("observers".into(), s.observers().unwrap_or_default().0.into());
             into.insert("variables".into(), r.description.variables.iter().map(variable).collect());
@@ -137,6 +136,7 @@ fn as_text(seen: &Seen, wide: bool) -> String {
                 m.pid.to_string(),
                 m.uid.to_string(),
                 state.to_owned(),
+                progress(m.progress),
             ];
             if wide {
                 row.push(m.id.0.to_string());
@@ -145,7 +145,7 @@ fn as_text(seen: &Seen, wide: bool) -> String {
         })
         .collect();
     if !rows.is_empty() {
-        let mut head = vec!["TASK", "RANK", "PROCESS", "USER", "STATE"];
+        let mut head = vec!["TASK", "RANK", "PROCESS", "USER", "STATE", "PROGRESS"];
         if wide {
             head.push("ID");
         }
@@ -164,8 +164,7 @@ fn segment_row(seen: &Seen, s: &SegmentInfo, wide: bool) -> Vec<String> {
         (None, _) if s.former => "former".to_owned(),
         (None, _) => "-".to_owned(),
     };
-    // Only series say when they were made.
-    let since = series.map(|(r, _)| now_ms().saturating_sub(r.description.created / 1_000_000) as f64 / 1e3);
+    let since = now_ms().saturating_sub(s.since_ms) as f64 / 1e3;
     let open = s.observers().map_or(s.members, |(observers, _)| observers);
     let shape = |v: &Variable| {
         let lengths: Vec<_> = v.shape.iter().map(u64::to_string).collect();
@@ -176,7 +175,7 @@ fn segment_row(seen: &Seen, s: &SegmentInfo, wide: bool) -> Vec<String> {
         kind(s.kind).to_owned(),
         format!("{}/{}", s.workflow, s.name),
         state,
-        since.map_or_else(|| "-".into(), age),
+        age(since),
         units::show(s.size),
         units::show(s.reserved),
         open.to_string(),

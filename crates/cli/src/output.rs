@@ -163,6 +163,14 @@ pub fn age(seconds: f64) -> String {
     }
 }
 
+/// `30 of 120 (25 %)`; `-` of a task that reports no progress.
+pub fn progress(reported: Option<(u64, u64)>) -> String {
+    match reported {
+        Some((done, of)) => format!("{done} of {of} ({:.0} %)", 100.0 * done as f64 / of.max(1) as f64),
+        None => "-".into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

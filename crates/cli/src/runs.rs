@@ -11,11 +11,12 @@ use crossdock_launch::file::{nearest, units};
 use crossdock_launch::run::state::{Phase, RankState, State, now_ms};
 use crossdock_launch::run::usage::{self, Of, Usage};
 use crossdock_launch::run::{self, LivingRun, Stopped, code};
+use crossdock_web::find;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 use crate::args::{Attach, Logs, Ps, StopRun};
-use crate::output::{age, wait};
+use crate::output::{age, progress, wait};
 use crate::series::Stop;
 use crate::table::{columns, complain, say};
 
@@ -26,8 +27,9 @@ pub fn ps(options: &Ps) -> u8 {
             None => run::living(),
         };
         let usage = usage::all();
-        let states: Vec<State> = runs.iter().filter_map(|run| State::read(&run.folder)).collect();
-        let value = json!({ "runs": states.iter().map(|s| as_json(s, &usage)).collect::<Vec<_>>() });
+        let seen = |run: &LivingRun| Some((State::read(&run.folder)?, find::progress(run)));
+        let states: Vec<(State, Reports)> = runs.iter().filter_map(seen).collect();
+        let value = json!({ "runs": states.iter().map(|(s, p)| as_json(s, p, &usage)).collect::<Vec<_>>() });
         if states.is_empty() {
             return Ok((value, "no run of yours lives (`crossdock run FILE` starts one)".to_owned()));
         }
@@ -35,16 +37,20 @@ pub fn ps(options: &Ps) -> u8 {
     })
 }
 
+/// What tasks report of their progress, by task and rank.
+type Reports = BTreeMap<(String, u32), (u64, u64)>;
+
 fn usage_of<'a>(state: &State, rank: &RankState, all: &'a BTreeMap<Of, Usage>) -> Option<&'a Usage> {
     all.get(&(state.id.clone(), rank.task.clone(), rank.rank))
 }
 
-fn as_json(state: &State, all: &BTreeMap<Of, Usage>) -> Value {
+fn as_json(state: &State, reports: &Reports, all: &BTreeMap<Of, Usage>) -> Value {
     let rank = |rank: &RankState| {
         let mut value = json!({ "task": rank.task, "rank": rank.rank, "name": rank.name, "log": rank.log });
         if let (Value::Object(into), Ok(Value::Object(phase))) = (&mut value, serde_json::to_value(&rank.phase)) {
             into.extend(phase);
             into.insert("state".into(), rank.phase.word().into());
+            into.insert("progress".into(), json!(reports.get(&(rank.task.clone(), rank.rank))));
             if let Some(used) = usage_of(state, rank, all) {
                 into.insert("processes".into(), used.processes.clone().into());
                 into.insert("cpu_seconds".into(), used.cpu_seconds.into());
@@ -61,10 +67,10 @@ fn as_json(state: &State, all: &BTreeMap<Of, Usage>) -> Value {
     })
 }
 
-fn as_text(states: &[State], all: &BTreeMap<Of, Usage>, wide: bool) -> String {
+fn as_text(states: &[(State, Reports)], all: &BTreeMap<Of, Usage>, wide: bool) -> String {
     let now = now_ms();
     let mut rows = Vec::new();
-    for state in states {
+    for (state, reports) in states {
         for rank in &state.ranks {
             let (used, since) = (usage_of(state, rank, all), rank.phase.since_ms());
             let end = match rank.phase {
@@ -89,6 +95,7 @@ fn as_text(states: &[State], all: &BTreeMap<Of, Usage>, wide: bool) -> String {
                 pid,
                 state.engine.clone(),
                 or(seconds.map(age)),
+                progress(reports.get(&(rank.task.clone(), rank.rank)).copied()),
                 or(used.map(|u| format!("{:.1} s", u.cpu_seconds))),
                 or(used.map(|u| units::show(u.memory))),
                 or(used.map(|u| units::show(u.shared))),
@@ -100,12 +107,12 @@ fn as_text(states: &[State], all: &BTreeMap<Of, Usage>, wide: bool) -> String {
             rows.push(row);
         }
     }
-    let mut head = vec!["RUN", "TASK", "STATE", "PID", "ENGINE", "AGE", "CPU", "MEMORY", "SHARED"];
+    let mut head = vec!["RUN", "TASK", "STATE", "PID", "ENGINE", "AGE", "PROGRESS", "CPU", "MEMORY", "SHARED"];
     if wide {
         head.extend(["PROCESSES", "LOG"]);
     }
     let mut text = columns(&head, &rows);
-    for state in states {
+    for (state, _) in states {
         if let Some(why) = &state.stopping {
             text += &format!("\n{}: {why}", state.id);
         }

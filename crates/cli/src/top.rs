@@ -6,7 +6,7 @@ use crossdock_launch::file::units;
 use crossdock_web::{Daemon, RunRow, Sample, Sampler, Scope};
 
 use crate::args::Top;
-use crate::output::age;
+use crate::output::{age, progress};
 use crate::table::columns;
 
 /// Between the first look and the first print: rates need two looks.
@@ -58,6 +58,7 @@ fn run(run: &RunRow) -> String {
                 r.name.clone(),
                 word,
                 r.seconds.map_or_else(|| "-".into(), age),
+                progress(r.progress),
                 format!("{:.2}", r.cpus),
                 units::show(r.memory),
                 units::show(r.shared),
@@ -65,7 +66,11 @@ fn run(run: &RunRow) -> String {
         })
         .collect();
     let why = run.stopping.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-    format!("run {}{why}\n{}", run.id, columns(&["TASK", "STATE", "AGE", "CPUS", "MEMORY", "SHARED"], &rows))
+    format!(
+        "run {}{why}\n{}",
+        run.id,
+        columns(&["TASK", "STATE", "AGE", "PROGRESS", "CPUS", "MEMORY", "SHARED"], &rows)
+    )
 }
 
 fn of_daemon(d: &Daemon, sample: &Sample, wide: bool) -> Option<String> {
@@ -79,11 +84,18 @@ fn of_daemon(d: &Daemon, sample: &Sample, wide: bool) -> Option<String> {
         .filter(|m| wide || sample.runs.iter().all(|r| r.place.as_ref() != Some(&d.place) || r.workflow != m.workflow))
         .map(|m| {
             let name = format!("{}/{}", m.workflow, m.task);
-            vec![name, m.rank.to_string(), m.pid.to_string(), format!("{:.2}", m.cpus), units::show(m.memory)]
+            vec![
+                name,
+                m.rank.to_string(),
+                m.pid.to_string(),
+                progress(m.progress),
+                format!("{:.2}", m.cpus),
+                units::show(m.memory),
+            ]
         })
         .collect();
     if !members.is_empty() {
-        tables.push(columns(&["MEMBER", "RANK", "PID", "CPUS", "MEMORY"], &members));
+        tables.push(columns(&["MEMBER", "RANK", "PID", "PROGRESS", "CPUS", "MEMORY"], &members));
     }
     let ports: Vec<_> = d
         .ports

@@ -6,11 +6,12 @@
 //! already, so that nothing happens twice. While no request is in flight, one thread of the process notices the end of a connection
 //! and brings it back, so that a new daemon has all that living members hold, and members hear of deaths.
 //!
-//! `asking` sends, reads and hands out; `held` keeps the book of what this process has open; `room` sees to descriptors for
+//! `asking` sends, reads and hands out; `held` keeps the book of what this process has open; `progress` tells how far it is; `room` sees to descriptors for
 //! what comes; `reconnecting` brings the connection back; `watching` is the thread.
 
 mod asking;
 mod held;
+mod progress;
 mod reconnecting;
 mod room;
 mod watching;
@@ -32,6 +33,7 @@ pub(crate) use self::asking::Answered;
 
 use self::asking::{PassOn, Pending};
 use self::held::Held;
+use self::progress::Progress;
 use crate::handshake::{Welcome, Who};
 use crate::{Error, Reason, Result};
 
@@ -47,6 +49,7 @@ struct State {
     /// Descriptors that stand for those that are awaited.
     room: Vec<OwnedFd>,
     held: Held,
+    progress: Progress,
     reading: bool,
     /// Threads that wait for the one that reads.
     asleep: usize,
@@ -94,6 +97,7 @@ impl Connection {
             room: Vec::new(),
             trouble: None,
             held: Held::default(),
+            progress: Progress::default(),
             reading: false,
             asleep: 0,
             leaving: false,

@@ -26,6 +26,8 @@ pub struct SegmentInfo {
     pub reserved: u64,
     /// The member that made it.
     pub creator: MemberId,
+    /// When it was made, in milliseconds since 1970.
+    pub since_ms: u64,
     /// How many members have it open.
     pub members: u32,
     /// Its name is taken away already; its memory is still in use.
@@ -61,6 +63,8 @@ pub struct MemberInfo {
     pub uid: u32,
     /// Whether its connection stands right now (it may be away for a moment while a daemon restarts).
     pub connected: bool,
+    /// What it last gave to [`Session::progress`](crate::Session::progress): steps done, and steps in all.
+    pub progress: Option<(u64, u64)>,
 }
 
 /// One workflow as the daemon knows it.
@@ -143,6 +147,7 @@ impl From<MemberEntry> for MemberInfo {
             pid: entry.pid,
             uid: entry.uid,
             connected: entry.state == MemberState::Connected,
+            progress: (entry.of > 0).then_some((entry.done, entry.of)),
         }
     }
 }
@@ -187,6 +192,7 @@ pub(crate) fn list(connection: &Connection, workflow: Option<&str>, deadline: De
                 size: e.size,
                 reserved: e.reserved,
                 creator: e.creator,
+                since_ms: e.since_ms,
                 members: e.members,
                 removed: e.removed,
                 former: e.former,

@@ -159,6 +159,23 @@ impl Session {
         self.shared.admin
     }
 
+    /// Says how far this task is: `done` of `of` steps, whatever a step is to it. People see it in `crossdock ps`, `top`, the
+    /// live view of `run`, the web page and the metrics; nothing waits for it. `of` of 0 takes it back.
+    ///
+    /// It never waits for the daemon and may be called in every iteration: calls that come within 20 ms of another one are
+    /// joined to one message, and the last of them is told.
+    ///
+    /// # Errors
+    /// `INVALID`: `done` is more than `of`. `CLOSED`; `DISCONNECTED` in a forked child.
+    pub fn progress(&self, done: u64, of: u64) -> Result<()> {
+        if done > of {
+            let text =
+                format!("task '{}' cannot have done {done} of {of} steps; give the steps done first", self.task());
+            return Err(Error::new(Status::Invalid, text));
+        }
+        self.shared.connection.progress(done, of)
+    }
+
     /// Everything that the asker may see: its workflow; all of the node for the daemon's own user.
     ///
     /// # Errors

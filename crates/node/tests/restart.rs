@@ -102,6 +102,47 @@ fn a_request_without_an_answer_is_done_once_when_it_is_sent_again() {
 }
 
 #[test]
+fn progress_is_the_last_that_was_said_and_outlasts_the_broker() {
+    let daemon = Daemon::start();
+    let (looks, works) = (daemon.session(), daemon.session());
+    let listed = || looks.list().unwrap().members.iter().find(|m| m.id == works.member()).and_then(|m| m.progress);
+    for done in 0..=100_000 {
+        works.progress(done, 100_000).unwrap();
+    }
+    until("the last of many is told", || listed() == Some((100_000, 100_000)));
+    daemon.kill_broker();
+    until("the next broker hears of it", || listed() == Some((100_000, 100_000)));
+    // A stopped daemon takes no message: the calls do not wait for it, and it gets the last of them.
+    let broker = daemon.broker();
+    kill(broker, "STOP");
+    let began = Instant::now();
+    for done in 0..200 {
+        works.progress(done, 1000).unwrap();
+    }
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    kill(broker, "CONT");
+    until("the last of those is told", || listed() == Some((199, 1000)));
+    assert_eq!(works.progress(3, 2).unwrap_err().status, Status::Invalid);
+    drop(works);
+    daemon.stop();
+}
+
+#[test]
+fn a_segment_keeps_its_age_over_a_broker() {
+    let daemon = Daemon::start();
+    let session = daemon.session();
+    let today = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64;
+    let before = today();
+    let _port = session.port("old", End::Producer, &PortOptions::default(), None).unwrap();
+    let since = session.list().unwrap().segments[0].since_ms;
+    // The broker counts from its own begin; the calendar may have been corrected since.
+    assert!(since + 1000 >= before && since <= today() + 1000, "{before} {since} {}", today());
+    daemon.kill_broker();
+    assert_eq!(session.list().unwrap().segments[0].since_ms, since);
+    daemon.stop();
+}
+
+#[test]
 fn a_member_that_dies_while_there_is_no_broker_is_dead_for_the_next_one() {
     let daemon = Daemon::start();
     let session = daemon.session();

@@ -7,11 +7,18 @@ function colour(x) {
   return MAP[n].map((c, i) => Math.round(c + (MAP[n + 1][i] - c) * part));
 }
 
+// As wide as the page, at most 60 % of the window high, and true to the array; a strip is at most 16 times as long as it is wide.
+function fit(canvas, ratio) {
+  const shown = Math.max(1 / 16, Math.min(16, ratio));
+  canvas.style.aspectRatio = String(shown);
+  canvas.style.width = `min(100%, ${60 * shown}vh)`;
+}
+
 function drawPicture(canvas, frame) {
   canvas.width = frame.columns; canvas.height = frame.rows;
   // Small arrays are enlarged without blurring: each element stays a square.
   canvas.style.imageRendering = frame.columns <= 256 ? "pixelated" : "auto";
-  canvas.style.aspectRatio = `${frame.columns} / ${frame.rows}`;
+  fit(canvas, frame.columns / frame.rows);
   const context = canvas.getContext("2d"), image = context.createImageData(frame.columns, frame.rows);
   const span = frame.greatest - frame.least || 1;
   const flat = frame.greatest === frame.least;
@@ -23,9 +30,9 @@ function drawPicture(canvas, frame) {
 }
 
 function drawCurve(canvas, frame) {
-  const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth || 640, height = Math.round(width * 0.45);
+  const ratio = window.devicePixelRatio || 1, width = canvas.parentElement.clientWidth || 640, height = Math.round(width * 0.45);
   canvas.width = width * ratio; canvas.height = height * ratio;
-  canvas.style.imageRendering = "auto"; canvas.style.aspectRatio = `${width} / ${height}`;
+  canvas.style.imageRendering = "auto"; fit(canvas, width / height);
   const style = getComputedStyle(document.documentElement), context = canvas.getContext("2d");
   context.scale(ratio, ratio);
   const left = 8, right = 8, top = 26, bottom = 10, span = frame.greatest - frame.least || 1;

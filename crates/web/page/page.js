@@ -90,8 +90,8 @@ const CLASS = { runs: "good", waits: "soft", ended: "soft", failed: "bad" };
 function renderTasks(d, run) {
   const state = r => `<span class="${CLASS[r.state]}">${r.state}${r.code ? ` (${r.code})` : ""}</span>`;
   const rows = run
-    ? run.ranks.map(r => [esc(r.name), state(r), age(r.seconds), r.cpus.toFixed(2), bytes(r.memory), r.pid || "–"])
-    : d.members.map(m => [`${esc(m.workflow)}/${esc(m.task)}${m.rank ? "." + m.rank : ""}`, m.connected ? '<span class="good">connected</span>' : '<span class="wait">away</span>',
+    ? run.ranks.map(r => [esc(r.name), state(r) + steps(r.progress), age(r.seconds), r.cpus.toFixed(2), bytes(r.memory), r.pid || "–"])
+    : d.members.map(m => [`${esc(m.workflow)}/${esc(m.task)}${m.rank ? "." + m.rank : ""}`, (m.connected ? '<span class="good">connected</span>' : '<span class="wait">away</span>') + steps(m.progress),
       "–", m.cpus.toFixed(2), bytes(m.memory), m.pid]);
   $("tasks").innerHTML = table([col("task"), col("state"), col("age", true), col("CPUs"), col("memory"), col("process", true)], rows, "no task is connected");
   $("log-card").hidden = !run;
@@ -99,12 +99,22 @@ function renderTasks(d, run) {
   if (menu.dataset.options !== options) { menu.innerHTML = options; menu.dataset.options = options; }
 }
 
+// A bar for a task that reports its progress.
+function steps(progress) {
+  if (!progress) return "";
+  const [done, of] = progress, part = Math.floor(100 * done / of);
+  return `<span class="steps" title="${done} of ${of} steps"><i style="width:${part}%"></i></span><span class="small">${count(done)} of ${count(of)}</span>`;
+}
+
+// How long ago, of what the daemon dates.
+function since(ms) { return age(Math.max(0, (state.time_ms - ms) / 1000)); }
+
 function renderPorts(d) {
   $("ports-card").hidden = !d.ports.length;
   $("ports").innerHTML = table([col("port"), col("a second"), col("bytes a second", true), col("in it"), col("sent", true), { name: "waits", names: true }], d.ports.map(p => {
     const waits = p.ends.filter(e => e.waiting && e.alive).map(e => esc(e.task)), dead = p.ends.filter(e => !e.alive).map(e => esc(e.task));
     const who = [waits.length ? `<span class="wait">${waits.join(", ")}</span>` : "", dead.length ? `<span class="bad">gone: ${dead.join(", ")}</span>` : ""].filter(Boolean);
-    return [`${esc(p.name)}<br><span class="small">${esc(p.pattern)}</span>`, count(p.rate), bytes(p.byte_rate), `${p.in_flight}/${p.capacity}`, count(p.messages), who.join("<br>") || "–"];
+    return [`${esc(p.name)}<br><span class="small">${esc(p.pattern)}, ${since(p.since_ms)} old</span>`, count(p.rate), bytes(p.byte_rate), `${p.in_flight}/${p.capacity}`, count(p.messages), who.join("<br>") || "–"];
   }), "no ports");
 }
 
@@ -112,7 +122,7 @@ function renderSeries(d) {
   $("series-card").hidden = !d.series.length;
   const state = { live: "good", ended: "soft", former: "soft", died: "bad" };
   $("series").innerHTML = table([col("series"), col("state"), col("version"), col("a second"), col("copied a second", true), col("observers", true), col("memory", true), col("")],
-    d.series.map(s => [`${esc(s.name)}<br><span class="small">${esc(s.variables.map(v => `${v.name} ${v.shape.join("×")}`).join(", "))}</span>`,
+    d.series.map(s => [`${esc(s.name)}<br><span class="small">${esc(s.variables.map(v => `${v.name} ${v.shape.join("×")}`).join(", "))}, ${since(s.since_ms)} old</span>`,
       `<span class="${state[s.state]}">${s.state}</span>`, s.newest + (s.withheld ? ` <span class="bad" title="withheld">−${s.withheld}</span>` : ""), count(s.rate), bytes(s.byte_rate), s.observers, bytes(s.reserved),
       `<button data-look="${s.id}">Look</button>`]), "no series");
 }
@@ -121,7 +131,7 @@ function renderMemory(d) {
   const meter = (name, used, most) => `<div class="meter"><p><span>${esc(name)}</span><span>${bytes(used)}${most ? ` of ${bytes(most)}` : ""}</span></p>` +
     `<div><i style="width:${most ? Math.min(100, 100 * used / most) : 0}%"></i></div></div>`;
   const rows = d.workflows.map(w => meter(`workflow ${w.name}`, w.reserved, w.quota))
-    .concat(d.regions.map(r => meter(`region ${r.name}`, r.reserved, r.size)), d.series.map(s => meter(`series ${s.name}`, s.used, s.reserved)));
+    .concat(d.regions.map(r => meter(`region ${r.name}, ${since(r.since_ms)} old`, r.reserved, r.size)), d.series.map(s => meter(`series ${s.name}`, s.used, s.reserved)));
   $("memory").innerHTML = rows.join("") || '<p class="empty">nothing is shared</p>';
 }
 

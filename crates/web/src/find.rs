@@ -1,5 +1,6 @@
 //! Which daemons there are to ask: the one that the library would find, and those of the user's runs.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -43,6 +44,15 @@ pub fn daemons(socket: Option<&Path>) -> Result<Vec<Found>, String> {
         }
     }
     Ok(found)
+}
+
+/// What the tasks of a run report of their progress, by task and rank: steps done, and steps in all.
+pub fn progress(run: &run::LivingRun) -> BTreeMap<(String, u32), (u64, u64)> {
+    let Some((socket, workflow)) = run.attach.clone() else { return BTreeMap::new() };
+    let wanted = ConnectOptions { workflow: Some(workflow.clone()), ..options(Some(socket)) };
+    let members = Session::connect(&wanted).and_then(|s| s.list()).map(|l| l.members).unwrap_or_default();
+    let ours = members.into_iter().filter(|m| m.workflow == workflow);
+    ours.filter_map(|m| Some(((m.task, m.rank), m.progress?))).collect()
 }
 
 impl Found {

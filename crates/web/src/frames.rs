@@ -194,7 +194,11 @@ fn picture(
     element: &dyn Fn(usize) -> f64,
     mut note: String,
 ) -> Reduced {
-    let (height, width) = (rows.min(SIDE), columns.min(SIDE));
+    // Both sides by the same factor: what is round stays round.
+    let factor = ((rows * columns) as f64 / (SIDE * SIDE) as f64).sqrt();
+    let factor = factor.max(rows.max(columns) as f64 / (4 * SIDE) as f64).max(1.0);
+    let reduced = |n: usize| ((n as f64 / factor).round() as usize).clamp(2, n);
+    let (height, width) = (reduced(rows), reduced(columns));
     if (height, width) != (rows, columns) {
         note += &format!("{rows} × {columns} shown as {height} × {width}; ");
     }
@@ -258,6 +262,10 @@ mod tests {
         let large = reduce("f64", &[256, 256], &bytes((0..256 * 256).map(|n| f64::from(n / 256)))).unwrap();
         assert_eq!((large.rows, large.columns, large.values[0], large.values[128]), (128, 128, 0.5, 2.5));
         assert!(large.note.contains("256 × 256 shown as 128 × 128"));
+        let long = reduce("f64", &[100, 1600], &bytes((0..160_000).map(f64::from))).unwrap();
+        assert_eq!((long.rows, long.columns), (32, 512));
+        let thin = reduce("u8", &[2, 100_000], &[0; 200_000]).unwrap();
+        assert_eq!((thin.rows, thin.columns), (2, 512));
     }
 
     #[test]

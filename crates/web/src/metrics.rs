@@ -8,6 +8,8 @@ use crate::sample::Sample;
 pub const METRICS: &[(&str, &str, &str)] = &[
     ("crossdock_up", "gauge", "1 if the daemon answered"),
     ("crossdock_members", "gauge", "Members of a workflow"),
+    ("crossdock_progress_steps_done", "gauge", "Steps that a member says it has done"),
+    ("crossdock_progress_steps", "gauge", "Steps that it says there are in all"),
     ("crossdock_workflow_memory_bytes", "gauge", "Shared memory that a workflow has reserved"),
     ("crossdock_workflow_quota_bytes", "gauge", "Most that it may reserve; 0: the node's limit"),
     ("crossdock_task_running", "gauge", "1 while a rank of a run's task runs"),
@@ -81,6 +83,14 @@ fn collect(sample: &Sample, add: &mut Add<'_>) {
             add("crossdock_members", &of, members as f64);
             add("crossdock_workflow_memory_bytes", &of, w.reserved as f64);
             add("crossdock_workflow_quota_bytes", &of, w.quota as f64);
+        }
+        for m in &d.members {
+            let rank = m.rank.to_string();
+            let of = [("daemon", place), ("workflow", m.workflow.as_str()), ("task", &m.task), ("rank", &rank)];
+            if let Some((done, steps)) = m.progress {
+                add("crossdock_progress_steps_done", &of, done as f64);
+                add("crossdock_progress_steps", &of, steps as f64);
+            }
         }
         for p in &d.ports {
             let of = [("daemon", place), ("workflow", p.workflow.as_str()), ("port", p.name.as_str())];

@@ -63,6 +63,8 @@ pub struct RankRow {
     pub how: Option<String>,
     pub pid: Option<u32>,
     pub seconds: Option<f64>,
+    /// Steps done and steps in all, if it reports them.
+    pub progress: Option<(u64, u64)>,
     pub cpu_seconds: f64,
     /// CPUs in use since the look before.
     pub cpus: f64,
@@ -105,6 +107,8 @@ pub struct MemberRow {
     pub rank: u32,
     pub pid: u32,
     pub connected: bool,
+    /// Steps done and steps in all, if it reports them.
+    pub progress: Option<(u64, u64)>,
     pub cpu_seconds: f64,
     pub cpus: f64,
     pub memory: u64,
@@ -116,6 +120,7 @@ pub struct PortRow {
     pub id: u64,
     pub workflow: String,
     pub name: String,
+    pub since_ms: u64,
     pub pattern: String,
     pub capacity: u32,
     pub messages: u64,
@@ -188,6 +193,7 @@ pub struct RegionRow {
     pub id: u64,
     pub workflow: String,
     pub name: String,
+    pub since_ms: u64,
     pub size: u64,
     pub reserved: u64,
     pub members: u32,
@@ -255,6 +261,7 @@ impl Sampler {
                 ..Daemon::default()
             }),
         }
+        reported(&mut sample);
         let places: HashSet<&str> = sample.daemons.iter().map(|d| d.place.as_str()).collect();
         self.inside.retain(|(place, _), _| places.contains(place.as_str()));
         if let Some((then, before)) = self.before.take() {
@@ -307,6 +314,7 @@ impl Sampler {
                 rank: m.rank,
                 pid: m.pid,
                 connected: m.connected,
+                progress: m.progress,
                 cpu_seconds: used.cpu_seconds,
                 cpus: 0.0,
                 memory: used.memory,
@@ -322,6 +330,7 @@ impl Sampler {
                     id: segment.id.0,
                     workflow: segment.workflow.clone(),
                     name: segment.name.clone(),
+                    since_ms: segment.since_ms,
                     size: segment.size,
                     reserved: segment.reserved,
                     members: segment.members,
@@ -432,6 +441,7 @@ fn run_row(state: &State, place: &Option<String>, all: &BTreeMap<Of, Usage>) -> 
             code,
             how,
             pid,
+            progress: None,
             seconds: rank.phase.since_ms().map(|since| end.saturating_sub(since) as f64 / 1e3),
             cpu_seconds: used.cpu_seconds,
             cpus: 0.0,
@@ -452,9 +462,21 @@ fn run_row(state: &State, place: &Option<String>, all: &BTreeMap<Of, Usage>) -> 
     }
 }
 
+/// Of a run's ranks, the progress that their members report to its daemon.
+fn reported(sample: &mut Sample) {
+    let Sample { runs, daemons, .. } = sample;
+    for run in runs {
+        let Some(daemon) = daemons.iter().find(|d| Some(&d.place) == run.place.as_ref()) else { continue };
+        for rank in &mut run.ranks {
+            let of_rank = |m: &&MemberRow| m.workflow == run.workflow && m.task == rank.task && m.rank == rank.rank;
+            rank.progress = daemon.members.iter().filter(of_rank).find_map(|m| m.progress);
+        }
+    }
+}
+
 fn port_row(inside: &Session, segment: &SegmentInfo) -> PortRow {
     let (workflow, name) = (segment.workflow.clone(), segment.name.clone());
-    let row = PortRow { id: segment.id.0, workflow, name, ..PortRow::default() };
+    let row = PortRow { id: segment.id.0, workflow, name, since_ms: segment.since_ms, ..PortRow::default() };
     let Ok(report) = inside.port_report(segment.id) else { return row };
     let (s, seconds) = (&report.statistics, |ns: u64| ns as f64 * 1e-9);
     let ends = report.ends.iter().map(|e| EndRow {
@@ -504,7 +526,7 @@ fn series_row(inside: &Session, segment: &SegmentInfo, listing: &Listing) -> Opt
         name: segment.name.clone(),
         state: series_state(&r, segment, listing),
         publisher: publisher.map_or_else(String::new, |m| m.task.clone()),
-        since_ms: r.description.created / 1_000_000,
+        since_ms: segment.since_ms,
         newest: r.newest,
         kept: r.versions.len(),
         observers: segment.observers().unwrap_or_default().0,

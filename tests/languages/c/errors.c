@@ -1,4 +1,4 @@
-/* Rows E1 to E3 of ../conformance.md, and what is C's own: NULL, wild and stale references. */
+/* Rows E1 to E4 of ../conformance.md, and what is C's own: NULL, wild and stale references. */
 #define _GNU_SOURCE
 #include "suite.h"
 
@@ -51,6 +51,16 @@ static void e3(const char *role, const char *argument)
     WANT(CROSSDOCK_NOT_FOUND, crossdock_session_connect(&options, &s));
     CHECK(peer_now_ms() - begin < 2000);
     says(options.socket);
+}
+
+static void e4(const char *role, const char *argument)
+{
+    (void)role, (void)argument;
+    WANT(CROSSDOCK_INVALID, crossdock_session_progress(session(), 11, 10));
+    says("11 of 10");
+    for (uint64_t n = 1; n <= 1000; n++)
+        OK(crossdock_session_progress(session(), n, 1000));
+    OK(crossdock_session_progress(session(), 0, 0));
 }
 
 static void c1(const char *role, const char *argument)
@@ -288,6 +298,7 @@ static void c7(const char *role, const char *argument)
     NO(crossdock_session_close(NULL));
     NO(crossdock_session_member(NULL, &n));
     NO(crossdock_session_member(s, NULL));
+    NO(crossdock_session_progress(NULL, 1, 2));
     NO(crossdock_session_rank(s, NULL));
     NO(crossdock_session_task(s, NULL, 10));
     NO(crossdock_session_workflow(s, NULL, 10));
@@ -487,6 +498,7 @@ const row error_rows[] = {
     {"E1", "bad names", e1},
     {"E2", "bad sizes and types", e2},
     {"E3", "no daemon", e3},
+    {"E4", "progress", e4},
     {"C1", "NULL, stale, foreign and wild references", c1},
     {"C2", "scribbled headers are corrupt, not crashes", c2},
     {"C3", "allocation by base, and replace", c3},

@@ -1,4 +1,4 @@
-// Rows E1 to E3 of ../conformance.md.
+// Rows E1 to E4 of ../conformance.md.
 #include "suite.hpp"
 
 namespace suite {
@@ -43,6 +43,12 @@ void no_daemon(const part&) {
   CHECK(took([&] { FAILS(not_found, SAYS(nowhere), crossdock::session({.socket = nowhere, .private_daemon = false})); }) < 2000);
 }
 
+void progress(const part&) {
+  FAILS(invalid, SAYS("11 of 10"), crossdock::session().progress(11, 10));
+  for (std::uint64_t n = 1; n <= 1000; n++) crossdock::session().progress(n, 1000);
+  crossdock::session().progress(0, 0);
+}
+
 }  // namespace
 
 const std::vector<row>& error_rows() {
@@ -50,6 +56,7 @@ const std::vector<row>& error_rows() {
       {"E1", "bad names", bad_names},
       {"E2", "bad sizes and types", bad_sizes},
       {"E3", "no daemon", no_daemon},
+      {"E4", "progress", progress},
   };
   return rows;
 }

@@ -1,4 +1,4 @@
-! Rows R1 to R14 and E1 to E3 of ../conformance.md.
+! Rows R1 to R14 and E1 to E4 of ../conformance.md.
 module regions
   use suite
   implicit none
@@ -456,5 +456,19 @@ contains
     call want(CROSSDOCK_NOT_FOUND, stat, 'no daemon')
     call says('/nonexistent/crossdock/endpoint.sock')
     call check(peer_now_ms() - begin < 2000, 'at once')
+  end subroutine
+
+  subroutine e4()
+    integer :: n, stat
+    call open_session()
+    call session%progress(11, 10, stat)
+    call want(CROSSDOCK_INVALID, stat, 'more than all')
+    call says('11 of 10')
+    do n = 1, 1000
+      call session%progress(n, 1000, stat)
+      call ok(stat, 'progress')
+    end do
+    call session%progress(0_int64, 0_int64, stat)
+    call ok(stat, 'no progress')
   end subroutine
 end module

@@ -1,7 +1,8 @@
-"""Rows E1 to E3: what is refused, and how."""
+"""Rows E1 to E4: what is refused, and how."""
 
 import os
 import tempfile
+import time
 
 import crossdock
 from bench import MIB, Failed, check, refused
@@ -43,3 +44,26 @@ def E3(_t):
     path = os.path.join(tempfile.gettempdir(), f"crossdock-nothing-{os.getpid()}", "endpoint.sock")
     with refused(NotFoundError, path, within=(0, 2)):
         crossdock.connect(path, private_daemon=False)
+
+
+def reported(t, wanted):
+    """Waits until the daemon lists this as the session's own progress."""
+    end = time.monotonic() + 5
+    while True:
+        listed = next(m.progress for m in t.session.list().members if m.id == t.session.member)
+        if listed == wanted:
+            return
+        if time.monotonic() > end:
+            raise Failed(f"the daemon lists {listed}, not {wanted}")
+        time.sleep(0.01)
+
+
+@row("progress")
+def E4(t):
+    with refused(InvalidError, "11 of 10"):
+        t.session.progress(11, 10)
+    for n in range(1, 1001):
+        t.session.progress(n, 1000)
+    reported(t, (1000, 1000))
+    t.session.progress(0, 0)
+    reported(t, None)

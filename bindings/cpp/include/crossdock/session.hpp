@@ -50,6 +50,10 @@ class session {
   std::string task() const { return text(crossdock_session_task); }
   std::string workflow() const { return text(crossdock_session_workflow); }
 
+  /// Says how far this task is, `done` of `of` steps, to the people who look at it (`crossdock ps`, `top`, the web page); `of`
+  /// of 0 takes it back. Never waits, and may be called in every iteration. Errors: invalid (done is more than of).
+  void progress(std::uint64_t done, std::uint64_t of) { detail::check(crossdock_session_progress(get(), done, of)); }
+
   /// Leave now: ports end in good order. Errors: busy while regions, items, publishers, observers or versions of this
   /// session are there; they go on, and so does the session.
   void close() { detail::check(crossdock_session_close(get())); }

@@ -126,6 +126,7 @@ class Session:
     def rank(self) -> int: ...
     @property
     def workflow(self) -> str: ...
+    def progress(self, done: int, of: int) -> None: ...
     @property
     def closed(self) -> bool: ...
     def region(
@@ -546,6 +547,7 @@ class MemberInfo(NamedTuple):
     pid: int
     uid: int
     connected: bool
+    progress: Optional[Tuple[int, int]]
 
 class SegmentInfo(NamedTuple):
     id: int
@@ -555,6 +557,7 @@ class SegmentInfo(NamedTuple):
     size: int
     reserved: int
     creator: int
+    since: float
 
 class ItemInfo(NamedTuple):
     key: str

@@ -21,7 +21,7 @@ class WorkflowInfo(NamedTuple):
 
 
 class MemberInfo(NamedTuple):
-    """A member: one process that acts as a task."""
+    """A member: one process that acts as a task; `progress`: steps done and steps in all, if it reports them."""
 
     id: int
     workflow: str
@@ -30,10 +30,11 @@ class MemberInfo(NamedTuple):
     pid: int
     uid: int
     connected: bool
+    progress: "tuple[int, int] | None"
 
 
 class SegmentInfo(NamedTuple):
-    """A segment: a region or a port; bytes."""
+    """A segment: a region, a port, a series or an item's memory; bytes; made at `since`, in seconds since 1970."""
 
     id: int
     kind: str
@@ -42,6 +43,7 @@ class SegmentInfo(NamedTuple):
     size: int
     reserved: int
     creator: int
+    since: float
 
 
 class Listing(NamedTuple):

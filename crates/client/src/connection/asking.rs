@@ -242,7 +242,7 @@ impl State {
     }
 
     /// All requests below this number have been answered or given up.
-    fn settled(&self) -> u64 {
+    pub(super) fn settled(&self) -> u64 {
         self.pending.first_key_value().map_or(self.next, |(number, _)| *number)
     }
 }

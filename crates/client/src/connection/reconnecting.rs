@@ -124,6 +124,7 @@ impl Connection {
         state.socket = Some(socket);
         state.generation += 1;
         state.tell_held();
+        state.tell_progress_again();
         state.send_unsent();
         Tried::Done
     }

@@ -2,9 +2,9 @@
 //!
 //! It sleeps in `poll` on the sockets of all sessions that have something open, for their ends alone: messages do not wake
 //! it. When a daemon is gone it connects again as soon as there is one, gives back what the session holds, and takes over
-//! the new liveness table. It starts with the first thing that is opened, ends with the last session, blocks all signals,
-//! and is not there in forked children, whose sessions start their own. Where it cannot be started, the next request
-//! notices, as it does anyway.
+//! the new liveness table. It also sends the numbers that `progress` left to it. It starts with the first thing that is
+//! opened or the first report of progress, ends with the last session, blocks all signals, and is not there in forked
+//! children, whose sessions start their own. Where it cannot be started, the next request notices, as it does anyway.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -63,6 +63,11 @@ impl Connection {
 
     /// The session is over.
     pub(super) fn watch_no_more(&self) {
+        self.wake_watcher();
+    }
+
+    /// The thread looks at this session now.
+    pub(super) fn wake_watcher(&self) {
         if self.watched.load(Ordering::Relaxed) {
             if let Some(watcher) = WATCHER.get() {
                 event::signal(&watcher.bell);
@@ -103,8 +108,9 @@ impl Watcher {
                 }
             }
             watched.iter_mut().for_each(Watched::attend);
-            let due = watched.iter().filter_map(|session| session.broken.as_ref().map(|broken| broken.due)).min();
-            let sleep = due.map_or(Duration::from_secs(3600), |due| due.saturating_duration_since(Instant::now()));
+            let now = Instant::now();
+            let due = watched.iter().filter_map(|session| session.due(now)).min();
+            let sleep = due.map_or(Duration::from_secs(3600), |due| due.saturating_duration_since(now));
             let sockets: Vec<_> = watched.iter().map(|s| s.connection.upgrade()?.socket_of()).collect();
             let open: Vec<_> = sockets.iter().flatten().map(|(socket, _)| socket.as_fd()).collect();
             let ended = event::wait_for_ends(&self.bell, &open, Deadline::after(sleep));
@@ -119,6 +125,12 @@ impl Watcher {
 }
 
 impl Watched {
+    /// When it wants the thread's attention next.
+    fn due(&self, now: Instant) -> Option<Instant> {
+        let progress = self.connection.upgrade().and_then(|connection| connection.progress_due(now));
+        self.broken.as_ref().map(|broken| broken.due).into_iter().chain(progress).min()
+    }
+
     /// Brings the connection back if it is broken and the time has come.
     fn attend(&mut self) {
         let now = Instant::now();

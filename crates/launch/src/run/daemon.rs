@@ -14,7 +14,7 @@ use crossdock_client::{ConnectOptions, Grant, Mode, PortOptions, Region, Rights,
 use crossdock_os::process::Signal;
 use crossdock_os::{Deadline, event, socket};
 
-use super::summary::{Figures, ItemLine, PortLine, RegionLine, SeriesLine};
+use super::summary::{Figures, ItemLine, PortLine, ProgressLine, RegionLine, SeriesLine};
 use super::{folder::RunFolder, processes};
 use crate::file::{Task, Workflow};
 
@@ -185,6 +185,11 @@ impl Hosted {
     pub fn report(&self, workflow: &Workflow) -> Result<Figures, String> {
         let listing = self.control.workflow_report(&self.workflow).map_err(|e| e.to_string())?;
         let mut figures = Figures::default();
+        for member in listing.members {
+            if let Some((done, of)) = member.progress {
+                figures.progress.push(ProgressLine { task: member.task, rank: member.rank, done, of });
+            }
+        }
         for segment in listing.segments {
             match segment.kind {
                 SegmentKind::Port => {

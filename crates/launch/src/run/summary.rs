@@ -50,6 +50,22 @@ pub struct Figures {
     pub regions: Vec<RegionLine>,
     /// One entry a managed directory.
     pub files: Vec<FilesLine>,
+    /// What living ranks report of their progress; for the live view only.
+    #[serde(skip)]
+    pub progress: Vec<ProgressLine>,
+}
+
+/// How far a rank is, as it says.
+#[derive(Clone, Debug, Default)]
+pub struct ProgressLine {
+    /// The task.
+    pub task: String,
+    /// Which copy.
+    pub rank: u32,
+    /// Steps done.
+    pub done: u64,
+    /// Steps in all.
+    pub of: u64,
 }
 
 /// One rank.

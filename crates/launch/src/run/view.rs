@@ -10,6 +10,10 @@ use super::Show;
 /// More bars than this do not fit a screen; the view falls back to lines.
 const BARS_MAX: usize = 16;
 
+/// The line of a rank that reports its progress.
+const STEPS: &str =
+    "{spinner:.blue} {prefix:.bold} {elapsed:>6} {bar:12.green/dim} {percent:>3} % {pos}/{len} {wide_msg}";
+
 /// The view.
 pub struct View {
     show: Show,
@@ -92,6 +96,18 @@ impl View {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
         self.rank(index, name, text);
+    }
+
+    /// A rank says how far it is: its line gets a bar.
+    pub fn progress(&self, index: usize, done: u64, of: u64) {
+        let Some(bar) = self.bars.get(index).filter(|bar| !bar.is_finished()) else { return };
+        if bar.length() != Some(of) {
+            if let Ok(style) = ProgressStyle::with_template(STEPS) {
+                bar.set_style(style.progress_chars("━╸─"));
+            }
+            bar.set_length(of);
+        }
+        bar.set_position(done);
     }
 
     /// A rank has ended: its clock stops.

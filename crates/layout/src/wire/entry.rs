@@ -34,6 +34,10 @@ record! {
         member: MemberId,
         /// Milliseconds since it was last heard of.
         silent_ms: u64,
+        /// Steps that it has done, as it says.
+        done: u64,
+        /// Steps that it will do in all; 0 = it has reported no progress.
+        of: u64,
         /// Its rank in its task.
         rank: u32,
         /// Its process, as the node sees it.
@@ -67,6 +71,8 @@ record! {
         attribute: u64,
         /// The member that made it.
         creator: MemberId,
+        /// When it was made, in milliseconds since 1970.
+        since_ms: u64,
         /// Region or port.
         kind: SegmentKind,
         /// How many members have it open.

@@ -142,6 +142,13 @@ requests! {
         },
         /// Leave in order; the connection ends after the answer.
         15 Bye -> Done,
+        /// How far this member is, for people who look. No answer.
+        16 Progress {
+            /// Steps done.
+            done: u64,
+            /// Steps in all; 0 = it reports no progress any more.
+            of: u64,
+        },
         /// Begin a series whose pool comes with this; observers see it at once.
         40 Publish -> Done [1] {
             /// Bytes of the pool.

@@ -71,6 +71,9 @@ impl Broker {
         for member in &self.told {
             assert!(lasting.members.contains_key(member), "{member} is gone and told what it has");
         }
+        for member in self.progress.keys() {
+            assert!(self.lasting.members.contains_key(member), "{member} is gone and reports progress");
+        }
         for member in self.heard.keys() {
             assert!(self.lasting.members.contains_key(member), "{member} is gone and was heard");
         }

@@ -289,6 +289,7 @@ fn some_request(which: u8) -> Request {
             Request::MakeEndpoint { workflow: "w".into(), task: "t".into(), grants }
         }
         7 => Request::EndWorkflow { name: "w".into() },
+        15 => Request::Progress { done: u64::from(which), of: u64::from(which / 16) },
         12 => Request::Reserve { segment, upto: 65_536 },
         13 => Request::Attach { segment, access: Rights::ALL },
         14 => Request::Offer { segment },

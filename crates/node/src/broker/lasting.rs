@@ -76,6 +76,8 @@ pub struct Segment {
     pub creator: MemberId,
     /// It stays when the run ends.
     pub persistent: bool,
+    /// When it was made, in milliseconds since 1970.
+    pub since_ms: u64,
     /// Its name is gone; these members held it then.
     pub removed: Option<Vec<(MemberId, u32)>>,
     /// What a series has besides.
@@ -186,7 +188,18 @@ impl Lasting {
                 self.members.insert(*member, fresh);
             }
             Record::MemberGone { member } => self.forget_member(*member),
-            Record::Segment { segment, workflow, kind, name, size, reserved, attribute, persistent, cause } => {
+            Record::Segment {
+                segment,
+                workflow,
+                kind,
+                name,
+                size,
+                reserved,
+                attribute,
+                persistent,
+                since_ms,
+                cause,
+            } => {
                 let fresh = Segment {
                     workflow: *workflow,
                     kind: *kind,
@@ -196,6 +209,7 @@ impl Lasting {
                     attribute: *attribute,
                     creator: cause.member,
                     persistent: *persistent,
+                    since_ms: *since_ms,
                     removed: None,
                     series: None,
                 };
@@ -384,6 +398,7 @@ impl Lasting {
                     reserved: s.reserved,
                     attribute: s.attribute,
                     persistent: s.persistent,
+                    since_ms: s.since_ms,
                     cause: Cause { member: s.creator, request: 0 },
                 }),
             }

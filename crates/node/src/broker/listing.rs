@@ -64,6 +64,7 @@ impl Broker {
                 .as_ref()
                 .map_or(s.attribute, |of| (of.pins.len() as u64) << 32 | u64::from(of.observers)),
             creator: s.creator,
+            since_ms: s.since_ms,
             kind: s.kind,
             members: self.holds.get(id).map_or(0, |h| h.len() as u32),
             removed: s.removed.is_some(),

@@ -154,6 +154,14 @@ impl Broker {
         self.leave_standing(member, state, Record::MemberGone { member });
     }
 
+    /// A member says how far it is; 0 steps in all take that back.
+    pub(super) fn progress(&mut self, member: MemberId, done: u64, of: u64) {
+        match of {
+            0 => self.progress.remove(&member),
+            of => self.progress.insert(member, (done.min(of), of)),
+        };
+    }
+
     /// A member's session is over; `record` says whether it is dead, too.
     fn leave_standing(&mut self, member: MemberId, state: MemberState, record: Record) {
         let Some(entry) = self.entry(member) else { return };
@@ -177,6 +185,7 @@ impl Broker {
         }
         self.commit(record);
         self.told.remove(&member);
+        self.progress.remove(&member);
         self.drop_holds(member);
         self.leave_series(member);
         let owned: Vec<_> = self.lasting.workflows.iter().filter(|(_, w)| w.owner == member).map(|(n, _)| *n).collect();
@@ -236,9 +245,12 @@ impl Broker {
         let known = self.lasting.members.get(&member)?;
         let connected = self.connected.contains_key(&member);
         let workflow = self.lasting.workflows.get(&known.workflow).map_or("", |w| &w.name);
+        let (done, of) = self.progress.get(&member).copied().unwrap_or_default();
         Some(MemberEntry {
             member,
             silent_ms: self.now - self.heard.get(&member).copied().unwrap_or(self.now),
+            done,
+            of,
             rank: known.rank,
             pid: known.peer.pid,
             uid: known.peer.uid,

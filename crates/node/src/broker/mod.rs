@@ -63,6 +63,8 @@ pub struct Limits {
     pub incarnation: u64,
     /// What this daemon's proofs rest on.
     pub era: Era,
+    /// What the calendar said when the broker's clock was at 0, in milliseconds since 1970. It is for people only.
+    pub began_ms: u64,
     /// The site that it is a node of.
     pub site: Option<SiteLimits>,
 }
@@ -78,6 +80,7 @@ impl Default for Limits {
             hello_ms: 5_000,
             incarnation: 1,
             era: Era::default(),
+            began_ms: 0,
             site: None,
         }
     }
@@ -137,6 +140,8 @@ pub struct Broker {
     silent: BTreeMap<u64, BTreeSet<Connection>>,
     connected: BTreeMap<MemberId, Connection>,
     heard: BTreeMap<MemberId, u64>,
+    /// Steps done, and steps in all, of members that report progress. Members say it again after a restart.
+    progress: BTreeMap<MemberId, (u64, u64)>,
     /// Members that have said since this broker's start all that they have open.
     told: BTreeSet<MemberId>,
     holds: BTreeMap<SegmentId, BTreeMap<MemberId, Hold>>,
@@ -186,6 +191,7 @@ impl Broker {
             silent: BTreeMap::new(),
             connected: BTreeMap::new(),
             heard: BTreeMap::new(),
+            progress: BTreeMap::new(),
             told: BTreeSet::new(),
             holds: BTreeMap::new(),
             lost: BTreeSet::new(),
@@ -321,6 +327,11 @@ impl Broker {
         }
     }
 
+    /// Now, in milliseconds since 1970.
+    fn calendar_ms(&self) -> u64 {
+        self.limits.began_ms.saturating_add(self.now)
+    }
+
     /// Answers that have surely arrived need no remembering.
     fn settle(&mut self, member: MemberId, settled: u64) {
         if let Some(member) = self.lasting.members.get_mut(&member) {
@@ -363,6 +374,7 @@ impl Broker {
             Request::Describe { member: whom } => self.describe(asker, whom),
             Request::Offer { segment } => self.offer(asker, segment, descriptors),
             Request::Bye => self.bye(asker),
+            Request::Progress { done, of } => self.progress(member, done, of),
             request @ Request::Publish { .. } => self.publish(asker, request, descriptors),
             Request::Pins { segment, from } => self.pins(asker, segment, from),
             Request::Observe { wait_ms, former, name } => self.observe(asker, wait_ms, former, name),

@@ -108,7 +108,9 @@ impl Broker {
         let cause = Cause { member: asker.member, request: asker.number };
         // Regions are made to last; ports carry what one run sends.
         let persistent = persistent || kind != SegmentKind::Port;
-        let record = Record::Segment { segment, workflow, kind, name, size, reserved, attribute, persistent, cause };
+        let since_ms = self.calendar_ms();
+        let record =
+            Record::Segment { segment, workflow, kind, name, size, reserved, attribute, persistent, since_ms, cause };
         debug_assert!(self.making.is_none(), "the host makes one segment at a time");
         self.making = Some(Making { asker, segment, instead, record });
         self.effects.push(Effect::Make { segment, size, reserve: reserved, label });

@@ -67,7 +67,19 @@ impl Broker {
         self.effects.push(Effect::Adopt { segment });
         let run = self.lasting.workflows.get(&workflow).map_or(0, |w| w.run);
         self.commit(Record::Numbers { segment, numbers: vec![number] });
-        self.commit(Record::Series { segment, workflow, run, name, size, reserved, attribute, observers, cause });
+        let since_ms = self.calendar_ms();
+        self.commit(Record::Series {
+            segment,
+            workflow,
+            run,
+            name,
+            size,
+            reserved,
+            attribute,
+            observers,
+            since_ms,
+            cause,
+        });
         self.hold_once(asker.member, segment);
         self.answer(asker, &Answer::Done { value: segment.0 });
         self.wake_waiting(segment);

@@ -164,6 +164,8 @@ messages! {
             attribute: u64,
             /// It stays when the run ends.
             persistent: bool,
+            /// When it was made, in milliseconds since 1970.
+            since_ms: u64,
             /// Who asked.
             cause: Cause,
         },
@@ -206,6 +208,8 @@ messages! {
             attribute: u64,
             /// Most observers at a time.
             observers: u32,
+            /// When it was made, in milliseconds since 1970.
+            since_ms: u64,
             /// Who publishes, and its request.
             cause: Cause,
         },

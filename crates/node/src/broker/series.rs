@@ -92,6 +92,7 @@ impl Series {
             reserved: of.reserved.saturating_sub(self.page_bytes()),
             attribute: of.attribute,
             observers: self.observers,
+            since_ms: of.since_ms,
             cause: cause(self.publisher),
         });
         records.extend(self.pages.iter().map(|endpoint| Record::PinPage { segment, endpoint: *endpoint }));
@@ -128,7 +129,7 @@ pub enum Part {
 impl Lasting {
     pub(super) fn apply_series(&mut self, record: &Record) {
         match record {
-            Record::Series { segment, workflow, run, name, size, reserved, attribute, observers, cause } => {
+            Record::Series { segment, workflow, run, name, size, reserved, attribute, observers, since_ms, cause } => {
                 let series = Series {
                     publisher: cause.member,
                     run: *run,
@@ -146,6 +147,7 @@ impl Lasting {
                     attribute: *attribute,
                     creator: cause.member,
                     persistent: true,
+                    since_ms: *since_ms,
                     removed: None,
                     series: Some(series),
                 };

@@ -119,6 +119,7 @@ impl Broker {
         for member in &members {
             self.heard.remove(member);
             self.told.remove(member);
+            self.progress.remove(member);
         }
         segments.iter().for_each(|segment| self.forget_slots(*segment));
         self.commit(Record::WorkflowEnd { number, cause });

@@ -8,7 +8,7 @@ use crossdock_layout::SegmentId;
 use crossdock_os::event::{Epoll, signalfd};
 use crossdock_os::roll::Identity;
 use crossdock_os::tmpfs::Folder;
-use crossdock_os::{child, file, process};
+use crossdock_os::{child, clock, file, process};
 
 use super::{Host, LISTENER, SIGNALS};
 use crate::ServeOptions;
@@ -124,6 +124,7 @@ fn limits(options: &ServeOptions, incarnation: u64, era: Era) -> Limits {
         connections: (options.connections as u64).min(descriptors / 2).max(16) as usize,
         incarnation,
         era,
+        began_ms: clock::since_1970_ns() / 1_000_000,
         ..Limits::default()
     }
 }

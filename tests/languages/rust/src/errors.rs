@@ -1,6 +1,6 @@
-//! Rows E1 to E3: bad names, sizes and types, and no daemon.
+//! Rows E1 to E4: bad names, sizes and types, no daemon, and progress.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossdock_client::{ConnectOptions, End, Mode, ObjectMode, PortOptions, Session, Status, TypeRef};
 
@@ -11,6 +11,7 @@ pub fn rows() -> Vec<Row> {
         Row { id: "E1", claim: "bad names", test: e1, role: alone },
         Row { id: "E2", claim: "bad sizes and types", test: e2, role: alone },
         Row { id: "E3", claim: "no daemon", test: e3, role: alone },
+        Row { id: "E4", claim: "progress", test: e4, role: alone },
     ]
 }
 
@@ -47,4 +48,30 @@ fn e3(_: &Context) -> Outcome {
     let options = ConnectOptions { socket: Some(socket.into()), private_daemon: false, ..ConnectOptions::default() };
     says(&fails(Status::NotFound, Session::connect(&options))?, socket)?;
     took(started, 0, 2000)
+}
+
+fn e4(context: &Context) -> Outcome {
+    says(&fails(Status::Invalid, context.session.progress(11, 10))?, "11 of 10")?;
+    for n in 1..=1000 {
+        context.session.progress(n, 1000).map_err(|e| e.to_string())?;
+    }
+    listed(context, Some((1000, 1000)))?;
+    context.session.progress(0, 0).map_err(|e| e.to_string())?;
+    listed(context, None)
+}
+
+/// Waits until the daemon lists this as the session's own progress.
+fn listed(context: &Context, wanted: Option<(u64, u64)>) -> Outcome {
+    let started = Instant::now();
+    loop {
+        let members = context.session.list().map_err(|e| e.to_string())?.members;
+        let own = members.iter().find(|m| m.id == context.session.member()).and_then(|m| m.progress);
+        if own == wanted {
+            return Ok(());
+        }
+        if started.elapsed() > Duration::from_secs(5) {
+            return Err(format!("the daemon lists {own:?}, not {wanted:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

@@ -32,6 +32,13 @@ impl Run {
         let now = Instant::now();
         let Ok(figures) = hosted.report(&self.workflow) else { return };
         self.rates.too_slow = now.elapsed() > PATIENCE;
+        for report in &figures.progress {
+            let name = |task: usize| &self.workflow.tasks[task].name;
+            let place = self.ranks.iter().position(|r| *name(r.task) == report.task && r.rank == report.rank);
+            if let Some(index) = place {
+                self.view.progress(index, report.done, report.of);
+            }
+        }
         if let Some((then, before)) = &self.rates.before {
             self.view.figures(line(&figures, before, now.duration_since(*then).as_secs_f64()));
         }

@@ -136,6 +136,7 @@ impl Broker {
             reserved: memory,
             attribute: 0,
             persistent: true,
+            since_ms: self.calendar_ms(),
             cause,
         });
     }
