@@ -78,20 +78,20 @@ fn everything(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
     let (mut begun, _kept_too) = publisher(bytes, Detect::Auto);
     // Twice before it counts: memory for two versions is taken then.
     for step in 0..3 {
-        write_all(auto.memory(0), bytes, step);
+        write_all(auto.memory("u").expect("a variable"), bytes, step);
         auto.publish(&[]).expect("room");
         begun.begin().expect("room");
-        write_all(begun.memory(0), bytes, step);
+        write_all(begun.memory("u").expect("a variable"), bytes, step);
         begun.publish(&[]).expect("room");
     }
     let (mut floor, mut publish, mut flip) = (Vec::new(), Vec::new(), Vec::new());
     for step in 3..3 + rounds as u64 {
         write_all(from.start(), bytes, step);
         floor.push(timed(|| copy(&to, from.start(), bytes)));
-        write_all(auto.memory(0), bytes, step);
+        write_all(auto.memory("u").expect("a variable"), bytes, step);
         publish.push(timed(|| publish_one(&mut auto)));
         let begin = timed(|| begun.begin().expect("room"));
-        write_all(begun.memory(0), bytes, step);
+        write_all(begun.memory("u").expect("a variable"), bytes, step);
         flip.push(begin + timed(|| publish_one(&mut begun)));
     }
     let memcpy = median(&floor);
@@ -119,18 +119,18 @@ fn hundredth(
     (spec.detect, spec.pages) = (detect, pages_of(detect));
     let (mut publisher, offer) =
         Publisher::create(Identity::alone("bench"), &spec, world.clone()).expect("memory for the series");
-    write_all(publisher.memory(0), bytes, 0);
+    write_all(publisher.memory("u").expect("a variable"), bytes, 0);
     publisher.publish(&[]).expect("room");
     let (changed, pages) = (bytes / 100 / PAGE * PAGE, bytes / PAGE);
     let plain = Buffer::new(bytes / 8);
     let (mut random, mut window) = (7usize, 0);
     let mut step = |publisher: &mut Publisher, step: u64| {
-        let start = publisher.memory(0);
+        let start = publisher.memory("u").expect("a variable");
         let mut touch = |at: usize, length: usize| {
             // SAFETY: within the variable.
             write_all(unsafe { start.add(at) }, length, step);
             if detect == Detect::Hints {
-                publisher.touched(0, at as u64..(at + length) as u64).expect("within the variable");
+                publisher.touched("u", at as u64..(at + length) as u64).expect("within the variable");
             }
         };
         let writing = timed(|| {
@@ -197,7 +197,7 @@ fn table(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
         let wrote = timed(|| write_all(from.start(), bytes, round));
         let copied = timed(|| copy(&to, from.start(), bytes));
         for ((publisher, _), sum) in publishers.iter_mut().zip(&mut sums) {
-            let start = publisher.memory(0);
+            let start = publisher.memory("u").expect("a variable");
             let writing = timed(|| write_all(start, bytes, round));
             let publishing = timed(|| publish_one(publisher));
             if round >= 3 {
@@ -257,12 +257,12 @@ fn changing_over(bytes: usize, records: &mut Vec<Record>) {
             step += 1;
             at = (at + part) % (bytes - part + 1) / PAGE * PAGE;
             // SAFETY: within the variable.
-            let place = unsafe { publisher.memory(0).add(at) };
+            let place = unsafe { publisher.memory("u").expect("a variable").add(at) };
             if scattered {
                 // Two pages of three, all over.
                 for page in (0..bytes / PAGE).filter(|page| page % 3 != step as usize % 3) {
                     // SAFETY: as above.
-                    write_all(unsafe { publisher.memory(0).add(page * PAGE) }, PAGE, step);
+                    write_all(unsafe { publisher.memory("u").expect("a variable").add(page * PAGE) }, PAGE, step);
                 }
             } else {
                 write_all(place, part, step);
@@ -305,7 +305,7 @@ fn main() {
         let (mut publisher, _kept) = publisher(16 << 20, Detect::Auto);
         for step in 0..if quick { 300 } else { 3000 } {
             publisher.begin().expect("room");
-            write_all(publisher.memory(0), 16 << 20, step);
+            write_all(publisher.memory("u").expect("a variable"), 16 << 20, step);
             publish_one(&mut publisher);
         }
         return;

@@ -65,7 +65,7 @@ impl Observer {
     /// A number for the series as it is observed; a restarted publisher's has another one.
     #[getter]
     fn id(&self, py: Python<'_>) -> PyResult<u64> {
-        self.with(py, |o| Ok(o.incarnation()))
+        self.with(py, |o| Ok(o.id().0))
     }
 
     /// "live", "ended" (in order) or "died".

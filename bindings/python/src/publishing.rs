@@ -31,7 +31,7 @@ impl Works {
     /// Ends the series in order; the memory stays for as long as there are arrays.
     pub fn end(&self) -> Result<()> {
         let mut publisher = lock(&self.publisher);
-        if publisher.here() { publisher.finish() } else { Ok(()) }
+        if publisher.here() { publisher.end_mut() } else { Ok(()) }
     }
 }
 

@@ -87,7 +87,7 @@ unsafe fn told<T>(reference: u64, place: *mut T, what: &str, ask: impl FnOnce(&O
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_observer_id(observer: u64, id: *mut u64) -> i32 {
     // SAFETY: the header asks for a writable place.
-    unsafe { told(observer, id, "id", |o| Ok(o.incarnation())) }
+    unsafe { told(observer, id, "id", |o| Ok(o.id().0)) }
 }
 
 #[unsafe(no_mangle)]

@@ -199,7 +199,7 @@ unsafe extern "C" fn crossdock_publisher_statistics_get(
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_publisher_end(publisher: u64) -> i32 {
-    call(|| self::publisher(&publisher)?.finish())
+    call(|| self::publisher(&publisher)?.end_mut())
 }
 
 #[unsafe(no_mangle)]

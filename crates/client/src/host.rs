@@ -1,6 +1,6 @@
 //! What open objects ask of their session.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crossdock_core::Host;
@@ -10,29 +10,43 @@ use crossdock_layout::wire::Request;
 use crossdock_layout::{MemberId, SegmentId};
 
 use crate::segment::Lease;
+use crate::series::Place;
 use crate::{Result, Session};
 
 /// The host of one open object. It keeps the session, and the daemon's count of openings.
 pub(crate) struct SessionHost {
-    session: Session,
+    /// The daemon's counts of openings, given back in this order, before the session may end.
+    _leases: Vec<Lease>,
+    /// A publisher's place, once the daemon has the series.
+    place: OnceLock<Place>,
     /// What is counted against the quota; nothing before the daemon knows the segment, or if all of it is counted.
-    segment: Arc<OnceLock<SegmentId>>,
+    segment: OnceLock<SegmentId>,
     /// How long growing waits for the daemon, if not as long as other requests.
     patience: Option<Duration>,
-    _lease: Option<Lease>,
+    session: Session,
 }
 
 impl SessionHost {
     /// For memory that is all there and counted.
-    pub fn new(session: &Session, lease: Option<Lease>) -> Self {
-        Self { session: session.clone(), segment: Arc::default(), patience: None, _lease: lease }
+    pub fn new(session: &Session, leases: Vec<Lease>) -> Self {
+        let (place, segment) = (OnceLock::new(), OnceLock::new());
+        Self { _leases: leases, place, segment, patience: None, session: session.clone() }
     }
 
     /// For a segment that grows.
-    #[must_use]
-    pub fn growing(mut self, segment: Arc<OnceLock<SegmentId>>, patience: Option<Duration>) -> Self {
-        (self.segment, self.patience) = (segment, patience);
-        self
+    pub fn growing(session: &Session, lease: Lease, segment: SegmentId) -> Self {
+        Self { segment: OnceLock::from(segment), ..Self::new(session, vec![lease]) }
+    }
+
+    /// For a series to be published, which gets its place later. Its growing waits for the daemon for so long.
+    pub fn patient(session: &Session, patience: Duration) -> Self {
+        Self { patience: Some(patience), ..Self::new(session, Vec::new()) }
+    }
+
+    /// The daemon has the series.
+    pub fn keep_place(&self, place: Place) {
+        self.segment.get_or_init(|| place.segment());
+        self.place.get_or_init(|| place);
     }
 }
 
@@ -55,6 +69,10 @@ impl Host for SessionHost {
 
     fn pages_word(&self) -> u32 {
         self.segment.get().map_or(0, |segment| self.session.liveness().table().pages(*segment))
+    }
+
+    fn series_ended(&self) -> Result<()> {
+        self.place.get().map_or(Ok(()), |place| place.leave(self.session.deadline()))
     }
 
     fn pin_page(&self, from: u32) -> Result<Option<PinPageGiven>> {

@@ -1,7 +1,7 @@
 //! The session's calls for regions: a segment with a heap in it, and named objects that tasks share read-write (Dhmem,
 //! section III). What a region does itself is in `core`.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_core::region::{self, Parts};
@@ -98,7 +98,7 @@ impl Session {
         if let Some(region) = self.owned().region(opened.id) {
             return Ok(region);
         }
-        let host = SessionHost::new(self, Some(opened.lease)).growing(Arc::new(OnceLock::from(opened.id)), None);
+        let host = SessionHost::growing(self, opened.lease, opened.id);
         let region = region::Region::attach(Parts {
             name: opened.name,
             segment: opened.id,

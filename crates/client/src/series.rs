@@ -1,18 +1,100 @@
-//! Series: consistent versions of data that one publisher changes in place, for observers that never stop it (TCASM;
-//! design 3.4).
+//! The session's calls for series: consistent versions of data that one publisher changes in place, for observers that never
+//! stop it (TCASM; design 3.4). What publishers, observers and versions do themselves is in `core`.
 //!
 //! The publisher works on ordinary memory and publishes; an observer asks for the latest, the next or a certain version,
 //! and reads it as contiguous arrays that cannot change and cannot be written. The daemon is only asked for places.
 
 mod daemon;
-mod observer;
-mod publisher;
-mod version;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossdock_core::series::{AttachParts, Identity};
+use crossdock_layout::wire::SegmentKind;
+use crossdock_layout::{SegmentId, Status};
 
 pub use crossdock_core::series::{
-    AttributeSpec, Description, Detect, FullPolicy, Kind, Method, Pages, PublisherState as SeriesState,
-    Report as SeriesReport, Runner, Spec as SeriesOptions, Statistics as SeriesStatistics, Value, Variable,
+    AttributeSpec, Description, Detect, FullPolicy, Kind, Method, Observer, Pages, Publisher,
+    PublisherState as SeriesState, Report as SeriesReport, Runner, Spec as SeriesOptions,
+    Statistics as SeriesStatistics, Value, Variable, Version, diff,
 };
-pub use observer::Observer;
-pub use publisher::Publisher;
-pub use version::{Version, diff};
+pub(crate) use daemon::Place;
+
+use crate::host::SessionHost;
+use crate::{Error, Result, Session};
+use daemon::Seat;
+
+/// How long a publish waits for the daemon when its pool has to grow.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+impl Session {
+    /// Begins to publish a series. A name whose former publisher ended or died is taken over; observers of the old series
+    /// keep what they have.
+    ///
+    /// # Errors
+    /// `EXISTS` (names the living publisher), `INVALID` (names, types, shapes, sizes), `DENIED`, `NO_SPACE`.
+    pub fn publisher(&self, name: &str, options: &SeriesOptions) -> Result<Publisher> {
+        // Memory that is taken before the daemon knows the series is counted when the daemon gets to know it.
+        let host = Arc::new(SessionHost::patient(self, PATIENCE));
+        let identity = Identity { name: name.into(), workflow: self.workflow().into(), member: self.member() };
+        let (mut publisher, offer) = Publisher::create(identity, options, host.clone())?;
+        crate::leaving::keep_series(publisher.end_mark());
+        let place = self.place_series(name, offer)?;
+        publisher.placed(place.segment());
+        host.keep_place(place);
+        Ok(publisher)
+    }
+
+    /// Observes the series of this name in the current run; waits for it up to `timeout`. One of a former run is history:
+    /// [`Session::observe_former`].
+    ///
+    /// # Errors
+    /// `NOT_FOUND` (with no waiting), `TIMED_OUT`, `DENIED`, `NO_SPACE` (it has all the observers that it takes),
+    /// `CORRUPT`, `INCOMPATIBLE`.
+    pub fn observe(&self, name: &str, timeout: Duration) -> Result<Observer> {
+        self.attach_observer(self.seat_at_series(name, false, timeout)?)
+    }
+
+    /// As [`Session::observe`], but takes the latest series of this name, of whichever run: what a run that has ended left.
+    ///
+    /// # Errors
+    /// As [`Session::observe`].
+    pub fn observe_former(&self, name: &str, timeout: Duration) -> Result<Observer> {
+        self.attach_observer(self.seat_at_series(name, true, timeout)?)
+    }
+
+    fn attach_observer(&self, seat: Seat) -> Result<Observer> {
+        let Seat { entry, pool, page, leases } = seat;
+        Observer::attach(AttachParts {
+            name: entry.name,
+            segment: entry.segment,
+            pool,
+            size: entry.size,
+            pin_page: page,
+            slot: entry.slot,
+            publisher: entry.publisher,
+            host: Arc::new(SessionHost::new(self, leases)),
+        })
+    }
+
+    /// Reads the counters and versions of a series, without being an observer of it (`inspect`, `ls`).
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, `DENIED`, `WRONG_TYPE` (not a series), `CORRUPT`, `INCOMPATIBLE`.
+    pub fn series_report(&self, id: SegmentId) -> Result<SeriesReport> {
+        let opened = self.attach_segment(id)?;
+        if opened.kind != SegmentKind::Series {
+            let text = format!("{} is {} '{}', not a series", opened.id, opened.kind.word(), opened.name);
+            return Err(Error::new(Status::WrongType, text));
+        }
+        SeriesReport::read(&opened.name, &opened.descriptor, opened.size)
+    }
+
+    /// Takes a series' name away; observers that have it open keep it.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`, `DENIED`, `BUSY` while it is being published.
+    pub fn remove_series(&self, name: &str) -> Result<()> {
+        self.remove_segment(SegmentKind::Series, name)
+    }
+}

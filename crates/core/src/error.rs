@@ -96,6 +96,13 @@ pub enum Reason {
         /// The type that the caller asked for.
         want: String,
     },
+    /// The object has nothing of this kind and name.
+    Lacks {
+        /// What it lacks: "variable".
+        what: &'static str,
+        /// The name that was asked for.
+        name: String,
+    },
     /// A consumer holds all messages that fit into its port, so its producer cannot send.
     HoldsAll(usize),
     /// No peer of this side has come since this end was opened.
@@ -255,6 +262,7 @@ impl Failure {
             ),
             Reason::BadName { what, name, why } => write!(f, "'{name}' is no name for a {what}: {why}"),
             Reason::WrongType { what, have, want } => write!(f, "{what} is of type {have}, not {want}"),
+            Reason::Lacks { what, name } => write!(f, "it has no {what} '{name}'"),
             Reason::HoldsAll(held) => write!(
                 f,
                 "this consumer holds all {held} messages that fit into the port, so its producer cannot send; release \

@@ -32,6 +32,11 @@ pub trait Host: Send + Sync {
         0
     }
 
+    /// The publisher ended its series in order, so the next publisher may have its name. A host that is dropped says so, too.
+    fn series_ended(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The next pin page of this series from that index on, for its publisher; `None` if there is no other. The call
     /// does not wait for long.
     fn pin_page(&self, from: u32) -> Result<Option<PinPageGiven>> {

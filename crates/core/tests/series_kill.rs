@@ -40,7 +40,7 @@ fn small(detect: Detect) -> Spec {
 }
 
 fn whole(version: &Version) {
-    pattern::check(as_numbers(version.bytes(0).unwrap()), version.sequence(), 1).unwrap();
+    pattern::check(as_numbers(version.bytes("u").unwrap()), version.sequence(), 1).unwrap();
 }
 
 /// Three versions, then all that a publisher can do, dying at the `nth` arrival at `point`.
@@ -50,15 +50,15 @@ fn work(world: &World, publisher: &mut Publisher, detect: Detect, point: &str, n
         if step % 5 == 0 {
             publisher.begin().unwrap();
             if step % 10 == 0 {
-                numbers(publisher, 0).fill(0);
+                numbers(publisher, "u").fill(0);
                 publisher.abandon().unwrap();
                 publisher.begin().unwrap();
             }
-            pattern::write(numbers(publisher, 0), step, true);
+            pattern::write(numbers(publisher, "u"), step, true);
         } else {
-            pattern::write(numbers(publisher, 0), step, false);
+            pattern::write(numbers(publisher, "u"), step, false);
             if detect == Detect::Hints {
-                publisher.touched(0, 0..WORDS * 8).unwrap();
+                publisher.touched("u", 0..WORDS * 8).unwrap();
             }
         }
         if publisher.publish(&[]).unwrap() > 0 {
@@ -77,7 +77,7 @@ fn work(world: &World, publisher: &mut Publisher, detect: Detect, point: &str, n
     for _ in publisher.sequence()..STEPS {
         step(publisher);
     }
-    publisher.resize(0, &[512]).unwrap();
+    publisher.resize("u", &[512]).unwrap();
     world.word(GO).store(1000, SeqCst);
     0
 }
@@ -171,11 +171,11 @@ fn a_publisher_that_dies_while_it_ends_has_ended_or_died() {
     publisher.publish(&[]).unwrap();
     let pid = {
         let (pid, other) = world.publish_apart(small(Detect::Auto), |publisher| {
-            pattern::write(numbers(publisher, 0), 1, false);
+            pattern::write(numbers(publisher, "u"), 1, false);
             publisher.publish(&[]).unwrap();
             fault::arm("series.end.noted", 1);
             // SAFETY: the publisher is ended in place; the harness forgets what is left of it.
-            unsafe { std::ptr::read(publisher) }.end();
+            unsafe { std::ptr::read(publisher) }.end().unwrap();
             0
         });
         assert_eq!(world.wait(pid), SIGKILL);
@@ -205,7 +205,7 @@ fn an_observer_that_dies_at_any_point_holds_nobody_up_and_leaves_no_memory_behin
             let (mut publisher, series) = world.publisher(Spec { full, capacity: None, ..small(Detect::CopyAll) });
             let mut publish = || {
                 let step = publisher.sequence() + 1;
-                pattern::write(numbers(&mut publisher, 0), step, false);
+                pattern::write(numbers(&mut publisher, "u"), step, false);
                 let started = Instant::now();
                 publisher.publish(&[]).unwrap();
                 assert!(started.elapsed() < SOON, "{what}: {:?}", started.elapsed());

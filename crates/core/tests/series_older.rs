@@ -18,16 +18,16 @@ fn works(what: Refuse, detect: Detect) -> (Method, Vec<(Method, String)>) {
         world.publisher(Spec { chunk: Some(4096), detect, pages: series_world::pages(detect), ..spec(400 * 512) });
     let mut observer = series.observe(0);
     for step in 1..=30 {
-        pattern::write(numbers(&mut publisher, 0), step, false);
+        pattern::write(numbers(&mut publisher, "u"), step, false);
         if detect == Detect::Hints {
-            publisher.touched(0, 0..400 * 4096).unwrap();
+            publisher.touched("u", 0..400 * 4096).unwrap();
         }
         publisher.publish(&[]).unwrap();
         let version = observer.latest().unwrap();
-        pattern::check(as_numbers(version.bytes(0).unwrap()), step, 1).unwrap();
+        pattern::check(as_numbers(version.bytes("u").unwrap()), step, 1).unwrap();
         if step % 10 == 0 {
             publisher.begin().unwrap();
-            pattern::write(numbers(&mut publisher, 0), step, true);
+            pattern::write(numbers(&mut publisher, "u"), step, true);
             publisher.abandon().unwrap();
         }
     }

@@ -39,11 +39,11 @@ fn lost(spec: Spec, ring: &Ring) -> (u32, u32) {
     let world = World::new();
     let (mut publisher, series) = world.publisher(spec);
     let mut observer = series.observe(0);
-    let start = publisher.memory(0);
-    numbers(&mut publisher, 0).fill(1);
+    let start = publisher.memory("u").unwrap();
+    numbers(&mut publisher, "u").fill(1);
     // SAFETY: memory of this process.
     assert_eq!(unsafe { libc::mlock(start.cast(), PAGES * PAGE) }, 0, "{}", std::io::Error::last_os_error());
-    let mut model = numbers(&mut publisher, 0).to_vec();
+    let mut model = numbers(&mut publisher, "u").to_vec();
     publisher.publish(&[]).unwrap();
     ring.register(start, PAGES * PAGE);
     let before = frames(start);
@@ -51,19 +51,19 @@ fn lost(spec: Spec, ring: &Ring) -> (u32, u32) {
     for step in 2..STEPS {
         for n in 0..PAGES / 100 {
             let at = (n * 97 + step as usize * 13) % PAGES * 512 + n;
-            numbers(&mut publisher, 0)[at] = step;
+            numbers(&mut publisher, "u")[at] = step;
             model[at] = step;
         }
         let page = step as usize * 41 % PAGES;
         ring.read_fixed(start.wrapping_add(page * PAGE), step as u8);
         let word = u64::from_le_bytes([step as u8; 8]);
         model[page * 512..][..512].fill(word);
-        array += u32::from(numbers(&mut publisher, 0)[page * 512..][..512].iter().any(|n| *n != word));
+        array += u32::from(numbers(&mut publisher, "u")[page * 512..][..512].iter().any(|n| *n != word));
         publisher.publish(&[]).unwrap();
         let newest = observer.latest().unwrap();
-        version += u32::from(as_numbers(newest.bytes(0).unwrap()) != model);
+        version += u32::from(as_numbers(newest.bytes("u").unwrap()) != model);
         // The next comparison is with what is there, so that each loss counts once.
-        model.copy_from_slice(numbers(&mut publisher, 0));
+        model.copy_from_slice(numbers(&mut publisher, "u"));
     }
     if array == 0
         && let (Some(before), Some(after)) = (before, frames(start))

@@ -26,10 +26,10 @@ struct Scene {
 fn scene() -> Scene {
     let world = World::new();
     let (mut publisher, series) = world.publisher(spec(WORDS));
-    pattern::write(numbers(&mut publisher, 0), 1, false);
+    pattern::write(numbers(&mut publisher, "u"), 1, false);
     publisher.publish(&[]).unwrap();
     let version = series.observe(0).latest().unwrap();
-    version.bytes(0).unwrap();
+    version.bytes("u").unwrap();
     let pool = series.parts(1).pool;
     Scene { publisher, series, version, pool }
 }
@@ -41,17 +41,17 @@ impl Scene {
     }
 
     fn view(&self) -> *mut c_void {
-        self.version.bytes(0).unwrap().as_ptr() as *mut c_void
+        self.version.bytes("u").unwrap().as_ptr() as *mut c_void
     }
 
     /// Nothing of it has changed, and the publisher goes on.
     fn unharmed(mut self) {
-        pattern::check(as_numbers(self.version.bytes(0).unwrap()), 1, 1).unwrap();
-        pattern::check(numbers(&mut self.publisher, 0), 1, 1).unwrap();
-        pattern::write(numbers(&mut self.publisher, 0), 2, false);
+        pattern::check(as_numbers(self.version.bytes("u").unwrap()), 1, 1).unwrap();
+        pattern::check(numbers(&mut self.publisher, "u"), 1, 1).unwrap();
+        pattern::write(numbers(&mut self.publisher, "u"), 2, false);
         self.publisher.publish(&[]).unwrap();
         let next = self.series.observe(1).latest().unwrap();
-        pattern::check(as_numbers(next.bytes(0).unwrap()), 2, 1).unwrap();
+        pattern::check(as_numbers(next.bytes("u").unwrap()), 2, 1).unwrap();
     }
 }
 

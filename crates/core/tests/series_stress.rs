@@ -47,7 +47,7 @@ fn publish(world: &World, publisher: &mut Publisher) -> i32 {
     let mut go_on = |publisher: &mut Publisher, longest: &mut Duration| {
         let step = publisher.sequence() + 1;
         let in_place = random.below(8) != 0 || publisher.begin().is_err();
-        pattern::write(numbers(publisher, 0), step, !in_place);
+        pattern::write(numbers(publisher, "u"), step, !in_place);
         let started = Instant::now();
         match publisher.publish(&[]) {
             Ok(0) => drop(world.word(NO_SPACE).fetch_add(1, SeqCst)),
@@ -80,7 +80,7 @@ fn publish(world: &World, publisher: &mut Publisher) -> i32 {
 }
 
 fn whole(version: &Version, full: FullPolicy) -> Result<(), String> {
-    let seen = version.bytes(0).map_err(|e| e.to_string());
+    let seen = version.bytes("u").map_err(|e| e.to_string());
     let checked = seen.clone().and_then(|bytes| pattern::check(as_numbers(bytes), version.sequence(), 61));
     // With the policy `take_back` a version may be gone before its bytes are asked for: then that is an error. Bytes that
     // were given are the version's, then and ever after.

@@ -108,7 +108,7 @@ fn pins_that_lie_keep_versions_and_nothing_else() {
             4 => scribble(&|_| step),
             _ => scribble(&|_| 0),
         }
-        pattern::write(numbers(&mut publisher, 0), step, false);
+        pattern::write(numbers(&mut publisher, "u"), step, false);
         let started = Instant::now();
         match publisher.publish(&[]) {
             Ok(0) => {
@@ -118,7 +118,7 @@ fn pins_that_lie_keep_versions_and_nothing_else() {
             }
             Ok(_) => {
                 let version = observer.latest().unwrap();
-                pattern::check(as_numbers(version.bytes(0).unwrap()), step, 1).unwrap();
+                pattern::check(as_numbers(version.bytes("u").unwrap()), step, 1).unwrap();
             }
             Err(error) => panic!("a liar costs the publisher a call: {error}"),
         }

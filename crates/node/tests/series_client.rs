@@ -115,7 +115,7 @@ fn there_is_one_publisher_and_its_successor_is_another_series() {
     let mut second = other.publisher("field", &options()).unwrap();
     publish(&mut second, 2);
     let mut latter = observe(&session);
-    assert!(latter.incarnation() > former.incarnation());
+    assert!(latter.id() > former.id());
     shows(&latter.latest().unwrap(), 2);
     shows(&former.latest().unwrap(), 1);
     assert_eq!(status(former.next(SOON)).0, Status::Closed);
@@ -299,9 +299,7 @@ fn a_publishers_death_is_told_and_its_last_version_stays() {
     shows(&version, last);
     // It is started again: a series of its own; the old version stays as it was.
     let mut again = helper(&daemon, "solver");
-    until("the successor publishes", || {
-        session.observe("field", SOON).unwrap().incarnation() != observer.incarnation()
-    });
+    until("the successor publishes", || session.observe("field", SOON).unwrap().id() != observer.id());
     shows(&version, last);
     let successors = observe(&session).next(SOON).unwrap();
     let Value::U64(value) = *successors.attribute("value").unwrap() else { panic!() };

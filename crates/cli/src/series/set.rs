@@ -23,7 +23,7 @@ impl Set {
 
     /// Tells this set of publishers from their successors.
     pub fn incarnation(&self) -> u64 {
-        self.observers[0].incarnation()
+        self.observers[0].id().0
     }
 
     /// `Died` if any publisher died, with its name; `Ended` if all ended: until then the last ones may still publish.

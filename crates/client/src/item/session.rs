@@ -205,7 +205,7 @@ impl Session {
 
     /// A region that lies in an item's data.
     pub(super) fn region_in_item(&self, key: &str, id: SegmentId, mapping: Mapping, writable: bool) -> Result<Region> {
-        let host = Arc::new(SessionHost::new(self, None));
+        let host = Arc::new(SessionHost::new(self, Vec::new()));
         let over = Over { name: key.to_owned(), segment: id, writable, member: self.member(), host };
         Ok(self.owned().note_region(region::Region::over(mapping, None, over)?))
     }

@@ -50,7 +50,7 @@ impl Session {
         let alive = self.liveness();
         let deadline = Deadline::after(timeout.unwrap_or(FORMAT_WAIT).max(FORMAT_WAIT));
         let ring = Ring::open(mapping, shape, self.member(), alive, deadline).map_err(named)?;
-        let host = Arc::new(SessionHost::new(self, Some(opened.lease)));
+        let host = Arc::new(SessionHost::new(self, vec![opened.lease]));
         let end = queue::End::open(ring, end, self.member(), &self.label(), host, timeout.unwrap_or_default())
             .map_err(named)?;
         let shared = Arc::new(Shared {

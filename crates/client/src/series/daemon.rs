@@ -1,13 +1,13 @@
 //! What series ask of the daemon: a place for what this process made, or a place among the observers.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossdock_core::error::status_of;
 use crossdock_core::series::{Offer, PinPageGiven};
-use crossdock_layout::wire::{Answer, PIN_PAGE, PageEntry, Request, SegmentKind, SeriesEntry};
+use crossdock_layout::wire::{Answer, PIN_PAGE, PageEntry, Request, SeriesEntry};
 use crossdock_layout::{SegmentId, Status, name};
 use crossdock_os::{Deadline, file, memfd};
 
@@ -19,7 +19,7 @@ use crate::{Error, Result, Session};
 const FAREWELL: Duration = Duration::from_millis(300);
 
 /// A series that this process publishes, as the daemon sees it.
-pub(super) struct Place {
+pub(crate) struct Place {
     connection: Arc<Connection>,
     segment: SegmentId,
     over: AtomicBool,
@@ -31,17 +31,12 @@ pub(super) struct Seat {
     pub pool: OwnedFd,
     pub page: OwnedFd,
     /// In this order: the slot is given back first.
-    pub leases: (Lease, Lease),
+    pub leases: Vec<Lease>,
 }
 
 impl Place {
     pub fn segment(&self) -> SegmentId {
         self.segment
-    }
-
-    /// Has it been left?
-    pub fn is_left(&self) -> bool {
-        self.over.load(Ordering::Acquire)
     }
 
     /// Another member may publish under the name from now on.
@@ -60,9 +55,6 @@ impl Drop for Place {
         let _ = self.leave(Deadline::after(FAREWELL));
     }
 }
-
-/// The segment that core's publisher reserves in: known only when the daemon has taken it.
-pub(super) type Known = Arc<OnceLock<SegmentId>>;
 
 impl Session {
     /// Hands a fresh series to the daemon. `reserved` counts against the quota from now on.
@@ -110,14 +102,15 @@ impl Session {
     }
 
     /// Asks for a place among a series' observers; waits for the series up to `timeout`.
-    pub(super) fn seat_at_series(&self, name: &str, former: bool, timeout: Option<Duration>) -> Result<Seat> {
+    pub(super) fn seat_at_series(&self, name: &str, former: bool, timeout: Duration) -> Result<Seat> {
         check_name(name)?;
+        let timeout = Some(timeout).filter(|t| !t.is_zero());
         let wait_ms = timeout.map_or(0, |t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX));
         let request = Request::Observe { wait_ms, former, name: name.to_owned() };
         let connection = self.connection();
         let (answer, descriptors) = connection.ask_with(request, Vec::new(), timeout, self.late(timeout))?;
         let Answer::Series(entry) = answer else { return Err(crate::session::unexpected()) };
-        let leases = (Lease::new(connection.clone(), entry.pin), Lease::new(connection.clone(), entry.segment));
+        let leases = [entry.pin, entry.segment].map(|id| Lease::new(connection.clone(), id)).into();
         let mut descriptors = descriptors.into_iter();
         let (Some(pool), Some(page)) = (descriptors.next(), descriptors.next()) else {
             return Err(crate::session::unexpected());
@@ -126,14 +119,6 @@ impl Session {
         let checked = memfd::check(&pool, entry.size).and_then(|()| memfd::check(&page, PIN_PAGE));
         checked.map_err(|error| Error::new(Status::Corrupt, format!("series '{name}' cannot be used: {error}")))?;
         Ok(Seat { entry, pool, page, leases })
-    }
-
-    /// Takes a series' name away; observers that have it open keep it.
-    ///
-    /// # Errors
-    /// `NOT_FOUND`, `DENIED`, `BUSY` while it is being published.
-    pub fn remove_series(&self, name: &str) -> Result<()> {
-        self.remove_segment(SegmentKind::Series, name)
     }
 }
 

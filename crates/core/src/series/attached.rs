@@ -7,14 +7,16 @@ use std::sync::{Arc, Mutex};
 use crossdock_layout::series::state::Latest;
 use crossdock_layout::series::{AtomicU64, PINS, PinSlot, STATE_ENDED};
 use crossdock_layout::wire::SegmentKind;
-use crossdock_layout::{MemberId, Status};
+use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::{Mapping, fork};
 
+use super::describe::Description;
 use super::observer::PublisherState;
 use super::pins;
 use super::plan::Span;
 use super::pool::Pool;
 use super::protocol::{self, Pinned};
+use super::spec::no_variable;
 use crate::Host;
 use crate::error::Reason;
 use crate::{Error, Result, fault_point};
@@ -30,7 +32,9 @@ pub(super) struct Attached {
     pub pool: Pool,
     pub descriptor: OwnedFd,
     pub spans: Vec<Span>,
+    pub segment: SegmentId,
     pub publisher: MemberId,
+    pub description: Description,
     /// The publisher may take versions back from observers that hold them. So everything has to be copied before it is
     /// read.
     pub takes_back: bool,
@@ -144,6 +148,12 @@ impl Attached {
 
     fn give_back(&self, pin: usize) {
         *self.in_use.lock().expect("no holder panics") &= !(1 << pin);
+    }
+
+    /// The place of the variable with this name in the description.
+    pub fn index(&self, variable: &str) -> Result<usize> {
+        let found = self.description.variables.iter().position(|known| known.name == variable);
+        found.ok_or_else(|| no_variable(variable).about(SegmentKind::Series, &self.name))
     }
 
     /// An error about this series.

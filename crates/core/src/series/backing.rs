@@ -173,7 +173,7 @@ mod tests {
             let there = unsafe { std::slice::from_raw_parts(slot.cast::<u64>(), bytes.len()) };
             assert!(there == bytes, "chunk {index} as published");
         }
-        assert!(publisher.elements::<u64>(1).unwrap() == model, "the program's own");
+        assert!(publisher.elements::<u64>("u").unwrap() == model, "the program's own");
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
                 // Private copies of some pages, and of all pages of one chunk.
                 for n in (0..NUMBERS).step_by(512 * 7).chain(1 << 14..1 << 15) {
                     model[n] = step;
-                    publisher.elements::<u64>(1).unwrap()[n] = step;
+                    publisher.elements::<u64>("u").unwrap()[n] = step;
                 }
                 publisher.publish(&[]).unwrap();
                 check(&mut publisher, &model);
@@ -213,7 +213,7 @@ mod tests {
                     random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     let n = (random >> 33) as usize % NUMBERS;
                     model[n] = random;
-                    publisher.elements::<u64>(1).unwrap()[n] = random;
+                    publisher.elements::<u64>("u").unwrap()[n] = random;
                 }
                 publisher.publish(&[]).unwrap();
                 check(&mut publisher, &model);
@@ -232,7 +232,7 @@ mod tests {
         while !publisher.settled {
             publisher.change_over();
         }
-        publisher.elements::<u64>(1).unwrap().fill(3);
+        publisher.elements::<u64>("u").unwrap().fill(3);
         let found = publisher.find_changes();
         assert_eq!(found.method, Method::PrivateCopies);
         publisher.finder.method = Method::CopyAll;
@@ -252,7 +252,7 @@ mod tests {
             return crossdock_os::testing::skip("write-protection");
         }
         let mut model: Vec<u64> = (0..NUMBERS as u64).collect();
-        publisher.elements::<u64>(1).unwrap().copy_from_slice(&model);
+        publisher.elements::<u64>("u").unwrap().copy_from_slice(&model);
         publisher.publish(&[]).unwrap();
         wants(&mut publisher, Backing::Slot);
         while !publisher.settled {
@@ -263,7 +263,7 @@ mod tests {
         let chunk = publisher.pool.chunk() / 8;
         for n in (0..NUMBERS).filter(|n| (n / 512) % (chunk / 512) < [12, 3, 16][n / chunk % 3]) {
             model[n] += 1;
-            publisher.elements::<u64>(1).unwrap()[n] += 1;
+            publisher.elements::<u64>("u").unwrap()[n] += 1;
         }
         let old: Vec<u32> = publisher.fields[1].table().map(|index| publisher.current[index as usize]).collect();
         publisher.publish(&[]).unwrap();

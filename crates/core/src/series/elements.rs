@@ -1,28 +1,36 @@
 //! Typed access to a publisher's variables and to a version's contents.
 
 use crossdock_layout::Status;
+use crossdock_layout::wire::SegmentKind;
 
 use super::publisher::Publisher;
 use super::version::Version;
-use crate::Result;
+use crate::error::Reason;
 use crate::view::Plain;
+use crate::{Error, Result};
+
+/// Is that the type that the variable was declared with?
+fn check<T: Plain>(variable: &str, declared: &str) -> Result<()> {
+    let want = T::type_name();
+    if declared == want {
+        return Ok(());
+    }
+    let reason = Reason::WrongType { what: format!("variable '{variable}'"), have: declared.to_owned(), want };
+    Err(Error::because(Status::WrongType, reason))
+}
 
 impl Publisher {
     /// A variable's elements, in place. Call this again after `begin`, after the `publish` of a begun version, after
     /// `abandon` and after `resize`.
     ///
     /// # Errors
-    /// `WRONG_TYPE` if the variable's elements are not as long as a T.
-    pub fn elements<T: Plain>(&mut self, variable: usize) -> Result<&mut [T]> {
-        let (start, bytes) = (self.memory(variable), self.bytes(variable));
-        let size = size_of::<T>() as u64;
-        let field = &self.fields[variable];
-        if field.span.extents.element != size || !start.cast::<T>().is_aligned() {
-            let text =
-                format!("variable '{}' has elements of {} bytes, not {size}", field.name, field.span.extents.element);
-            return Err(self.error(Status::WrongType, text));
-        }
-        let count = (bytes / size.max(1)) as usize;
+    /// `NOT_FOUND`; `WRONG_TYPE`: it was declared with another type.
+    pub fn elements<T: Plain>(&mut self, variable: &str) -> Result<&mut [T]> {
+        let field = &self.fields[self.index(variable)?];
+        let start = field.memory(&self.pool);
+        check::<T>(variable, &field.ty).map_err(|error| error.about(SegmentKind::Series, &self.name))?;
+        assert!(start.cast::<T>().is_aligned(), "chunks are aligned for every plain type");
+        let count = (field.bytes / size_of::<T>().max(1) as u64) as usize;
         // SAFETY: the variable's own memory, mapped for as long as `self` and not moved while it is borrowed; so many
         // elements, aligned, and every bit pattern is a T. No other code has a reference: `self` is borrowed mutably, and
         // the pool's readers copy or map pages, never through references of this process.
@@ -34,18 +42,16 @@ impl Version {
     /// A variable's elements.
     ///
     /// # Errors
-    /// As `bytes`. `WRONG_TYPE` if the bytes are no whole number of Ts.
-    pub fn elements<T: Plain>(&self, variable: usize) -> Result<&[T]> {
+    /// As `bytes`; `WRONG_TYPE`: it is of another type.
+    pub fn elements<T: Plain>(&self, variable: &str) -> Result<&[T]> {
+        let declared = &self.description().variables[self.index(variable)?].ty;
+        check::<T>(variable, declared).map_err(|error| error.about(SegmentKind::Series, self.name()))?;
         let bytes = self.bytes(variable)?;
-        let start = bytes.as_ptr().cast::<T>();
-        if size_of::<T>() == 0 || bytes.len() % size_of::<T>() != 0 || (!bytes.is_empty() && !start.is_aligned()) {
-            let text =
-                format!("variable {variable} of {} bytes is not made of elements of {}", bytes.len(), size_of::<T>());
-            return Err(crate::Error::new(Status::WrongType, text));
-        }
         if bytes.is_empty() {
             return Ok(&[]);
         }
+        let start = bytes.as_ptr().cast::<T>();
+        assert!(start.is_aligned() && bytes.len() % size_of::<T>() == 0, "an array of the declared type");
         // SAFETY: the same bytes, borrowed from `self`; aligned, a whole number of elements, and every bit pattern is a T.
         Ok(unsafe { std::slice::from_raw_parts(start, bytes.len() / size_of::<T>()) })
     }

@@ -26,6 +26,8 @@ pub(super) enum Begun {
 
 pub(super) struct Field {
     pub name: String,
+    /// The elements' type.
+    pub ty: String,
     pub span: Span,
     pub shape: Vec<u64>,
     pub max_shape: Vec<u64>,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use crossdock_layout::SegmentId;
 use crossdock_layout::series::{AtomicU64, PinSlot, SERIES_READY, SeriesHeader};
 use crossdock_os::{Access, Mapping, file, memfd};
 
@@ -119,12 +120,13 @@ impl Scene {
     fn step(publisher: &mut Publisher, round: u64) {
         let begun = round % 5 == 0 && publisher.begin().is_ok();
         if round % 7 == 0 && !begun {
-            let _ = publisher.resize(1, &[round % 4, 1024]);
+            let _ = publisher.resize("v", &[round % 4, 1024]);
         }
-        if publisher.bytes(0) > 0 {
+        if publisher.bytes("u").is_ok_and(|bytes| bytes > 0) {
+            let memory = publisher.memory("u").expect("the variable's memory");
             // SAFETY: the variable's memory has at least one byte.
-            unsafe { publisher.memory(0).write_volatile(round as u8) };
-            let _ = publisher.touched(0, 0..1);
+            unsafe { memory.write_volatile(round as u8) };
+            let _ = publisher.touched("u", 0..1);
         }
         if publisher.publish(&[("n", Value::U64(round))]).is_err() && begun {
             let _ = publisher.abandon();
@@ -134,6 +136,7 @@ impl Scene {
     fn observe(&self, slot: u32, pool: &OwnedFd, host: &Arc<dyn Host>) -> Result<Observer> {
         Observer::attach(AttachParts {
             name: "fuzz".into(),
+            segment: SegmentId(7),
             pool: file::reopen_read_only(pool).expect("a memfd"),
             size: self.offer.size,
             pin_page: self.page.try_clone().expect("a memfd"),
@@ -166,13 +169,13 @@ fn work(observer: &mut Observer, held: &mut Option<Version>, round: u64) {
 
 /// Reads every page of every variable.
 fn look(version: &Version) {
-    for variable in 0..version.variables() {
+    for variable in version.description().variables.iter().map(|variable| variable.name.as_str()) {
         if let Ok(bytes) = version.bytes(variable) {
             let sum = bytes.iter().step_by(4096).fold(0u64, |sum, byte| sum + u64::from(*byte));
             std::hint::black_box(sum);
         }
         let _ = version.copy_out(variable, version.sequence() % 8000, &mut [0; 100]);
-        std::hint::black_box((version.shape(variable), version.attributes()));
+        std::hint::black_box((version.shape(variable).expect("a variable of it"), version.attributes()));
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossdock_layout::series::state::{Latest, Phase, State};
 use crossdock_layout::series::{PAGE, PAGE_SLOTS};
 use crossdock_layout::wire::SegmentKind;
-use crossdock_layout::{MemberId, Status};
+use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::{Access, Deadline, Mapping, fork, futex, memfd};
 
 use super::attached::Attached;
@@ -29,6 +29,8 @@ pub(super) const OVERTAKEN: u32 = 64;
 pub struct AttachParts {
     /// The series' name, for error messages.
     pub name: String,
+    /// The segment's id.
+    pub segment: SegmentId,
     /// The pool's descriptor, for reading.
     pub pool: OwnedFd,
     /// The pool's size, as the daemon says.
@@ -49,7 +51,6 @@ pub use crossdock_layout::series::PublisherState;
 /// observer.
 pub struct Observer {
     attached: Arc<Attached>,
-    description: Description,
     /// The highest sequence that was given out.
     given: u64,
 }
@@ -79,39 +80,58 @@ impl Observer {
             pool,
             descriptor: parts.pool,
             spans,
+            segment: parts.segment,
             publisher: parts.publisher,
             takes_back: description.full == FullPolicy::TakeBack,
+            description,
             pins,
             slot: parts.slot,
             in_use: Mutex::new(0),
             host: parts.host,
             origin: fork::Origin::here(),
         };
-        Ok(Self { attached: Arc::new(attached), description, given: 0 })
+        Ok(Self { attached: Arc::new(attached), given: 0 })
     }
 
     /// The name that was given when the observer attached.
+    #[must_use]
     pub fn name(&self) -> &str {
         &self.attached.name
     }
 
-    /// Variables, attributes, constants.
+    /// The segment's id; a restarted publisher's series has another, greater one.
+    #[must_use]
+    pub fn id(&self) -> SegmentId {
+        self.attached.segment
+    }
+
+    /// The publishing member.
+    #[must_use]
+    pub fn publisher(&self) -> MemberId {
+        self.attached.publisher
+    }
+
+    /// Variables (shapes at their largest), attributes, constants.
+    #[must_use]
     pub fn description(&self) -> &Description {
-        &self.description
+        &self.attached.description
     }
 
     /// The state of the publisher.
+    #[must_use]
     pub fn state(&self) -> PublisherState {
         self.attached.state()
     }
 
-    /// The newest version's sequence; 0 before the first.
+    /// The newest version's number; 0 before the first.
+    #[must_use]
     pub fn newest(&self) -> u64 {
         self.attached.newest().sequence()
     }
 
     /// The number of versions that the publisher withheld for lack of room since the series began. The publisher wrote
     /// it, and it is not checked.
+    #[must_use]
     pub fn withheld(&self) -> u64 {
         self.attached.pool.header().report.withheld.load(Relaxed)
     }

@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Instant;
 
-use crossdock_layout::Status;
 use crossdock_layout::series::{NO_SLOT, STATE_ENDED};
 use crossdock_layout::wire::SegmentKind;
+use crossdock_layout::{SegmentId, Status};
 use crossdock_os::{Access, OsError, fork, futex, memfd, place::Place};
 
 use super::backing::Backing;
@@ -48,7 +48,8 @@ pub struct Offer {
     pub observers: u32,
 }
 
-/// A series' publisher. One thread at a time may use it. The variables' memory belongs to the program.
+/// The publisher of a series. Dropping it ends the series in order. One thread at a time may use it. The variables' memory
+/// belongs to the program. A forked child cannot use its parent's publisher.
 pub struct Publisher {
     pub(super) name: String,
     pub(super) pool: Arc<Pool>,
@@ -92,6 +93,8 @@ pub struct Publisher {
     pub(super) scratch: Vec<u32>,
     pub(super) counts: Counts,
     origin: fork::Origin,
+    /// None before the node daemon has it.
+    segment: SegmentId,
 }
 
 /// Marks the series as ended, once. It keeps the pool mapped.
@@ -124,7 +127,7 @@ impl std::fmt::Debug for EndMark {
 
 impl Publisher {
     /// Makes a series: its pool, and the variables' memory, which is zeroed. The caller passes the offer to the node
-    /// daemon.
+    /// daemon, and tells the publisher by [`Self::placed`] what the daemon answered.
     ///
     /// # Errors
     /// `INVALID` (names, types, shapes, sizes), `NO_SPACE` (quota or node), `SYSTEM`.
@@ -148,6 +151,7 @@ impl Publisher {
             let chunks = span.extents.bytes.div_ceil(chunk as u64) as u32;
             let field = Field {
                 name: variable.name.clone(),
+                ty: variable.ty.clone(),
                 span: *span,
                 shape: variable.shape.clone(),
                 max_shape: if variable.max_shape.is_empty() { &variable.shape } else { &variable.max_shape }.clone(),
@@ -191,6 +195,7 @@ impl Publisher {
             scratch: vec![0; geometry.counts.chunks as usize],
             counts,
             origin: fork::Origin::here(),
+            segment: SegmentId::default(),
             descriptor: descriptor.clone(),
             name: identity.name,
         };
@@ -206,11 +211,24 @@ impl Publisher {
     }
 
     /// The name that was given when the series was made.
+    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The newest version's sequence; 0 before the first.
+    /// The node daemon has the series, as this segment.
+    pub fn placed(&mut self, segment: SegmentId) {
+        self.segment = segment;
+    }
+
+    /// The segment's id.
+    #[must_use]
+    pub fn id(&self) -> SegmentId {
+        self.segment
+    }
+
+    /// The newest version's number; 0 before the first.
+    #[must_use]
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -221,18 +239,22 @@ impl Publisher {
     }
 
     /// Ends the series in order. Observers keep the versions that they hold, the newest version stays for observers
-    /// that come later, and observers that wait for the next version are told. Dropping a publisher does the same.
-    pub fn end(mut self) {
-        self.end_in_order();
+    /// that come later, and observers that wait for the next version are told. Dropping a publisher does the same, but
+    /// reports no error.
+    ///
+    /// # Errors
+    /// `DISCONNECTED`, `TIMED_OUT`: the node daemon was not told, so the name is this session's until the session ends.
+    pub fn end(mut self) -> Result<()> {
+        self.end_mut()
     }
 
-    /// As `end`, but the variables' memory stays until this value is dropped. For languages whose arrays may live on.
-    pub fn end_and_stay(&mut self) {
-        self.end_in_order();
-    }
-
-    fn end_in_order(&mut self) {
+    /// As [`Self::end`], but the variables' memory stays until this value is dropped. For languages whose arrays may live on.
+    ///
+    /// # Errors
+    /// As [`Self::end`].
+    pub fn end_mut(&mut self) -> Result<()> {
         self.end.end();
+        self.host.series_ended()
     }
 
     /// Ends the series without the publisher, which another thread may be using. For the end of a program.
@@ -246,7 +268,7 @@ impl Publisher {
             return Err(Error::because(Status::Disconnected, Reason::Forked).about(SegmentKind::Series, &self.name));
         }
         if self.end.ended.load(Relaxed) {
-            return Err(self.error(Status::Closed, "it was ended"));
+            return Err(self.error(Status::Closed, "it was ended here; publish it anew"));
         }
         Ok(())
     }
@@ -270,12 +292,14 @@ pub(super) fn failed(name: &str, error: &OsError) -> Error {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        self.end_in_order();
+        self.end.end();
     }
 }
 
 impl std::fmt::Debug for Publisher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Publisher").field("name", &self.name).field("sequence", &self.sequence).finish_non_exhaustive()
+        let mut out = f.debug_struct("Publisher");
+        out.field("name", &self.name).field("id", &self.segment).field("sequence", &self.sequence);
+        out.finish_non_exhaustive()
     }
 }

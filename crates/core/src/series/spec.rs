@@ -7,6 +7,7 @@ use crossdock_layout::{MemberId, Status};
 
 use super::value::{Kind, Value, check_value};
 use crate::containers::Order;
+use crate::error::Reason;
 use crate::{Error, Result};
 
 /// A variable: an array in the publisher's memory, changed in place.
@@ -229,6 +230,12 @@ fn unique<'a>(series: &str, what: &str, names: impl Iterator<Item = &'a str>) ->
 #[cold]
 pub(super) fn invalid(series: &str, what: impl std::fmt::Display) -> Error {
     Error::new(Status::Invalid, what.to_string()).about(SegmentKind::Series, series)
+}
+
+/// A series has no variable of this name.
+#[cold]
+pub(super) fn no_variable(name: &str) -> Error {
+    Error::because(Status::NotFound, Reason::Lacks { what: "variable", name: name.to_owned() })
 }
 
 #[cfg(test)]

@@ -2,17 +2,19 @@
 
 use crossdock_layout::Status;
 use crossdock_layout::series::NO_SLOT;
+use crossdock_layout::wire::SegmentKind;
 use crossdock_os::OsResult;
 
 use super::backing::Backing;
 use super::publisher::{Publisher, failed};
-use super::spec::{self, AttributeSpec};
+use super::spec::{self, AttributeSpec, no_variable};
 use crate::Result;
 
 impl Publisher {
-    /// The number of the variable with this name.
-    pub fn variable(&self, name: &str) -> Option<usize> {
-        self.fields.iter().position(|field| field.name == name)
+    /// The place of the variable with this name in `fields`.
+    pub(super) fn index(&self, variable: &str) -> Result<usize> {
+        let found = self.fields.iter().position(|field| field.name == variable);
+        found.ok_or_else(|| no_variable(variable).about(SegmentKind::Series, &self.name))
     }
 
     /// The address of the variable's elements: an array that the program reads and writes in place. It is aligned to 2
@@ -23,27 +25,32 @@ impl Publisher {
     /// The pages stay as well, so the memory can be registered (RDMA, io_uring, CUDA, a pending `MPI_Irecv`). They do
     /// not stay if the series was made with [`super::Pages::MayMove`], or once the program calls `begin`.
     ///
-    /// The library reads this memory only during `publish`; no thread may write it then.
-    pub fn memory(&self, variable: usize) -> *mut u8 {
-        self.fields[variable].memory(&self.pool)
+    /// The library reads this memory during `publish` only; no thread may write it then.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`: no such variable.
+    pub fn memory(&self, variable: &str) -> Result<*mut u8> {
+        Ok(self.fields[self.index(variable)?].memory(&self.pool))
     }
 
     /// The present size of a variable in bytes.
-    pub fn bytes(&self, variable: usize) -> u64 {
-        self.fields[variable].bytes
+    ///
+    /// # Errors
+    /// `NOT_FOUND`.
+    pub fn bytes(&self, variable: &str) -> Result<u64> {
+        Ok(self.fields[self.index(variable)?].bytes)
     }
 
     /// The present lengths of a variable.
-    pub fn shape(&self, variable: usize) -> &[u64] {
-        &self.fields[variable].shape
-    }
-
-    /// The number of variables.
-    pub fn variables(&self) -> usize {
-        self.fields.len()
+    ///
+    /// # Errors
+    /// `NOT_FOUND`.
+    pub fn shape(&self, variable: &str) -> Result<&[u64]> {
+        Ok(&self.fields[self.index(variable)?].shape)
     }
 
     /// The attributes that are known so far.
+    #[must_use]
     pub fn attributes(&self) -> &[AttributeSpec] {
         &self.attributes
     }
@@ -62,8 +69,9 @@ impl Publisher {
     /// zero. Memory that the variable had at its largest so far stays reserved.
     ///
     /// # Errors
-    /// `INVALID` beyond the largest shape, `BUSY` between `begin` and `publish`, `SYSTEM`.
-    pub fn resize(&mut self, variable: usize, shape: &[u64]) -> Result<()> {
+    /// `NOT_FOUND`; `INVALID` beyond the largest shape, `BUSY` between `begin` and `publish`, `SYSTEM`.
+    pub fn resize(&mut self, variable: &str, shape: &[u64]) -> Result<()> {
+        let variable = self.index(variable)?;
         self.check_use()?;
         if self.begun {
             return Err(self.error(Status::Busy, "a version was begun; publish or abandon it before a resize"));
@@ -138,8 +146,9 @@ impl Publisher {
     /// step on.
     ///
     /// # Errors
-    /// `INVALID` if the range goes beyond the variable's end.
-    pub fn touched(&mut self, variable: usize, bytes: std::ops::Range<u64>) -> Result<()> {
+    /// `NOT_FOUND` if there is no such variable, `INVALID` if the range goes beyond the variable's end.
+    pub fn touched(&mut self, variable: &str, bytes: std::ops::Range<u64>) -> Result<()> {
+        let variable = self.index(variable)?;
         self.check_use()?;
         let field = &self.fields[variable];
         if bytes.end > field.bytes || bytes.start > bytes.end {

@@ -6,16 +6,18 @@ use std::sync::{Arc, OnceLock};
 
 use crossdock_layout::Status;
 use crossdock_layout::series::state::Latest;
+use crossdock_layout::wire::SegmentKind;
 
 use super::attached::Attached;
+use super::describe::Description;
 use super::observer::{OVERTAKEN, PublisherState};
 use super::protocol::{self};
 use super::record::{Record, read};
 use super::spec::Method;
 use super::value::Value;
 use super::view::View;
-use crate::error::status_of;
-use crate::{Result, fault_point};
+use crate::error::{Reason, status_of};
+use crate::{Error, Result, fault_point};
 
 /// A version of a series. Its contents change only by [`Version::refresh`], and stay as long as this value exists.
 ///
@@ -51,53 +53,83 @@ impl Version {
     }
 
     /// The version's number: 1 for the first version of the series, and one more for each.
+    #[must_use]
     pub fn sequence(&self) -> u64 {
         self.record.sequence
     }
 
     /// How many versions were gone between this one and the one that `Observer::each` gave before. 0 if `each` did not
     /// give this version.
+    #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed
     }
 
     /// The time of publishing, in nanoseconds since 1970.
+    #[must_use]
     pub fn time(&self) -> u64 {
         self.record.time
     }
 
     /// The method by which the version's changes were found.
+    #[must_use]
     pub fn method(&self) -> Option<Method> {
         Method::from_number(self.record.method)
     }
 
     /// The number of chunks that are the version's own. It shares the others with the version before.
+    #[must_use]
     pub fn copied(&self) -> u32 {
         self.record.copied
     }
 
     /// The attributes of this version.
+    #[must_use]
     pub fn attributes(&self) -> &[(String, Value)] {
         &self.record.attributes
     }
 
-    /// The value of an attribute; `None` if this version has no attribute of that name.
-    pub fn attribute(&self, name: &str) -> Option<&Value> {
-        self.record.attributes.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    /// The value of an attribute.
+    ///
+    /// # Errors
+    /// `NOT_FOUND`: this version does not carry it.
+    pub fn attribute(&self, name: &str) -> Result<&Value> {
+        let found = self.record.attributes.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value).ok_or_else(|| {
+            let reason = Reason::Lacks { what: "attribute", name: name.to_owned() };
+            let error = Error::because(Status::NotFound, reason).during(format!("version {}", self.sequence()));
+            error.about(SegmentKind::Series, &self.attached.name)
+        })
     }
 
     /// The lengths of a variable in this version.
-    pub fn shape(&self, variable: usize) -> &[u64] {
-        &self.record.extents[variable].0
+    ///
+    /// # Errors
+    /// `NOT_FOUND`: no such variable.
+    pub fn shape(&self, variable: &str) -> Result<&[u64]> {
+        Ok(&self.record.extents[self.index(variable)?].0)
     }
 
-    /// The number of variables.
-    pub fn variables(&self) -> usize {
-        self.record.extents.len()
+    /// The place of the variable with this name in the description.
+    pub(super) fn index(&self, variable: &str) -> Result<usize> {
+        self.attached.index(variable)
     }
 
-    /// Does the version still exist? Only a publisher with the policy `take_back` ever takes a version back. Bytes that
-    /// were given before stay as they are.
+    /// The series' name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.attached.name
+    }
+
+    /// Variables (shapes at their largest), attributes and constants of its series.
+    #[must_use]
+    pub fn description(&self) -> &Description {
+        &self.attached.description
+    }
+
+    /// Does the version still exist? Only a publisher with the policy `take_back` ever takes a version back. Bytes that were
+    /// given before stay as they are.
+    #[must_use]
     pub fn is_valid(&self) -> bool {
         protocol::reads_end();
         self.attached.look(Latest::new(self.record.sequence, self.record.index as u16))
@@ -119,9 +151,13 @@ impl Version {
     /// [`Version::refresh`].
     ///
     /// # Errors
-    /// `NOT_FOUND` if the version was taken back before its bytes were asked for, `SYSTEM` if there is no memory for a
-    /// copy.
-    pub fn bytes(&self, variable: usize) -> Result<&[u8]> {
+    /// `NOT_FOUND` if there is no such variable or the version was taken back before its bytes were asked for, `SYSTEM` if
+    /// there is no memory for a copy.
+    pub fn bytes(&self, variable: &str) -> Result<&[u8]> {
+        self.bytes_of(self.index(variable)?)
+    }
+
+    fn bytes_of(&self, variable: usize) -> Result<&[u8]> {
         if !self.attached.takes_back {
             self.check_valid()?;
         }
@@ -137,8 +173,9 @@ impl Version {
     }
 
     /// Does [`Version::bytes`] give a copy, because this process has no mappings left?
-    pub fn is_copy(&self, variable: usize) -> bool {
-        self.views[variable].get().is_some_and(View::is_copy)
+    #[must_use]
+    pub fn is_copy(&self, variable: &str) -> bool {
+        self.index(variable).is_ok_and(|variable| self.views[variable].get().is_some_and(View::is_copy))
     }
 
     fn view(&self, variable: usize) -> Result<&View> {
@@ -163,15 +200,17 @@ impl Version {
     /// Copies bytes of a variable out, beginning at `offset`, and checks afterwards that they belonged to this version.
     ///
     /// # Errors
-    /// `INVALID` if the range goes beyond the variable's end, `NOT_FOUND` if the version was taken back meanwhile.
-    pub fn copy_out(&self, variable: usize, offset: u64, to: &mut [u8]) -> Result<()> {
+    /// `INVALID` if the range goes beyond the variable's end, `NOT_FOUND` if there is no such variable or the version was
+    /// taken back meanwhile.
+    pub fn copy_out(&self, variable: &str, offset: u64, to: &mut [u8]) -> Result<()> {
+        let variable = self.index(variable)?;
         let (_, bytes) = &self.record.extents[variable];
         if offset.checked_add(to.len() as u64).is_none_or(|end| end > *bytes) {
             let text = format!("{} bytes at {offset} of a variable of {bytes}", to.len());
             return Err(self.attached.error(Status::Invalid, text));
         }
         if self.views[variable].get().is_some_and(View::is_copy) {
-            let from = &self.bytes(variable)?[offset as usize..][..to.len()];
+            let from = &self.bytes_of(variable)?[offset as usize..][..to.len()];
             to.copy_from_slice(from);
             return Ok(());
         }
@@ -283,6 +322,7 @@ impl Version {
     }
 
     /// The state of the publisher.
+    #[must_use]
     pub fn publisher(&self) -> PublisherState {
         self.attached.state()
     }
@@ -293,7 +333,7 @@ impl Version {
 ///
 /// # Errors
 /// `INVALID` if the versions are not of the same observer, `NOT_FOUND` if one of them was taken back.
-pub fn diff(a: &Version, b: &Version) -> Result<Vec<(usize, Range<u64>)>> {
+pub fn diff(a: &Version, b: &Version) -> Result<Vec<(String, Range<u64>)>> {
     if !Arc::ptr_eq(&a.attached, &b.attached) {
         return Err(a.attached.error(Status::Invalid, "the two versions are not of the same observer"));
     }
@@ -320,7 +360,8 @@ pub fn diff(a: &Version, b: &Version) -> Result<Vec<(usize, Range<u64>)>> {
     }
     a.check_valid()?;
     b.check_valid()?;
-    Ok(found)
+    let name = |variable: usize| a.attached.description.variables[variable].name.clone();
+    Ok(found.into_iter().map(|(variable, range)| (name(variable), range)).collect())
 }
 
 impl Drop for Version {
@@ -332,6 +373,7 @@ impl Drop for Version {
 
 impl std::fmt::Debug for Version {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Version").field("sequence", &self.record.sequence).finish_non_exhaustive()
+        let mut out = f.debug_struct("Version");
+        out.field("series", &self.attached.name).field("sequence", &self.record.sequence).finish_non_exhaustive()
     }
 }

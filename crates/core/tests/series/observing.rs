@@ -30,7 +30,7 @@ fn next_waits_for_what_is_new_and_says_when_nothing_will_come() {
     publisher.publish(&[]).unwrap();
     assert_eq!(observer.next(LONG).unwrap().sequence(), 3, "those in between are passed over");
     publisher.publish(&[]).unwrap();
-    publisher.end();
+    publisher.end().unwrap();
     assert_eq!(observer.state(), PublisherState::Ended);
     assert_eq!(observer.next(LONG).unwrap().sequence(), 4, "the last one is given first");
     assert_eq!(observer.next(LONG).unwrap_err().status, Status::Closed);
@@ -65,12 +65,12 @@ fn versions_that_are_kept_can_be_asked_for_and_others_are_gone() {
     let (mut publisher, series) = world.publisher(Spec { keep: 3, ..spec(1000) });
     let mut observer = series.observe(0);
     for step in 1..=10u64 {
-        numbers(&mut publisher, 0).fill(step);
+        numbers(&mut publisher, "u").fill(step);
         publisher.publish(&[]).unwrap();
     }
     for sequence in 7..=10 {
         let version = observer.at(sequence, Duration::ZERO).unwrap();
-        assert!(as_numbers(version.bytes(0).unwrap()).iter().all(|n| *n == sequence));
+        assert!(as_numbers(version.bytes("u").unwrap()).iter().all(|n| *n == sequence));
     }
     let error = observer.at(6, Duration::ZERO).unwrap_err();
     assert_eq!(error.status, Status::NotFound);

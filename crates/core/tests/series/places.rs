@@ -10,37 +10,37 @@ fn a_begun_version_is_written_in_place_and_published_without_a_copy() {
     let world = World::new();
     let (mut publisher, series) = world.publisher(Spec { chunk: Some(4096), ..spec(10_000) });
     let mut observer = series.observe(0);
-    let own = publisher.memory(0);
-    numbers(&mut publisher, 0).fill(1);
+    let own = publisher.memory("u").unwrap();
+    numbers(&mut publisher, "u").fill(1);
     publisher.publish(&[]).unwrap();
     let first = observer.latest().unwrap();
     for step in 2..20u64 {
         publisher.begin().unwrap();
-        assert_ne!(publisher.memory(0), own);
+        assert_ne!(publisher.memory("u").unwrap(), own);
         assert_eq!(publisher.begin().unwrap_err().status, Status::Busy);
-        assert_eq!(publisher.resize(0, &[1]).unwrap_err().status, Status::Busy);
-        numbers(&mut publisher, 0).fill(step);
+        assert_eq!(publisher.resize("u", &[1]).unwrap_err().status, Status::Busy);
+        numbers(&mut publisher, "u").fill(step);
         assert_eq!(publisher.publish(&[]).unwrap(), step);
-        assert_eq!(publisher.memory(0), own);
-        assert!(numbers(&mut publisher, 0).iter().all(|n| *n == step), "the variable holds what was published");
+        assert_eq!(publisher.memory("u").unwrap(), own);
+        assert!(numbers(&mut publisher, "u").iter().all(|n| *n == step), "the variable holds what was published");
         let version = observer.latest().unwrap();
         assert_eq!(version.method(), Some(Method::InPlace));
-        assert!(as_numbers(version.bytes(0).unwrap()).iter().all(|n| *n == step));
+        assert!(as_numbers(version.bytes("u").unwrap()).iter().all(|n| *n == step));
     }
-    assert!(as_numbers(first.bytes(0).unwrap()).iter().all(|n| *n == 1));
+    assert!(as_numbers(first.bytes("u").unwrap()).iter().all(|n| *n == 1));
     // In place again, and a change of one page only.
-    numbers(&mut publisher, 0)[600] = 77;
+    numbers(&mut publisher, "u")[600] = 77;
     publisher.publish(&[]).unwrap();
     let version = observer.latest().unwrap();
-    let seen = as_numbers(version.bytes(0).unwrap());
+    let seen = as_numbers(version.bytes("u").unwrap());
     assert_eq!((seen[600], seen[0], seen[9_999]), (77, 19, 19));
     publisher.begin().unwrap();
-    numbers(&mut publisher, 0).fill(1000);
+    numbers(&mut publisher, "u").fill(1000);
     publisher.abandon().unwrap();
     assert_eq!(publisher.abandon().unwrap_err().status, Status::Invalid);
-    assert_eq!(numbers(&mut publisher, 0)[600], 77);
+    assert_eq!(numbers(&mut publisher, "u")[600], 77);
     publisher.publish(&[]).unwrap();
-    assert_eq!(as_numbers(observer.latest().unwrap().bytes(0).unwrap())[600], 77);
+    assert_eq!(as_numbers(observer.latest().unwrap().bytes("u").unwrap())[600], 77);
 }
 
 #[test]
@@ -53,8 +53,8 @@ fn a_begun_version_in_scattered_slots_is_one_array() {
     // Versions that hold every other slot keep the free ones apart.
     let mut held = Vec::new();
     for step in 0..16u64 {
-        numbers(&mut publisher, 0)[step as usize * 512] = step;
-        publisher.touched(0, step * 4096..step * 4096 + 1).unwrap();
+        numbers(&mut publisher, "u")[step as usize * 512] = step;
+        publisher.touched("u", step * 4096..step * 4096 + 1).unwrap();
         publisher.publish(&[]).unwrap();
         if step % 2 == 0 {
             held.push(observer.latest().unwrap());
@@ -62,12 +62,12 @@ fn a_begun_version_in_scattered_slots_is_one_array() {
     }
     for round in 0..3u64 {
         publisher.begin().unwrap();
-        for (n, number) in numbers(&mut publisher, 0).iter_mut().enumerate() {
+        for (n, number) in numbers(&mut publisher, "u").iter_mut().enumerate() {
             *number = round * 100_000 + n as u64;
         }
         publisher.publish(&[]).unwrap();
         let version = observer.latest().unwrap();
-        let seen = as_numbers(version.bytes(0).unwrap());
+        let seen = as_numbers(version.bytes("u").unwrap());
         assert!(seen.iter().enumerate().all(|(n, number)| *number == round * 100_000 + n as u64), "round {round}");
     }
 }
@@ -88,12 +88,14 @@ fn a_programs_threads_may_share_a_large_copy() {
     let (mut publisher, series) = world.publisher(spec(3 << 20));
     publisher.copy_with(std::sync::Arc::new(Two));
     for step in 1..=2 {
-        for (n, number) in numbers(&mut publisher, 0).iter_mut().enumerate() {
+        for (n, number) in numbers(&mut publisher, "u").iter_mut().enumerate() {
             *number = step * n as u64;
         }
         publisher.publish(&[]).unwrap();
         let version = series.observe(0).latest().unwrap();
-        assert!(as_numbers(version.bytes(0).unwrap()).iter().enumerate().all(|(n, number)| *number == step * n as u64));
+        assert!(
+            as_numbers(version.bytes("u").unwrap()).iter().enumerate().all(|(n, number)| *number == step * n as u64)
+        );
     }
 }
 
@@ -111,8 +113,8 @@ fn a_process_without_more_mappings_gets_a_copy() {
     let mut held = Vec::new();
     // Every other page in a version of its own, held, so that the newest version's slots are scattered.
     for page in (0..100u64).step_by(2) {
-        numbers(&mut publisher, 0)[page as usize * 512] = page;
-        publisher.touched(0, page * 4096..page * 4096 + 1).unwrap();
+        numbers(&mut publisher, "u")[page as usize * 512] = page;
+        publisher.touched("u", page * 4096..page * 4096 + 1).unwrap();
         publisher.publish(&[]).unwrap();
         if held.len() < 10 {
             held.push(holder.latest().unwrap());
@@ -128,10 +130,10 @@ fn a_process_without_more_mappings_gets_a_copy() {
         let mut observer = series.observe(0);
         let mut version = observer.latest().unwrap();
         let whole = |version: &crossdock_core::series::Version| {
-            let seen = as_numbers(version.bytes(0).unwrap());
+            let seen = as_numbers(version.bytes("u").unwrap());
             (0..100).all(|page| seen[page * 512] == if page % 2 == 0 { page as u64 } else { 0 })
         };
-        let first = whole(&version) && version.is_copy(0);
+        let first = whole(&version) && version.is_copy("u");
         version.replace_by(observer.at(version.sequence(), std::time::Duration::ZERO).unwrap()).unwrap();
         i32::from(!(first && whole(&version)))
     });

@@ -26,17 +26,17 @@ fn a_version_is_what_the_variables_held_when_it_was_published_however_changes_ar
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let at = (random >> 33) as usize % model.len();
                 model[at] = random;
-                numbers(&mut publisher, 0)[at] = random;
+                numbers(&mut publisher, "u")[at] = random;
                 if detect == Detect::Hints {
-                    publisher.touched(0, at as u64 * 8..at as u64 * 8 + 8).unwrap();
+                    publisher.touched("u", at as u64 * 8..at as u64 * 8 + 8).unwrap();
                 }
             }
             assert_eq!(publisher.publish(&[("step", Value::U64(step))]).unwrap(), step);
             let version = observer.latest().unwrap();
             assert_eq!(version.sequence(), step);
-            assert_eq!(version.attribute("step"), Some(&Value::U64(step)));
-            assert!(as_numbers(version.bytes(0).unwrap()) == model, "{detect:?}, step {step}");
-            assert!(numbers(&mut publisher, 0) == model, "{detect:?}, step {step}: the publisher's own");
+            assert_eq!(version.attribute("step").unwrap(), &Value::U64(step));
+            assert!(as_numbers(version.bytes("u").unwrap()) == model, "{detect:?}, step {step}");
+            assert!(numbers(&mut publisher, "u") == model, "{detect:?}, step {step}: the publisher's own");
             if step % 3 == 0 {
                 held.push((version, model.clone()));
             }
@@ -44,7 +44,7 @@ fn a_version_is_what_the_variables_held_when_it_was_published_however_changes_ar
                 held.remove(0);
             }
             for (version, model) in &held {
-                let seen = as_numbers(version.bytes(0).unwrap());
+                let seen = as_numbers(version.bytes("u").unwrap());
                 assert!(seen == *model, "{detect:?}, step {step}: version {} changed", version.sequence());
             }
         }
@@ -79,15 +79,15 @@ fn versions_share_what_did_not_change_and_memory_goes_back_when_nobody_holds_the
         let baseline = used();
         let mut held = Vec::new();
         for step in 0..10usize {
-            numbers(&mut publisher, 0)[step * 512] = 1;
-            publisher.touched(0, step as u64 * 4096..step as u64 * 4096 + 8).unwrap();
+            numbers(&mut publisher, "u")[step * 512] = 1;
+            publisher.touched("u", step as u64 * 4096..step as u64 * 4096 + 8).unwrap();
             publisher.publish(&[]).unwrap();
             held.push(observer.latest().unwrap());
         }
         assert_eq!(used(), baseline + 9, "{detect:?}: a page each for nine versions that are held");
-        assert_eq!(diff(&held[0], &held[3]).unwrap(), [(0, 4096..4 * 4096)]);
+        assert_eq!(diff(&held[0], &held[3]).unwrap(), [("u".to_owned(), 4096..4 * 4096)]);
         drop(held);
-        publisher.touched(0, 0..0).unwrap();
+        publisher.touched("u", 0..0).unwrap();
         publisher.publish(&[]).unwrap();
         assert_eq!(used(), baseline, "{detect:?}");
         assert_eq!(publisher.statistics().versions, 1);
@@ -100,17 +100,17 @@ fn refresh_maps_only_what_differs_and_addresses_stay() {
     let (mut publisher, series) = world.publisher(in_pages(Detect::Hints));
     publisher.publish(&[]).unwrap();
     let mut version = series.observe(0).latest().unwrap();
-    let address = version.bytes(0).unwrap().as_ptr();
+    let address = version.bytes("u").unwrap().as_ptr();
     assert_eq!(version.refresh().unwrap(), 0);
     for at in [0usize, 5 * 512, 6 * 512] {
-        numbers(&mut publisher, 0)[at] = 9;
-        publisher.touched(0, at as u64 * 8..at as u64 * 8 + 8).unwrap();
+        numbers(&mut publisher, "u")[at] = 9;
+        publisher.touched("u", at as u64 * 8..at as u64 * 8 + 8).unwrap();
     }
     publisher.publish(&[]).unwrap();
-    assert_eq!(as_numbers(version.bytes(0).unwrap())[0], 0);
+    assert_eq!(as_numbers(version.bytes("u").unwrap())[0], 0);
     assert_eq!(version.refresh().unwrap(), 3);
-    assert_eq!((version.sequence(), version.bytes(0).unwrap().as_ptr()), (2, address));
-    let seen = as_numbers(version.bytes(0).unwrap());
+    assert_eq!((version.sequence(), version.bytes("u").unwrap().as_ptr()), (2, address));
+    let seen = as_numbers(version.bytes("u").unwrap());
     assert_eq!((seen[0], seen[512], seen[5 * 512], seen[6 * 512]), (9, 0, 9, 9));
 }
 
@@ -128,37 +128,40 @@ fn variables_grow_and_shrink_and_versions_keep_their_shapes() {
         };
         let (mut publisher, series) = world.publisher(spec);
         let mut observer = series.observe(0);
-        numbers(&mut publisher, 0).fill(5);
+        numbers(&mut publisher, "u").fill(5);
         publisher.publish(&[]).unwrap();
         let mut small = observer.latest().unwrap();
-        assert_eq!((small.shape(0), small.shape(1), small.shape(2)), (&[3u64, 512][..], &[0u64][..], &[][..]));
-        assert_eq!((small.bytes(0).unwrap().len(), small.bytes(1).unwrap().len()), (3 * 4096, 0));
-        publisher.resize(0, &[50, 512]).unwrap();
-        publisher.resize(1, &[4000]).unwrap();
-        let address = publisher.memory(0);
-        assert!(numbers(&mut publisher, 0)[3 * 512..].iter().all(|n| *n == 0), "{detect:?}: what comes new is zero");
-        numbers(&mut publisher, 0)[49 * 512] = 6;
-        publisher.touched(0, 49 * 4096..49 * 4096 + 8).unwrap();
+        assert_eq!(
+            (small.shape("u").unwrap(), small.shape("v").unwrap(), small.shape("t").unwrap()),
+            (&[3u64, 512][..], &[0u64][..], &[][..])
+        );
+        assert_eq!((small.bytes("u").unwrap().len(), small.bytes("v").unwrap().len()), (3 * 4096, 0));
+        publisher.resize("u", &[50, 512]).unwrap();
+        publisher.resize("v", &[4000]).unwrap();
+        let address = publisher.memory("u").unwrap();
+        assert!(numbers(&mut publisher, "u")[3 * 512..].iter().all(|n| *n == 0), "{detect:?}: what comes new is zero");
+        numbers(&mut publisher, "u")[49 * 512] = 6;
+        publisher.touched("u", 49 * 4096..49 * 4096 + 8).unwrap();
         publisher.publish(&[]).unwrap();
         let large = observer.latest().unwrap();
-        let seen = as_numbers(large.bytes(0).unwrap());
+        let seen = as_numbers(large.bytes("u").unwrap());
         assert_eq!((seen.len(), seen[0], seen[3 * 512], seen[49 * 512]), (50 * 512, 5, 0, 6), "{detect:?}");
-        assert_eq!(large.bytes(1).unwrap().len(), 16_000);
-        assert!(as_numbers(small.bytes(0).unwrap()).iter().all(|n| *n == 5));
-        assert_eq!(diff(&small, &large).unwrap()[0].0, 0);
+        assert_eq!(large.bytes("v").unwrap().len(), 16_000);
+        assert!(as_numbers(small.bytes("u").unwrap()).iter().all(|n| *n == 5));
+        assert_eq!(diff(&small, &large).unwrap()[0].0, "u");
         small.refresh().unwrap();
-        assert_eq!(as_numbers(small.bytes(0).unwrap())[49 * 512], 6);
-        publisher.resize(0, &[1, 512]).unwrap();
-        publisher.resize(0, &[4, 512]).unwrap();
-        assert_eq!(publisher.memory(0), address);
+        assert_eq!(as_numbers(small.bytes("u").unwrap())[49 * 512], 6);
+        publisher.resize("u", &[1, 512]).unwrap();
+        publisher.resize("u", &[4, 512]).unwrap();
+        assert_eq!(publisher.memory("u").unwrap(), address);
         publisher.publish(&[]).unwrap();
         let back = observer.latest().unwrap();
-        let seen = as_numbers(back.bytes(0).unwrap());
+        let seen = as_numbers(back.bytes("u").unwrap());
         assert!(seen[..512].iter().all(|n| *n == 5) && seen[512..].iter().all(|n| *n == 0), "{detect:?}");
         small.refresh().unwrap();
-        assert_eq!(small.bytes(0).unwrap().len(), 4 * 4096);
+        assert_eq!(small.bytes("u").unwrap().len(), 4 * 4096);
         for (shape, status) in [(&[101u64, 512][..], Status::Invalid), (&[1][..], Status::Invalid)] {
-            assert_eq!(publisher.resize(0, shape).unwrap_err().status, status);
+            assert_eq!(publisher.resize("u", shape).unwrap_err().status, status);
         }
     }
 }
@@ -171,12 +174,12 @@ fn what_is_chosen_follows_what_the_program_does() {
     let mut seen = std::collections::BTreeSet::new();
     let mut step_of = |publisher: &mut crossdock_core::series::Publisher, pages: usize, step: u64| {
         for page in 0..pages {
-            numbers(publisher, 0)[page * 512] = step;
+            numbers(publisher, "u")[page * 512] = step;
         }
         publisher.publish(&[]).unwrap();
         seen.insert(publisher.statistics().method as u32);
         let version = observer.latest().unwrap();
-        let numbers = as_numbers(version.bytes(0).unwrap());
+        let numbers = as_numbers(version.bytes("u").unwrap());
         assert!((0..pages).all(|page| numbers[page * 512] == step), "step {step}");
     };
     (1..12).for_each(|step| step_of(&mut publisher, 2048, step));

@@ -16,7 +16,7 @@ fn small(detect: Detect) -> Spec {
 }
 
 fn seen(version: &Version) -> &[u64] {
-    as_numbers(version.bytes(0).unwrap())
+    as_numbers(version.bytes("u").unwrap())
 }
 
 #[test]
@@ -37,9 +37,9 @@ fn a_publisher_whose_observers_hold_everything_goes_on_and_the_next_version_has_
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let at = (random >> 33) as usize % WORDS;
                 model[at] = random;
-                numbers(&mut publisher, 0)[at] = random;
+                numbers(&mut publisher, "u")[at] = random;
                 if detect == Detect::Hints || (detect == Detect::Auto && step % 3 == 0) {
-                    publisher.touched(0, at as u64 * 8..at as u64 * 8 + 8).unwrap();
+                    publisher.touched("u", at as u64 * 8..at as u64 * 8 + 8).unwrap();
                 }
             }
             match publisher.publish(&[]).unwrap() {
@@ -72,15 +72,15 @@ fn a_step_with_hints_that_is_withheld_does_not_hide_the_next_one_without() {
     let mut observer = series.observe(0);
     let mut held = Vec::new();
     for step in 1..=3 {
-        numbers(&mut publisher, 0).fill(step);
+        numbers(&mut publisher, "u").fill(step);
         publisher.publish(&[]).unwrap();
         held.push(observer.latest().unwrap());
     }
-    numbers(&mut publisher, 0).fill(4);
-    publisher.touched(0, 0..WORDS as u64 * 8).unwrap();
+    numbers(&mut publisher, "u").fill(4);
+    publisher.touched("u", 0..WORDS as u64 * 8).unwrap();
     assert_eq!(publisher.publish(&[]).unwrap(), 0);
     drop(held);
-    numbers(&mut publisher, 0)[WORDS - 1] = 5;
+    numbers(&mut publisher, "u")[WORDS - 1] = 5;
     assert_eq!(publisher.publish(&[]).unwrap(), 4);
     let version = observer.latest().unwrap();
     assert_eq!((seen(&version)[0], seen(&version)[WORDS - 1]), (4, 5));
@@ -95,24 +95,24 @@ fn a_begun_version_is_withheld_in_the_same_way() {
         let mut held = Vec::new();
         for step in 1..=3 {
             publisher.begin().unwrap();
-            numbers(&mut publisher, 0).fill(step);
+            numbers(&mut publisher, "u").fill(step);
             assert_eq!(publisher.publish(&[]).unwrap(), step);
             held.push(observer.latest().unwrap());
         }
-        let own = publisher.memory(0);
+        let own = publisher.memory("u").unwrap();
         // Withheld, abandoned, withheld again.
         publisher.begin().unwrap();
-        assert_ne!(publisher.memory(0), own);
-        numbers(&mut publisher, 0).fill(4);
+        assert_ne!(publisher.memory("u").unwrap(), own);
+        numbers(&mut publisher, "u").fill(4);
         assert_eq!(publisher.publish(&[]).unwrap(), 0);
-        assert_eq!(publisher.memory(0), own);
-        assert!(numbers(&mut publisher, 0).iter().all(|n| *n == 4), "{detect:?}: the variable holds it");
+        assert_eq!(publisher.memory("u").unwrap(), own);
+        assert!(numbers(&mut publisher, "u").iter().all(|n| *n == 4), "{detect:?}: the variable holds it");
         publisher.begin().unwrap();
-        numbers(&mut publisher, 0).fill(99);
+        numbers(&mut publisher, "u").fill(99);
         publisher.abandon().unwrap();
-        assert!(numbers(&mut publisher, 0).iter().all(|n| *n == 4));
+        assert!(numbers(&mut publisher, "u").iter().all(|n| *n == 4));
         publisher.begin().unwrap();
-        numbers(&mut publisher, 0).fill(5);
+        numbers(&mut publisher, "u").fill(5);
         // Begun without room, published with room.
         held.remove(0);
         assert_eq!(publisher.publish(&[]).unwrap(), 4);
@@ -123,11 +123,11 @@ fn a_begun_version_is_withheld_in_the_same_way() {
         // In place, after one that was withheld.
         held.push(observer.latest().unwrap());
         publisher.begin().unwrap();
-        numbers(&mut publisher, 0).fill(6);
+        numbers(&mut publisher, "u").fill(6);
         assert_eq!(publisher.publish(&[]).unwrap(), 0);
-        numbers(&mut publisher, 0)[7] = 7;
+        numbers(&mut publisher, "u")[7] = 7;
         if detect == Detect::Hints {
-            publisher.touched(0, 56..64).unwrap();
+            publisher.touched("u", 56..64).unwrap();
         }
         held.clear();
         assert_eq!(publisher.publish(&[]).unwrap(), 5);
@@ -143,7 +143,7 @@ fn what_is_to_be_kept_is_kept_and_laggards_are_given_memory() {
     let mut laggards: Vec<_> = (0..20).map(|index| series.observe(index)).collect();
     let mut held = Vec::new();
     for step in 1..=100u64 {
-        numbers(&mut publisher, 0).fill(step);
+        numbers(&mut publisher, "u").fill(step);
         assert_eq!(publisher.publish(&[]).unwrap(), step);
         if step % 5 == 0 {
             held.push((laggards[step as usize / 5 - 1].latest().unwrap(), step));
@@ -165,7 +165,7 @@ fn versions_that_are_kept_go_before_one_is_withheld() {
     let (mut publisher, series) = world.publisher(Spec { keep: 9, ..small(Detect::CopyAll) });
     let mut observer = series.observe(0);
     for step in 1..=20u64 {
-        numbers(&mut publisher, 0).fill(step);
+        numbers(&mut publisher, "u").fill(step);
         assert_eq!(publisher.publish(&[]).unwrap(), step);
     }
     let version = observer.latest().unwrap();
@@ -180,7 +180,7 @@ fn a_full_table_withholds_too() {
     let mut observers: Vec<_> = (0..4).map(|index| series.observe(index)).collect();
     let (mut held, mut withheld) = (Vec::new(), 0);
     for step in 1..=60usize {
-        numbers(&mut publisher, 0).fill(step as u64);
+        numbers(&mut publisher, "u").fill(step as u64);
         match publisher.publish(&[]).unwrap() {
             0 => withheld += 1,
             _ => held.push(observers[step % 4].latest().unwrap()),
@@ -202,7 +202,7 @@ fn an_observer_that_waits_while_versions_are_withheld_is_told_so() {
     let mut observer = series.observe(0);
     let mut held = Vec::new();
     for step in 1..=9 {
-        numbers(&mut publisher, 0).fill(step);
+        numbers(&mut publisher, "u").fill(step);
         if publisher.publish(&[]).unwrap() > 0 {
             held.push(observer.next(Duration::ZERO).unwrap());
         }
@@ -225,7 +225,7 @@ fn each_gives_every_version_in_order_and_counts_those_it_missed() {
     let (mut publisher, series) = world.publisher(Spec { keep: 4, ..spec(512) });
     let mut observer = series.observe(0);
     let mut publish = |step: u64| {
-        numbers(&mut publisher, 0).fill(step);
+        numbers(&mut publisher, "u").fill(step);
         assert_eq!(publisher.publish(&[]).unwrap(), step);
     };
     (1..=3).for_each(&mut publish);

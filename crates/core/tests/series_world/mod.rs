@@ -15,7 +15,7 @@ use crossdock_core::series::{PinPageGiven, Spec, Variable};
 use crossdock_core::{Error, Result};
 use crossdock_layout::liveness::LivenessTable;
 use crossdock_layout::series::{PAGE, PAGE_SLOTS, PinSlot};
-use crossdock_layout::{MemberId, Status};
+use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::{Access, Mapping, file, memfd};
 
 pub const LONG: Duration = Duration::from_secs(30);
@@ -191,6 +191,7 @@ impl Series {
     pub fn parts(&self, index: usize) -> AttachParts {
         AttachParts {
             name: "field".into(),
+            segment: SegmentId(7),
             pool: file::reopen_read_only(&self.offer.pool).unwrap(),
             size: self.offer.size,
             pin_page: self.pin_page(index),
@@ -232,8 +233,8 @@ pub fn pages(detect: Detect) -> Pages {
 }
 
 /// The variable's memory as numbers.
-pub fn numbers(publisher: &mut Publisher, variable: usize) -> &mut [u64] {
-    let (start, bytes) = (publisher.memory(variable), publisher.bytes(variable));
+pub fn numbers<'a>(publisher: &'a mut Publisher, variable: &str) -> &'a mut [u64] {
+    let (start, bytes) = (publisher.memory(variable).unwrap(), publisher.bytes(variable).unwrap());
     // SAFETY: the variable's own memory, which no other thread writes; the borrow keeps the publisher from changing it.
     unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes as usize / 8) }
 }
