@@ -10,11 +10,11 @@ use common::{Random, World};
 use crossdock_core::directory::{ObjectMode, TypeRef};
 use crossdock_core::region::Region;
 
-/// Cells that hold blocks, shared by all processes: the process that takes one out frees it.
+/// Cells that hold blocks, shared by all processes. The process that takes a block out of a cell frees it.
 const CELLS: u64 = 3000;
 
-/// Swaps random cells: frees what was there, or puts a new block. Each block carries its own offset, so that two owners
-/// of one would show.
+/// Changes random cells: frees the block there, or stores a new one. Each block holds its own offset, so that a block
+/// with two owners would show.
 fn churn(world: &World, region: &Arc<Region>, random: &mut Random) {
     let cell = world.word(1 + random.below(CELLS) as usize);
     let block = cell.swap(0, Ordering::AcqRel);
@@ -36,7 +36,7 @@ fn churn(world: &World, region: &Arc<Region>, random: &mut Random) {
     }
 }
 
-/// Makes, grows and removes objects under a few names that all use.
+/// Makes, grows and removes objects under a few names that all members use.
 fn name(region: &Arc<Region>, random: &mut Random) {
     let name = format!("object-{}", random.below(8));
     let vector = TypeRef::new("vector<u64>").unwrap();
@@ -77,7 +77,7 @@ fn check_rest(world: &Arc<World>, kills: u64) {
         region.remove(&object.name).unwrap();
     }
     let s = region.statistics();
-    // Between the library's call and the cell there is one block of each killed process.
+    // Each killed process may have one block between the library's call and the cell.
     assert!(s.blocks <= kills, "{kills} were killed, {} blocks are lost: {s:?}", s.blocks);
     assert_eq!(s.objects, 0);
 }

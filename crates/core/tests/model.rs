@@ -70,7 +70,7 @@ proptest! {
                 }
                 Call::FreeAgain { member, which } if !freed.is_empty() => {
                     let offset = freed[which % freed.len()];
-                    // It may be a named object's or a vector's by now.
+                    // The block may belong to a named object or a vector by now.
                     if names.is_empty() {
                         prop_assert_eq!(members[member].deallocate(offset).unwrap_err().status, Status::BadHandle);
                     }

@@ -1,4 +1,5 @@
-//! A death ends waits: a member that waits for a process that is killed knows within 100 ms, and is told who it was.
+//! A death ends waits: a member that waits for a process that is killed learns that within 100 ms, and the error names
+//! the process.
 
 mod queue_world;
 
@@ -32,7 +33,7 @@ fn start(world: &World, part: &str) -> Child {
     child
 }
 
-/// Waits with `wait` in one thread, kills in another; the error, and how long after the death it came.
+/// Waits with `wait` in one thread and kills in another. Gives the error, and how long after the death it came.
 fn killed_while<T: std::fmt::Debug + Send>(
     child: Child,
     wait: impl FnOnce() -> Result<T, crossdock_core::Error> + Send,
@@ -121,7 +122,7 @@ fn a_waiting_worker_gets_what_its_killed_colleague_had_taken() {
     let worker = world.open(Side::Consumer);
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            // The stream is not over as long as a colleague holds messages and works on them.
+            // The stream has not ended as long as another consumer holds messages and works on them.
             let got = [worker.receive(LONG).unwrap(), worker.receive(LONG).unwrap()];
             (got, Instant::now())
         });

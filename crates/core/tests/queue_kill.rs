@@ -1,7 +1,7 @@
-//! The kill matrix: a process really dies, by SIGKILL, at every fault point of the queue, and its peers go on.
+//! Kill tests of the queue: a process dies by SIGKILL at every fault point, and its peers go on.
 //!
-//! For every pattern and point: nothing that was sent is lost, nothing that was not released is lost, no member waits more
-//! than 100 ms beyond the death, the ends can be taken again at once, and the ring has all its cells.
+//! For every pattern and point: no message that was sent is lost, no message that was not released is lost, no member
+//! waits more than 100 ms beyond the death, the ends can be taken again at once, and the ring has all its cells.
 #![cfg(feature = "fault-points")]
 
 mod queue_world;
@@ -17,7 +17,8 @@ const PATTERNS: [Pattern; 4] = [Pattern::OneToOne, Pattern::FanOut, Pattern::Fan
 const MESSAGES: u64 = 40;
 const SOON: Duration = Duration::from_millis(100);
 
-/// Where the children keep what they have done: messages sent, and for each tag 1 received, 2 releasing, 3 released.
+/// Words in which the children note what they have done: the number of messages sent, and for each tag 1 (received), 2
+/// (releasing) or 3 (released).
 const SENT: usize = 0;
 const HERE: usize = 1;
 const TAGS: usize = 8;
@@ -43,7 +44,7 @@ fn produce(world: &World, end: &End) {
     }
 }
 
-/// Receives by twos and releases the later one first.
+/// Receives two messages at a time and releases the later one first.
 fn consume(world: &World, end: &End) {
     end.set_waiting(Waiting::Block);
     world.board()[HERE].store(1, SeqCst);
@@ -63,7 +64,7 @@ fn consume(world: &World, end: &End) {
     }
 }
 
-/// What a consumer of this process saw.
+/// What a consumer in this process saw.
 #[derive(Default)]
 struct Seen {
     tags: Vec<u64>,
@@ -76,7 +77,8 @@ fn watch(end: &End) -> Seen {
     watch_until(end, LONG, &|| false)
 }
 
-/// The same for a consumer that may have come after the last producer left: it has met none then, and waits in vain.
+/// As `watch`, for a consumer that may have come after the last producer left. It has met no producer then, and its
+/// wait ends by the deadline.
 fn watch_until(end: &End, wait: Duration, over: &dyn Fn() -> bool) -> Seen {
     end.set_waiting(Waiting::Block);
     let mut seen = Seen::default();
@@ -91,7 +93,8 @@ fn watch_until(end: &End, wait: Duration, over: &dyn Fn() -> bool) -> Seen {
                 end.release(position).unwrap();
             }
             Err(error) if error.status == Status::PeerDied => {
-                // The successor may have come and gone before we look again, so `wait_peer` is not the thing here.
+                // The successor may have come and gone before this thread looks again, so `wait_peer` cannot be used
+                // here.
                 assert!(seen.death.get_or_insert_with(Instant::now).elapsed() < LONG, "no successor: {error}");
                 std::thread::sleep(Duration::from_micros(200));
             }
@@ -103,7 +106,8 @@ fn watch_until(end: &End, wait: Duration, over: &dyn Fn() -> bool) -> Seen {
     }
 }
 
-/// Sends the rest, also when members die on the way; returns when waits ended because a peer had died.
+/// Sends the remaining messages, also if members die meanwhile. Gives the time when waits ended because a peer had
+/// died.
 fn feed(end: &End, from: u64) -> Option<Instant> {
     end.set_waiting(Waiting::Block);
     let mut death = None;
@@ -129,7 +133,8 @@ fn open_soon(world: &World, side: Side) -> End {
     end
 }
 
-/// A producer dies at `fault`; a consumer that was there before sees all, in order, also what the successor sends.
+/// A producer dies at `fault`. A consumer that was there before receives everything in order, also what the successor
+/// sends.
 fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
     let context = format!("{pattern:?}, producer dies at {fault}, consumer first: {consumer_first}");
     let world = World::new(pattern, 4);
@@ -140,7 +145,8 @@ fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
         let (killed, buried) = if early.is_some() {
             victim.wait()
         } else {
-            // A producer without a consumer fills the ring and waits; end it there if the fault is not on that way.
+            // A producer without a consumer fills the ring and waits. It is killed there if it does not reach the fault
+            // point on that way.
             std::thread::sleep(Duration::from_millis(60));
             victim.kill();
             victim.wait()
@@ -154,7 +160,7 @@ fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
         feed(&successor, sent);
         drop(successor);
         let seen = watcher.join().unwrap();
-        // The message in whose sending the victim died may have arrived; the successor then sends it again.
+        // The victim died while it sent this message, which may have arrived. The successor then sends it again.
         let mut tags = seen.tags.clone();
         let doubled = tags.len();
         tags.dedup();
@@ -167,7 +173,7 @@ fn producer_dies(pattern: Pattern, fault: &str, consumer_first: bool) -> bool {
     })
 }
 
-/// A consumer dies at `fault`; what it had not released comes again, and a fan-out's other consumer misses nothing.
+/// A consumer dies at `fault`. What it had not released comes again, and another consumer of a fan-out misses nothing.
 fn consumer_dies(pattern: Pattern, fault: &str, producer_first: bool) -> bool {
     let context = format!("{pattern:?}, consumer dies at {fault}, producer first: {producer_first}");
     let world = World::new(pattern, 4);
@@ -184,7 +190,7 @@ fn consumer_dies(pattern: Pattern, fault: &str, producer_first: bool) -> bool {
                 (scope.spawn(run(producer)), victim)
             }
             None => {
-                // The victim formats, waits, and is woken only when it has been given the time to sleep.
+                // The victim formats the port and waits. It is woken only if it had the time to fall asleep.
                 let victim = world.spawn("consume", Some(fault));
                 std::thread::sleep(Duration::from_millis(60));
                 (scope.spawn(run(open_soon(world, Side::Producer))), victim)
@@ -217,12 +223,13 @@ fn consumer_dies(pattern: Pattern, fault: &str, producer_first: bool) -> bool {
     })
 }
 
-/// A producer dies in the middle of a message; a consumer dies in the middle of healing that; the next one heals both.
+/// A producer dies in the middle of a message, a consumer dies in the middle of healing it, and the next member heals
+/// both.
 fn healer_dies(pattern: Pattern, first: (&str, &str), fault: &str) -> bool {
     let world = World::new(pattern, 4);
     let (part, at) = first;
     if part == "consume" {
-        // A consumer dies with messages; the healer is its successor.
+        // A consumer dies while it has messages. The healer is its successor.
         let producer = world.open(Side::Producer);
         let victim = world.spawn("consume", Some(at));
         for tag in 0..4 {
@@ -265,7 +272,7 @@ fn whoever_dies_at_any_fault_point_the_others_go_on_and_nothing_is_lost() {
             note(point, producer_dies(pattern, point, true));
         }
         for point in of(&["queue.send"]) {
-            // In the second lap.
+            // This happens in the second lap.
             note(point, producer_dies(pattern, &format!("{point}:6"), true));
         }
         for point in of(&["queue.format", "queue.send", "queue.wait"]) {

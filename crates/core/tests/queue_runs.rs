@@ -1,4 +1,4 @@
-//! What an end makes of peers that were there before: only those that it has met can end its waits.
+//! What an end knows of peers that were there before: only peers that it has met can end its waits.
 
 mod queue_world;
 
@@ -20,7 +20,7 @@ fn send(end: &End, tags: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// As `for message in port`: everything until the stream ends, and how it ended.
+/// As `for message in port`: gives all messages until the stream ends, and how it ended.
 fn read(end: &End, wait: Duration) -> (Vec<u64>, Status) {
     let mut tags = Vec::new();
     loop {
@@ -34,7 +34,7 @@ fn read(end: &End, wait: Duration) -> (Vec<u64>, Status) {
     }
 }
 
-/// One run from its beginning to its end, which leaves its traces in the port.
+/// One complete run, which leaves its traces in the port.
 fn earlier_run(world: &World) {
     let (producer, consumer) = (world.open(Side::Producer), world.open(Side::Consumer));
     send(&producer, [0, 1]);
@@ -103,7 +103,7 @@ fn messages_of_a_producer_that_left_before_are_received_and_then_the_stream_is_o
         drop(producer);
         let consumer = world.open(Side::Consumer);
         assert_eq!(read(&consumer, LONG), (vec![0, 1, 2], Status::Closed), "{pattern:?}");
-        // The next one finds nothing any more: it has met no producer.
+        // The next consumer finds nothing any more: it has met no producer.
         drop(consumer);
         assert_eq!(read(&world.open(Side::Consumer), BRIEFLY), (vec![], Status::TimedOut), "{pattern:?}");
     }
@@ -132,7 +132,7 @@ fn a_death_before_an_end_joined_is_none_of_its_business() {
         let other = world.try_open(Side::Producer, dead, "simulate").unwrap();
         world.bury(dead);
         let first = world.open(Side::Consumer);
-        // Heals, and so puts the death on record.
+        // This heals, and so records the death.
         assert_eq!(status(first.receive(POLL)), Status::NotYet);
         drop(first);
         let consumer = world.open(Side::Consumer);

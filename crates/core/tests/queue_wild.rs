@@ -1,4 +1,4 @@
-//! A lying member writes whatever it likes into a port. Others get errors or odd messages; no crash, no endless loop.
+//! A lying member writes anything into a port. The others get errors or odd messages, but no crash and no endless loop.
 
 mod queue_world;
 
@@ -23,7 +23,7 @@ impl Dice {
         self.0
     }
 
-    /// A value that hurts: random, small, huge, or like a cell's state a few laps on.
+    /// A harmful value: random, small, huge, or like a cell's state a few laps later.
     fn value(&mut self) -> u64 {
         match self.roll() % 5 {
             0 => self.roll(),
@@ -34,7 +34,7 @@ impl Dice {
         }
     }
 
-    /// An offset where something is: header, first slots, cells.
+    /// An offset at which something lies: the header, the first slots, or the cells.
     fn offset(&mut self, size: u64) -> u64 {
         let (from, to) = match self.roll() % 4 {
             0 => (0, 512),
@@ -46,7 +46,7 @@ impl Dice {
     }
 }
 
-/// Ends the scribbling, also when an assertion fails.
+/// Ends the scribbling, also if an assertion fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -63,7 +63,7 @@ fn whatever_is_written_over_a_port_each_call_ends() {
         let capacity = 1 << (input[1] & 3);
         for _ in 0..1 + dice.roll() % 12 {
             let offset = dice.offset(CELLS_AT as u64 + 64 * capacity);
-            // fuzz_entry counts offsets in words.
+            // `fuzz_entry` counts offsets in words.
             input.extend_from_slice(&((offset / 8) as u16).to_le_bytes());
             input.extend_from_slice(&dice.value().to_le_bytes());
         }

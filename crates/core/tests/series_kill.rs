@@ -1,8 +1,8 @@
-//! The kill matrix: a publisher or an observer really dies, by SIGKILL, at every fault point of series, and the others go on.
+//! Kill tests of series: a publisher or an observer dies by SIGKILL at every fault point, and the others go on.
 //!
-//! For a publisher: what it had shown is there, whole, to those who hold it and to those who come; who waits is told at
-//! once. For an observer: the publisher was not held up for a moment, and after the daemon cleared the pins memory is back
-//! at the baseline.
+//! After a publisher's death, the versions that it had shown are whole, for observers that hold them and for observers
+//! that come later, and waiting observers are told at once. After an observer's death, the publisher was not delayed,
+//! and memory returns to what it was once the daemon has cleared the pins.
 #![cfg(feature = "fault-points")]
 
 mod series_world;
@@ -19,9 +19,10 @@ use series_world::{LONG, Series, World, as_numbers, numbers, pages, pattern, spe
 
 const SIGKILL: i32 = -9;
 const WORDS: u64 = 40 * 512;
-/// Far below any wait's deadline, far above what a busy machine needs.
+/// Far below the deadline of any wait, and far above what a busy machine needs.
 const SOON: Duration = Duration::from_secs(2);
-/// Shared words: the last version whose publish returned, and a number that the parent counts up to let the child go on.
+/// Shared words: the last version whose publish returned, and a number that the parent increments to let the child go
+/// on.
 const RETURNED: usize = 3000;
 const GO: usize = 3001;
 const STEPS: u64 = 40;
@@ -43,7 +44,7 @@ fn whole(version: &Version) {
     pattern::check(as_numbers(version.bytes("u").unwrap()), version.sequence(), 1).unwrap();
 }
 
-/// Three versions, then all that a publisher can do, dying at the `nth` arrival at `point`.
+/// Publishes three versions and then does all that a publisher can do. It dies at the `nth` arrival at `point`.
 fn work(world: &World, publisher: &mut Publisher, detect: Detect, point: &str, nth: u32) -> i32 {
     let step = |publisher: &mut Publisher| {
         let step = publisher.sequence() + 1;
@@ -82,7 +83,7 @@ fn work(world: &World, publisher: &mut Publisher, detect: Detect, point: &str, n
     0
 }
 
-/// Starts a publisher in another process. The caller gets three of its versions, and holds them.
+/// Starts a publisher in another process. The caller gets three of its versions and holds them.
 fn start(world: &Arc<World>, spec: Spec, point: &str, nth: u32) -> (i32, Series, Vec<Version>) {
     world.word(RETURNED).store(0, SeqCst);
     world.word(GO).store(0, SeqCst);
@@ -146,7 +147,7 @@ fn a_publisher_that_dies_at_any_point_leaves_what_it_had_shown_whole() {
             for nth in [1, 2, 7] {
                 let what = format!("{detect:?}, {point}, {nth}. time");
                 let world = World::new();
-                // Only a publisher that withholds versions comes by these.
+                // Only a publisher that withholds versions reaches these points.
                 let withholds = ["series.begin.aside", "series.publish.withheld"].contains(point);
                 let full = if withholds { FullPolicy::Withhold } else { FullPolicy::TakeBack };
                 let (pid, series, mut held) = start(&world, Spec { full, ..small(detect) }, point, nth);

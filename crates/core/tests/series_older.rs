@@ -1,6 +1,6 @@
-//! Series where the kernel or a container's filter gives less: a seccomp filter takes calls away from a child process, as
-//! docker's default does with userfaultfd, and as an older kernel lacks PAGEMAP_SCAN. Everything still works, and says what
-//! it does without.
+//! Series where the kernel or a container's filter allows less. A seccomp filter takes calls away from a child process:
+//! userfaultfd, as docker's default filter does, or PAGEMAP_SCAN, which an older kernel lacks. Everything still works,
+//! and the statistics say what is missing.
 
 #[path = "series_world/refuse.rs"]
 mod refuse;
@@ -10,7 +10,7 @@ use crossdock_core::series::{Detect, Method, Spec};
 use refuse::{Refuse, take_away};
 use series_world::{World, as_numbers, numbers, pattern, spec};
 
-/// Thirty versions, dense and sparse, each checked; gives what statistics say in the end.
+/// Publishes thirty versions, dense and sparse, and checks each. Gives the final statistics.
 fn works(what: Refuse, detect: Detect) -> (Method, Vec<(Method, String)>) {
     take_away(what);
     let world = World::new();
@@ -38,7 +38,7 @@ fn works(what: Refuse, detect: Detect) -> (Method, Vec<(Method, String)>) {
 const WAYS: [Detect; 6] =
     [Detect::Auto, Detect::Hints, Detect::CopyAll, Detect::PrivateCopies, Detect::WriteProtect, Detect::Compare];
 
-/// As `works`, in a child, for each way; `good` looks at what statistics say.
+/// As `works`, in a child, for each method; `good` examines the statistics.
 fn check(what: Refuse, good: impl Fn(Detect, Method, &[(Method, String)]) -> bool) {
     for detect in WAYS {
         let world = World::new();
@@ -85,7 +85,7 @@ fn without_pagemap_scan_everything_is_copied() {
 
 #[test]
 fn with_all_of_it_nothing_is_missing() {
-    // Also where these tests run without userfaultfd, private copies are there.
+    // Private copies work also where these tests run without userfaultfd.
     check(Refuse::Nothing, |detect, method, unavailable| match detect {
         Detect::PrivateCopies => method == Method::PrivateCopies && unavailable.is_empty(),
         _ => unavailable.iter().all(|(method, _)| *method == Method::WriteProtect),

@@ -1,5 +1,6 @@
-//! An observer cannot write the pool: a test for each way that the kernel offers, with all the rights that this user has
-//! (as root, those of a container's root). Each would pass on memory that is not sealed: `control` shows it where it can.
+//! An observer cannot write the pool. There is a test for each way that the kernel offers, with all the rights of this
+//! user (as root, those of a container's root). Each of these ways would succeed on memory that is not sealed;
+//! `control` shows that where it can.
 
 mod series_world;
 
@@ -15,7 +16,7 @@ use series_world::{Series, World, as_numbers, numbers, pattern, spec};
 const WORDS: u64 = 64 * 512;
 const PAGE: usize = 4096;
 
-/// An observer as it is given its descriptors, and a version that it has mapped.
+/// An observer with its descriptors, and a version that it has mapped.
 struct Scene {
     publisher: Publisher,
     series: Series,
@@ -35,7 +36,7 @@ fn scene() -> Scene {
 }
 
 impl Scene {
-    /// The pool opened for writing through /proc: the descriptor is to be had, its use is not.
+    /// The pool opened for writing through /proc. The kernel gives the descriptor but refuses its use.
     fn reopened(&self) -> OwnedFd {
         reopen(&self.pool, OFlags::RDWR).unwrap()
     }
@@ -44,7 +45,7 @@ impl Scene {
         self.version.bytes("u").unwrap().as_ptr() as *mut c_void
     }
 
-    /// Nothing of it has changed, and the publisher goes on.
+    /// Nothing of the pool has changed, and the publisher goes on.
     fn unharmed(mut self) {
         pattern::check(as_numbers(self.version.bytes("u").unwrap()), 1, 1).unwrap();
         pattern::check(numbers(&mut self.publisher, "u"), 1, 1).unwrap();
@@ -144,7 +145,7 @@ fn fallocate_in_every_other_mode_changes_nothing() {
         assert!(rustix::fs::fallocate(scene.reopened(), mode, 0, 1 << 20).is_err());
     }
     assert_eq!(rustix::fs::fallocate(scene.reopened(), FallocateFlags::empty(), size, 4096).unwrap_err(), Errno::PERM);
-    // Taking memory for what is virtual so far is allowed; it changes no byte.
+    // The kernel allows taking memory for pages that have none yet. That changes no byte.
     let _ = rustix::fs::fallocate(scene.reopened(), FallocateFlags::KEEP_SIZE, size - 4096, 4096);
     scene.unharmed();
 }
@@ -156,7 +157,7 @@ fn madvise_cannot_remove_its_pages() {
     for (address, advice) in [
         (scene.view(), libc::MADV_REMOVE),
         (again, libc::MADV_REMOVE),
-        // These are allowed: the pages come back as they were.
+        // The kernel allows these calls, and the pages come back as they were.
         (scene.view(), libc::MADV_DONTNEED),
         (scene.view(), 21), // MADV_PAGEOUT
         (again, libc::MADV_DONTNEED),

@@ -1,7 +1,7 @@
-//! Consistency under stress: a publisher at full speed, eight observers that attach, detach, stall and are killed at
-//! random, all of them processes. No version is torn, no observer stops the publisher, and memory comes back.
+//! Consistency under stress: one publisher at full speed, and eight observers that attach, detach, stall and are killed
+//! at random. All are processes. No version is torn, no observer stops the publisher, and memory comes back.
 //!
-//! Half a minute; `CROSSDOCK_STRESS_SECONDS=600` for the long form.
+//! It takes half a minute; `CROSSDOCK_STRESS_SECONDS=600` gives the long form.
 
 #![cfg(not(feature = "fault-points"))] // half a minute once is enough
 
@@ -69,7 +69,7 @@ fn publish(world: &World, publisher: &mut Publisher) -> i32 {
         go_on(publisher, &mut longest);
     }
     world.word(LONGEST_US).store(longest.as_micros() as u64, SeqCst);
-    // The daemon has cleared the pins of all by now.
+    // By now the daemon has cleared all pins.
     (0..3).for_each(|_| go_on(publisher, &mut longest));
     let statistics = publisher.statistics();
     world.word(REFUSED).store(statistics.taken_back, SeqCst);
@@ -82,8 +82,8 @@ fn publish(world: &World, publisher: &mut Publisher) -> i32 {
 fn whole(version: &Version, full: FullPolicy) -> Result<(), String> {
     let seen = version.bytes("u").map_err(|e| e.to_string());
     let checked = seen.clone().and_then(|bytes| pattern::check(as_numbers(bytes), version.sequence(), 61));
-    // With the policy `take_back` a version may be gone before its bytes are asked for: then that is an error. Bytes that
-    // were given are the version's, then and ever after.
+    // With the policy `take_back` a version may be gone before its bytes are asked for; that is an error then. Bytes
+    // that were given are the version's for ever.
     match (&seen, full) {
         (Err(_), FullPolicy::TakeBack) if !version.is_valid() => Ok(()),
         _ if full != FullPolicy::TakeBack && !version.is_valid() => {
@@ -123,7 +123,7 @@ fn observe(world: &World, observer: &mut Observer, full: FullPolicy, seed: u64) 
         }
         held.truncate(6);
     }
-    // Some leave in order, some as they are.
+    // Some observers leave in order, and some do not.
     if random.below(2) == 0 {
         std::mem::forget(held);
     }
@@ -140,7 +140,7 @@ fn stress(detect: Detect, full: FullPolicy, time: Duration) {
     let spec = Spec {
         max_observers: OBSERVERS as u32,
         keep: 1,
-        // Little enough that some are taken back.
+        // So little that some versions are taken back.
         capacity: Some(if full == FullPolicy::TakeBack { 4 } else { 12 } * WORDS * 8),
         chunk: Some(4096),
         detect,
@@ -225,7 +225,7 @@ fn spawn(world: &Arc<World>, series: &Series, index: usize, full: FullPolicy, se
     })
 }
 
-/// Has this child ended? In order, or killed by this test: anything else fails.
+/// Has this child ended? It must end in order or be killed by this test; anything else fails.
 fn ended(pid: i32, who: &str) -> bool {
     let mut status = 0;
     // SAFETY: a child of this process.

@@ -75,7 +75,7 @@ fn check_whole(world: &Arc<World>, peer: &Arc<Region>, what: &str) {
     }
 }
 
-/// With everybody gone, all slices can be had again.
+/// When all members are gone, all slices can be taken again.
 fn check_slices(world: &Arc<World>, what: &str) {
     let last = world.attach(10);
     last.heal().unwrap();
@@ -148,7 +148,7 @@ fn a_death_of_the_healer_is_healed() {
     let mut reached = BTreeSet::new();
     let firsts = POINTS.iter().filter(|p| !p.starts_with("heal.") && !p.starts_with("region.format"));
     for (i, first) in firsts.enumerate() {
-        // All pairs with the healing itself, and a third of the others.
+        // All pairs whose second point lies in the healing itself, and a third of the other pairs.
         for (_, second) in seconds.iter().enumerate().filter(|(j, p)| p.starts_with("heal.") || (i + j) % 3 == 0) {
             let (world, peer) = setup();
             assert_eq!(die_at(&world, first, 1), SIGKILL, "{first}");

@@ -1,4 +1,4 @@
-//! What the member does that is to be killed.
+//! The work of the member that is killed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,10 +10,10 @@ use crossdock_core::region::Region;
 use crate::common::World;
 use crate::{FREEING, PEERS};
 
-/// Blocks that the library has handed out, in memory that outlives their owner.
+/// The blocks that the library has allocated, listed in memory that outlives the member that owns them.
 pub struct Ledger<'a> {
     pub world: &'a World,
-    /// The next free line.
+    /// The next free line of the list.
     pub next: usize,
 }
 
@@ -45,17 +45,17 @@ fn claim(region: &Arc<Region>, name: &str, ty: &TypeRef) -> u64 {
     claim.offset
 }
 
-/// Everything that a member can do to a region, in an order that passes every point.
+/// Everything that a member can do to a region, in an order that passes every fault point.
 pub fn work(world: &World, region: Arc<Region>) {
     let helper = world.again().attach(3);
     let mut ledger = Ledger { world, next: PEERS + 1 };
-    // Small and large blocks, growth.
+    // Small and large blocks, and growth.
     let mixed: Vec<usize> = (0..40).map(|i| ledger.allocate(&region, 20 + 37 * i)).collect();
     let large: Vec<usize> = [200_000, 3 << 20, 70_000].map(|size| ledger.allocate(&region, size)).into();
-    // Blocks of a slice that its owner found full.
+    // Frees blocks of a slice that its owner found full.
     ledger.free(&region, 1);
     ledger.free(&region, 2);
-    // An own slice runs full; another member frees in it; it is found again.
+    // A slice of this member becomes full, another member frees a block in it, and this member finds the slice again.
     let many: Vec<usize> = (0..1030).map(|_| ledger.allocate(&region, 64)).collect();
     ledger.free(&helper, many[3]);
     ledger.free(&helper, many[4]);
@@ -63,12 +63,12 @@ pub fn work(world: &World, region: Arc<Region>) {
     for index in many.iter().skip(5).chain(&more).chain(&mixed).chain(&large) {
         ledger.free(&region, *index);
     }
-    // Now slices are empty, and the next ones that are looked at go back to the pool.
+    // Now there are empty slices. The next ones that are examined go back to the pool.
     let again: Vec<usize> = (0..1200).map(|_| ledger.allocate(&region, 64)).collect();
     for index in again {
         ledger.free(&region, index);
     }
-    // Objects: kept, abandoned, removed.
+    // Objects that are kept, abandoned and removed.
     claim(&region, "plain", &TypeRef::new("f64[100]").unwrap());
     let plain = region_claims(&region, "plain-2");
     region.commit(plain).unwrap();
@@ -85,7 +85,7 @@ pub fn work(world: &World, region: Arc<Region>) {
     region.commit(array).unwrap();
     region.ndarray_reshape(array, 4, Order::C, &[10, 20]).unwrap();
     region.ndarray_reshape(array, 4, Order::Fortran, &[20, 10]).unwrap();
-    // Prepared blocks: replaced, kept.
+    // Prepared blocks that are replaced and kept.
     let nested = claim(&region, "nested", &TypeRef::new("{i64,vector<vector<f64>>}").unwrap());
     region.commit(nested).unwrap();
     region.vector_resize(nested + 8, 32, 3).unwrap();
@@ -98,7 +98,7 @@ pub fn work(world: &World, region: Arc<Region>) {
     region.remove("grown").unwrap();
     region.remove("nested").unwrap();
     region.remove("plain-2").unwrap();
-    // A prepared block that a death takes back, and objects under construction.
+    // A prepared block that a healer frees after the death, and objects under construction.
     region.prepare(100, 16).unwrap();
     region.prepare(100_000, 16).unwrap();
     drop(helper);

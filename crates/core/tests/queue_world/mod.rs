@@ -1,8 +1,8 @@
-//! A world for the queue's tests without a daemon: a port's memfd, a liveness table, and processes that die.
+//! The queue's tests without a daemon: a port's memfd, a liveness table, and processes that die.
 //!
-//! A child is this test's own binary, run again for the one ignored test `child`, with its part in the environment. It
+//! A child is this test's own binary, run again for the one ignored test `child`, with its role in the environment. It
 //! opens the parent's memfds through `/proc`. The parent plays the daemon: a thread waits for each child and marks its
-//! member dead as soon as it is gone.
+//! member dead as soon as the child is gone.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use crossdock_core::Error;
@@ -31,7 +31,7 @@ impl Living for Table {
         unsafe { self.0.start().cast().as_ref() }
     }
 
-    /// The test's own processes come and go with its table, which therefore knows everything.
+    /// The test keeps the table for all of its own processes, so the table is always right.
     fn has_left(&self, member: MemberId) -> bool {
         self.table().slots[member.slot()].load(std::sync::atomic::Ordering::Acquire) != member.0
     }
@@ -43,7 +43,7 @@ impl Host for Table {
     }
 }
 
-/// One port and all that is around it.
+/// One port and all that belongs to its test.
 pub struct World {
     pub shape: Shape,
     port: OwnedFd,
@@ -71,7 +71,7 @@ impl World {
         Self { shape, port, table, board, host, board_map, next: AtomicU64::new(1) }
     }
 
-    /// In a child: the parent's world, and the part to play in it.
+    /// In a child: the parent's world, and the child's role in it.
     pub fn of_parent() -> Option<(Self, MemberId, String)> {
         let text = std::env::var("CROSSDOCK_TEST_CHILD").ok()?;
         let words: Vec<_> = text.split(' ').collect();
@@ -93,7 +93,7 @@ impl World {
         member
     }
 
-    /// As the daemon does when a member's pidfd says so.
+    /// Marks the member dead, as the daemon does when a member's pidfd says so.
     pub fn bury(&self, member: MemberId) {
         bury(&self.host, member);
     }
@@ -120,7 +120,7 @@ impl World {
         unsafe { std::slice::from_raw_parts(self.board_map.start().as_ptr().cast(), BOARD_BYTES / 8) }
     }
 
-    /// Starts a child with this part to play; `fault` makes it die there.
+    /// Starts a child with this role; `fault` makes it die there.
     pub fn spawn(&self, part: &str, fault: Option<&str>) -> Child {
         let member = self.member();
         let (pid, fds) = (std::process::id(), [&self.port, &self.table, &self.board].map(AsRawFd::as_raw_fd));
@@ -159,7 +159,7 @@ fn bury(host: &Table, member: MemberId) {
     }
 }
 
-/// A process that plays a part.
+/// A process with a role.
 pub struct Child {
     pub member: MemberId,
     pub id: u32,
@@ -168,7 +168,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Waits for its end; whether it was killed, and when it was buried.
+    /// Waits for the child's end. Gives whether it was killed, and when it was marked dead.
     pub fn wait(self) -> (bool, Instant) {
         use std::os::unix::process::ExitStatusExt;
         let (status, died) = self.end.recv_timeout(LONG).expect("the child ends in time");
@@ -176,7 +176,7 @@ impl Child {
         (status.signal() == Some(9), died)
     }
 
-    /// Waits until the child has stored something but 0 in this word, or is gone.
+    /// Waits until the child has stored a value other than 0 in this word, or is gone.
     pub fn until_stored(&self, word: &AtomicU64) {
         let start = Instant::now();
         while word.load(SeqCst) == 0 && !self.gone.load(SeqCst) {
@@ -198,7 +198,7 @@ pub fn message(tag: u64) -> Message {
     Message { inline, ..Message::new(Handle { segment: 7, offset: tag * 64 + 64 }, tag) }
 }
 
-/// Is it whole, just as it was sent?
+/// Checks that the message is exactly as it was sent.
 pub fn assert_whole(got: &Message) {
     assert_eq!(*got, Message { position: got.position, ..message(got.tag) });
 }

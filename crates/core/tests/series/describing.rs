@@ -1,4 +1,4 @@
-//! What a series says of itself.
+//! The description that a series has of itself.
 
 use crossdock_core::series::{AttributeSpec, Kind, Report, Spec, Value, Variable};
 use crossdock_layout::Status;
@@ -74,7 +74,7 @@ fn a_series_may_begin_empty() {
     publisher.publish(&[]).unwrap();
     version.refresh().unwrap();
     assert!(as_numbers(version.bytes("u").unwrap()).iter().all(|n| *n == 3));
-    // A variable without any element at all, ever.
+    // A variable that never has an element.
     let nothing = Spec::of(vec![Variable::new("n", "f64", &[0, 7])]);
     let (mut publisher, series) = world.publisher(nothing);
     publisher.publish(&[("step", Value::I64(1))]).unwrap();

@@ -42,7 +42,7 @@ fn by_the_policy_fail_a_full_pool_is_an_error_and_nothing_is_lost() {
             assert!(as_numbers(version.bytes("u").unwrap()).iter().all(|n| n == step));
         }
         drop(held);
-        // The step that found no room was not lost: it is published with the next one, whatever that touches.
+        // The step that found no room was not lost: the next publish carries it, whatever that step touched.
         numbers(&mut publisher, "u")[0] = 99;
         publisher.touched("u", 0..8).unwrap();
         assert_eq!(publisher.publish(&[]).unwrap(), 4);

@@ -1,4 +1,4 @@
-//! A series in one process: what publishers and observers see of each other.
+//! A series in one process: what publishers and observers see of each other's work.
 
 mod describing;
 mod full;

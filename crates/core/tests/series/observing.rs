@@ -1,4 +1,4 @@
-//! What observers wait for, hold and are told.
+//! What observers wait for, what they hold, and what they are told.
 
 use std::time::Duration;
 

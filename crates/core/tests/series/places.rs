@@ -1,4 +1,4 @@
-//! Where versions are written: in place, by several threads, where the process has no mappings left.
+//! Where versions are written: in place, by several threads, and in a process that has no mappings left.
 
 use crossdock_core::series::{Detect, Method, Spec};
 use crossdock_layout::Status;
@@ -28,7 +28,7 @@ fn a_begun_version_is_written_in_place_and_published_without_a_copy() {
         assert!(as_numbers(version.bytes("u").unwrap()).iter().all(|n| *n == step));
     }
     assert!(as_numbers(first.bytes("u").unwrap()).iter().all(|n| *n == 1));
-    // In place again, and a change of one page only.
+    // In place again, with a change of one page only.
     numbers(&mut publisher, "u")[600] = 77;
     publisher.publish(&[]).unwrap();
     let version = observer.latest().unwrap();
@@ -50,7 +50,7 @@ fn a_begun_version_in_scattered_slots_is_one_array() {
         world.publisher(Spec { chunk: Some(4096), capacity: Some(64 * 4096), detect: Detect::Hints, ..spec(16 * 512) });
     let mut observer = series.observe(0);
     publisher.publish(&[]).unwrap();
-    // Versions that hold every other slot keep the free ones apart.
+    // Versions that hold every other slot separate the free slots from each other.
     let mut held = Vec::new();
     for step in 0..16u64 {
         numbers(&mut publisher, "u")[step as usize * 512] = step;
@@ -111,7 +111,7 @@ fn a_process_without_more_mappings_gets_a_copy() {
     publisher.publish(&[]).unwrap();
     let mut holder = series.observe(1);
     let mut held = Vec::new();
-    // Every other page in a version of its own, held, so that the newest version's slots are scattered.
+    // Every other page belongs to a version of its own that is held, so the newest version's slots are scattered.
     for page in (0..100u64).step_by(2) {
         numbers(&mut publisher, "u")[page as usize * 512] = page;
         publisher.touched("u", page * 4096..page * 4096 + 1).unwrap();

@@ -1,4 +1,4 @@
-//! What versions are: what the variables held, shared where nothing changed.
+//! The contents of versions: what the variables held, shared where nothing changed.
 
 use crossdock_core::series::{Detect, Method, Report, Spec, Value, Variable, diff};
 use crossdock_layout::Status;
@@ -190,8 +190,9 @@ fn what_is_chosen_follows_what_the_program_does() {
     (30..60).for_each(|step| step_of(&mut publisher, 2048, step));
     let dense = publisher.statistics();
     assert_eq!(dense.method, Method::CopyAll, "{dense:?}");
-    // Four by themselves: the trial after the first publish and back, then there and back. The costs are measured by a
-    // clock, so a busy machine adds a few; going back and forth would be one for every few of the 59 publishes.
+    // Four switches are expected: the trial after the first publish and back, then there and back once. A clock
+    // measures the costs, so a busy machine adds a few. Switching back and forth all the time would give one for every
+    // few of the 59 publishes.
     assert!(dense.switches <= 12, "{dense:?}");
 }
 

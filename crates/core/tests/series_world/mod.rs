@@ -1,4 +1,4 @@
-//! A series without a daemon: the test itself keeps the liveness table, the quota, the descriptors and the pin pages.
+//! A series without a daemon: the test keeps the liveness table, the quota, the descriptors and the pin pages itself.
 #![allow(dead_code)] // each test binary uses a part
 
 pub mod pattern;
@@ -21,7 +21,7 @@ use crossdock_os::{Access, Mapping, file, memfd};
 pub const LONG: Duration = Duration::from_secs(30);
 pub const PUBLISHER: MemberId = MemberId::new(1, 1);
 
-/// Shared memory for the test's processes: liveness table, quota, and words of the test's own.
+/// Memory that the test's processes share: the liveness table, the quota, and words of the test's own.
 pub struct World {
     memory: Mapping,
     /// The pin pages of the series that was made last.
@@ -58,7 +58,7 @@ impl World {
         (publisher, Series { world: self.clone(), offer, pages })
     }
 
-    /// Fresh pin pages, for the next series.
+    /// Makes fresh pin pages for the next series.
     fn make_pages(&self) -> Vec<OwnedFd> {
         let fresh = || memfd::create("crossdock-test-pins", PAGE).unwrap();
         let pages: Vec<_> = (0..2).map(|_| fresh()).collect();
@@ -72,13 +72,13 @@ impl World {
         Publisher::create(identity, &spec, self.clone())
     }
 
-    /// Forks; the child runs `work` and ends with its code.
+    /// Forks a child that runs `work` and ends with the code that `work` gives.
     pub fn fork(&self, work: impl FnOnce() -> i32) -> i32 {
         // SAFETY: the child runs only the closure and leaves by _exit.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {
-            // Whatever becomes of the test: its children go with the thread that made them.
+            // If the test ends early, its children die with the thread that made them.
             // SAFETY: a setting of this process.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
@@ -88,7 +88,8 @@ impl World {
         pid
     }
 
-    /// A publisher in a process of its own: makes a series, waits until this process has its descriptors, runs `work`.
+    /// A publisher in a process of its own: it makes a series, waits until this process has its descriptors, and runs
+    /// `work`.
     pub fn publish_apart(self: &Arc<Self>, spec: Spec, work: impl FnOnce(&mut Publisher) -> i32) -> (i32, Series) {
         const OFFERED: usize = 1;
         const TAKEN: usize = 2;
@@ -129,7 +130,7 @@ impl World {
         (pid, Series { world: self.clone(), offer, pages })
     }
 
-    /// The publisher is gone.
+    /// Marks the publisher dead.
     pub fn publisher_died(&self) {
         self.table().set_dead(PUBLISHER);
         crossdock_os::futex::wake_all(&self.table().epoch);
@@ -180,7 +181,7 @@ impl Host for World {
     }
 }
 
-/// What the daemon has of a series.
+/// What the daemon knows of a series.
 pub struct Series {
     pub world: Arc<World>,
     pub offer: Offer,
@@ -205,34 +206,34 @@ impl Series {
         self.pages[index / PAGE_SLOTS].try_clone().unwrap()
     }
 
-    /// The observer with this slot of the pin pages.
+    /// An observer with this slot of the pin pages.
     pub fn observe(&self, index: usize) -> Observer {
         Observer::attach(self.parts(index)).unwrap()
     }
 
-    /// As the daemon does when an observer is gone.
+    /// Clears the observer's pins, as the daemon does when an observer is gone.
     pub fn clear_pins(&self, index: usize) {
         let slot = size_of::<PinSlot>();
         memfd::clear(self.pin_page(index), (index % PAGE_SLOTS * slot) as u64, slot as u64).unwrap();
     }
 
-    /// Bytes of memory that the pool holds.
+    /// The bytes of memory that the pool has.
     pub fn resident(&self) -> u64 {
         memfd::resident(&self.offer.pool).unwrap()
     }
 }
 
-/// A series of one variable of `count` u64.
+/// A series with one variable of `count` u64.
 pub fn spec(count: u64) -> Spec {
     Spec::of(vec![Variable::new("u", "u64", &[count])])
 }
 
-/// What a way of finding changes takes for granted of the variables' pages.
+/// The option about pages that a method of finding changes needs.
 pub fn pages(detect: Detect) -> Pages {
     if detect == Detect::PrivateCopies { Pages::MayMove } else { Pages::Stay }
 }
 
-/// The variable's memory as numbers.
+/// A variable's memory as numbers.
 pub fn numbers<'a>(publisher: &'a mut Publisher, variable: &str) -> &'a mut [u64] {
     let (start, bytes) = (publisher.memory(variable).unwrap(), publisher.bytes(variable).unwrap());
     // SAFETY: the variable's own memory, which no other thread writes; the borrow keeps the publisher from changing it.

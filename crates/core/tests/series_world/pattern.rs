@@ -1,7 +1,7 @@
-//! A pattern that tells of every number which step wrote it, and which steps must have: a torn version shows.
+//! A pattern that shows for every number which step wrote it and which step must have. So it shows a torn version.
 //!
-//! Step `s` writes all pages if it is a multiple of four, otherwise every seventh page; a page that it writes holds `s` in
-//! all its numbers, mixed with their place.
+//! Step `s` writes all pages if it is a multiple of four, and otherwise every seventh page. A page that it writes holds
+//! `s` in all of its numbers, mixed with their positions.
 
 const WORDS: usize = 512;
 
@@ -9,7 +9,7 @@ pub fn writes(step: u64, page: u64) -> bool {
     step % 4 == 0 || step == 1 || page % 7 == step % 7
 }
 
-/// The step that wrote a page last, as version `sequence` must show it.
+/// The step that wrote a page last, as version `sequence` must show.
 pub fn writer(sequence: u64, page: u64) -> u64 {
     (1..=sequence).rev().find(|step| writes(*step, page)).unwrap_or(0)
 }
@@ -18,7 +18,7 @@ fn number(step: u64, at: usize) -> u64 {
     step.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at as u64
 }
 
-/// What step `step` does. `all`: it must write everything, for it writes into a fresh version.
+/// Does the writes of step `step`. `all`: the step must write everything, because it writes into a fresh version.
 pub fn write(numbers: &mut [u64], step: u64, all: bool) {
     for (page, words) in numbers.chunks_mut(WORDS).enumerate() {
         let by = if all { writer(step, page as u64) } else { step };
@@ -30,7 +30,8 @@ pub fn write(numbers: &mut [u64], step: u64, all: bool) {
     }
 }
 
-/// Is this exactly what version `sequence` must be? Looks at every `stride`-th number of each page, and the last.
+/// Are these exactly the contents of version `sequence`? It reads every `stride`-th number of each page, and the last
+/// one.
 pub fn check(numbers: &[u64], sequence: u64, stride: usize) -> Result<(), String> {
     for (page, words) in numbers.chunks(WORDS).enumerate() {
         let by = writer(sequence, page as u64);

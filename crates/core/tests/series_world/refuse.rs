@@ -1,21 +1,21 @@
-//! A seccomp filter that takes calls away from a process, as docker's default does with userfaultfd, and as an older
-//! kernel lacks PAGEMAP_SCAN.
+//! A seccomp filter that takes calls away from a process: userfaultfd, as docker's default filter does, or
+//! PAGEMAP_SCAN, which an older kernel lacks.
 #![allow(dead_code)] // each test binary uses a part
 
 const PAGEMAP_SCAN: u32 = 0xc060_6610;
 
-/// What a filter answers, instead of the kernel.
+/// What a filter refuses.
 #[derive(Clone, Copy)]
 pub enum Refuse {
     /// Nothing.
     Nothing,
     /// `userfaultfd`: not permitted.
     Userfaultfd,
-    /// `PAGEMAP_SCAN`: no such request, as before Linux 6.7; and `userfaultfd`.
+    /// `PAGEMAP_SCAN`, which kernels before Linux 6.7 lack, and `userfaultfd`.
     PagemapScan,
 }
 
-/// Takes calls away from this process for good.
+/// Takes the calls away from this process for good.
 pub fn take_away(what: Refuse) {
     const LOAD: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;
@@ -24,7 +24,7 @@ pub fn take_away(what: Refuse) {
     const ERRNO: u32 = 0x0005_0000;
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let userfaultfd = libc::SYS_userfaultfd as u32;
-    // The call's number; the low half of its second argument.
+    // The instructions load the call's number and the low half of its second argument.
     let filter = match what {
         Refuse::Nothing => return,
         Refuse::Userfaultfd => vec![
