@@ -1,9 +1,11 @@
-//! A managed directory's notice: one page that tells consumers what is going on, besides the published files themselves.
+//! A managed directory's notice: one page that tells consumers what the producers do. The published files themselves
+//! are elsewhere.
 //!
-//! Who writes: the publisher service of the directory, alone. Who reads: every consumer, through a read-only mapping. A
-//! consumer that waits for a name loads `news` (Acquire), looks for the file, and sleeps on `news` if the file is not there.
-//! The service makes the file visible first and counts `news` up (Release) after that, so no publication is missed.
-//! If the service dies, `news` stands still; consumers also look at the directory itself from time to time.
+//! The publisher service of the directory alone writes it. Every consumer reads it through a read-only mapping. A
+//! consumer that waits for a name loads `news` (Acquire), looks for the file, and sleeps on `news` if the file is not
+//! there. The service first makes the file visible and then increments `news` (Release), so no publication is missed.
+//! If the service dies, `news` does not change any more; consumers therefore also look at the directory itself from
+//! time to time.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -11,7 +13,7 @@ use crate::LAYOUT_VERSION;
 
 /// First word of a notice.
 pub const NOTICE_MAGIC: u64 = u64::from_le_bytes(*b"xdockfil");
-/// Bytes that hold the producers' names, for messages.
+/// The bytes for the producers' names, for error messages.
 pub const PRODUCERS_BYTES: usize = 256;
 
 /// What the producers of a directory do.
@@ -20,16 +22,16 @@ pub const PRODUCERS_BYTES: usize = 256;
 pub enum Phase {
     /// No producer has started yet.
     Coming = 0,
-    /// At least one producer runs, or is going to.
+    /// At least one producer runs or will run.
     Producing = 1,
-    /// All producers ended well: no other file will come.
+    /// All producers ended with success: no other file will come.
     Ended = 2,
     /// All producers are gone and at least one of them failed: no other file will come.
     Failed = 3,
 }
 
 impl Phase {
-    /// The phase with this number; an unknown number counts as a running producer, so that a wait ends by its deadline.
+    /// The phase with this number. An unknown number counts as a running producer, so that a wait ends by its deadline.
     pub fn from_number(number: u32) -> Self {
         match number {
             0 => Self::Coming,
@@ -47,14 +49,14 @@ pub struct Notice {
     pub magic: AtomicU64,
     /// [`LAYOUT_VERSION`].
     pub version: AtomicU32,
-    /// Futex word: counted up after each publication and each change of `phase`.
+    /// A futex word, incremented after each publication and each change of `phase`.
     pub news: AtomicU32,
     /// A [`Phase`].
     pub phase: AtomicU32,
     _pad: [u8; 4],
     /// How many files were published.
     pub published: AtomicU64,
-    /// When the last file was published, in nanoseconds of the monotonic clock; 0 = none was.
+    /// When the last file was published, in nanoseconds of the monotonic clock; 0 if no file was.
     pub last_ns: AtomicU64,
     /// How many files were not published because their writer was killed.
     pub torn: AtomicU64,
@@ -64,7 +66,7 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// Service: makes zeroed memory a notice.
+    /// For the service: makes a notice of zeroed memory.
     pub fn format(&self, producers: &str) {
         let mut bytes = [0; PRODUCERS_BYTES];
         let mut length = producers.len().min(PRODUCERS_BYTES - 1);
@@ -84,7 +86,7 @@ impl Notice {
         self.magic.load(Ordering::Acquire) == NOTICE_MAGIC && self.version.load(Ordering::Acquire) == LAYOUT_VERSION
     }
 
-    /// What the producers do.
+    /// The phase of the producers.
     pub fn phase(&self) -> Phase {
         Phase::from_number(self.phase.load(Ordering::Acquire))
     }

@@ -2,10 +2,11 @@
 
 use crate::SegmentId;
 
-/// Where an object lies: which segment, and how far from its start. Plain data, free to be copied and sent.
+/// The place of an object: its segment, and its distance from the segment's start. Plain data that may be copied and
+/// sent.
 ///
-/// A handle from elsewhere is wild: `Region::load` checks the segment, the bounds, that the block is in use and that
-/// the offset is its start.
+/// A handle that another process sent is unchecked. `Region::load` checks the segment, the bounds, that the block is in
+/// use and that the offset is its start.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(C)]
 pub struct Handle {
@@ -24,7 +25,7 @@ impl Handle {
         Self { segment: segment.0, offset }
     }
 
-    /// Does it name nothing?
+    /// Is this the handle that names nothing?
     pub const fn is_none(self) -> bool {
         self.segment == 0
     }

@@ -1,23 +1,24 @@
-//! Numbers that name members and segments. None is ever used twice, not even by a daemon that was restarted.
+//! Numbers that identify members and segments. No number is ever used twice, also not by a restarted daemon.
 
 /// How many bits of a [`MemberId`] name its slot in the liveness table.
 pub const SLOT_BITS: u32 = 12;
 /// How many members a node daemon serves at once.
 pub const MAX_MEMBERS: usize = 1 << SLOT_BITS;
 
-/// One live connection of one process acting as a task.
+/// One live connection of one process that acts as a task.
 ///
-/// The low 12 bits are the member's slot in the liveness table, the rest is a counter that only grows. Zero is no member.
+/// The low 12 bits are the member's slot in the liveness table. The rest is a counter that only grows. Zero is no
+/// member.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 #[repr(transparent)]
 pub struct MemberId(pub u64);
 
 impl MemberId {
-    /// No member at all; what an unlocked lock or a free slot holds.
+    /// No member. An unlocked lock and a free slot hold this value.
     pub const NOBODY: Self = Self(0);
 
-    /// Puts an id together. `slot` must be below [`MAX_MEMBERS`], and `counter` above zero and below 2⁵⁰: the two upper bits
-    /// of an id are free for marks.
+    /// Makes an id. `slot` must be below [`MAX_MEMBERS`]; `counter` must be above zero and below 2⁵⁰, because the two
+    /// upper bits of an id are free for marks.
     pub const fn new(counter: u64, slot: usize) -> Self {
         assert!(slot < MAX_MEMBERS && counter > 0 && counter < 1 << (62 - SLOT_BITS));
         Self(counter << SLOT_BITS | slot as u64)
@@ -44,7 +45,7 @@ impl std::fmt::Display for MemberId {
     }
 }
 
-/// A segment: bytes with an id. Zero is none.
+/// The id of a segment, which is a piece of shared memory. Zero is no segment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 #[repr(transparent)]
 pub struct SegmentId(pub u64);

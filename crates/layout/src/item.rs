@@ -1,14 +1,15 @@
-//! The first page of an item's memory: what it holds, and for cooperative items whose it is. The data follows it.
+//! The first page of an item's memory: the description of its contents, and for cooperative items the owner. The data
+//! follow it.
 //!
-//! Everything here was written by a former owner, so it is wild to the next one until checked.
+//! A former owner wrote all of it, so the next owner must check it before use.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Where the data begins: a page, so that a heap or vector instructions find it aligned.
+/// The offset of the data: one page, so that the data are aligned for a heap and for vector instructions.
 pub const ITEM_DATA: u64 = 4096;
 /// "xdockitm"
 pub const ITEM_MAGIC: u64 = u64::from_le_bytes(*b"xdockitm");
-/// Most extents of an array.
+/// The largest number of extents of an array.
 pub const ITEM_RANK: usize = 8;
 /// Bytes for the name of an array's element type, zero-filled.
 pub const ITEM_TYPE: usize = 192;
@@ -32,32 +33,32 @@ pub struct ItemHeader {
     pub version: AtomicU32,
     /// One of the `CONTENTS_` numbers.
     pub contents: AtomicU32,
-    /// Extents of the array.
+    /// The number of extents of the array.
     pub rank: AtomicU32,
-    /// 0 last index fastest (C), 1 first index fastest (Fortran).
+    /// 0: the last index varies fastest (C). 1: the first index varies fastest (Fortran).
     pub order: AtomicU32,
     /// The extents, outermost first.
     pub shape: [AtomicU64; ITEM_RANK],
     /// The element type's name in the grammar of [`crate::type_name`].
     pub type_name: [AtomicU64; ITEM_TYPE / 8],
-    /// So that waiting does not disturb those who read the description.
+    /// Keeps the description on other cache lines than the words below, so that waiting does not disturb its readers.
     pub padding: [AtomicU64; 29],
-    /// Cooperative: the number of the party that owns it; the daemon gives the numbers. Written by the holder alone, or
-    /// by the member that heals after a dead one.
+    /// Cooperative: the number of the party that owns the item, as the daemon numbers parties. Only the holder writes
+    /// it, or the member that heals after a dead holder.
     pub owner: AtomicU32,
-    /// Cooperative: how many changes there were; what waiters sleep on.
+    /// Cooperative: the number of changes. Waiting members sleep on it.
     pub turn: AtomicU32,
-    /// Cooperative: the member that has it, or none. Taken by exchange.
+    /// Cooperative: the member that has the item, or none. A member takes it by exchange.
     pub holder: AtomicU64,
-    /// Cooperative: how many sleep; a member that changes something wakes only if there are any.
+    /// Cooperative: the number of sleeping members. A member that makes a change wakes others only if it is not 0.
     pub sleepers: AtomicU32,
-    /// Cooperative: what becomes of it when its holder is dead, as [`crate::wire::OnDeath`] numbers it.
+    /// Cooperative: what happens to the item when its holder dies, as [`crate::wire::OnDeath`] numbers it.
     pub on_death: AtomicU32,
-    /// Cooperative: the number of the party that made it.
+    /// Cooperative: the number of the party that made the item.
     pub creator: AtomicU32,
     /// Zero.
     pub reserved: AtomicU32,
-    /// Cooperative: how often it changed its owner.
+    /// Cooperative: how often the item changed its owner.
     pub transfers: AtomicU64,
 }
 

@@ -1,7 +1,7 @@
-//! Plain data only: what lies in shared memory, and the wire messages.
+//! The data that lie in shared memory, and the messages of the wire.
 //!
-//! Nothing here has behaviour beyond checking itself. Offsets and sizes are frozen by tests,
-//! because programs of other languages and of other builds read the same bytes.
+//! Nothing here has any behaviour except checking itself. Tests freeze all offsets and sizes, because programs in other
+//! languages and of other builds read the same bytes.
 
 pub mod files;
 pub mod handle;
@@ -26,11 +26,11 @@ pub use rights::Rights;
 pub use status::Status;
 pub use wild::Wild;
 
-/// Version of everything that lies in shared memory. Builds with different versions refuse each other.
+/// The version of everything that lies in shared memory. Builds with different versions refuse each other.
 pub const LAYOUT_VERSION: u32 = 4;
 
 /// A huge page.
 pub const HUGE: u64 = 2 << 20;
 
-/// A member's processors cache lines of this size; fields written by different parties are kept apart by it.
+/// The size of a processor's cache line. Fields that different parties write lie on different lines.
 pub const CACHE_LINE: usize = 64;

@@ -1,9 +1,9 @@
-//! The liveness table: the daemon's word on who is dead, readable by every member at the price of a load.
+//! The liveness table: the daemon's statement about which members are dead. Every member can read it with one load.
 //!
-//! **Death is permanent, absence is no death.** An id is never used twice, so a proof of death stays true however old it
-//! is. The daemon is the table's only writer, members map it read-only, and a member may have an old daemon's table mapped
-//! while a new daemon serves. So no word says that a member lives, and a word that does not speak of a member says nothing
-//! about it. The word of a slot is
+//! **Death is permanent, and absence is no death.** No id is used twice, so a proof of death stays true however old it
+//! is. The daemon is the table's only writer, and members map it read-only. A member may still have an old daemon's
+//! table mapped while a new daemon serves. So no word says that a member lives, and a word about another member says
+//! nothing about this one. The word of a slot is
 //!
 //! ```text
 //!   63    62             12 11      0
@@ -12,10 +12,11 @@
 //!  └────┴──────────────────┴─────────┘     id | DEAD           that member is dead
 //! ```
 //!
-//! The daemon sets DEAD only with the kernel's proof (`docs/lifetimes.md`) or on the member's own last word, and gives a
-//! slot to the next member only after that. So member X is **dead by the table** if and only if the word of X's slot is
-//! X with DEAD, or holds a greater counter. Everything else means: not known to be dead; who has to know asks the kernel
-//! (`crossdock_os::roll`). After each death the daemon counts `epoch` up and wakes everybody who waits on it.
+//! The daemon sets DEAD only with the kernel's proof (`docs/lifetimes.md`) or when the member itself said that it
+//! leaves. Only after that does it give the slot to another member. So member X is **dead by the table** if and only if
+//! the word of X's slot is X with DEAD, or holds a greater counter. Every other word means that X is not known to be
+//! dead. A caller that must know asks the kernel (`crossdock_os::roll`). After each death the daemon increments `epoch`
+//! and wakes all members that wait on it.
 
 use crate::id::MAX_MEMBERS;
 use crate::{LAYOUT_VERSION, MemberId, SegmentId};
@@ -27,36 +28,39 @@ pub const LIVENESS_MAGIC: u64 = u64::from_le_bytes(*b"xdocklif");
 /// The whole table; one per node daemon.
 #[repr(C, align(64))]
 pub struct LivenessTable {
-    /// [`LIVENESS_MAGIC`]; written once, before any process maps it.
+    /// [`LIVENESS_MAGIC`], written once before any process maps the table.
     pub magic: AtomicU64,
     /// [`LAYOUT_VERSION`]; written once.
     pub version: AtomicU32,
-    /// Futex word. Counted up (Release) and woken after each death; waiters load it (Acquire) before they look at slots.
+    /// A futex word. The daemon increments it (Release) and wakes the waiting members after each death. Waiting members
+    /// load it (Acquire) before they look at slots.
     pub epoch: AtomicU32,
-    /// Counted up (Release) when a series gets a pin page, before any observer has it; the series' number chooses the word
-    /// ([`Self::pages`]). A publisher loads it (Acquire) behind its retiring fence: unchanged, the publisher has every page.
+    /// The daemon increments a word (Release) when a series gets a pin page, before any observer has the page; the
+    /// series' number selects the word ([`Self::pages`]). A publisher loads it (Acquire) behind its retiring fence. If
+    /// the word is unchanged, the publisher has every page.
     pub pages: [AtomicU32; PAGE_WORDS],
     _pad: [u8; 16],
-    /// One word a slot, as above. Daemon stores (Release), members load (Acquire).
+    /// One word for each slot, as described above. The daemon stores it (Release), members load it (Acquire).
     pub slots: [AtomicU64; MAX_MEMBERS],
 }
 
-/// Words that tell publishers of new pin pages. Several series share one; each change costs their publishers a question.
+/// The number of words that tell publishers of new pin pages. Several series share a word; each change costs their
+/// publishers one question.
 pub const PAGE_WORDS: usize = 8;
 
-/// Which of the words tells of a series' pin pages.
+/// The word that tells of this series' pin pages.
 #[must_use]
 pub const fn page_word(series: SegmentId) -> usize {
     (series.0 % PAGE_WORDS as u64) as usize
 }
 
 impl LivenessTable {
-    /// Changes whenever this series gets a pin page.
+    /// A number that changes when this series gets a pin page.
     pub fn pages(&self, series: SegmentId) -> u32 {
         self.pages[page_word(series)].load(Ordering::Acquire)
     }
 
-    /// Does the table prove that this member is dead? `false` says nothing. [`MemberId::NOBODY`] counts as dead.
+    /// Does the table prove that this member is dead? `false` proves nothing. [`MemberId::NOBODY`] counts as dead.
     pub fn says_dead(&self, member: MemberId) -> bool {
         is_proof(self.slots[member.slot()].load(Ordering::Acquire), member)
     }
@@ -71,18 +75,19 @@ impl LivenessTable {
         self.magic.load(Ordering::Acquire) == LIVENESS_MAGIC && self.version.load(Ordering::Acquire) == LAYOUT_VERSION
     }
 
-    /// Daemon: makes fresh zeroed memory a table.
+    /// For the daemon: makes a table of fresh zeroed memory.
     pub fn format(&self) {
         self.version.store(LAYOUT_VERSION, Ordering::Release);
         self.magic.store(LIVENESS_MAGIC, Ordering::Release);
     }
 
-    /// Daemon: this slot is this member's from now on. Its former holder is dead.
+    /// For the daemon: gives this slot to this member. The slot's former holder is dead.
     pub fn set_alive(&self, member: MemberId) {
         self.slots[member.slot()].store(member.0, Ordering::Release);
     }
 
-    /// Daemon: this member is dead, by proof. Returns whether the table did not say so before; the caller then wakes `epoch`.
+    /// For the daemon: this member is proved dead. Gives whether the table did not say so before; then the caller wakes
+    /// `epoch`.
     pub fn set_dead(&self, member: MemberId) -> bool {
         let slot = &self.slots[member.slot()];
         let mut word = slot.load(Ordering::Acquire);
@@ -99,7 +104,7 @@ impl LivenessTable {
     }
 }
 
-/// In a slot's word: that member is dead.
+/// A bit of a slot's word: the member is dead.
 pub const DEAD: u64 = 1 << 63;
 
 /// Does the word of this member's slot prove that it is dead?

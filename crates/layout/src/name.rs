@@ -1,16 +1,16 @@
-//! Names of workflows, tasks, regions, ports and objects: one rule for all.
+//! Names of workflows, tasks, regions, ports and objects. One rule holds for all of them.
 
 /// The longest name, in bytes. A field that holds one is [`MAX_NAME`] + 1 bytes, zero-filled.
 pub const MAX_NAME: usize = 127;
 
-/// Why a name is none.
+/// Why a text cannot be a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BadName {
     /// It has no characters.
     Empty,
     /// It has more than [`MAX_NAME`] bytes.
     TooLong(usize),
-    /// It holds a character that names do not have.
+    /// It has a character that names may not have.
     Character(char),
     /// A part between slashes is empty, `.` or `..`.
     Part,
@@ -29,7 +29,7 @@ impl std::fmt::Display for BadName {
 
 impl std::error::Error for BadName {}
 
-/// Checks a name: 1 to 127 of `A–Z a–z 0–9 _ . + -`, in parts separated by `/`.
+/// Checks a name: 1 to 127 characters of `A–Z a–z 0–9 _ . + -`, in parts separated by `/`.
 pub fn check(name: &str) -> Result<(), BadName> {
     if name.is_empty() {
         return Err(BadName::Empty);

@@ -1,7 +1,7 @@
-//! What lies in a region segment: header, heap slots, directory, slice heads, state bytes, data.
+//! The contents of a region's segment: header, heap slots, directory, slice heads, state bytes, data.
 //!
-//! `docs/memory-format.md` draws it. Where an area begins follows from the capacity alone ([`Geometry`]), so no member has
-//! to trust an offset that lies in shared memory.
+//! `docs/memory-format.md` has pictures. The offset of each area follows from the capacity alone ([`Geometry`]), so no
+//! member has to trust an offset in shared memory.
 
 mod classes;
 mod containers;
@@ -26,14 +26,17 @@ pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"xdockreg");
 /// `Header::init` of a region that may be used. Before that: 0, then the id of the member that formats it.
 pub const REGION_READY: u64 = u64::MAX;
 
-/// A lock that survives its holder: the word says who holds it, and a member that finds a dead holder takes over.
+/// A lock that survives its holder. The word names the holder, and a member that finds a dead holder takes the lock
+/// over.
 #[repr(C)]
 pub struct Lock {
-    /// Member id of the holder, 0 when free. Changed by compare-and-swap only, but for the holder's own release.
+    /// Member id of the holder; 0 if free. It changes only by compare-and-swap, except when the holder itself releases
+    /// the lock.
     pub holder: AtomicU64,
-    /// 1 while a member may sleep on `gate`; set by waiters, cleared by the releaser. Stale = one needless wake.
+    /// 1 while a member may sleep on `gate`. Waiting members set it, and the releasing member clears it. A stale value
+    /// costs one needless wake.
     pub waiting: AtomicU32,
-    /// Futex word, counted up by a releaser that saw `waiting`.
+    /// A futex word. A releasing member that saw `waiting` increments it.
     pub gate: AtomicU32,
 }
 
@@ -46,7 +49,8 @@ pub struct Header {
     pub version: AtomicU32,
     /// [`FINGERPRINT`], written while formatting.
     pub fingerprint: AtomicU32,
-    /// 0 → member id of the formatter → [`REGION_READY`]; written last. A dead formatter is taken over.
+    /// 0, then the member id of the formatter, then [`REGION_READY`], which is written last. Another member takes over
+    /// from a dead formatter.
     pub init: AtomicU64,
     /// Size of the segment in bytes.
     pub capacity: AtomicU64,
@@ -54,26 +58,29 @@ pub struct Header {
     /// Guards the pool of slices, growth, the holders of slots and the directory.
     pub lock: Lock,
     _pad1: [u8; 48],
-    /// Slices whose memory is reserved; a prefix of all. Written under the lock, read by any member.
+    /// The number of slices with reserved memory, which are the first ones. Written under the lock; any member reads
+    /// it.
     pub committed: AtomicU64,
-    /// No slice below this one is free; a hint, written under the lock.
+    /// No slice below this one is free. A hint, written under the lock.
     pub first_free: AtomicU64,
-    /// Bytes asked of the quota so far. Written under the lock.
+    /// Bytes that were counted against the quota so far. Written under the lock.
     pub reserved: AtomicU64,
-    /// Slots whose memory is reserved; a prefix. Written under the lock.
+    /// The number of slots with reserved memory, which are the first ones. Written under the lock.
     pub slots: AtomicU64,
-    /// 1 while the holder of the lock changes the bitmap of used slices; a member that takes over from a dead one rebuilds.
+    /// 1 while the holder of the lock changes the bitmap of used slices. A member that takes the lock from a dead
+    /// holder then rebuilds the bitmap.
     pub pool_dirty: AtomicU32,
     _pad2: [u8; 28],
-    /// Odd while the holder of the lock changes the directory. Readers that take no lock look before and after.
+    /// Odd while the holder of the lock changes the directory. Readers without the lock compare it before and after.
     pub directory_version: AtomicU64,
-    /// Entries that were ever used; a prefix of all. Written under the lock.
+    /// The number of entries that were ever used, which are the first ones. Written under the lock.
     pub entries: AtomicU32,
-    /// First entry of the list of free ones below `entries`, plus 1; 0 = none. Derived, rebuilt when healing.
+    /// The first entry of the list of free entries below `entries`, plus 1; 0 = none. The list is derived, and rebuilt
+    /// by healing.
     pub free_entry: AtomicU32,
-    /// Entries whose memory is reserved; a prefix. Written under the lock.
+    /// The number of entries with reserved memory, which are the first ones. Written under the lock.
     pub entries_reserved: AtomicU32,
-    /// Futex word: counted up and woken when an object becomes ready or goes away. Written by the member that did it.
+    /// A futex word. The member that makes an object ready or removes one increments it and wakes the sleepers.
     pub directory_gate: AtomicU32,
     /// 1 while a member may sleep on `directory_gate`.
     pub directory_waiting: AtomicU32,
@@ -81,7 +88,7 @@ pub struct Header {
     _pad4: [u8; 4096 - 256],
 }
 
-/// Changes with every change of what lies where; builds with different ones refuse each other.
+/// Changes with every change of the layout. Builds with different fingerprints refuse each other.
 pub const FINGERPRINT: u32 = fingerprint();
 
 const fn fingerprint() -> u32 {

@@ -15,11 +15,11 @@ macro_rules! rights {
             pub const NONE: Self = Self(0);
             /// All of them.
             pub const ALL: Self = Self(0 $(| $bit)+);
-            /// No right but a promise of the launcher, in a grant for items: every process behind this endpoint was started
-            /// such that it cannot reopen a file that no path leads to (Landlock), nor splice or send pages of a file away,
-            /// by whatever call (seccomp). What it had open need not be copied.
+            /// No right but a statement of the launcher, in a grant for items: every process behind this endpoint was
+            /// started so that it cannot reopen a file that no path leads to (Landlock) and cannot splice or send pages
+            /// of a file away by any call (seccomp). So what such a process had open need not be copied.
             pub const CONFINED: Self = Self(512);
-            /// Every bit that means something.
+            /// Every bit that has a meaning.
             pub const KNOWN: Self = Self::ALL.with(Self::CONFINED);
 
             /// The declaration, for generators.

@@ -1,12 +1,12 @@
-//! What lies in a series' pool and in an observer's pin page. Drawn in `docs/memory-format-series.md`.
+//! The contents of a series' pool and of an observer's pin page. `docs/memory-format-series.md` has pictures.
 //!
-//! The publisher is the pool's only writer (the kernel sees to that: F_SEAL_FUTURE_WRITE), an observer its pin page's
-//! slot's only honest writer. Everything is wild to its reader. `core::series` has the protocol.
+//! The publisher is the pool's only writer; the kernel enforces that (F_SEAL_FUTURE_WRITE). An observer is the only
+//! correct writer of its slot in a pin page. Every reader must check what it reads. `core::series` has the protocol.
 
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
-// Under `--cfg loom` the very same protocol code runs on loom's atomics, which explore every interleaving.
+// Under `--cfg loom` the same protocol code runs on loom's atomics, which explore every interleaving.
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 
@@ -30,13 +30,14 @@ pub use geometry::{Counts, Geometry, HUGE, PAGE};
 
 /// First word of a pool.
 pub const SERIES_MAGIC: u64 = u64::from_le_bytes(*b"xdockser");
-/// Changes with every change of the structs below; builds that differ refuse each other.
+/// Changes with every change of the structs below. Builds with different fingerprints refuse each other.
 pub const SERIES_FINGERPRINT: u32 = 0x0005_5e1e;
-/// `init` of a pool that is complete; 0 before.
+/// The value of `init` in a complete pool; before, it is 0.
 pub const SERIES_READY: u64 = u64::MAX;
 /// `state` while the publisher publishes.
 pub const STATE_LIVE: u32 = 1;
-/// `state` after the publisher ended in order. (One that died leaves [`STATE_LIVE`]; the liveness table knows.)
+/// The value of `state` after the publisher ended in order. A publisher that died leaves [`STATE_LIVE`]; the liveness
+/// table shows its death.
 pub const STATE_ENDED: u32 = 2;
 
 /// The smallest chunk: a page.
@@ -61,7 +62,7 @@ pub const MAX_OBSERVERS: u32 = 1024;
 pub const PINS: usize = 15;
 /// Observers that share a pin page.
 pub const PAGE_SLOTS: usize = 32;
-/// In a slot table: the chunk lies beyond its variable's present end.
+/// An entry of a slot table for a chunk beyond its variable's present end.
 pub const NO_SLOT: u32 = u32::MAX;
 
 /// Written once, before `init` says ready.
@@ -74,19 +75,19 @@ pub struct SeriesIdentity {
     pub version: AtomicU32,
     /// [`SERIES_FINGERPRINT`].
     pub fingerprint: AtomicU32,
-    /// 0 → [`SERIES_READY`], Release, before the pool is offered to any observer.
+    /// 0, then [`SERIES_READY`] (Release), before any observer is offered the pool.
     pub init: AtomicU64,
-    /// The pool's size in bytes, for ever.
+    /// The pool's size in bytes, which never changes.
     pub size: AtomicU64,
     /// The publishing member.
     pub publisher: AtomicU64,
-    /// When it was made, nanoseconds since 1970.
+    /// The time when the pool was made, in nanoseconds since 1970.
     pub created: AtomicU64,
-    /// Bytes of a chunk, and of a slot.
+    /// The size of a chunk, and of a slot, in bytes.
     pub chunk: AtomicU32,
     /// Variables.
     pub variables: AtomicU32,
-    /// Room for attributes in each version.
+    /// The number of attributes that each version has room for.
     pub attributes: AtomicU32,
     /// Constants.
     pub constants: AtomicU32,
@@ -98,31 +99,33 @@ pub struct SeriesIdentity {
     pub slots: AtomicU32,
     /// Most observers at a time.
     pub observers: AtomicU32,
-    /// What happens when the pool is full: [`FullPolicy`] as a number. Observers of a series whose publisher
-    /// takes versions back read private copies; a number that an observer does not know counts as that.
+    /// What happens when the pool is full: a [`FullPolicy`] as a number. If the publisher takes versions back,
+    /// observers read private copies. A number that an observer does not know counts as that policy.
     pub full: AtomicU32,
 }
 
-/// What changes with each version. A line of its own: waiting observers look at nothing else.
+/// The words that change with each version, on a line of their own. Waiting observers read nothing else.
 #[cfg(not(loom))]
 #[repr(C, align(64))]
 pub struct SeriesNews {
-    /// The newest version and where its record is ([`state::Latest`]); 0 before the first. Publisher stores (Release)
-    /// when the record is complete; observers load (Acquire). Stale: an observer gets the version before.
+    /// The newest version and the place of its record ([`state::Latest`]); 0 before the first. The publisher stores it
+    /// (Release) when the record is complete; observers load it (Acquire). With a stale value an observer gets the
+    /// version before.
     pub latest: AtomicU64,
-    /// Futex word: the low half of the newest sequence, plus one at the end. Stored after `latest`, then woken.
+    /// A futex word: the low half of the newest sequence, plus one at the end of the series. Stored after `latest`;
+    /// then the sleepers are woken.
     pub published: AtomicU32,
     /// [`STATE_LIVE`] or [`STATE_ENDED`].
     pub state: AtomicU32,
 }
 
-/// Counters, for people only; stored Relaxed by the publisher, a torn or stale view of them costs nothing.
+/// Counters for people only. The publisher stores them Relaxed; a torn or stale value does no harm.
 #[cfg(not(loom))]
 #[repr(C, align(64))]
 pub struct SeriesReport {
-    /// How changes are found now: `core::series::Method` as a number.
+    /// The present method of finding changes: a `core::series::Method` as a number.
     pub method: AtomicU32,
-    /// Slots whose memory is reserved; a prefix of all.
+    /// The number of slots with reserved memory, which are the first ones.
     pub committed: AtomicU32,
     /// Slots that hold a chunk of some version.
     pub used: AtomicU32,
@@ -130,25 +133,27 @@ pub struct SeriesReport {
     pub versions: AtomicU32,
     /// Chunks copied since the beginning.
     pub copied: AtomicU64,
-    /// Chunks that versions took over from the one before.
+    /// Number of chunks that versions took over from the version before.
     pub shared: AtomicU64,
-    /// Nanoseconds of the last publish.
+    /// Duration of the last publish in nanoseconds.
     pub last_ns: AtomicU64,
-    /// Nanoseconds of the longest.
+    /// Duration of the longest publish in nanoseconds.
     pub longest_ns: AtomicU64,
     /// Publishes that found no room.
     pub no_space: AtomicU64,
     /// Versions that were taken back from observers that held them.
     pub taken_back: AtomicU64,
-    /// How often the way of finding changes was changed.
+    /// How often the method of finding changes was changed.
     pub switches: AtomicU64,
     /// Bytes of memory that the pool has reserved.
     pub reserved: AtomicU64,
-    /// Ways of finding changes that this place does not have, as a set of `1 << method`.
+    /// The methods of finding changes that this machine does not have, as a set of `1 << method`.
     pub unavailable: AtomicU64,
-    /// Attributes that have a name so far; a prefix of the entries. Stored (Release) after the entry is complete.
+    /// The number of attributes that have a name so far, which are the first ones. Stored (Release) after the entry is
+    /// complete.
     pub attributes: AtomicU32,
-    /// Of the publishes since the newest version, those that withheld one. Observers that wait read it for their errors.
+    /// The number of publishes since the newest version that withheld theirs. Waiting observers read it for their
+    /// errors.
     pub withheld_now: AtomicU32,
     /// Versions that were withheld since the beginning.
     pub withheld: AtomicU64,
@@ -167,26 +172,28 @@ pub struct SeriesHeader {
     pub report: SeriesReport,
 }
 
-/// The head of a version's record; attributes, extents and the slot table follow ([`Geometry`]).
+/// The head of a version's record. Attributes, extents and the slot table follow it ([`Geometry`]).
 #[cfg(not(loom))]
 #[repr(C, align(64))]
 pub struct RecordHead {
-    /// [`state::State`]. All else in the record may be read while it says that this version lives and is pinned.
+    /// A [`state::State`]. The rest of the record may be read while the state says that this version lives, and while
+    /// the version is pinned.
     pub state: AtomicU64,
-    /// The sequence again; for inspection.
+    /// The sequence once more, for inspection.
     pub sequence: AtomicU64,
-    /// When it was published, nanoseconds since 1970.
+    /// The time of publishing, in nanoseconds since 1970.
     pub time: AtomicU64,
     /// Chunks that were copied for it.
     pub copied: AtomicU32,
-    /// How its changes were found.
+    /// The method by which the version's changes were found.
     pub method: AtomicU32,
-    /// Attributes that it carries.
+    /// The number of attributes that the version carries.
     pub attributes: AtomicU32,
     _pad: [u8; 28],
 }
 
-/// A pin page: 4096 bytes of a memfd of its own, for observers of one task. The daemon makes it when such an observer comes.
+/// A pin page: 4096 bytes of a memfd of its own, for observers of one task. The daemon makes it when such an observer
+/// comes.
 #[cfg(not(loom))]
 #[repr(C, align(4096))]
 pub struct PinPage {
@@ -194,12 +201,13 @@ pub struct PinPage {
     pub slots: [PinSlot; PAGE_SLOTS],
 }
 
-/// What one observer holds. The observer stores, the publisher loads; the daemon zeroes it when the observer is gone.
+/// The versions that one observer holds. The observer stores, the publisher loads, and the daemon zeroes it when the
+/// observer is gone.
 #[cfg(not(loom))]
 #[repr(C, align(128))]
 pub struct PinSlot {
-    /// How many of the pins, from the first, were ever used. Stored before the pin; it only grows. The publisher looks no
-    /// further, so that one line of the cache tells of most observers.
+    /// How many of the pins, counted from the first, were ever used. It is stored before the pin, and only grows. The
+    /// publisher reads no further pins, so that for most observers one cache line is enough.
     pub count: AtomicU64,
     /// The sequences that this observer holds; 0 = none.
     pub pins: [AtomicU64; PINS],

@@ -8,11 +8,11 @@
 pub struct Member {
     /// Its name in Rust.
     pub name: &'static str,
-    /// What it is called in shared memory and on the wire.
+    /// Its number in shared memory and on the wire.
     pub number: u32,
-    /// What people write and read.
+    /// Its word, which people write and read.
     pub word: &'static str,
-    /// What it means, line by line.
+    /// Its meaning, line by line.
     pub doc: &'static [&'static str],
 }
 
@@ -21,7 +21,7 @@ pub struct Member {
 pub struct Set {
     /// Its name in Rust.
     pub name: &'static str,
-    /// What it is about, line by line.
+    /// Its meaning, line by line.
     pub doc: &'static [&'static str],
     /// In order of their numbers.
     pub members: &'static [Member],
@@ -37,7 +37,7 @@ pub trait Closed: Copy + Sized + 'static {
     fn from_word(word: &str) -> Option<Self>;
 }
 
-/// Declares a closed set: an enum whose members have a number and a word, and the ways between them.
+/// Declares a closed set: an enum whose members have a number and a word, and the conversions between them.
 #[macro_export]
 macro_rules! closed_set {
     ($(#[doc = $about:literal])+ $visibility:vis enum $name:ident $(, default $default:ident)? {
@@ -80,7 +80,7 @@ macro_rules! closed_set {
                 }
             }
 
-            /// All words, for messages that name the choice.
+            /// All words, for error messages that list the choice.
             pub const WORDS: &'static [&'static str] = &[$($word),+];
         }
 

@@ -7,17 +7,17 @@ closed_set! {
     pub enum Status {
         /// Done.
         Ok = 0 "ok",
-        /// Nothing there now, asked not to wait; not a failure.
+        /// Nothing is there now, and the call was asked not to wait. This is no failure.
         NotYet = 1 "not yet",
-        /// The deadline passed. The message says who was waited for and when last seen.
+        /// The deadline passed. The message names the peer that was waited for and says when it was last seen.
         TimedOut = 2 "timed out",
-        /// The other end left in good order, and everything it sent was taken.
+        /// The other end left in order, and everything that it sent was taken.
         Closed = 3 "closed",
-        /// The other end died; everything it had sent was taken.
+        /// The other end died, and everything that it had sent was taken.
         PeerDied = 4 "peer died",
         /// No such region, port, item, series or object.
         NotFound = 5 "not found",
-        /// There is one already, and a new one was asked for.
+        /// The object exists already, and a new one was asked for.
         Exists = 6 "exists",
         /// The object is of another type; the message prints both.
         WrongType = 7 "wrong type",
@@ -25,19 +25,19 @@ closed_set! {
         Invalid = 8 "invalid",
         /// The handle names nothing that is in use here.
         BadHandle = 9 "bad handle",
-        /// This task has no such grant.
+        /// No grant of this task allows it.
         Denied = 10 "denied",
-        /// Region, quota or node is full. What exists goes on working.
+        /// The region, the quota or the node is full. Existing objects still work.
         NoSpace = 11 "no space",
-        /// Another member holds it: a second producer, a view that is still in use.
+        /// Another member has it: a second producer, or a view that is still in use.
         Busy = 12 "busy",
-        /// Shared memory holds what no honest member writes there.
+        /// Shared memory has contents that no correct member writes.
         Corrupt = 13 "corrupt",
-        /// No node daemon, or the session is closed.
+        /// There is no node daemon, or the session is closed.
         Disconnected = 14 "disconnected",
-        /// The two sides were built with other layouts or protocols.
+        /// The two sides were built with different layouts or protocols.
         Incompatible = 15 "incompatible",
-        /// The system refused; the message has its reason.
+        /// The system refused the call; the message has its reason.
         System = 16 "system",
     }
 }

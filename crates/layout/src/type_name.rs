@@ -1,4 +1,4 @@
-//! The one grammar of type names, in all languages, so that an object opened as something else is a clear error.
+//! The one grammar of type names for all languages. It makes opening an object with a wrong type a clear error.
 //!
 //! ```text
 //! type    := scalar | type '[' n ']' | '{' type (',' type)* '}' | 'vector<' type '>' | 'string'
@@ -6,19 +6,19 @@
 //! scalar  := bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 c64 c128
 //! ```
 //!
-//! Structs have C's natural alignment, so size and offsets follow from the name. `cpp:Name` (any `word:text`) is
-//! opaque: only its owner's language knows what is in it.
+//! Structs have C's natural alignment, so size and offsets follow from the name. A name such as `cpp:Name` (any
+//! `word:text`) is opaque: only the language that made the object knows its contents.
 
 /// The longest type name, in bytes.
 pub const MAX_TYPE_NAME: usize = 191;
-/// How deep types may nest; a bound for the parser, not a limit that programs meet.
+/// How deep types may nest. The bound protects the parser; programs do not reach it.
 const MAX_DEPTH: usize = 16;
 /// Bytes of a `vector` or `string` header.
 pub const VECTOR_SIZE: u64 = 32;
 /// Bytes of an `ndarray` header.
 pub const NDARRAY_SIZE: u64 = 128;
 
-/// What a type name says.
+/// A parsed type name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Type {
     /// A number; the text is its name.
@@ -33,7 +33,7 @@ pub enum Type {
     String,
     /// `ndarray<T>`
     Ndarray(Box<Type>),
-    /// `word:text`; size and alignment are whatever its owner says.
+    /// `word:text`. Its size and alignment are what its owner says.
     Opaque(String),
 }
 
@@ -54,7 +54,7 @@ const SCALARS: [(&str, u64, u32); 13] = [
 ];
 
 impl Type {
-    /// Reads a type name; the error says at which byte it stops being one.
+    /// Parses a type name. The error says at which byte the text stops being one.
     pub fn parse(name: &str) -> Result<Self, BadTypeName> {
         let bad = |at, why| BadTypeName { name: name.chars().take(MAX_TYPE_NAME).collect(), at, why };
         if name.len() > MAX_TYPE_NAME {
@@ -68,7 +68,7 @@ impl Type {
         Ok(parsed)
     }
 
-    /// Size and alignment in bytes; `None` for what only its owner knows, or what does not fit into 64 bits.
+    /// Size and alignment in bytes; `None` for an opaque type, or if the size does not fit into 64 bits.
     pub fn size_and_align(&self) -> Option<(u64, u32)> {
         match self {
             Self::Scalar(name, size) => {
@@ -94,7 +94,7 @@ impl Type {
         }
     }
 
-    /// The type of the elements that a container's data block holds: of `vector<T>` and `ndarray<T>`, `T`; of `string`, `u8`.
+    /// The type of the elements in a container's data block: `T` for `vector<T>` and `ndarray<T>`, `u8` for `string`.
     pub fn element(&self) -> Option<Type> {
         match self {
             Self::Vector(of) | Self::Ndarray(of) => Some((**of).clone()),
@@ -104,12 +104,12 @@ impl Type {
     }
 }
 
-/// A text that is no type name: where, and why.
+/// The error for a text that is no type name: where, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadTypeName {
     /// The text.
     pub name: String,
-    /// At which byte it stops being a type name.
+    /// The byte at which the text stops being a type name.
     pub at: usize,
     /// Why.
     pub why: &'static str,
@@ -188,7 +188,8 @@ impl Parser<'_> {
             self.at += word.len();
             return Ok(Type::Scalar(name, *size));
         }
-        // Opaque names run to the end: their text may hold any brackets, which only their owner's language understands.
+        // An opaque name goes on to the end. Its text may have any brackets, which only its owner's language
+        // understands.
         if depth == 0 && !word.is_empty() && behind.starts_with(':') && behind.len() > 1 {
             let whole = self.rest().to_owned();
             if whole.bytes().any(|b| b < 0x20 || b == 0x7f) {

@@ -1,12 +1,12 @@
-//! A value that another party can write is wild until it was checked.
+//! A value that another party can write is `Wild` until it was checked.
 
-/// A number read from memory or a socket that another process writes. It cannot be used as an offset, a length or an
-/// index: the only ways out check it, but for [`Wild::unchecked_for_display`].
+/// A number that was read from memory or a socket that another process writes. It cannot be used as an offset, a length
+/// or an index: every way to get the number out checks it, except [`Wild::unchecked_for_display`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wild<T>(T);
 
 impl<T> Wild<T> {
-    /// Marks what was read as wild.
+    /// Marks a value that was read as unchecked.
     pub const fn new(value: T) -> Self {
         Self(value)
     }
@@ -23,19 +23,19 @@ impl<T: Copy + PartialOrd> Wild<T> {
         (self.0 < limit).then_some(self.0)
     }
 
-    /// The value, if `good` says so.
+    /// The value, if `good` accepts it.
     pub fn check(self, good: impl FnOnce(T) -> bool) -> Option<T> {
         good(self.0).then_some(self.0)
     }
 
-    /// The value as it is, for error messages and inspection only. Never compute an address from it.
+    /// The value without a check, for error messages and inspection only. Never compute an address from it.
     pub fn unchecked_for_display(self) -> T {
         self.0
     }
 }
 
 impl Wild<u64> {
-    /// The offset, if `length` bytes from it lie within `capacity` and it is a multiple of `align` (a power of two).
+    /// The offset, if `length` bytes from it lie within `capacity` and if it is a multiple of `align` (a power of two).
     pub fn offset_of(self, length: u64, align: u64, capacity: u64) -> Option<u64> {
         let end = self.0.checked_add(length)?;
         (end <= capacity && self.0 & (align - 1) == 0).then_some(self.0)

@@ -1,9 +1,9 @@
-//! The decoder's fuzz entry.
+//! The entry for fuzzing the decoder.
 
 use super::{FRAME_HEADER, FrameHeader, MAX_FRAME, NodeMessage};
 
-/// Decodes arbitrary bytes as messages, one after the other, as a node does with what comes by a connection. What is
-/// accepted must say the same again when it is encoded: there is one spelling of each message.
+/// Decodes arbitrary bytes as messages, one after the other, as a node does with what a connection brings. A message
+/// that is accepted must give the same bytes when it is encoded again: there is one spelling of each message.
 pub fn fuzz_decode(mut bytes: &[u8]) {
     while let Some((first, rest)) = bytes.split_first_chunk::<FRAME_HEADER>() {
         let Ok(header) = FrameHeader::decode(first) else { return };

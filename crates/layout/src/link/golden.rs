@@ -1,4 +1,4 @@
-//! The bytes of each message, recorded: a build that spells one differently must count the version up.
+//! The recorded bytes of each message. A build that spells a message differently must increment the version.
 //!
 //! `UPDATE=1 cargo test -p crossdock-layout golden` records them again.
 

@@ -7,14 +7,14 @@ use crate::wire::{Malformed, Reader, Writer};
 /// Bytes of a header.
 pub const FRAME_HEADER: usize = 16;
 
-/// The header, taken apart.
+/// A decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// Bytes of the whole message.
+    /// The bytes of the whole message.
     pub length: usize,
-    /// Which message this is.
+    /// The kind of message.
     pub opcode: u16,
-    /// Which question of this connection; what answers it repeats the number. 0 in messages that want no answer.
+    /// The number of a question on this connection. The answer repeats it. 0 in messages that want no answer.
     pub number: u64,
 }
 
@@ -22,7 +22,7 @@ impl FrameHeader {
     /// Reads a header that any program may have written.
     ///
     /// # Errors
-    /// The length is shorter than a header or longer than [`MAX_FRAME`]; the reserved field is not zero.
+    /// The length is shorter than a header or longer than [`MAX_FRAME`], or the reserved field is not zero.
     pub fn decode(bytes: &[u8; FRAME_HEADER]) -> Result<Self, Malformed> {
         let mut r = Reader::new(bytes);
         let length = Wild::new(r.u32()? as usize);

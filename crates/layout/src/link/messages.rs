@@ -1,11 +1,11 @@
-//! What two node daemons say to each other; the tables of `docs/node-protocol.md` are written from this.
+//! The messages between two node daemons. The tables of `docs/node-protocol.md` are generated from this.
 
 use super::MAX_CHUNK;
 use super::header::{FRAME_HEADER, FrameHeader, finish};
 use crate::wire::{Malformed, Padded, Reader, SegmentKind, Spells, Text, Wire, Writer};
 use crate::{Status, closed_set, messages};
 
-/// The first eight bytes of the first message's body: `crossdok`. What is no link at all is refused by it.
+/// The first eight bytes of the first message's body: `crossdok`. A connection that is no link is refused by them.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"crossdok");
 
 /// The longest body of a question or an answer of a service.
@@ -19,7 +19,7 @@ closed_set! {
     pub enum Purpose {
         /// Questions, answers and the pulse.
         Control = 1 "control",
-        /// Bytes of segments, pulled by the node that dialed.
+        /// The bytes of segments, which the dialing node pulls.
         Data = 2 "data",
         /// The catalog's own messages.
         Catalog = 3 "catalog",
@@ -44,9 +44,9 @@ impl Spells<Vec<u8>> for Body {
 }
 
 messages! {
-    /// One message between two node daemons. The node that dialed asks; the node that accepted answers. Both send pulses.
+    /// One message between two node daemons. The dialing node asks, and the accepting node answers. Both send pulses.
     pub enum NodeMessage: u16 as Wire {
-        /// First on every connection, by the node that dialed, and only there.
+        /// The first message on every connection, sent by the dialing node only.
         1 Hello -> Welcome {
             /// [`MAGIC`].
             magic: u64,
@@ -54,37 +54,37 @@ messages! {
             version: u32,
             /// What the connection is for.
             purpose: Purpose,
-            /// Which start of the dialing daemon this is.
+            /// The number of this start of the dialing daemon.
             incarnation: u64,
-            /// On data connections: the session that the control connection's Welcome named; else zeros.
+            /// On data connections, the session that the control connection's Welcome named; zeros on others.
             session: [u8; 16],
             /// The longest time between two pulses of the dialing node.
             pulse_ms: u32,
-            /// The dialing node counts a peer as away that was silent for so long.
+            /// If a peer is silent for this long, the dialing node counts it as away.
             away_ms: u32,
             /// The dialing node's name; under TLS its certificate must prove it.
             node: String,
-            /// The node that it means to reach. Another one refuses.
+            /// The node that the dialing node wants to reach. Any other node refuses.
             to: String,
         },
         /// The connection stands.
         2 Welcome {
             /// The version that the answering node speaks.
             version: u32 as Padded,
-            /// Which start of the answering daemon this is.
+            /// The number of this start of the answering daemon.
             incarnation: u64,
-            /// Names this control connection in the Hello of its data connections.
+            /// The name of this control connection, for the Hello of its data connections.
             session: [u8; 16],
             /// The longest time between two pulses of the answering node.
             pulse_ms: u32,
-            /// The answering node counts a peer as away that was silent for so long.
+            /// If a peer is silent for this long, the answering node counts it as away.
             away_ms: u32,
             /// The answering node's name.
             node: String,
         },
-        /// I am here. Both sides of a control connection send it.
+        /// Says that the sender is there. Both sides of a control connection send it.
         3 Pulse {
-            /// How many the sender has sent before.
+            /// The number of pulses that the sender has sent before.
             count: u64,
         },
         /// A question to a service of the other node.
@@ -93,43 +93,43 @@ messages! {
             service: u32,
             /// How long the asking node waits for the answer.
             wait_ms: u32,
-            /// What the service defines.
+            /// Bytes that the service defines.
             body: Vec<u8> as Body,
         },
         /// A service's answer.
         5 Said(body: Vec<u8> as Body),
-        /// The other node could not, or would not.
+        /// The other node could not answer the question, or refused to.
         6 Failed {
-            /// Why, as a number.
+            /// The reason as a number.
             status: Status as Padded,
-            /// Why, for people: object, reason and hint.
+            /// The reason for people: object, reason and hint.
             text: String as Text<MAX_LINK_TEXT>,
         },
-        /// Send bytes of an object. Answered by chunks in order of their offsets, or by one Failed.
+        /// Asks for bytes of an object. The answer is chunks in the order of their offsets, or one Failed.
         7 Fetch -> Chunk {
-            /// What the object is.
+            /// The kind of object.
             kind: SegmentKind,
-            /// Each chunk carries a checksum. Zero where TLS protects the bytes already.
+            /// Must each chunk carry a checksum? 0 where TLS protects the bytes already.
             checked: bool,
-            /// Its id on the node that is asked.
+            /// The object's id on the node that is asked.
             object: u64,
-            /// Its epoch; another one is refused.
+            /// The object's epoch. A node with another epoch refuses.
             epoch: u64,
-            /// The first byte wanted.
+            /// The offset of the first byte that is wanted.
             offset: u64,
-            /// How many bytes are wanted, at least 1.
+            /// The number of bytes that are wanted, at least 1.
             length: u64,
         },
-        /// Bytes of an object. They follow this message; nothing lies between.
+        /// Bytes of an object. They follow this message directly.
         8 Chunk {
-            /// Where the bytes belong in the object.
+            /// The offset of the bytes in the object.
             offset: u64,
-            /// How many follow: from 1 to [`super::MAX_CHUNK`].
+            /// The number of bytes that follow: from 1 to [`super::MAX_CHUNK`].
             length: u64,
             /// XXH3 (64 bit) of the bytes, if the Fetch wanted it; else 0.
             sum: u64,
         },
-        /// The sender closes in order; nothing follows.
+        /// The sender closes the connection in order; nothing follows.
         9 Bye,
     }
 }
@@ -143,16 +143,16 @@ impl NodeMessage {
         finish(writer)
     }
 
-    /// Is it a question, or the answer to one, so that its number must not be 0?
+    /// Is this a question, or the answer to one? Its number must not be 0 then.
     #[must_use]
     pub const fn is_numbered(&self) -> bool {
         matches!(self, Self::Ask { .. } | Self::Said(_) | Self::Failed { .. } | Self::Fetch { .. } | Self::Chunk { .. })
     }
 
-    /// Takes the body of a message apart that any program may have written.
+    /// Decodes the body of a message that any program may have sent.
     ///
     /// # Errors
-    /// It is not the one spelling of a message.
+    /// The bytes are not the one spelling of a message.
     pub fn decode(header: FrameHeader, body: &[u8]) -> Result<Self, Malformed> {
         if header.length != FRAME_HEADER + body.len() {
             return Err(Malformed::HeaderLength);
@@ -184,8 +184,8 @@ impl NodeMessage {
         Ok(message)
     }
 
-    /// The version in a Hello or a Welcome, whatever the rest of it looks like: what a daemon of another build says of
-    /// itself. In a Hello the magic number must be right.
+    /// The version in a Hello or a Welcome, whatever the rest looks like. A daemon of another build says its version
+    /// here. In a Hello the magic number must be right.
     #[must_use]
     pub fn version(header: FrameHeader, body: &[u8]) -> Option<u32> {
         let mut r = Reader::new(body);

@@ -1,4 +1,4 @@
-//! Every message survives the way there and back; every damage to it is noticed.
+//! Every message is the same after encoding and decoding, and every damage to one is noticed.
 
 use super::*;
 use crate::Status;

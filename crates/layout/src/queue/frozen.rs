@@ -1,4 +1,4 @@
-//! The layout, frozen: a change here is a new `PORT_FINGERPRINT`.
+//! Freezes the layout: a change here needs a new `PORT_FINGERPRINT`.
 
 use super::*;
 use std::mem::{align_of, offset_of, size_of};

@@ -4,13 +4,13 @@ use super::{MAX_CONSUMERS, MAX_PRODUCERS};
 use crate::closed_set;
 
 closed_set! {
-    /// Who may send through a port, and who gets what.
+    /// Which tasks may send through a port, and which get each message.
     pub enum Pattern {
-        /// One producer, one consumer; order kept.
+        /// One producer and one consumer. The order is kept.
         OneToOne = 0 "one-to-one",
-        /// One producer; each consumer (at most 31) sees each message sent since it came.
+        /// One producer. Each consumer (at most 31) gets each message that was sent since it came.
         FanOut = 1 "fan-out",
-        /// Up to 32 producers, one consumer; each producer's order kept.
+        /// Up to 32 producers and one consumer. The order of each producer is kept.
         FanIn = 2 "fan-in",
         /// Up to 32 producers, up to 31 consumers; each message goes to one of them.
         WorkQueue = 3 "work-queue",
@@ -44,7 +44,7 @@ impl Pattern {
 closed_set! {
     /// The two sides of a port.
     pub enum Side {
-        /// Sends, and gets credits back.
+        /// The side that sends and gets credits back.
         Producer = 0 "producer",
         /// Receives, and releases.
         Consumer = 1 "consumer",
@@ -65,9 +65,9 @@ impl Side {
 closed_set! {
     /// How an end of a port waits.
     pub enum Waiting {
-        /// Spin while it pays and a CPU is to spare, then sleep.
+        /// Spins while that pays and a CPU is free, and then sleeps.
         Adaptive = 0 "adaptive",
-        /// Spin until the deadline (for a CPU of one's own).
+        /// Spins until the deadline, for a task that has a CPU of its own.
         Spin = 1 "spin",
         /// Sleep at once.
         Block = 2 "block",
@@ -75,13 +75,13 @@ closed_set! {
 }
 
 closed_set! {
-    /// How the last member left a side. Greater wins until a member comes to that side again.
+    /// How the last member left a side. The greater value wins until a member comes to that side again.
     pub enum Departure {
-        /// No member left since the last one came.
+        /// No member has left since the last one came.
         None = 0 "none",
-        /// The last one that left did so in order.
+        /// The last member that left did so in order.
         Left = 1 "left",
-        /// One died, and none came after it.
+        /// A member died, and no member has come since.
         Died = 2 "died",
     }
 }

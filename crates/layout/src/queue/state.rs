@@ -20,10 +20,10 @@ const END_SHIFT: u32 = 4;
 const LAP_SHIFT: u32 = 12;
 const CREDIT: u64 = 1 << 3;
 
-/// What a cell is in.
+/// The phase of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// For a producer to claim.
+    /// Free: a producer may claim the cell.
     Free,
     /// Being written.
     Claimed,
@@ -33,17 +33,17 @@ pub enum Phase {
     Taken,
 }
 
-/// A decoded look at a state word. Copies; changes go through the atomic.
+/// The decoded value of a state word. It is a copy; changes go through the atomic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct State(pub u64);
 
 impl State {
-    /// Free for this lap; with `credit`, the handle of the lap before waits to be reclaimed.
+    /// The cell is free for this lap. With `credit`, the handle of the lap before waits to be reclaimed.
     pub const fn free(lap: u64, credit: bool) -> Self {
         Self(lap << LAP_SHIFT | if credit { CREDIT } else { 0 })
     }
 
-    /// Being written by this producer's end.
+    /// This producer's end is writing the cell.
     pub const fn claimed(lap: u64, end: u8) -> Self {
         Self(lap << LAP_SHIFT | (end as u64) << END_SHIFT | 1)
     }
@@ -53,7 +53,7 @@ impl State {
         Self(lap << LAP_SHIFT | 2)
     }
 
-    /// With this consumer's end.
+    /// This consumer's end has the message.
     pub const fn taken(lap: u64, end: u8) -> Self {
         Self(lap << LAP_SHIFT | (end as u64) << END_SHIFT | 3)
     }
@@ -73,12 +73,12 @@ impl State {
         self.0 & !CREDIT == Self::free(lap, false).0
     }
 
-    /// Does its handle wait to be reclaimed?
+    /// Does the cell's handle wait to be reclaimed?
     pub const fn has_credit(self) -> bool {
         self.0 & CREDIT != 0
     }
 
-    /// The phase; `None` for a word that no honest member writes.
+    /// The phase; `None` for a word that no correct member writes.
     pub const fn phase(self) -> Option<Phase> {
         match (self.0 & 7, self.has_credit(), self.end()) {
             (0, _, 0) => Some(Phase::Free),

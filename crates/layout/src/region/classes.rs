@@ -1,10 +1,11 @@
-//! Size classes of small blocks: 16 bytes apart up to 128 (none below 32), then four to each doubling up to 32 KiB.
+//! The size classes of small blocks: every 16 bytes up to 128 (none below 32), then four classes for each doubling up
+//! to 32 KiB.
 
 use super::geometry::SLICE;
 
 /// The smallest block.
 pub const MIN_BLOCK: u64 = 32;
-/// The largest block that lies in a slice with others; larger ones are runs of whole slices.
+/// The largest block that shares a slice with others. A larger block is a run of whole slices.
 pub const MAX_SMALL: u64 = 32768;
 
 /// One size class.
@@ -20,7 +21,8 @@ pub struct Class {
 }
 
 impl Class {
-    /// Which block starts `within` bytes from the slice's beginning, if one does; it may be beyond the last.
+    /// The block that starts `within` bytes from the beginning of the slice, if one does. Its number may be beyond the
+    /// last block.
     #[inline]
     pub const fn block_at(&self, within: u64) -> Option<u64> {
         let product = within * self.reciprocal as u64;
@@ -46,7 +48,8 @@ const fn classes() -> [Class; 39] {
     all
 }
 
-/// The class of each multiple of 16 up to 1024: most requests are small, and a look-up has no branch to mispredict.
+/// The class of each multiple of 16 up to 1024. Most requests are small, and a table has no branch that the processor
+/// can predict wrongly.
 static OF_SIXTEENS: [u8; 65] = {
     let (mut table, mut i) = ([0; 65], 1);
     while i < table.len() {
@@ -70,7 +73,7 @@ const fn computed_class(size: u64) -> usize {
         // 1–32 → 0, 33–48 → 1, …, 113–128 → 6
         (size.saturating_sub(17) / 16) as usize
     } else {
-        // With 2^k < size ≤ 2^(k+1), k ≥ 7: which quarter of the doubling.
+        // For 2^k < size ≤ 2^(k+1) with k ≥ 7: the quarter of the doubling.
         let k = 63 - (size - 1).leading_zeros();
         7 + 4 * (k as usize - 7) + (((size - 1) >> (k - 2)) & 3) as usize
     }

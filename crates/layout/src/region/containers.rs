@@ -1,5 +1,5 @@
-//! Headers of the containers that all languages share. Pointers are self-relative: the address of the field plus its
-//! value; 0 is null. They mean the same in every process, wherever it maps the region.
+//! Headers of the containers that all languages share. Pointers are self-relative: the target is the address of the
+//! field plus its value; 0 is null. They mean the same in every process, wherever the process maps the region.
 
 use crate::closed_set;
 
@@ -7,7 +7,7 @@ use crate::closed_set;
 pub const MAX_RANK: usize = 8;
 
 closed_set! {
-    /// Order of an ndarray's elements.
+    /// The order of an ndarray's elements.
     pub enum Order {
         /// Last index fastest.
         C = 0 "C",
@@ -20,13 +20,14 @@ closed_set! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct VectorHeader {
-    /// The region's first byte, self-relative: how a container finds its allocator. 0 = not yet known.
+    /// A self-relative pointer to the region's first byte, by which a container finds its allocator. 0 if not known
+    /// yet.
     pub region: i64,
     /// The elements, self-relative.
     pub data: i64,
     /// Elements.
     pub size: u64,
-    /// Elements that fit into the block.
+    /// The number of elements that fit into the block.
     pub capacity: u64,
 }
 

@@ -4,23 +4,23 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Not in use.
 pub const ENTRY_FREE: u32 = 0;
-/// `owner` is making the object; its death takes the entry and the block away.
+/// `owner` is making the object. If `owner` dies, a healer removes the entry and the block.
 pub const ENTRY_CONSTRUCTING: u32 = 1;
 /// There for everybody.
 pub const ENTRY_READY: u32 = 2;
-/// `owner` is taking it away; its death lets the healer do the rest.
+/// `owner` is removing the object. If `owner` dies, a healer does the rest.
 pub const ENTRY_REMOVING: u32 = 3;
 
-/// One named object. The state is the truth; the chains are derived from it and rebuilt when in doubt.
+/// One named object. The state is the truth; the chains are derived from it and are rebuilt when in doubt.
 #[repr(C, align(64))]
 pub struct Entry {
     /// One of `ENTRY_…`. Written under the region's lock.
     pub state: AtomicU32,
-    /// Heap slot in whose name the remover frees.
+    /// The heap slot that records what the removing member frees.
     pub slot: AtomicU32,
     /// Constructor or remover.
     pub owner: AtomicU64,
-    /// The object's block; 0 until it has one.
+    /// The offset of the object's block; 0 until the object has one.
     pub offset: AtomicU64,
     /// While REMOVING: the block with its phase.
     pub retiring: AtomicU64,
@@ -28,18 +28,18 @@ pub struct Entry {
     pub size: AtomicU64,
     /// Its alignment.
     pub align: AtomicU32,
-    /// Next entry of the chain by name plus 1; of the list of free entries for a free one.
+    /// The next entry of the chain by name, plus 1. For a free entry, the next one of the list of free entries.
     pub next_by_name: AtomicU32,
     /// Next entry of the chain by offset, plus 1.
     pub next_by_offset: AtomicU32,
     /// Hash of the name.
     pub hash: AtomicU32,
-    /// How many objects this entry has been for; counted up under the region's lock by each member that takes the entry for
-    /// a new object. A holder of an older number holds a reference to an object that is gone.
+    /// The number of objects that this entry has been used for. Each member that takes the entry for a new object
+    /// increments it under the region's lock. A reference with an older number is to an object that is gone.
     pub incarnation: AtomicU64,
-    /// The name, ended and filled up by zeros.
+    /// The name, filled with zeros.
     pub name: [AtomicU8; 128],
-    /// The type's name, ended and filled up by zeros.
+    /// The type's name, filled with zeros.
     pub type_name: [AtomicU8; 192],
 }
 

@@ -1,4 +1,4 @@
-//! Where the areas of a region lie, computed from its capacity.
+//! The offsets of a region's areas, computed from its capacity.
 
 use super::{Entry, Header, SliceHead, Slot};
 use crate::HUGE;
@@ -9,7 +9,7 @@ pub const PAGE: u64 = 4096;
 pub const SLICE: u64 = 65536;
 /// State bytes of a slice, one for each block that it can hold.
 pub const STATES_PER_SLICE: u64 = SLICE / super::MIN_BLOCK;
-/// The most heap slots of a region. State bytes name a slot by one byte with room for other states.
+/// The most heap slots of a region. A state byte names a slot in one byte and has room for other states.
 pub const MAX_SLOTS: u64 = 224;
 /// The smallest region: its areas and two slices.
 pub const MIN_CAPACITY: u64 = 256 << 10;
@@ -18,13 +18,15 @@ const MIN_SLOTS: u64 = 16;
 const MIN_ENTRIES: u64 = 64;
 const MAX_ENTRIES: u64 = 65536;
 const MAX_BUCKETS: u64 = 4096;
-/// From this size on slices begin at a huge page: the addresses that this takes are a small part of the region then.
+/// From this size on, slices begin at a huge page, because the addresses that this costs are then a small part of the
+/// region.
 const ROOMY: u64 = 32 * HUGE;
-/// Beyond this, offsets of blocks would not leave room for phase bits and slice numbers for 32 bits.
+/// Above this capacity, offsets of blocks would leave no room for phase bits, and slice numbers would not fit into 32
+/// bits.
 const MAX_CAPACITY: u64 = 1 << 46;
 
-/// Offsets and counts of a region's areas, in the order in which they lie. Every area begins at a page; the slices of a region
-/// of 64 MiB or more at a huge page.
+/// Offsets and counts of a region's areas, in the order of the areas. Every area begins at a page. The slices of a
+/// region of 64 MiB or more begin at a huge page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
     /// Bytes of the segment.
@@ -66,7 +68,7 @@ impl Geometry {
         let buckets_at = pages(slots_at + slots * size_of::<Slot>() as u64);
         let entries_at = pages(buckets_at + buckets * 8);
         let used_at = pages(entries_at + entries * size_of::<Entry>() as u64);
-        // An upper bound first; then as many as fit behind the areas for that many.
+        // First an upper bound is computed. Then as many slices are taken as fit behind the areas for that number.
         let most = (capacity - used_at) / SLICE;
         let heads_at = pages(used_at + most.div_ceil(64) * 8);
         let states_at = pages(heads_at + most * size_of::<SliceHead>() as u64);

@@ -1,25 +1,25 @@
 //! Heads of slices, and the state bytes of their blocks.
 //!
-//! The state byte of a block is the truth about it. Only the slot that owns the slice takes a block from FREE to USED;
-//! any member may take it from USED to FREE. So the owner allocates with a plain store, nothing is ever claimed ahead, and
-//! there is nothing to heal but the operation that had begun.
+//! The state byte of a block is the truth about it. Only the slot that owns the slice changes a byte from FREE to USED.
+//! Any member may change it from USED to FREE. So the owner allocates with a plain store and claims nothing in advance,
+//! and a healer only has to finish the operation that had begun.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// The block is not in use. Fresh memory reads so.
+/// The block is not in use. Fresh memory has this value.
 pub const STATE_FREE: u8 = 0;
 /// In use.
 pub const STATE_USED: u8 = 1;
-/// In use as a named object's block; only the directory frees it.
+/// The block belongs to a named object; only the directory frees it.
 pub const STATE_NAMED: u8 = 2;
-/// This plus a slot's number: that slot is about to free it (see `Operation`).
+/// This plus a slot's number: that slot is about to free the block (see `Operation`).
 pub const STATE_DYING: u8 = 16;
 
 /// What a slice is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// Free, or a large block's slice other than its first.
+    /// Free, or a slice of a large block other than its first.
     Free = 0,
     /// Small blocks of one class.
     Small = 1,
@@ -29,17 +29,19 @@ pub enum Kind {
     LargeNamed = 3,
 }
 
-/// Who knows that a slice of small blocks has free ones.
+/// Which member knows that a slice of small blocks has free blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Available {
-    /// Its owner, who looks into it again by itself.
+    /// The owner knows it and will look into the slice by itself.
     Active = 0,
-    /// No list: the owner found it full and wants to be told. The first to free a block makes it `Queued`.
+    /// No member knows it: the owner found the slice full and wants to be told. The first member that frees a block
+    /// makes the slice `Queued`.
     Full = 1,
-    /// It is on the owner's stack, or on its way there by the hand of slot `by`.
+    /// The slice is on the owner's stack, or slot `by` is putting it there.
     Queued = 2,
-    /// `by` died on that way; the owner finds it when it looks through all of its slices.
+    /// `by` died while it was putting the slice there. The owner finds the slice when it looks through all of its
+    /// slices.
     Orphan = 3,
 }
 
@@ -48,16 +50,17 @@ pub enum Available {
 pub struct SliceHead {
     /// A [`SliceWord`]. Kind, class and owner change under the region's lock; `available` by compare-and-swap.
     pub word: AtomicU64,
-    /// Of a large block: how many slices. Written under the lock before `word`.
+    /// The number of slices of a large block. Written under the lock before `word`.
     pub run: AtomicU64,
-    /// On the owner's stack: the next slice plus 1, 0 = the last. Written by the one that pushes.
+    /// For a slice on the owner's stack: the next slice plus 1; 0 for the last. The member that pushes the slice writes
+    /// it.
     pub next: AtomicU32,
     /// 1 when memory for the state bytes is reserved. Written under the lock.
     pub states_ready: AtomicU32,
     _pad: [u8; 8],
 }
 
-/// `SliceHead::word`, taken apart. Bits 0–7 kind, 8–15 class, 16–31 owner, 32–39 available, 40–55 by.
+/// The decoded `SliceHead::word`. Bits 0–7 kind, 8–15 class, 16–31 owner, 32–39 available, 40–55 by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SliceWord(pub u64);
 
@@ -65,7 +68,7 @@ impl SliceWord {
     /// A free slice.
     pub const FREE: Self = Self(0);
 
-    /// A slice of small blocks that its owner knows.
+    /// A slice of small blocks whose owner knows that it has free blocks.
     #[inline]
     pub const fn small(class: usize, owner: u16) -> Self {
         Self(Kind::Small as u64 | (class as u64 & 0xff) << 8 | (owner as u64) << 16)
@@ -88,19 +91,19 @@ impl SliceWord {
         }
     }
 
-    /// Are these small blocks? The test of the fast paths.
+    /// Is this a slice of small blocks? The fast paths test it.
     #[inline]
     pub const fn is_small(self) -> bool {
         self.0 as u8 == Kind::Small as u8
     }
 
-    /// Number of the class; wild.
+    /// The number of the class, unchecked.
     #[inline]
     pub const fn class(self) -> usize {
         (self.0 >> 8) as u8 as usize
     }
 
-    /// Slot that owns it; wild.
+    /// The slot that owns the slice, unchecked.
     #[inline]
     pub const fn owner(self) -> u16 {
         (self.0 >> 16) as u16
@@ -117,13 +120,13 @@ impl SliceWord {
         }
     }
 
-    /// The slot that queued it; wild.
+    /// The slot that queued the slice, unchecked.
     #[inline]
     pub const fn by(self) -> u16 {
         (self.0 >> 40) as u16
     }
 
-    /// The same slice in another state of knowledge.
+    /// The same slice with another value of `available`.
     #[inline]
     #[must_use]
     pub const fn with(self, available: Available, by: u16) -> Self {

@@ -1,4 +1,5 @@
-//! Heap slots: what one allocating thread of one member keeps in shared memory, so that others can go on after it.
+//! Heap slots: what one allocating thread of one member keeps in shared memory, so that other members can go on after
+//! its death.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -9,52 +10,55 @@ pub const MAX_WORDS: usize = 16;
 
 /// The record is not in use.
 pub const OP_NONE: u32 = 0;
-/// `new_block` belongs to the record: a death frees it.
+/// `new_block` belongs to the record. If the holder dies, a healer frees the block.
 pub const OP_PREPARED: u32 = 1;
-/// The words are being written and the old block freed: a death lets the healer do the rest.
+/// The holder is writing the words and freeing the old block. If it dies, a healer does the rest.
 pub const OP_REPLACING: u32 = 2;
 
-/// In a cell that names a block to be freed (its low bits): the block's state may still be USED.
+/// The phase of a cell that names a block to be freed, in its low bits: the block's state may still be USED.
 pub const PHASE_BEGUN: u64 = 1;
-/// The block was marked DYING by this slot; if it no longer is, it has been freed.
+/// This slot marked the block DYING. If the block no longer has that mark, it has been freed.
 pub const PHASE_MARKED: u64 = 2;
 /// The bits of a phase.
 pub const PHASE_MASK: u64 = 15;
 
-/// One compound change, written down before it is begun. Written by the slot's holder, or by the member that heals it.
+/// One compound change, recorded before it begins. The slot's holder writes it, or the member that heals the slot.
 #[repr(C)]
 pub struct Operation {
-    /// One of `OP_…`; stored last when begun (REPLACING is the point of no return), first when done.
+    /// One of `OP_…`. It is stored last when the change begins (REPLACING is the point of no return), and first when
+    /// the change is done.
     pub kind: AtomicU32,
-    /// How many of `words` count.
+    /// The number of valid `words`.
     pub count: AtomicU32,
     /// Offset at which the words are to be written.
     pub header: AtomicU64,
-    /// The block that goes in, or is prepared to.
+    /// The block that is put in, or prepared for it.
     pub new_block: AtomicU64,
-    /// The block that goes out, with its phase; 0 = none (left).
+    /// The block that is taken out, with its phase; 0 = none (left).
     pub retiring: AtomicU64,
     /// What to write.
     pub words: [AtomicU64; MAX_WORDS],
 }
 
-/// One heap slot. `holder` and all that heals it are guarded by the region's lock.
+/// One heap slot. The region's lock guards `holder` and all healing.
 #[repr(C, align(1024))]
 pub struct Slot {
-    /// Member whose thread allocates through this slot; 0 = vacant (it may still own slices).
+    /// The member whose thread allocates through this slot; 0 = vacant (the slot may still own slices).
     pub holder: AtomicU64,
-    /// 1 = look through all owned slices: a death may have lost a notice. Set by healers, cleared by the holder.
+    /// 1 = look through all slices of the slot, because a death may have lost a notice. Healers set it, and the holder
+    /// clears it.
     pub rescan: AtomicU32,
     _pad0: [u8; 4],
-    /// Offset of the block that is being handed out, 0 when it has been. Plain stores of the holder.
+    /// The offset of the block that is being allocated; 0 once the caller has it. Plain stores of the holder.
     pub allocating: AtomicU64,
-    /// The slice whose notice is on its way to its owner, plus 1; 0 = none. Stores of the holder.
+    /// The slice whose owner is about to be told, plus 1; 0 = none. Stores of the holder.
     pub pushing: AtomicU64,
     /// A single block that is being freed, with its phase.
     pub retiring: AtomicU64,
     _pad1: [u8; 24],
-    /// Stack of own slices in which others freed blocks: low half the slice plus 1, high half a counter against
-    /// mistaking a head for an older one. Pushed by any member, taken whole by the holder.
+    /// The stack of the slot's slices in which other members freed blocks. The low half is the slice plus 1. The high
+    /// half is a counter, so that a head is not mistaken for an older one. Any member pushes; the holder takes the
+    /// whole stack.
     pub available: AtomicU64,
     _pad2: [u8; 56],
     /// Compound changes that have begun and not ended.

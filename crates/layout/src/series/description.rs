@@ -1,8 +1,8 @@
-//! The self-description of a series, and what a version says of itself. Names and texts are zero-filled fields.
+//! A series' description of itself, and what a version says of itself. Names and texts are zero-filled fields.
 
 use super::{AtomicU32, AtomicU64};
 
-/// A value's `kind`: there is none.
+/// The `kind` of a field without a value.
 pub const KIND_NONE: u32 = 0;
 /// The longest text of a value, in bytes.
 pub const MAX_TEXT: usize = 63;
@@ -27,15 +27,15 @@ pub struct VariableEntry {
     pub ty: [AtomicU64; 24],
     /// Dimensions.
     pub rank: AtomicU32,
-    /// Which index runs fastest: [`crate::region::Order`].
+    /// Which index varies fastest: a [`crate::region::Order`].
     pub order: AtomicU32,
     /// Bytes of an element.
     pub element: AtomicU64,
-    /// Lengths that are never exceeded; 0 beyond the rank.
+    /// The largest lengths; 0 beyond the rank.
     pub max_shape: [AtomicU64; 8],
-    /// Where its chunks begin in slot tables.
+    /// The position of the variable's first chunk in slot tables.
     pub first: AtomicU32,
-    /// How many chunks it has at its largest.
+    /// The variable's number of chunks at its largest.
     pub chunks: AtomicU32,
     /// Zero.
     pub reserved: [AtomicU64; 13],
@@ -59,13 +59,13 @@ pub struct ConstantEntry {
     pub name: [AtomicU64; 16],
     /// Its value.
     pub value: ValueField,
-    /// The variable it belongs to; `u32::MAX`: to the series.
+    /// The number of the variable that the constant belongs to; `u32::MAX` for a constant of the series.
     pub variable: AtomicU32,
     /// Zero.
     pub reserved: AtomicU32,
 }
 
-/// How large a variable is in one version.
+/// The size of a variable in one version.
 #[repr(C)]
 pub struct Extent {
     /// Lengths; 0 beyond the rank.

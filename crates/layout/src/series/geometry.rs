@@ -1,5 +1,5 @@
-//! Where everything lies in a pool. It follows from a few counts, each checked against its bound, so no reader has to trust
-//! an offset that lies in shared memory.
+//! The offsets of everything in a pool. They follow from a few counts, each checked against its bound, so no reader has
+//! to trust an offset in shared memory.
 
 use super::{
     MAX_ATTRIBUTES, MAX_CHUNK, MAX_CHUNKS, MAX_CONSTANTS, MAX_OBSERVERS, MAX_RECORDS, MAX_SLOTS, MAX_VARIABLES,
@@ -11,7 +11,7 @@ pub use crate::HUGE;
 /// A page.
 pub const PAGE: u64 = 4096;
 
-/// What the geometry follows from; as in the pool's identity.
+/// The counts that determine the geometry, as in the pool's identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counts {
     /// Bytes of a chunk: a power of two.
@@ -35,7 +35,7 @@ pub struct Counts {
 /// Offsets of the areas of a pool, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
-    /// What it follows from.
+    /// The counts that determine it.
     pub counts: Counts,
     /// `VariableEntry`s.
     pub variables_at: u64,
@@ -51,9 +51,10 @@ pub struct Geometry {
     pub extents_at: u64,
     /// Within a record: the slot table.
     pub table_at: u64,
-    /// The slots; a multiple of a huge page where the pool is larger than a few, of a page otherwise.
+    /// The offset of the slots: a multiple of a huge page if the pool is larger than a few of them, otherwise of a
+    /// page.
     pub pool_at: u64,
-    /// The whole, a multiple of a page.
+    /// The size of the pool, a multiple of a page.
     pub size: u64,
 }
 

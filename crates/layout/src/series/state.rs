@@ -11,25 +11,25 @@
 //!               +----------------------------------+------------------+
 //! ```
 //!
-//! Sequences count from 1 and are never used twice, so a state never comes back once it is gone: no ABA.
+//! Sequences count from 1 and are never used twice. So a state that is gone never comes back (no ABA problem).
 
 /// The highest sequence.
 pub const MAX_SEQUENCE: u64 = (1 << 48) - 1;
 
-/// What a record is in.
+/// The phase of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// Holds nothing.
     Free,
-    /// The publisher writes it.
+    /// The publisher is writing the record.
     Filling,
     /// A version that may be pinned.
     Live,
-    /// The publisher looks whether an observer pins it; it becomes live again, or free.
+    /// The publisher examines whether an observer pins the version. The version then becomes live again, or free.
     Retiring,
 }
 
-/// A decoded look at a record's state word.
+/// The decoded value of a record's state word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct State(pub u64);
 
@@ -55,7 +55,7 @@ impl State {
     }
 }
 
-/// A decoded look at `latest`.
+/// The decoded value of `latest`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Latest(pub u64);
 
@@ -70,7 +70,7 @@ impl Latest {
         self.0 >> 16
     }
 
-    /// The record, to be checked against their number.
+    /// The number of the record, to be checked against the number of records.
     pub const fn record(self) -> u16 {
         self.0 as u16
     }

@@ -1,4 +1,4 @@
-//! What the daemon answers; the client checks it as strictly as the daemon checks requests.
+//! The daemon's answers. The client checks them as strictly as the daemon checks requests.
 
 use super::cursor::{Malformed, Reader, Writer};
 use super::declare::answers;
@@ -9,7 +9,7 @@ use super::series::{PageEntry, SeriesEntry};
 use super::{Bits, InHeader, ListOf, MAX_MESSAGE, Padded, Request, SegmentKind, Spells, Text, Wire};
 use crate::{MemberId, SegmentId, Status};
 
-/// Which answer belongs to a request; not on the wire, where the request's opcode says it.
+/// The kind of answer that belongs to a request. It is not sent: the request's opcode says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Reply {
@@ -21,33 +21,34 @@ pub(super) enum Reply {
     Item = 6,
     ItemInfo = 7,
     Pins = 8,
-    /// And the number of what it lists.
+    /// The number of the list is added to this.
     Page = 100,
 }
 
 answers! {
     /// The answer to a request.
     pub enum Answer: u16 as Wire {
-        /// To `Hello`; the liveness table, the roll with this member's lock, and the roll to ask by come with it.
+        /// The answer to `Hello`. With it come the liveness table, the roll with this member's lock, and the roll for
+        /// asking.
         1 Welcome [3] {
             /// The member that this connection is from now on.
             member: MemberId,
-            /// Changes whenever the daemon lost its descriptors: segments have to be offered again.
+            /// Changes whenever the daemon lost its descriptors. Then segments have to be offered again.
             incarnation: u64,
-            /// The workflow's run that it takes part in; for a visitor the latest.
+            /// The workflow's run that the member takes part in; for a visitor the latest run.
             run: u64,
-            /// The rank in its task.
+            /// The member's rank in its task.
             rank: u32,
-            /// It was this member before.
+            /// The member existed before and came back.
             resumed +
-            /// It may make workflows and see everything on this node.
+            /// The member may make workflows and see everything on this node.
             admin: bool as Bits,
-            /// The task that it acts as.
+            /// The task that the member acts as.
             task: String,
-            /// The workflow that it takes part in.
+            /// The workflow that the member takes part in.
             workflow: String,
         },
-        /// To `Open` and `Attach`; the segment comes with it.
+        /// The answer to `Open` and `Attach`; the segment comes with it.
         2 Segment [1] {
             /// Which.
             segment: SegmentId,
@@ -55,44 +56,44 @@ answers! {
             size: u64,
             /// Bytes from its start that are reserved.
             reserved: u64,
-            /// What its maker gave.
+            /// The value that the segment's maker gave.
             attribute: u64,
             /// Region or port.
             kind: SegmentKind,
-            /// Made by this request.
+            /// This request made the segment.
             created +
-            /// The descriptor can be written through.
+            /// The descriptor allows writing.
             writable: bool as Bits,
             /// Its name.
             name: String,
         },
-        /// To requests that only succeed; a number for some of them.
+        /// The answer to requests that only succeed. For some of them it has a number.
         3 Done {
-            /// The endpoint's number after `MakeEndpoint`, the bytes reserved after `Reserve`, the pool's id after `Publish`,
-            /// else 0.
+            /// The endpoint's number after `MakeEndpoint`, the bytes reserved after `Reserve`, the pool's id after
+            /// `Publish`; otherwise 0.
             value: u64,
         },
-        /// To `List`, of workflows.
+        /// The answer to a `List` of workflows.
         101 Workflows(page: Page<WorkflowEntry> as PageOf<1>),
-        /// To `List`, of members.
+        /// The answer to a `List` of members.
         102 Members(page: Page<MemberEntry> as PageOf<2>),
-        /// To `List`, of segments.
+        /// The answer to a `List` of segments.
         103 Segments(page: Page<SegmentEntry> as PageOf<3>),
-        /// To `List`, of items.
+        /// The answer to a `List` of items.
         105 Items(page: Page<ItemEntry> as PageOf<5>),
-        /// To `List`, of nodes.
+        /// The answer to a `List` of nodes.
         106 Nodes(page: Page<NodeEntry> as PageOf<6>),
-        /// To requests that give an item; its memory comes with it.
+        /// The answer to requests that give an item; the item's memory comes with it.
         6 Item [1] (given: ItemGiven),
         /// To `Find`.
         7 ItemInfo(entry: ItemEntry),
         /// To `Describe`.
         4 Member(entry: MemberEntry),
-        /// To `Observe`; pool and pin page come with it.
+        /// The answer to `Observe`; the pool and a pin page come with it.
         5 Series [2] (entry: SeriesEntry),
-        /// To `Pins`; the page comes with it. `NOT_YET` if there is none.
+        /// The answer to `Pins`; the page comes with it. `NOT_YET` if there is no page.
         8 Pins [1] (entry: PageEntry),
-        /// It did not happen.
+        /// The request failed and changed nothing.
         0 Failed {
             /// Why, for programs.
             status: Status as InHeader,
@@ -102,16 +103,16 @@ answers! {
     }
 }
 
-/// Some entries of a listing; `more` if others follow behind the last one.
+/// Some entries of a listing. `more` says that others follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
-    /// In order of their numbers.
+    /// The entries, in the order of their numbers.
     pub entries: Vec<T>,
-    /// Ask again, after the last of these.
+    /// More entries follow: the client asks again, from behind the last of these.
     pub more: bool,
 }
 
-/// Longest text of a failure, in bytes; longer ones are cut.
+/// The longest text of a failure, in bytes. A longer text is cut.
 pub const MAX_TEXT: usize = 1024;
 
 impl Answer {
@@ -125,7 +126,7 @@ impl Answer {
         finish(writer)
     }
 
-    /// Takes an answer apart that any process may have written. Gives the request's number too.
+    /// Decodes an answer that any process may have written. Gives the request's number as well.
     pub fn decode(message: &[u8], descriptors: usize) -> Result<(u64, Self), Malformed> {
         let (header, body) = Header::decode(message)?;
         if header.opcode & ANSWER == 0 {

@@ -2,22 +2,22 @@
 
 use crate::{Status, name};
 
-/// What is wrong with a message. Its sender is dropped, and no other peer.
+/// A fault of a message. The daemon drops its sender, and no other peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// It ends in the middle of a field, or goes on behind its last one.
+    /// The message ends in the middle of a field, or goes on behind its last field.
     Length,
-    /// Its header gives another length than it has.
+    /// The header gives another length than the message has.
     HeaderLength,
     /// No message has this opcode.
     Opcode(u16),
     /// A reserved field is not zero.
     Reserved,
-    /// A field that has to hold a name holds none.
+    /// A name field does not hold a name.
     Name,
-    /// A field holds a number that it may not hold.
+    /// A field has a number that is not allowed there.
     Value(&'static str),
-    /// It came with another number of descriptors than its kind has, or control data was cut off.
+    /// The message came with a wrong number of descriptors, or its control data were cut off.
     Descriptors,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
         self.bytes().map(|b| u64::from_le_bytes(*b))
     }
 
-    /// A field that is zero in this version; a later one may give it a meaning, which this build must not ignore.
+    /// A field that is zero in this version. A later version may give it a meaning, which this build must not ignore.
     pub fn reserved(&mut self) -> Result<(), Malformed> {
         if self.u32()? == 0 { Ok(()) } else { Err(Malformed::Reserved) }
     }
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
         name::from_field(field).map(str::to_owned).ok_or(Malformed::Name)
     }
 
-    /// A name, or a field of zeros for none.
+    /// A name, or nothing if the field is all zeros.
     pub fn optional_name(&mut self) -> Result<Option<String>, Malformed> {
         let field = self.bytes::<NAME_FIELD>()?;
         if field.iter().all(|b| *b == 0) {
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
         name::from_field(field).map(|n| Some(n.to_owned())).ok_or(Malformed::Name)
     }
 
-    /// A name, a beginning of names that ends in `*`, or `*` alone.
+    /// A name, the beginning of a name followed by `*`, or `*` alone.
     pub fn pattern(&mut self) -> Result<String, Malformed> {
         let field = self.bytes::<NAME_FIELD>()?;
         let end = field.iter().position(|b| *b == 0).ok_or(Malformed::Name)?;
@@ -167,7 +167,8 @@ impl Writer {
         self.bytes(&value.to_le_bytes())
     }
 
-    /// A name field. What does not fit is cut: callers have checked the name, and a cut one is refused over there.
+    /// A name field. A name that does not fit is cut: callers have checked the name, and the receiver refuses a cut
+    /// one.
     pub fn name(&mut self, name: &str) -> &mut Self {
         let mut field = [0u8; NAME_FIELD];
         let length = name.len().min(NAME_FIELD);

@@ -1,6 +1,7 @@
-//! Messages and records are declared once; their codecs and the tables of `docs/wire-protocol.md` follow.
+//! Messages and records are declared once. Their codecs and the tables of `docs/wire-protocol.md` follow from the
+//! declaration.
 //!
-//! A field is `name: Type`, spelled as its type usually is, or `name: Type as Spelling`. Fields stand in the order of
+//! A field is `name: Type` in the usual spelling of its type, or `name: Type as Spelling`. Fields have the order of
 //! their bytes. `a + b: bool as Bits` are several fields in one word.
 
 /// A field, for generators.
@@ -23,7 +24,7 @@ pub struct Message {
     pub number: u32,
     /// Its name.
     pub name: &'static str,
-    /// The name of what answers it, if anything does.
+    /// The name of the message that answers it, if there is one.
     pub answer: Option<&'static str>,
     /// The number of descriptors that come with the message, as the declaration says it; `None` means no descriptors.
     pub descriptors: Option<&'static str>,
@@ -31,7 +32,7 @@ pub struct Message {
     pub doc: &'static [&'static str],
     /// In order of their bytes.
     pub fields: &'static [Field],
-    /// The record that is all of its body, if that is one.
+    /// The record that makes up its whole body, if there is one.
     pub body: Option<&'static str>,
 }
 
@@ -148,9 +149,9 @@ macro_rules! record {
     };
 }
 
-/// Declares an enum of messages, each with its number and its body: fields, or one value. `-> Answer` says what answers
-/// a request, `[n]` how many descriptors come with a message, `[by field]` which field says so. `..Name(Enum) "about",`
-/// at the end is for messages that another enum declares.
+/// Declares an enum of messages, each with its number and its body: fields, or one value. `-> Answer` names the message
+/// that answers a request. `[n]` says how many descriptors come with a message, and `[by field]` names the field that
+/// says so. `..Name(Enum) "about",` at the end is for messages that another enum declares.
 #[macro_export]
 macro_rules! messages {
     ($(#[doc = $about:literal])+ $visibility:vis enum $name:ident: $number_type:ident as $usual:ident {

@@ -7,15 +7,15 @@ use crate::{MemberId, SegmentId, record};
 record! {
     /// A workflow in a listing.
     pub struct WorkflowEntry as Wire {
-        /// Grows from workflow to workflow; where a listing goes on.
+        /// Grows from workflow to workflow. A listing continues from it.
         number: u64,
-        /// Most bytes; 0 = the node's.
+        /// The largest number of bytes; 0 for the node's limit.
         quota: u64,
         /// Bytes that count against it.
         reserved: u64,
-        /// The member that it ends with; 0 for the default one.
+        /// The member whose end ends the workflow; 0 for the default workflow.
         owner: MemberId,
-        /// How many runs it has had, the current one included.
+        /// The number of runs that the workflow has had, with the current one.
         run: u64,
         /// Its name.
         name: String,
@@ -32,19 +32,19 @@ record! {
     pub struct MemberEntry as Wire {
         /// Which.
         member: MemberId,
-        /// Milliseconds since it was last heard of.
+        /// Milliseconds since the daemon last heard of the member.
         silent_ms: u64,
         /// Steps that it has done, as it says.
         done: u64,
         /// Steps that it will do in all; 0 = it has reported no progress.
         of: u64,
-        /// Its rank in its task.
+        /// The member's rank in its task.
         rank: u32,
-        /// Its process, as the node sees it.
+        /// The member's process id, as the node sees it.
         pid: u32,
-        /// Its user, as the node sees it.
+        /// The member's user id, as the node sees it.
         uid: u32,
-        /// What is known of it.
+        /// The member's state, as far as the daemon knows.
         state: MemberState,
         /// The workflow that it takes part in.
         workflow: String,
@@ -67,7 +67,7 @@ record! {
         size: u64,
         /// Bytes that count against the quota.
         reserved: u64,
-        /// What its maker gave.
+        /// The value that the segment's maker gave.
         attribute: u64,
         /// The member that made it.
         creator: MemberId,
@@ -77,7 +77,7 @@ record! {
         kind: SegmentKind,
         /// How many members have it open.
         members: u32,
-        /// Its name is taken away already; its memory is still in use.
+        /// The name is removed already, and the memory is still in use.
         removed: bool,
         /// A series that was published in a run that has ended.
         former: bool,
@@ -96,19 +96,20 @@ impl SegmentEntry {
 record! {
     /// A node of the site in a listing.
     pub struct NodeEntry as Wire {
-        /// Belongs to the node's name for good.
+        /// The number that belongs to the node's name for good.
         number: u64,
-        /// Milliseconds since it was last known to have its lease, or this node to have reached the catalog.
+        /// Milliseconds since the node was last known to have its lease; for this node, since it last reached the
+        /// catalog.
         silent_ms: u64,
-        /// What is known of it.
+        /// The node's state, as far as this node knows.
         state: NodeState,
-        /// How many names of regions, ports and items are its.
+        /// The number of names of regions, ports and items that belong to the node.
         names: u32,
         /// The site.
         site: String,
         /// The node's name.
         node: String,
-        /// Where its daemon can be reached.
+        /// The address at which the node's daemon can be reached.
         address: String as Address,
     }
 }

@@ -1,11 +1,11 @@
-//! One number for everything that two builds must agree on beyond the version: a build that changed a layout and
-//! forgot to count the version up is refused all the same.
+//! One number for everything that two builds must agree on beyond the version. It refuses a build that changed a layout
+//! and did not increment the version.
 
 use super::{HEADER, MAX_DESCRIPTORS, MAX_MESSAGE, NAME_FIELD, PROTOCOL_VERSION};
 use crate::liveness::LivenessTable;
 use crate::{CACHE_LINE, Handle, LAYOUT_VERSION};
 
-/// FNV-1a over the sizes and versions that shared memory and messages stand on, and the byte order.
+/// FNV-1a over the sizes and versions that shared memory and messages rely on, and over the byte order.
 pub const FINGERPRINT: u64 = {
     let facts = [
         PROTOCOL_VERSION as u64,

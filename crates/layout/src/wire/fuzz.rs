@@ -2,8 +2,8 @@
 
 use super::{Answer, Request};
 
-/// Decodes arbitrary bytes as request and as answer. Whatever is accepted must say the same again when it is encoded:
-/// there is one spelling of each message.
+/// Decodes arbitrary bytes as a request and as an answer. What is accepted must give the same bytes when it is encoded
+/// again: there is one spelling of each message.
 pub fn fuzz_decode(bytes: &[u8]) {
     for descriptors in 0..=1 {
         if let Ok((header, request)) = Request::decode(bytes, descriptors) {

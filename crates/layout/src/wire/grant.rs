@@ -1,21 +1,21 @@
-//! Grants: what an endpoint's task may do with the names that a pattern fits.
+//! Grants: what an endpoint's task may do with the names that match a pattern.
 
 use super::{Pattern, SegmentKind, Wire};
 use crate::{Rights, name, record};
 
 record! {
-    /// Rights on the names of one kind that a pattern fits.
+    /// Rights on the names of one kind that match a pattern.
     pub struct Grant as Wire {
-        /// What kind of objects.
+        /// The kind of objects.
         kind: SegmentKind,
-        /// What is allowed. In a grant for items, bit 512 promises that the processes behind the endpoint are confined.
+        /// The rights. In a grant for items, bit 512 says that the processes behind the endpoint are confined.
         rights: Rights,
-        /// A name, or a beginning of names followed by `*`.
+        /// A name, or the beginning of a name followed by `*`.
         pattern: String as Pattern,
     }
 }
 
-/// Is this a name, or a beginning of names followed by `*`?
+/// Is this a name, or the beginning of a name followed by `*`?
 #[must_use]
 pub fn is_pattern(text: &str) -> bool {
     match text.strip_suffix('*') {
@@ -26,7 +26,7 @@ pub fn is_pattern(text: &str) -> bool {
 }
 
 impl Grant {
-    /// Does the pattern fit this name?
+    /// Does the name match the pattern?
     #[must_use]
     pub fn fits(&self, kind: SegmentKind, name: &str) -> bool {
         self.kind == kind

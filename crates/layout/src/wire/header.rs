@@ -9,22 +9,22 @@ pub const HEADER: usize = 24;
 /// This bit in the opcode makes it the answer to that request.
 pub const ANSWER: u16 = 0x8000;
 
-/// The header, taken apart.
+/// A decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Which message this is.
+    /// The kind of message.
     pub opcode: u16,
-    /// How many descriptors came with it.
+    /// The number of descriptors that came with the message.
     pub descriptors: u16,
-    /// Which request of this connection; answers repeat it. 0 in messages that want no answer.
+    /// The number of a request on this connection. The answer repeats it. 0 in messages that want no answer.
     pub request: u64,
-    /// In requests: all requests of this member below this number have been answered, so their outcomes may be
-    /// forgotten. In answers: the status (a small number).
+    /// In requests: all requests of this member below this number have been answered, so the daemon may forget their
+    /// outcomes. In answers: the status (a small number).
     pub word: u64,
 }
 
 impl Header {
-    /// Reads and checks the header of a whole message; gives the body too.
+    /// Reads and checks the header of a whole message. Gives the body as well.
     pub fn decode(message: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let mut reader = Reader::new(message);
         let opcode = reader.u16()?;

@@ -3,7 +3,7 @@
 use crate::closed_set;
 
 closed_set! {
-    /// What a segment is for. Names of different kinds do not meet: a region and a port may share a name.
+    /// The kind of a segment. Names of different kinds are separate: a region and a port may have the same name.
     pub enum SegmentKind {
         /// A heap with named objects.
         Region = 1 "region",
@@ -17,25 +17,25 @@ closed_set! {
 }
 
 closed_set! {
-    /// What to do about a name that is, or is not, there. The C header counts these from 0.
+    /// What to do if a name exists, or does not exist. The C header counts these from 0.
     pub enum OpenMode {
-        /// `EXISTS` if it is there.
+        /// Create the object; `EXISTS` if the name exists.
         CreateOnly = 1 "create_only",
-        /// `NOT_FOUND` if it is not there; the only mode that waits.
+        /// Open the object; `NOT_FOUND` if the name does not exist. Only this mode waits.
         OpenOnly = 2 "open_only",
-        /// Open it, or create it if it is not there.
+        /// Open the object, or create it if the name does not exist.
         OpenOrCreate = 3 "open_or_create",
-        /// Remove what has the name, then create.
+        /// Remove the object that has the name, and then create one.
         Recreate = 4 "recreate",
     }
 }
 
 closed_set! {
-    /// What `Remove` does about an object that members have open.
+    /// What `Remove` does with an object that members have open.
     pub enum InUse {
-        /// Take the name away; the members keep the object. A series that is being published is refused.
+        /// Remove the name; the members keep the object. A series that is being published is refused.
         Keep = 1 "keep",
-        /// Refuse, and say which members have it open.
+        /// Refuse, and name the members that have the object open.
         Refuse = 2 "refuse",
         /// As `Keep`, also for a series that is being published.
         Force = 3 "force",
@@ -59,13 +59,13 @@ closed_set! {
 }
 
 closed_set! {
-    /// What is known of a node of the site.
+    /// The state of a node of the site, as far as this node knows.
     pub enum NodeState {
-        /// It is this one, and it has its lease.
+        /// This node, which has its lease.
         Here = 1 "here",
-        /// It has its lease.
+        /// Another node, which has its lease.
         Joined = 2 "joined",
-        /// It is this one, and it has no lease: no name can be claimed, and what is known of others is old.
+        /// This node, which has no lease. No name can be claimed, and what it knows of other nodes is old.
         CutOff = 3 "cut off",
         /// Its lease has ended.
         Gone = 4 "gone",
@@ -73,13 +73,13 @@ closed_set! {
 }
 
 closed_set! {
-    /// What is known of a member's state.
+    /// The state of a member, as far as the daemon knows.
     pub enum MemberState {
         /// Its connection stands.
         Connected = 1 "connected",
-        /// Its process lives, its connection went down with the former broker.
+        /// The member's process lives; its connection ended with the former broker.
         Away = 2 "away",
-        /// It left in order.
+        /// The member left in order.
         Left = 3 "left",
         /// It died.
         Dead = 4 "dead",
@@ -87,7 +87,7 @@ closed_set! {
 }
 
 closed_set! {
-    /// How sure a new owner can be that the former one has no access left.
+    /// How sure a new owner can be that the former owner has no access left.
     pub enum ItemLevel {
         /// For tasks that trust each other: no daemon call, no proof. An owner word in shared memory says whose it is.
         Cooperative = 1 "cooperative",
@@ -99,11 +99,11 @@ closed_set! {
 }
 
 closed_set! {
-    /// What becomes of an item whose owner dies.
+    /// What happens to an item whose owner dies.
     pub enum OnDeath {
-        /// It stays with its task, and waits for the task to be started again.
+        /// The item stays with its task, and waits until the task is started again.
         Keep = 1 "keep",
-        /// It goes back to the task that made it.
+        /// The item goes back to the task that made it.
         Return = 2 "return",
         /// It is destroyed.
         Destroy = 3 "destroy",
@@ -111,15 +111,16 @@ closed_set! {
 }
 
 closed_set! {
-    /// What is going on with an item.
+    /// The present state of an item.
     pub enum ItemState {
-        /// Its owner has it open.
+        /// The item's owner has it open.
         Held = 1 "held",
-        /// Its owner does not have it open, or is still to come.
+        /// The item's owner does not have it open, or is still to come.
         Waiting = 2 "waiting",
-        /// It is shared for reading.
+        /// The item is shared for reading.
         Shared = 3 "shared",
-        /// It is being copied for its new owner. A former owner still has it open or mapped, or its level is strict.
+        /// The item is being copied for its new owner: a former owner still has it open or mapped, or its level is
+        /// strict.
         Copying = 4 "copying",
     }
 }

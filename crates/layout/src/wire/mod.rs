@@ -1,8 +1,9 @@
 //! The messages between clients and the node daemon; `docs/wire-protocol.md` has their tables.
 //!
-//! SOCK_SEQPACKET keeps messages whole, so a message is a header of 24 bytes and a body whose layout its opcode fixes:
-//! little-endian, no padding but named reserved fields that must be zero, names in zero-filled fields of 128 bytes.
-//! Both sides check everything. A message that fails a check is never repaired: its sender is dropped, and only it.
+//! SOCK_SEQPACKET keeps messages whole. So a message is a header of 24 bytes and a body whose layout its opcode fixes:
+//! little-endian, without padding except named reserved fields that must be zero, and with names in zero-filled fields
+//! of 128 bytes. Both sides check everything. A message that fails a check is not repaired: its sender is dropped, and
+//! no other peer.
 
 mod answer;
 mod cursor;

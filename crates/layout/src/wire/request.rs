@@ -1,4 +1,4 @@
-//! What a client may ask; the tables of `docs/wire-protocol.md` are written from this.
+//! The requests of clients. The tables of `docs/wire-protocol.md` are generated from this.
 
 use super::cursor::{Malformed, Reader};
 use super::declare::requests;
@@ -8,13 +8,14 @@ use super::item::ItemRequest;
 use super::{InUse, List, ListOf, OpenMode, Padded, SegmentKind, Wire};
 use crate::{MemberId, Rights, SegmentId};
 
-/// How many grants fit into one message.
+/// The number of grants that fit into one message.
 pub const GRANTS_PER_MESSAGE: usize = 24;
 
 requests! {
     /// One request.
     pub enum Request: u16 as Wire {
-        /// First on every connection, and only there. Its first three fields never change their place.
+        /// The first message on every connection, and only the first. Its first three fields keep their places in all
+        /// versions.
         1 Hello -> Welcome {
             /// [`super::PROTOCOL_VERSION`].
             protocol: u32,
@@ -22,55 +23,56 @@ requests! {
             layout: u32,
             /// [`super::FINGERPRINT`].
             fingerprint: u64,
-            /// Chosen at random by the client; the same again makes it the same member again.
+            /// A random number that the client chose. With the same number it becomes the same member again.
             token: [u8; 16],
-            /// The member that this client was, when it comes back; else 0.
+            /// The member that this client was before, when it comes back; otherwise 0.
             member: MemberId,
             /// The rank in its task.
             rank: u32,
-            /// It only looks, as `crossdock ls` does: it is no part of the workflow's run.
+            /// The client only looks, as `crossdock ls` does, and takes no part in the workflow's run.
             visitor: bool,
-            /// The task that it wants to be.
+            /// The task that the client wants to be.
             task: Option<String>,
-            /// The workflow that it wants to join.
+            /// The workflow that the client wants to join.
             workflow: Option<String>,
         },
-        /// Open or make a segment by name.
+        /// Opens or makes a segment by name.
         2 Open -> Segment {
             /// Region or port.
             kind: SegmentKind,
-            /// What to do about a name that is, or is not, there.
+            /// What to do if the name exists, or does not exist.
             mode: OpenMode,
-            /// What the client means to do with it.
+            /// What the client will do with the segment.
             access: Rights,
-            /// If it is made: it stays when the run ends.
+            /// If this request makes the segment: it stays when the run ends.
             persistent: bool,
-            /// Bytes, if it has to be made.
+            /// The size in bytes, if this request makes the segment.
             size: u64,
-            /// Bytes that count as reserved at once, if it is made. Each process that opens it for writing takes those pages.
+            /// The bytes that count as reserved at once, if this request makes the segment. Each process that opens it
+            /// for writing takes those pages.
             reserve: u64,
             /// The daemon keeps this value with the segment and does not interpret it.
             attribute: u64,
-            /// How long to wait for it; 0 = not at all.
+            /// How long to wait for the segment; 0 = not at all.
             wait_ms: u64,
             /// The name.
             name: String,
         },
-        /// Open a segment by id.
+        /// Opens a segment by its id.
         3 Attach -> Segment {
             /// Which.
             segment: SegmentId,
-            /// What the client means to do with it.
+            /// What the client will do with the segment.
             access: Rights as Padded,
         },
-        /// Let the segment's bytes below `upto` count as reserved.
+        /// Counts the segment's bytes below `upto` as reserved.
         4 Reserve -> Done {
             /// Which.
             segment: SegmentId,
             /// From its start.
             upto: u64,
         },
-        /// Some of this member's openings of a segment are closed. No answer.
+        /// This member has closed some of its openings of a segment. No answer.
         5 Detach {
             /// Which.
             segment: SegmentId,
@@ -84,63 +86,63 @@ requests! {
             /// How many.
             count: u32 as Padded,
         },
-        /// Take a name away.
+        /// Removes a name.
         7 Remove -> Done {
             /// Region or port.
             kind: SegmentKind,
-            /// What to do if members have it open.
+            /// What to do if members have the object open.
             in_use: InUse,
             /// The name.
             name: String,
         },
-        /// Make a workflow that ends with this member.
+        /// Makes a workflow that ends with this member.
         8 MakeWorkflow -> Done {
-            /// Most bytes that it may reserve; 0 = the node's.
+            /// The most bytes that the workflow may reserve; 0 for the node's limit.
             quota: u64,
             /// Its name.
             name: String,
         },
-        /// Adopt the listening socket that comes with this.
+        /// Gives the daemon the listening socket that comes with this message.
         9 MakeEndpoint -> Done [1] {
             /// Whose endpoint.
             workflow: String,
-            /// A process that connects to it is this task.
+            /// The task that a process becomes when it connects to the socket.
             task: String,
-            /// And may do this.
+            /// The rights of that task.
             grants: Vec<Grant> as List<GRANTS_PER_MESSAGE>,
         },
-        /// More grants than one message holds.
+        /// Adds grants that did not fit into one message.
         10 AddGrants -> Done {
             /// The number that `MakeEndpoint` gave.
             endpoint: u64,
-            /// And may do this.
+            /// The further rights of the task.
             grants: Vec<Grant> as List<GRANTS_PER_MESSAGE>,
         },
-        /// End a workflow, with everything in it.
+        /// Ends a workflow with everything in it.
         11 EndWorkflow -> Done {
             /// Its name.
             name: String,
         },
-        /// One page of a listing.
+        /// Asks for one page of a listing.
         12 List -> Page {
             /// Of what.
             of: ListOf as Padded,
-            /// Entries with a greater number than this.
+            /// Only entries with a greater number than this are wanted.
             after: u64,
-            /// Of this workflow only.
+            /// Only entries of this workflow are wanted.
             workflow: Option<String>,
         },
-        /// Who a member is or was.
+        /// Asks for a description of a present or former member.
         13 Describe -> Member {
             /// Which.
             member: MemberId,
         },
-        /// Give back to a restarted daemon the segment whose descriptor comes with this.
+        /// Gives a restarted daemon the segment whose descriptor comes with this message.
         14 Offer -> Done [1] {
             /// Which.
             segment: SegmentId,
         },
-        /// Leave in order; the connection ends after the answer.
+        /// Leaves in order. The connection ends after the answer.
         15 Bye -> Done,
         /// How far this member is, for people who look. No answer.
         16 Progress {
@@ -149,36 +151,36 @@ requests! {
             /// Steps in all; 0 = it reports no progress any more.
             of: u64,
         },
-        /// Begin a series whose pool comes with this; observers see it at once.
+        /// Begins a series whose pool comes with this message. Observers see it at once.
         40 Publish -> Done [1] {
-            /// Bytes of the pool.
+            /// The size of the pool in bytes.
             size: u64,
-            /// Bytes of it that are to count against the quota.
+            /// The bytes of the pool that count against the quota.
             reserved: u64,
-            /// Kept with the series, means nothing here.
+            /// A value that the daemon keeps with the series and does not interpret.
             attribute: u64,
-            /// Most observers at a time.
+            /// The largest number of observers at the same time.
             observers: u32 as Padded,
             /// The name.
             name: String,
         },
-        /// Ask, as its publisher, for a series' next pin page.
+        /// The publisher asks for a series' next pin page.
         41 Pins -> Pins {
             /// The pool.
             segment: SegmentId,
-            /// Index of the first one that is not known yet.
+            /// The index of the first pin page that the publisher does not know yet.
             from: u32 as Padded,
         },
-        /// Observe a series by name.
+        /// Observes a series by name.
         42 Observe -> Series {
-            /// How long to wait for it; 0 = not at all.
+            /// How long to wait for the series; 0 = not at all.
             wait_ms: u64,
-            /// One of a former run will do.
+            /// A series of a former run is accepted as well.
             former: bool as Padded,
             /// The name.
             name: String,
         },
-        /// This member publishes a series no longer; what it published stays.
+        /// This member no longer publishes a series. What it published stays.
         43 Unpublish -> Done {
             /// The pool.
             segment: SegmentId,
@@ -197,7 +199,7 @@ impl Request {
         finish(writer)
     }
 
-    /// Takes a message apart that any process may have written. `descriptors` is how many really came with it.
+    /// Decodes a message that any process may have written. `descriptors` is the number that really came with it.
     pub fn decode(message: &[u8], descriptors: usize) -> Result<(Header, Self), Malformed> {
         let (header, body) = Header::decode(message)?;
         let mut r = Reader::new(body);
@@ -212,14 +214,14 @@ impl Request {
         Ok((header, request))
     }
 
-    /// May this message ask for memory that its sender then takes: Open, Reserve, Publish, Create, Resize? Looks at no more
-    /// than its header.
+    /// May this message ask for memory that its sender then takes (Open, Reserve, Publish, Create, Resize)? It reads
+    /// only the header.
     #[must_use]
     pub fn takes_memory(message: &[u8]) -> bool {
         Header::decode(message).is_ok_and(|(header, _)| matches!(header.opcode, 2 | 4 | 40 | 50 | 59))
     }
 
-    /// The versions in a hello, whatever the rest of it looks like: what a client of another build says of itself.
+    /// The versions in a hello, whatever the rest of it looks like. A client of another build says its version here.
     #[must_use]
     pub fn versions(message: &[u8]) -> Option<(u32, u32, u64)> {
         let (header, body) = Header::decode(message).ok()?;

@@ -1,17 +1,18 @@
-//! What the messages of series carry (opcodes 40 to 43).
+//! The records in the messages of series (opcodes 40 to 43).
 //!
-//! A series' memory, its *pool*, is made by its publisher, who maps it before it seals it against any other writing. *Pin
-//! pages* tell the publisher which versions observers read. The daemon makes one when an observer of a task comes that has
-//! no page with a free slot: each is memory of its own for one task, so that an observer can lie about its own task only.
+//! The publisher makes a series' memory, its *pool*, and maps it before it seals the pool against any other writing.
+//! *Pin pages* tell the publisher which versions observers read. When an observer of a task comes and no page of that
+//! task has a free slot, the daemon makes a page. Each page is memory of its own for one task, so that an observer can
+//! give false pins only for its own task.
 //!
-//! A series takes a range of segment ids: the pool's, then one for each pin page that it may get ([`page_id`]), then one
-//! for each observer ([`pin_id`]), by which its slot is given up and told again.
+//! A series takes a range of segment ids: the pool's id, then one for each pin page that it may get ([`page_id`]), then
+//! one for each observer ([`pin_id`]). An observer gives its slot up, and names it after a restart, by that id.
 
 use super::Wire;
 use crate::series::PAGE_SLOTS;
 use crate::{MemberId, SegmentId, record};
 
-/// Most observers at once of a series, and so most pin pages.
+/// The largest number of observers of a series at the same time, and so of pin pages.
 pub const MAX_PINS: u32 = 1024;
 
 /// Slots of a pin page.
@@ -39,21 +40,21 @@ pub const fn pin_id(series: SegmentId, observers: u32, number: u32) -> SegmentId
 pub const PIN_PAGE: u64 = 4096;
 
 record! {
-    /// What an observer is given: the pool, read-only, and the pin page with its slot come with it.
+    /// What an observer gets. The pool (read-only) and the pin page with the observer's slot come with it.
     pub struct SeriesEntry as Wire {
         /// The pool.
         segment: SegmentId,
         /// Its size.
         size: u64,
-        /// Bytes of it that count against the quota.
+        /// The bytes of the pool that count against the quota.
         reserved: u64,
-        /// What its publisher gave.
+        /// The value that the publisher gave.
         attribute: u64,
-        /// Who publishes, or published.
+        /// The member that publishes the series, or published it.
         publisher: MemberId,
         /// The observer's slot.
         pin: SegmentId,
-        /// Where it lies in the page.
+        /// The slot in the pin page.
         slot: u32,
         /// Its name.
         name: String,
@@ -63,13 +64,13 @@ record! {
 }
 
 record! {
-    /// A pin page for the publisher, which comes with it.
+    /// A pin page for the publisher. The page comes with it.
     pub struct PageEntry as Wire {
         /// Its id.
         page: SegmentId,
-        /// Where to go on: the index of the next page that may be there.
+        /// The index to continue with: the next page that may exist.
         next: u32,
-        /// How many pages are left to be asked for.
+        /// The number of pages that the publisher can still ask for.
         left: u32,
     }
 }

@@ -1,4 +1,4 @@
-//! How values are spelled as bytes. Each type has one usual spelling on the wire; the others are named where they are used.
+//! The spelling of values as bytes. Each type has one usual spelling; other spellings are named where they are used.
 
 use super::cursor::{Malformed, NAME_FIELD, Reader, Writer};
 use super::item::Party;
@@ -12,10 +12,10 @@ pub trait Spells<T> {
     const SIZE: usize;
     /// Appends the value.
     fn write(value: &T, w: &mut Writer);
-    /// Takes a value from the front; an error names `field`.
+    /// Takes a value from the front of the message; an error names `field`.
     ///
     /// # Errors
-    /// The bytes are not a value's one spelling.
+    /// The bytes are not the one spelling of a value.
     fn read(r: &mut Reader<'_>, field: &'static str) -> Result<T, Malformed>;
 }
 
@@ -23,7 +23,7 @@ pub trait Spells<T> {
 #[derive(Clone, Copy, Debug)]
 pub struct Wire;
 
-/// A value of four bytes and a reserved word behind it, so that what follows begins at a multiple of eight.
+/// A value of four bytes with a reserved word behind it, so that the next field begins at a multiple of eight.
 #[derive(Clone, Copy, Debug)]
 pub struct Padded;
 
@@ -31,7 +31,7 @@ pub struct Padded;
 #[derive(Clone, Copy, Debug)]
 pub struct Bits;
 
-/// A name, or a beginning of names that ends in `*`.
+/// A name, or the beginning of a name followed by `*`.
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern;
 
@@ -47,11 +47,11 @@ pub struct Some1<const MOST: usize>;
 #[derive(Clone, Copy, Debug)]
 pub struct List<const MOST: usize>;
 
-/// The status in an answer's header; no bytes of the body.
+/// The status in an answer's header. It takes no bytes of the body.
 #[derive(Clone, Copy, Debug)]
 pub struct InHeader;
 
-/// Text up to the end of the message; more than `MOST` bytes are cut off.
+/// Text up to the end of the message. It is cut after `MOST` bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<const MOST: usize>;
 

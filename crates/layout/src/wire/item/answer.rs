@@ -1,4 +1,4 @@
-//! What clients are told: an item, or what is known of one.
+//! What clients are told about items: an item, or a description of one.
 
 use super::Party;
 use crate::wire::answer::PAGE_ROOM;
@@ -6,25 +6,26 @@ use crate::wire::{ItemLevel, ItemState, OnDeath, Wire};
 use crate::{MemberId, SegmentId, record};
 
 record! {
-    /// To `Create`, `Access`, `Share`, `Unshare`, `Resize` and `Reopen`: an item; its memory comes with it.
+    /// The answer to `Create`, `Access`, `Share`, `Unshare`, `Resize` and `Reopen`: an item. The item's memory comes
+    /// with it.
     pub struct ItemGiven as Wire {
-        /// Which; stays the same for as long as it exists.
+        /// The item's id, which stays the same as long as the item exists.
         item: SegmentId,
-        /// The memory that holds it now; another one when it was copied.
+        /// The memory that holds the item now. It changes when the item is copied.
         file: SegmentId,
         /// Bytes.
         size: u64,
         /// How ownership is proved.
         level: ItemLevel,
-        /// What becomes of it when its owner is gone.
+        /// What happens to the item when its owner is gone.
         on_death: OnDeath,
-        /// It can be written.
+        /// The item can be written.
         writable: bool,
-        /// Made by this request.
+        /// This request made the item.
         created: bool,
-        /// The numbers by which owner words name this task: this rank, and any rank of it.
+        /// The numbers that stand for this task in owner words: for this rank, and for any rank of the task.
         words: [u64; 2],
-        /// The number by which owner words name the task that made it.
+        /// The number that stands in owner words for the task that made the item.
         creator: u64,
         /// Its key.
         key: String,
@@ -36,35 +37,35 @@ record! {
     pub struct ItemEntry as Wire {
         /// Which.
         item: SegmentId,
-        /// The memory that holds it now.
+        /// The memory that holds the item now.
         file: SegmentId,
         /// Bytes.
         size: u64,
-        /// The member that has it open as its owner, or 0.
+        /// The member that has the item open as its owner, or 0.
         holder: MemberId,
-        /// Milliseconds since it became its owner's, or since the daemon's restart.
+        /// Milliseconds since the item got its present owner, or since the daemon's restart.
         since_ms: u64,
-        /// How often it changed its owner.
+        /// How often the item changed its owner.
         transfers: u64,
-        /// How often it had to be copied because a former user kept it open or mapped.
+        /// How often the item had to be copied because a former user kept it open or mapped.
         copies: u64,
         /// How ownership is proved.
         level: ItemLevel,
-        /// What becomes of it when its owner is gone.
+        /// What happens to the item when its owner is gone.
         on_death: OnDeath,
-        /// What is going on with it.
+        /// The item's present state.
         state: ItemState,
-        /// How many requests wait for it.
+        /// The number of requests that wait for the item.
         waiting: u32,
-        /// How many members read it.
+        /// The number of members that read the item.
         readers: u32,
-        /// The asker is its owner.
+        /// The asking task owns the item.
         mine: bool,
         /// Whose it is.
         owner: Party,
         /// Who made it.
         creator: Party,
-        /// The workflow that it belongs to.
+        /// The workflow that the item belongs to.
         workflow: String,
         /// Its key.
         key: String,

@@ -2,10 +2,10 @@
 
 use super::super::cursor::{Malformed, Reader, Writer};
 
-/// Who can own an item. None of them has to exist yet.
+/// A party that can own an item. It need not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Party {
-    /// A task of the item's workflow; one rank of it, or whichever comes first.
+    /// A task of the item's workflow: one rank of it, or the rank that comes first.
     Task {
         /// The task's name.
         task: String,
