@@ -80,22 +80,22 @@ const char *crossdock_version_string(void);
 /* Closed: no value is ever added in the middle or removed. */
 typedef enum crossdock_status {
     CROSSDOCK_OK = 0,            /* done */
-    CROSSDOCK_NOT_YET = 1,       /* nothing there now, asked not to wait; not a failure */
+    CROSSDOCK_NOT_YET = 1,       /* nothing is there now, and the call was asked not to wait */
     CROSSDOCK_TIMED_OUT = 2,     /* the deadline passed */
-    CROSSDOCK_CLOSED = 3,        /* the other end left in good order, and everything it sent was taken */
-    CROSSDOCK_PEER_DIED = 4,     /* the other end died; everything it had sent was taken */
+    CROSSDOCK_CLOSED = 3,        /* the other end left in order, and everything that it sent was taken */
+    CROSSDOCK_PEER_DIED = 4,     /* the other end died, and everything that it had sent was taken */
     CROSSDOCK_NOT_FOUND = 5,     /* no such region, port, item, series or object */
-    CROSSDOCK_EXISTS = 6,        /* there is one already, and a new one was asked for */
+    CROSSDOCK_EXISTS = 6,        /* the object exists already, and a new one was asked for */
     CROSSDOCK_WRONG_TYPE = 7,    /* the object is of another type; the message prints both */
     CROSSDOCK_INVALID = 8,       /* an argument that can never be right */
     CROSSDOCK_BAD_HANDLE = 9,    /* the handle names nothing that is in use here */
-    CROSSDOCK_DENIED = 10,       /* this task has no such grant */
-    CROSSDOCK_NO_SPACE = 11,     /* region, quota or node is full */
-    CROSSDOCK_BUSY = 12,         /* another member holds it: a second producer, a view that is still in use */
-    CROSSDOCK_CORRUPT = 13,      /* shared memory holds what no honest member writes there */
-    CROSSDOCK_DISCONNECTED = 14, /* no node daemon, or the session is closed */
-    CROSSDOCK_INCOMPATIBLE = 15, /* the two sides were built with other layouts or protocols */
-    CROSSDOCK_SYSTEM = 16        /* the system refused; the message has its reason */
+    CROSSDOCK_DENIED = 10,       /* no grant of this task allows it */
+    CROSSDOCK_NO_SPACE = 11,     /* the region, the quota or the node is full */
+    CROSSDOCK_BUSY = 12,         /* another member has it: a second producer, or a view that is still in use */
+    CROSSDOCK_CORRUPT = 13,      /* shared memory has contents that no correct member writes */
+    CROSSDOCK_DISCONNECTED = 14, /* there is no node daemon, or the session is closed */
+    CROSSDOCK_INCOMPATIBLE = 15, /* the two sides were built with different layouts or protocols */
+    CROSSDOCK_SYSTEM = 16        /* the system refused the call; the message has its reason */
 } crossdock_status;
 
 /* "NO_SPACE" .. ; static; "UNKNOWN" for a number that is none. */
@@ -144,10 +144,10 @@ typedef struct crossdock_type {
 
 /* How to open a region or an object. */
 typedef enum crossdock_mode {
-    CROSSDOCK_CREATE_ONLY = 0,    /* EXISTS if it is there */
-    CROSSDOCK_OPEN_ONLY = 1,      /* NOT_FOUND if it is not there; the only mode that waits */
-    CROSSDOCK_OPEN_OR_CREATE = 2, /* open it, or create it if it is not there */
-    CROSSDOCK_RECREATE = 3        /* remove what has the name, then create */
+    CROSSDOCK_CREATE_ONLY = 0,    /* create the object; EXISTS if the name exists */
+    CROSSDOCK_OPEN_ONLY = 1,      /* open the object; NOT_FOUND if the name does not exist */
+    CROSSDOCK_OPEN_OR_CREATE = 2, /* open the object, or create it if the name does not exist */
+    CROSSDOCK_RECREATE = 3        /* remove the object that has the name, and then create one */
 } crossdock_mode;
 
 /* --------------------------------------------------------------------- type */
@@ -435,14 +435,14 @@ static inline void *crossdock_ndarray_data(const crossdock_ndarray *array)
 /* --------------------------------------------------------------------- port */
 
 typedef enum crossdock_end {
-    CROSSDOCK_PRODUCER = 0, /* sends, and gets credits back */
+    CROSSDOCK_PRODUCER = 0, /* the side that sends and gets credits back */
     CROSSDOCK_CONSUMER = 1  /* receives, and releases */
 } crossdock_end;
 
 typedef enum crossdock_pattern {
-    CROSSDOCK_ONE_TO_ONE = 0, /* one producer, one consumer; order kept */
-    CROSSDOCK_FAN_OUT = 1,    /* one producer; each consumer (at most 31) sees each message sent since it came */
-    CROSSDOCK_FAN_IN = 2,     /* up to 32 producers, one consumer; each producer's order kept */
+    CROSSDOCK_ONE_TO_ONE = 0, /* one producer and one consumer */
+    CROSSDOCK_FAN_OUT = 1,    /* one producer */
+    CROSSDOCK_FAN_IN = 2,     /* up to 32 producers and one consumer */
     CROSSDOCK_WORK_QUEUE = 3, /* up to 32 producers, up to 31 consumers; each message goes to one of them */
     CROSSDOCK_ANY_PATTERN = 4 /* whichever the port was made with; one-to-one if it is made by this */
 } crossdock_pattern;
@@ -541,8 +541,8 @@ crossdock_status crossdock_port_statistics_get(crossdock_port *port, crossdock_p
 
 /* How this end waits. Adaptive unless told: spin while it pays and a processor is to spare, then sleep. */
 typedef enum crossdock_waiting {
-    CROSSDOCK_WAIT_ADAPTIVE = 0, /* spin while it pays and a CPU is to spare, then sleep */
-    CROSSDOCK_WAIT_SPIN = 1,     /* spin until the deadline (for a CPU of one's own) */
+    CROSSDOCK_WAIT_ADAPTIVE = 0, /* spins while that pays and a CPU is free, and then sleeps */
+    CROSSDOCK_WAIT_SPIN = 1,     /* spins until the deadline, for a task that has a CPU of its own */
     CROSSDOCK_WAIT_BLOCK = 2     /* sleep at once */
 } crossdock_waiting;
 
@@ -627,23 +627,23 @@ typedef struct crossdock_variable {
 
 /* What a publish does when the pool is full, cannot grow, and observers hold all old versions. */
 typedef enum crossdock_full {
-    CROSSDOCK_FULL_WITHHOLD = 0, /* it succeeds with number 0 and withholds the version */
-    CROSSDOCK_FULL_FAIL = 1,     /* it fails with NO_SPACE */
-    CROSSDOCK_FULL_TAKE_BACK = 2 /* it takes the oldest versions back from their observers */
+    CROSSDOCK_FULL_WITHHOLD = 0, /* the publish succeeds with number 0 and withholds the version */
+    CROSSDOCK_FULL_FAIL = 1,     /* the publish fails with NO_SPACE */
+    CROSSDOCK_FULL_TAKE_BACK = 2 /* the publish takes the oldest versions back from their observers */
 } crossdock_full;
 
 /* May publishing put other pages at the variables' addresses? */
 typedef enum crossdock_pages {
-    CROSSDOCK_PAGES_STAY = 0,    /* no: they stay where they are */
-    CROSSDOCK_PAGES_MAY_MOVE = 1 /* yes: nothing is registered */
+    CROSSDOCK_PAGES_STAY = 0,    /* no: the pages stay */
+    CROSSDOCK_PAGES_MAY_MOVE = 1 /* yes: no memory is registered */
 } crossdock_pages;
 
 /* How changes are found. */
 typedef enum crossdock_detect {
-    CROSSDOCK_DETECT_AUTO = 0,           /* whatever is cheapest by measurement, chosen anew while the program runs */
-    CROSSDOCK_DETECT_HINTS = 1,          /* only what the publisher named as touched */
-    CROSSDOCK_DETECT_PRIVATE_COPIES = 2, /* private copies of pages, where pages may move */
-    CROSSDOCK_DETECT_WRITE_PROTECT = 3,  /* the kernel's notes of writes (kernel 6.7; not in docker's default filter) */
+    CROSSDOCK_DETECT_AUTO = 0,           /* by the method that measurements show to be cheapest */
+    CROSSDOCK_DETECT_HINTS = 1,          /* only what the publisher named as touched counts as changed */
+    CROSSDOCK_DETECT_PRIVATE_COPIES = 2, /* by private copies of pages, if pages may move */
+    CROSSDOCK_DETECT_WRITE_PROTECT = 3,  /* by the kernel's notes of writes */
     CROSSDOCK_DETECT_COPY_ALL = 4,       /* everything is copied each time */
     CROSSDOCK_DETECT_COMPARE = 5         /* everything is compared with the version before */
 } crossdock_detect;
@@ -735,8 +735,8 @@ crossdock_status crossdock_observer_id(crossdock_observer *observer, uint64_t *i
 
 typedef enum crossdock_series_state {
     CROSSDOCK_SERIES_LIVE = 0,  /* it publishes */
-    CROSSDOCK_SERIES_ENDED = 1, /* it ended in order: no version will follow */
-    CROSSDOCK_SERIES_DIED = 2   /* it died: no version of this one will follow */
+    CROSSDOCK_SERIES_ENDED = 1, /* the publisher ended in order: no version will follow */
+    CROSSDOCK_SERIES_DIED = 2   /* the publisher died: no version of it will follow */
 } crossdock_series_state;
 
 crossdock_status crossdock_observer_state(crossdock_observer *observer, crossdock_series_state *state);
@@ -908,8 +908,8 @@ typedef enum crossdock_item_level {
 /* What becomes of an item whose owner dies. */
 typedef enum crossdock_item_policy {
     CROSSDOCK_POLICY_DEFAULT = 0, /* keep */
-    CROSSDOCK_KEEP = 1,           /* it stays with its task, and waits for the task to be started again */
-    CROSSDOCK_RETURN = 2,         /* it goes back to the task that made it */
+    CROSSDOCK_KEEP = 1,           /* the item stays with its task, and waits until the task is started again */
+    CROSSDOCK_RETURN = 2,         /* the item goes back to the task that made it */
     CROSSDOCK_DESTROY = 3         /* it is destroyed */
 } crossdock_item_policy;
 
@@ -921,10 +921,10 @@ typedef struct crossdock_item_options {
 #define CROSSDOCK_ITEM_OPTIONS_INIT {CROSSDOCK_LEVEL_DEFAULT, CROSSDOCK_POLICY_DEFAULT}
 
 typedef enum crossdock_item_state {
-    CROSSDOCK_ITEM_HELD = 1,    /* its owner has it open */
-    CROSSDOCK_ITEM_WAITING = 2, /* its owner does not have it open, or is still to come */
-    CROSSDOCK_ITEM_SHARED = 3,  /* it is shared for reading */
-    CROSSDOCK_ITEM_COPYING = 4  /* it is being copied for its new owner */
+    CROSSDOCK_ITEM_HELD = 1,    /* the item's owner has it open */
+    CROSSDOCK_ITEM_WAITING = 2, /* the item's owner does not have it open, or is still to come */
+    CROSSDOCK_ITEM_SHARED = 3,  /* the item is shared for reading */
+    CROSSDOCK_ITEM_COPYING = 4  /* the item is being copied for its new owner */
 } crossdock_item_state;
 
 typedef struct crossdock_item_info {

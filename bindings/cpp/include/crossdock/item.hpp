@@ -36,8 +36,8 @@ enum class level : int {
 
 /// What becomes of an item whose owner dies.
 enum class on_death : int {
-  keep = CROSSDOCK_KEEP,                 ///< it stays with its task, and waits for the task to be started again
-  return_to_creator = CROSSDOCK_RETURN,  ///< it goes back to the task that made it
+  keep = CROSSDOCK_KEEP,                 ///< the item stays with its task, and waits until the task is started again
+  return_to_creator = CROSSDOCK_RETURN,  ///< the item goes back to the task that made it
   destroy = CROSSDOCK_DESTROY,           ///< it is destroyed
 };
 

@@ -45,7 +45,7 @@ closed_set! {
 closed_set! {
     /// How a publisher finds what changed.
     pub enum Detect, default Auto {
-        /// By the method that is cheapest by measurement, chosen anew while the program runs. Pages stay, unless they
+        /// By the method that measurements show to be cheapest. It is chosen anew while the program runs. Pages stay, unless they
         /// may move.
         Auto = 0 "auto",
         /// Only what the publisher named as touched counts as changed.
@@ -53,7 +53,7 @@ closed_set! {
         /// By private copies of pages, if pages may move. Unchanged pages are the pool's own, so the data need memory
         /// only once. Each publish puts other pages at the variables' addresses.
         PrivateCopies = 2 "private_copies",
-        /// By the kernel's notes of writes (Linux 6.7; docker's default filter forbids it).
+        /// By the kernel's notes of writes. This needs Linux 6.7, and docker's default filter forbids it.
         WriteProtect = 3 "write_protect",
         /// Everything is copied each time.
         CopyAll = 4 "copy_all",

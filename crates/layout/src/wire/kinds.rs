@@ -119,7 +119,7 @@ closed_set! {
         Waiting = 2 "waiting",
         /// The item is shared for reading.
         Shared = 3 "shared",
-        /// The item is being copied for its new owner: a former owner still has it open or mapped, or its level is
+        /// The item is being copied for its new owner. A former owner still has it open or mapped, or its level is
         /// strict.
         Copying = 4 "copying",
     }

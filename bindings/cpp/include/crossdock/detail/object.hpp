@@ -19,10 +19,10 @@ namespace crossdock {
 
 /// How to open a region or an object.
 enum class mode : int {
-  create_only = CROSSDOCK_CREATE_ONLY,        ///< EXISTS if it is there
-  open_only = CROSSDOCK_OPEN_ONLY,            ///< NOT_FOUND if it is not there; the only mode that waits
-  open_or_create = CROSSDOCK_OPEN_OR_CREATE,  ///< open it, or create it if it is not there
-  recreate = CROSSDOCK_RECREATE,              ///< remove what has the name, then create
+  create_only = CROSSDOCK_CREATE_ONLY,        ///< create the object; EXISTS if the name exists
+  open_only = CROSSDOCK_OPEN_ONLY,            ///< open the object; NOT_FOUND if the name does not exist
+  open_or_create = CROSSDOCK_OPEN_OR_CREATE,  ///< open the object, or create it if the name does not exist
+  recreate = CROSSDOCK_RECREATE,              ///< remove the object that has the name, and then create one
 };
 inline constexpr mode create_only = mode::create_only;
 inline constexpr mode open_only = mode::open_only;
