@@ -1,4 +1,5 @@
-//! Which raw system calls take a file's name, and where. For what stands between programs and the kernel.
+//! Which raw system calls take a file's name, and in which argument. For code that stands between programs and the
+//! kernel.
 
 /// The folder descriptor and the address of the name that this call looks up without creating it; `None` if it does neither.
 /// `arguments` are the call's first three.
@@ -8,7 +9,7 @@ pub fn name_of(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i3
     let reads = |flags: libc::c_long| only_reads(flags as u64);
     match number {
         libc::SYS_openat if reads(c) => at(a, b),
-        // Its flags lie in memory that the kernel checks; a missing name is looked up by `at` alone.
+        // The flags of openat2 lie in memory that the kernel checks. A missing name is looked up by `at` alone.
         libc::SYS_openat2 => at(a, b),
         libc::SYS_chdir => at(libc::AT_FDCWD.into(), a),
         libc::SYS_newfstatat | libc::SYS_statx | libc::SYS_faccessat | libc::SYS_faccessat2 => at(a, b),
@@ -20,7 +21,7 @@ pub fn name_of(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<(i3
     }
 }
 
-/// Where the flags of this call lie in its program's memory, if they lie there.
+/// The address of this call's flags in its program's memory, if they lie there.
 pub fn flags_of(number: libc::c_long, arguments: [libc::c_long; 3]) -> Option<u64> {
     // The first member of `struct open_how`.
     (number == libc::SYS_openat2).then_some(arguments[2] as u64)

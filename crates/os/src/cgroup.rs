@@ -1,10 +1,11 @@
-//! How much more memory a process's memory cgroup allows: asked before pages are taken, because beyond the limit the kernel
-//! does not refuse them but kills a process of the cgroup.
+//! How much more memory a process's memory cgroup allows. The library asks before it takes pages: beyond the limit the
+//! kernel does not refuse them but kills a process of the cgroup.
 //!
-//! Pages of shared memory are charged to the cgroup of the process that takes them, and stay charged to it. A limit may lie
-//! on the process's cgroup or on any above it, in a hierarchy of version 1 (the controller `memory`) or in the unified one.
-//! In a namespace only a part of the hierarchy can be seen; version 1 tells the smallest limit above all the same. Where
-//! none is mounted (bubblewrap), the process itself sees no limit; the daemon, outside, asks in its place.
+//! Pages of shared memory are charged to the cgroup of the process that takes them, and stay charged to it. The
+//! process's cgroup or any cgroup above it may have a limit, in a hierarchy of version 1 (the controller `memory`) or
+//! in the unified hierarchy. In a namespace only a part of the hierarchy can be seen; version 1 still gives the
+//! smallest limit above. If no hierarchy is mounted (bubblewrap), the process itself sees no limit; then the daemon,
+//! which runs outside, asks for it.
 
 use crate::sys;
 use std::path::{Path, PathBuf};
@@ -18,12 +19,12 @@ use crate::error::{OsError, OsResult};
 
 /// How old the list of limits may be: an administrator may change them.
 const AGE: Duration = Duration::from_secs(1);
-/// Taking less than this is not looked at each time, only when so much has come together.
+/// A process that takes less than this is not checked each time, but once the amounts add up to this.
 const SMALL: u64 = 1 << 20;
-/// Limits from here on are none: version 1 says "unlimited" by a large number.
+/// Limits from here on count as none: version 1 expresses "unlimited" by a large number.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// The memory cgroup of a process, with those above it that can be seen and have a limit.
+/// The memory cgroup of a process, with those cgroups above it that can be seen and have a limit.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Cgroup(Vec<Level>);
 
@@ -34,12 +35,12 @@ struct Level {
     limit: u64,
 }
 
-/// A cgroup has no room for so much more.
+/// A cgroup has no room for that many more bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Short {
-    /// Bytes that the cgroup may have.
+    /// The bytes that the cgroup may have.
     pub limit: u64,
-    /// Bytes that it may have still.
+    /// The bytes that are left of them.
     pub left: u64,
 }
 
@@ -50,7 +51,7 @@ impl Cgroup {
         Self::read("/proc/self/cgroup")
     }
 
-    /// Another process's, as far as this one sees the hierarchy. Empty if it is dead.
+    /// The cgroup of another process, as far as this process sees the hierarchy. Empty if that process is dead.
     #[must_use]
     pub fn of(pid: u32) -> Self {
         Self::read(&format!("/proc/{pid}/cgroup"))
@@ -64,7 +65,7 @@ impl Cgroup {
     fn find(membership: &str, mounts: &str) -> Self {
         let Some((path, unified)) = member_of(membership) else { return Self::default() };
         let Some((root, point)) = mounted(mounts, unified) else { return Self::default() };
-        // What lies outside of what is mounted here shows as its top.
+        // A cgroup outside of what is mounted here appears as the top of the mounted part.
         let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
         let below = if below.components().any(|part| part.as_os_str() == "..") { Path::new("") } else { below };
         let own = Path::new(point).join(below);
@@ -82,16 +83,16 @@ impl Cgroup {
         !self.0.is_empty()
     }
 
-    /// Bytes that may be taken still; `u64::MAX` without a limit.
+    /// The bytes that may still be taken; `u64::MAX` without a limit.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.0.iter().map(|level| level.left(u64::MAX)).min().unwrap_or(u64::MAX)
     }
 
-    /// Is there room for so many more bytes?
+    /// Is there room for this many more bytes?
     ///
     /// # Errors
-    /// The level that has none.
+    /// The error is the level that has no room.
     pub fn has_room(&self, bytes: u64) -> Result<(), Short> {
         for level in &self.0 {
             let left = level.left(bytes);
@@ -104,12 +105,12 @@ impl Cgroup {
 }
 
 impl Level {
-    /// Bytes that may be taken still, as exactly as `wanted` asks for: what the kernel could give back first is looked up
-    /// only if it is needed.
+    /// The bytes that may still be taken, as exactly as `wanted` requires. What the kernel could give back first is
+    /// looked up only if it matters.
     fn left(&self, wanted: u64) -> u64 {
         let name = if self.unified { "memory.current" } else { "memory.usage_in_bytes" };
         let Some(used) = number(&self.folder.join(name)) else { return u64::MAX };
-        // For page tables, stacks, and what the kernel charges ahead for each CPU.
+        // A reserve for page tables, stacks, and what the kernel charges in advance for each CPU.
         let spare = (self.limit / 64).clamp(2 * SMALL, 16 << 20);
         let left = self.limit.saturating_sub(used).saturating_sub(spare);
         if left >= wanted {
@@ -126,14 +127,14 @@ impl Level {
     }
 }
 
-/// A process's path in the hierarchy that its memory is charged in, and whether that is the unified one.
+/// A process's path in the hierarchy in which its memory is charged, and whether that is the unified one.
 fn member_of(membership: &str) -> Option<(&str, bool)> {
     let lines = || membership.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let first = lines().find(|(controllers, _)| controllers.split(',').any(|c| c == "memory"));
     first.map(|(_, path)| (path, false)).or_else(|| lines().find(|(c, _)| c.is_empty()).map(|(_, path)| (path, true)))
 }
 
-/// Which part of that hierarchy is mounted here, and where.
+/// The part of that hierarchy that is mounted here, and its mount point.
 fn mounted(mounts: &str, unified: bool) -> Option<(&str, &str)> {
     mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
@@ -167,11 +168,11 @@ fn number(path: &Path) -> Option<u64> {
 }
 
 static OWN: Mutex<Option<(Instant, Arc<Cgroup>)>> = Mutex::new(None);
-/// Bytes that were taken without a look.
+/// Bytes that were taken without a check.
 static UNSEEN: AtomicU64 = AtomicU64::new(0);
 
 fn own_now() -> Arc<Cgroup> {
-    // Another thread may have it for good: the one that this process was forked from.
+    // In a forked child the lock may be held by a thread of the parent, which never releases it.
     let Ok(mut own) = OWN.try_lock() else { return Arc::new(Cgroup::own()) };
     match &*own {
         Some((since, cgroup)) if since.elapsed() < AGE => cgroup.clone(),
@@ -183,7 +184,7 @@ fn own_now() -> Arc<Cgroup> {
     }
 }
 
-/// May this process take so many more pages? Asked before each taking of shared memory.
+/// May this process take this many more pages? Asked each time before it takes shared memory.
 pub fn check(bytes: u64) -> OsResult<()> {
     if bytes < SMALL && UNSEEN.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) < SMALL {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Child processes that run on in this program's code.
+//! Child processes that continue in this program's code.
 
 use crate::error::{Context, OsError, OsResult};
 use crate::sys;
@@ -9,13 +9,13 @@ use rustix::process::{Pid, WaitOptions};
 /// How a child ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// By itself, with this code.
+    /// By itself, with this exit code.
     Code(i32),
     /// By this signal.
     Signal(i32),
 }
 
-/// How many threads this process has; `None` if it cannot be told, for example without `/proc`.
+/// The number of this process's threads; `None` if it is not known, for example without `/proc`.
 pub fn threads() -> Option<usize> {
     threads_in("/proc/self/task")
 }
@@ -24,9 +24,10 @@ fn threads_in(folder: &str) -> Option<usize> {
     Some(std::fs::read_dir(folder).ok()?.count()).filter(|count| *count > 0)
 }
 
-/// Forks; the child runs `body` and ends with the code that it gives, without running the parent's exit handlers.
+/// Forks a child that runs `body` and ends with the code that `body` gives, without running the parent's exit handlers.
 ///
-/// Refused while there are other threads, or where it cannot be told: a child would have their locks, but not them.
+/// Refused if there are other threads, or if their number is not known: a child would inherit their locks but not the
+/// threads.
 pub fn fork(body: impl FnOnce() -> i32) -> OsResult<i32> {
     match threads() {
         Some(1) => {}
@@ -36,8 +37,8 @@ pub fn fork(body: impl FnOnce() -> i32) -> OsResult<i32> {
     fork_beside_threads(body)
 }
 
-/// As [`fork`], whatever other threads there are: `body` must take no lock that one of them may hold. The C library makes
-/// its own, the allocator's among them, usable in the child.
+/// As [`fork`], with any number of other threads. `body` must take no lock that one of them may hold. The C library
+/// makes its own locks usable in the child, also those of the allocator.
 pub fn fork_beside_threads(body: impl FnOnce() -> i32) -> OsResult<i32> {
     // SAFETY: the child runs only `body`, on its only thread, and leaves by _exit. A lock that it takes against the rule
     // above is never given back, which is a deadlock and no undefined behaviour.
@@ -53,7 +54,7 @@ pub fn fork_beside_threads(body: impl FnOnce() -> i32) -> OsResult<i32> {
     Ok(pid)
 }
 
-/// Takes note of a child's end; `None` while it runs. Waits for it if asked to.
+/// Reaps a child that has ended; `None` while it runs. Waits for its end if `wait` is true.
 pub fn ended(pid: i32, wait: bool) -> OsResult<Option<Ended>> {
     let options = if wait { WaitOptions::empty() } else { WaitOptions::NOHANG };
     loop {
@@ -69,7 +70,7 @@ pub fn ended(pid: i32, wait: bool) -> OsResult<Option<Ended>> {
     }
 }
 
-/// Sends a signal to a child that has not been taken note of yet (so that its number is still its own).
+/// Sends a signal to a child that has not been reaped yet, so that its process id is still its own.
 pub fn signal(pid: i32, signal: Signal) -> OsResult<()> {
     let Some(id) = Pid::from_raw(pid) else { return Ok(()) };
     match rustix::process::kill_process(id, signal) {
@@ -78,7 +79,7 @@ pub fn signal(pid: i32, signal: Signal) -> OsResult<()> {
     }
 }
 
-/// Sends a signal to a process group; one that is gone is no error.
+/// Sends a signal to a process group. A group that is gone is no error.
 pub fn signal_group(group: i32, signal: Signal) -> OsResult<()> {
     let Some(id) = Pid::from_raw(group) else { return Ok(()) };
     match rustix::process::kill_process_group(id, signal) {
@@ -92,19 +93,19 @@ pub fn adopt_orphans() -> OsResult<()> {
     rustix::process::set_child_subreaper(Pid::from_raw(1)).context("PR_SET_CHILD_SUBREAPER", || "this process".into())
 }
 
-/// Takes note of the end of every child that has ended, whichever it is.
+/// Reaps all children that have ended.
 pub fn reap_all() {
     while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
 }
 
-/// Leaves the terminal's process group and session, so that its signals do not come here.
+/// Leaves the terminal's process group and session, so that the terminal's signals do not reach this process.
 pub fn leave_session() {
-    // A process that leads a group already is not let go, and needs no letting.
+    // The call fails for a process that leads a group already; that process needs no new session.
     let _ = rustix::process::setsid();
 }
 
-/// Lets go of a standard stream (0, 1, 2): a process that waits for its end must not wait for a daemon's. Nothing is read from
-/// it, and what is written to it is lost.
+/// Replaces a standard stream (0, 1, 2) by /dev/null. A process that waits for the stream's end would otherwise wait
+/// for this daemon's end.
 pub fn leave_stream(number: i32) {
     if let Ok(nothing) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
         use std::os::fd::AsRawFd;
@@ -128,7 +129,7 @@ pub fn group() -> u32 {
     rustix::process::getegid().as_raw()
 }
 
-/// Lets this process have as many descriptors as it ever may, and says how many.
+/// Raises this process's limit of descriptors as far as it may, and gives the limit.
 pub fn raise_descriptor_limit() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -137,8 +138,8 @@ pub fn raise_descriptor_limit() -> u64 {
     allowed.unwrap_or(1 << 20)
 }
 
-/// From now on a file that would grow beyond this process's limit (`ulimit -f`) is an error of the call, not a signal that
-/// ends the process. The limit is raised as far as it may be.
+/// From now on a file that would grow beyond this process's limit (`ulimit -f`) is an error of the call, and not a
+/// signal that ends the process. The limit is raised as far as it may be.
 pub fn survive_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     // SAFETY: ignoring a signal runs no code of ours.
@@ -152,7 +153,7 @@ pub fn descriptor_limit() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Starts a thread on which no signal is ever handled: a program's signals go to the program's own threads.
+/// Starts a thread that handles no signals: signals for the program go to the program's own threads.
 pub fn spawn_quiet(name: &str, stack: usize, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: both sets are written by the calls before they are read; only this thread's mask changes, and is restored.

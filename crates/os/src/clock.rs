@@ -1,4 +1,4 @@
-//! Times that mean the same in every process of the node: nanoseconds of the monotonic clock.
+//! Times that mean the same in every process of the node, in nanoseconds of the monotonic clock.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -7,12 +7,12 @@ pub fn now_ns() -> u64 {
     read(ClockId::Monotonic)
 }
 
-/// Now, as of the kernel's last tick: up to a few milliseconds old, and several times cheaper.
+/// The time of the kernel's last tick: up to a few milliseconds old, and several times cheaper to read.
 pub fn coarse_ns() -> u64 {
     read(ClockId::MonotonicCoarse)
 }
 
-/// Nanoseconds since 1970, as the node's clock on the wall has it: for people and files, it may jump.
+/// The node's wall clock in nanoseconds since 1970. It may jump, so it is for people and files only.
 pub fn since_1970_ns() -> u64 {
     read(ClockId::Realtime)
 }

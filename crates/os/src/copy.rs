@@ -1,8 +1,8 @@
-//! Copying large blocks: past the caches where that pays.
+//! Copying large blocks, past the caches where that pays.
 //!
-//! A copy whose target is not read soon by the same processor need not be read into its caches first: non-temporal
-//! stores save a third of the traffic to memory. For blocks that fit into the caches they lose. Which pays is measured,
-//! not guessed: [`Way`] is the caller's choice.
+//! If the same processor does not read the target soon, the target need not be read into its caches first: non-temporal
+//! stores save a third of the traffic to memory. For blocks that fit into the caches they are slower. The caller
+//! chooses the [`Way`] by measurement.
 
 use std::sync::atomic::AtomicU8;
 #[cfg(any(miri, not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))))]
@@ -11,15 +11,15 @@ use std::sync::atomic::Ordering;
 /// How to store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Way {
-    /// As the C library does.
+    /// As the C library copies.
     #[default]
     Cached,
     /// Past the caches.
     Streaming,
 }
 
-/// Has the processor fetch the line at `at`, and what it needs to translate the address, while the caller goes on. Any
-/// address will do: it is no access, and one that leads nowhere costs nothing but time.
+/// Asks the processor to fetch the line at `at`, and what it needs to translate the address, while the caller goes on.
+/// Any address may be given: this is no access, and an invalid address costs only time.
 #[inline]
 pub fn fetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -31,11 +31,11 @@ pub fn fetch<T>(at: *const T) {
     let _ = at;
 }
 
-/// Eight bytes that other threads and processes store one by one, the first in the lowest byte of the result; `first` is
-/// a multiple of eight. Each byte is one that was there at some moment of the call.
+/// Eight bytes that other threads and processes store one by one, the first in the lowest byte of the result. `first`
+/// is a multiple of eight. Each byte is a value that was there at some moment of the call.
 ///
 /// One load does the work of eight. In Rust, an atomic load of eight bytes that races with atomic stores of one byte is
-/// undefined; an instruction behind `asm!` is not: it may do whatever eight loads of one byte may do.
+/// undefined. An instruction behind `asm!` is not: it may do whatever eight loads of one byte may do.
 #[inline]
 pub fn load_eight(first: &[AtomicU8; 8]) -> u64 {
     debug_assert!(first.as_ptr().addr() % 8 == 0);
@@ -63,7 +63,7 @@ pub fn load_eight(first: &[AtomicU8; 8]) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|n| first[n].load(Ordering::Relaxed)))
 }
 
-/// Does this processor have stores that go past the caches?
+/// Does this processor have stores that bypass the caches?
 pub const fn can_stream() -> bool {
     cfg!(target_arch = "x86_64")
 }
@@ -71,8 +71,8 @@ pub const fn can_stream() -> bool {
 /// Copies `length` bytes.
 ///
 /// # Safety
-/// Both ranges must be mapped for as long as the call takes, `to` writable, and they must not overlap. Another process
-/// may read `to` meanwhile and sees a mixture; no thread may write `from`.
+/// Both ranges must be mapped during the call, `to` must be writable, and they must not overlap. Another process may
+/// read `to` meanwhile and sees a mixture. No thread may write `from`.
 pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, way: Way) {
     #[cfg(target_arch = "x86_64")]
     if way == Way::Streaming && length >= 4096 && to.addr() % 64 == 0 && from.addr() % 64 == 0 {
@@ -93,11 +93,11 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, way: Way) {
     unsafe { std::ptr::copy_nonoverlapping(from, to, length) }
 }
 
-/// Copies `length` bytes that another process may write meanwhile: each word is one value that was there or another, and
-/// the copy may be a mixture. Whether it is one has to be found out by other means.
+/// Copies `length` bytes that another process may be writing. Each word is one of the values that were there, and the
+/// copy may be a mixture of old and new. The caller must find out by other means whether it is.
 ///
 /// # Safety
-/// Both ranges must be mapped for as long as the call takes, `to` must be writable and this process's own, and they must
+/// Both ranges must be mapped during the call. `to` must be writable and belong to this process alone. The ranges must
 /// not overlap.
 pub unsafe fn copy_racing(to: *mut u8, from: *const u8, length: usize) {
     use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};

@@ -1,4 +1,4 @@
-//! A moment after which a wait ends.
+//! The moment at which a wait ends.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ impl Deadline {
         Self(Instant::now() + duration.min(Self::FOREVER))
     }
 
-    /// What is left, zero when it has passed.
+    /// The time that is left; zero when the moment has passed.
     pub fn left(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }
@@ -31,7 +31,8 @@ impl Deadline {
         self.min(Self::after(slice))
     }
 
-    /// What is left in whole milliseconds, rounded up so that a wait never ends early; for `poll` and `epoll_wait`.
+    /// The time that is left in whole milliseconds, rounded up so that a wait never ends early. For `poll` and
+    /// `epoll_wait`.
     pub fn left_ms(self) -> i32 {
         let ms = self.left().as_nanos().div_ceil(1_000_000);
         i32::try_from(ms).unwrap_or(i32::MAX)

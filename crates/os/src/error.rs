@@ -1,19 +1,19 @@
-//! One failed system call: which, about what, and the kernel's answer.
+//! The error of a system call: the call, its object, and the kernel's answer.
 
 use rustix::io::Errno;
 
 /// A system call that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OsError {
-    /// The call, as its manual page names it.
+    /// The name of the call in its manual page.
     pub call: &'static str,
-    /// What it was about: a path, a name, a size.
+    /// The object of the call: a path, a name, a size.
     pub object: String,
     /// The kernel's answer.
     pub errno: Errno,
 }
 
-/// What the functions of this crate return.
+/// The result of the functions of this crate.
 pub type OsResult<T> = Result<T, OsError>;
 
 impl OsError {
@@ -22,12 +22,12 @@ impl OsError {
         Self { call, object: object.into(), errno }
     }
 
-    /// Does the kernel, or this file system, not have the call?
+    /// Does the kernel, or this file system, lack the call?
     pub fn is_unsupported(&self) -> bool {
         matches!(self.errno, Errno::OPNOTSUPP | Errno::NOSYS)
     }
 
-    /// Does what was to be made exist already?
+    /// Does the thing that was to be made exist already?
     pub fn is_taken(&self) -> bool {
         self.errno == Errno::EXIST
     }
@@ -37,7 +37,7 @@ impl OsError {
         matches!(self.errno, Errno::MFILE | Errno::NFILE)
     }
 
-    /// Is there nothing of this name?
+    /// Does nothing have this name?
     pub fn is_absent(&self) -> bool {
         matches!(self.errno, Errno::NOENT | Errno::NOTDIR)
     }
@@ -47,28 +47,28 @@ impl OsError {
         self.errno == Errno::FBIG
     }
 
-    /// Has this process or the node run out of something, so that the same call may work later?
+    /// Has this process or the node run out of something, so that the same call may succeed later?
     pub fn is_out_of_room(&self) -> bool {
         self.is_out_of_descriptors()
             || matches!(self.errno, Errno::NOMEM | Errno::NOBUFS | Errno::NOSPC | Errno::NOLCK | Errno::DQUOT)
     }
 
-    /// Does the kernel ask for the same call again (`EAGAIN`), as `fork` does where processes have run out?
+    /// Does the kernel want the same call again (`EAGAIN`), as for a `fork` when there are too many processes?
     pub fn is_to_be_repeated(&self) -> bool {
         self.errno == Errno::AGAIN
     }
 
-    /// Are too many descriptors on their way through sockets, not taken out yet?
+    /// Are too many descriptors in flight through sockets?
     pub fn is_too_many_in_flight(&self) -> bool {
         self.errno == Errno::TOOMANYREFS
     }
 
-    /// Is what listens there a socket of another type than ours?
+    /// Does a socket of another type than ours listen there?
     pub fn is_wrong_kind_of_socket(&self) -> bool {
         matches!(self.errno, Errno::PROTOTYPE | Errno::NOTSOCK)
     }
 
-    /// The kernel's answer as the standard library has it.
+    /// The kernel's answer as the standard library's error.
     pub fn reason(&self) -> std::io::Error {
         self.errno.into()
     }

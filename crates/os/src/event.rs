@@ -1,4 +1,4 @@
-//! Descriptors that stand for events: eventfd, timerfd, signalfd, and epoll over all of them.
+//! Descriptors for events: eventfd, timerfd, signalfd, and epoll over all of them.
 
 use crate::deadline::Deadline;
 use crate::error::{Context, OsError, OsResult};
@@ -10,12 +10,12 @@ use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::time::Duration;
 
-/// A counter that can be polled. Non-blocking.
+/// A counter that can be polled. It does not block.
 pub fn eventfd() -> OsResult<OwnedFd> {
     sys::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("eventfd", || "a counter".into())
 }
 
-/// Makes an eventfd readable. A full counter is readable already, and a descriptor that is no eventfd does no harm.
+/// Makes an eventfd readable. A full counter is readable already. A descriptor that is no eventfd does no harm.
 pub fn signal(fd: impl AsFd) {
     let _ = sys::io::write(fd, &1u64.to_ne_bytes());
 }
@@ -31,7 +31,7 @@ pub fn timerfd() -> OsResult<OwnedFd> {
         .context("timerfd_create", || "a timer".into())
 }
 
-/// Lets a timer become readable once, after `delay` (at least a microsecond, since zero would unset it).
+/// Makes a timer readable once after `delay`. The delay is at least a microsecond, because zero would unset the timer.
 pub fn set_timer(timer: impl AsFd, delay: Duration) -> OsResult<()> {
     let delay = delay.max(Duration::from_micros(1));
     let value = Timespec { tv_sec: delay.as_secs() as i64, tv_nsec: delay.subsec_nanos().into() };
@@ -41,7 +41,8 @@ pub fn set_timer(timer: impl AsFd, delay: Duration) -> OsResult<()> {
     Ok(())
 }
 
-/// Turns signals into reads: blocks them for this thread (and those it starts) and gives a descriptor they arrive at.
+/// Turns signals into reads: blocks them for this thread and the threads that it starts, and gives a descriptor at
+/// which they arrive.
 pub fn signalfd(signals: &[i32]) -> OsResult<OwnedFd> {
     // SAFETY: an uninitialised set is what sigemptyset takes; the calls write only to it.
     let make = || unsafe {
@@ -61,7 +62,7 @@ pub fn signalfd(signals: &[i32]) -> OsResult<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The number of the next signal that arrived at a [`signalfd`]; `None` when there is none.
+/// The number of the next signal that arrived at a [`signalfd`]; `None` if there is none.
 pub fn next_signal(fd: impl AsFd) -> Option<i32> {
     let mut buffer = [0u8; size_of::<libc::signalfd_siginfo>()];
     match sys::io::read(fd, &mut buffer) {
@@ -70,8 +71,8 @@ pub fn next_signal(fd: impl AsFd) -> Option<i32> {
     }
 }
 
-/// Sleeps until the bell (an eventfd) is readable, the peer of one of these sockets is gone, or the deadline passes; which
-/// sockets those are. Readable data on a socket wakes no thread here.
+/// Sleeps until the bell (an eventfd) is readable, the peer of one of these sockets is gone, or the deadline passes.
+/// Gives the sockets whose peer is gone. Readable data on a socket does not end the sleep.
 pub fn wait_for_ends(bell: impl AsFd, sockets: &[BorrowedFd<'_>], deadline: Deadline) -> Vec<bool> {
     use rustix::event::{PollFd, PollFlags};
     let bell = bell.as_fd();
@@ -87,10 +88,10 @@ pub fn wait_for_ends(bell: impl AsFd, sockets: &[BorrowedFd<'_>], deadline: Dead
     watched[..sockets.len()].iter().map(|socket| socket.revents().intersects(gone)).collect()
 }
 
-/// Most events that one wait tells of.
+/// The most events that one wait gives.
 pub const ROUND: usize = 256;
 
-/// Many descriptors waited for at once. Each has a number of the caller's choice.
+/// A set of descriptors to wait for. Each has a number that the caller chose.
 pub struct Epoll {
     fd: OwnedFd,
 }
@@ -98,7 +99,7 @@ pub struct Epoll {
 /// What a descriptor of an [`Epoll`] is ready for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ready {
-    /// The number it was added with.
+    /// The number that the descriptor was added with.
     pub token: u64,
     /// Something can be read, or the peer is gone (reading says which).
     pub readable: bool,
@@ -127,12 +128,12 @@ impl Epoll {
             .context("epoll_ctl", || format!("number {token}"))
     }
 
-    /// Watches a descriptor no longer.
+    /// No longer watches a descriptor.
     pub fn remove(&self, fd: impl AsFd) -> OsResult<()> {
         epoll::delete(&self.fd, fd).context("epoll_ctl", || "removing a descriptor".into())
     }
 
-    /// Waits until something is ready or the deadline passes; at most [`ROUND`] of those that are ready. Empty when the
+    /// Waits until a descriptor is ready or the deadline passes. Gives at most [`ROUND`] ready descriptors; none if the
     /// deadline passed or a signal came.
     pub fn wait(&self, deadline: Deadline) -> OsResult<Vec<Ready>> {
         let mut events = [std::mem::MaybeUninit::uninit(); ROUND];
@@ -159,18 +160,18 @@ fn flags(also_write: bool) -> epoll::EventFlags {
     if also_write { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN }
 }
 
-/// Waits until `fd` is readable or the deadline passes; says whether it is.
+/// Waits until `fd` is readable or the deadline passes. Gives whether it is readable.
 pub fn wait_readable(fd: impl AsFd, deadline: Deadline) -> OsResult<bool> {
     wait_for(fd, rustix::event::PollFlags::IN, deadline)
 }
 
-/// Waits until `fd` is writable or the deadline passes; says whether it is.
+/// Waits until `fd` is writable or the deadline passes. Gives whether it is writable.
 pub fn wait_writable(fd: impl AsFd, deadline: Deadline) -> OsResult<bool> {
     wait_for(fd, rustix::event::PollFlags::OUT, deadline)
 }
 
-/// Waits until one of these is readable, or has no other end any more, or the deadline passes; says of each whether it is.
-/// Ends early, with none, if a signal arrives. No deadline waits for ever.
+/// Waits until one of these is readable, or has lost its other end, or the deadline passes. Gives for each whether it
+/// is. If a signal arrives the wait ends early, with none. Without a deadline the wait is unlimited.
 pub fn wait_any(fds: &[BorrowedFd<'_>], deadline: Option<Deadline>) -> OsResult<Vec<bool>> {
     let mut polled: Vec<_> =
         fds.iter().map(|fd| rustix::event::PollFd::from_borrowed_fd(*fd, rustix::event::PollFlags::IN)).collect();

@@ -1,10 +1,10 @@
-//! Is this process about to end in order?
+//! Tells whether this process ends in order.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The hook, a `fn()`; null until there is one. No lock, which a forked child might meet.
+/// The hook, a `fn()`; null until it is set. This is no lock, because a forked child might meet a held one.
 static HOOK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
 #[cfg(target_env = "gnu")]
@@ -12,11 +12,11 @@ unsafe extern "C" {
     fn on_exit(hook: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 
-/// Calls `hook` when this process ends by `exit(0)`, or by its main function's returning 0. Not when it ends with another
-/// status, by `_exit`, by `exec` or by a signal. A forked child that ends in this way calls it, too. Only the first hook
-/// counts.
+/// Calls `hook` when this process ends by `exit(0)`, or when its main function returns 0. The hook is not called if the
+/// process ends with another status, by `_exit`, by `exec` or by a signal. A forked child that ends in this way calls
+/// it as well. Only the first hook counts.
 ///
-/// A C library without `on_exit` (musl) does not tell the status: there the hook is called at any exit.
+/// A C library without `on_exit` (musl) does not give the status. With it the hook is called at any exit.
 pub fn at_normal_exit(hook: fn()) {
     let hook = hook as *mut ();
     if HOOK.compare_exchange(ptr::null_mut(), hook, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -44,7 +44,7 @@ extern "C" fn ends(status: c_int, _: *mut c_void) {
     if status == 0 && !hook.is_null() {
         // SAFETY: `at_normal_exit` stored a `fn()`.
         let hook = unsafe { std::mem::transmute::<*mut (), fn()>(hook) };
-        // A panic must not go through the C library; the process ends anyway.
+        // A panic must not unwind through the C library. The process ends in any case.
         let _ = std::panic::catch_unwind(hook);
     }
 }

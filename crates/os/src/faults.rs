@@ -1,10 +1,10 @@
-//! System calls that fail on purpose, in builds with the feature `faults` alone: tests see what a process does when
-//! descriptors, memory or space run out, when signals interrupt it, and when data come in parts.
+//! System calls that fail on purpose, only in builds with the feature `faults`. Tests see what a process does if
+//! descriptors, memory or space run out, if signals interrupt it, and if data come in parts.
 //!
-//! A *plan* says which calls fail: the n-th from now on with one of the errors that the kernel gives for that call, or one
-//! in so many, drawn from a seed. A plan is one thread's ([`arm_thread`]), or lies in a *page* of a file that other
-//! processes map too ([`Page`]): `CROSSDOCK_FAULTS=path` names it, so that a test arms a daemon, or all parts of a
-//! soak, while they run.
+//! A *plan* says which calls fail: the n-th from now on, with one of the errors that the kernel gives for that call, or
+//! one in so many, drawn from a seed. A plan belongs to one thread ([`arm_thread`]), or lies in a *page* of a file that
+//! other processes map too ([`Page`]). `CROSSDOCK_FAULTS=path` names that file, so that a test can arm a daemon, or all
+//! parts of a soak, while they run.
 
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -19,7 +19,7 @@ pub const VARIABLE: &str = "CROSSDOCK_FAULTS";
 /// How a call fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// With this error; nothing has happened.
+    /// With this error; the call did nothing.
     Error(Errno),
     /// Half of the bytes are read or written.
     Short,
@@ -34,7 +34,8 @@ const fn error(errno: Errno) -> Failure {
 const DESCRIPTORS: &[Failure] = &[error(Errno::MFILE), error(Errno::NFILE), error(Errno::NOMEM)];
 const MEMORY: &[Failure] = &[error(Errno::NOMEM)];
 
-/// What the kernel may answer, by the names that [`crate::sys`] uses. A call that is not named here never fails by plan.
+/// The answers that the kernel may give, by the names that [`crate::sys`] uses. A call that is not listed here never
+/// fails by plan.
 const TABLE: &[(&str, &[Failure])] = &[
     ("open", DESCRIPTORS),
     ("memfd_create", DESCRIPTORS),
@@ -94,19 +95,19 @@ const TABLE: &[(&str, &[Failure])] = &[
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Words {
-    /// The n-th call from now on fails; 0: none does.
+    /// The n-th call from now on fails; 0: no call fails.
     nth: AtomicU64,
-    /// Which of its errors; counted round.
+    /// The index of the error among the call's errors; it wraps.
     which: AtomicU64,
-    /// One call in so many fails; 0: none does.
+    /// One call in this many fails; 0: no call fails.
     one_in: AtomicU64,
-    /// What is drawn next.
+    /// The state of the random numbers.
     seed: AtomicU64,
     /// Calls so far.
     calls: AtomicU64,
     /// Calls that failed so far.
     failed: AtomicU64,
-    /// The place in the table of the last call that failed, from 1.
+    /// The index in the table of the last call that failed, counted from 1.
     last: AtomicU64,
 }
 
@@ -138,7 +139,7 @@ impl Words {
         (z % one_in == 0).then_some(z >> 32)
     }
 
-    /// From now on the n-th call (from 1) fails, with its error number `which` (counted round).
+    /// From now on the n-th call (from 1) fails with its error number `which`, which wraps.
     pub fn fail_nth(&self, n: u64, which: u64) {
         self.last.store(0, Ordering::Relaxed);
         self.which.store(which, Ordering::Relaxed);
@@ -151,7 +152,7 @@ impl Words {
         self.one_in.store(one_in, Ordering::Release);
     }
 
-    /// No call fails any more. The name of the last one that did, and its errors.
+    /// From now on no call fails. Gives the name of the last call that failed, and its errors.
     pub fn disarm(&self) -> Option<(&'static str, &'static [Failure])> {
         self.nth.store(0, Ordering::Release);
         self.one_in.store(0, Ordering::Release);
@@ -170,10 +171,10 @@ impl Words {
 pub struct Page(&'static Words);
 
 impl Page {
-    /// Makes the file if it is not there, and maps it for good.
+    /// Makes the file if it does not exist, and maps it for good.
     ///
     /// # Errors
-    /// As `open`, `ftruncate` and `mmap`.
+    /// The errors of `open`, `ftruncate` and `mmap`.
     pub fn open(path: &Path) -> rustix::io::Result<Self> {
         use rustix::fs::{Mode, OFlags};
         use rustix::mm::{MapFlags, ProtFlags};
@@ -208,14 +209,15 @@ thread_local! {
     static OWN: RefCell<Option<Words>> = const { RefCell::new(None) };
 }
 
-/// The calls of this thread follow a plan of their own until [`disarm_thread`]: the n-th fails with error `which`.
+/// The calls of this thread follow a plan of their own until [`disarm_thread`]: the n-th call fails with error `which`.
 pub fn arm_thread(n: u64, which: u64) {
     let words = Words::default();
     words.fail_nth(n, which);
     OWN.with_borrow_mut(|own| *own = Some(words));
 }
 
-/// The calls of this thread fail no more. Which one did, and its errors; `None`: the n-th was not reached.
+/// From now on no call of this thread fails. Gives the call that failed, and its errors; `None` if the n-th call was
+/// not reached.
 pub fn disarm_thread() -> Option<(&'static str, &'static [Failure])> {
     OWN.take().and_then(|words| words.disarm())
 }
@@ -231,7 +233,7 @@ pub(crate) fn next(call: &'static str) -> Option<Failure> {
     }
 }
 
-/// The same for calls that only fail with an error.
+/// As `next`, for calls that can only fail with an error.
 pub(crate) fn check(call: &'static str) -> rustix::io::Result<()> {
     match next(call) {
         Some(Failure::Error(errno)) => Err(errno),

@@ -1,4 +1,5 @@
-//! Ordinary files: room taken ahead, locks that end with their holder, folders that belong to one user only.
+//! Ordinary files: space that is reserved in advance, locks that end with their holder, folders that belong to one user
+//! only.
 
 use crate::error::{Context, OsError, OsResult};
 use crate::sys;
@@ -7,8 +8,8 @@ use rustix::fs::{CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags}
 use rustix::io::Errno;
 use std::path::Path;
 
-/// Takes room for `more` bytes from `from` and lets the file reach that far, filled with zeros. Writing there cannot
-/// fail for want of room afterwards.
+/// Reserves `more` bytes from `from` on and extends the file to that length, filled with zeros. Later writes there
+/// cannot fail for lack of space.
 pub fn extend(file: impl AsFd, from: u64, more: u64) -> OsResult<()> {
     loop {
         match sys::fs::fallocate(&file, FallocateFlags::empty(), from, more) {
@@ -18,13 +19,13 @@ pub fn extend(file: impl AsFd, from: u64, more: u64) -> OsResult<()> {
     }
 }
 
-/// Locks a file that no other open description of it has locked; `false` if one has. The lock goes with the last copy
-/// of the descriptor, however its processes end.
+/// Locks a file unless another open description of it holds the lock; `false` if one does. The lock ends with the last
+/// copy of the descriptor, however the processes end.
 pub fn try_lock(file: impl AsFd) -> OsResult<bool> {
     try_flock(file, FlockOperation::NonBlockingLockExclusive)
 }
 
-/// The same lock held together with others that take it shared; `false` if one has it alone.
+/// Locks a file together with others that take the lock shared; `false` if one holds it alone.
 pub fn try_lock_shared(file: impl AsFd) -> OsResult<bool> {
     try_flock(file, FlockOperation::NonBlockingLockShared)
 }
@@ -42,8 +43,8 @@ pub fn duplicate(file: impl AsFd) -> OsResult<OwnedFd> {
     duplicate_from(file, 3)
 }
 
-/// Gives a file or folder another name, which must be free. Where the file system cannot check that in the same step, an
-/// existing one may be replaced.
+/// Renames a file or folder to a name that must be free. If the file system cannot check that in the same step, an
+/// existing file may be replaced.
 pub fn rename_to_free_name(from: &Path, to: &Path) -> OsResult<()> {
     let named = || format!("{} to {}", from.display(), to.display());
     match sys::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
@@ -57,13 +58,13 @@ pub fn is_writable(folder: &Path) -> bool {
     rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-/// The same file through a descriptor that cannot be written through.
+/// The same file through a descriptor that does not allow writing.
 pub fn reopen_read_only(file: impl AsFd) -> OsResult<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     sys::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || path)
 }
 
-/// A copy of a descriptor, under the first free number from `lowest` on.
+/// A copy of a descriptor with the first free number from `lowest` on.
 pub fn duplicate_from(fd: impl AsFd, lowest: i32) -> OsResult<OwnedFd> {
     sys::io::fcntl_dupfd_cloexec(fd, lowest).context("F_DUPFD_CLOEXEC", || format!("a descriptor from {lowest} on"))
 }
@@ -73,10 +74,11 @@ pub fn open_read_only(path: &Path) -> OsResult<OwnedFd> {
     sys::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || path.display().to_string())
 }
 
-/// Opens an ordinary file for reading; `None` for a folder, a link, a pipe or a device, none of which is opened for good.
+/// Opens an ordinary file for reading; `None` for a folder, a link, a pipe or a device. Those are not kept open.
 pub fn open_ordinary(path: &Path) -> OsResult<Option<OwnedFd>> {
     let named = || path.display().to_string();
-    // Without NONBLOCK a pipe would wait for its writer, and an open that breaks a lease for the lease's holder.
+    // Without NONBLOCK the open of a pipe would wait for the pipe's writer, and an open that breaks a lease would wait
+    // for the lease's holder.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match sys::fs::open(path, flags, Mode::empty()) {
         Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
@@ -86,7 +88,7 @@ pub fn open_ordinary(path: &Path) -> OsResult<Option<OwnedFd>> {
     Ok((rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile).then_some(file))
 }
 
-/// Device and inode of what this process has open under a number.
+/// Device and inode of the file that this process has open under a number.
 pub fn identity(number: i32) -> OsResult<(u64, u64)> {
     // SAFETY: the number is only looked at for the length of one call, which fails if nothing is open there.
     let file = unsafe { rustix::fd::BorrowedFd::borrow_raw(number) };
@@ -124,7 +126,8 @@ pub fn folder_of_process(thread: i32, number: Option<i32>) -> OsResult<Vec<u8>> 
     Ok(path.into_bytes())
 }
 
-/// Is there something of this name? Follows no symbolic link at its end, and calls the kernel directly, not through libc.
+/// Does this name exist? This does not follow a symbolic link at its end, and calls the kernel directly and not through
+/// libc.
 pub fn exists(path: &std::ffi::CStr) -> bool {
     rustix::fs::lstat(path).is_ok()
 }
@@ -135,7 +138,8 @@ pub fn reopen(file: impl AsFd) -> OsResult<OwnedFd> {
     sys::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context("open", || path)
 }
 
-/// Copies bytes of one file to the same place of another, through `buffer` and at most as many; how many. 0 = the end.
+/// Copies bytes of one file to the same offset of another, at most as many as fit into `buffer`. Gives their number; 0
+/// at the end.
 pub fn copy_part(from: impl AsFd, to: impl AsFd, offset: u64, buffer: &mut [u8]) -> OsResult<usize> {
     let named = || format!("bytes at {offset} of a file that is copied");
     let length = loop {
@@ -154,12 +158,12 @@ pub fn copy_part(from: impl AsFd, to: impl AsFd, offset: u64, buffer: &mut [u8])
     Ok(length)
 }
 
-/// Gives a file this size; what is beyond it is let go, and new bytes are zero.
+/// Gives a file this size. Bytes beyond it are given up, and new bytes are zero.
 pub fn set_size(file: impl AsFd, size: u64) -> OsResult<()> {
     sys::fs::ftruncate(file, size).context("ftruncate", || format!("a file to {size} bytes"))
 }
 
-/// Sees that the user whose file it is may open it for reading and writing, whatever mode it was given.
+/// Makes sure that the owner of the file may open it for reading and writing, whatever its mode is.
 pub fn let_owner_open(file: impl AsFd) -> OsResult<()> {
     let named = || "the mode of a file".to_string();
     let mode = Mode::from_raw_mode(rustix::fs::fstat(&file).context("fstat", named)?.st_mode);
@@ -175,12 +179,12 @@ pub fn sizes(file: impl AsFd) -> OsResult<(u64, u64)> {
     Ok((u64::try_from(stat.st_size).unwrap_or(0), u64::try_from(stat.st_blocks).unwrap_or(0) * 512))
 }
 
-/// A descriptor that stands for nothing: kept so that it can be given up when none is left.
+/// A descriptor that refers to nothing useful. It is kept so that it can be given up when no descriptor is left.
 pub fn spare() -> OsResult<OwnedFd> {
     sys::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", || "/dev/null".into())
 }
 
-/// Makes a folder that only this user may enter, unless it is there and is just that. Says whether it was made.
+/// Makes a folder that only this user may enter, unless exactly that exists. Gives whether it was made.
 pub fn private_folder(path: &Path) -> OsResult<bool> {
     let named = || path.display().to_string();
     let made = match sys::fs::mkdir(path, Mode::RWXU) {

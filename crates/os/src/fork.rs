@@ -1,27 +1,28 @@
-//! Has this process forked since? Answered by one load.
+//! Has this process forked since? One load gives the answer.
 //!
-//! A child inherits its parent's mappings but not its identity: it must not use the parent's heap slots or ports.
-//! The kernel zeroes a page marked `MADV_WIPEONFORK` in every child, so a word in one tells without a system call.
+//! A child inherits its parent's mappings but not its identity: it must not use the parent's heap slots or ports. The
+//! kernel zeroes a page marked `MADV_WIPEONFORK` in every child, so a word in that page gives the answer without a
+//! system call.
 
 use crate::sys;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// Null until it is asked for. No lock: a thread that forks while another one makes the page would leave its child a lock
-/// that no process gives back.
+/// Null until the first question. This is no lock: if a thread forked while another one made the page, the child would
+/// inherit a lock that no thread releases.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
-/// Stands for a page that is not to be had.
+/// Stands for the page if the page cannot be made.
 static NO_PAGE: AtomicU32 = AtomicU32::new(0);
 
-/// A number that is the same for the whole life of a process and another one in each of its children. Never 0.
+/// A number that stays the same for the whole life of a process and differs in each of its children. It is never 0.
 ///
-/// Keep it when something is made that only this process may use; compare before use.
+/// Keep the number when something is made that only this process may use, and compare it before use.
 pub fn token() -> u32 {
     let page = PAGE.load(Ordering::Acquire);
     let page = if page.is_null() { first_page() } else { page };
     if ptr::eq(page, &raw const NO_PAGE) {
-        // The process id, at the price of a system call.
+        // The process id, which costs a system call.
         return std::process::id();
     }
     // SAFETY: not null, so a page that was made below; it is aligned, zeroed by the kernel, and never unmapped.
@@ -32,10 +33,10 @@ pub fn token() -> u32 {
     }
 }
 
-/// The process that something was made in, which alone may use it.
+/// The process that made something. Only that process may use it.
 ///
-/// It knows the word's place, so that asking touches one page and not also the one where that place is noted: where the
-/// caches are cold that is a large part of a call.
+/// It keeps the address of the word, so that asking touches one page only, and not also the page where that address is
+/// stored. With cold caches that page would be a large part of a call's time.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
     word: &'static AtomicU32,
@@ -64,8 +65,8 @@ impl Origin {
     }
 }
 
-/// Something that each process makes for itself: a child sees none of its parent's, whose locks may be held by threads that
-/// the child has not got. It is never freed.
+/// A value that each process makes for itself. A child does not see its parent's value, whose locks may be held by
+/// threads that the child does not have. The value is never freed.
 #[derive(Debug)]
 pub struct PerProcess<T: 'static>(AtomicPtr<(u32, T)>);
 
@@ -76,21 +77,21 @@ impl<T: Send + Sync> PerProcess<T> {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// This process's, if it was made.
+    /// This process's value, if it was made.
     pub fn get(&self) -> Option<&'static T> {
         // SAFETY: null, or what `get_or_make` leaked; it is never freed nor changed.
         let found: Option<&'static (u32, T)> = unsafe { self.0.load(Ordering::Acquire).as_ref() };
         found.filter(|(process, _)| *process == token()).map(|(_, value)| value)
     }
 
-    /// This process's; made now if need be, and perhaps in vain by one of two threads at the same time.
+    /// This process's value, made now if necessary. If two threads make it at the same time, one of them drops its own.
     pub fn get_or_make(&self, make: impl FnOnce() -> Option<T>) -> Option<&'static T> {
         self.get_or_inherit(|_| make())
     }
 
-    /// As [`PerProcess::get_or_make`], for a child that takes over what its parent had. `make` gets the parent's value, as it
-    /// was when the parent forked. Another thread of the parent may have held a lock in it then; no thread of the child gives
-    /// that lock back, so `make` may only try it.
+    /// As [`PerProcess::get_or_make`], for a child that takes over what its parent had. `make` gets the parent's value
+    /// as it was when the parent forked. Another thread of the parent may have held a lock in it then, and no thread of
+    /// the child releases that lock. So `make` may only try the lock.
     pub fn get_or_inherit(&self, make: impl FnOnce(Option<&'static T>) -> Option<T>) -> Option<&'static T> {
         let before = self.0.load(Ordering::Acquire);
         if let Some(found) = self.get() {
@@ -113,8 +114,8 @@ impl<T: Send + Sync> Default for PerProcess<T> {
     }
 }
 
-/// Runs `hook` in every child that this process forks, on the thread that forked; for caches that a child must not use.
-/// Children made without the C library's `fork` do not run it, and are told by `token` alone.
+/// Runs `hook` in every child that this process forks, on the thread that forked. For caches that a child must not use.
+/// Children that are made without the C library's `fork` do not run it; for them only `token` changes.
 pub fn in_child(hook: extern "C" fn()) {
     // SAFETY: the hook is a plain function that stays; registering it touches nothing of the caller's.
     unsafe { libc::pthread_atfork(None, None, Some(hook)) };
@@ -122,13 +123,13 @@ pub fn in_child(hook: extern "C" fn()) {
 
 #[cold]
 fn renew(word: &AtomicU32) -> u32 {
-    // Only the process id differs for certain between parent and child while both live.
+    // Only the process id certainly differs between parent and child while both live.
     let own = std::process::id();
     word.store(own, Ordering::Relaxed);
     own
 }
 
-/// The page that all threads use: this one's, unless another thread was faster.
+/// The page that all threads use: the one made here, unless another thread was faster.
 #[cold]
 fn first_page() -> *const AtomicU32 {
     let (none, length) = ((&raw const NO_PAGE).cast_mut(), rustix::param::page_size());

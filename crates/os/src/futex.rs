@@ -1,7 +1,7 @@
 //! Waiting on words of shared memory.
 //!
-//! The words lie in segments that several processes map, so none of these futexes is private. A wait on a read-only
-//! mapping works; a wake does too. A wait can end without a reason: callers look at the word again.
+//! The words lie in segments that several processes map, so none of these futexes is private. Waits and wakes work on a
+//! read-only mapping, too. A wait can end without a reason, so callers look at the word again.
 
 use crate::deadline::Deadline;
 use crate::error::OsError;
@@ -13,16 +13,16 @@ use std::time::Duration;
 /// Why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Woken {
-    /// A wake came, the word had changed already, a signal came, or for no reason: look again.
+    /// The caller must look again: a wake or a signal came, the word had changed already, or there was no reason.
     LookAgain,
     /// The deadline passed.
     TimedOut,
 }
 
-/// How long a wait on two words sleeps at most where the kernel has no `futex_waitv` or a filter forbids it.
+/// The longest sleep of a wait on two words if the kernel has no `futex_waitv` or a filter forbids it.
 pub const SLICE: Duration = Duration::from_millis(20);
 
-/// Sleeps while `word` holds `expected`, until it is woken or the deadline passes.
+/// Sleeps while `word` holds `expected`, until a wake comes or the deadline passes.
 pub fn wait(word: &AtomicU32, expected: u32, deadline: Deadline) -> Woken {
     let left = deadline.left();
     if left.is_zero() {
@@ -37,8 +37,9 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: Deadline) -> Woken {
     if answer < 0 && Errno::from_raw_os_error(errno()) == Errno::TIMEDOUT { Woken::TimedOut } else { Woken::LookAgain }
 }
 
-/// As [`wait`], but a signal whose handler does not restart calls ends it: `true` then. What is waited for can be seen from
-/// outside: its address is the call's fifth argument, which the kernel ignores and shows in /proc/PID/task/TID/syscall.
+/// As [`wait`], but a signal whose handler does not restart calls ends the wait; the result is `true` then. Other
+/// processes can see what is waited for: its address is the call's fifth argument, which the kernel ignores and shows
+/// in /proc/PID/task/TID/syscall.
 pub fn wait_interruptible(word: &AtomicU32, expected: u32, deadline: Deadline, what: &std::ffi::CStr) -> bool {
     let left = deadline.left();
     if left.is_zero() {
@@ -60,10 +61,10 @@ pub fn wait_interruptible(word: &AtomicU32, expected: u32, deadline: Deadline, w
     answer < 0 && Errno::from_raw_os_error(errno()) == Errno::INTR
 }
 
-/// Sleeps while both words hold what is expected of them, until either is woken or the deadline passes.
+/// Sleeps while both words hold the expected values, until a wake for either comes or the deadline passes.
 ///
-/// Where `futex_waitv` is not to be had it sleeps on the first in slices of [`SLICE`], so that a change of the second
-/// is still seen in time.
+/// Without `futex_waitv` it sleeps on the first word in slices of [`SLICE`], so that it still sees a change of the
+/// second word in time.
 pub fn wait_either(first: (&AtomicU32, u32), second: (&AtomicU32, u32), deadline: Deadline) -> Woken {
     static NO_WAITV: AtomicBool = AtomicBool::new(false);
     if !NO_WAITV.load(Ordering::Relaxed) {
@@ -102,7 +103,7 @@ fn waitv(first: (&AtomicU32, u32), second: (&AtomicU32, u32), deadline: Deadline
     if left.is_zero() {
         return Err(Errno::TIMEDOUT);
     }
-    // The call takes a moment, not a length.
+    // The call takes a point in time and not a duration.
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let until = Duration::new(now.tv_sec as u64, now.tv_nsec as u32).saturating_add(left);
     let until = timespec(until);
@@ -121,7 +122,7 @@ fn waitv(first: (&AtomicU32, u32), second: (&AtomicU32, u32), deadline: Deadline
     if answer < 0 { Err(Errno::from_raw_os_error(errno())) } else { Ok(()) }
 }
 
-/// Wakes up to `count` of those who sleep on `word`; how many there were.
+/// Wakes up to `count` sleepers on `word` and gives how many there were.
 pub fn wake(word: &AtomicU32, count: i32) -> i32 {
     // SAFETY: `word` is a live, aligned u32; waking reads nothing from it.
     let answer =

@@ -1,7 +1,7 @@
 //! Events of folders: which files were closed after writing, renamed, made or removed in them.
 //!
-//! An event is a hint. It can be late, repeated, or about a file that has changed again since; the caller looks at the
-//! file itself before it acts. When events were lost, [`Change::Overflow`] says so and the caller looks at everything.
+//! An event is a hint. It can be late, repeated, or about a file that has changed again since. The caller looks at the
+//! file itself before it acts. If events were lost, [`Change::Overflow`] says so, and the caller looks at everything.
 
 use std::ffi::OsString;
 use std::mem::MaybeUninit;
@@ -24,15 +24,15 @@ pub struct Watch(OwnedFd);
 pub enum Change {
     /// A file that was open for writing was closed.
     Closed,
-    /// The name came by a rename.
+    /// The name appeared by a rename.
     Arrived,
-    /// The name went by a rename.
+    /// The name disappeared by a rename.
     Left,
     /// The name was made.
     Made,
     /// The name was removed.
     Removed,
-    /// A file that was open for reading only was closed; told for folders of [`Watch::add_reads`].
+    /// A file that was open for reading only was closed. Only folders of [`Watch::add_reads`] give this event.
     Read,
     /// Events were lost.
     Overflow,
@@ -77,7 +77,7 @@ impl Watch {
         inotify::add_watch(&self.0, folder, events).context("inotify_add_watch", || folder.display().to_string())
     }
 
-    /// All events that are there now; none if there is none.
+    /// All events that have arrived.
     pub fn read(&self) -> OsResult<Vec<Event>> {
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         let mut reader = inotify::Reader::new(&self.0, &mut buffer);

@@ -1,12 +1,13 @@
-//! Proof by lease: does any other process have this file open or mapped?
+//! Proof by lease that no other process has a file open or mapped.
 //!
-//! The kernel grants a write lease on a tmpfs file only if there is no other open file description of it, and a read
-//! lease only if no process has it open for writing. A mapping counts as long as it exists, also after its descriptor is closed; so
-//! do a descriptor in flight in a socket and a child's copy of a mapping. Not on memfds: their own description is not
-//! counted, so the answer would be wrong.
+//! The kernel grants a write lease on a tmpfs file only if the file has no other open file description, and a read
+//! lease only if no process has it open for writing. A mapping counts as long as it exists, also after its descriptor
+//! is closed. So does a descriptor in flight in a socket, and a child's copy of a mapping. Leases on memfds are no
+//! proof, because the memfd's first description is not counted.
 //!
-//! The proof holds at the moment of the grant and as long as no process can open the file anew. So the asker keeps the only
-//! way to open it (a directory that no other process reaches) and asks on the one description that it keeps.
+//! The proof holds at the moment of the grant, and as long as no process can open the file anew. So the process that
+//! asks keeps the only way to open the file (a directory that no other process reaches), and asks on the one
+//! description that it keeps.
 
 use crate::error::{OsError, OsResult};
 use crate::sys;
@@ -23,7 +24,8 @@ pub enum Proof {
     NoWriter,
 }
 
-/// Asks the kernel for the proof, and gives the lease back at once. `false`: another process still has it open or mapped.
+/// Asks the kernel for the proof and gives the lease back at once. `false` if another process still has the file open
+/// or mapped.
 pub fn prove(file: impl AsFd, proof: Proof) -> OsResult<bool> {
     let file = file.as_fd();
     let kind = match proof {
@@ -40,12 +42,12 @@ pub fn prove(file: impl AsFd, proof: Proof) -> OsResult<bool> {
     }
 }
 
-/// A lease that is held. It is given back when this is dropped.
+/// A held lease. Dropping it gives the lease back.
 #[derive(Debug)]
 pub struct Held<'a>(BorrowedFd<'a>);
 
-/// Asks for the proof and keeps the lease: for as long as it is held, an open that would break the proof waits in the
-/// kernel (at most `/proc/sys/fs/lease-break-time`). `None`: the proof fails now.
+/// Asks for the proof and keeps the lease. While the lease is held, an open that would break the proof waits in the
+/// kernel (at most `/proc/sys/fs/lease-break-time`). `None` if the proof fails now.
 pub fn hold<'a>(file: &'a impl AsFd, proof: Proof) -> OsResult<Option<Held<'a>>> {
     let file = file.as_fd();
     let kind = match proof {
@@ -60,11 +62,12 @@ pub fn hold<'a>(file: &'a impl AsFd, proof: Proof) -> OsResult<Option<Held<'a>>>
     }
 }
 
-/// The kernel tells the holder of a lease that is being broken by SIGIO, which ends a process by default. A handler that
-/// does nothing replaces the default; unlike "ignore" it does not pass on to programs that this process starts.
+/// When an open breaks a lease, the kernel sends SIGIO to the holder, which by default ends the process. A handler that
+/// does nothing replaces the default. Unlike "ignore", a handler is not inherited by programs that this process starts.
 fn survive_breaking() {
     extern "C" fn nothing(_: libc::c_int) {}
-    // No `Once`, whose lock a forked child might meet: two threads may both do it, which changes nothing.
+    // This is no `Once`, whose lock a forked child might meet. Two threads may both install the handler, which changes
+    // nothing.
     static DONE: AtomicBool = AtomicBool::new(false);
     if DONE.load(Ordering::Acquire) {
         return;
@@ -95,7 +98,7 @@ impl Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // It cannot fail for a lease that we hold; one that the kernel took back is gone already.
+        // This cannot fail for a lease that this process holds. A lease that the kernel took back is gone already.
         let _ = set_lease(self.0, libc::F_UNLCK);
     }
 }
@@ -103,7 +106,7 @@ impl Drop for Held<'_> {
 fn set_lease(file: BorrowedFd<'_>, kind: i32) -> OsResult<()> {
     // SAFETY: F_SETLEASE takes an int and touches no memory of ours.
     let set = || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
-    // Giving a lease back takes nothing, so it does not fail.
+    // Giving a lease back needs no resources, so it does not fail.
     let answer = if kind == libc::F_UNLCK { set() } else { sys::raw("F_SETLEASE", set) };
     if answer == 0 { Ok(()) } else { Err(OsError::last("F_SETLEASE", "a segment's file")) }
 }

@@ -1,7 +1,7 @@
 //! Every raw system call of crossdock, behind safe functions.
 //!
-//! One file per kind of kernel object. Nothing here knows what crossdock does with them. Every error names the call
-//! and the object it was about. Every descriptor is close-on-exec. `sys` lets tests make any call fail.
+//! There is one file per kind of kernel object. This crate does not know what crossdock does with them. Every error
+//! names the call and its object. Every descriptor is close-on-exec. `sys` lets tests make any call fail.
 
 pub mod calls;
 pub mod cgroup;

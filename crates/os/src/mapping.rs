@@ -20,7 +20,8 @@ pub enum Access {
     ReadWrite,
 }
 
-/// Memory that other processes see too. It gives out its address; code that makes references of it answers for races.
+/// A mapping of memory that other processes see too. It gives out its address; code that makes references from the
+/// address is responsible for races.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -47,12 +48,13 @@ impl Mapping {
         Ok(Self { start, length })
     }
 
-    /// As [`Self::new`], at addresses where huge pages of the file can be mapped as such: it begins at a multiple of one.
+    /// As [`Self::new`], at an address that is a multiple of a huge page, so that huge pages of the file can be mapped
+    /// as such.
     pub fn for_huge_pages(fd: impl AsFd, length: usize, access: Access) -> OsResult<Self> {
         if length < HUGE {
             return Self::new(fd, length, access);
         }
-        // Unmapped with its holder, until the file lies there; then the place is a mapping.
+        // The place owns the addresses until the file is mapped there; from then on the mapping owns them.
         let place = crate::place::Place::reserve(length)?;
         let mapping = Self { start: place.start(), length };
         std::mem::forget(place);
@@ -60,8 +62,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// A part of this mapping once more, at other addresses: the same memory, without its descriptor. `offset` and
-    /// `length` are whole pages.
+    /// Maps a part of this mapping once more at other addresses: the same memory, without its descriptor. `offset` and
+    /// `length` must be whole pages.
     pub fn again(&self, offset: u64, length: u64) -> OsResult<Self> {
         let named = || format!("{length} bytes at {offset} of a mapping");
         let from = self.at(offset, length).ok_or(rustix::io::Errno::INVAL).context("mremap", named)?;
@@ -94,21 +96,22 @@ impl Mapping {
         Some(unsafe { self.start.add(offset as usize) })
     }
 
-    /// The bytes of memory that this process has alone: a fresh segment, mapped for writing, that was not handed out yet.
+    /// The bytes of memory that only this process has: a fresh segment, mapped for writing, that was not given to any
+    /// process yet.
     ///
-    /// A process that was given the segment all the same can change what is read here, and no more: callers compute no
-    /// address from it.
+    /// If a process has the segment all the same, it can change what is read here and do nothing worse, because callers
+    /// compute no address from it.
     pub fn fresh_bytes(&mut self) -> &mut [u8] {
         // SAFETY: the range is mapped for as long as `self`, of which this is the only user here. Other processes have no
         // access, as the caller states; one that has it against the rules changes plain bytes, of which each value is valid.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 
-    /// The bytes of memory that no process changes any more: a published version, an item that its owner let go of.
+    /// The bytes of memory that no process changes any more: a published version, or an item that its owner gave up.
     /// `None` if the range is not within the mapping.
     ///
-    /// A process that changes it against the rules changes what is read here, and no more: callers compute no address from
-    /// it, and a checksum of the bytes finds most changes.
+    /// If a process changes them against the rules, it changes what is read here and does nothing worse: callers
+    /// compute no address from it, and a checksum of the bytes finds most changes.
     pub fn settled_bytes(&self, offset: u64, size: u64) -> Option<&[u8]> {
         let start = self.at(offset, size)?;
         // SAFETY: within the mapping, which stays for as long as `self`. That nothing writes it is what the caller states;
@@ -136,7 +139,7 @@ impl Mapping {
         Some(unsafe { address.as_ref() })
     }
 
-    /// Puts another file's bytes at this mapping's addresses, in one step: a reader sees the old ones or the new ones.
+    /// Maps another file at this mapping's addresses in one step: a reader sees the old bytes or the new ones.
     pub fn replace(&self, fd: impl AsFd, access: Access) -> OsResult<()> {
         let protection = match access {
             Access::Read => ProtFlags::READ,
@@ -150,8 +153,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Takes the range into this process's page tables, for reading or for writing, so that touching it is no fault.
-    /// The memory must have been reserved. Only advice: `false` where the kernel (< 5.14) does not know it.
+    /// Enters the range into this process's page tables, for reading or for writing, so that touching it is no fault.
+    /// The memory must have been reserved. This is only advice: `false` if the kernel (< 5.14) does not know it.
     pub fn populate(&self, offset: u64, size: u64, access: Access) -> bool {
         const MADV_POPULATE_READ: i32 = 22;
         const MADV_POPULATE_WRITE: i32 = 23;
@@ -161,9 +164,9 @@ impl Mapping {
         sys::raw("MADV_POPULATE", || unsafe { libc::madvise(start.as_ptr().cast(), size as usize, advice) }) == 0
     }
 
-    /// Takes memory for the whole huge pages of a range of `fd`, of which this is a mapping, where there is none so far: the
-    /// kernel fills one at once where a first small page is there. Only an attempt: where it has none to give nothing
-    /// changes, and `memfd::reserve` takes what is missing afterwards in any case.
+    /// Takes memory for the whole huge pages of a range of `fd`, where there is no memory so far. `fd` is the file of
+    /// this mapping. The kernel fills a huge page at once if its first small page exists. This is only an attempt: if
+    /// the kernel has no huge pages nothing changes, and `memfd::reserve` takes what is missing afterwards in any case.
     pub fn take_huge_pages(&self, fd: impl AsFd, offset: u64, size: u64) {
         const HUGE: u64 = crate::place::HUGE as u64;
         let (first, end) = (offset.next_multiple_of(HUGE), (offset + size) / HUGE * HUGE);
@@ -181,8 +184,8 @@ impl Mapping {
         }
     }
 
-    /// Asks for huge pages under a range, now; `false` where the kernel has none to give. The range is shrunk to whole
-    /// huge pages. Works on memfds even where transparent huge pages are off for shared memory (kernel ≥ 6.1).
+    /// Asks the kernel to put huge pages under a range now; `false` if it has none. The range is reduced to whole huge
+    /// pages. This works on memfds even if transparent huge pages are off for shared memory (kernel ≥ 6.1).
     pub fn collapse(&self, offset: u64, size: u64) -> bool {
         const MADV_COLLAPSE: i32 = 25;
         let Some(start) = self.at(offset, size) else { return false };

@@ -7,12 +7,12 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The seals that every segment carries. A peer that maps one can rely on its size for good: no SIGBUS by truncation.
+/// The seals of every segment. A peer that maps a segment can rely on its size for good: no truncation causes a SIGBUS.
 pub const SEGMENT_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Makes a sealed segment of `size` bytes, all virtual: memory is taken when it is reserved or touched.
+/// Makes a sealed segment of `size` bytes. All of it is virtual: memory is taken when it is reserved or touched.
 ///
-/// `name` shows up as `/memfd:name` in `/proc/PID/maps`, which is how `audit` knows whose it is.
+/// `name` appears as `/memfd:name` in `/proc/PID/maps`, by which `audit` finds the owner.
 pub fn create(name: &str, size: u64) -> OsResult<OwnedFd> {
     let fd = sys::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .context("memfd_create", || name.into())?;
@@ -21,13 +21,13 @@ pub fn create(name: &str, size: u64) -> OsResult<OwnedFd> {
     Ok(fd)
 }
 
-/// Makes memory that this process has mapped already for good, and that no process can ever map or write otherwise: its
-/// own writable mapping (and its children's) goes on, any other process that gets the descriptor can only read. Root included.
+/// Makes memory that this process has mapped for writing and that no other process can ever write. This process's
+/// writable mapping (and its children's) stays. Every other process that gets the descriptor can only read, also root.
 pub fn create_for_own_writing(name: &str, size: u64) -> OsResult<(OwnedFd, crate::Mapping)> {
     create_published(name, size, size)
 }
 
-/// The same with only the first `reserved` bytes' memory taken so far; the rest is virtual until [`reserve`] takes it.
+/// As above, with memory for the first `reserved` bytes only. The rest is virtual until [`reserve`] takes it.
 pub fn create_published(name: &str, size: u64, reserved: u64) -> OsResult<(OwnedFd, crate::Mapping)> {
     let fd = sys::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .context("memfd_create", || name.into())?;
@@ -38,29 +38,30 @@ pub fn create_published(name: &str, size: u64, reserved: u64) -> OsResult<(Owned
     Ok((fd, mapping))
 }
 
-/// The size of what this descriptor stands for, if that is memory that carries [`SEGMENT_SEALS`].
+/// The size of this descriptor's memory, if it has the [`SEGMENT_SEALS`].
 pub fn sealed_size(fd: impl AsFd) -> Option<u64> {
     let seals = rustix::fs::fcntl_get_seals(&fd).ok()?;
     let stat = rustix::fs::fstat(&fd).ok()?;
     seals.contains(SEGMENT_SEALS).then(|| u64::try_from(stat.st_size).unwrap_or(0))
 }
 
-/// The size of what this descriptor stands for, if that is memory that carries [`SEGMENT_SEALS`] and that no process can
-/// write but through a mapping that was there before: not root, not its maker.
+/// The size of this descriptor's memory, if it has the [`SEGMENT_SEALS`] and if no process can write it except through
+/// a mapping that existed before: neither root nor its maker.
 pub fn pool_size(fd: impl AsFd) -> Option<u64> {
     let seals = rustix::fs::fcntl_get_seals(&fd).ok()?;
     seals.contains(SealFlags::FUTURE_WRITE).then(|| sealed_size(fd)).flatten()
 }
 
-/// Is this memory that no descriptor, however it was opened, can be used to write?
+/// Is this memory that cannot be written through any descriptor, however it was opened?
 pub fn is_sealed_for_writing(fd: impl AsFd) -> bool {
     rustix::fs::fcntl_get_seals(fd).is_ok_and(|s| s.intersects(SealFlags::FUTURE_WRITE | SealFlags::WRITE))
 }
 
-/// The number of this memory, which the kernel gives to no other as long as it runs; 0 for what is no memfd.
+/// The number of this memory, which the kernel gives to no other memory as long as the kernel runs; 0 if this is no
+/// memfd.
 ///
-/// All memfds lie in one file system of the kernel's, whose 64-bit inode numbers only grow. Files of other systems, and
-/// memfds of huge pages, lie elsewhere and could have any number.
+/// All memfds are in one file system of the kernel, whose 64-bit inode numbers only grow. Other files, and memfds of
+/// huge pages, are in other file systems and could have any number.
 pub fn number(fd: impl AsFd) -> u64 {
     match rustix::fs::fstat(fd) {
         Ok(stat) if Some(stat.st_dev) == device() => stat.st_ino,
@@ -68,9 +69,9 @@ pub fn number(fd: impl AsFd) -> u64 {
     }
 }
 
-/// The file system of all memfds. Where no memfd can be made for lack of descriptors, the next call asks again.
+/// The file system of all memfds. If no memfd can be made for lack of descriptors, the next call asks again.
 fn device() -> Option<u64> {
-    // 0: not known yet. No lock, which a forked child might meet.
+    // 0 if not known yet. This is no lock, because a forked child might meet a held one.
     static DEVICE: AtomicU64 = AtomicU64::new(0);
     match DEVICE.load(Ordering::Relaxed) {
         0 => {
@@ -83,7 +84,7 @@ fn device() -> Option<u64> {
     }
 }
 
-/// Fills `size` bytes from `offset` with zeros through the descriptor, for all that have them mapped.
+/// Fills `size` bytes from `offset` on with zeros through the descriptor, for all processes that have them mapped.
 pub fn clear(fd: impl AsFd, offset: u64, size: u64) -> OsResult<()> {
     let zeros = vec![0; usize::try_from(size).unwrap_or(0)];
     let mut done = 0;
@@ -97,7 +98,7 @@ pub fn clear(fd: impl AsFd, offset: u64, size: u64) -> OsResult<()> {
     Ok(())
 }
 
-/// Checks a descriptor that came from elsewhere: is it a memfd of exactly this size that carries [`SEGMENT_SEALS`]?
+/// Checks a descriptor that another process sent: is it a memfd of exactly this size with the [`SEGMENT_SEALS`]?
 pub fn check(fd: impl AsFd, size: u64) -> OsResult<()> {
     let seals = rustix::fs::fcntl_get_seals(&fd).context("F_GET_SEALS", || "a received segment".into())?;
     let stat = rustix::fs::fstat(&fd).context("fstat", || "a received segment".into())?;
@@ -111,10 +112,10 @@ pub fn check(fd: impl AsFd, size: u64) -> OsResult<()> {
     Ok(())
 }
 
-/// Takes memory for `length` bytes from `offset`, so that touching them can never end in SIGBUS.
+/// Takes memory for `length` bytes from `offset` on, so that touching them can never end in SIGBUS.
 ///
-/// A full node answers `NOSPC` or `NOMEM`, and so does a memory cgroup that has no room ([`crate::cgroup`]); nothing is
-/// taken then that was not there before. The pages are charged to this process's cgroup.
+/// A full node answers `NOSPC` or `NOMEM`, and so does a memory cgroup without room ([`crate::cgroup`]). In both cases
+/// nothing new is taken. The pages are charged to this process's cgroup.
 pub fn reserve(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
     let (size, taken) = crate::file::sizes(&fd)?;
     let missing = length.min(size.max(offset.saturating_add(length)).saturating_sub(taken));
@@ -129,7 +130,7 @@ pub fn reserve(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
     }
 }
 
-/// Gives the memory of a range back; it reads as zeros afterwards and must be reserved again before use.
+/// Gives the memory of a range back. The range then reads as zeros and must be reserved again before use.
 pub fn give_back(fd: impl AsFd, offset: u64, length: u64) -> OsResult<()> {
     sys::fs::fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length)
         .context("fallocate", || format!("punching {length} bytes at {offset} out of a segment"))

@@ -10,7 +10,7 @@ use crate::error::{Context, OsError, OsResult};
 /// Mounts an empty memory file system of so many bytes on a folder. It needs CAP_SYS_ADMIN.
 ///
 /// # Errors
-/// The kernel's refusal; for an ordinary user it is a lack of rights ([`is_refused`]).
+/// The kernel refused; for an ordinary user this is a lack of rights ([`is_refused`]).
 pub fn memory_at(folder: &Path, bytes: u64) -> OsResult<()> {
     let named = || folder.display().to_string();
     let how = CString::new(format!("size={bytes},mode=711"))
@@ -19,7 +19,7 @@ pub fn memory_at(folder: &Path, bytes: u64) -> OsResult<()> {
     rustix::mount::mount("crossdock-files", folder, "tmpfs", flags, Some(how.as_c_str())).context("mount", named)
 }
 
-/// Takes a mount away. Processes that have files of it open keep them. A folder without a mount is no error.
+/// Removes a mount. Processes that have files of it open keep them. A folder without a mount is no error.
 pub fn unmount(folder: &Path) {
     let _ = rustix::mount::unmount(folder, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
 }

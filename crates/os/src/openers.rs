@@ -1,8 +1,8 @@
-//! Who opens and closes the files of watched folders: the kernel asks before each open, and tells each close after
-//! writing. It needs the rights of the initial user namespace's root.
+//! Which processes open and close the files of watched folders: the kernel asks before each open and reports each close
+//! after writing. This needs the rights of the initial user namespace's root.
 //!
-//! The kernel names processes by number, and a number can be used again after its process was reaped. So a process is
-//! taken by a pidfd while it waits for the answer to its open, and cannot end meanwhile.
+//! The kernel names processes by number, and a number can be used again after its process was reaped. So the process is
+//! identified by a pidfd while it waits for the answer to its open and cannot end.
 
 use crate::sys;
 use std::mem::MaybeUninit;
@@ -22,11 +22,11 @@ pub struct Openers(OwnedFd);
 pub struct Event {
     /// The file's inode number.
     pub inode: u64,
-    /// The process that opens or closes it, if it is still there.
+    /// The process that opens or closes the file, if it still exists.
     pub process: Option<(i32, OwnedFd)>,
-    /// The process number as the kernel told it.
+    /// The process number that the kernel gave.
     pub pid: i32,
-    /// A file that was open for writing was closed; else it is being opened.
+    /// A file that was open for writing was closed. If `false`, a file is being opened.
     pub closed: bool,
 }
 
@@ -58,7 +58,7 @@ impl Openers {
         if answer == 0 { Ok(()) } else { Err(OsError::last("fanotify_mark", named())) }
     }
 
-    /// All events that are there now. Every process that waits for its open goes on when this returns.
+    /// All events that have arrived. The processes whose opens they tell of continue when this returns.
     pub fn read(&self) -> Vec<Event> {
         let mut events = Vec::new();
         let mut buffer = [MaybeUninit::<libc::fanotify_event_metadata>::uninit(); 64];
@@ -97,7 +97,7 @@ impl Openers {
 }
 
 impl AsFd for Openers {
-    /// Readable when there is an event.
+    /// The descriptor is readable while there is an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -1,4 +1,4 @@
-//! Which pages of a range changed, by one call for the whole range (`PAGEMAP_SCAN`, kernel ≥ 6.7).
+//! Which pages of a range changed, found by one call for the whole range (`PAGEMAP_SCAN`, kernel ≥ 6.7).
 
 use crate::sys;
 use std::ops::Range;
@@ -10,13 +10,13 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::error::{Context, OsError, OsResult};
 
-/// What makes a page count.
+/// The property by which pages are selected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Looking {
-    /// Pages of a private mapping of a file that this process wrote to: they are its own copies now.
+    /// Pages of a private file mapping that this process wrote to: they are its own copies now.
     PrivateCopies,
-    /// Pages written since they were last write-protected by an asynchronous userfaultfd; they are
-    /// protected again by the same call.
+    /// Pages that were written since an asynchronous userfaultfd last write-protected them. The same call protects them
+    /// again.
     WrittenAndProtectAgain,
 }
 
@@ -61,13 +61,13 @@ struct PageRegion {
 }
 
 impl PageMap {
-    /// The page map of this process, by one descriptor for all that use it.
+    /// The page map of this process. All users share one descriptor.
     pub fn shared() -> OsResult<Arc<Self>> {
         static SHARED: PerProcess<PageMap> = PerProcess::new();
         SHARED.get(Self::open)
     }
 
-    /// The page map of this process. Allowed in every container runtime's default settings.
+    /// Opens the page map of this process. The default settings of every container runtime allow it.
     pub fn open() -> OsResult<Self> {
         let path = "/proc/self/pagemap";
         let fd = sys::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -75,7 +75,7 @@ impl PageMap {
         Ok(Self { fd })
     }
 
-    /// Byte ranges of pages that count, in order, adjacent ones joined; `addresses` is page-aligned.
+    /// The byte ranges of the selected pages, in order, adjacent ones joined. `addresses` must be page-aligned.
     pub fn scan(&self, addresses: Range<usize>, looking: Looking, found: &mut Vec<Range<usize>>) -> OsResult<()> {
         found.clear();
         let mut regions = [PageRegion::default(); 512];
@@ -89,7 +89,7 @@ impl PageMap {
         };
         match looking {
             Looking::PrivateCopies => {
-                // An own copy is anonymous memory: there, or swapped out, and not of a file.
+                // An own copy is anonymous memory: present or swapped out, and not of a file.
                 argument.category_inverted = PAGE_IS_FILE;
                 argument.category_mask = PAGE_IS_FILE;
                 argument.category_anyof_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED;

@@ -1,8 +1,8 @@
 //! Does this process have memory that a device or the kernel may write to without the processor's page tables?
 //!
-//! Who registers memory (io_uring's registered buffers, RDMA) pins its pages, and what is written to them later is no
-//! write that asynchronous write protection notes. The kernel counts pinned pages of a process: `VmPin` of
-//! `/proc/self/status`. Not every driver has its pages counted there (CUDA and VFIO do not).
+//! A program that registers memory (io_uring's registered buffers, RDMA) pins its pages. Asynchronous write protection
+//! does not note what is written to them later. The kernel counts a process's pinned pages: `VmPin` in
+//! `/proc/self/status`. Some drivers do not count their pages there (CUDA and VFIO do not).
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// The counters, by one descriptor for all that use them.
+    /// The counters. All users share one descriptor.
     pub fn shared() -> OsResult<Arc<Self>> {
         static SHARED: PerProcess<Pinned> = PerProcess::new();
         SHARED.get(Self::open)
@@ -34,7 +34,7 @@ impl Pinned {
         Ok(Self { status })
     }
 
-    /// Is any memory of this process pinned at present? Yes, too, where the kernel does not say.
+    /// Is any memory of this process pinned at present? Also true if the kernel does not say.
     #[must_use]
     pub fn any(&self) -> bool {
         let mut text = [0; 4096];

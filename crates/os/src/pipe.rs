@@ -6,14 +6,14 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
-/// A pipe: its end to read, which never blocks, and its end to write, which does.
+/// A pipe: its reading end, which never blocks, and its writing end, which does.
 pub fn pipe() -> OsResult<(OwnedFd, OwnedFd)> {
     let (read, write) = sys::pipe::pipe_with(PipeFlags::CLOEXEC).context("pipe2", || "a pipe".into())?;
     rustix::io::ioctl_fionbio(&read, true).context("FIONBIO", || "a pipe".into())?;
     Ok((read, write))
 }
 
-/// Reads what is there. 0 bytes are the end; `None` means that nothing is there yet.
+/// Reads what is available. 0 bytes mean the end; `None` means that nothing is available yet.
 pub fn read(fd: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<usize>> {
     loop {
         match sys::io::read(&fd, &mut *buffer) {
@@ -25,7 +25,7 @@ pub fn read(fd: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<usize>> {
     }
 }
 
-/// Writes some of these bytes, and says how many.
+/// Writes some of these bytes and gives their number.
 pub fn write(fd: impl AsFd, bytes: &[u8]) -> OsResult<usize> {
     loop {
         match sys::io::write(&fd, bytes) {

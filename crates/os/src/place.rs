@@ -1,4 +1,5 @@
-//! Addresses taken for good, in which mappings come and go: an address that was given out stays valid, whatever lies there.
+//! Addresses that are reserved for good, and the mappings that are put there. An address that was given out stays
+//! valid, whatever is mapped there.
 
 use crate::sys;
 use std::ptr::NonNull;
@@ -9,10 +10,10 @@ use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use crate::error::{Context, OsResult};
 use crate::{Mapping, OsError};
 
-/// A huge page; places begin at a multiple of it, so that huge pages fit into them.
+/// A huge page. Places begin at a multiple of it, so that huge pages fit into them.
 pub const HUGE: usize = 2 << 20;
 
-/// A range of addresses of this process that nothing else can take. Untouched, it holds nothing and costs nothing.
+/// A range of addresses of this process that nothing else can take. While nothing is mapped there it costs no memory.
 #[derive(Debug)]
 pub struct Place {
     start: NonNull<u8>,
@@ -26,7 +27,8 @@ unsafe impl Send for Place {}
 unsafe impl Sync for Place {}
 
 impl Place {
-    /// Takes `length` addresses, rounded up to whole pages. Touching them before something is mapped is a fault.
+    /// Reserves `length` addresses, rounded up to whole pages. Touching them before something is mapped there is a
+    /// fault.
     pub fn reserve(length: usize) -> OsResult<Self> {
         let length = length.max(1).next_multiple_of(4096);
         let taken = length + HUGE;
@@ -52,12 +54,12 @@ impl Place {
         Ok(Self { start, length })
     }
 
-    /// Where it begins: a multiple of [`HUGE`].
+    /// The first address, a multiple of [`HUGE`].
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// How many addresses it has.
+    /// The number of addresses.
     pub fn length(&self) -> usize {
         self.length
     }
@@ -72,7 +74,7 @@ impl Place {
         Ok(unsafe { self.start.as_ptr().add(offset) }.cast())
     }
 
-    /// Puts fresh zeroed memory of this process alone there, in place of what was; with huge pages where they fit.
+    /// Maps fresh zeroed memory of this process there, instead of what was there; with huge pages where they fit.
     pub fn put_memory(&self, offset: usize, length: usize) -> OsResult<()> {
         let at = self.range(offset, length, "mmap")?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -87,8 +89,8 @@ impl Place {
         Ok(())
     }
 
-    /// Lets go of all mappings that lie there, however many, and puts fresh zeroed memory there: works in a process that
-    /// has no more mappings, where the other calls do not. After an error the place is none any more.
+    /// Removes all mappings in this place, however many, and maps fresh zeroed memory there. This works in a process
+    /// that has no mappings left, where the other calls fail. After an error the place cannot be used any more.
     pub fn start_afresh(&mut self) -> OsResult<()> {
         let length = std::mem::replace(&mut self.length, 0);
         let named = || format!("{length} bytes");
@@ -102,7 +104,7 @@ impl Place {
         }
         .context("mmap", named)?;
         if again != self.start.as_ptr().cast() {
-            // A kernel before 4.17 takes the address for a hint.
+            // A kernel before 4.17 takes the address only as a hint.
             // SAFETY: the mapping made just now, elsewhere.
             let _ = unsafe { rustix::mm::munmap(again, length) };
             return Err(OsError::new("mmap", named(), rustix::io::Errno::EXIST));
@@ -111,12 +113,12 @@ impl Place {
         Ok(())
     }
 
-    /// Puts `length` bytes of a file from `from` there, to be read only: what others write to the file is seen.
+    /// Maps `length` bytes of a file from `from` on there, for reading only. What others write to the file is seen.
     pub fn put_readable(&self, offset: usize, length: usize, fd: impl AsFd, from: u64) -> OsResult<()> {
         self.put_file(offset, length, fd, from, ProtFlags::READ, MapFlags::SHARED)
     }
 
-    /// Puts `length` bytes of a file from `from` there; a page that is written becomes this process's own copy.
+    /// Maps `length` bytes of a file from `from` on there. A page that is written becomes this process's own copy.
     pub fn put_private(&self, offset: usize, length: usize, fd: impl AsFd, from: u64) -> OsResult<()> {
         self.put_file(offset, length, fd, from, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
     }
@@ -138,7 +140,7 @@ impl Place {
         Ok(())
     }
 
-    /// Puts the first `length` bytes that `other` holds there, without copying; `other` holds nothing there afterwards.
+    /// Moves the first `length` bytes of `other` there without copying. `other` has nothing mapped there afterwards.
     pub fn take_from(&self, other: &Place, length: usize) -> OsResult<()> {
         let to = self.range(0, length, "mremap")?;
         let from = other.range(0, length, "mremap")?;
@@ -150,8 +152,8 @@ impl Place {
         Ok(())
     }
 
-    /// Puts the memory of a shared writable mapping there once more, for the same use. Unlike a new mapping it needs no
-    /// descriptor, so it works on memory that is sealed against further writers.
+    /// Maps the memory of a shared writable mapping there once more, for the same use. Unlike a new mapping this needs
+    /// no descriptor, so it works on memory that is sealed against further writers.
     pub fn put_again(&self, offset: usize, length: usize, mapping: &Mapping, from: u64) -> OsResult<()> {
         let at = self.range(offset, length, "mremap")?;
         let Some(source) = mapping.at(from, length as u64) else {
@@ -167,8 +169,8 @@ impl Place {
         Ok(())
     }
 
-    /// Makes every page of a private mapping this process's own copy, as if each had been written, with its contents. It
-    /// needs memory, and no further mapping.
+    /// Makes every page of a private mapping this process's own copy, with its contents, as if each page had been
+    /// written. It needs memory and no further mapping.
     pub fn make_own(&self, offset: usize, length: usize) -> OsResult<()> {
         const MADV_POPULATE_WRITE: i32 = 23;
         let at = self.range(offset, length, "madvise")?;
@@ -184,7 +186,7 @@ impl Place {
         }
     }
 
-    /// Takes away what lies there; touching it is a fault again.
+    /// Removes what is mapped there. Touching the addresses is a fault again.
     pub fn clear(&self, offset: usize, length: usize) -> OsResult<()> {
         let at = self.range(offset, length, "mmap")?;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;

@@ -1,4 +1,4 @@
-//! Other processes: are they the ones they were, are they alive, and what is this one allowed.
+//! Other processes: whether they are still the same, whether they are alive, and what limits this process has.
 
 use crate::error::{Context, OsError, OsResult};
 use crate::sys;
@@ -24,7 +24,7 @@ pub fn is_dead(pidfd: impl AsFd) -> bool {
     crate::event::wait_readable(pidfd, crate::Deadline::after(std::time::Duration::ZERO)).unwrap_or(false)
 }
 
-/// How a process stands that may have been killed.
+/// How a process ended, that may have been killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     /// It runs.
@@ -33,17 +33,17 @@ pub enum Fate {
     Killed,
     /// It ended by itself, or is about to.
     Ended,
-    /// It is gone, and this kernel (before 6.15) does not keep how.
+    /// It is gone, and this kernel (before 6.15) does not keep how it ended.
     Unknown,
 }
 
-/// What became of the process with this pidfd and number. A process that is ending at this moment counts as ended or
-/// killed, also before its parent can see that.
+/// How the process with this pidfd and number ended. A process that is ending at this moment counts as ended or killed
+/// already, before its parent can see that.
 pub fn fate(pidfd: impl AsFd, pid: i32) -> Fate {
     const EXITING: u64 = 0x4;
     const SIGNALED: u64 = 0x400;
     let flags = sys::read_text(format!("/proc/{pid}/stat")).ok().and_then(|stat| {
-        // The second field is the program's name in brackets and may hold anything; the 9th field has the flags.
+        // The second field is the program's name in brackets and may hold any text. The 9th field has the flags.
         stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(6)?.parse::<u64>().ok()
     });
     let gone = is_dead(&pidfd);
@@ -79,7 +79,7 @@ fn exit_code(pidfd: impl AsFd) -> Option<i32> {
     (answer == 0 && info.mask & EXIT != 0).then_some(info.exit_code)
 }
 
-/// Sends a signal to exactly the process of this pidfd; a dead one is no error.
+/// Sends a signal to exactly the process of this pidfd. A dead process is no error.
 pub fn send_signal(pidfd: impl AsFd, signal: Signal) -> OsResult<()> {
     match rustix::process::pidfd_send_signal(pidfd, signal) {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -87,7 +87,7 @@ pub fn send_signal(pidfd: impl AsFd, signal: Signal) -> OsResult<()> {
     }
 }
 
-/// Kills this process as the kernel would, at once: for fault points of checked builds.
+/// Kills this process at once, as the kernel would. For fault points of test builds.
 pub fn kill_self() -> ! {
     loop {
         // It cannot fail, and does not return; the loop is for the type.
@@ -95,22 +95,23 @@ pub fn kill_self() -> ! {
     }
 }
 
-/// When a process was started, in clock ticks since boot: together with its number it names a process for good.
+/// The start time of a process, in clock ticks since boot. Together with its number it identifies a process for good.
 pub fn start_time(pid: i32) -> Option<u64> {
     let stat = sys::read_text(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the program's name in brackets and may hold anything; the 22nd field is the time.
+    // The second field is the program's name in brackets and may hold any text. The 22nd field is the time.
     let behind_name = &stat[stat.rfind(')')? + 1..];
     behind_name.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The namespace in which this process sees process numbers; 0 if it cannot be told. Numbers say nothing in another one.
+/// The namespace of the process numbers that this process sees; 0 if it is not known. Numbers of another namespace mean
+/// nothing here.
 pub fn number_space() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
 
 /// How many processors this thread may run on.
 pub fn processors() -> usize {
-    // 0: not asked yet. No lock, which a forked child might meet.
+    // 0 if not asked yet. This is no lock, because a forked child might meet a held one.
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     match COUNT.load(Ordering::Relaxed) {
         0 => {
@@ -128,7 +129,7 @@ pub fn affinity() -> Vec<u32> {
     (0..CpuSet::MAX_CPU).filter(|i| set.is_set(*i)).map(|i| i as u32).collect()
 }
 
-/// Lets this thread, and what it starts, run on these processors alone.
+/// Restricts this thread, and what it starts, to these processors.
 pub fn set_affinity(processors: &[u32]) -> OsResult<()> {
     let mut set = CpuSet::new();
     processors.iter().filter(|p| (**p as usize) < CpuSet::MAX_CPU).for_each(|p| set.set(*p as usize));
@@ -151,7 +152,7 @@ pub enum Limit {
     AddressSpace,
 }
 
-/// A limit of this process: what holds now, and what it may raise that to. `None` = no limit.
+/// A limit of this process: the present value, and the value that it may raise that to. `None` = no limit.
 pub fn limit(of: Limit) -> (Option<u64>, Option<u64>) {
     let limit = rustix::process::getrlimit(match of {
         Limit::Descriptors => Resource::Nofile,
@@ -163,7 +164,8 @@ pub fn limit(of: Limit) -> (Option<u64>, Option<u64>) {
 
 /// Lets the kernel send this process `signal` when its parent dies.
 ///
-/// Racy by nature: a parent that died before the call sends nothing, so the caller compares its parent's number after.
+/// There is a race: a parent that died before the call sends nothing. So the caller compares its parent's number
+/// afterwards.
 pub fn set_parent_death_signal(signal: Signal) -> OsResult<()> {
     rustix::process::set_parent_process_death_signal(Some(signal)).context("PR_SET_PDEATHSIG", || format!("{signal:?}"))
 }

@@ -1,23 +1,25 @@
-//! The roll: a file without bytes, on which each living member has one lock. The lock is the kernel's proof of life.
+//! The roll: a file without bytes, on which each living member holds one lock. The lock is the kernel's proof of life.
 //!
 //! **The calls.** A lock is set with `F_OFD_SETLK` and belongs to the open file *description*, not to a process or a
-//! descriptor. The daemon opens the roll anew for each member, read-locks the byte whose offset is the member's
-//! number, and sends that descriptor. The member maps a page of it (`PROT_NONE`, `MAP_SHARED`, `MADV_DONTFORK`) and closes
-//! the descriptor: a mapping holds its description, so the lock lives exactly as long as this process image does. It ends
-//! by `_exit`, by any signal, by `execve`; it does not end by `close`, `closefrom` or a full descriptor table, and a
-//! forked child does not prolong it. (A child that is forked between the receiving and the mapping has a copy of the
-//! descriptor until it execs or ends: the proof comes later then, never too early. A `vfork` child shares the image, and
-//! the lock rightly lasts as long as either runs.)
+//! descriptor. For each member the daemon opens the roll anew, read-locks the byte whose offset is the member's number,
+//! and sends that descriptor. The member maps a page of it (`PROT_NONE`, `MAP_SHARED`, `MADV_DONTFORK`) and closes the
+//! descriptor. A mapping holds its description, so the lock lives exactly as long as this process image. It ends by
+//! `_exit`, by any signal and by `execve`. It does not end by `close`, by `closefrom` or when the descriptor table is
+//! full, and a forked child does not prolong it. (A child that is forked between receiving and mapping has a copy of
+//! the descriptor until it execs or ends. The proof comes later then, and never too early. A `vfork` child shares the
+//! image, and the lock rightly lasts as long as either of the two runs.)
 //!
-//! **The question** is `F_OFD_GETLK` for a write lock on that byte through another description, 0.4 µs. "Free" is an answer
-//! that stays true for ever, because no number is given out twice and only the roll's keeper gives numbers out.
+//! **The question** is `F_OFD_GETLK` for a write lock on that byte through another description; it takes 0.4 µs. The
+//! answer "free" stays true for ever, because no number is given out twice, and only the roll's keeper gives numbers
+//! out.
 //!
-//! **The self-check.** With each question the asker asks for a byte that it has locked itself, through the same descriptor.
-//! If that byte seems free, the descriptor is not what it was (closed and used again), or the file's system does not keep
-//! locks by mapping (overlayfs maps another file than was opened; NFS may), and the answer is "not proved".
+//! **The self-check.** With each question the asking process also asks, through the same descriptor, about a byte that
+//! it has locked itself. If that byte seems free, the descriptor is not what it was (closed and used again), or the
+//! file system does not keep locks by mapping (overlayfs maps another file than was opened; NFS may). The answer is
+//! then "not proved".
 //!
-//! Read locks, and descriptors that can only be read through: so no holder can write the file, nor keep others from
-//! locking. Locks on other bytes than one's own can delay a proof of death, not make one.
+//! The locks are read locks, and the descriptors allow only reading. So no holder can write the file or keep others
+//! from locking. A lock on another member's byte can delay a proof of death but cannot make one.
 
 use crate::error::{Context, OsError, OsResult};
 use crate::sys;
@@ -32,21 +34,21 @@ use std::ptr::NonNull;
 
 const PAGE: usize = 4096;
 
-/// Which file a roll is: the same name may be another one's later.
+/// The identity of a roll's file. The same name may belong to another file later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Identity {
     /// The device.
     pub device: u64,
     /// The inode's number.
     pub inode: u64,
-    /// When it was made, in nanoseconds since 1970; 0 where the file system does not tell.
+    /// When the file was made, in nanoseconds since 1970; 0 if the file system does not say.
     pub born: u64,
 }
 
 /// The roll, for its keeper.
 #[derive(Debug)]
 pub struct Roll {
-    /// Opened through a mount that no process can write through, where this process may make one.
+    /// Opened through a mount that no process can write through, if this process may make such a mount.
     anchor: OwnedFd,
     identity: Identity,
 }
@@ -71,7 +73,8 @@ impl Roll {
         self.identity
     }
 
-    /// Opens it anew, with a lock on the byte `number`. The lock ends with the last copy, or mapping, of this.
+    /// Opens the roll anew, with a lock on the byte `number`. The lock ends with the last copy or mapping of the
+    /// descriptor.
     pub fn enter(&self, number: u64) -> OsResult<OwnedFd> {
         let Some(mut lock) = question(libc::F_RDLCK, number) else {
             return Err(OsError::new("F_OFD_SETLK", format!("number {number} of the roll"), Errno::INVAL));
@@ -81,13 +84,13 @@ impl Roll {
         Ok(fd)
     }
 
-    /// Opens it anew, to ask by.
+    /// Opens the roll anew, for asking.
     pub fn reader(&self) -> OsResult<OwnedFd> {
         file::reopen_read_only(&self.anchor)
     }
 }
 
-/// A lock on the roll, for as long as this process image or until it is dropped.
+/// A lock on the roll. It lasts as long as this process image, or until it is dropped.
 #[derive(Debug)]
 pub struct Entry {
     page: NonNull<u8>,
@@ -100,7 +103,7 @@ unsafe impl Send for Entry {}
 unsafe impl Sync for Entry {}
 
 impl Entry {
-    /// Takes over what [`Roll::enter`] made; the descriptor is closed.
+    /// Takes over a descriptor of [`Roll::enter`], which is closed.
     pub fn hold(fd: OwnedFd) -> OsResult<Self> {
         let named = || "a page of the roll".to_owned();
         // SAFETY: a new mapping at an address that the kernel chooses, which can be neither read nor written.
@@ -116,7 +119,7 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        // A forked child has not got the page, and may have something else there.
+        // A forked child does not have the page, and may have something else at that address.
         if self.origin.is_here() {
             // SAFETY: exactly the range that `hold` mapped; nothing refers into it.
             let _ = unsafe { rustix::mm::munmap(self.page.as_ptr().cast(), PAGE) };
@@ -124,24 +127,24 @@ impl Drop for Entry {
     }
 }
 
-/// Asks the kernel who has left the roll.
+/// Asks the kernel which members have left the roll.
 #[derive(Debug)]
 pub struct Asker {
     fd: OwnedFd,
-    /// A number that this process, or the one it relies on, has locked through another description.
+    /// A number that this process has locked through another description, or that a process it relies on has.
     own: u64,
 }
 
 impl Asker {
-    /// `fd` is a [`Roll::reader`]; `own` is locked by an [`Entry`] for as long as this is used.
+    /// `fd` is a [`Roll::reader`]. An [`Entry`] must hold `own` locked as long as this value is used.
     #[must_use]
     pub fn new(fd: OwnedFd, own: u64) -> Self {
         Self { fd, own }
     }
 
-    /// Is it proved that the holder of this number is dead? `false` means that it lives, or that nothing is proved.
+    /// Is the holder of this number proved dead? `false` means that it lives, or that nothing is proved.
     ///
-    /// The caller knows that the number was given out: one that will be given out later is free, too.
+    /// The caller must know that the number was given out. A number that was not given out yet is free as well.
     #[must_use]
     pub fn has_left(&self, number: u64) -> bool {
         number != self.own && is_proof(is_free(self.fd.as_fd(), number), || is_free(self.fd.as_fd(), self.own))
@@ -153,19 +156,20 @@ impl Asker {
         is_free(self.fd.as_fd(), self.own) == Some(false)
     }
 
-    /// Gives the descriptor up without closing it: its number may be another file's by now.
+    /// Gives the descriptor up without closing it, because its number may belong to another file by now.
     pub fn disown(self) {
         std::mem::forget(self.fd);
     }
 }
 
-/// Do two answers of one descriptor prove a death? That byte is free, and the asker's own is seen to be locked.
+/// Do two answers of one descriptor prove a death? The byte must be free, and the asking process's own byte must be
+/// seen locked.
 #[must_use]
 pub fn is_proof(free: Option<bool>, own_free: impl FnOnce() -> Option<bool>) -> bool {
     free == Some(true) && own_free() == Some(false)
 }
 
-/// Is no lock on this byte? `None`: cannot be told.
+/// Is there no lock on this byte? `None` if it is not known.
 fn is_free(fd: BorrowedFd<'_>, number: u64) -> Option<bool> {
     let mut lock = question(libc::F_WRLCK, number)?;
     ask(fd, libc::F_OFD_GETLK, &mut lock).ok()?;
@@ -192,8 +196,8 @@ fn ask(fd: BorrowedFd<'_>, command: i32, lock: &mut libc::flock) -> OsResult<()>
     }
 }
 
-/// The file through a mount of its own that no process can write through, not even a container's root that opens it anew. `None`:
-/// this process may not make one.
+/// The file through a mount of its own that no process can write through, not even a container's root that opens it
+/// anew. `None` if this process may not make a mount.
 fn read_only_mount(path: &Path) -> Option<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
     let mount = sys::mount::open_tree(rustix::fs::CWD, path, flags).ok()?;

@@ -1,11 +1,12 @@
-//! Calls that look up a file's name, stopped before they happen, so that another process can let them wait.
+//! Calls that look up a file's name. They are stopped before they happen, so that another process can let them wait.
 //!
-//! The filter stops only calls that take a name and neither create nor write; all others run as ever, `close`, `fork` and
-//! `fstat` among them. It answers `io_uring_setup` with ENOSYS, because a ring opens files past every filter. A program of
-//! another instruction set (32 bits) is not stopped.
+//! The filter stops only calls that take a name and neither create nor write. All others run as before, also `close`,
+//! `fork` and `fstat`. It answers `io_uring_setup` with ENOSYS, because a ring opens files past every filter. A program
+//! of another instruction set (32 bits) is not stopped.
 //!
-//! This is no boundary: a program can change the name in its memory between the look at it and the kernel's own. The
-//! supervisor therefore never opens anything for the program. It lets the call go on, with the program's own rights.
+//! This is no security boundary: a program can change the name in its memory after the supervisor read it and before
+//! the kernel does. So the supervisor never opens anything for the program. It only lets the call go on, with the
+//! program's own rights.
 
 use std::mem::{MaybeUninit, zeroed};
 use std::os::unix::process::CommandExt;
@@ -17,12 +18,13 @@ use rustix::io::Errno;
 use crate::error::{OsError, OsResult};
 use crate::socket;
 
-/// A call that was stopped. Its process sleeps until it is answered, killed, or interrupted by a signal.
+/// A stopped call. Its process sleeps until the call is answered, or until the process is killed or interrupted by a
+/// signal.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopped {
     /// Names the call for the answer.
     pub id: u64,
-    /// The thread that made it.
+    /// The thread that made the call.
     pub thread: i32,
     /// Its number.
     pub number: libc::c_long,
@@ -30,14 +32,15 @@ pub struct Stopped {
     pub arguments: [u64; 6],
 }
 
-/// Where the stopped calls of a program and of everything that it starts arrive. Closing it lets all of them fail with ENOSYS.
+/// The stopped calls of a program, and of everything that it starts, arrive here. Closing it makes all of them fail
+/// with ENOSYS.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
 const RET_ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const RET_NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
 const RET_NOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
-/// Opens with one of these bits write or create. (O_TMPFILE without its O_DIRECTORY part.)
+/// An open with one of these bits writes or creates. (O_TMPFILE without its O_DIRECTORY part.)
 const WRITES: u32 = (libc::O_ACCMODE | libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u32;
 const NO_NAME: u32 = libc::AT_EMPTY_PATH as u32;
 
@@ -46,7 +49,7 @@ const ARCHITECTURE: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xC000_00B7;
 
-/// Calls that are stopped: number, and the argument whose bits let it pass.
+/// The calls that are stopped: the number, and the argument whose bits let the call pass.
 #[rustfmt::skip]
 const CALLS: &[(libc::c_long, Option<(u32, u32)>)] = &[
     (libc::SYS_openat, Some((2, WRITES))),
@@ -98,8 +101,8 @@ fn step(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt: yes, jf: no, k }
 }
 
-/// Lets the program that this command starts, and all that it starts in turn, be stopped at names. The listener arrives at
-/// the other end of `to`, which must be one of [`socket::pair`]. The program cannot gain rights by exec any more.
+/// Stops the program that this command starts, and all that it starts in turn, at names. The listener arrives at the
+/// other end of `to`, which must be one of [`socket::pair`]. The program can no longer gain rights by exec.
 pub fn stop_at_names(command: &mut Command, to: OwnedFd) {
     let steps = filter();
     // SAFETY: system calls between fork and exec, on memory that was made before; the closure owns the socket.
@@ -146,14 +149,14 @@ impl Listener {
         if usize::from(sizes.seccomp_notif) > notice || usize::from(sizes.seccomp_notif_resp) > answer {
             return Err(OsError::new("SECCOMP_GET_NOTIF_SIZES", "notices of a newer kind", Errno::NOSYS));
         }
-        // The answer comes on the CPU of the program that waits for it: it is awake at once. Kernels before 6.6 refuse.
+        // The answer wakes the program on the CPU of the thread that answers. Kernels before 6.6 refuse this.
         const SYNC_WAKE_UP: libc::c_ulong = 1;
         // SAFETY: takes a number.
         unsafe { libc::ioctl(descriptor.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) };
         Ok(Self(descriptor))
     }
 
-    /// Sleeps until a call is stopped. `None` when no process is left that could make one.
+    /// Sleeps until a call is stopped. `None` if no process is left that could make one.
     pub fn next(&self) -> OsResult<Option<Stopped>> {
         loop {
             // SAFETY: plain numbers, which have to be zero before the call.
@@ -170,7 +173,7 @@ impl Listener {
                 }));
             }
             match OsError::last("SECCOMP_IOCTL_NOTIF_RECV", "stopped calls") {
-                // The call was interrupted before it was read; or no task is left.
+                // The call was interrupted before it was read, or no process is left.
                 error if error.errno == Errno::NOENT => {
                     if self.is_deserted() {
                         return Ok(None);
@@ -195,7 +198,7 @@ impl Listener {
         unsafe { libc::ioctl(self.0.as_raw_fd(), ID_VALID, &raw const id) == 0 }
     }
 
-    /// Lets the call happen. One that no longer waits is no error.
+    /// Lets the call happen. If its process no longer waits, that is no error.
     pub fn let_go(&self, id: u64) {
         self.answer(libc::seccomp_notif_resp {
             id,
@@ -222,7 +225,7 @@ impl AsFd for Listener {
     }
 }
 
-/// With room for what later kernels may add.
+/// It has room for fields that later kernels may add.
 #[repr(C)]
 struct Notice {
     of: libc::seccomp_notif,
@@ -242,18 +245,19 @@ const fn code(direction: u64, number: u64, size: usize) -> libc::Ioctl {
 /// Reads memory of other processes: names of stopped calls.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// Containers may refuse the fast way; their /proc is asked then.
+    /// A container may forbid the fast way. Then /proc is read.
     by_file: bool,
 }
 
 impl Reader {
-    /// The text at this address, without its end; `None` if it cannot be read or is longer than the kernel takes.
+    /// The text at this address, without the final zero; `None` if it cannot be read or is longer than the kernel
+    /// accepts.
     pub fn text(&mut self, thread: i32, address: u64) -> Option<Vec<u8>> {
         const PAGE: u64 = 4096;
         let mut text = Vec::with_capacity(256);
         while text.len() < libc::PATH_MAX as usize {
             let at = address.checked_add(text.len() as u64)?;
-            // Never over the end of a page: the next one may not be there.
+            // A read never goes beyond the end of a page, because the next page may not exist.
             let room = (PAGE - at % PAGE).min(256) as usize;
             let begin = text.len();
             text.resize(begin + room, 0);
@@ -296,7 +300,7 @@ impl Reader {
     }
 }
 
-/// Can this process have a listener at all? Asks the kernel whether it knows the answer that the filter gives.
+/// Can this process have a listener at all? It asks the kernel whether it knows the filter's answer.
 pub fn is_supported() -> bool {
     let action = MaybeUninit::new(RET_NOTIFY);
     // SAFETY: the kernel reads one number.

@@ -1,11 +1,12 @@
-//! One descriptor per process for what many objects of it ask the same file for, as long as any of them has it.
+//! One descriptor per process for a file that many objects read. It stays open as long as one of them uses it.
 
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::error::OsResult;
 use crate::fork;
 
-/// What all users of a process share. A forked child gets one of its own: `/proc/self` means another process there.
+/// The value that all users of a process share. A forked child gets its own, because `/proc/self` means another process
+/// there.
 pub(crate) struct PerProcess<T>(Mutex<Option<(u32, Weak<T>)>>);
 
 impl<T> PerProcess<T> {
@@ -13,8 +14,8 @@ impl<T> PerProcess<T> {
         Self(Mutex::new(None))
     }
 
-    /// The shared one, opened if there is none. While another thread opens it, or did when this process was forked, the
-    /// caller gets one of its own: a child must not wait for a thread that it does not have.
+    /// The shared value, opened if there is none. If another thread is opening it, or was when this process was forked,
+    /// the caller gets one of its own: a child must not wait for a thread that it does not have.
     pub fn get(&self, open: impl FnOnce() -> OsResult<T>) -> OsResult<Arc<T>> {
         let Ok(mut known) = self.0.try_lock() else { return open().map(Arc::new) };
         let token = fork::token();

@@ -19,19 +19,19 @@ pub const MAX_DESCRIPTORS: usize = 4;
 pub enum Received {
     /// So many bytes of the buffer, and these descriptors.
     Message(usize, Vec<OwnedFd>),
-    /// So many bytes of the buffer, whose descriptors this process had no room for; those that arrived were closed. It is no
-    /// fault of the peer's.
+    /// This many bytes of the buffer. This process had no room for the message's descriptors; those that arrived were
+    /// closed. The peer is not to blame.
     Stripped(usize),
-    /// More bytes or more descriptors than fit. What did arrive was closed; drop the peer.
+    /// More bytes or more descriptors than fit. What arrived was closed. The caller must drop the peer.
     Truncated,
     /// The peer is gone.
     End,
 }
 
-/// Who is at the other end, by the kernel's word at the moment of `connect`.
+/// The process at the other end, as the kernel recorded it at `connect`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
-    /// Process id, in our namespace; 0 for a process that has none here.
+    /// The process id in our namespace; 0 for a process that has none here.
     pub pid: i32,
     /// User id.
     pub uid: u32,
@@ -52,11 +52,11 @@ pub fn listen(path: &Path) -> OsResult<OwnedFd> {
     Ok(socket)
 }
 
-/// A listening socket that the service manager passed to this process (systemd's protocol: `LISTEN_PID` names this process,
-/// the first socket is descriptor 3), with its path; `None` when none was passed. Only the first call finds it.
+/// A listening socket that the service manager passed to this process (systemd's protocol: `LISTEN_PID` names this
+/// process, the first socket is descriptor 3), with its path; `None` if there is none. Only the first call finds it.
 ///
 /// # Errors
-/// What was passed is no listening SOCK_SEQPACKET socket with a path, or there are several.
+/// The passed descriptor is no listening SOCK_SEQPACKET socket with a path, or there are several.
 pub fn passed_listener() -> OsResult<Option<(OwnedFd, PathBuf)>> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     const FIRST: RawFd = 3;
@@ -84,7 +84,7 @@ pub fn passed_listener() -> OsResult<Option<(OwnedFd, PathBuf)>> {
     Ok(Some((socket, PathBuf::from(OsStr::from_bytes(path)))))
 }
 
-/// Connects to `path`. The connection is non-blocking; connecting itself answers at once or `AGAIN` when the backlog is full.
+/// Connects to `path`. The connection is non-blocking. Connecting returns at once, with `AGAIN` if the backlog is full.
 pub fn connect(path: &Path) -> OsResult<OwnedFd> {
     let named = || path.display().to_string();
     let address = SocketAddrUnix::new(path).context("connect", named)?;
@@ -103,7 +103,7 @@ pub fn accept(listener: impl AsFd) -> OsResult<Option<OwnedFd>> {
     }
 }
 
-/// Was this socket shut down, so that nothing comes by it any more?
+/// Was this socket shut down, so that nothing more arrives through it?
 pub fn is_shut_down(socket: impl AsFd) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -119,7 +119,7 @@ pub fn is_listener(socket: impl AsFd) -> bool {
     unix && kind && sockopt::socket_acceptconn(&socket) == Ok(true)
 }
 
-/// Lets a socket of another's making answer at once instead of waiting.
+/// Makes a socket that another process made non-blocking.
 pub fn set_nonblocking(socket: impl AsFd) -> OsResult<()> {
     let flags = rustix::fs::fcntl_getfl(&socket).context("F_GETFL", || "a socket".into())?;
     rustix::fs::fcntl_setfl(&socket, flags | rustix::fs::OFlags::NONBLOCK).context("F_SETFL", || "a socket".into())
@@ -133,7 +133,7 @@ pub fn pair() -> OsResult<(OwnedFd, OwnedFd)> {
 
 /// Ends a connection in both directions, for all copies of the descriptor.
 pub fn shut_down(socket: impl AsFd) {
-    // One that is gone already needs no ending.
+    // A connection that is gone already need not be ended.
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
 }
 
@@ -143,7 +143,7 @@ pub fn peer(socket: impl AsFd) -> OsResult<Peer> {
     Ok(Peer { pid: found.pid.as_raw_nonzero().get(), uid: found.uid.as_raw(), gid: found.gid.as_raw() })
 }
 
-/// A pidfd of the process at the other end: it stays that process, whatever happens to its number. `None` where the
+/// A pidfd of the process at the other end. It refers to that process, whatever happens to its number. `None` if the
 /// kernel is older than 6.5.
 pub fn peer_pidfd(socket: impl AsFd) -> OsResult<Option<OwnedFd>> {
     const SO_PEERPIDFD: i32 = 77;
@@ -164,11 +164,11 @@ pub fn peer_pidfd(socket: impl AsFd) -> OsResult<Option<OwnedFd>> {
         return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
     }
     let error = OsError::last("SO_PEERPIDFD", "a connection");
-    // ENODATA and ESRCH: the peer was dead when asked. Only a kernel that does not know the option is no error.
+    // ENODATA and ESRCH mean that the peer was dead already. Only a kernel that lacks the option is no error.
     if error.errno == Errno::NOPROTOOPT { Ok(None) } else { Err(error) }
 }
 
-/// Sends one message with up to [`MAX_DESCRIPTORS`] descriptors; `false` when the peer's buffer is full just now.
+/// Sends one message with up to [`MAX_DESCRIPTORS`] descriptors; `false` if the peer's buffer is full at present.
 pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> OsResult<bool> {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
     assert!(descriptors.len() <= MAX_DESCRIPTORS, "a message carries at most {MAX_DESCRIPTORS} descriptors");
@@ -189,9 +189,9 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> 
     }
 }
 
-/// Takes one waiting message into `buffer`; `None` when there is none just now. Descriptors are close-on-exec.
+/// Takes one waiting message into `buffer`; `None` if there is none. Descriptors are close-on-exec.
 ///
-/// A message of no bytes cannot be told from the end and counts as such.
+/// A message without bytes cannot be told from the end of the connection and counts as the end.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<Received>> {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
@@ -206,14 +206,14 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<Received
             Err(Errno::CONNRESET) => return Ok(Some(Received::End)),
             Err(errno) => return Err(OsError::new("recvmsg", "a connection", errno)),
         };
-        // Whatever arrived is owned from here on, so that nothing leaks when the message is refused.
+        // All descriptors that arrived are owned from here on, so that none leaks if the message is refused.
         let mut descriptors = Vec::new();
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(received) = part {
                 descriptors.extend(received);
             }
         }
-        // Padding of the control buffer may let one or two more through than were asked for.
+        // Padding of the control buffer may let one or two more descriptors through than were asked for.
         let too_many = descriptors.len() > MAX_DESCRIPTORS;
         let cut = message.flags.contains(ReturnFlags::CTRUNC);
         if !descriptors.is_empty() && sys::strips() {
@@ -223,7 +223,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<Received
             return Ok(Some(Received::Truncated));
         }
         if cut {
-            // The buffer had room for more of them; the table of descriptors (or the node's) had not.
+            // The buffer had room for more descriptors, but this process's table, or the node's, was full.
             return Ok(Some(Received::Stripped(message.bytes)));
         }
         if message.bytes == 0 {

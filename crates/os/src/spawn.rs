@@ -1,4 +1,4 @@
-//! Starting programs with more than the standard library offers, and taking note of the end of any child.
+//! Starts programs with more options than the standard library has, and reaps any child.
 
 use crate::child::Ended;
 use crate::error::{Context, OsError, OsResult};
@@ -11,20 +11,21 @@ use std::process::Command;
 
 /// Lets the kernel kill the program when the thread that starts it ends.
 ///
-/// The thread counts, not the process: start from a thread that lives as long as the program may.
+/// The thread counts and not the process. So the program must be started from a thread that lives as long as the
+/// program may.
 pub fn die_with_parent(command: &mut Command) {
     let parent = rustix::process::getpid();
     // SAFETY: two plain system calls between fork and exec; nothing is allocated and no lock is taken.
     unsafe {
         command.pre_exec(move || {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            // The parent may have died before the call; then nothing would come.
+            // The parent may have died before the call. Then no signal would come.
             if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
         });
     }
 }
 
-/// Hands a descriptor to the program under a number of its own, which it inherits.
+/// Passes a descriptor to the program, which inherits it under this number.
 pub fn inherit(command: &mut Command, descriptor: OwnedFd, number: i32) {
     // SAFETY: plain system calls between fork and exec; the closure owns the descriptor, so it is open then.
     unsafe {
@@ -40,7 +41,7 @@ pub fn inherit(command: &mut Command, descriptor: OwnedFd, number: i32) {
     }
 }
 
-/// Lets the program start with every signal unblocked and at its default, as after a login.
+/// Starts the program with every signal unblocked and at its default, as after a login.
 pub fn default_signals(command: &mut Command) {
     // SAFETY: plain system calls between fork and exec on memory of this function alone.
     unsafe {
@@ -56,7 +57,7 @@ pub fn default_signals(command: &mut Command) {
     }
 }
 
-/// This process leads a process group of its own from now on: signals to its former group do not reach it.
+/// From now on this process leads a process group of its own, so that signals to its former group do not reach it.
 pub fn lead_group() -> OsResult<()> {
     rustix::process::setpgid(None, None).context("setpgid", || "this process".into())
 }
@@ -78,7 +79,7 @@ pub enum Reaped {
     None,
 }
 
-/// Takes note of the end of any one child, without waiting.
+/// Reaps one child that has ended, without waiting.
 pub fn reap() -> OsResult<Reaped> {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
@@ -95,19 +96,19 @@ pub fn reap() -> OsResult<Reaped> {
     }
 }
 
-/// Sends a signal, by number, to one process; says whether there was one.
+/// Sends a signal, by number, to one process. Gives whether there was one.
 pub fn signal_process(pid: i32, signal: i32) -> bool {
     // SAFETY: a plain system call; a wrong number is an error of the call. Numbers below 2 would mean groups, or init.
     pid > 1 && unsafe { libc::kill(pid, signal) } == 0
 }
 
-/// Sends a signal, by number, to a process group; says whether there was one.
+/// Sends a signal, by number, to a process group. Gives whether there was one.
 pub fn signal_group(leader: i32, signal: i32) -> bool {
     // SAFETY: as above.
     leader > 1 && unsafe { libc::kill(-leader, signal) } == 0
 }
 
-/// Ends this process as `signal` would, so that its parent sees the same end; without a memory image of its own.
+/// Ends this process as `signal` would, so that its parent sees the same end. It writes no core dump.
 pub fn end_by_signal(signal: i32) -> ! {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
@@ -119,7 +120,7 @@ pub fn end_by_signal(signal: i32) -> ! {
         libc::sigaddset(set.as_mut_ptr(), signal);
         libc::sigprocmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
         libc::raise(signal);
-        // A signal that ends no process.
+        // This signal ends no process.
         libc::_exit(128 + signal)
     }
 }
@@ -141,7 +142,7 @@ pub fn use_cpus(cpus: &[u32]) -> OsResult<()> {
     rustix::thread::sched_setaffinity(None, &set).context("sched_setaffinity", || format!("CPUs {cpus:?}"))
 }
 
-/// Lets this thread, and what it starts, take memory from these NUMA nodes only.
+/// Restricts the memory of this thread, and of what it starts, to these NUMA nodes.
 pub fn use_memory_of(nodes: &[u32]) -> OsResult<()> {
     const MPOL_BIND: i64 = 2;
     let mut mask = [0u64; 16];
@@ -155,7 +156,7 @@ pub fn use_memory_of(nodes: &[u32]) -> OsResult<()> {
     if answer == 0 { Ok(()) } else { Err(OsError::last("set_mempolicy", format!("nodes {nodes:?}"))) }
 }
 
-/// Raises what this process may have of locked memory and of descriptors as far as it is allowed to.
+/// Raises this process's limits of locked memory and of descriptors as far as it is allowed to.
 pub fn raise_limits() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     for resource in [Resource::Memlock, Resource::Nofile] {
@@ -164,15 +165,15 @@ pub fn raise_limits() {
     }
 }
 
-/// The most that this process may have of locked memory, descriptors and processes; `None` where there is no limit.
+/// The hard limits of this process for locked memory, descriptors and processes; `None` where there is no limit.
 pub fn hard_limits() -> [(&'static str, Option<u64>); 3] {
     use rustix::process::{Resource, getrlimit};
     [("memlock", Resource::Memlock), ("nofile", Resource::Nofile), ("nproc", Resource::Nproc)]
         .map(|(name, resource)| (name, getrlimit(resource).maximum))
 }
 
-/// Takes the lock of a file for this open file description, or says that another has it. It ends with the last copy of
-/// the descriptor.
+/// Takes the lock of a file for this open file description, or says that another description has it. The lock ends with
+/// the last copy of the descriptor.
 pub fn lock_file(file: impl AsFd) -> OsResult<bool> {
     match sys::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -181,12 +182,12 @@ pub fn lock_file(file: impl AsFd) -> OsResult<bool> {
     }
 }
 
-/// A pipe: the end to read from, the end to write to.
+/// A pipe: its reading end and its writing end.
 pub fn pipe() -> OsResult<(OwnedFd, OwnedFd)> {
     sys::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("pipe2", || "a pipe".into())
 }
 
-/// The groups of this process, its own first.
+/// The groups of this process, its own group first.
 pub fn groups() -> Vec<u32> {
     let mut groups = vec![rustix::process::getegid().as_raw()];
     for group in rustix::process::getgroups().unwrap_or_default() {
@@ -207,7 +208,7 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Is there such a process, dead ones not taken note of included?
+/// Does this process exist? A process that ended and was not reaped counts as well.
 pub fn exists(pid: i32) -> bool {
     Pid::from_raw(pid).is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }

@@ -25,7 +25,7 @@ fn socket(address: SocketAddr) -> OsResult<OwnedFd> {
 pub fn listen(address: SocketAddr) -> OsResult<OwnedFd> {
     let named = || address.to_string();
     let socket = socket(address)?;
-    // A daemon that is started again takes its port back while connections of the former one time out.
+    // A restarted daemon takes its port again while connections of the former daemon still time out.
     sockopt::set_socket_reuseaddr(&socket, true).context("SO_REUSEADDR", named)?;
     sys::net::bind(&socket, &address).context("bind", named)?;
     sys::net::listen(&socket, 1024).context("listen", named)?;
@@ -53,7 +53,8 @@ pub fn accept(listener: impl AsFd, deadline: Deadline) -> OsResult<Option<(Owned
                     return Ok(None);
                 }
             }
-            // The connection ended before it was taken, or the network had an error for it: the next one may be fine.
+            // The connection ended before it was accepted, or the network reported an error for it. The next one may be
+            // fine.
             Err(
                 Errno::INTR
                 | Errno::CONNABORTED
@@ -86,7 +87,7 @@ pub fn connect(address: SocketAddr, deadline: Deadline) -> OsResult<OwnedFd> {
     Ok(socket)
 }
 
-/// Small messages leave at once; a peer whose host is gone is noticed by the kernel too, in case nothing else looks.
+/// Small messages leave at once. The kernel, too, notices a peer whose host is gone, in case that no other part does.
 fn tune(socket: impl AsFd) -> OsResult<()> {
     let named = || "a TCP connection".to_owned();
     sockopt::set_tcp_nodelay(&socket, true).context("TCP_NODELAY", named)?;
@@ -96,7 +97,8 @@ fn tune(socket: impl AsFd) -> OsResult<()> {
     sockopt::set_tcp_keepcnt(&socket, 4).context("TCP_KEEPCNT", named)
 }
 
-/// Takes at least one byte into `buffer`, which is not empty; 0 at the end of the stream; `None` when the deadline passes.
+/// Reads at least one byte into `buffer`, which must not be empty; 0 at the end of the stream; `None` if the deadline
+/// passes.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8], deadline: Deadline) -> OsResult<Option<usize>> {
     loop {
         if let Some(read) = try_receive(&socket, buffer)? {
@@ -108,7 +110,8 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8], deadline: Deadline) -> OsRe
     }
 }
 
-/// Takes what has come into `buffer`, which is not empty; 0 at the end of the stream; `None` when nothing is there now.
+/// Reads the bytes that have arrived into `buffer`, which must not be empty; 0 at the end of the stream; `None` if
+/// there are none.
 pub fn try_receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<usize>> {
     assert!(!buffer.is_empty(), "a read into nothing cannot be told from the end");
     loop {
@@ -121,7 +124,7 @@ pub fn try_receive(socket: impl AsFd, buffer: &mut [u8]) -> OsResult<Option<usiz
     }
 }
 
-/// Sends at least one byte of these parts (at most [`MAX_PARTS`] are looked at), which are not all empty; `None` when the
+/// Sends at least one byte of these parts, which must not all be empty (at most [`MAX_PARTS`] are used); `None` if the
 /// deadline passes before the peer takes any.
 pub fn send(socket: impl AsFd, parts: &[&[u8]], deadline: Deadline) -> OsResult<Option<usize>> {
     let mut slices = [IoSlice::new(&[]); MAX_PARTS];
@@ -146,7 +149,7 @@ pub fn send(socket: impl AsFd, parts: &[&[u8]], deadline: Deadline) -> OsResult<
 
 /// Ends a connection in both directions; reads and writes of other threads end too.
 pub fn shut_down(socket: impl AsFd) {
-    // One that is gone already needs no ending.
+    // A connection that is gone already need not be ended.
     let _ = sys::net::shutdown(socket, Shutdown::Both);
 }
 

@@ -1,4 +1,4 @@
-//! For tests: what a machine cannot do is a skip that is counted.
+//! For tests: if a machine cannot do something, that is a skip that is counted.
 
 use std::io::Write;
 
@@ -7,6 +7,6 @@ use std::io::Write;
 pub fn skip(feature: &str) {
     let thread = std::thread::current();
     let line = format!("\nSKIP {feature}: {}\n", thread.name().unwrap_or("a test"));
-    // Not by a macro: the test runner would keep that to itself.
+    // No macro is used for this, because the test runner would capture its output.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -1,14 +1,15 @@
-//! Asynchronous write protection: the kernel notes which pages of a range are written to, and no thread has to answer for
-//! it (`UFFD_FEATURE_WP_ASYNC`, kernel ≥ 6.7). [`crate::pagemap`] reads the notes.
+//! Asynchronous write protection: the kernel notes which pages of a range are written to, and no thread has to answer
+//! for it (`UFFD_FEATURE_WP_ASYNC`, kernel ≥ 6.7). [`crate::pagemap`] reads the notes.
 //!
-//! Default seccomp filters of docker and podman forbid the call; a user of this module needs another way there.
+//! The default seccomp filters of docker and podman forbid the call, so users of this module need another way in such
+//! containers.
 
 use crate::sys;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::error::{OsError, OsResult};
 
-/// Ranges of this process whose writes are noted, for as long as this lives.
+/// Ranges of this process whose writes are noted, as long as this value exists.
 #[derive(Debug)]
 pub struct WriteNotes {
     fd: OwnedFd,
@@ -57,7 +58,7 @@ struct WriteProtect {
 }
 
 impl WriteNotes {
-    /// Asks the kernel. `PERM` where a filter or a setting forbids it, `NOSYS` or `INVAL` where the kernel is too old.
+    /// Asks the kernel. `PERM` if a filter or a setting forbids it, `NOSYS` or `INVAL` if the kernel is too old.
     pub fn open() -> OsResult<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | UFFD_USER_MODE_ONLY;
         // SAFETY: makes a descriptor and touches no memory.

@@ -1,9 +1,9 @@
-//! The calls of [`super`] as they are in a build with the feature `faults`.
+//! The calls of [`super`] in a build with the feature `faults`.
 
 use crate::faults::{self, Failure};
 use rustix::io::Errno;
 
-/// Functions that ask first. A `short` reading or writing is not among them.
+/// Functions that first ask whether to fail. Reads and writes that may be `short` are not among them.
 macro_rules! failing {
     ($($name:ident($($arg:ident: $of:ty),*) -> $answer:ty = $call:literal, $($real:ident)::+;)*) => {$(
         pub(crate) fn $name($($arg: $of),*) -> rustix::io::Result<$answer> {
@@ -17,7 +17,7 @@ macro_rules! failing {
 macro_rules! failing_on_memory {
     ($($name:ident($($arg:ident: $of:ty),*) -> $answer:ty = $call:literal, $($real:ident)::+;)*) => {$(
         /// # Safety
-        /// As for the function of `rustix` that it calls.
+        /// The conditions of the `rustix` function that it calls.
         pub(crate) unsafe fn $name($($arg: $of),*) -> rustix::io::Result<$answer> {
             $crate::faults::check($call)?;
             // SAFETY: the caller's.
@@ -78,7 +78,7 @@ pub(crate) mod io {
         fcntl_dupfd_cloexec(file: impl AsFd, lowest: i32) -> OwnedFd = "F_DUPFD_CLOEXEC", rustix::io::fcntl_dupfd_cloexec;
     }
 
-    /// How many of so many bytes are to be read or written now. The eight of a counter come and go whole.
+    /// How many of these bytes to read or write now. The eight bytes of a counter are never split.
     fn length(call: &'static str, of: usize) -> Result<usize> {
         if of <= 8 {
             return Ok(of);
@@ -217,7 +217,7 @@ pub(crate) mod mount {
     }
 }
 
-/// As in an ordinary build, after asking. A planned failure answers -1 and sets `errno`.
+/// As in an ordinary build, after asking. A planned failure gives -1 and sets `errno`.
 pub(crate) fn raw<N: From<i8>>(name: &'static str, call: impl FnOnce() -> N) -> N {
     match faults::check(name) {
         Ok(()) => call(),

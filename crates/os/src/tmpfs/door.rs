@@ -1,30 +1,31 @@
-//! Doors: mounts of the tmpfs through which one party each opens a file, and which are shut behind it.
+//! Doors: mounts of the tmpfs. One party opens a file through each, and the door is shut behind it.
 //!
-//! A lease counts open files. It does not count a path descriptor (`O_PATH`), by which a former user may open the
-//! file anew later, or truncate it. But such a descriptor leads to the file through the mount that it was opened by. So
-//! each party gets a mount of its own, attached nowhere, and before the lease is asked for, that *door* is shut:
+//! A lease counts open files. It does not count a path descriptor (`O_PATH`), by which a former user may open the file
+//! anew later, or truncate it. But such a descriptor leads to the file through the mount by which it was opened. So
+//! each party gets a mount of its own, which is attached nowhere. Before the lease is asked for, that *door* is shut:
 //!
-//! 1. The mount becomes read-only. The kernel refuses that while any process writes through it; afterwards it opens nothing for
-//!    writing, truncates nothing and changes no mode or owner, for any caller.
-//! 2. The *gate* is shut: the kernel asks us before it opens anything through this mount (a fanotify permission event), and
-//!    the answer is no.
+//! 1. The mount becomes read-only. The kernel refuses that while any process writes through the mount. Afterwards the
+//! mount opens nothing for writing, truncates nothing and changes no mode or owner, for any caller.
+//! 2. The *gate* is shut: the kernel asks the daemon before it opens anything through this mount (a fanotify permission
+//! event), and the daemon refuses.
 //!
-//! The gate also refuses each read by a call, open or shut: read, splice, sendfile, copy_file_range, and the same in an
-//! io_uring. A splice or sendfile takes references of the file's pages into a pipe or socket, where they outlive the
-//! descriptor and every mapping, so that its caller would read there what the next owner writes. The kernel asks before it
-//! takes them. A mapping asks nothing, so that the owner works at full speed.
+//! The gate also refuses each read by a call, whether the door is open or shut: read, splice, sendfile,
+//! copy_file_range, and the same calls in an io_uring. A splice or sendfile takes references to the file's pages into a
+//! pipe or socket, where they outlive the descriptor and every mapping. Its caller would then read there what the next
+//! owner writes. The kernel asks before it takes the references. A mapping does not ask, so the owner works at full
+//! speed.
 //!
-//! This leaves no gap, because of the order in the kernel's open: it counts the open file first, as the lease does, and
-//! looks at the mount's being read-only and at the gate behind that. So an open that has begun meanwhile has been
-//! counted, and the lease is refused; or it finds the door shut. A process that has another task's door does not get it: the path
-//! descriptor is no mount, and the mount may not be cloned (it is unbindable).
+//! This leaves no gap, because of the order in the kernel's open: it first counts the open file, as the lease does, and
+//! then examines whether the mount is read-only, and the gate. So an open that has begun meanwhile was counted, and the
+//! lease is refused; or it finds the door shut. A process cannot use another task's door: the path descriptor is no
+//! mount, and the mount may not be cloned (it is unbindable).
 //!
-//! Ways that do leave gaps: *Modes and owners*, on mounts with mapped ids: a container's root with
-//! CAP_CHOWN may give a file whose owner is not mapped one that is, and permission is looked at so long before the open
-//! file is counted that a reader that is preempted in between comes in behind the proof. The *mount's count of references*
-//! (`MNT_EXPIRE`) is a sum over processors, and a reference that moves between two of them may be missed.
+//! Two other ways would leave gaps. *Modes and owners*, on mounts with mapped ids: a container's root with CAP_CHOWN
+//! may change the owner of a file from an unmapped id to a mapped one. And the kernel checks permission so long before
+//! it counts the open file that a reader that is preempted in between enters after the proof. The *mount's count of
+//! references* (`MNT_EXPIRE`) is a sum over processors, and it may miss a reference that moves between two of them.
 //!
-//! A door asks for the rights of the initial user namespace's root: an ordinary user's daemon has none.
+//! A door needs the rights of the initial user namespace's root. An ordinary user's daemon has none.
 
 use crate::sys;
 use std::mem::MaybeUninit;
@@ -38,8 +39,8 @@ use super::mount::{clone_mount, set_attributes};
 use crate::error::{Context, OsError, OsResult};
 use crate::mapping::Access;
 
-/// Asks before anything is opened through a door that is shut. Doors stay shut for as long as any process has it, and
-/// a process that opens the file waits for [`Gate::turn_away`].
+/// Asks the daemon before anything is opened through a shut door. Doors stay shut as long as any process has the gate
+/// open, and a process that opens the file waits for [`Gate::turn_away`].
 #[derive(Debug)]
 pub struct Gate(OwnedFd);
 
@@ -52,7 +53,7 @@ pub enum Tried {
     Read(i32),
 }
 
-/// Most batches of refusals given in one turn, so that processes that keep on trying hold up nothing else.
+/// The most batches of refusals in one turn, so that processes that keep trying do not delay anything else.
 const BATCHES: usize = 4;
 
 /// A mount through which one party opens a file.
@@ -84,7 +85,8 @@ impl Gate {
         if answer == 0 { Ok(()) } else { Err(OsError::last("fanotify_mark", "a door")) }
     }
 
-    /// Refuses what waits at the gate now; what was tried. More may wait still: the gate is readable then.
+    /// Refuses what waits at the gate now, and gives what was tried. More may be waiting; then the gate is still
+    /// readable.
     pub fn turn_away(&self) -> Vec<Tried> {
         let mut tried = Vec::new();
         let mut buffer = [MaybeUninit::<libc::fanotify_event_metadata>::uninit(); 64];
@@ -116,23 +118,23 @@ impl Gate {
 }
 
 impl AsFd for Gate {
-    /// Readable when a process waits before a shut door.
+    /// The descriptor is readable while a process waits before a shut door.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
 impl Folder {
-    /// The gate of this folder's doors; without one it has no doors.
+    /// The gate of this folder's doors. Without a gate the folder has no doors.
     pub fn gate(&self) -> Option<&Gate> {
         self.gate.as_ref()
     }
 
-    /// A new door, shut. A reader's never lets write.
+    /// A new door, shut. A reader's door never allows writing.
     pub fn new_door(&self, access: Access) -> OsResult<Door> {
         let gate = self.gate.as_ref().ok_or(Errno::OPNOTSUPP).context("open_tree", || "a door".into())?;
         let mount = clone_mount(&self.writable)?;
-        // Without times of access, which a reader would write for a moment each time, and so be taken for a writer.
+        // Access times are off. A reader would write them for a moment each time and so count as a writer.
         let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOATIME;
         set_attributes(&mount, attributes, libc::MOUNT_ATTR__ATIME, libc::MS_UNBINDABLE)?;
         gate.mark(&mount, libc::FAN_MARK_ADD, libc::FAN_OPEN_PERM | libc::FAN_ACCESS_PERM)?;
@@ -141,12 +143,12 @@ impl Folder {
 }
 
 impl Door {
-    /// A door that another process of ours has made.
+    /// A door that another process of this daemon has made.
     pub fn inherited(mount: OwnedFd) -> Self {
         Self { mount, writable: true }
     }
 
-    /// Lets its party in.
+    /// Opens the door for its party.
     pub fn open(&self, gate: &Gate) -> OsResult<()> {
         if self.writable {
             set_attributes(&self.mount, 0, libc::MOUNT_ATTR_RDONLY, 0)?;
@@ -155,7 +157,8 @@ impl Door {
         gate.mark(&self.mount, libc::FAN_MARK_ADD | passing, libc::FAN_OPEN_PERM)
     }
 
-    /// Lets no process in any more; `false`: a process writes through it, and it stays as it is. Who reads is not put out.
+    /// Shuts the door: no process can open a file through it any more. `false` if a process writes through it; then the
+    /// door stays open. Present readers keep reading.
     pub fn shut(&self, gate: &Gate) -> OsResult<bool> {
         if self.writable {
             match set_attributes(&self.mount, libc::MOUNT_ATTR_RDONLY, 0, 0) {
@@ -181,7 +184,7 @@ impl AsFd for Door {
     }
 }
 
-/// The gate, if this kernel and this process's rights give doors.
+/// Makes the gate, if this kernel and this process's rights allow doors.
 pub(super) fn gate_of(folder: &mut Folder) -> OsResult<()> {
     folder.gate = Some(Gate::new()?);
     let tried = folder.new_door(Access::ReadWrite).and_then(|door| {
@@ -208,7 +211,7 @@ mod tests {
         folder.gate.is_some().then_some(folder)
     }
 
-    /// What a path descriptor leads to, reopened in a thread of its own while the gate is minded here.
+    /// Opens the file of a path descriptor anew in a thread of its own, while this thread serves the gate.
     fn reopened(gate: &Gate, path: &OwnedFd, flags: OFlags) -> Result<(), Errno> {
         let name = format!("/proc/self/fd/{}", path.as_raw_fd());
         std::thread::scope(|scope| {
@@ -361,7 +364,7 @@ mod tests {
             let race = || {
                 while !ended.load(Ordering::Relaxed) {
                     let Ok(file) = std::fs::File::open(&name) else {
-                        // One that waits at the gate is counted: the proof needs a moment without.
+                        // A process that waits at the gate is counted, so the proof needs a moment without one.
                         std::thread::sleep(std::time::Duration::from_micros(200));
                         continue;
                     };
@@ -376,7 +379,7 @@ mod tests {
                 let _ = kept.write_all_at(&[0; 8], 0);
                 let _ = door.open(gate);
                 std::thread::yield_now();
-                // A panic in here would leave the racers behind.
+                // A panic in here would leave the racing threads behind.
                 let shut = door.shut(gate).unwrap_or(false);
                 let alone = || {
                     gate.turn_away();

@@ -1,12 +1,12 @@
-//! Segments that are files of a tmpfs, for what memfds cannot give: leases ([`crate::lease`]), huge pages whatever the
+//! Segments that are files of a tmpfs, for what memfds lack: leases ([`crate::lease`]), huge pages whatever the
 //! machine's setting for shared memory is, and descriptors that no process can reopen for writing.
 //!
-//! The daemon mounts a tmpfs of its own that is attached nowhere: its only way in is a descriptor of its root, so no other
-//! process sees it, and the kernel takes it away with the last descriptor. A second, read-only mount of the same tmpfs
-//! opens readers' descriptors: reopening one through `/proc/self/fd` answers EROFS, even to a container's root. Where the
-//! kernel gives them, each party has a mount of its own, which is shut behind it: [`door`].
-//! An ordinary user mounts it in a user namespace of a short-lived helper that hands the descriptors out. Where user
-//! namespaces are forbidden, files without a name in `/dev/shm` keep the leases, but not the rest.
+//! The daemon mounts a tmpfs of its own that is attached nowhere. The only way into it is a descriptor of its root, so
+//! no other process sees it, and the kernel removes it with the last descriptor. A second, read-only mount of the same
+//! tmpfs opens readers' descriptors: reopening one through `/proc/self/fd` gives EROFS, even to a container's root.
+//! Where the kernel allows it, each party has a mount of its own, which is shut behind it: [`door`]. For an ordinary
+//! user, a short-lived helper mounts the tmpfs in a user namespace and passes the descriptors out. Where user
+//! namespaces are forbidden, files without a name in `/dev/shm` allow leases, but not the rest.
 
 pub mod door;
 pub(crate) mod mount;
@@ -26,7 +26,7 @@ use door::Gate;
 #[derive(Debug)]
 pub struct Folder {
     writable: OwnedFd,
-    /// The same tmpfs, mounted read-only; where there is none, files have no names either.
+    /// The same tmpfs, mounted read-only. If there is none, files have no names either.
     read_only: Option<OwnedFd>,
     gate: Option<Gate>,
 }
@@ -34,10 +34,11 @@ pub struct Folder {
 impl Folder {
     /// A tmpfs of one's own, with huge pages where files are large enough, of at most `size` bytes.
     ///
-    /// Needs the right to mount, or else the right to make a user namespace; the error is that of the second try.
+    /// Needs the right to mount, or otherwise the right to make a user namespace. The error is that of the second
+    /// attempt.
     pub fn mount(size: u64) -> OsResult<Self> {
         let mut folder = mount::mount_here(size).or_else(|_| mount::mount_in_namespace(size))?;
-        // What is missing then is said by `crossdock doctor`; everything else works without.
+        // `crossdock doctor` says what is missing then; everything else works without.
         let _ = door::gate_of(&mut folder);
         Ok(folder)
     }
@@ -55,8 +56,8 @@ impl Folder {
         self.read_only.is_some()
     }
 
-    /// A new file of `size` bytes, opened for reading and writing. Its name, where files have one, must be new and is
-    /// a plain word.
+    /// A new file of `size` bytes, opened for reading and writing. If files have names, the name must be new and a
+    /// plain word.
     pub fn create(&self, name: &str, size: u64) -> OsResult<OwnedFd> {
         let mode = Mode::RUSR | Mode::WUSR;
         let opened = if self.read_only.is_some() {
@@ -85,20 +86,20 @@ impl Folder {
             .context("openat", || format!("segment file {name} for reading"))
     }
 
-    /// A new open file description of a file, for reading and writing: what a new owner gets, and leases count.
+    /// A new open file description of a file for reading and writing. A new owner gets it, and leases count it.
     pub fn open_writer(&self, name: &str) -> OsResult<OwnedFd> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         sys::fs::openat(&self.writable, name, flags, Mode::empty())
             .context("openat", || format!("segment file {name} for writing"))
     }
 
-    /// The names of all files; none where files have no names.
+    /// The names of all files; empty if files have no names.
     pub fn names(&self) -> OsResult<Vec<String>> {
         if self.read_only.is_none() {
             return Ok(Vec::new());
         }
         let named = || "the segment files' folder".to_string();
-        // A mount's descriptor can be passed through only; reading takes one of the folder itself.
+        // A mount's descriptor only allows passing through. Reading needs a descriptor of the folder itself.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = sys::fs::openat(&self.writable, ".", flags, Mode::empty()).context("openat", named)?;
         let entries = rustix::fs::Dir::new(folder).context("readdir", named)?;
@@ -108,7 +109,7 @@ impl Folder {
         Ok(names?.into_iter().filter(|name| name != "." && name != "..").collect())
     }
 
-    /// Takes a file's name away; its memory goes with the last descriptor and mapping.
+    /// Removes a file's name. The file's memory is freed with the last descriptor and mapping.
     pub fn remove(&self, name: &str) -> OsResult<()> {
         if self.read_only.is_none() {
             return Ok(());
@@ -118,7 +119,7 @@ impl Folder {
     }
 }
 
-/// A new open file description of the file behind a descriptor, with its own access: what leases count.
+/// A new open file description of the file behind a descriptor, with its own access rights. Leases count it.
 pub fn open_anew(file: impl AsFd, access: Access) -> OsResult<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let flags = match access {
@@ -166,7 +167,7 @@ mod tests {
     fn an_ordinary_user_gets_the_same_through_a_user_namespace() {
         match mount::mount_in_namespace(64 << 20) {
             Ok(folder) => check_folder(&folder),
-            // Some systems forbid user namespaces; the fallback is there for them.
+            // Some systems forbid user namespaces, and the fallback exists for them.
             Err(error) => assert!(matches!(error.errno, Errno::PERM | Errno::NOSPC | Errno::ACCESS), "{error}"),
         }
     }

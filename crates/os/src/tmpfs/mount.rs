@@ -22,7 +22,7 @@ pub(super) fn mount_here(size: u64) -> OsResult<Folder> {
     };
     set("size", &size.to_string())?;
     set("mode", "0700")?;
-    // A kernel without transparent huge pages does not know the word; everything else works there too.
+    // A kernel without transparent huge pages does not know the option; everything else works there too.
     let _ = set("huge", "within_size");
     rustix::mount::fsconfig_create(context.as_fd()).context("fsconfig", named)?;
     let attributes =
@@ -41,7 +41,7 @@ pub(super) fn clone_mount(mount: &OwnedFd) -> OsResult<OwnedFd> {
     sys::mount::open_tree(mount, "", flags).context("open_tree", || "a mount of the tmpfs".into())
 }
 
-/// Changes what a mount lets do, by a descriptor of its root.
+/// Changes what a mount allows, by a descriptor of its root.
 pub(crate) fn set_attributes(mount: &OwnedFd, set: u64, clear: u64, propagation: u64) -> OsResult<()> {
     #[repr(C)]
     struct MountAttr {
@@ -94,8 +94,8 @@ fn serve_mount(to: &OwnedFd, size: u64, uid: u32, gid: u32) -> OsResult<()> {
     let folder = enter_namespace(uid, gid).and_then(|()| mount_here(size));
     match folder {
         Ok(Folder { writable, read_only: Some(read_only), .. }) => {
-            // A task with a user namespace of its own could clone the mount that its descriptor leads through, and make
-            // the clone writable: an unbindable mount is not cloned.
+            // A task with a user namespace of its own could clone the mount of its descriptor and make the clone
+            // writable. An unbindable mount cannot be cloned.
             for mount in [&writable, &read_only] {
                 set_attributes(mount, 0, 0, libc::MS_UNBINDABLE)?;
             }
