@@ -1,13 +1,14 @@
-//! Requests and answers over one connection, for all threads of a process.
+//! Requests and answers over one connection, which all threads of a process share.
 //!
-//! A thread that waits for an answer while no other thread reads becomes the reader, hands out what arrives to those it is for, and
-//! passes the reading on when it has its own. When the connection breaks (the broker was restarted), the reader connects
-//! again with the session's token and sends again whatever has no answer yet: the daemon remembers what it has done
-//! already, so that nothing happens twice. While no request is in flight, one thread of the process notices the end of a connection
-//! and brings it back, so that a new daemon has all that living members hold, and members hear of deaths.
+//! A thread that waits for an answer while no other thread reads becomes the reader. It hands each message to the
+//! thread that waits for it, and lets another thread read when it has its own answer. If the connection breaks (the
+//! broker was restarted), the reader connects again with the session's token and sends all unanswered requests again.
+//! The daemon remembers what it has done already, so nothing happens twice. While no request is in flight, one thread
+//! of the process notices the end of a connection and connects again. So a new daemon gets everything that living
+//! members hold, and members hear of deaths.
 //!
-//! `asking` sends, reads and hands out; `held` keeps the book of what this process has open; `progress` tells how far it is; `room` sees to descriptors for
-//! what comes; `reconnecting` brings the connection back; `watching` is the thread.
+//! `asking` sends, reads and hands out messages; `held` lists what this process has open; `progress` reports the task's
+//! progress; `room` makes room for descriptors; `reconnecting` connects again; `watching` is the thread.
 
 mod asking;
 mod held;
@@ -37,28 +38,28 @@ use self::progress::Progress;
 use crate::handshake::{Welcome, Who};
 use crate::{Error, Reason, Result};
 
-/// How long a session that leaves tries to say so.
+/// How long a session that leaves tries to tell the daemon.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 struct State {
     socket: Option<Arc<OwnedFd>>,
-    /// Which connection of this session that is.
+    /// The number of this connection of the session.
     generation: u64,
     next: u64,
     pending: BTreeMap<u64, Pending>,
-    /// Descriptors that stand for those that are awaited.
+    /// Descriptors that keep places free for those that are expected.
     room: Vec<OwnedFd>,
     held: Held,
     progress: Progress,
     reading: bool,
-    /// Threads that wait for the one that reads.
+    /// The number of threads that wait for the reading thread.
     asleep: usize,
-    /// It is saying goodbye: no daemon need be started for that.
+    /// The session is leaving, so no daemon needs to be started.
     leaving: bool,
-    /// Nothing can be asked any more, and why.
+    /// No request is possible any more, for this reason.
     over: Option<Error>,
     incarnation: u64,
-    /// Why it could not connect again the last time.
+    /// Why the last attempt to connect again failed.
     trouble: Option<Error>,
 }
 
@@ -70,9 +71,9 @@ pub(crate) struct Connection {
     liveness: Liveness,
     state: Mutex<State>,
     changed: Condvar,
-    /// The process that made it; a child of it must not use it.
+    /// The process that made the connection. A forked child of it must not use it.
     origin: fork::Origin,
-    /// The thread knows it.
+    /// Does the watching thread know this connection?
     watched: AtomicBool,
     this: Weak<Self>,
 }
@@ -87,7 +88,7 @@ impl Connection {
             let text = format!("the daemon at {} sent no liveness table of this layout", path.display());
             return Err(Error::new(Status::Incompatible, text));
         };
-        // Coming back, it has to be the same member or none.
+        // After reconnecting, this session must be the same member or none.
         who.member = welcome.member;
         let state = State {
             socket: Some(Arc::new(welcome.socket)),
@@ -126,7 +127,7 @@ impl Connection {
         self.origin.is_here()
     }
 
-    /// A child of the process that connected gets an error.
+    /// Gives an error in a forked child of the process that connected.
     pub(crate) fn check_process(&self) -> Result<()> {
         if self.is_ours() {
             return Ok(());
@@ -138,15 +139,16 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the threads that wait for the reader. Nearly always there are none, and a wake without a sleeper is a system call too.
+    /// Wakes the threads that wait for the reader. Nearly always there are none, and a wake without a sleeper is a
+    /// system call as well.
     fn wake_others(&self, state: &State) {
         if state.asleep > 0 {
             self.changed.notify_all();
         }
     }
 
-    /// Leaves in order, if the daemon is to be had soon; nothing can be asked afterwards. A daemon that does not hear
-    /// of it takes the member for alive until its process ends.
+    /// Leaves in order, if the daemon answers soon; no request is possible afterwards. If the daemon does not hear of
+    /// it, the member counts as alive until its process ends.
     pub(crate) fn end(&self) {
         if !self.is_ours() {
             return;

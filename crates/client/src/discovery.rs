@@ -1,4 +1,4 @@
-//! Finding the node daemon, or starting a private one: a first program works with no set-up at all.
+//! Finding the node daemon or starting a private one, so that a first program works without any set-up.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,22 +10,22 @@ use crossdock_os::{Deadline, child, file};
 use crate::handshake::{self, Failure, Welcome, Who};
 use crate::{ConnectOptions, Error, Result};
 
-/// The endpoint that a container sees.
+/// The path of the endpoint in a container.
 const IN_CONTAINER: &str = "/run/crossdock/endpoint.sock";
 
-/// How long a daemon that was just started is waited for before another try to start one.
+/// How long a daemon that was just started is waited for before the next attempt to start one.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// A daemon that was found.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub path: PathBuf,
-    /// Started for this user on demand, so it may be started again.
+    /// It was started on demand for this user, so it may be started again.
     pub private: bool,
     pub welcome: Welcome,
 }
 
-/// Looks in the places in their order; starts a private daemon if there is none and the options allow it.
+/// Looks for a daemon in the places in their order. If there is none and the options allow it, starts a private one.
 pub(crate) fn find(options: &ConnectOptions, who: &Who, deadline: Deadline) -> Result<Found> {
     let named = options.socket.clone().or_else(|| variable("CROSSDOCK_SOCKET").map(PathBuf::from));
     if let Some(path) = named {
@@ -35,9 +35,9 @@ pub(crate) fn find(options: &ConnectOptions, who: &Who, deadline: Deadline) -> R
     let path = PathBuf::from(IN_CONTAINER);
     match handshake::greet(&path, who, deadline) {
         Ok(welcome) => return Ok(Found { path, private: false, welcome }),
-        // A task whose endpoint is dead must not fall into another world unnoticed.
+        // If a task's endpoint is dead, the task must not use another daemon unnoticed.
         Err(failure) if variable("CROSSDOCK_TASK").is_some() => return Err(in_task(failure)),
-        // No daemon listens there, or it is for another user only: go on to the user's own.
+        // No daemon listens there, or it serves another user only. The next place is the user's own.
         Err(Failure::NotListening(_)) => {}
         Err(Failure::Final(error)) if error.status == Status::Denied => {}
         Err(failure) => return Err(failure.into_error()),
@@ -58,7 +58,7 @@ pub(crate) fn find(options: &ConnectOptions, who: &Who, deadline: Deadline) -> R
     let welcome = match handshake::greet(&path, who, deadline) {
         Err(Failure::NotListening(_) | Failure::Ended(_)) if options.private_daemon => loop {
             start(&path, deadline)?;
-            // Where another daemon was just ending, ours was refused: then there is none yet, and another try is due.
+            // If another daemon was just ending, the new one was refused. There is none yet then, so this tries again.
             match greet_until(&path, who, deadline.at_most(RETRY), true) {
                 Err(error) if deadline.passed() => return Err(error),
                 Err(error) if !matches!(error.status, Status::NotFound | Status::Disconnected) => return Err(error),
@@ -72,7 +72,7 @@ pub(crate) fn find(options: &ConnectOptions, who: &Who, deadline: Deadline) -> R
     Ok(Found { path, private: true, welcome })
 }
 
-/// Greets a daemon that may be starting, or ending, right now.
+/// Greets a daemon that may be starting or ending at this moment.
 pub(crate) fn greet_until(path: &Path, who: &Who, deadline: Deadline, starting: bool) -> Result<Welcome> {
     let mut pause = Duration::from_micros(200);
     loop {
@@ -89,7 +89,8 @@ pub(crate) fn greet_until(path: &Path, who: &Who, deadline: Deadline, starting: 
     }
 }
 
-/// Starts a private daemon that listens at `path`. Two programs may do so at once: the daemons' lock lets one live.
+/// Starts a private daemon that listens at `path`. If two programs do so at the same time, the daemons' lock lets one
+/// of them live.
 pub(crate) fn start(path: &Path, deadline: Deadline) -> Result<()> {
     let command = command();
     let mut starter = Command::new(&command);
@@ -104,8 +105,8 @@ pub(crate) fn start(path: &Path, deadline: Deadline) -> Result<()> {
         Error::new(Status::NotFound, text)
     };
     let mut started = starter.spawn().map_err(|error| failed(error.to_string()))?;
-    // It ends as soon as the daemon serves (the daemon itself goes on in the background), or has not come up. In the
-    // second case another program's daemon may have been first, so connecting decides.
+    // The command ends as soon as the daemon serves (the daemon itself continues in the background) or has failed to
+    // start. In the second case another program's daemon may have been first, so connecting decides.
     let mut pause = Duration::from_micros(200);
     while started.try_wait().map_err(|error| failed(error.to_string()))?.is_none() {
         if deadline.passed() {
@@ -141,7 +142,7 @@ fn in_task(failure: Failure) -> Error {
     Error::new(Status::Denied, text)
 }
 
-/// The crossdock command: as told, else beside this library or program, else wherever the PATH has it.
+/// The crossdock command: the one that was named; or the one beside this library or program; or the one in the PATH.
 fn command() -> PathBuf {
     if let Some(told) = variable("CROSSDOCK_COMMAND") {
         return PathBuf::from(told);
@@ -171,7 +172,7 @@ fn is_program(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// The file that this code was loaded from: the library, or the program it is part of.
+/// The file that this code was loaded from: the library, or the program that contains it.
 fn own_file() -> Option<PathBuf> {
     let here = own_file as fn() -> Option<PathBuf> as usize as u64;
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
@@ -183,7 +184,7 @@ fn own_file() -> Option<PathBuf> {
     })
 }
 
-/// A variable that is set to something.
+/// The value of a variable that is set and not empty.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

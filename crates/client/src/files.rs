@@ -1,4 +1,4 @@
-//! The library door to managed directories: waiting for a file that another task publishes (`docs/files.md`).
+//! The library door to managed directories: it waits for a file that another task publishes (`docs/files.md`).
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -8,14 +8,14 @@ use crossdock_layout::Status;
 
 use crate::{Error, Reason, Result};
 
-/// Waits until the file is there, if it lies in a managed directory that this task consumes. For every other path, and outside
-/// of `crossdock run`, it returns at once; the caller's own open then says whether the file is there.
+/// Waits until the file exists, if it lies in a managed directory that this task consumes. For every other path, and
+/// outside of `crossdock run`, it returns at once, and the caller's own open says whether the file exists.
 ///
-/// Blocks up to the directory's `wait`. Any number of threads may wait. No session is needed.
+/// Blocks for at most the directory's `wait`. Any number of threads may wait. No session is needed.
 ///
 /// # Errors
-/// `NOT_FOUND`: the producers have ended and the file was not published. `TIMED_OUT`: the directory's time is over.
-/// `SYSTEM`: the working folder has no path, or a signal handler ran that does not restart calls.
+/// `NOT_FOUND` if the producers have ended and the file was not published. `TIMED_OUT` if the directory's time is over.
+/// `SYSTEM` if the working folder has no path, or if a signal handler ran that does not restart calls.
 pub fn await_file(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     let views = Views::of_process();

@@ -1,4 +1,4 @@
-//! One connection to the daemon, up to its welcome.
+//! One connection to the daemon, up to the daemon's welcome.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -39,16 +39,16 @@ pub(crate) struct Welcome {
     pub workflow: String,
 }
 
-/// Why there is no welcome.
+/// Why the daemon gave no welcome.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// No daemon listens there (now); trying again may help.
+    /// No daemon listens there at present. Another attempt may succeed.
     NotListening(Error),
-    /// The daemon ended the connection before it answered; it may be starting again.
+    /// The daemon ended the connection before it answered. It may be restarting.
     Ended(Error),
-    /// This process, or the daemon, has no descriptor or memory left for it; trying again may help.
+    /// This process or the daemon has no descriptor or memory left. Another attempt may succeed.
     NoRoom(Error),
-    /// Trying again would end the same.
+    /// Another attempt would fail in the same way.
     Final(Error),
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
         match sent {
             Ok(_) if event::wait_writable(&socket, deadline).unwrap_or(false) => {}
             Ok(_) => return Err(Failure::Final(late(path))),
-            // It may have said why before it hung up; reading tells.
+            // The daemon may have said why before it hung up, so the answer is read.
             Err(error) if matches!(error.reason().kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => break,
             Err(error) => return Err(refusal(path, &error)),
         }
@@ -92,8 +92,8 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
     let (length, fds) = loop {
         match socket::receive(&socket, &mut buffer) {
             Ok(Some(Received::Message(length, fds))) => break (length, fds),
-            // A daemon that closes without having read our hello resets the connection, and the kernel tells of that before
-            // it hands out what had been said.
+            // If a daemon closes without having read our hello, the connection is reset, and the kernel reports that
+            // before it gives out what the daemon had sent.
             Ok(Some(Received::End)) if ends == 0 => {
                 ends = 1;
                 continue;
@@ -119,7 +119,7 @@ pub(crate) fn greet(path: &Path, who: &Who, deadline: Deadline) -> std::result::
         }
         Ok((1, Answer::Failed { status, text })) => {
             let error = Error::new(status, format!("the node daemon at {at}: {text}"));
-            // A session that is known there ends by nothing but its own word.
+            // A session that the daemon knows ends only when the session itself says so.
             let known = who.member != MemberId::NOBODY;
             Err(if known && status == Status::NoSpace { Failure::NoRoom(error) } else { Failure::Final(error) })
         }
@@ -133,7 +133,7 @@ fn late(path: &Path) -> Error {
     Error::new(Status::TimedOut, text)
 }
 
-/// What a call fails with for which this process has no descriptor left.
+/// The error of a call for which this process has no descriptor left.
 pub(crate) fn no_descriptor() -> Error {
     let limit = crossdock_os::child::descriptor_limit();
     let text = format!("this process has no file descriptor left (limit {limit}); close some or raise ulimit -n");
@@ -150,7 +150,7 @@ fn connect(path: &Path, deadline: Deadline) -> std::result::Result<OwnedFd, Fail
     loop {
         match socket::connect(path) {
             Ok(socket) => return Ok(socket),
-            // Its queue is full: many come at once.
+            // The daemon's queue is full, because many processes connect at once.
             Err(error) if error.reason().kind() == ErrorKind::WouldBlock && !deadline.passed() => {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(Duration::from_millis(5));
@@ -188,7 +188,7 @@ fn refusal(path: &Path, error: &OsError) -> Failure {
     }
 }
 
-/// A welcome must be from the user's own daemon, or root's, where the path alone does not vouch for it.
+/// The welcome must come from a daemon of this user or of root, unless the path alone guarantees that.
 pub(crate) fn check_server(socket: impl AsFd, path: &Path) -> Result<()> {
     let peer = socket::peer(socket).map_err(|e| Error::new(Status::System, e.to_string()))?;
     if peer.uid != 0 && peer.uid != crossdock_os::child::user() {

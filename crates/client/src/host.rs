@@ -13,21 +13,22 @@ use crate::segment::Lease;
 use crate::series::Place;
 use crate::{Result, Session};
 
-/// The host of one open object. It keeps the session, and the daemon's count of openings.
+/// The host of one open object. It keeps the session and the daemon's count of openings.
 pub(crate) struct SessionHost {
-    /// The daemon's counts of openings, given back in this order, before the session may end.
+    /// The daemon's counts of openings. They are given back in this order, before the session may end.
     _leases: Vec<Lease>,
-    /// A publisher's place, once the daemon has the series.
+    /// The publisher's place, once the daemon knows the series.
     place: OnceLock<Place>,
-    /// What is counted against the quota; nothing before the daemon knows the segment, or if all of it is counted.
+    /// The segment that is counted against the quota. Not set before the daemon knows the segment, or if all of it is
+    /// counted already.
     segment: OnceLock<SegmentId>,
-    /// How long growing waits for the daemon, if not as long as other requests.
+    /// How long growing waits for the daemon, if that differs from other requests.
     patience: Option<Duration>,
     session: Session,
 }
 
 impl SessionHost {
-    /// For memory that is all there and counted.
+    /// For memory that is complete and counted.
     pub fn new(session: &Session, leases: Vec<Lease>) -> Self {
         let (place, segment) = (OnceLock::new(), OnceLock::new());
         Self { _leases: leases, place, segment, patience: None, session: session.clone() }
@@ -38,12 +39,13 @@ impl SessionHost {
         Self { segment: OnceLock::from(segment), ..Self::new(session, vec![lease]) }
     }
 
-    /// For a series to be published, which gets its place later. Its growing waits for the daemon for so long.
+    /// For a series that will be published and gets its place later. `patience` is how long growing waits for the
+    /// daemon.
     pub fn patient(session: &Session, patience: Duration) -> Self {
         Self { patience: Some(patience), ..Self::new(session, Vec::new()) }
     }
 
-    /// The daemon has the series.
+    /// The daemon knows the series now.
     pub fn keep_place(&self, place: Place) {
         self.segment.get_or_init(|| place.segment());
         self.place.get_or_init(|| place);

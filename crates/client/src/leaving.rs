@@ -1,9 +1,9 @@
-//! A program that ends in order without closing what it has open has left in order, in every language: when it ends with
-//! status 0, its series end, its ports close, and sessions with nothing else open say goodbye. A program that ends with
-//! another status, by a signal or by `exec` has died, as far as its peers can tell.
+//! How a program ends. If it ends with status 0, it has left in order, in every language, even if it closed nothing:
+//! its series end, its ports close, and sessions with nothing else open leave. A program that ends with another status,
+//! by a signal or by `exec` has died, as far as its peers can tell.
 //!
-//! Other threads may still run then, and so may destructors that were registered before the first session. So nothing is
-//! unmapped or freed here, and a session that has regions, items or versions open does not leave: the kernel ends it a
+//! Other threads may still run then, and so may destructors that were registered before the first session. So nothing
+//! is unmapped or freed here. A session that has regions, items or versions open does not leave: the kernel ends it a
 //! moment later, and until then its heap slots and pins are its own.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
@@ -23,10 +23,10 @@ struct Open {
     series: Vec<Weak<EndMark>>,
 }
 
-/// A forked child begins with nothing: what its parent has open, the parent ends.
+/// A forked child begins with nothing, because the parent ends what the parent has open.
 static OPEN: PerProcess<Mutex<Open>> = PerProcess::new();
 
-/// How often, and how long apart, the list is asked for at the end, in case that a thread holds it for good.
+/// How often, and with what pause, the list is asked for at the end. A thread might hold its lock for ever.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -35,7 +35,7 @@ fn open() -> MutexGuard<'static, Open> {
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A session was made.
+/// Remembers a session that was made.
 pub(crate) fn keep_session(owned: &Arc<Owned>, connection: &Arc<Connection>) {
     exit::at_normal_exit(leave);
     let mut open = open();
@@ -43,14 +43,14 @@ pub(crate) fn keep_session(owned: &Arc<Owned>, connection: &Arc<Connection>) {
     open.sessions.push((Arc::downgrade(owned), Arc::downgrade(connection)));
 }
 
-/// A series is being published.
+/// Remembers a series that is being published.
 pub(crate) fn keep_series(mark: &Arc<EndMark>) {
     let mut open = open();
     open.series.retain(|mark| mark.strong_count() > 0);
     open.series.push(Arc::downgrade(mark));
 }
 
-/// The process ends in order.
+/// Ends everything when the process ends in order.
 fn leave() {
     let Some((sessions, series)) = take_all() else { return };
     for mark in series.iter().filter_map(Weak::upgrade) {

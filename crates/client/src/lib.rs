@@ -1,7 +1,7 @@
 //! The library: session, region, port, series.
 //!
-//! A program connects once ([`Session::connect`]) and asks the session for regions, ports and series. Everything that waits
-//! takes a deadline; every error names object, place and a hint. Nothing here prints or exits.
+//! A program connects once ([`Session::connect`]) and asks the session for regions, ports and series. Every wait has a
+//! deadline. Every error names the object, the place and a hint. This library neither prints nor exits.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! What the daemon has, asked for page by page.
+//! Lists of what the daemon has, requested page by page.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use crossdock_os::Deadline;
 use crate::connection::Connection;
 use crate::{Error, ItemInfo, Result};
 
-/// One segment as the daemon knows it.
+/// A segment, as the daemon knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
-    /// Never used again for another.
+    /// The id is never used again for another segment.
     pub id: SegmentId,
     /// Region or port.
     pub kind: SegmentKind,
-    /// The workflow that it belongs to.
+    /// The workflow that the segment belongs to.
     pub workflow: String,
     /// Its name there.
     pub name: String,
@@ -24,63 +24,63 @@ pub struct SegmentInfo {
     pub size: u64,
     /// Bytes that count against the quota.
     pub reserved: u64,
-    /// The member that made it.
+    /// The member that made the segment.
     pub creator: MemberId,
-    /// When it was made, in milliseconds since 1970.
+    /// The time when the segment was made, in milliseconds since 1970.
     pub since_ms: u64,
-    /// How many members have it open.
+    /// The number of members that have it open.
     pub members: u32,
-    /// Its name is taken away already; its memory is still in use.
+    /// The name is removed already, and the memory is still in use.
     pub removed: bool,
     /// A series that was published in a run that has ended.
     pub former: bool,
-    /// What its maker gave: a port's options. Of a series: see [`Self::observers`].
+    /// The value that the maker gave: a port's options. For a series see [`Self::observers`].
     pub attribute: u64,
 }
 
 impl SegmentInfo {
-    /// Of a series: its observers, and how many it takes.
+    /// For a series: the number of its observers, and the largest number that it allows.
     #[must_use]
     pub fn observers(&self) -> Option<(u32, u32)> {
         (self.kind == SegmentKind::Series).then_some(((self.attribute >> 32) as u32, self.attribute as u32))
     }
 }
 
-/// One member as the daemon knows it.
+/// A member, as the daemon knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberInfo {
-    /// Never used again for another.
+    /// The id is never used again for another member.
     pub id: MemberId,
-    /// The workflow that it takes part in.
+    /// The workflow that the member takes part in.
     pub workflow: String,
-    /// The task that it acts as.
+    /// The task that the member acts as.
     pub task: String,
-    /// Its rank in the task.
+    /// The member's rank in the task.
     pub rank: u32,
-    /// Its process, as the node sees it.
+    /// The member's process id, as the node sees it.
     pub pid: u32,
-    /// Its user, as the node sees it.
+    /// The member's user id, as the node sees it.
     pub uid: u32,
-    /// Whether its connection stands right now (it may be away for a moment while a daemon restarts).
+    /// Does the member have a connection now? (It may have none for a moment while a daemon restarts.)
     pub connected: bool,
-    /// What it last gave to [`Session::progress`](crate::Session::progress): steps done, and steps in all.
+    /// The last report to [`Session::progress`](crate::Session::progress): steps done, and steps in all.
     pub progress: Option<(u64, u64)>,
 }
 
-/// One workflow as the daemon knows it.
+/// A workflow, as the daemon knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkflowInfo {
     /// Its name.
     pub name: String,
-    /// Most bytes that its segments may reserve together; 0 = no limit but the node's.
+    /// The most bytes that its segments may reserve together; 0 = no limit but the node's.
     pub quota: u64,
-    /// Bytes that they have reserved.
+    /// The bytes that its segments have reserved.
     pub reserved: u64,
-    /// How many runs it has had, the current one included.
+    /// The number of runs that the workflow has had, with the current one.
     pub run: u64,
 }
 
-/// What the daemon has, as far as the asker may see it.
+/// What the daemon has, as far as the asking task may see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// Workflows, by name.
@@ -93,26 +93,26 @@ pub struct Listing {
     pub items: Vec<ItemInfo>,
 }
 
-/// One node of the daemon's site.
+/// A node of the daemon's site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeInfo {
     /// The site.
     pub site: String,
     /// The node's name.
     pub name: String,
-    /// Its number, which the ids of its segments hold above bit 50.
+    /// The node's number, which the ids of its segments hold above bit 50.
     pub number: u64,
-    /// What is known of it.
+    /// The node's state, as far as the daemon knows.
     pub state: NodeState,
-    /// How long ago it was last known to have its lease; of this node, how long ago it has reached the catalog.
+    /// How long ago the node was last known to have its lease; for this node, how long ago it last reached the catalog.
     pub silent: Duration,
-    /// How many names of regions, ports and items are its.
+    /// The number of names of regions, ports and items that belong to the node.
     pub names: u32,
-    /// Where its daemon can be reached; empty if that is not known.
+    /// The address at which the node's daemon can be reached; empty if unknown.
     pub address: String,
 }
 
-/// The nodes of the daemon's site by number; none if it is in no site.
+/// The nodes of the daemon's site by number; none if the daemon is in no site.
 pub(crate) fn nodes(connection: &Connection, deadline: Deadline) -> Result<Vec<NodeInfo>> {
     let mut nodes = Vec::new();
     pages(|after| {
@@ -213,7 +213,7 @@ pub(crate) fn list(connection: &Connection, workflow: Option<&str>, deadline: De
     Ok(listing)
 }
 
-/// Asks for page after page; each says where the next one begins.
+/// Requests page after page. Each page says where the next one begins.
 fn pages(mut page: impl FnMut(u64) -> Result<Option<u64>>) -> Result<()> {
     let mut after = 0;
     while let Some(next) = page(after)? {

@@ -1,4 +1,5 @@
-//! What belongs to a session: the regions and ports that it has open. It does not keep them open: they keep it.
+//! What belongs to a session: the regions and ports that it has open. This table does not keep them open; they keep the
+//! session.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,7 +18,7 @@ pub(crate) struct Owned {
 }
 
 fn enter<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Neither table is ever left half-changed.
+    // No holder of these locks leaves a table half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -27,11 +28,11 @@ impl Owned {
         enter(&self.regions).get(&id)?.upgrade()
     }
 
-    /// Notes a region that was mapped just now. If another thread was quicker, its mapping is the answer.
+    /// Adds a region that was mapped just now. If another thread was faster, the result is that thread's mapping.
     pub fn note_region(&self, region: Region) -> Region {
         let mut regions = enter(&self.regions);
         if let Some(known) = regions.get(&region.id()).and_then(Weak::upgrade) {
-            // This one's end asks the daemon: not under the lock.
+            // Dropping a region asks the daemon, so this must not happen under the lock.
             drop(regions);
             return known;
         }
@@ -40,14 +41,14 @@ impl Owned {
         region
     }
 
-    /// Notes a port that was opened just now.
+    /// Adds a port that was opened just now.
     pub fn note_port(&self, port: &Arc<Port>) {
         let mut ports = enter(&self.ports);
         ports.retain(|known| known.strong_count() > 0);
         ports.push(Arc::downgrade(port));
     }
 
-    /// Closes all ports in order; later calls on them give `CLOSED`.
+    /// Closes all ports in order. Later calls on them give `CLOSED`.
     pub fn close_ports(&self) {
         for port in self.ports() {
             port.close();

@@ -1,8 +1,8 @@
 //! Ports: bounded channels that carry handles and small values between tasks (Dhmem, section III-C; design 3.3).
 //!
-//! A port is a segment with a ring of cells; both ends map it and the daemon is not on the way. What a consumer releases
-//! comes back to the producer as a credit ([`Port::reclaim`]), so buffers are used again and nothing is overwritten
-//! while it is read. Every wait has a deadline, and ends at once when the last peer dies.
+//! A port is a segment with a ring of cells. Both ends map it, and messages do not pass through the daemon. What a
+//! consumer releases comes back to the producer as a credit ([`Port::reclaim`]), so buffers are used again and nothing
+//! is overwritten while it is read. Every wait has a deadline, and ends at once when the last peer dies.
 
 mod bell;
 mod kept;
@@ -27,7 +27,8 @@ use crate::{Error, Region, Result};
 /// How long a call with timeout `None` waits.
 pub const DEFAULT_WAIT: Duration = Duration::from_secs(60);
 
-/// One end of a port. Threads may share it; dropping it leaves in order. What needs no session is [`queue::End`]'s.
+/// One end of a port. Threads may share it. Dropping it leaves the port in order. The calls that need no session are
+/// those of [`queue::End`].
 #[derive(Debug)]
 pub struct Port {
     shared: Arc<Shared>,
@@ -43,7 +44,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Leaves in order, and lets go of what was kept for the messages.
+    /// Leaves the port in order, and drops what was kept for the messages.
     pub(crate) fn close(&self) {
         self.end.close();
         self.kept.end();
@@ -62,7 +63,7 @@ impl Port {
         &self.shared.name
     }
 
-    /// Which end this is.
+    /// The side of this end.
     #[must_use]
     pub fn end(&self) -> End {
         self.shared.end.side()
@@ -74,17 +75,17 @@ impl Port {
         self.shared.id
     }
 
-    /// Sends; waits for room. `None` waits up to [`DEFAULT_WAIT`], zero polls (`NOT_YET`).
+    /// Sends a message; waits for room. `None` waits up to [`DEFAULT_WAIT`], zero polls (`NOT_YET`).
     ///
     /// # Errors
-    /// `TIMED_OUT` (names who holds the place), `CLOSED` and `PEER_DIED` (no consumer is left and no cell is free),
-    /// `INVALID` (a consumer's end), `CORRUPT`. On error nothing was sent.
+    /// `TIMED_OUT` (names the member that has the cells), `CLOSED` and `PEER_DIED` (no consumer is left and no cell is
+    /// free), `INVALID` (a consumer's end), `CORRUPT`. After an error nothing was sent.
     #[inline]
     pub fn send(&self, message: &Message, timeout: Option<Duration>) -> Result<()> {
         self.send_sized(message, 0, timeout)
     }
 
-    /// As [`Port::send`]; `bytes` is how much data the handle stands for, for the statistics.
+    /// As [`Port::send`]. `bytes` is the amount of data that the handle stands for, for the statistics.
     ///
     /// # Errors
     /// As [`Port::send`].
@@ -94,9 +95,10 @@ impl Port {
         self.named(sent.map(|_position| ()))
     }
 
-    /// Producer: waits until the next send finds room, and gives back a handle whose message was released: no consumer
-    /// reads its data any more. Each handle comes back once, oldest first. `None`: there is room, and no handle waits
-    /// to come back (at first, or when messages carried none). A send without it forgets the credit of its cell.
+    /// For a producer: waits until the next send would find room, and gives a handle whose message was released, so
+    /// that no consumer reads its data any more. Each handle comes back once, the oldest first. `None` if there is room
+    /// and no handle waits to come back (at first, or when messages carried none). A send without this call drops the
+    /// credit of its cell.
     ///
     /// # Errors
     /// As [`Port::send`].
@@ -109,7 +111,7 @@ impl Port {
         Ok(credit)
     }
 
-    /// Receives; waits for a message, which stays this consumer's until it is released. `None` waits up to
+    /// Receives a message; waits for one. The message stays this consumer's until it is released. `None` waits up to
     /// [`DEFAULT_WAIT`], zero polls (`NOT_YET`). What was sent before a producer left or died is received first.
     ///
     /// # Errors
@@ -122,16 +124,17 @@ impl Port {
         Ok(message)
     }
 
-    /// Gives a message's cell, and with it its data, back to the producer; any order, each message once. Never waits.
+    /// Gives a message's cell, and with it the data, back to the producer. Any order is allowed, each message once. It
+    /// never waits.
     ///
     /// # Errors
-    /// `INVALID` for a message that was not received here or is released already.
+    /// `INVALID` if the message was not received here or was released already.
     #[inline]
     pub fn release(&self, message: &Message) -> Result<()> {
         self.named(self.shared.end.release(message.position))
     }
 
-    /// A descriptor for `poll`/`epoll` that becomes readable after [`Port::arm`] when something came, or a peer died.
+    /// A descriptor for `poll`/`epoll`. After [`Port::arm`] it becomes readable when something comes or a peer dies.
     ///
     /// # Errors
     /// `SYSTEM`.
@@ -139,9 +142,9 @@ impl Port {
         Ok(self.bell()?.as_fd())
     }
 
-    /// Asks for the descriptor to become readable at the next event. `true`: there is something to do right now, and
-    /// nothing was armed. Protocol: arm; when ready or readable, poll with zero timeouts until `NOT_YET`; arm again.
-    /// There are false alarms; none is missed.
+    /// Asks for the descriptor to become readable at the next event. `true` if there is something to do now; then
+    /// nothing was armed. How to use it: arm; when ready or readable, poll with zero timeouts until `NOT_YET`; arm
+    /// again. There are false alarms, but no event is missed.
     ///
     /// # Errors
     /// `SYSTEM`.
@@ -155,14 +158,14 @@ impl Port {
         Ok(false)
     }
 
-    /// Takes [`Port::arm`] back, and makes the descriptor unreadable.
+    /// Undoes [`Port::arm`] and makes the descriptor unreadable.
     pub fn disarm(&self) {
         if let Some(bell) = self.shared.bell.get() {
             bell.silence();
         }
     }
 
-    /// Waits until a living member is at the other end.
+    /// Waits until the other end has a living member.
     ///
     /// # Errors
     /// `TIMED_OUT`, `NOT_YET` (with zero).
@@ -170,13 +173,13 @@ impl Port {
         self.named(self.shared.end.wait_peer(timeout.unwrap_or(DEFAULT_WAIT)))
     }
 
-    /// Leaves in order: peers get what was sent, then `CLOSED`; messages not released go to a successor. Another thread
-    /// that still waits at this end gets `CLOSED`.
+    /// Leaves the port in order: peers get what was sent, and then `CLOSED`. Messages that were not released go to a
+    /// successor. Another thread that still waits at this end gets `CLOSED`.
     pub fn close(self) {
         drop(self);
     }
 
-    /// As [`Port::close`], for those who share the port: later calls at this end give `CLOSED`.
+    /// As [`Port::close`], for callers that share the port. Later calls at this end give `CLOSED`.
     pub fn leave(&self) {
         self.shared.close();
     }
@@ -210,7 +213,7 @@ impl std::ops::Deref for Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        // The watching thread, if there is one, holds the rest until it sees this.
+        // The watching thread, if there is one, holds the other parts until it sees this.
         self.shared.close();
         if let Some(bell) = self.shared.bell.get() {
             bell.dismiss();

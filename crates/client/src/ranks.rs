@@ -1,4 +1,4 @@
-//! Names by rank: `field` of the third process of a parallel program is `field/3`.
+//! Names by rank: the `field` of the process with rank 3 of a parallel program is `field/3`.
 
 use std::env;
 
@@ -6,15 +6,15 @@ use crossdock_layout::{Status, name};
 
 use crate::{Error, Result};
 
-/// Where launchers tell a process its rank, in the order in which they are asked: who started the process itself comes
-/// before who started its container.
+/// The variables in which launchers tell a process its rank, in the order in which they are read: the launcher of the
+/// process itself comes before the launcher of its container.
 const VARIABLES: [&str; 6] =
     ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID", "CROSSDOCK_RANK"];
 
-/// This process's rank, as Open MPI, MPICH, MVAPICH, Slurm or `crossdock run` say it; 0 for a process without a number.
+/// This process's rank, as Open MPI, MPICH, MVAPICH, Slurm or `crossdock run` set it; 0 for a process without a rank.
 ///
 /// # Errors
-/// `INVALID` if a variable holds no number.
+/// `INVALID` if a variable does not hold a number.
 pub fn rank_of_environment() -> Result<u32> {
     rank_in(|variable| env::var(variable).ok())
 }
@@ -31,11 +31,11 @@ fn rank_in(variable: impl Fn(&str) -> Option<String>) -> Result<u32> {
     Ok(0)
 }
 
-/// `field` → `field/3` for rank 3. With no rank given, this process's own ([`rank_of_environment`]); programs that have an
-/// MPI communicator give its rank.
+/// `field` becomes `field/3` for rank 3. Without a given rank it is this process's own ([`rank_of_environment`]);
+/// programs that have an MPI communicator give its rank.
 ///
 /// # Errors
-/// `INVALID` for a name that is none, or becomes too long.
+/// `INVALID` if the name is invalid or becomes too long.
 pub fn ranked(base: &str, rank: Option<u32>) -> Result<String> {
     let rank = rank.map_or_else(rank_of_environment, Ok)?;
     let whole = format!("{base}/{rank}");

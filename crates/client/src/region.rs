@@ -1,5 +1,5 @@
-//! The session's calls for regions: a segment with a heap in it, and named objects that tasks share read-write (Dhmem,
-//! section III). What a region does itself is in `core`.
+//! The session's calls for regions. A region is a segment with a heap and named objects that tasks share for reading
+//! and writing (Dhmem, section III). The region's own calls are in `core`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +13,19 @@ use crate::host::SessionHost;
 use crate::segment::{OpenRequest, OpenedSegment};
 use crate::{Error, Mode, Result, Session};
 
-/// A region, mapped in this process. Clones are the same mapping, which goes with the last of them; threads may share it.
+/// A region, mapped in this process. Clones are the same mapping, which ends with the last of them. Threads may share
+/// it.
 pub type Region = Arc<region::Region>;
 
 impl Session {
-    /// Opens or makes a region. `size` counts when it has to be made: its capacity in bytes, which is virtual, and in
-    /// which its own tables count (about a twentieth). Less than 256 KiB makes 256 KiB.
+    /// Opens or makes a region. `size` is its capacity in bytes, and matters only if the region has to be made. The
+    /// capacity is virtual and includes the region's own tables (about a twentieth). Less than 256 KiB makes 256 KiB.
     ///
-    /// `timeout`: how long `OpenOnly` waits for a region that is not there; `None` = not at all.
+    /// `timeout` is how long `OpenOnly` waits for a region that does not exist; `None` = not at all.
     ///
     /// # Errors
-    /// `INVALID` (name, size 0, or more than an existing region has), `EXISTS`, `NOT_FOUND`, `TIMED_OUT`, `DENIED`, `NO_SPACE`, `CORRUPT`, `INCOMPATIBLE`.
+    /// `INVALID` (name, size 0, or a larger size than an existing region has), `EXISTS`, `NOT_FOUND`, `TIMED_OUT`,
+    /// `DENIED`, `NO_SPACE`, `CORRUPT`, `INCOMPATIBLE`.
     pub fn region(&self, name: &str, mode: Mode, size: u64, timeout: Option<Duration>) -> Result<Region> {
         if size == 0 && mode != Mode::OpenOnly {
             let text = format!("region '{name}': a size of 0 bytes; say how large it may become");
@@ -51,13 +53,13 @@ impl Session {
         }
         let entered = self.enter(opened);
         if entered.is_err() && matches!(mode, Mode::CreateOnly | Mode::Recreate) {
-            // What this call made is not left behind.
+            // The region that this call made is removed again.
             let _ = self.remove(SegmentKind::Region, name, InUse::Refuse);
         }
         entered
     }
 
-    /// Takes a region's name away. Who has it open keeps it; its memory goes with its last mapping.
+    /// Removes a region's name. Tasks that have the region open keep it. Its memory is freed with its last mapping.
     ///
     /// # Errors
     /// `NOT_FOUND`, `DENIED`.
@@ -65,11 +67,12 @@ impl Session {
         self.remove_segment(SegmentKind::Region, name)
     }
 
-    /// The region that a handle points into, opened if need be. If handles into it come by a port, that port keeps it open
-    /// (up to four regions) until it is closed, so that the next message's region is at hand.
+    /// The region that a handle points into; it is opened if necessary. If such handles come through a port, that port
+    /// keeps the region open (up to four regions) until the port is closed. So the region is at hand for the next
+    /// message.
     ///
     /// # Errors
-    /// `BAD_HANDLE` if it names no segment that is there, or one that is no region; `DENIED`.
+    /// `BAD_HANDLE` if the handle names no existing segment, or one that is no region; `DENIED`.
     pub fn region_of(&self, handle: Handle) -> Result<Region> {
         let id = SegmentId(handle.segment);
         if let Some(region) = self.owned().region(id) {
@@ -87,7 +90,7 @@ impl Session {
             return Err(Error::new(Status::BadHandle, text));
         }
         let region = self.enter(opened)?;
-        // The ports that such handles come by keep it open for the next one.
+        // The ports through which such handles come keep it open for the next message.
         for port in self.owned().ports() {
             port.keep(&region);
         }

@@ -1,6 +1,7 @@
-//! Runs of `crossdock run`: where they are, which of them live, and how a program of the same user gets into one.
+//! Runs of `crossdock run`: where they are, which of them live, and how a program of the same user takes part in one.
 //!
-//! A run has a private folder. Its lock says that the run lives; its file `attach` names the daemon's socket and the workflow.
+//! A run has a private folder. A lock in the folder says that the run lives. The file `attach` there names the daemon's
+//! socket and the workflow.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -13,21 +14,22 @@ use crate::{Error, Result};
 
 /// The file in a run's folder with two lines: the daemon's socket, and the workflow's name.
 const ATTACH: &str = "attach";
-/// What the name of a folder begins with until its run has the lock in it.
+/// The first character of a folder's name until its run holds the lock in it.
 pub const MAKING: char = '.';
 
 /// A run that lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LivingRun {
-    /// As `crossdock ps` prints it.
+    /// The id that `crossdock ps` prints.
     pub id: String,
     /// Its folder.
     pub folder: PathBuf,
-    /// The daemon's socket and the workflow's name; none before they are there, and none of a run that needs no daemon.
+    /// The daemon's socket and the workflow's name. `None` until they exist, and for a run that needs no daemon.
     pub attach: Option<(PathBuf, String)>,
 }
 
-/// Where the user's runs are: `$CROSSDOCK_RUNS`, else `$XDG_RUNTIME_DIR/crossdock/runs`, else `/tmp/crossdock-UID/runs`.
+/// The folder of the user's runs: `$CROSSDOCK_RUNS`, else `$XDG_RUNTIME_DIR/crossdock/runs`, else
+/// `/tmp/crossdock-UID/runs`.
 #[must_use]
 pub fn base() -> PathBuf {
     if let Some(folder) = std::env::var_os("CROSSDOCK_RUNS").map(PathBuf::from).filter(|f| f.is_absolute()) {
@@ -42,14 +44,14 @@ pub fn base() -> PathBuf {
     }
 }
 
-/// The user's runs that live now, by id.
+/// The user's living runs, by id.
 #[must_use]
 pub fn living() -> Vec<LivingRun> {
     living_in(&base())
 }
 
 fn living_in(base: &Path) -> Vec<LivingRun> {
-    // A folder that another user has put there says nothing that is to be believed.
+    // A folder that another user made there cannot be trusted.
     if !fs::symlink_metadata(base).is_ok_and(|m| m.is_dir() && m.uid() == child::user()) {
         return Vec::new();
     }
@@ -70,20 +72,20 @@ fn attach(folder: &Path) -> Option<(PathBuf, String)> {
     Some((PathBuf::from(socket), workflow.to_owned()))
 }
 
-/// Says in a run's folder how to get into it. The launcher's part.
+/// For the launcher: writes into a run's folder how a program takes part in the run.
 ///
 /// # Errors
-/// Those of the file system.
+/// The errors of the file system.
 pub fn note_attach(folder: &Path, socket: &Path, workflow: &str) -> std::io::Result<()> {
     let new = folder.join("attach.new");
     fs::write(&new, format!("{}\n{workflow}\n", socket.display()))?;
     fs::rename(new, folder.join(ATTACH))
 }
 
-/// The living run that the user calls so: by its id, the beginning of one, or the name of its workflow.
+/// The living run with this name: its id, the beginning of its id, or the name of its workflow.
 ///
 /// # Errors
-/// `NOT_FOUND` (with the names that there are), `INVALID` if several runs are called so.
+/// `NOT_FOUND` (with the existing names), `INVALID` if several runs have this name.
 pub fn find(name: &str) -> Result<LivingRun> {
     choose(name, living())
 }
@@ -116,7 +118,7 @@ fn choose(name: &str, runs: Vec<LivingRun>) -> Result<LivingRun> {
 }
 
 impl LivingRun {
-    /// The socket and the workflow by which a program gets into this run.
+    /// The socket and the workflow by which a program takes part in this run.
     ///
     /// # Errors
     /// `NOT_YET` while the run starts, and for a run whose tasks need no daemon.

@@ -1,4 +1,4 @@
-//! What regions and ports ask of the session: segments by name or id, with their descriptors.
+//! What regions and ports need from the session: segments by name or id, with their descriptors.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ pub(crate) struct OpenRequest<'a> {
     pub kind: SegmentKind,
     pub name: &'a str,
     pub mode: OpenMode,
-    /// What the caller means to do. Region: READ, WRITE (denied without that right), or both: as much as is granted.
-    /// Port: PRODUCE, CONSUME, or both (denied unless both are granted).
+    /// What the caller will do with the segment. Region: READ, WRITE (denied without that right), or both, which gives
+    /// as much as is granted. Port: PRODUCE, CONSUME, or both (denied unless both are granted).
     pub access: Rights,
-    /// Size in bytes if it has to be made (rounded up to whole pages by the daemon). 0 = only open.
+    /// The size in bytes, if the segment has to be made (the daemon rounds it up to whole pages). 0 = only open.
     pub size: u64,
-    /// Bytes from the start that count as reserved if the daemon makes the segment. Each process that opens it for writing
-    /// takes those pages that are not there yet, so touching them is no SIGBUS.
+    /// The bytes from the start that count as reserved if the daemon makes the segment. Each process that opens the
+    /// segment for writing takes those of these pages that do not exist yet, so touching them causes no SIGBUS.
     pub reserve: u64,
-    /// Any number; an existing segment keeps that of its maker. Ports put their options here.
+    /// Any number. An existing segment keeps its maker's number. Ports put their options here.
     pub attribute: u64,
-    /// If it is made: it stays when the run ends (regions always do).
+    /// If the segment is made: it stays when the run ends (regions always do).
     pub persistent: bool,
-    /// How long to wait for a segment that is not there (`OpenOnly` alone); `None` = not at all.
+    /// How long to wait for a segment that does not exist (only `OpenOnly` waits); `None` = not at all.
     pub timeout: Option<Duration>,
 }
 
@@ -37,18 +37,18 @@ pub(crate) struct OpenedSegment {
     pub id: SegmentId,
     pub kind: SegmentKind,
     pub name: String,
-    /// Sealed against shrinking, growing and further seals. Read-only if the grant has no WRITE.
+    /// Sealed against shrinking, growing and further seals. It is read-only if the grant has no WRITE.
     pub descriptor: OwnedFd,
-    /// How much of it is reserved is the daemon's to know; more by `Session::reserve`.
+    /// The size in bytes. The daemon knows how much of it is reserved; `Session::reserve` reserves more.
     pub size: u64,
     pub attribute: u64,
     pub writable: bool,
-    /// Keep it for as long as the segment is mapped: when it goes, the daemon hears that the memory is not used here
-    /// any more. Clones count as one.
+    /// Keep this as long as the segment is mapped. When it is dropped, the daemon is told that this process no longer
+    /// uses the memory. Clones count as one.
     pub lease: Lease,
 }
 
-/// Says to the daemon, when the last clone goes, that one opening of a segment is closed.
+/// Tells the daemon, when the last clone is dropped, that one opening of a segment is closed.
 #[derive(Clone, Debug)]
 pub(crate) struct Lease(#[expect(dead_code, reason = "kept for its drop")] Arc<Leased>);
 

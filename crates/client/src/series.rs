@@ -1,8 +1,10 @@
-//! The session's calls for series: consistent versions of data that one publisher changes in place, for observers that never
-//! stop it (TCASM; design 3.4). What publishers, observers and versions do themselves is in `core`.
+//! The session's calls for series. A series is consistent versions of data that one publisher changes in place, for
+//! observers that never stop the publisher (TCASM; design 3.4). The calls of publishers, observers and versions are in
+//! `core`.
 //!
-//! The publisher works on ordinary memory and publishes; an observer asks for the latest, the next or a certain version,
-//! and reads it as contiguous arrays that cannot change and cannot be written. The daemon is only asked for places.
+//! The publisher works on ordinary memory and publishes. An observer asks for the latest, the next or a certain
+//! version, and reads it as contiguous arrays that neither change nor can be written. The daemon is only asked for a
+//! place in the series.
 
 mod daemon;
 
@@ -24,17 +26,17 @@ use crate::host::SessionHost;
 use crate::{Error, Result, Session};
 use daemon::Seat;
 
-/// How long a publish waits for the daemon when its pool has to grow.
+/// How long a publish waits for the daemon if its pool has to grow.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 impl Session {
-    /// Begins to publish a series. A name whose former publisher ended or died is taken over; observers of the old series
-    /// keep what they have.
+    /// Begins to publish a series. A name whose former publisher ended or died is taken over; observers of the old
+    /// series keep what they have.
     ///
     /// # Errors
     /// `EXISTS` (names the living publisher), `INVALID` (names, types, shapes, sizes), `DENIED`, `NO_SPACE`.
     pub fn publisher(&self, name: &str, options: &SeriesOptions) -> Result<Publisher> {
-        // Memory that is taken before the daemon knows the series is counted when the daemon gets to know it.
+        // Memory that is taken before the daemon knows the series is counted when the daemon learns of the series.
         let host = Arc::new(SessionHost::patient(self, PATIENCE));
         let identity = Identity { name: name.into(), workflow: self.workflow().into(), member: self.member() };
         let (mut publisher, offer) = Publisher::create(identity, options, host.clone())?;
@@ -45,17 +47,17 @@ impl Session {
         Ok(publisher)
     }
 
-    /// Observes the series of this name in the current run; waits for it up to `timeout`. One of a former run is history:
-    /// [`Session::observe_former`].
+    /// Observes the series of this name in the current run; waits for it up to `timeout`. For a series of a former run
+    /// see [`Session::observe_former`].
     ///
     /// # Errors
-    /// `NOT_FOUND` (with no waiting), `TIMED_OUT`, `DENIED`, `NO_SPACE` (it has all the observers that it takes),
-    /// `CORRUPT`, `INCOMPATIBLE`.
+    /// `NOT_FOUND` (with no waiting), `TIMED_OUT`, `DENIED`, `NO_SPACE` (the series has as many observers as it
+    /// allows), `CORRUPT`, `INCOMPATIBLE`.
     pub fn observe(&self, name: &str, timeout: Duration) -> Result<Observer> {
         self.attach_observer(self.seat_at_series(name, false, timeout)?)
     }
 
-    /// As [`Session::observe`], but takes the latest series of this name, of whichever run: what a run that has ended left.
+    /// As [`Session::observe`], but takes the latest series of this name of any run: what an ended run left.
     ///
     /// # Errors
     /// As [`Session::observe`].
@@ -77,7 +79,7 @@ impl Session {
         })
     }
 
-    /// Reads the counters and versions of a series, without being an observer of it (`inspect`, `ls`).
+    /// Reads the counters and versions of a series without being an observer of it (`inspect`, `ls`).
     ///
     /// # Errors
     /// `NOT_FOUND`, `DENIED`, `WRONG_TYPE` (not a series), `CORRUPT`, `INCOMPATIBLE`.
@@ -90,7 +92,7 @@ impl Session {
         SeriesReport::read(&opened.name, &opened.descriptor, opened.size)
     }
 
-    /// Takes a series' name away; observers that have it open keep it.
+    /// Removes a series' name. Observers that have the series open keep it.
     ///
     /// # Errors
     /// `NOT_FOUND`, `DENIED`, `BUSY` while it is being published.

@@ -1,4 +1,4 @@
-//! A session: one member's standing in the node, and everything that it may ask the daemon for.
+//! A session: one member of the node daemon, and everything that it may ask the daemon.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -17,20 +17,20 @@ use crate::owned::Owned;
 use crate::segment::{Lease, OpenRequest, OpenedSegment};
 use crate::{Error, Listing, Result, listing};
 
-/// How to reach the daemon, and as whom.
+/// How to reach the daemon, and as which task.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// The endpoint's socket; `None` looks for one (`CROSSDOCK_SOCKET`, `/run/crossdock`, the user's runtime folder).
     pub socket: Option<PathBuf>,
-    /// The task's name; an endpoint that was made for one task knows it, and takes no other.
+    /// The task's name. An endpoint that was made for one task knows that task and accepts no other.
     pub task: Option<String>,
     /// The task's rank; else `CROSSDOCK_RANK`, else 0.
     pub rank: Option<u32>,
-    /// The workflow; an endpoint that was made for one knows it, and takes no other.
+    /// The workflow. An endpoint that was made for one workflow knows it and accepts no other.
     pub workflow: Option<String>,
     /// The deadline for connecting, and for each answer of the daemon.
     pub timeout: Duration,
-    /// Start a private daemon if none is found.
+    /// Start a private daemon if there is none.
     pub private_daemon: bool,
     /// Only look, as `crossdock ls` does: this session neither begins a run nor keeps one from ending.
     pub visitor: bool,
@@ -50,9 +50,9 @@ impl Default for ConnectOptions {
     }
 }
 
-/// One member's standing in the node. Clones are the same session; threads may share it.
+/// One member of the node daemon. Clones are the same session, and threads may share it.
 ///
-/// The member lives until the last clone is gone, and regions and ports hold one each. A forked child must connect anew.
+/// The member lives until the last clone is dropped; each region and port holds one. A forked child must connect anew.
 #[derive(Clone, Debug)]
 pub struct Session {
     shared: Arc<Shared>,
@@ -64,7 +64,7 @@ struct Shared {
     member: MemberId,
     admin: bool,
     run: u64,
-    /// It named no task, and came by no task's endpoint.
+    /// The program named no task and did not connect through a task's endpoint.
     nameless: bool,
     rank: u32,
     task: String,
@@ -84,7 +84,7 @@ impl Drop for Shared {
 const LATE: Duration = Duration::from_millis(500);
 
 impl Session {
-    /// Connects to the node daemon; starts a private one if none is there and the options allow it.
+    /// Connects to the node daemon. If there is none and the options allow it, starts a private one.
     ///
     /// # Errors
     /// `NOT_FOUND` without a daemon, `DENIED`, `INCOMPATIBLE` (names both versions), `TIMED_OUT`, `INVALID` (a name).
@@ -130,7 +130,8 @@ impl Session {
         &self.shared.task
     }
 
-    /// The task's name, or the command and process of a program that is no task, for messages of other members.
+    /// The task's name, or the command and process id of a program that is no task. For error messages of other
+    /// members.
     pub(crate) fn label(&self) -> String {
         if self.shared.nameless { format!("{}@{}", command(), std::process::id()) } else { self.task().to_owned() }
     }
@@ -153,20 +154,21 @@ impl Session {
         &self.shared.workflow
     }
 
-    /// Whether it may make workflows and see everything on this node.
+    /// May this session make workflows and see everything on this node?
     #[must_use]
     pub fn is_admin(&self) -> bool {
         self.shared.admin
     }
 
-    /// Says how far this task is: `done` of `of` steps, whatever a step is to it. People see it in `crossdock ps`, `top`, the
-    /// live view of `run`, the web page and the metrics; nothing waits for it. `of` of 0 takes it back.
+    /// Reports how far this task is: `done` of `of` steps, whatever a step is for the task. `crossdock ps`, `top`, the
+    /// live view of `run`, the web page and the metrics show it; nothing waits for it. An `of` of 0 withdraws the
+    /// report.
     ///
-    /// It never waits for the daemon and may be called in every iteration: calls that come within 20 ms of another one are
-    /// joined to one message, and the last of them is told.
+    /// The call never waits for the daemon and may be made in every iteration. Calls within 20 ms of another one become
+    /// one message, which has the numbers of the last call.
     ///
     /// # Errors
-    /// `INVALID`: `done` is more than `of`. `CLOSED`; `DISCONNECTED` in a forked child.
+    /// `INVALID` if `done` is more than `of`, `CLOSED`, `DISCONNECTED` in a forked child.
     pub fn progress(&self, done: u64, of: u64) -> Result<()> {
         if done > of {
             let text =
@@ -176,7 +178,7 @@ impl Session {
         self.shared.connection.progress(done, of)
     }
 
-    /// Everything that the asker may see: its workflow; all of the node for the daemon's own user.
+    /// Everything that this session may see: its own workflow, or all of the node for the daemon's own user.
     ///
     /// # Errors
     /// `DISCONNECTED`, `TIMED_OUT`.
@@ -201,8 +203,8 @@ impl Session {
         self.ask(Request::MakeWorkflow { quota, name: name.to_owned() }).map(drop)
     }
 
-    /// Hands a listening SOCK_SEQPACKET socket to the daemon: a process that reaches it acts as `task` of `workflow` with
-    /// these grants.
+    /// Gives a listening SOCK_SEQPACKET socket to the daemon. A process that connects to the socket acts as `task` of
+    /// `workflow` with these grants.
     ///
     /// # Errors
     /// `NOT_FOUND` (workflow), `INVALID` (names, patterns, a descriptor of another kind), `DENIED`.
@@ -233,7 +235,7 @@ impl Session {
         Ok(())
     }
 
-    /// Ends a workflow: its segments, endpoints and members are gone afterwards.
+    /// Ends a workflow with its segments, endpoints and members.
     ///
     /// # Errors
     /// `NOT_FOUND`, `DENIED` for a task's endpoint, `INVALID` for the default workflow.
@@ -243,25 +245,25 @@ impl Session {
         self.ask(Request::EndWorkflow { name: name.to_owned() }).map(drop)
     }
 
-    /// What a workflow has right now.
+    /// What a workflow has at present.
     ///
     /// # Errors
-    /// `NOT_FOUND`: none of this name that the asker may see.
+    /// `NOT_FOUND` if this session may see no workflow of this name.
     pub fn workflow_report(&self, name: &str) -> Result<Listing> {
         check_name("workflow", name)?;
         listing::list(&self.shared.connection, Some(name), self.deadline())
     }
 
-    /// Leaves in order: ports are closed, the member is gone, the workflows that it made end.
+    /// Leaves in order: the ports are closed, the member is gone, and the workflows that it made end.
     ///
     /// # Errors
     /// `BUSY` while items, regions, publishers, observers or versions of this session are open: drop them first. Until
-    /// then they go on, and the session ends with the last of them.
+    /// then they still work, and the session ends with the last of them.
     pub fn close(self) -> Result<()> {
         self.shared.connection.check_process()?;
         self.owned().close_ports();
-        // A publisher's member that leaves is dead to its observers, and the pins of one that observes are not heeded
-        // any more: neither may happen behind the back of those who still hold them.
+        // When a publisher's member leaves, it is dead for its observers. When an observer's member leaves, the
+        // publisher no longer respects its pins. Neither may happen while this program still holds them.
         if self.shared.connection.has_series() {
             let text = format!(
                 "series of task '{}' are still published or observed; end publishers, drop observers and versions, then close",
@@ -308,7 +310,7 @@ impl Session {
         let deadline = self.late(request.timeout);
         let opened = self.opened(self.shared.connection.ask(message, None, request.timeout, deadline)?)?;
         if opened.writable && request.reserve > 0 {
-            // The pages are charged to the memory cgroup of the task that uses them, not to the daemon's.
+            // The pages are charged to the memory cgroup of the task that uses them, and not to the daemon's.
             crossdock_os::memfd::reserve(&opened.descriptor, 0, request.reserve.min(opened.size)).map_err(|error| {
                 let what = format!("{} '{}'", opened.kind.word(), opened.name);
                 Error::new(Status::NoSpace, format!("there is no memory left for {what}: {error}"))
@@ -317,7 +319,8 @@ impl Session {
         Ok(opened)
     }
 
-    /// Opens a segment by id, with as much as is granted on its name. Of another workflow only as admin.
+    /// Opens a segment by its id, with as many rights as are granted on its name. Only an admin may open one of another
+    /// workflow.
     pub(crate) fn attach_segment(&self, id: SegmentId) -> Result<OpenedSegment> {
         let message = Request::Attach { segment: id, access: Rights::ALL };
         self.opened(self.shared.connection.ask(message, None, None, self.deadline())?)
@@ -330,21 +333,21 @@ impl Session {
             return Err(unexpected());
         };
         let lease = Lease::new(self.shared.connection.clone(), segment);
-        // The daemon is trusted to be the daemon; the member that offered this memory to it is not.
+        // The daemon can be trusted, but not the member that offered this memory to it.
         crossdock_os::memfd::check(&descriptor, size).map_err(|error| {
             Error::new(Status::Corrupt, format!("{} '{name}' cannot be used: {error}", kind.word()))
         })?;
         Ok(OpenedSegment { id: segment, kind, name, descriptor, size, attribute, writable, lease })
     }
 
-    /// Takes a name away. The memory goes with its last mapping.
+    /// Removes a name. The memory is freed with its last mapping.
     pub(crate) fn remove_segment(&self, kind: SegmentKind, name: &str) -> Result<()> {
         check_name(kind.word(), name)?;
         self.ask(Request::Remove { kind, in_use: InUse::Keep, name: name.to_owned() }).map(drop)
     }
 
-    /// Takes the name of a region, port, series or item away. What members have open is refused, kept by them, or taken all
-    /// the same, as `in_use` says; the memory goes with its last mapping.
+    /// Removes the name of a region, port, series or item. If members have it open, the call refuses, lets them keep
+    /// it, or removes it all the same, as `in_use` says. The memory is freed with its last mapping.
     ///
     /// # Errors
     /// `NOT_FOUND`, `DENIED`, `BUSY` (names the members).
@@ -353,12 +356,13 @@ impl Session {
         self.ask(Request::Remove { kind, in_use, name: name.to_owned() }).map(drop)
     }
 
-    /// Who is dead: at the price of a load what the daemon knows, and of two system calls what the kernel knows.
+    /// Which members are dead. One load tells what the daemon knows, and two system calls tell what the kernel knows.
     pub(crate) fn liveness(&self) -> &Liveness {
         self.shared.connection.liveness()
     }
 
-    /// Who that member is or was ("task simulate, rank 0, process 17, last seen 3.2 s ago"), for error messages.
+    /// A description of a present or former member ("task simulate, rank 0, process 17, last seen 3.2 s ago"), for
+    /// error messages.
     pub(crate) fn describe_member(&self, member: MemberId) -> String {
         let deadline = self.deadline().at_most(LATE);
         let asked = self.shared.connection.ask(Request::Describe { member }, None, None, deadline);
@@ -395,7 +399,7 @@ impl Session {
         &self.shared.connection
     }
 
-    /// When an answer has to be there for which the daemon itself may wait so long.
+    /// The time by which an answer must arrive if the daemon itself may wait this long.
     pub(crate) fn late(&self, wait: Option<Duration>) -> Deadline {
         match wait {
             Some(wait) if wait > self.shared.timeout => Deadline::after(wait.saturating_add(LATE)),
@@ -416,13 +420,13 @@ pub(crate) fn unexpected() -> Error {
     Error::new(Status::Incompatible, "the daemon answered something else than was asked for")
 }
 
-/// What this process runs: the script, if an interpreter runs one, else the program.
+/// The program of this process: the script if an interpreter runs one, otherwise the program itself.
 fn command() -> String {
     let base = |text: String| text.rsplit('/').next().unwrap_or_default().to_owned();
     let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let program = words.next().map(base).unwrap_or_default();
     let script = words.next().filter(|word| program.starts_with("python") && !word.starts_with('-')).map(base);
-    // An end of a port keeps 40 bytes, of which the process number takes up to 8.
+    // An end of a port keeps 40 bytes, and the process number takes up to 8 of them.
     let text = script.unwrap_or(program);
     text.chars().filter(char::is_ascii_graphic).filter(|c| *c != '@').take(30).collect()
 }

@@ -1,4 +1,4 @@
-//! Asking, and reading the answers.
+//! Sending requests and reading the answers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
@@ -19,28 +19,28 @@ pub(crate) type Answered = (Answer, Option<OwnedFd>);
 /// An answer, and all descriptors that came with it.
 type AnsweredWith = (Answer, Vec<OwnedFd>);
 
-/// A request that was not answered yet, or whose answer was not fetched yet.
+/// A request without an answer, or whose answer was not fetched yet.
 pub(super) struct Pending {
     request: Request,
     descriptors: Vec<Arc<OwnedFd>>,
-    /// When what it waits for is given up; what is left goes into the message each time it is sent.
+    /// The time at which the daemon's wait ends. The remaining time goes into the message each time it is sent.
     wait: Option<Deadline>,
-    /// The connection that it was sent on; 0 = none yet.
+    /// The number of the connection that the request was sent on; 0 if none yet.
     sent_on: u64,
     answer: Option<AnsweredWith>,
-    /// Descriptors that its answer may bring, and one to keep.
+    /// The number of descriptors that the answer may bring, and one to keep.
     wants: usize,
 }
 
 impl Pending {
-    /// Descriptors that are still to come.
+    /// The number of descriptors that are still expected.
     pub(super) fn room(&self) -> usize {
         if self.answer.is_none() { self.wants } else { 0 }
     }
 }
 
 impl Connection {
-    /// Asks, and waits for the answer until the deadline. `wait` is how long the daemon itself may wait.
+    /// Sends a request and waits for the answer until the deadline. `wait` is how long the daemon itself may wait.
     pub(crate) fn ask(
         &self,
         request: Request,
@@ -52,7 +52,7 @@ impl Connection {
         Ok((answer, descriptors.into_iter().next()))
     }
 
-    /// As `ask`, with any number of descriptors both ways.
+    /// As `ask`, with any number of descriptors in both directions.
     pub(crate) fn ask_with(
         &self,
         request: Request,
@@ -100,7 +100,7 @@ impl Connection {
             }
             state.reading = true;
             drop(state);
-            // Whatever happens in there, the reading must be passed on.
+            // Whatever happens here, another thread must be able to read afterwards.
             let passed_on = PassOn(self);
             self.read_some(deadline);
             drop(passed_on);
@@ -108,41 +108,41 @@ impl Connection {
         }
     }
 
-    /// As the reader: waits for one message (or the lack of one), and hands it out.
+    /// For the reader: waits for one message, or for none to come, and hands it out.
     fn read_some(&self, deadline: Deadline) {
         let (socket, generation) = {
             let state = self.lock();
             (state.socket.clone(), state.generation)
         };
         let Some(socket) = socket else { return self.connect_again(deadline) };
-        // Not longer than a moment: another thread's request may have found the socket full.
+        // The slice is short, because another thread's request may have found the socket full.
         let slice = deadline.at_most(Duration::from_millis(100));
         let mut buffer = [0; MAX_MESSAGE + 1];
-        // A request nearly always has to wait: a look for its answer first would be a call to the kernel for nothing.
+        // A request nearly always has to wait. Looking for its answer first would be a needless system call.
         if !event::wait_readable(&*socket, slice).unwrap_or(true) {
             return;
         }
-        // What was kept free for this is needed now.
+        // The places that were kept free for this are needed now.
         self.lock().room.clear();
         let received = socket::receive(&*socket, &mut buffer);
         let mut state = self.lock();
         match received {
             Ok(None) => {}
-            // Another thread took the descriptors that were free. The message itself is here: only its request fails.
+            // Another thread took the free descriptors. The message itself has arrived, so only its request fails.
             Ok(Some(Received::Stripped(length))) => self.hand_out_stripped(&mut state, &buffer[..length]),
             Ok(Some(Received::Message(length, fds))) => match Answer::decode(&buffer[..length], fds.len()) {
                 Ok((number, answer)) => self.hand_out(&mut state, number, answer, fds),
                 Err(_) if state.generation == generation => state.hang_up(),
                 Err(_) => {}
             },
-            // The end, or what no daemon sends: either way this connection is of no more use.
+            // This is the end, or a message that no daemon sends. In both cases the connection is of no more use.
             _ if state.generation == generation => state.hang_up(),
             _ => {}
         }
         state.fit_room();
     }
 
-    /// An answer whose descriptors were lost: what it gave is given back, and who asked is told why.
+    /// The descriptors of an answer were lost. What the answer gave is given back, and the asking thread gets an error.
     fn hand_out_stripped(&self, state: &mut State, message: &[u8]) {
         let decoded = Header::decode(message).and_then(|(h, _)| Answer::decode(message, usize::from(h.descriptors)));
         let Ok((number, answer)) = decoded else {
@@ -168,7 +168,7 @@ impl Connection {
         state.held.take(&answer, descriptors.last());
         match state.pending.get_mut(&number) {
             Some(pending) if pending.answer.is_none() => pending.answer = Some((answer, descriptors)),
-            // The caller gave up; what came too late is given back.
+            // The asking thread gave up, so what came too late is given back.
             _ => state.refuse(&answer),
         }
         self.wake_others(state);
@@ -188,12 +188,12 @@ impl Connection {
 }
 
 impl State {
-    /// Says something that has no answer, if the connection stands.
+    /// Sends a message that has no answer, if there is a connection.
     pub(super) fn tell(&mut self, request: &Request) {
         self.tell_as(0, request);
     }
 
-    /// Asks something without waiting for the answer.
+    /// Sends a request without waiting for the answer.
     pub(super) fn tell_to_do(&mut self, request: &Request) {
         let number = self.next;
         self.next += 1;
@@ -204,19 +204,19 @@ impl State {
         let Some(socket) = self.socket.clone() else { return };
         let message = request.encode(number, self.settled());
         if !matches!(socket::send(&*socket, &message, &[]), Ok(true)) {
-            // What was to be said follows from the leases, which are told again with the next connection.
+            // The message follows from the list of what is open, which the next connection sends again.
             self.hang_up();
         }
     }
 
-    /// This connection is of no more use. The thread that watches its end sees it, too, and brings it back.
+    /// Gives this connection up. The thread that watches its end notices that and connects again.
     pub(super) fn hang_up(&mut self) {
         if let Some(socket) = self.socket.take() {
             socket::shut_down(&*socket);
         }
     }
 
-    /// Sends whatever was not sent on the present connection.
+    /// Sends all requests that were not sent on the present connection.
     pub(super) fn send_unsent(&mut self) {
         let Some(socket) = self.socket.clone() else { return };
         let (generation, settled) = (self.generation, self.settled());
@@ -231,7 +231,7 @@ impl State {
             let descriptors: Vec<BorrowedFd<'_>> = pending.descriptors.iter().map(|fd| fd.as_fd()).collect();
             match socket::send(&*socket, &message, &descriptors) {
                 Ok(true) => pending.sent_on = generation,
-                // The daemon is behind; it is tried again after the next answer, or in a moment.
+                // The daemon is slow. The next attempt follows after the next answer, or in a moment.
                 Ok(false) => return,
                 Err(_) => {
                     self.hang_up();
@@ -247,7 +247,7 @@ impl State {
     }
 }
 
-/// Was the item of this answer open here before it was asked for?
+/// Did this process have the item of this answer open before it asked for it?
 fn keeps_item(request: &Request, answer: &Answer) -> bool {
     let of_open = matches!(
         request,
@@ -256,7 +256,7 @@ fn keeps_item(request: &Request, answer: &Answer) -> bool {
     of_open && matches!(answer, Answer::Item(given) if given.writable)
 }
 
-/// How long the daemon may wait before it answers this.
+/// How long the daemon may wait before it answers this request.
 fn wait_of(request: &mut Request) -> Option<&mut u64> {
     match request {
         Request::Open { wait_ms, .. }

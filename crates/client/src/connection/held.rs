@@ -1,5 +1,5 @@
-//! What this process holds: the daemon counts it, hears of it again over a new connection, and is given back the
-//! descriptors if it lost its own.
+//! What this process holds. The daemon counts it, is told of it again over a new connection, and gets the descriptors
+//! back if it lost its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,81 +12,83 @@ use crossdock_os::{Deadline, event, file, socket};
 
 use super::{Connection, State};
 
-/// How long a daemon that is behind is waited for, for each message that gives something back.
+/// How long each message that gives something back waits for a slow daemon.
 const MOMENT: Duration = Duration::from_millis(200);
 
 /// What a session holds.
 #[derive(Default)]
 pub(super) struct Held {
     leases: BTreeMap<SegmentId, Leased>,
-    /// Series that this session publishes.
+    /// The series that this session publishes.
     offered: BTreeMap<SegmentId, Offered>,
-    /// Items that this member has as their owner.
+    /// The items that this member has open as their owner.
     items: BTreeSet<SegmentId>,
-    /// Endpoints that this session made, with copies of their listening sockets.
+    /// The endpoints that this session made, with copies of their listening sockets.
     endpoints: Vec<(Request, Arc<OwnedFd>)>,
 }
 
-/// A segment that is open here.
+/// A segment that this process has open.
 struct Leased {
     count: u32,
     kind: SegmentKind,
-    /// To give back to a daemon that lost its own. For reading only will do: the daemon opens it anew.
+    /// The descriptor to give back to a daemon that lost its own. A read-only one is enough, because the daemon opens
+    /// it anew.
     descriptor: Option<OwnedFd>,
 }
 
 /// The memory of a series that this process publishes.
 struct Offered {
     pool: Arc<OwnedFd>,
-    /// Pin pages that the daemon made, by their ids.
+    /// The pin pages that the daemon made, by their ids.
     pages: Vec<(SegmentId, OwnedFd)>,
 }
 
 impl Connection {
-    /// One opening of a segment is closed.
+    /// Closes one opening of a segment.
     pub(crate) fn release(&self, segment: SegmentId) {
         if self.is_ours() {
             self.lock().release(segment);
         }
     }
 
-    /// An item is open here no longer; it stays this task's.
+    /// Closes an item here. The item still belongs to this task.
     pub(crate) fn release_item(&self, item: SegmentId) {
         if self.is_ours() {
             self.lock().release_item(item);
         }
     }
 
-    /// An item that was made for a call that fails is not left behind.
+    /// Removes an item that was made for a call that fails.
     pub(crate) fn unmake(&self, given: &ItemGiven) {
         if given.created && self.is_ours() {
             self.lock().tell_to_do(&Request::Item(ItemRequest::Destroy { item: given.item }));
         }
     }
 
-    /// An item is this task's no longer.
+    /// Forgets an item that no longer belongs to this task.
     pub(crate) fn forget_item(&self, item: SegmentId) {
         self.lock().held.items.remove(&item);
     }
 
-    /// How many items this session has open as their owner.
+    /// The number of items that this session has open as their owner.
     pub(crate) fn items(&self) -> usize {
         self.lock().held.items.len()
     }
 
-    /// Remembers an endpoint, for a daemon that forgets it.
+    /// Remembers an endpoint, in case that the daemon forgets it.
     pub(crate) fn keep_endpoint(&self, request: Request, listener: Arc<OwnedFd>) {
         self.lock().held.endpoints.push((request, listener));
         self.watch();
     }
 
-    /// Forgets the endpoints of a workflow that ended: their sockets must not stay open.
+    /// Forgets the endpoints of a workflow that ended, because their sockets must not stay open.
     pub(crate) fn forget_endpoints(&self, of: &str) {
         let other = |request: &Request| !matches!(request, Request::MakeEndpoint { workflow, .. } if workflow == of);
         self.lock().held.endpoints.retain(|(request, _)| other(request));
     }
 
-    /// Remembers a series that this session publishes, for a daemon that forgets it, and that its pool is open here.
+    /// Remembers a series that this session publishes, in case that the daemon forgets it, and that its pool is open
+    /// here.
     pub(crate) fn keep_series(&self, segment: SegmentId, pool: Arc<OwnedFd>) {
         let mut state = self.lock();
         state.held.lease(segment, SegmentKind::Series, None);
@@ -102,7 +104,7 @@ impl Connection {
         }
     }
 
-    /// This session publishes it no longer, and has its pool closed.
+    /// This session no longer publishes the series and has closed its pool.
     pub(crate) fn forget_series(&self, segment: SegmentId) {
         if !self.is_ours() {
             return;
@@ -113,7 +115,7 @@ impl Connection {
         }
     }
 
-    /// How many regions this session has open.
+    /// The number of regions that this session has open.
     pub(crate) fn regions(&self) -> usize {
         self.lock().held.leases.values().filter(|leased| leased.kind == SegmentKind::Region).count()
     }
@@ -142,7 +144,8 @@ impl State {
         }
     }
 
-    /// Releases what an answer gave that came after its caller gave up; an item that was made for it is unmade.
+    /// Gives back what an answer gave that came after the asking thread gave up. An item that was made for it is
+    /// removed.
     pub(super) fn refuse(&mut self, answer: &Answer) {
         match answer {
             Answer::Segment { segment, kind, created, name, .. } => {
@@ -170,20 +173,20 @@ impl State {
         }
     }
 
-    /// Tells a daemon on a new connection all that is open here; it closes what it does not hear of.
+    /// Tells a daemon on a new connection everything that is open here. The daemon closes what it does not hear of.
     pub(super) fn tell_held(&mut self) {
         let Held { leases, items, .. } = &self.held;
         let segments = leases.iter().map(|(segment, leased)| Request::Hold { segment: *segment, count: leased.count });
         let items = items.iter().map(|item| ItemRequest::Hold { item: *item });
-        // A zero says that this was all.
+        // The number zero says that the list is complete.
         let segments = segments.chain([Request::Hold { segment: SegmentId(0), count: 0 }]);
         let items = items.chain([ItemRequest::Hold { item: SegmentId(0) }]).map(Request::Item);
         let requests: Vec<_> = segments.chain(items).collect();
         requests.iter().for_each(|request| self.tell(request));
     }
 
-    /// A daemon that lost its descriptors with its keeper gets those that this process has. No thread waits for the
-    /// answers: another member may have been first.
+    /// A daemon that lost its descriptors together with its keeper gets those of this process. No thread waits for the
+    /// answers, because another member may have been first.
     pub(super) fn give_back(&mut self, socket: &OwnedFd) {
         for (request, fds) in self.held.descriptors() {
             let message = request.encode(self.next, 0);
@@ -198,8 +201,8 @@ impl State {
 }
 
 impl Held {
-    /// Notes what the daemon counts when it gives this: openings of memory, or an item of one's own. `descriptor` is the last
-    /// that came with it.
+    /// Notes what the daemon counts when it gives this: openings of memory, or an item of this task. `descriptor` is
+    /// the last one that came with it.
     pub(super) fn take(&mut self, answer: &Answer, descriptor: Option<&OwnedFd>) {
         match answer {
             Answer::Segment { segment, kind, .. } => {
@@ -207,7 +210,7 @@ impl Held {
             }
             Answer::Series(entry) => {
                 self.lease(entry.segment, SegmentKind::Series, None);
-                // The pool is its publisher's to give back; the page may be known to no other member.
+                // The publisher gives the pool back. The page may be known to no other member.
                 self.lease(entry.pin, SegmentKind::Series, descriptor);
             }
             Answer::Item(given) if is_owned(given) => {
@@ -220,7 +223,7 @@ impl Held {
         }
     }
 
-    /// One more opening of a segment; a copy of the descriptor is kept, unless there is one.
+    /// Counts one more opening of a segment. A copy of the descriptor is kept, unless there is one already.
     fn lease(&mut self, segment: SegmentId, kind: SegmentKind, given: Option<&OwnedFd>) {
         let leased = self.leases.entry(segment).or_insert(Leased { count: 0, kind, descriptor: None });
         leased.count += 1;
@@ -229,7 +232,7 @@ impl Held {
         }
     }
 
-    /// All that a daemon without descriptors can use, and the requests that give it back.
+    /// All descriptors that a daemon without them can use, with the requests that give them back.
     fn descriptors(&self) -> impl Iterator<Item = (Request, Vec<BorrowedFd<'_>>)> {
         let segments = self.leases.iter().filter_map(|(id, leased)| Some((*id, leased.descriptor.as_ref()?)));
         let segments = segments.map(|(segment, fd)| (Request::Offer { segment }, fd.as_fd()));
@@ -241,7 +244,7 @@ impl Held {
     }
 }
 
-/// Is this member its owner's, and the only one that has it?
+/// Does this member own the item and have it alone?
 fn is_owned(given: &ItemGiven) -> bool {
     given.writable && given.level != ItemLevel::Cooperative
 }

@@ -10,19 +10,19 @@ use super::{Connection, PassOn};
 use crate::handshake::{self, Failure, Welcome};
 use crate::{Error, discovery};
 
-/// How long a dead private daemon is waited for before it is started again.
+/// How long a dead private daemon is waited for before this process starts it again.
 const RESTART_AFTER: Duration = Duration::from_millis(200);
 
-/// What came of a try.
+/// The result of an attempt.
 pub(super) enum Tried {
-    /// The connection stands, or the session is over.
+    /// There is a connection, or the session is over.
     Done,
-    /// To be tried again; `true`: no daemon listens there.
+    /// Another attempt is needed. `true` if no daemon listens there.
     NotYet(bool),
 }
 
 impl Connection {
-    /// As the reader: the connection is down, and is to stand again by the deadline.
+    /// For the reader: the connection is broken and must be restored by the deadline.
     pub(super) fn connect_again(&self, deadline: Deadline) {
         let began = Deadline::after(RESTART_AFTER);
         let mut pause = Duration::from_micros(100);
@@ -35,7 +35,7 @@ impl Connection {
             if unheard {
                 let mut state = self.lock();
                 if state.leaving {
-                    // No daemon is there to be told.
+                    // There is no daemon that could be told.
                     state.over = Some(self.unreachable());
                     return;
                 }
@@ -53,7 +53,7 @@ impl Connection {
         }
     }
 
-    /// One try, by any thread, unless another thread is trying.
+    /// One attempt by any thread, unless another thread is trying.
     pub(super) fn try_again(&self, deadline: Deadline) -> Tried {
         {
             let mut state = self.lock();
@@ -102,7 +102,7 @@ impl Connection {
         debug_assert_eq!(welcome.member, self.who.member, "a daemon that knows the token knows whose it is");
         let Welcome { socket, papers, incarnation, .. } = welcome;
         let another = incarnation != state.incarnation;
-        // The place on the roll is kept from the first connection to the last.
+        // The entry on the roll is kept from the first connection to the last.
         let replaced = if another || !self.liveness.works() { self.liveness.replace(papers) } else { Ok(true) };
         match replaced {
             Ok(true) => {}

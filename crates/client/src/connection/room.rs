@@ -1,6 +1,6 @@
-//! Room for the descriptors that an answer brings, made before the request is sent: a process that has none left gets an
-//! error from that call, and nothing has happened. Copies of a descriptor stand for those to come, and are closed in the
-//! moment before the answer is read.
+//! Room for the descriptors that an answer brings. It is made before the request is sent: if a process has no
+//! descriptor left, that call fails and nothing has happened. Copies of a descriptor keep the places and are closed
+//! just before the answer is read.
 
 use crossdock_layout::wire::{ItemRequest, Request};
 use crossdock_os::{event, file};
@@ -9,7 +9,8 @@ use super::State;
 use crate::Result;
 use crate::handshake::no_descriptor;
 
-/// How many descriptors the answer to this may bring, with one to keep for a daemon that loses its own.
+/// The number of descriptors that the answer to this request may bring, and one to keep for a daemon that loses its
+/// own.
 pub(super) fn wanted(request: &Request) -> usize {
     match request {
         Request::Open { .. } | Request::Attach { .. } => 2,
@@ -28,7 +29,7 @@ pub(super) fn wanted(request: &Request) -> usize {
 }
 
 impl State {
-    /// Makes room for so many more.
+    /// Makes room for this many more descriptors.
     pub(super) fn make_room(&mut self, more: usize) -> Result<()> {
         let all = self.awaited() + more;
         while more > 0 && self.room.len() < all {
@@ -45,7 +46,7 @@ impl State {
         Ok(())
     }
 
-    /// As much room as is needed for what is awaited, if it can be had.
+    /// Makes as much room as the expected descriptors need, if possible.
     pub(super) fn fit_room(&mut self) {
         let awaited = self.awaited();
         self.room.truncate(awaited);

@@ -1,10 +1,11 @@
-//! One thread of the process that notices the end of a connection while no request is in flight.
+//! One thread of the process, which notices the end of a connection while no request is in flight.
 //!
-//! It sleeps in `poll` on the sockets of all sessions that have something open, for their ends alone: messages do not wake
-//! it. When a daemon is gone it connects again as soon as there is one, gives back what the session holds, and takes over
-//! the new liveness table. It also sends the numbers that `progress` left to it. It starts with the first thing that is
-//! opened or the first report of progress, ends with the last session, blocks all signals, and is not there in forked
-//! children, whose sessions start their own. Where it cannot be started, the next request notices, as it does anyway.
+//! It sleeps in `poll` on the sockets of all sessions that have something open, and only for the sockets' ends:
+//! messages do not wake it. When a daemon is gone, it connects again as soon as there is a new one, gives back what the
+//! session holds, and takes over the new liveness table. It also sends the reports that `progress` left to it. It
+//! starts when the first thing is opened or the first progress is reported, ends with the last session, and blocks all
+//! signals. Forked children do not have it; their sessions start their own. If it cannot be started, the next request
+//! notices the end, as it does in any case.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -17,11 +18,11 @@ use crossdock_os::{Deadline, child, event};
 use super::Connection;
 use super::reconnecting::Tried;
 
-/// Pauses between tries to connect again: they grow up to the first, and after a while up to the second.
+/// The pauses between attempts to connect again. They grow up to the first value, and after a while up to the second.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONG_PAUSE: Duration = Duration::from_millis(250);
 const A_WHILE: Duration = Duration::from_secs(10);
-/// How long a daemon that took the connection may take to answer.
+/// How long a daemon that accepted the connection may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 const STACK: usize = 128 << 10;
 
@@ -38,10 +39,10 @@ struct Known {
     running: bool,
 }
 
-/// A session as the thread sees it.
+/// A session that the thread watches.
 struct Watched {
     connection: Weak<Connection>,
-    /// Broken since when, and the next try.
+    /// Since when the connection is broken, and when the next attempt follows.
     broken: Option<Broken>,
 }
 
@@ -61,12 +62,12 @@ impl Connection {
         self.watched.store(watches, Ordering::Relaxed);
     }
 
-    /// The session is over.
+    /// The session is over: the thread no longer watches it.
     pub(super) fn watch_no_more(&self) {
         self.wake_watcher();
     }
 
-    /// The thread looks at this session now.
+    /// Makes the thread look at this session now.
     pub(super) fn wake_watcher(&self) {
         if self.watched.load(Ordering::Relaxed) {
             if let Some(watcher) = WATCHER.get() {
@@ -76,7 +77,7 @@ impl Connection {
     }
 }
 
-/// This process's; made with the first session. `None` where there is no descriptor for it.
+/// This process's watcher, made with the first session. `None` if there is no descriptor for it.
 fn watcher() -> Option<&'static Watcher> {
     WATCHER.get_or_make(|| Some(Watcher { bell: event::eventfd().ok()?, known: Mutex::default() }))
 }
@@ -125,13 +126,13 @@ impl Watcher {
 }
 
 impl Watched {
-    /// When it wants the thread's attention next.
+    /// When the session next needs the thread.
     fn due(&self, now: Instant) -> Option<Instant> {
         let progress = self.connection.upgrade().and_then(|connection| connection.progress_due(now));
         self.broken.as_ref().map(|broken| broken.due).into_iter().chain(progress).min()
     }
 
-    /// Brings the connection back if it is broken and the time has come.
+    /// Restores the connection if it is broken and the time has come.
     fn attend(&mut self) {
         let now = Instant::now();
         let Some(connection) = self.connection.upgrade() else { return };
@@ -160,13 +161,13 @@ impl Connection {
         state.over.is_some() || state.leaving
     }
 
-    /// The socket, and which connection of the session that is.
+    /// The socket, and the number of this connection of the session.
     fn socket_of(&self) -> Option<(Arc<OwnedFd>, u64)> {
         let state = self.lock();
         state.socket.clone().map(|socket| (socket, state.generation))
     }
 
-    /// The daemon has ended this connection. One who reads gets what it had said before.
+    /// The daemon has ended this connection. A thread that reads gets what the daemon had sent before.
     fn broke(&self, generation: u64) {
         let mut state = self.lock();
         if state.reading {

@@ -11,21 +11,21 @@ use crate::connection::Answered;
 use crate::{Error, Result};
 
 impl Item {
-    /// Gives the item to another task: `detect` (any rank of it), `detect/3`, `#7` (the task that registers number 7). The task
-    /// need not exist yet. A task that waits for the item has it when this returns.
+    /// Gives the item to another task: `detect` (any rank of it), `detect/3`, or `#7` (the task that registers number
+    /// 7). The task need not exist yet. A task that waits for the item has it when this returns.
     ///
     /// # Errors
-    /// As for [`Item::hand_over`]; the item is closed then and stays this task's.
+    /// As for [`Item::hand_over`]. After an error the item is closed and still belongs to this task.
     pub fn transfer(mut self, to: &str) -> Result<()> {
         self.hand_over(to)
     }
 
-    /// [`Item::transfer`] for those who must keep the handle: spent afterwards; as it was (perhaps at another address) if
-    /// it fails.
+    /// [`Item::transfer`] for callers that must keep the handle. Afterwards the handle is spent. After an error it is
+    /// as before, perhaps at another address.
     ///
     /// # Errors
-    /// `INVALID` (no addressee, or this task itself), `DENIED` (the addressee may not own it), `BUSY` while its heap is in
-    /// use, `CLOSED`.
+    /// `INVALID` (no addressee, or this task itself), `DENIED` (the addressee may not own the item), `BUSY` while the
+    /// item's heap is in use, `CLOSED`.
     pub fn hand_over(&mut self, to: &str) -> Result<()> {
         let addressee = party(to)?;
         self.memory()?;
@@ -45,7 +45,7 @@ impl Item {
         self.give_up(ItemRequest::Transfer { item: self.id, to: addressee }, gone)
     }
 
-    /// Takes the item away. Tasks that wait for it are told.
+    /// Removes the item. Tasks that wait for it are told.
     ///
     /// # Errors
     /// As for [`Item::hand_over`].
@@ -53,7 +53,7 @@ impl Item {
         self.end()
     }
 
-    /// [`Item::destroy`] for those who must keep the handle.
+    /// [`Item::destroy`] for callers that must keep the handle.
     ///
     /// # Errors
     /// As for [`Item::hand_over`].
@@ -71,7 +71,7 @@ impl Item {
         self.give_up(request, gone)
     }
 
-    /// Lets the memory go, then asks; if that is refused, opens it again.
+    /// Unmaps the memory and then sends the request. If the daemon refuses, opens the item again.
     fn give_up(&mut self, request: ItemRequest, gone: String) -> Result<()> {
         self.state = State::Spent(gone);
         match self.session.ask_item(request, None) {
@@ -86,7 +86,7 @@ impl Item {
         }
     }
 
-    /// What was refused leaves the item as it was; if it is shared, that is the answer.
+    /// After a refusal the item is as before. If the item is shared, the shared item is the result.
     fn open_again(&mut self) -> Option<SharedItem> {
         let answer = self.session.ask_item(ItemRequest::Reopen { item: self.id }, None);
         let is_shared = |answer: &Answered| matches!(&answer.0, Answer::Item(given) if !given.writable);
@@ -107,13 +107,13 @@ impl Item {
         None
     }
 
-    /// A new item with the same bytes and the same description, owned by this task too.
+    /// A new item with the same bytes and the same description, which this task owns as well.
     ///
     /// # Errors
     /// As for [`crate::Session::create_item`].
     pub fn copy(&self, key: &str) -> Result<Item> {
         let contents = self.contents()?;
-        // Until it is whole it goes with its maker.
+        // Until the copy is complete, it is removed if this task dies.
         let options = ItemOptions { size: self.size, level: self.level, on_death: OnDeath::Destroy, contents };
         let mut copy = self.session.create_item(key, &options)?;
         copy.bytes_mut().copy_from_slice(self.bytes());
@@ -123,10 +123,10 @@ impl Item {
         Ok(copy)
     }
 
-    /// Changes what becomes of it when its owner is gone.
+    /// Changes what happens to the item when its owner is gone.
     ///
     /// # Errors
-    /// `CLOSED`, `NO_SPACE` if the daemon cannot write it down.
+    /// `CLOSED`; `NO_SPACE` if the daemon cannot record the change.
     pub fn set_on_death(&mut self, on_death: OnDeath) -> Result<()> {
         if let State::Cooperative(memory, _) = &self.state {
             memory.set_on_death(on_death);
@@ -138,11 +138,12 @@ impl Item {
         Ok(())
     }
 
-    /// Gives it another size. Its bytes stay as far as they fit, new ones are zero; its description becomes plain bytes if
-    /// it does not fit any more. Its data may lie at another address afterwards.
+    /// Gives the item another size. Existing bytes stay as far as they fit, and new bytes are zero. If the description
+    /// does not fit any more, the item is described as plain bytes. Its data may be at another address afterwards.
     ///
     /// # Errors
-    /// `INVALID` (size 0, a cooperative item), `NO_SPACE`, `BUSY` while its heap is in use, `CLOSED`. It is as it was then.
+    /// `INVALID` (size 0, or a cooperative item), `NO_SPACE`, `BUSY` while the item's heap is in use, `CLOSED`. The
+    /// item is as before then.
     pub fn resize(&mut self, size: u64) -> Result<()> {
         self.memory()?;
         self.close_region()?;
@@ -151,10 +152,10 @@ impl Item {
             return Err(Error::new(Status::Invalid, text));
         }
         let old = self.size;
-        // Shrinking under one's own mapping would be a fault at the next touch of what is gone, so it goes first.
+        // The mapping is removed first. Otherwise the next touch of the lost part would be a fault.
         if let State::Own(memory) = &mut self.state {
             if size < old && size > 0 {
-                // A later growth has to find zeros.
+                // If the item grows again later, the bytes must be zero.
                 let end = size.next_multiple_of(4096).min(old);
                 memory.bytes_mut()[size as usize..end as usize].fill(0);
             }
@@ -182,7 +183,7 @@ impl Item {
         }
     }
 
-    /// The daemon counted more than the node had: it is to count what there is.
+    /// The daemon counted more bytes than the node had. It must count only the existing ones.
     fn shrink_back(&mut self, old: u64) -> bool {
         let again = self.session.ask_item(ItemRequest::Resize { item: self.id, size: old }, None);
         let memory = again.and_then(super::session::taken).and_then(|(given, descriptor)| {
@@ -195,16 +196,17 @@ impl Item {
         false
     }
 
-    /// Lets others read it. No task writes it, this one included, until it is unshared.
+    /// Lets others read the item. No task writes it, also not this one, until it is unshared.
     ///
     /// # Errors
-    /// `INVALID` for a cooperative item, `NO_SPACE` if a needed copy has no room, `BUSY`, `CLOSED`. The item is closed then
-    /// and stays this task's; [`Item::share_mut`] keeps it.
+    /// `INVALID` for a cooperative item, `NO_SPACE` if a necessary copy has no room, `BUSY`, `CLOSED`. After an error
+    /// the item is closed and still belongs to this task; [`Item::share_mut`] keeps it open.
     pub fn share(mut self) -> Result<SharedItem> {
         self.share_mut()
     }
 
-    /// [`Item::share`] for those who must keep the handle: spent afterwards, as it was if it fails.
+    /// [`Item::share`] for callers that must keep the handle. Afterwards the handle is spent; after an error it is as
+    /// before.
     ///
     /// # Errors
     /// As for [`Item::share`].
@@ -220,7 +222,7 @@ impl Item {
         match shared.and_then(|answer| self.session.opened_view(answer)) {
             Ok(view) => Ok(SharedItem::new(view)),
             Err(error) => {
-                // It may have been shared before there was no room to open it.
+                // The item may have been shared before it turned out that there was no room to open it.
                 self.open_again().ok_or(error)
             }
         }

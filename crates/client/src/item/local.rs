@@ -1,4 +1,5 @@
-//! What a session knows of cooperative items without asking: memory that is mapped for good, and the numbers of parties.
+//! What a session knows of cooperative items without asking the daemon: memory that stays mapped, and the numbers of
+//! parties.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,12 +10,12 @@ use crossdock_layout::wire::{ItemGiven, Party};
 
 use crate::segment::Lease;
 
-/// A cooperative item, mapped for as long as the session lives or until it is destroyed.
+/// A cooperative item, mapped as long as the session lives or until the item is destroyed.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub memory: Arc<ItemMemory>,
     pub given: ItemGiven,
-    /// The numbers of this rank and of any rank of this task.
+    /// The numbers of this rank, and of any rank of this task.
     pub own: Words,
     pub _lease: Lease,
 }
@@ -44,7 +45,7 @@ impl Local {
         self.state().known.insert(key.to_owned(), known);
     }
 
-    /// The item was destroyed: its memory may go.
+    /// The item was destroyed, so its memory may be unmapped.
     pub(super) fn forget(&self, key: &str, item: SegmentId) {
         let mut state = self.state();
         if state.known.get(key).is_some_and(|k| k.given.item == item) {

@@ -1,11 +1,11 @@
 //! Items: data that exactly one task owns at a time (CDI).
 //!
-//! The task that makes an item owns it. The owner reads, writes, copies, resizes, shares, transfers and destroys it; no other
-//! task can reach it. Handing it to another task is one atomic step, without a copy: the daemon asks the kernel whether the former
-//! owner let go of the memory, and if it did not, the new owner gets a copy instead.
+//! The task that makes an item owns it. The owner reads, writes, copies, resizes, shares, transfers and destroys it; no
+//! other task can reach it. Handing it to another task is one atomic step without a copy. The daemon asks the kernel
+//! whether the former owner has let go of the memory. If it has not, the new owner gets a copy instead.
 //!
-//! An [`Item`] whose task has handed it on is *spent*: it has no bytes any more, and every call says to whom it went.
-//! Methods that give an item away by value make a later use a compile error.
+//! An [`Item`] that its task has handed on is *spent*: it has no bytes any more, and every call says which task got it.
+//! Methods that take the item by value make a later use a compile error.
 
 mod handing;
 mod local;
@@ -27,7 +27,8 @@ pub(crate) use local::Local;
 
 use crate::{Error, Mode, Region, Result, SegmentKind, Session};
 
-/// An item that this task owns and has open. Dropping it closes it; it stays this task's, which may access it again.
+/// An item that this task owns and has open. Dropping it closes it. The item still belongs to this task, which may
+/// access it again.
 #[derive(Debug)]
 pub struct Item {
     session: Session,
@@ -37,34 +38,34 @@ pub struct Item {
     level: ItemLevel,
     on_death: OnDeath,
     state: State,
-    /// The heap in it, once a caller asked for it.
+    /// The heap in the item, once a caller asked for it.
     region: Option<Region>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// This process alone has it mapped.
+    /// Only this process has the item mapped.
     Own(ItemMemory),
-    /// Mapped by all that may own it; this member has it.
+    /// All tasks that may own the item have it mapped, and this member has it.
     Cooperative(Arc<ItemMemory>, Held),
-    /// It is another task's, or gone; in words.
+    /// The item belongs to another task, or is gone; the text says so.
     Spent(String),
 }
 
 impl Item {
-    /// Its key in the workflow.
+    /// The item's key in the workflow.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Its number; no other item ever has it.
+    /// The item's number. No other item ever has it.
     #[must_use]
     pub fn id(&self) -> SegmentId {
         self.id
     }
 
-    /// Bytes of data. Stays readable in a spent item.
+    /// The bytes of data. A spent item still gives this.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
@@ -76,13 +77,13 @@ impl Item {
         self.level
     }
 
-    /// What becomes of it when its owner is gone.
+    /// What happens to the item when its owner is gone.
     #[must_use]
     pub fn on_death(&self) -> OnDeath {
         self.on_death
     }
 
-    /// The session that it was opened by.
+    /// The session that opened the item.
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.session
@@ -94,7 +95,7 @@ impl Item {
         !matches!(self.state, State::Spent(_))
     }
 
-    /// Does it? Else the error says where the item went.
+    /// An error, unless this handle still has the item. The error says where the item went.
     ///
     /// # Errors
     /// `CLOSED`.
@@ -102,19 +103,19 @@ impl Item {
         self.memory().map(drop)
     }
 
-    /// Where its data begins in this process; null if it is spent. Another address after a resize.
+    /// The address of the item's data in this process; null if the item is spent. It may change with a resize.
     #[must_use]
     pub fn base(&self) -> *mut u8 {
         self.memory().map_or(std::ptr::null_mut(), ItemMemory::base)
     }
 
-    /// Its data. A spent item has none.
+    /// The item's data. A spent item has none.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.memory().map_or(&[], ItemMemory::bytes)
     }
 
-    /// Its data, to be changed. A spent item has none.
+    /// The item's data, to be changed. A spent item has none.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.state {
@@ -124,18 +125,18 @@ impl Item {
         }
     }
 
-    /// What it holds, as its owner (or a former one) described it.
+    /// The contents, as the owner or a former owner described them.
     ///
     /// # Errors
-    /// `CLOSED`; `CORRUPT` if a former owner left something else there.
+    /// `CLOSED`; `CORRUPT` if a former owner left no valid description.
     pub fn contents(&self) -> Result<Contents> {
         self.memory()?.contents().map_err(|e| self.named(e))
     }
 
-    /// Says what it holds from now on; the bytes stay as they are.
+    /// Describes the contents anew. The bytes stay as they are.
     ///
     /// # Errors
-    /// `INVALID` if that does not fit, `CLOSED`, `BUSY` while its heap is in use.
+    /// `INVALID` if the description does not fit, `CLOSED`, `BUSY` while the item's heap is in use.
     pub fn describe(&mut self, contents: &Contents) -> Result<()> {
         self.close_region()?;
         let named = |error: Error| error.about(SegmentKind::Item, &self.key);
@@ -146,10 +147,10 @@ impl Item {
         }
     }
 
-    /// The heap in it, of an item that was described as holding one. Clones have to be gone before the item is handed on.
+    /// The heap in an item that was described as holding one. All clones must be dropped before the item is handed on.
     ///
     /// # Errors
-    /// `WRONG_TYPE` if it holds something else, `CORRUPT`, `CLOSED`.
+    /// `WRONG_TYPE` if the item holds something else, `CORRUPT`, `CLOSED`.
     pub fn region(&mut self) -> Result<Region> {
         let contents = self.contents()?;
         if contents != Contents::Heap {
@@ -163,10 +164,10 @@ impl Item {
         self.region.clone().ok_or_else(|| Error::new(Status::Closed, "the region is gone"))
     }
 
-    /// The heap in it, as `mode` says: made of its bytes if it is not there, or made anew.
+    /// The heap in the item, as `mode` says: an existing one, one that is made of the item's bytes, or a new one.
     ///
     /// # Errors
-    /// `EXISTS` if it is there and must not be; as for [`Item::region`] and [`Item::describe`].
+    /// `EXISTS` if there is a heap and must not be one; otherwise as [`Item::region`] and [`Item::describe`].
     pub fn open_region(&mut self, mode: Mode) -> Result<Region> {
         let there = self.contents()? == Contents::Heap;
         match mode {
@@ -196,7 +197,7 @@ impl Item {
         error.about(SegmentKind::Item, &self.key)
     }
 
-    /// Its heap must not be in use when the item leaves.
+    /// The item's heap must not be in use when the item leaves.
     fn close_region(&mut self) -> Result<()> {
         let Some(region) = self.region.take() else { return Ok(()) };
         if Arc::strong_count(&region) > 1 {
@@ -207,7 +208,7 @@ impl Item {
         Ok(())
     }
 
-    /// A new handle of what the daemon gave.
+    /// A handle of an item that the daemon gave.
     fn new(session: &Session, given: ItemGiven, state: State) -> Self {
         let ItemGiven { item, size, level, on_death, key, .. } = given;
         Self { session: session.clone(), key, id: item, size, level, on_death, state, region: None }
@@ -222,7 +223,7 @@ impl Drop for Item {
                 drop(memory);
                 self.session.connection().release_item(self.id);
             }
-            // A forked child has nothing to let go of.
+            // A forked child has nothing to release.
             State::Cooperative(memory, _) if self.session.connection().check_process().is_ok() => {
                 let _ = memory.let_go(self.session.member());
             }

@@ -1,4 +1,4 @@
-//! How an item is made, who can own it, and what is known of one.
+//! Options for making an item, the parties that can own one, and the description of one.
 
 use crossdock_layout::wire::{ItemEntry, ItemLevel, ItemState, OnDeath, Party};
 use crossdock_layout::{MemberId, SegmentId, Status, name};
@@ -6,63 +6,63 @@ use crossdock_layout::{MemberId, SegmentId, Status, name};
 use super::Contents;
 use crate::{Error, Result};
 
-/// How an item is made.
+/// Options for making an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemOptions {
     /// Bytes of data.
     pub size: u64,
     /// How ownership is proved.
     pub level: ItemLevel,
-    /// What becomes of it when its owner is gone.
+    /// What happens to the item when its owner is gone.
     pub on_death: OnDeath,
     /// What it holds.
     pub contents: Contents,
 }
 
 impl ItemOptions {
-    /// So many plain bytes; verified, and kept for a restarted owner.
+    /// An item of this many plain bytes, at level verified, that is kept for a restarted owner.
     #[must_use]
     pub const fn bytes(size: u64) -> Self {
         Self { size, level: ItemLevel::Verified, on_death: OnDeath::Keep, contents: Contents::Bytes }
     }
 }
 
-/// What is known of an item.
+/// A description of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemInfo {
-    /// Its key in the workflow.
+    /// The item's key in the workflow.
     pub key: String,
-    /// The workflow that it belongs to.
+    /// The workflow that the item belongs to.
     pub workflow: String,
-    /// Its number; no other item ever has it.
+    /// The item's number. No other item ever has it.
     pub id: SegmentId,
-    /// The segment that holds it now; shows up as `crossdock-item-NUMBER` in `/proc/PID/maps`.
+    /// The segment that holds the item now. It appears as `crossdock-item-NUMBER` in `/proc/PID/maps`.
     pub file: SegmentId,
     /// Bytes of data.
     pub size: u64,
-    /// Whose it is. A cooperative item's owner is in its memory; this is who made it.
+    /// The owner. A cooperative item's owner is in the item's memory; then this is the task that made it.
     pub owner: Party,
     /// Who made it.
     pub creator: Party,
-    /// The owner's member that has it open, or none.
+    /// The member of the owning task that has the item open, or none.
     pub holder: MemberId,
-    /// What is going on with it.
+    /// The item's present state.
     pub state: ItemState,
     /// How ownership is proved.
     pub level: ItemLevel,
-    /// What becomes of it when its owner is gone.
+    /// What happens to the item when its owner is gone.
     pub on_death: OnDeath,
-    /// Milliseconds since it became its owner's (or since the daemon was restarted).
+    /// Milliseconds since the item got its present owner, or since the daemon was restarted.
     pub since_ms: u64,
-    /// How often it changed its owner.
+    /// How often the item changed its owner.
     pub transfers: u64,
-    /// How often it was copied because a former user clung to it.
+    /// How often the item was copied because a former user kept it open or mapped.
     pub copies: u64,
-    /// How many requests wait for it.
+    /// The number of requests that wait for the item.
     pub waiting: u32,
-    /// How many members read it.
+    /// The number of members that read the item.
     pub readers: u32,
-    /// It is the asker's.
+    /// Does the asking task own the item?
     pub mine: bool,
 }
 
@@ -90,7 +90,8 @@ impl From<ItemEntry> for ItemInfo {
     }
 }
 
-/// Reads an addressee: `detect` (any rank of that task), `detect/3` (that rank), `#7` (the task that registers number 7).
+/// Parses an addressee: `detect` (any rank of that task), `detect/3` (that rank), `#7` (the task that registers number
+/// 7).
 ///
 /// # Errors
 /// `INVALID`.
@@ -120,7 +121,7 @@ pub fn party(text: &str) -> Result<Party> {
     Ok(Party::task(text))
 }
 
-/// The words that [`party`] reads.
+/// The text that [`party`] parses.
 #[must_use]
 pub fn address(party: &Party) -> String {
     match party {

@@ -16,15 +16,15 @@ use crate::host::SessionHost;
 use crate::segment::Lease;
 use crate::{Error, Region, Result, SegmentKind, Session};
 
-/// How long a free item may take to be made ready for a caller that does not wait for its owner.
+/// How long preparing a free item may take for a caller that does not wait for the item's owner.
 const READY: Duration = Duration::from_secs(60);
 
 impl Session {
-    /// Makes an item and owns it. Its bytes are zero.
+    /// Makes an item, which this task owns. Its bytes are zero.
     ///
     /// # Errors
-    /// `EXISTS` (names who has it), `INVALID` (key, size 0, contents that do not fit), `NO_SPACE` (quota, memory),
-    /// `DENIED` without a grant to own it.
+    /// `EXISTS` (names the owner), `INVALID` (key, size 0, contents that do not fit), `NO_SPACE` (quota, memory),
+    /// `DENIED` without a grant to own the item.
     pub fn create_item(&self, key: &str, options: &ItemOptions) -> Result<Item> {
         crate::session::check_name("item", key)?;
         options.contents.check(options.size.max(1))?;
@@ -37,10 +37,10 @@ impl Session {
         Ok(item)
     }
 
-    /// What is known of an item.
+    /// A description of an item.
     ///
     /// # Errors
-    /// `NOT_FOUND`: none of this key that this task may see.
+    /// `NOT_FOUND` if this task may see no item of this key.
     pub fn find_item(&self, key: &str) -> Result<ItemInfo> {
         crate::session::check_name("item", key)?;
         match self.ask_item(ItemRequest::Find { key: key.to_owned() }, None)?.0 {
@@ -49,12 +49,13 @@ impl Session {
         }
     }
 
-    /// Opens an item that is this task's, or waits until it is: for an item that is not made yet, too. `None` does not
-    /// wait for its owner.
+    /// Opens an item that this task owns, or waits until the task owns it, also for an item that does not exist yet.
+    /// With `None` it does not wait for the owner.
     ///
     /// # Errors
-    /// `TIMED_OUT` (says whose it is and since when), `NOT_YET` and `NOT_FOUND` without a timeout, `NOT_FOUND` when it is
-    /// destroyed meanwhile, `BUSY` if this session has it open, `DENIED`, `NO_SPACE` if a needed copy has no room.
+    /// `TIMED_OUT` (says which task owns the item and since when); without a timeout `NOT_YET` and `NOT_FOUND`;
+    /// `NOT_FOUND` if the item is destroyed meanwhile; `BUSY` if this session has the item open; `DENIED`; `NO_SPACE`
+    /// if a necessary copy has no room.
     pub fn access_item(&self, key: &str, timeout: Option<Duration>) -> Result<Item> {
         crate::session::check_name("item", key)?;
         match self.items().find(key) {
@@ -63,7 +64,8 @@ impl Session {
         }
     }
 
-    /// Opens the first of these items that is or becomes this task's (at most 24). Not for cooperative ones but the first.
+    /// Opens the first of these items (at most 24) that this task owns or comes to own. Of cooperative items only the
+    /// first in the list is waited for.
     ///
     /// # Errors
     /// As for [`Session::access_item`].
@@ -76,11 +78,11 @@ impl Session {
         self.opened_item(answer, Some((timeout, deadline)))
     }
 
-    /// Opens an item that is shared, for reading; waits until it is. `None` does not wait.
+    /// Opens a shared item for reading, and waits until it is shared. With `None` it does not wait.
     ///
     /// # Errors
-    /// `TIMED_OUT`, `NOT_YET`, `NOT_FOUND`, `DENIED` as for [`Session::access_item`]; `CORRUPT` if less was shared than
-    /// was promised.
+    /// `TIMED_OUT`, `NOT_YET`, `NOT_FOUND`, `DENIED` as for [`Session::access_item`]; `CORRUPT` if the item was shared
+    /// with less data than was promised.
     pub fn read_item(&self, key: &str, timeout: Option<Duration>) -> Result<ItemView> {
         let (keys, wait_ms) = (check_keys(&[key])?, milliseconds(timeout));
         let answer =
@@ -88,26 +90,26 @@ impl Session {
         self.opened_view(answer)
     }
 
-    /// Takes an item away, whosever it is: for the daemon's own user, to tidy up. Its owner keeps what it has mapped.
+    /// Removes an item of any owner. For the daemon's own user, to tidy up. The owner keeps what it has mapped.
     ///
     /// # Errors
-    /// `NOT_FOUND`, `DENIED` for a task's endpoint.
+    /// `NOT_FOUND`; `DENIED` at a task's endpoint.
     pub fn remove_item(&self, key: &str) -> Result<()> {
         self.remove_segment(crossdock_layout::wire::SegmentKind::Item, key)
     }
 
-    /// Lets this task (this rank of it) be reached by a number, too: items can be transferred to `#number`, also before
-    /// a task has registered it. It stays this rank's for as long as the workflow lives.
+    /// Lets items be transferred to this task (to this rank of it) by a number as well, as `#number`, also before the
+    /// task has registered the number. The number stays this rank's as long as the workflow lives.
     ///
     /// # Errors
-    /// `EXISTS`: another task has it.
+    /// `EXISTS` if another task has the number.
     pub fn register_number(&self, number: u64) -> Result<()> {
         self.ask_item(ItemRequest::Register { number }, None)?;
         self.items().register(number);
         Ok(())
     }
 
-    /// Asks something about items; the daemon may wait for `wait`.
+    /// Sends a request about items. The daemon may wait for `wait`.
     pub(super) fn ask_item(&self, request: ItemRequest, wait: Option<Duration>) -> Result<Answered> {
         let patient = if wait.is_some() { READY } else { Duration::ZERO };
         let deadline = self.late(wait.map(|w| w.max(patient)));
@@ -115,7 +117,7 @@ impl Session {
         self.connection().ask(Request::Item(request), None, wait, deadline)
     }
 
-    /// An item that the daemon gave to this member to own; cooperative ones may have to be waited for still.
+    /// An item that the daemon gave to this member to own. A cooperative item may still have to be waited for.
     fn opened_item(&self, answer: Answered, wait: Option<(Option<Duration>, Deadline)>) -> Result<Item> {
         let (given, descriptor) = taken(answer)?;
         if given.level != ItemLevel::Cooperative {
@@ -157,7 +159,7 @@ impl Session {
             Claim::Taken(held) => Ok(Item::new(self, known.given, State::Cooperative(known.memory, held))),
             Claim::Gone => {
                 self.items().forget(key, known.given.item);
-                // The daemon may not know yet that its owner died.
+                // The daemon may not know yet that the item's owner died.
                 let _ = self.ask_item(ItemRequest::Destroy { item: known.given.item }, None);
                 let text = format!("item '{key}' is gone: it was destroyed, or its owner died");
                 Err(Error::new(Status::NotFound, text))
@@ -181,7 +183,7 @@ impl Session {
         }
     }
 
-    /// The number of a party in owner words; asked for once.
+    /// The number of a party in owner words, asked for once.
     pub(super) fn word(&self, party: &Party) -> Result<u32> {
         if let Some(word) = self.items().word(party) {
             return Ok(word);

@@ -13,14 +13,14 @@ use crate::connection::Answered;
 use crate::segment::Lease;
 use crate::{Error, Region, Result, SegmentKind, Session};
 
-/// A shared item, open for reading. Its bytes do not change for as long as this lives: an owner that takes the item back
-/// waits for its readers, or goes on with a copy.
+/// A shared item, open for reading. Its bytes do not change as long as this value exists: an owner that takes the item
+/// back waits for its readers, or continues with a copy.
 #[derive(Debug)]
 pub struct ItemView {
     session: Session,
     given: ItemGiven,
     region: Option<Region>,
-    // Unmapped before the daemon hears that it is.
+    // Unmapped before the daemon is told.
     memory: ItemMemory,
     _lease: Lease,
 }
@@ -30,13 +30,13 @@ impl ItemView {
         Self { session, given, region: None, memory, _lease: lease }
     }
 
-    /// Its key in the workflow.
+    /// The item's key in the workflow.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.given.key
     }
 
-    /// Its number; no other item ever has it.
+    /// The item's number. No other item ever has it.
     #[must_use]
     pub fn id(&self) -> SegmentId {
         self.given.item
@@ -54,25 +54,25 @@ impl ItemView {
         self.given.level
     }
 
-    /// What becomes of it when its owner is gone.
+    /// What happens to the item when its owner is gone.
     #[must_use]
     pub fn on_death(&self) -> OnDeath {
         self.given.on_death
     }
 
-    /// The session that it was opened by.
+    /// The session that opened the item.
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Its data. A store through the address is a fault.
+    /// The item's data. A store through the address is a fault.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.memory.bytes()
     }
 
-    /// Where its data begins in this process.
+    /// The address of the item's data in this process.
     #[must_use]
     pub fn base(&self) -> *const u8 {
         self.memory.base()
@@ -81,15 +81,15 @@ impl ItemView {
     /// What it holds.
     ///
     /// # Errors
-    /// `CORRUPT` if its owner left something else there.
+    /// `CORRUPT` if the owner left no valid description.
     pub fn contents(&self) -> Result<Contents> {
         self.memory.contents().map_err(|e| e.about(SegmentKind::Item, &self.given.key))
     }
 
-    /// The heap in it, to be read.
+    /// The heap in the item, for reading.
     ///
     /// # Errors
-    /// `WRONG_TYPE` if it holds something else, `CORRUPT`.
+    /// `WRONG_TYPE` if the item holds something else, `CORRUPT`.
     pub fn region(&mut self) -> Result<Region> {
         if self.contents()? != Contents::Heap {
             return Err(Error::new(Status::WrongType, format!("item '{}' holds no heap", self.given.key)));
@@ -102,7 +102,7 @@ impl ItemView {
         self.region.clone().ok_or_else(|| Error::new(Status::Closed, "the region is gone"))
     }
 
-    /// May it be closed: is its heap not in use?
+    /// May the item be closed, because its heap is not in use?
     fn check_unused(&mut self) -> Result<()> {
         match self.region.take() {
             Some(region) if Arc::strong_count(&region) > 1 => {
@@ -115,10 +115,10 @@ impl ItemView {
     }
 }
 
-/// An item that this task shares: it may read it like the others, and take it back.
+/// An item that this task shares. The task may read it like the others, and take it back.
 #[derive(Debug)]
 pub struct SharedItem {
-    /// Gone once it was taken back.
+    /// `None` once the item was taken back.
     view: Option<ItemView>,
     session: Session,
     item: SegmentId,
@@ -131,21 +131,21 @@ impl SharedItem {
         Self { view: Some(view), session, item, key }
     }
 
-    /// Its key in the workflow.
+    /// The item's key in the workflow.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// It, to be read.
+    /// The view for reading the item.
     ///
     /// # Errors
-    /// `CLOSED` once it was taken back, or if it could not be opened again when that failed.
+    /// `CLOSED` once the item was taken back, or if taking it back failed and it could not be opened again.
     pub fn view(&self) -> Result<&ItemView> {
         self.view.as_ref().ok_or_else(|| gone(&self.key))
     }
 
-    /// The heap in it, to be read.
+    /// The heap in the item, for reading.
     ///
     /// # Errors
     /// As for [`SharedItem::view`] and [`ItemView::region`].
@@ -153,22 +153,23 @@ impl SharedItem {
         self.view.as_mut().ok_or_else(|| gone(&self.key))?.region()
     }
 
-    /// Its data; none once it was taken back.
+    /// The item's data; none once the item was taken back.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.view.as_ref().map_or(&[], ItemView::bytes)
     }
 
-    /// Takes the item back, to be written again. Readers have until the timeout to leave; who has not left then keeps the
-    /// bytes as they were, and this task goes on with a copy.
+    /// Takes the item back, to write it again. Readers have until the timeout to leave. A reader that has not left then
+    /// keeps the bytes as they were, and this task continues with a copy.
     ///
     /// # Errors
-    /// `NO_SPACE` if a needed copy has no room, `BUSY` while its heap is in use.
+    /// `NO_SPACE` if a necessary copy has no room, `BUSY` while the item's heap is in use.
     pub fn unshare(mut self, timeout: Option<Duration>) -> Result<Item> {
         self.unshare_mut(timeout)
     }
 
-    /// [`SharedItem::unshare`] for those who must keep the handle: spent afterwards, as it was if it fails.
+    /// [`SharedItem::unshare`] for callers that must keep the handle. Afterwards the handle is spent; after an error it
+    /// is as before.
     ///
     /// # Errors
     /// As for [`SharedItem::unshare`].
@@ -177,12 +178,12 @@ impl SharedItem {
             return Err(Error::new(Status::Closed, format!("item '{}' was taken back already", self.key)));
         };
         view.check_unused()?;
-        // Unmapped first, and told: then the kernel can prove that no process reads.
+        // The view is unmapped and the daemon told first. Then the kernel can prove that no process reads.
         self.view = None;
         let request = ItemRequest::Unshare { item: self.item, wait_ms: milliseconds(timeout) };
         let answer = self.session.ask_item(request, Some(timeout.unwrap_or_default()));
         answer.and_then(|answer| self.open_own(answer)).or_else(|error| {
-            // It is as it was, or was taken back before there was no room to open it.
+            // The item is as before, or it was taken back before it turned out that there was no room to open it.
             let reopen = || self.session.ask_item(ItemRequest::Reopen { item: self.item }, None);
             match reopen() {
                 Ok(answer) if matches!(&answer.0, Answer::Item(given) if given.writable) => self.open_own(answer),
@@ -194,7 +195,7 @@ impl SharedItem {
         })
     }
 
-    /// What the daemon gave to write again.
+    /// The item that the daemon gave, to write again.
     fn open_own(&self, answer: Answered) -> Result<Item> {
         let (given, descriptor) = taken(answer)?;
         let memory = ItemMemory::open(&descriptor, given.size, Backing::Own)
@@ -210,7 +211,7 @@ fn gone(key: &str) -> Error {
 impl Drop for SharedItem {
     fn drop(&mut self) {
         if self.view.take().is_some() {
-            // It stays shared, and this task's; the task's next process may access it again.
+            // The item stays shared and still belongs to this task. The task's next process may access it again.
             self.session.connection().release_item(self.item);
         }
     }

@@ -1,7 +1,8 @@
-//! A descriptor for event loops: an eventfd, and a thread that sleeps at the port on the loop's behalf.
+//! A descriptor for event loops: an eventfd, and a thread that sleeps at the port in place of the loop.
 //!
-//! The thread is started by the first `arm` and sleeps on the same words as any waiter, so peers know nothing of
-//! descriptors, and a peer's death rings as a message does. Programs that never ask for a descriptor have no thread.
+//! The first `arm` starts the thread. It sleeps on the same words as every waiting member, so peers know nothing of
+//! descriptors, and a peer's death makes the descriptor readable as a message does. Programs that never ask for a
+//! descriptor have no such thread.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -14,7 +15,7 @@ use crossdock_core::error::status_of;
 
 use crate::{Error, Result};
 
-/// How long the thread sleeps at a stretch; only a bound, since whatever happens wakes it.
+/// The longest sleep of the thread. It is only a bound: every event wakes the thread.
 const STRETCH: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -41,7 +42,8 @@ impl Bell {
         self.eventfd.as_fd()
     }
 
-    /// Lets the thread ring at the next event. It looks before it sleeps, so what came since the caller looked counts.
+    /// Lets the thread signal the next event. The thread looks before it sleeps, so it sees what came since the caller
+    /// looked.
     pub fn arm(&self, shared: &Arc<Shared>) -> Result<()> {
         let mut state = self.state();
         state.armed = true;
@@ -59,7 +61,7 @@ impl Bell {
         Ok(())
     }
 
-    /// No ring from now on, and none left over.
+    /// From now on the thread signals nothing, and a signal that is left over is removed.
     pub fn silence(&self) {
         let mut state = self.state();
         state.armed = false;
@@ -80,7 +82,7 @@ impl Bell {
         }
     }
 
-    /// Waits until there is a waiter to ring for; `false` when the port is closed.
+    /// Waits until a caller arms; `false` when the port is closed.
     fn wait_for_arming(&self) -> bool {
         let idle = |state: &mut State| !state.armed && !state.dismissed;
         let state = self.changed.wait_while(self.state(), idle).unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -95,7 +97,7 @@ impl Bell {
 fn watch(shared: &Arc<Shared>) {
     let Some(bell) = shared.bell.get() else { return };
     while bell.wait_for_arming() {
-        // Ends at once when the port is closed: leaving calls both sides.
+        // It ends at once when the port is closed, because leaving wakes both sides.
         if shared.end.wait_for_event(STRETCH) || shared.end.is_closed() {
             bell.ring();
         }

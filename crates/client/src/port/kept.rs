@@ -1,8 +1,8 @@
-//! Regions that a port keeps open: a consumer that only loads what the messages' handles name would otherwise map the
-//! region anew, and ask the daemon for it, with every message.
+//! Regions that a port keeps open. A consumer that only loads what the messages' handles name would otherwise map the
+//! region, and ask the daemon for it, with every message.
 //!
-//! The port is the owner, not the session: a region holds its session, so a session that held regions would never end.
-//! What is kept goes with the port, or when the port's messages have gone over to other regions.
+//! The port owns them and not the session: a region holds its session, so a session that held regions would never end.
+//! They are dropped with the port, or when the port's messages are about other regions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,14 @@ use crossdock_layout::{Handle, SegmentId};
 
 use crate::Region;
 
-/// Enough for producers that take turns with a few regions; each further one costs address space in every consumer.
+/// Enough for producers that alternate between a few regions. Each further region costs address space in every
+/// consumer.
 const MOST: usize = 4;
 
 /// The regions of a port's last messages.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    /// The segment of the handle that passed last: what a region is kept for.
+    /// The segment of the last handle. A region is kept for it.
     last: AtomicU64,
     /// Used last, last.
     regions: Mutex<Vec<Region>>,
@@ -25,7 +26,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// A handle passed this end.
+    /// Notes a handle that passed this end.
     #[inline]
     pub(super) fn note(&self, handle: Handle) {
         if handle.segment != 0 {
@@ -33,7 +34,7 @@ impl Kept {
         }
     }
 
-    /// Keeps a region that was opened just now, if it is this port's messages' one.
+    /// Keeps a region that was opened just now, if the port's messages are about it.
     pub(super) fn keep(&self, region: &Region) {
         if SegmentId(self.last.load(Ordering::Relaxed)) != region.id() {
             return;
@@ -44,12 +45,12 @@ impl Kept {
         }
         regions.push(region.clone());
         let oldest = (regions.len() > MOST).then(|| regions.remove(0));
-        // A region's end asks the daemon: not under the lock.
+        // Dropping a region asks the daemon, so this must not happen under the lock.
         drop(regions);
         drop(oldest);
     }
 
-    /// The port is closed: keeps nothing any more.
+    /// The port is closed: drops everything and keeps nothing more.
     pub(super) fn end(&self) {
         let mut regions = self.lock();
         self.closed.store(true, Ordering::Relaxed);

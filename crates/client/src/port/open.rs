@@ -1,4 +1,4 @@
-//! Opening a port, removing its name, and looking at it from outside.
+//! Opening a port, removing its name, and inspecting it from outside.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,11 +15,12 @@ use crate::host::SessionHost;
 use crate::segment::{OpenRequest, OpenedSegment};
 use crate::{Error, Result, Session};
 
-/// How long an open waits for the member that formats a fresh port; that takes microseconds, but a member may be stopped.
+/// How long opening waits for the member that formats a fresh port. Formatting takes microseconds, but the member may
+/// be stopped.
 const FORMAT_WAIT: Duration = Duration::from_secs(5);
 
 impl Session {
-    /// Makes a port without taking an end of it, for tasks that leave its options open (the launcher).
+    /// Makes a port without taking an end of it, for the launcher, whose tasks leave the port's options open.
     ///
     /// # Errors
     /// `EXISTS`, `INVALID` (name, capacity), `DENIED`, `NO_SPACE`.
@@ -30,12 +31,12 @@ impl Session {
         self.open_segment(&request(name, OpenMode::CreateOnly, access, shape, options.persistent)).map(drop)
     }
 
-    /// Opens one end of a port; the first to open it makes it, so producer and consumer may start in any order.
-    /// Waits for no peer, only for a place at a taken end: up to `timeout` (`None` = do not wait).
+    /// Opens one end of a port. The first task that opens it makes it, so producer and consumer may start in any order.
+    /// The call waits for no peer. If the end is taken, it waits up to `timeout` for it (`None` = do not wait).
     ///
     /// # Errors
-    /// `INVALID` (name, capacity, or options that differ from the port's: the text prints both), `BUSY` (names who
-    /// holds the end), `DENIED`, `NO_SPACE`.
+    /// `INVALID` (name, capacity, or options that differ from the port's; the text prints both), `BUSY` (names the
+    /// member that has the end), `DENIED`, `NO_SPACE`.
     pub fn port(&self, name: &str, end: End, options: &PortOptions, timeout: Option<Duration>) -> Result<Port> {
         let named = |error: Error| error.about(SegmentKind::Port, name);
         let shape = options.shape();
@@ -64,7 +65,7 @@ impl Session {
         Ok(Port { shared })
     }
 
-    /// Takes a port's name away; members that have it open keep it.
+    /// Removes a port's name. Members that have the port open keep it.
     ///
     /// # Errors
     /// `NOT_FOUND`, `DENIED`.
@@ -72,7 +73,7 @@ impl Session {
         self.remove_segment(SegmentKind::Port, name)
     }
 
-    /// What goes on in a port, read without taking an end of it (launcher, `inspect`).
+    /// A description of a port's present state, read without taking an end of it (launcher, `inspect`).
     ///
     /// # Errors
     /// `NOT_FOUND`, `DENIED`, `WRONG_TYPE` (not a port), `NOT_YET` (not formatted yet), `CORRUPT`.
@@ -98,14 +99,14 @@ fn request(name: &str, mode: OpenMode, access: Rights, shape: Shape, persistent:
         access,
         size: shape.size(),
         reserve: shape.size(),
-        // The maker's options travel with the segment, so that they are known even before a member has formatted it.
+        // The maker's options go with the segment, so they are known even before a member has formatted it.
         attribute: u64::from(shape.capacity) << 8 | shape.pattern as u64,
         persistent,
         timeout: None,
     }
 }
 
-/// What the port was made with, if that is what was asked for.
+/// The options that the port was made with, if they are the ones that were asked for.
 fn agreed(name: &str, opened: &OpenedSegment, wanted: &PortOptions) -> Result<Shape> {
     let pattern = queue::Pattern::from_number((opened.attribute & 0xff) as u32);
     let capacity = u32::try_from(opened.attribute >> 8).unwrap_or(0);

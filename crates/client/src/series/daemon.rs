@@ -1,4 +1,4 @@
-//! What series ask of the daemon: a place for what this process made, or a place among the observers.
+//! What series need from the daemon: a place for what this process made, or a place among the observers.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use crate::connection::Connection;
 use crate::segment::Lease;
 use crate::{Error, Result, Session};
 
-/// How long a publisher that is dropped tries to say so; its member's end says it, too.
+/// How long a publisher that is dropped tries to tell the daemon. The end of its member tells it as well.
 const FAREWELL: Duration = Duration::from_millis(300);
 
-/// A series that this process publishes, as the daemon sees it.
+/// A series that this process publishes, as the daemon knows it.
 pub(crate) struct Place {
     connection: Arc<Connection>,
     segment: SegmentId,
     over: AtomicBool,
 }
 
-/// A series that this process observes: the pool, and a pin page of its own, until this goes.
+/// A series that this process observes: the pool, and a pin page of its own, until this value is dropped.
 pub(super) struct Seat {
     pub entry: SeriesEntry,
     pub pool: OwnedFd,
     pub page: OwnedFd,
-    /// In this order: the slot is given back first.
+    /// They are dropped in this order: the slot first.
     pub leases: Vec<Lease>,
 }
 
@@ -39,7 +39,7 @@ impl Place {
         self.segment
     }
 
-    /// Another member may publish under the name from now on.
+    /// From now on another member may publish under the name.
     pub fn leave(&self, deadline: Deadline) -> Result<()> {
         if self.over.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -57,11 +57,11 @@ impl Drop for Place {
 }
 
 impl Session {
-    /// Hands a fresh series to the daemon. `reserved` counts against the quota from now on.
+    /// Passes a fresh series to the daemon. From now on `reserved` counts against the quota.
     pub(super) fn place_series(&self, name: &str, offer: Offer) -> Result<Place> {
         check_name(name)?;
         let place = || self.try_to_place(name, &offer.pool, offer.size, offer.reserved, offer.observers);
-        // A daemon whose keeper died in between has lost what it was given: once more, then.
+        // If the daemon's keeper died meanwhile, the daemon has lost what it was given. Then this tries once more.
         place().or_else(|error| match error.status {
             Status::NotFound => place(),
             _ => Err(error),
@@ -78,7 +78,7 @@ impl Session {
         Ok(Place { connection: connection.clone(), segment, over: AtomicBool::new(false) })
     }
 
-    /// The next pin page of a series that this session publishes; `None`: there is no other.
+    /// The next pin page of a series that this session publishes; `None` if there is no other.
     pub(crate) fn pin_page(
         &self,
         segment: SegmentId,
@@ -115,7 +115,7 @@ impl Session {
         let (Some(pool), Some(page)) = (descriptors.next(), descriptors.next()) else {
             return Err(crate::session::unexpected());
         };
-        // The daemon is trusted to be the daemon; the member that offered this memory to it is not.
+        // The daemon can be trusted, but not the member that offered this memory to it.
         let checked = memfd::check(&pool, entry.size).and_then(|()| memfd::check(&page, PIN_PAGE));
         checked.map_err(|error| Error::new(Status::Corrupt, format!("series '{name}' cannot be used: {error}")))?;
         Ok(Seat { entry, pool, page, leases })
