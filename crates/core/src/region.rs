@@ -232,7 +232,7 @@ impl Region {
     fn check_header(&self) -> Result<()> {
         let header = self.memory.header();
         let magic = header.magic.load(Ordering::Acquire);
-        if magic != REGION_MAGIC || header.capacity.load(Ordering::Acquire) != self.capacity() {
+        if magic != REGION_MAGIC || !header.capacity.load(Ordering::Acquire).is(self.capacity()) {
             return Err(self.corrupt("its header is not that of a region of this size"));
         }
         let (version, print) = (header.version.load(Ordering::Acquire), header.fingerprint.load(Ordering::Acquire));

@@ -5,6 +5,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::WildWord;
+
 /// The offset of the data: one page, so that the data are aligned for a heap and for vector instructions.
 pub const ITEM_DATA: u64 = 4096;
 /// "xdockitm"
@@ -34,11 +36,11 @@ pub struct ItemHeader {
     /// One of the `CONTENTS_` numbers.
     pub contents: AtomicU32,
     /// The number of extents of the array.
-    pub rank: AtomicU32,
+    pub rank: WildWord<AtomicU32>,
     /// 0: the last index varies fastest (C). 1: the first index varies fastest (Fortran).
     pub order: AtomicU32,
     /// The extents, outermost first.
-    pub shape: [AtomicU64; ITEM_RANK],
+    pub shape: [WildWord<AtomicU64>; ITEM_RANK],
     /// The element type's name in the grammar of [`crate::type_name`].
     pub type_name: [AtomicU64; ITEM_TYPE / 8],
     /// Keeps the description on other cache lines than the words below, so that waiting does not disturb its readers.

@@ -24,7 +24,7 @@ pub use handle::Handle;
 pub use id::{MemberId, SegmentId};
 pub use rights::Rights;
 pub use status::Status;
-pub use wild::Wild;
+pub use wild::{Wild, WildWord};
 
 /// The version of everything that lies in shared memory. Builds with different versions refuse each other.
 pub const LAYOUT_VERSION: u32 = 4;

@@ -11,6 +11,8 @@ pub use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 
+use crate::WildWord;
+
 mod sets;
 pub mod state;
 
@@ -89,7 +91,7 @@ pub struct Identity {
     /// A [`Pattern`].
     pub pattern: AtomicU32,
     /// The number of cells, a power of two.
-    pub capacity: AtomicU32,
+    pub capacity: WildWord<AtomicU32>,
 }
 
 /// Where producers are.
@@ -244,7 +246,7 @@ pub struct Cell {
     /// Fan-out: one bit for each consumer that has not released the message, or [`RETAINED`].
     pub pending: AtomicU32,
     /// The number of valid bytes of `inline`, at most 24.
-    pub inline_len: AtomicU32,
+    pub inline_len: WildWord<AtomicU32>,
     /// Segment and offset.
     pub handle: [AtomicU64; 2],
     /// The sender's own.

@@ -21,6 +21,8 @@ pub use slot::{
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::WildWord;
+
 /// First word of a formatted region.
 pub const REGION_MAGIC: u64 = u64::from_le_bytes(*b"xdockreg");
 /// `Header::init` of a region that may be used. Before that: 0, then the id of the member that formats it.
@@ -53,20 +55,20 @@ pub struct Header {
     /// from a dead formatter.
     pub init: AtomicU64,
     /// Size of the segment in bytes.
-    pub capacity: AtomicU64,
+    pub capacity: WildWord<AtomicU64>,
     _pad0: [u8; 32],
     /// Guards the pool of slices, growth, the holders of slots and the directory.
     pub lock: Lock,
     _pad1: [u8; 48],
     /// The number of slices with reserved memory, which are the first ones. Written under the lock; any member reads
     /// it.
-    pub committed: AtomicU64,
+    pub committed: WildWord<AtomicU64>,
     /// No slice below this one is free. A hint, written under the lock.
-    pub first_free: AtomicU64,
+    pub first_free: WildWord<AtomicU64>,
     /// Bytes that were counted against the quota so far. Written under the lock.
     pub reserved: AtomicU64,
     /// The number of slots with reserved memory, which are the first ones. Written under the lock.
-    pub slots: AtomicU64,
+    pub slots: WildWord<AtomicU64>,
     /// 1 while the holder of the lock changes the bitmap of used slices. A member that takes the lock from a dead
     /// holder then rebuilds the bitmap.
     pub pool_dirty: AtomicU32,
@@ -74,12 +76,12 @@ pub struct Header {
     /// Odd while the holder of the lock changes the directory. Readers without the lock compare it before and after.
     pub directory_version: AtomicU64,
     /// The number of entries that were ever used, which are the first ones. Written under the lock.
-    pub entries: AtomicU32,
+    pub entries: WildWord<AtomicU32>,
     /// The first entry of the list of free entries below `entries`, plus 1; 0 = none. The list is derived, and rebuilt
     /// by healing.
-    pub free_entry: AtomicU32,
+    pub free_entry: WildWord<AtomicU32>,
     /// The number of entries with reserved memory, which are the first ones. Written under the lock.
-    pub entries_reserved: AtomicU32,
+    pub entries_reserved: WildWord<AtomicU32>,
     /// A futex word. The member that makes an object ready or removes one increments it and wakes the sleepers.
     pub directory_gate: AtomicU32,
     /// 1 while a member may sleep on `directory_gate`.

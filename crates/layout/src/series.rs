@@ -11,6 +11,9 @@ pub use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 pub use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 #[cfg(not(loom))]
+use crate::WildWord;
+
+#[cfg(not(loom))]
 mod description;
 #[cfg(all(test, not(loom)))]
 mod frozen;
@@ -84,21 +87,21 @@ pub struct SeriesIdentity {
     /// The time when the pool was made, in nanoseconds since 1970.
     pub created: AtomicU64,
     /// The size of a chunk, and of a slot, in bytes.
-    pub chunk: AtomicU32,
+    pub chunk: WildWord<AtomicU32>,
     /// Variables.
-    pub variables: AtomicU32,
+    pub variables: WildWord<AtomicU32>,
     /// The number of attributes that each version has room for.
-    pub attributes: AtomicU32,
+    pub attributes: WildWord<AtomicU32>,
     /// Constants.
-    pub constants: AtomicU32,
+    pub constants: WildWord<AtomicU32>,
     /// Records in the version table.
-    pub records: AtomicU32,
+    pub records: WildWord<AtomicU32>,
     /// Entries of each record's slot table: chunks of all variables at their largest.
-    pub chunks: AtomicU32,
+    pub chunks: WildWord<AtomicU32>,
     /// Slots that fit into the pool.
-    pub slots: AtomicU32,
+    pub slots: WildWord<AtomicU32>,
     /// Most observers at a time.
-    pub observers: AtomicU32,
+    pub observers: WildWord<AtomicU32>,
     /// What happens when the pool is full: a [`FullPolicy`] as a number. If the publisher takes versions back,
     /// observers read private copies. A number that an observer does not know counts as that policy.
     pub full: AtomicU32,
@@ -126,7 +129,7 @@ pub struct SeriesReport {
     /// The present method of finding changes: a `core::series::Method` as a number.
     pub method: AtomicU32,
     /// The number of slots with reserved memory, which are the first ones.
-    pub committed: AtomicU32,
+    pub committed: WildWord<AtomicU32>,
     /// Slots that hold a chunk of some version.
     pub used: AtomicU32,
     /// Versions that exist.
@@ -151,7 +154,7 @@ pub struct SeriesReport {
     pub unavailable: AtomicU64,
     /// The number of attributes that have a name so far, which are the first ones. Stored (Release) after the entry is
     /// complete.
-    pub attributes: AtomicU32,
+    pub attributes: WildWord<AtomicU32>,
     /// The number of publishes since the newest version that withheld theirs. Waiting observers read it for their
     /// errors.
     pub withheld_now: AtomicU32,
@@ -188,7 +191,7 @@ pub struct RecordHead {
     /// The method by which the version's changes were found.
     pub method: AtomicU32,
     /// The number of attributes that the version carries.
-    pub attributes: AtomicU32,
+    pub attributes: WildWord<AtomicU32>,
     _pad: [u8; 28],
 }
 
@@ -208,7 +211,7 @@ pub struct PinPage {
 pub struct PinSlot {
     /// How many of the pins, counted from the first, were ever used. It is stored before the pin, and only grows. The
     /// publisher reads no further pins, so that for most observers one cache line is enough.
-    pub count: AtomicU64,
+    pub count: WildWord<AtomicU64>,
     /// The sequences that this observer holds; 0 = none.
     pub pins: [AtomicU64; PINS],
 }

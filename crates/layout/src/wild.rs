@@ -1,5 +1,7 @@
 //! A value that another party can write is `Wild` until it was checked.
 
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
 /// A number that was read from memory or a socket that another process writes. It cannot be used as an offset, a length
 /// or an index: every way to get the number out checks it, except [`Wild::unchecked_for_display`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +36,136 @@ impl<T: Copy + PartialOrd> Wild<T> {
     }
 }
 
+impl<T: Copy + Ord> Wild<T> {
+    /// The value, or the limit if the value is greater.
+    pub fn clamped(self, limit: T) -> T {
+        self.0.min(limit)
+    }
+
+    /// Is it this value? A comparison needs no check.
+    pub fn is(self, value: T) -> bool {
+        self.0 == value
+    }
+}
+
+/// A word of shared memory that other processes write, and that means an address, a length or an index. What is loaded from
+/// it is [`Wild`], so it cannot be used before one of `Wild`'s checks let it out:
+///
+/// ```
+/// use crossdock_layout::{Wild, WildWord};
+/// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+///
+/// let (word, table) = (WildWord::<AtomicU32>::default(), [7; 4]);
+/// word.store(3, Relaxed);
+/// assert_eq!(word.load(Relaxed).below(4).map(|index| table[index as usize]), Some(7));
+/// ```
+///
+/// ```compile_fail,E0605
+/// # use crossdock_layout::WildWord;
+/// # use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+/// # let (word, table) = (WildWord::<AtomicU32>::default(), [7; 4]);
+/// let seven = table[word.load(Relaxed) as usize]; // an index that was not checked
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use crossdock_layout::WildWord;
+/// # use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+/// # let (word, base) = (WildWord::<AtomicU64>::default(), std::ptr::null::<u8>());
+/// let length: u64 = word.load(Relaxed); // a length that was not checked
+/// ```
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct WildWord<A>(A);
+
+/// The atomic integers that a [`WildWord`] can be made of.
+pub trait Word {
+    /// The integer.
+    type Value: Copy;
+    #[doc(hidden)]
+    fn load_raw(&self, order: Ordering) -> Self::Value;
+    #[doc(hidden)]
+    fn store_raw(&self, value: Self::Value, order: Ordering);
+}
+
+macro_rules! words {
+    ($($atomic:ty => $value:ty),*) => {$(
+        impl Word for $atomic {
+            type Value = $value;
+            #[inline]
+            fn load_raw(&self, order: Ordering) -> $value {
+                self.load(order)
+            }
+            #[inline]
+            fn store_raw(&self, value: $value, order: Ordering) {
+                self.store(value, order);
+            }
+        }
+    )*};
+}
+words!(AtomicU32 => u32, AtomicU64 => u64);
+#[cfg(loom)]
+words!(loom::sync::atomic::AtomicU32 => u32, loom::sync::atomic::AtomicU64 => u64);
+
+impl<A: Word> WildWord<A> {
+    /// What the word says at this moment.
+    #[inline]
+    pub fn load(&self, order: Ordering) -> Wild<A::Value> {
+        Wild::new(self.0.load_raw(order))
+    }
+
+    /// Writes the word.
+    #[inline]
+    pub fn store(&self, value: A::Value, order: Ordering) {
+        self.0.store_raw(value, order);
+    }
+
+    /// Writes what another word says: a link of a chain takes over the next one.
+    #[inline]
+    pub fn store_wild(&self, value: Wild<A::Value>, order: Ordering) {
+        self.0.store_raw(value.0, order);
+    }
+
+    /// The atomic, for code that only stores into it.
+    #[inline]
+    pub const fn for_stores(&self) -> &A {
+        &self.0
+    }
+}
+
+/// Reads the extents of an array: the shape, and the bytes of its elements of `element` bytes each. `None` if there is no room
+/// for so many extents, or if the elements take more than `limit` bytes.
+pub fn read_shape(words: &[WildWord<AtomicU64>], rank: Wild<u32>, element: u64, limit: u64) -> Option<(Vec<u64>, u64)> {
+    let rank = rank.at_most(words.len() as u32)? as usize;
+    let shape: Vec<u64> = words[..rank].iter().map(|word| word.load(Ordering::Relaxed).0).collect();
+    let bytes = shape.iter().try_fold(element, |bytes, extent| bytes.checked_mul(*extent))?;
+    (bytes <= limit).then_some((shape, bytes))
+}
+
+impl Wild<u32> {
+    /// Is this bit set?
+    pub fn has(self, flag: u32) -> bool {
+        self.0 & flag != 0
+    }
+
+    /// The number without these bits; as wild as before.
+    #[must_use]
+    pub fn without(self, bits: u32) -> Self {
+        Self(self.0 & !bits)
+    }
+
+    /// The index that a link says, where 0 means none and other numbers are the index plus 1; `None` as well if it is not
+    /// below `limit`.
+    pub fn linked(self, limit: u64) -> Option<u64> {
+        self.0.checked_sub(1).map(u64::from).filter(|index| *index < limit)
+    }
+}
+
 impl Wild<u64> {
+    /// A hash of the number: it says nothing but where to look first, and the table bounds it.
+    pub fn hashed(self, hash: impl FnOnce(u64) -> u32) -> u32 {
+        hash(self.0)
+    }
+
     /// The offset, if `length` bytes from it lie within `capacity` and if it is a multiple of `align` (a power of two).
     pub fn offset_of(self, length: u64, align: u64, capacity: u64) -> Option<u64> {
         let end = self.0.checked_add(length)?;

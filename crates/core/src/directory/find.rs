@@ -41,16 +41,18 @@ impl Region {
         let ty = self.type_of(entry)?;
         let field = read_field(&entry.name);
         let name = name::from_field(&field)?;
-        let offset = entry.offset.load(Ordering::Acquire);
-        let place = self.memory.place(offset).filter(|&place| self.is_named(place))?;
-        (ty.size <= place.size()).then(|| ObjectInfo { name: name.to_owned(), offset, ty })
+        let holds =
+            |offset| self.memory.place(offset).is_some_and(|place| self.is_named(place) && ty.size <= place.size());
+        let offset = entry.offset.load(Ordering::Acquire).check(holds)?;
+        Some(ObjectInfo { name: name.to_owned(), offset, ty })
     }
 
     pub(super) fn type_of(&self, entry: &Entry) -> Option<TypeRef> {
         let field = read_field(&entry.type_name);
         let length = field.iter().position(|&b| b == 0)?;
         let name = std::str::from_utf8(&field[..length]).ok()?.to_owned();
-        let (size, align) = (entry.size.load(Ordering::Relaxed), entry.align.load(Ordering::Relaxed));
+        let size = entry.size.load(Ordering::Relaxed).at_most(self.capacity())?;
+        let align = entry.align.load(Ordering::Relaxed);
         Some(TypeRef { name, size, align })
     }
 
@@ -89,7 +91,7 @@ impl Region {
             && self.memory.entry(incarnation.entry).is_some_and(|entry| {
                 entry.state.load(Ordering::Acquire) == ENTRY_READY
                     && entry.incarnation.load(Ordering::Acquire) == incarnation.count
-                    && entry.offset.load(Ordering::Relaxed) == offset
+                    && entry.offset.load(Ordering::Relaxed).is(offset)
             })
     }
 

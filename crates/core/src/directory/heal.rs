@@ -23,9 +23,9 @@ impl Region {
             if !half_done || owner == self.member.0 || !self.host.liveness().is_dead(MemberId(owner)) {
                 continue;
             }
-            let by = entry.slot.load(Ordering::Relaxed) & !ZEROED;
             // A slot number that does not exist was scribbled there. Then any slot will do.
-            let by = if u64::from(by) < self.memory.slots() { by as u16 } else { 0 };
+            let by = entry.slot.load(Ordering::Relaxed).without(ZEROED).below(self.memory.slots() as u32).unwrap_or(0)
+                as u16;
             let Some(slot) = self.memory.slot(by.into()) else { continue };
             fault_point!("heal.entry");
             let done = if state == ENTRY_CONSTRUCTING {

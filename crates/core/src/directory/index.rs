@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
 
-use crossdock_layout::Status;
 use crossdock_layout::region::{ENTRY_CONSTRUCTING, ENTRY_FREE, ENTRY_READY, Entry};
+use crossdock_layout::{Status, WildWord};
 use crossdock_os::Deadline;
 
 use crate::heap::Guard;
@@ -40,7 +40,7 @@ fn has_name(entry: &Entry, name: &str) -> bool {
     entry.name.iter().zip(bytes).all(|(have, want)| have.load(Ordering::Relaxed) == want)
 }
 
-fn next_of(entry: &Entry, which: u64) -> &AtomicU32 {
+fn next_of(entry: &Entry, which: u64) -> &WildWord<AtomicU32> {
     if which == BY_NAME { &entry.next_by_name } else { &entry.next_by_offset }
 }
 
@@ -86,8 +86,9 @@ impl Region {
 
     /// The entry in state READY whose block is at `offset`.
     pub(super) fn search_offset(&self, offset: u64) -> Option<(u64, &Entry)> {
-        self.chain(BY_OFFSET, hash_of_offset(offset))
-            .find(|(_, e)| e.state.load(Ordering::Acquire) == ENTRY_READY && e.offset.load(Ordering::Relaxed) == offset)
+        self.chain(BY_OFFSET, hash_of_offset(offset)).find(|(_, e)| {
+            e.state.load(Ordering::Acquire) == ENTRY_READY && e.offset.load(Ordering::Relaxed).is(offset)
+        })
     }
 
     /// The entries of a chain. The iteration ends whatever bytes the memory holds.
@@ -95,9 +96,9 @@ impl Region {
         let mut next = self.memory.bucket(which, hash).load(Ordering::Acquire);
         let mut left = self.memory.entries();
         std::iter::from_fn(move || {
-            let index = u64::from(next.checked_sub(1)?);
+            let index = next.linked(self.memory.entries())?;
             left = left.checked_sub(1)?;
-            let entry = (index < self.memory.entries()).then(|| self.memory.entry(index)).flatten()?;
+            let entry = self.memory.entry(index)?;
             next = next_of(entry, which).load(Ordering::Acquire);
             Some((index, entry))
         })
@@ -117,34 +118,41 @@ impl Region {
 
     pub(super) fn link_name(&self, index: u64, entry: &Entry) {
         let bucket = self.memory.bucket(BY_NAME, entry.hash.load(Ordering::Relaxed));
-        entry.next_by_name.store(bucket.load(Ordering::Relaxed), Ordering::Relaxed);
+        entry.next_by_name.store_wild(bucket.load(Ordering::Relaxed), Ordering::Relaxed);
         bucket.store(index as u32 + 1, Ordering::Release);
     }
 
     pub(super) fn link_offset(&self, index: u64, entry: &Entry) {
-        let bucket = self.memory.bucket(BY_OFFSET, hash_of_offset(entry.offset.load(Ordering::Relaxed)));
-        entry.next_by_offset.store(bucket.load(Ordering::Relaxed), Ordering::Relaxed);
+        let bucket = self.bucket_by_offset(entry);
+        entry.next_by_offset.store_wild(bucket.load(Ordering::Relaxed), Ordering::Relaxed);
         bucket.store(index as u32 + 1, Ordering::Release);
     }
 
     pub(super) fn unlink_name(&self, index: u64, entry: &Entry) {
-        self.unlink(BY_NAME, entry.hash.load(Ordering::Relaxed), index, entry);
+        self.unlink(BY_NAME, self.memory.bucket(BY_NAME, entry.hash.load(Ordering::Relaxed)), index, entry);
     }
 
     pub(super) fn unlink_offset(&self, index: u64, entry: &Entry) {
-        self.unlink(BY_OFFSET, hash_of_offset(entry.offset.load(Ordering::Relaxed)), index, entry);
+        self.unlink(BY_OFFSET, self.bucket_by_offset(entry), index, entry);
     }
 
-    fn unlink(&self, which: u64, hash: u32, index: u64, entry: &Entry) {
+    /// The head of the chain by offset that the entry belongs to, wherever its offset leads: a hash is in bounds.
+    fn bucket_by_offset(&self, entry: &Entry) -> &WildWord<AtomicU32> {
+        let hash = entry.offset.load(Ordering::Relaxed).hashed(hash_of_offset);
+        self.memory.bucket(BY_OFFSET, hash)
+    }
+
+    fn unlink(&self, which: u64, bucket: &WildWord<AtomicU32>, index: u64, entry: &Entry) {
         let after = next_of(entry, which).load(Ordering::Relaxed);
-        let mut link = self.memory.bucket(which, hash);
+        let mut link = bucket;
         for _ in 0..=self.memory.entries() {
             let next = link.load(Ordering::Relaxed);
-            if u64::from(next) == index + 1 {
-                link.store(after, Ordering::Release);
+            if next.is(index as u32 + 1) {
+                link.store_wild(after, Ordering::Release);
                 return;
             }
-            let Some(further) = next.checked_sub(1).and_then(|i| self.memory.entry(i.into())) else { return };
+            let further = next.linked(self.memory.entries()).and_then(|index| self.memory.entry(index));
+            let Some(further) = further else { return };
             link = next_of(further, which);
         }
     }
@@ -152,7 +160,7 @@ impl Region {
     /// Puts an entry on the list of free entries. The caller is within a change.
     pub(super) fn free_entry(&self, index: u64, entry: &Entry) {
         let list = &self.memory.header().free_entry;
-        entry.next_by_name.store(list.load(Ordering::Relaxed), Ordering::Relaxed);
+        entry.next_by_name.store_wild(list.load(Ordering::Relaxed), Ordering::Relaxed);
         entry.state.store(ENTRY_FREE, Ordering::Release);
         list.store(index as u32 + 1, Ordering::Relaxed);
     }

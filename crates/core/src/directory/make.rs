@@ -35,7 +35,7 @@ impl Region {
             entry.hash.store(hash(name), Ordering::Relaxed);
             write_field(&entry.name, name);
             write_field(&entry.type_name, &ty.name);
-            self.memory.header().free_entry.store(entry.next_by_name.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.memory.header().free_entry.store_wild(entry.next_by_name.load(Ordering::Relaxed), Ordering::Relaxed);
             fault_point!("directory.claim.written");
             entry.state.store(ENTRY_CONSTRUCTING, Ordering::Release);
             fault_point!("directory.claim.constructing");
@@ -50,9 +50,12 @@ impl Region {
         let (header, g) = (self.memory.header(), self.memory.geometry());
         for _ in 0..2 {
             let listed = header.free_entry.load(Ordering::Relaxed);
-            let Some(index) = listed.checked_sub(1).map(u64::from) else { break };
+            if listed.is(0) {
+                break;
+            }
             let free = |entry: &Entry| entry.state.load(Ordering::Relaxed) == ENTRY_FREE;
-            if index < self.memory.entries() && self.memory.entry(index).is_some_and(free) {
+            let index = listed.linked(self.memory.entries());
+            if let Some(index) = index.filter(|index| self.memory.entry(*index).is_some_and(free)) {
                 return Ok(index);
             }
             self.rebuild_directory(guard); // the list was scribbled over
@@ -63,7 +66,7 @@ impl Region {
             return Err(self.error(Status::NoSpace, text));
         }
         let entry = size_of::<Entry>() as u64;
-        if used >= u64::from(header.entries_reserved.load(Ordering::Relaxed)) {
+        if header.entries_reserved.load(Ordering::Relaxed).at_most(used as u32).is_some() {
             let (from, to) = (used * entry / PAGE, ((used + 1) * entry).div_ceil(PAGE));
             let shared = u64::from(used > 0 && used * entry % PAGE != 0);
             self.charge((to - from - shared) * PAGE)?;
@@ -85,9 +88,10 @@ impl Region {
         self.with_local(|local| {
             let taken = self
                 .want(ty.size, align.into())
-                .and_then(|want| self.take_into(local, want, &entry.offset, STATE_NAMED));
+                .and_then(|want| self.take_into(local, want, entry.offset.for_stores(), STATE_NAMED));
             fault_point!("directory.claim.taken");
-            let Some(bytes) = taken.as_ref().ok().and_then(|&offset| self.memory.data(offset, ty.size)) else {
+            let placed = taken.as_ref().ok().and_then(|&offset| Some((offset, self.memory.data(offset, ty.size)?)));
+            let Some((offset, bytes)) = placed else {
                 entry.offset.store(0, Ordering::Release);
                 self.drop_entry(index, entry, local.shared(self), local.index(), None)?;
                 return Err(taken.err().unwrap_or_else(|| self.corrupt("its heap gave a block outside")));
@@ -97,7 +101,6 @@ impl Region {
             unsafe { bytes.write_bytes(0, ty.size as usize) };
             fault_point!("directory.claim.zeroed");
             entry.slot.store(u32::from(local.index()) | ZEROED, Ordering::Release);
-            let offset = entry.offset.load(Ordering::Relaxed);
             self.claims.lock().unwrap_or_else(PoisonError::into_inner).push((offset, index as u32));
             Ok(Claim { offset, created: true })
         })
@@ -127,7 +130,7 @@ impl Region {
         let found = index.and_then(|i| Some((i, self.memory.entry(i)?))).filter(|(_, e)| {
             e.state.load(Ordering::Acquire) == ENTRY_CONSTRUCTING
                 && e.owner.load(Ordering::Acquire) == self.member.0
-                && e.offset.load(Ordering::Acquire) == offset
+                && e.offset.load(Ordering::Acquire).is(offset)
         });
         found.ok_or_else(|| {
             self.error(Status::BadHandle, format!("no object at {offset:#x} is being constructed by this process"))

@@ -34,12 +34,12 @@ impl Region {
             let Some((index, entry)) = found else {
                 return Err(self.error(Status::NotFound, format!("no object '{name}' in it")));
             };
-            if self.info(entry).is_none() {
+            let Some(info) = self.info(entry) else {
                 return Err(self.corrupt(format!("the entry of object '{name}' makes no sense")));
-            }
+            };
             entry.owner.store(self.member.0, Ordering::Relaxed);
             entry.slot.store(u32::from(local.index()) | ZEROED, Ordering::Relaxed);
-            entry.retiring.store(entry.offset.load(Ordering::Relaxed) | PHASE_BEGUN, Ordering::Release);
+            entry.retiring.store(info.offset | PHASE_BEGUN, Ordering::Release);
             fault_point!("directory.remove.noted");
             self.change_directory(&guard, || {
                 entry.state.store(ENTRY_REMOVING, Ordering::Release);
@@ -94,10 +94,12 @@ impl Region {
                 &own
             }
         };
-        let zeroed = entry.slot.load(Ordering::Relaxed) & ZEROED;
-        let offset = entry.offset.load(Ordering::Relaxed) & !PHASE_MASK;
+        let zeroed = if self.is_zeroed(entry) { ZEROED } else { 0 };
+        // A word that is the start of no block was scribbled there, or is 0: the entry has no block.
+        let is_block = |offset: u64| offset & PHASE_MASK == 0 && self.memory.place(offset).is_some();
+        let block = entry.offset.load(Ordering::Relaxed).check(is_block);
         entry.slot.store(u32::from(by) | zeroed, Ordering::Relaxed);
-        entry.retiring.store(if offset == 0 { 0 } else { offset | PHASE_BEGUN }, Ordering::Release);
+        entry.retiring.store(block.map_or(0, |offset| offset | PHASE_BEGUN), Ordering::Release);
         fault_point!("directory.abandon.noted");
         self.change_directory(held, || {
             entry.state.store(ENTRY_REMOVING, Ordering::Release);
@@ -105,6 +107,11 @@ impl Region {
             self.unlink_name(index, entry);
         });
         self.finish_removal(index, entry, slot, by, Some(held)).map(|_| ())
+    }
+
+    /// Is the entry's block zeroed, so that its containers may be walked?
+    fn is_zeroed(&self, entry: &Entry) -> bool {
+        entry.slot.load(Ordering::Relaxed).has(ZEROED)
     }
 
     /// Frees the blocks of an entry in state REMOVING, and then the entry.
@@ -118,7 +125,7 @@ impl Region {
     ) -> Result<Removed> {
         let mut removed = Removed::default();
         let retiring = entry.retiring.load(Ordering::Acquire);
-        let walkable = entry.slot.load(Ordering::Relaxed) & ZEROED != 0;
+        let walkable = self.is_zeroed(entry);
         let block = retiring & !PHASE_MASK;
         if retiring & PHASE_MASK == PHASE_BEGUN {
             if walkable {

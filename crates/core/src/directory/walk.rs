@@ -33,7 +33,8 @@ impl Region {
     ) -> Result<Removed> {
         debug_assert!(entry.state.load(Ordering::Relaxed) != ENTRY_FREE);
         let ty = self.type_of(entry).and_then(|ty| Type::parse(&ty.name).ok());
-        let fits = self.memory.place(block).is_some_and(|p| entry.size.load(Ordering::Relaxed) <= p.size());
+        let fits =
+            self.memory.place(block).is_some_and(|p| entry.size.load(Ordering::Relaxed).at_most(p.size()).is_some());
         let mut walk = Walk { slot, by, guard, removed: Removed::default(), budget: self.capacity() / 16 };
         if let (Some(ty), true) = (ty, fits) {
             self.free_value(&ty, block, &mut walk)?;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crossdock_layout::WildWord;
 use crossdock_layout::region::{
     CLASSES, Entry, Geometry, Header, Kind, SLICE, STATES_PER_SLICE, SliceHead, SliceWord, Slot,
 };
@@ -84,7 +85,7 @@ impl Memory {
 
     /// The number of slots that have memory.
     pub(crate) fn slots(&self) -> u64 {
-        self.header().slots.load(Ordering::Acquire).min(self.geometry.slots)
+        self.header().slots.load(Ordering::Acquire).clamped(self.geometry.slots)
     }
 
     #[inline]
@@ -97,7 +98,7 @@ impl Memory {
     /// The number of slices that have memory.
     #[inline]
     pub(crate) fn committed(&self) -> u64 {
-        self.header().committed.load(Ordering::Acquire).min(self.geometry.slices)
+        self.header().committed.load(Ordering::Acquire).clamped(self.geometry.slices)
     }
 
     #[inline]
@@ -133,7 +134,7 @@ impl Memory {
 
     /// The head of a chain: of the index by name (`which` 0) or of the index by offset (`which` 1).
     #[inline]
-    pub(crate) fn bucket(&self, which: u64, hash: u32) -> &AtomicU32 {
+    pub(crate) fn bucket(&self, which: u64, hash: u32) -> &WildWord<AtomicU32> {
         let index = (which & 1) * self.geometry.buckets + (u64::from(hash) & (self.geometry.buckets - 1));
         // SAFETY: `buckets` is a power of two, so the index is below 2·buckets, for which there is room.
         unsafe { self.at(self.geometry.buckets_at + index * 4) }
@@ -141,7 +142,8 @@ impl Memory {
 
     /// The number of entries that were ever used.
     pub(crate) fn entries(&self) -> u64 {
-        u64::from(self.header().entries.load(Ordering::Acquire)).min(self.geometry.entries)
+        let most = u32::try_from(self.geometry.entries).unwrap_or(u32::MAX);
+        self.header().entries.load(Ordering::Acquire).clamped(most).into()
     }
 
     #[inline]

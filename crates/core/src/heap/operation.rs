@@ -110,7 +110,7 @@ impl Region {
         guard: Option<&Guard<'_>>,
     ) -> Result<()> {
         let header = record.header.load(Ordering::Relaxed);
-        let count = (record.count.load(Ordering::Relaxed) as usize).min(MAX_WORDS);
+        let count = record.count.load(Ordering::Relaxed).clamped(MAX_WORDS as u32) as usize;
         for (i, word) in record.words[..count].iter().enumerate() {
             if let Some(to) = header.checked_add(8 * i as u64).and_then(|at| self.memory.word(at)) {
                 to.store(word.load(Ordering::Relaxed), Ordering::Release);

@@ -136,7 +136,7 @@ impl Region {
     /// The first run of `count` free slices that all have memory.
     pub(super) fn find_run(&self, _guard: &Guard<'_>, count: u64) -> Option<u64> {
         let committed = self.memory.committed();
-        let first = self.memory.header().first_free.load(Ordering::Relaxed).min(committed);
+        let first = self.memory.header().first_free.load(Ordering::Relaxed).clamped(committed);
         let (mut start, mut length, mut all_used) = (first / 64 * 64, 0, true);
         for index in first / 64..committed.div_ceil(64) {
             let used = self.memory.used(index)?.load(Ordering::Relaxed);
@@ -189,8 +189,8 @@ impl Region {
             slice += length;
         }
         let first = &self.memory.header().first_free;
-        if !value && start < first.load(Ordering::Relaxed) {
-            first.store(start, Ordering::Relaxed);
+        if !value {
+            first.store(first.load(Ordering::Relaxed).clamped(start), Ordering::Relaxed);
         }
     }
 

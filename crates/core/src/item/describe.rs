@@ -6,6 +6,7 @@ use crossdock_layout::item::{
     CONTENTS_ARRAY, CONTENTS_BYTES, CONTENTS_HEAP, ITEM_MAGIC, ITEM_RANK, ITEM_TYPE, ItemHeader,
 };
 use crossdock_layout::type_name::{MAX_TYPE_NAME, Type};
+use crossdock_layout::wild::read_shape;
 use crossdock_layout::{LAYOUT_VERSION, Status};
 
 use super::ItemMemory;
@@ -127,14 +128,15 @@ impl ItemMemory {
             CONTENTS_HEAP => Contents::Heap,
             CONTENTS_ARRAY => {
                 let ty = read_type(header).ok_or_else(|| corrupt("something that names no type"))?;
-                let rank = header.rank.load(Ordering::Relaxed) as usize;
-                let shape = header.shape.get(..rank).ok_or_else(|| corrupt("an array with too many extents"))?;
+                // `check` holds the elements' size against the item's below.
+                let shape = read_shape(&header.shape, header.rank.load(Ordering::Relaxed), 1, self.size);
+                let (shape, _) = shape.ok_or_else(|| corrupt("an array with extents that do not fit"))?;
                 let order = match header.order.load(Ordering::Relaxed) {
                     0 => Order::C,
                     1 => Order::Fortran,
                     _ => return Err(corrupt("an array with an unknown order")),
                 };
-                Contents::Array { ty, shape: shape.iter().map(|e| e.load(Ordering::Relaxed)).collect(), order }
+                Contents::Array { ty, shape, order }
             }
             _ => return Err(corrupt("an unknown description")),
         };

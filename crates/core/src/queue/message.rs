@@ -132,9 +132,10 @@ impl Message {
     #[inline]
     pub(super) fn load(&mut self, cell: &Cell) -> Result<(), Error> {
         let length = cell.inline_len.load(Relaxed);
-        if length as usize > INLINE_MAX {
+        let Some(length) = length.at_most(INLINE_MAX as u32) else {
+            let length = length.unchecked_for_display();
             return Err(corrupt(format_args!("a message claims {length} inline bytes of {INLINE_MAX}")));
-        }
+        };
         self.handle.segment = cell.handle[0].load(Relaxed);
         self.handle.offset = cell.handle[1].load(Relaxed);
         self.tag = cell.tag.load(Relaxed);

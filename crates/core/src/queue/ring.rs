@@ -201,9 +201,9 @@ impl Ring {
             ));
         }
         let pattern = Pattern::from_number(identity.pattern.load(Relaxed));
-        let shape = pattern.map(|pattern| Shape { pattern, capacity: identity.capacity.load(Relaxed) });
-        match shape {
-            Some(shape) if shape.check().is_ok() => Ok(shape),
+        let capacity = identity.capacity.load(Relaxed).check(|n| n.is_power_of_two() && n <= MAX_CAPACITY);
+        match (pattern, capacity) {
+            (Some(pattern), Some(capacity)) => Ok(Shape { pattern, capacity }),
             _ => Err(corrupt("its header has a pattern or capacity that no port has")),
         }
     }

@@ -121,7 +121,7 @@ impl Attached {
         };
         // This comes before the pin and, like the pin, before the fence. So a publisher that sees the pin also sees
         // that the pin counts.
-        self.slot().count.fetch_max(pin as u64 + 1, Relaxed);
+        self.slot().count.for_stores().fetch_max(pin as u64 + 1, Relaxed);
         for turn in 0..PATIENCE {
             // The kernel is asked only if the publisher seems to have died while it examined the version.
             let dead = self.is_known_dead() || turn > QUICK && self.state() == PublisherState::Died;

@@ -1,6 +1,8 @@
 //! A series' description of itself. The publisher writes it before any observer sees the pool. Observers read and check
 //! it.
 
+use crossdock_layout::series::AtomicU64;
+use crossdock_layout::wild::read_shape;
 use crossdock_layout::{LAYOUT_VERSION, MemberId, Status, series};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -91,7 +93,7 @@ pub(super) fn write_attribute(pool: &Pool, index: u32, attribute: &AttributeSpec
 
 /// Reads the attributes that have a name so far, at most `limit`. An entry that is no attribute is named by its number.
 pub(super) fn read_attributes(pool: &Pool, limit: u32) -> Vec<AttributeSpec> {
-    let known = pool.header().report.attributes.load(Acquire).min(pool.geometry().counts.attributes).min(limit);
+    let known = pool.header().report.attributes.load(Acquire).clamped(pool.geometry().counts.attributes.min(limit));
     let read = |index: u32| {
         let entry = pool.attribute(index);
         let ty = Kind::from_number(entry.kind.load(Relaxed)).unwrap_or(Kind::I64);
@@ -100,7 +102,7 @@ pub(super) fn read_attributes(pool: &Pool, limit: u32) -> Vec<AttributeSpec> {
     (0..known).map(read).collect()
 }
 
-fn read_name(words: &[series::AtomicU64]) -> Option<String> {
+fn read_name(words: &[AtomicU64]) -> Option<String> {
     let text = String::from_utf8(load_bytes(words)).ok()?;
     crossdock_layout::name::check(&text).is_ok().then_some(text)
 }
@@ -124,12 +126,14 @@ pub(super) fn read(pool: &Pool) -> Result<(Description, Vec<Span>)> {
         let (Some(name), Some(value)) = (read_name(&entry.name), load_value(&entry.value)) else {
             return Err(corrupt(format!("its constant number {index} is none")));
         };
-        match entry.variable.load(Relaxed) {
-            OF_SERIES => constants.push((name, value)),
-            variable => match variables.get_mut(variable as usize) {
-                Some(variable) => variable.constants.push((name, value)),
-                None => return Err(corrupt(format!("its constant '{name}' belongs to variable {variable}"))),
-            },
+        let variable = entry.variable.load(Relaxed);
+        match variable.below(counts.variables) {
+            _ if variable.is(OF_SERIES) => constants.push((name, value)),
+            Some(variable) => variables[variable as usize].constants.push((name, value)),
+            None => {
+                let variable = variable.unchecked_for_display();
+                return Err(corrupt(format!("its constant '{name}' belongs to variable {variable}")));
+            }
         }
     }
     let description = Description {
@@ -147,8 +151,7 @@ pub(super) fn read(pool: &Pool) -> Result<(Description, Vec<Span>)> {
 
 fn read_variable(pool: &Pool, index: u32) -> Option<(Variable, Span)> {
     let entry = pool.variable(index);
-    let rank = entry.rank.load(Relaxed) as usize;
-    let most: Vec<u64> = entry.max_shape.get(..rank)?.iter().map(|length| length.load(Relaxed)).collect();
+    let (most, _) = read_shape(&entry.max_shape, entry.rank.load(Relaxed), 1, u64::MAX)?;
     let variable = Variable {
         name: read_name(&entry.name)?,
         ty: String::from_utf8(load_bytes(&entry.ty)).ok()?,
@@ -158,8 +161,9 @@ fn read_variable(pool: &Pool, index: u32) -> Option<(Variable, Span)> {
         constants: Vec::new(),
     };
     let extents = Extents::of("", &variable).ok()?;
-    let (first, chunks) = (entry.first.load(Relaxed), entry.chunks.load(Relaxed));
-    let sound = u64::from(first) + u64::from(chunks) <= u64::from(pool.geometry().counts.chunks)
-        && u64::from(chunks) == extents.most.div_ceil(u64::from(pool.geometry().counts.chunk));
-    sound.then_some((variable, Span { first, chunks, extents }))
+    let counts = pool.geometry().counts;
+    let wanted = extents.most.div_ceil(u64::from(counts.chunk));
+    let chunks = entry.chunks.load(Relaxed).at_most(counts.chunks).filter(|chunks| u64::from(*chunks) == wanted)?;
+    let first = entry.first.load(Relaxed).at_most(counts.chunks - chunks)?;
+    Some((variable, Span { first, chunks, extents }))
 }

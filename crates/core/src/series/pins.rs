@@ -100,7 +100,7 @@ impl Pins {
 }
 
 fn used(slot: &PinSlot) -> &[AtomicU64] {
-    let count = slot.count.load(Relaxed).min(PINS as u64) as usize;
+    let count = slot.count.load(Relaxed).clamped(PINS as u64) as usize;
     &slot.pins[..count]
 }
 

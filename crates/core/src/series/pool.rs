@@ -45,17 +45,7 @@ impl Pool {
             );
             return bad(Status::Incompatible, &text);
         }
-        let counts = Counts {
-            chunk: identity.chunk.load(Relaxed),
-            variables: identity.variables.load(Relaxed),
-            attributes: identity.attributes.load(Relaxed),
-            constants: identity.constants.load(Relaxed),
-            records: identity.records.load(Relaxed),
-            chunks: identity.chunks.load(Relaxed),
-            slots: identity.slots.load(Relaxed),
-            observers: identity.observers.load(Relaxed),
-        };
-        match Geometry::of(counts).filter(|g| g.size <= size) {
+        match Counts::read(identity).and_then(Geometry::of).filter(|g| g.size <= size) {
             Some(geometry) => Ok(Self { mapping, geometry }),
             None => bad(Status::Corrupt, "its header describes a pool that does not fit into its memory"),
         }

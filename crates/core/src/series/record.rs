@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crossdock_layout::series::NO_SLOT;
 use crossdock_layout::series::state::Latest;
+use crossdock_layout::wild::{Wild, read_shape};
 
 use super::attached::Attached;
 use super::describe::read_attributes;
 use super::plan::Span;
 use super::pool::load_value;
 use super::protocol::{self, Pinned};
-use super::spec::bytes;
 use super::value::Value;
 use crate::Result;
 
@@ -55,23 +55,21 @@ pub(super) fn read(attached: &Attached, which: Latest) -> Result<Record> {
     let mut extents = Vec::with_capacity(attached.spans.len());
     for (variable, span) in (0..).zip(&attached.spans) {
         let extent = pool.extent(index, variable);
-        let rank = pool.variable(variable).rank.load(Relaxed).min(8) as usize;
-        let shape: Vec<u64> = extent.shape[..rank].iter().map(|length| length.load(Relaxed)).collect();
-        let size = extent.bytes.load(Relaxed);
-        let sound = bytes(span.extents.element, &shape) == Some(size) && size <= span.extents.most;
-        if !sound {
+        let rank = pool.variable(variable).rank.load(Relaxed);
+        let found = read_shape(&extent.shape, rank, span.extents.element, span.extents.most);
+        let Some((shape, size)) = found.filter(|(_, size)| extent.bytes.load(Relaxed).is(*size)) else {
             return Err(
                 attached.corrupt(format!("its version {} has a variable of impossible shape", which.sequence()))
             );
-        }
+        };
         let chunks = size.div_ceil(u64::from(counts.chunk)) as u32;
         let slots = &table[span.first as usize..(span.first + chunks) as usize];
-        if slots.iter().any(|slot| *slot >= counts.slots) {
+        if slots.iter().any(|slot| Wild::new(*slot).below(counts.slots).is_none()) {
             return Err(attached.corrupt(format!("its version {} has a chunk outside the pool", which.sequence())));
         }
         extents.push((shape, size));
     }
-    let known = read_attributes(pool, head.attributes.load(Relaxed));
+    let known = read_attributes(pool, head.attributes.load(Relaxed).clamped(counts.attributes));
     let values = (0..)
         .zip(known)
         .filter_map(|(column, attribute)| load_value(pool.value(index, column)).map(|value| (attribute.name, value)));

@@ -80,7 +80,11 @@ impl Report {
             shared: report.shared.load(Relaxed),
             last: Duration::from_nanos(report.last_ns.load(Relaxed)),
             longest: Duration::from_nanos(report.longest_ns.load(Relaxed)),
-            slots: (pool.geometry().counts.slots, report.committed.load(Relaxed), report.used.load(Relaxed)),
+            slots: (
+                pool.geometry().counts.slots,
+                report.committed.load(Relaxed).unchecked_for_display(),
+                report.used.load(Relaxed),
+            ),
             reserved: report.reserved.load(Relaxed),
             no_space: report.no_space.load(Relaxed),
             withheld: (report.withheld.load(Relaxed), report.withheld_now.load(Relaxed)),

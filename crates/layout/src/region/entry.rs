@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
+use crate::WildWord;
+
 /// Not in use.
 pub const ENTRY_FREE: u32 = 0;
 /// `owner` is making the object. If `owner` dies, a healer removes the entry and the block.
@@ -17,21 +19,21 @@ pub struct Entry {
     /// One of `ENTRY_…`. Written under the region's lock.
     pub state: AtomicU32,
     /// The heap slot that records what the removing member frees.
-    pub slot: AtomicU32,
+    pub slot: WildWord<AtomicU32>,
     /// Constructor or remover.
     pub owner: AtomicU64,
     /// The offset of the object's block; 0 until the object has one.
-    pub offset: AtomicU64,
+    pub offset: WildWord<AtomicU64>,
     /// While REMOVING: the block with its phase.
     pub retiring: AtomicU64,
     /// Bytes of the object.
-    pub size: AtomicU64,
+    pub size: WildWord<AtomicU64>,
     /// Its alignment.
     pub align: AtomicU32,
     /// The next entry of the chain by name, plus 1. For a free entry, the next one of the list of free entries.
-    pub next_by_name: AtomicU32,
+    pub next_by_name: WildWord<AtomicU32>,
     /// Next entry of the chain by offset, plus 1.
-    pub next_by_offset: AtomicU32,
+    pub next_by_offset: WildWord<AtomicU32>,
     /// Hash of the name.
     pub hash: AtomicU32,
     /// The number of objects that this entry has been used for. Each member that takes the entry for a new object

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::WildWord;
+
 /// Operation records of a slot.
 pub const OPERATIONS: usize = 4;
 /// The most words that one operation writes.
@@ -29,7 +31,7 @@ pub struct Operation {
     /// the change is done.
     pub kind: AtomicU32,
     /// The number of valid `words`.
-    pub count: AtomicU32,
+    pub count: WildWord<AtomicU32>,
     /// Offset at which the words are to be written.
     pub header: AtomicU64,
     /// The block that is put in, or prepared for it.

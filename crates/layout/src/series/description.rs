@@ -1,6 +1,7 @@
 //! A series' description of itself, and what a version says of itself. Names and texts are zero-filled fields.
 
 use super::{AtomicU32, AtomicU64};
+use crate::WildWord;
 
 /// The `kind` of a field without a value.
 pub const KIND_NONE: u32 = 0;
@@ -26,17 +27,17 @@ pub struct VariableEntry {
     /// The name of its elements' type (`type_name`).
     pub ty: [AtomicU64; 24],
     /// Dimensions.
-    pub rank: AtomicU32,
+    pub rank: WildWord<AtomicU32>,
     /// Which index varies fastest: a [`crate::region::Order`].
     pub order: AtomicU32,
     /// Bytes of an element.
     pub element: AtomicU64,
     /// The largest lengths; 0 beyond the rank.
-    pub max_shape: [AtomicU64; 8],
+    pub max_shape: [WildWord<AtomicU64>; 8],
     /// The position of the variable's first chunk in slot tables.
-    pub first: AtomicU32,
+    pub first: WildWord<AtomicU32>,
     /// The variable's number of chunks at its largest.
-    pub chunks: AtomicU32,
+    pub chunks: WildWord<AtomicU32>,
     /// Zero.
     pub reserved: [AtomicU64; 13],
 }
@@ -60,7 +61,7 @@ pub struct ConstantEntry {
     /// Its value.
     pub value: ValueField,
     /// The number of the variable that the constant belongs to; `u32::MAX` for a constant of the series.
-    pub variable: AtomicU32,
+    pub variable: WildWord<AtomicU32>,
     /// Zero.
     pub reserved: AtomicU32,
 }
@@ -69,9 +70,9 @@ pub struct ConstantEntry {
 #[repr(C)]
 pub struct Extent {
     /// Lengths; 0 beyond the rank.
-    pub shape: [AtomicU64; 8],
+    pub shape: [WildWord<AtomicU64>; 8],
     /// Bytes: their product times the element.
-    pub bytes: AtomicU64,
+    pub bytes: WildWord<AtomicU64>,
 }
 
 /// Sizes of the above, for the geometry.

@@ -1,10 +1,13 @@
 //! The offsets of everything in a pool. They follow from a few counts, each checked against its bound, so no reader has
 //! to trust an offset in shared memory.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::{
-    MAX_ATTRIBUTES, MAX_CHUNK, MAX_CHUNKS, MAX_CONSTANTS, MAX_OBSERVERS, MAX_RECORDS, MAX_SLOTS, MAX_VARIABLES,
-    MIN_CHUNK, Measured, RecordHead, SeriesHeader,
+    AtomicU32, MAX_ATTRIBUTES, MAX_CHUNK, MAX_CHUNKS, MAX_CONSTANTS, MAX_OBSERVERS, MAX_RECORDS, MAX_SLOTS,
+    MAX_VARIABLES, MIN_CHUNK, Measured, RecordHead, SeriesHeader, SeriesIdentity,
 };
+use crate::WildWord;
 
 pub use crate::HUGE;
 
@@ -30,6 +33,23 @@ pub struct Counts {
     pub slots: u32,
     /// Pin pages.
     pub observers: u32,
+}
+
+impl Counts {
+    /// Reads them out of a pool's identity; `None` if one is beyond its bound.
+    pub fn read(identity: &SeriesIdentity) -> Option<Self> {
+        let bounded = |word: &WildWord<AtomicU32>, most: u32| word.load(Relaxed).at_most(most);
+        Some(Self {
+            chunk: bounded(&identity.chunk, MAX_CHUNK)?,
+            variables: bounded(&identity.variables, MAX_VARIABLES)?,
+            attributes: bounded(&identity.attributes, MAX_ATTRIBUTES)?,
+            constants: bounded(&identity.constants, MAX_CONSTANTS)?,
+            records: bounded(&identity.records, MAX_RECORDS)?,
+            chunks: bounded(&identity.chunks, MAX_CHUNKS)?,
+            slots: bounded(&identity.slots, MAX_SLOTS)?,
+            observers: bounded(&identity.observers, MAX_OBSERVERS)?,
+        })
+    }
 }
 
 /// Offsets of the areas of a pool, in bytes.
