@@ -1,4 +1,4 @@
-//! What comes in from C: checked before it is used.
+//! Arguments that come from C. They are checked before they are used.
 
 use std::ffi::{CStr, c_char};
 use std::time::Duration;
@@ -9,18 +9,18 @@ use crossdock_layout::set::Closed;
 
 use crate::error::invalid;
 
-/// Longer text than this is never a name, a path or a type.
+/// A longer text is never a name, a path or a type.
 const TEXT_MAX: usize = 4096;
 
 /// Zero-terminated text.
 ///
 /// # Safety
-/// A `pointer` that is not NULL is readable up to its terminating zero or `TEXT_MAX` bytes.
+/// A `pointer` that is not NULL must be readable up to its terminating zero or for `TEXT_MAX` bytes.
 pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str> {
     if pointer.is_null() {
         return Err(invalid(format!("the {what} is NULL")));
     }
-    // Byte by byte: nothing behind the terminating zero may be touched.
+    // This goes byte by byte, because nothing behind the terminating zero may be touched.
     // SAFETY: readable as far as the caller promises; the loop stops at the zero.
     let length = (0..TEXT_MAX).find(|n| unsafe { *pointer.add(*n) } == 0);
     let Some(length) = length else {
@@ -31,7 +31,7 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
     text.to_str().map_err(|_| invalid(format!("the {what} is not UTF-8")))
 }
 
-/// The same, with NULL for "not given".
+/// As `text`, with NULL for "not given".
 ///
 /// # Safety
 /// As [`text`].
@@ -40,10 +40,10 @@ pub(crate) unsafe fn optional_text<'a>(pointer: *const c_char, what: &str) -> Re
     if pointer.is_null() { Ok(None) } else { unsafe { text(pointer, what) }.map(Some) }
 }
 
-/// Something of the caller's to read.
+/// Reads a value of the caller's.
 ///
 /// # Safety
-/// A `pointer` that is neither NULL nor misaligned points to a readable T that no thread writes meanwhile.
+/// A `pointer` that is neither NULL nor misaligned must point to a readable T that no thread writes meanwhile.
 pub(crate) unsafe fn read<T: Copy>(pointer: *const T, what: &str) -> Result<T> {
     if pointer.is_null() || !pointer.is_aligned() {
         return Err(invalid(format!("the {what} is {}", if pointer.is_null() { "NULL" } else { "misaligned" })));
@@ -52,12 +52,12 @@ pub(crate) unsafe fn read<T: Copy>(pointer: *const T, what: &str) -> Result<T> {
     Ok(unsafe { pointer.read() })
 }
 
-/// The member of a closed set that a number of the header's is.
+/// The member of a closed set that has this number in the header.
 pub(crate) fn choice<T: Closed>(number: u32, what: &str, set: &str) -> Result<T> {
     counted(number, 0, what, set)
 }
 
-/// The same for a set that the header counts from 0 and the library from 1.
+/// As above, for a set that the header counts from 0 and the library from 1.
 pub(crate) fn choice_from_0<T: Closed>(number: u32, what: &str, set: &str) -> Result<T> {
     counted(number, 1, what, set)
 }
@@ -69,7 +69,7 @@ fn counted<T: Closed>(number: u32, first: u32, what: &str, set: &str) -> Result<
     })
 }
 
-/// A place of the caller's for a result. Made before the work is done, so that a bad pointer costs nothing.
+/// A place of the caller's for a result. It is checked before the work is done, so that a bad pointer has no effect.
 pub(crate) struct Out<T>(*mut T);
 
 /// Checks a place for a result.
@@ -87,17 +87,17 @@ impl<T> Out<T> {
     /// Writes the result.
     ///
     /// # Safety
-    /// The pointer that this was made of points to a writable T.
+    /// The pointer that this was made from must point to a writable T.
     pub(crate) unsafe fn set(self, value: T) {
         // SAFETY: the caller's promise.
         unsafe { self.0.write(value) }
     }
 }
 
-/// Text into a buffer of the caller's, with its terminating zero.
+/// Copies text with its terminating zero into a buffer of the caller's.
 ///
 /// # Safety
-/// `buffer`, if not NULL, has `size` writable bytes.
+/// `buffer`, if not NULL, must have `size` writable bytes.
 pub(crate) unsafe fn copy_text(text: &str, buffer: *mut c_char, size: usize) -> Result<()> {
     if buffer.is_null() {
         return Err(invalid("the buffer is NULL"));
@@ -116,7 +116,7 @@ pub(crate) unsafe fn copy_text(text: &str, buffer: *mut c_char, size: usize) -> 
     Ok(())
 }
 
-/// A `timeout_ms`: 0 is zero, −1 the default.
+/// Converts a `timeout_ms`: 0 is zero, −1 is the default.
 pub(crate) fn wait(timeout_ms: i64) -> Result<Duration> {
     match timeout_ms {
         -1 => Ok(DEFAULT_WAIT),
@@ -128,7 +128,7 @@ pub(crate) fn wait(timeout_ms: i64) -> Result<Duration> {
     }
 }
 
-/// The same for calls that do not wait at all with 0.
+/// As above, for calls that do not wait at all with 0.
 pub(crate) fn optional_wait(timeout_ms: i64) -> Result<Option<Duration>> {
     wait(timeout_ms).map(|d| (!d.is_zero()).then_some(d))
 }

@@ -10,7 +10,8 @@ use crate::arguments::{copy_text, optional_text, out, text};
 use crate::error::{call, invalid};
 use crate::references::{Held, Table};
 
-/// A checkpoint, and the series that is meant where none is said: that of the publisher that was restarted from it.
+/// A checkpoint, and the series that is meant if a call names none: that of the publisher that was restarted from the
+/// checkpoint.
 struct Opened {
     found: Restart,
     series: String,
@@ -97,7 +98,7 @@ unsafe extern "C" fn crossdock_checkpoint_skipped(
         let found = &checkpoint(reference)?.found;
         if !buffer.is_null() {
             let mut lines: String = found.skipped.iter().map(|(_, why)| format!("{why}\n")).collect();
-            // As many whole characters as fit: this is for people.
+            // As many whole lines as fit, because people read this.
             while !lines.is_empty() && lines.len() >= size {
                 lines.pop();
             }
@@ -125,7 +126,7 @@ unsafe extern "C" fn crossdock_checkpoint_sequence(reference: u64, series: *cons
 }
 
 /// # Safety
-/// Both are zero-terminated; `series` may be NULL.
+/// Both must be zero-terminated; `series` may be NULL.
 unsafe fn attribute(reference: u64, series: *const c_char, name: *const c_char) -> Result<(Value, String)> {
     // SAFETY: the caller's promise.
     let (series, name) = unsafe { (optional_text(series, "series")?.unwrap_or(""), text(name, "attribute")?) };
@@ -256,7 +257,7 @@ fn fill(publisher: &mut Publisher, series: &str, folder: &Path) -> Result<Restar
         return Err(invalid(format!("{path} holds {held}, not {series}: is it of another number of ranks?")));
     }
     for stored in found.checkpoint.variables(series)? {
-        // Not NOT_FOUND: that is said of a first start.
+        // This must not be NOT_FOUND, which means a first start.
         let shape = publisher.shape(&stored.name).map_err(|e| invalid(e.to_string()))?;
         if shape != stored.shape {
             publisher.resize(&stored.name, &stored.shape)?;

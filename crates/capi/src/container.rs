@@ -1,4 +1,4 @@
-//! Vectors, strings and ndarrays: the growing types of one layout for all languages.
+//! Vectors, strings and ndarrays: the containers that all languages share.
 
 use std::ffi::{c_char, c_void};
 
@@ -12,7 +12,7 @@ use crate::region::{address_of, mode, offset_of, region};
 
 const RANK_MAX: usize = 8;
 
-/// Where a header lies; it must be one's place in the region, aligned.
+/// The offset of a header, which must lie in the region and be aligned.
 fn header<T>(region: &Region, header: *const T) -> Result<u64> {
     if !header.is_aligned() {
         return Err(invalid(format!("{header:p} is not aligned to 8 bytes")));
@@ -20,12 +20,12 @@ fn header<T>(region: &Region, header: *const T) -> Result<u64> {
     offset_of(region, header.cast(), size_of::<T>() as u64)
 }
 
-/// How large an element is cannot be told from the header: the caller's word, but 0 it is not.
+/// The header does not say how large an element is. The caller does, and 0 is not allowed.
 fn element(size: u64) -> Result<u64> {
     if size == 0 { Err(invalid("the element size is 0")) } else { Ok(size) }
 }
 
-/// The elements' address; NULL if there have never been any.
+/// The elements' address; NULL if there never were any.
 fn address(region: &Region, data: Option<u64>) -> *mut c_void {
     data.map_or(std::ptr::null_mut(), |offset| address_of(region, offset))
 }
@@ -35,7 +35,7 @@ pub(crate) fn order(number: u32) -> Result<Order> {
 }
 
 /// # Safety
-/// `shape`, if not NULL, has `rank` readable numbers.
+/// `shape`, if not NULL, must have `rank` readable numbers.
 pub(crate) unsafe fn shape_in<'a>(rank: u32, shape: *const u64) -> Result<&'a [u64]> {
     if rank as usize > RANK_MAX {
         return Err(invalid(format!("rank is {rank}; at most {RANK_MAX} is possible")));
@@ -87,7 +87,7 @@ extern "C" fn crossdock_vector_reserve(region: u64, vector: *mut Vector, element
     })
 }
 
-/// Data and number of elements of a vector, checked against the region.
+/// The data and the number of elements of a vector, checked against the region.
 fn vector_view(region: &Region, vector: *const Vector, element_size: u64) -> Result<(*mut c_void, u64)> {
     let found = region.vector_at(header(region, vector)?, element(element_size)?)?;
     Ok((address(region, found.data), found.size))
@@ -182,7 +182,7 @@ unsafe extern "C" fn crossdock_ndarray_open(
     })
 }
 
-/// A new ndarray gets its shape before others can see it.
+/// A new ndarray gets its shape before other members can see it.
 fn open_shaped(
     region: &Region,
     name: &str,
@@ -202,7 +202,7 @@ fn open_shaped(
             .ndarray_reshape(claim.offset, element_type.size, order, shape)
             .and_then(|()| region.commit(claim.offset));
         if let Err(error) = made {
-            // What goes wrong with taking it back is less than what went wrong before.
+            // An error while giving the object up matters less than the error before.
             let _ = region.abandon(claim.offset);
             return Err(error);
         }

@@ -1,5 +1,5 @@
-//! The way across the boundary: every exported function runs inside [`call`], which turns errors into a status and a
-//! message of this thread, and keeps panics in.
+//! The boundary to C: every exported function runs inside [`call`], which turns errors into a status and a message of
+//! this thread, and lets no panic out.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -13,11 +13,12 @@ use crossdock_layout::set::Closed;
 thread_local! {
     /// The last failure of this thread, with its message as C text.
     static LAST: RefCell<Option<(Status, CString)>> = const { RefCell::new(None) };
-    /// Where the last panic of this thread was; the hook leaves it here instead of printing it.
+    /// The place of this thread's last panic. The hook stores it here instead of printing it.
     static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs the body of an exported function. A panic is our fault, never the caller's: it becomes `SYSTEM` with its place.
+/// Runs the body of an exported function. A panic is a defect of this library and never the caller's fault: it becomes
+/// `SYSTEM` with its place.
 pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> i32 {
     quiet_panics();
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -27,10 +28,11 @@ pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> i32 {
     }
 }
 
-/// [`call`] for what a hand-over is made of. All of it is inlined, so that the exported function is one piece of code, and
-/// a section of their own puts these pieces side by side: with cold caches each further page of code costs half a microsecond.
+/// [`call`] for the functions of a hand-over. All of it is inlined, so that the exported function is one piece of code.
+/// A section of their own puts these pieces side by side: with cold caches each further page of code costs half a
+/// microsecond.
 ///
-/// Panics are quiet already, or cannot happen: every valid reference was got through [`call`].
+/// Panics are quiet already or cannot happen, because every valid reference was made through [`call`].
 #[inline(always)]
 pub(crate) fn call_in_use(body: impl FnOnce() -> Result<()>) -> i32 {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -45,13 +47,13 @@ pub(crate) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Err
     Error::new(Status::Invalid, message)
 }
 
-/// Keeps the error for `crossdock_error_message`. "Not yet" is no failure and leaves the last one alone.
+/// Keeps the error for `crossdock_error_message`. "Not yet" is no failure and does not replace the last one.
 #[cold]
 #[inline(never)]
 fn fail(error: Error) -> i32 {
     if error.status != Status::NotYet {
         let message = CString::new(error.to_string().replace('\0', "\\0")).unwrap_or_default();
-        // A thread that is being torn down has no place for it any more: the status alone must do then.
+        // A thread that is ending has no place for it any more. The status alone must suffice then.
         let _ = LAST.try_with(|last| *last.borrow_mut() = Some((error.status, message)));
     }
     error.status as i32
@@ -60,15 +62,16 @@ fn fail(error: Error) -> i32 {
 #[cold]
 #[inline(never)]
 fn fault(payload: Box<dyn Any + Send>) -> Error {
-    // The payload's own drop may panic too; there is nothing in it that would be missed.
+    // Dropping the payload may panic, too. It holds nothing that must be freed.
     std::mem::forget(payload);
     let place = PANIC.try_with(|p| p.borrow().clone()).unwrap_or_default();
     Error::new(Status::System, format!("a fault in crossdock itself, please report it: {place}"))
 }
 
-/// A library never prints. This is this library's own copy of the standard library: programs' hooks are not touched.
+/// A library never prints. This is this library's own copy of the standard library, so the hooks of programs stay as
+/// they are.
 fn quiet_panics() {
-    // No `Once`, whose lock a forked child might meet.
+    // This is no `Once`, whose lock a forked child might meet.
     static SET: AtomicBool = AtomicBool::new(false);
     if !SET.load(Ordering::Relaxed) && !SET.swap(true, Ordering::Relaxed) {
         std::panic::set_hook(Box::new(|info| {
@@ -77,7 +80,7 @@ fn quiet_panics() {
     }
 }
 
-/// The message of this thread's last failure; "" if there was none. Valid until the next.
+/// The message of this thread's last failure; "" if there was none. It is valid until the next failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn crossdock_error_message() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ref().map_or(c"".as_ptr(), |(_, message)| message.as_ptr()))
@@ -90,7 +93,7 @@ pub extern "C" fn crossdock_error_status() -> i32 {
     LAST.try_with(|last| last.borrow().as_ref().map_or(Status::Ok, |(status, _)| *status)).unwrap_or(Status::Ok) as i32
 }
 
-/// Makes this the last failure of this thread; gives the status back.
+/// Makes this the last failure of this thread, and gives the status back.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn crossdock_error_raise(status: i32, message: *const c_char) -> i32 {
     call(|| {
@@ -110,7 +113,7 @@ pub extern "C" fn crossdock_status_name(status: i32) -> *const c_char {
     texts(status).0.as_ptr()
 }
 
-/// One line of meaning.
+/// The meaning of a status in one line.
 #[unsafe(no_mangle)]
 pub extern "C" fn crossdock_status_meaning(status: i32) -> *const c_char {
     texts(status).1.as_ptr()

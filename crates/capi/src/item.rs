@@ -15,13 +15,13 @@ use crate::session::session;
 
 static ITEMS: Table<Mutex<State>> = Table::new(9, "item", Status::Closed);
 
-/// What a reference stands for right now.
+/// What a reference stands for at present.
 enum State {
-    /// This task's; or spent, which its own calls say.
+    /// An item of this task. It may be spent; then its own calls say so.
     Own(Item),
-    /// This task's, and shared by it.
+    /// An item of this task that the task shares.
     Shared(SharedItem),
-    /// Another task's, read here.
+    /// An item of another task that is read here.
     Read(ItemView),
 }
 
@@ -74,7 +74,7 @@ fn lock(held: &Mutex<State>) -> MutexGuard<'_, State> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does something with what a reference stands for.
+/// Applies `work` to what a reference stands for.
 fn with<R>(reference: u64, work: impl FnOnce(&mut State) -> Result<R>) -> Result<R> {
     let held = item(reference)?;
     work(&mut lock(&held))
@@ -85,7 +85,7 @@ fn keep(state: State) -> Result<u64> {
 }
 
 /// # Safety
-/// `options` is NULL or readable.
+/// `options` must be NULL or readable.
 unsafe fn item_options(size: u64, options: *const plain::ItemOptions) -> Result<ItemOptions> {
     let mut result = ItemOptions::bytes(size);
     if options.is_null() {
@@ -165,7 +165,7 @@ unsafe extern "C" fn crossdock_item_access(session: u64, key: *const c_char, tim
         let item = out(item, "item")?;
         // SAFETY: the header asks for zero-terminated text.
         let key = unsafe { text(key, "key")? };
-        // Not under the session's hold: closing it would end no wait otherwise.
+        // The session is not held meanwhile, because closing it could not end the wait otherwise.
         let session = self::session(session)?.clone();
         let got = session.access_item(key, optional_wait(timeout_ms)?)?;
         // SAFETY: the header asks for a writable place.
@@ -188,7 +188,7 @@ unsafe extern "C" fn crossdock_item_access_any(
         if count > 0 && (keys.is_null() || !keys.is_aligned()) {
             return Err(invalid("the keys are NULL or misaligned"));
         }
-        // More are refused below; so many need not be read for that.
+        // More are refused below, so no more are read.
         let count = count.min(1024);
         // SAFETY: the header asks for so many pointers to zero-terminated text.
         let keys = (0..count).map(|n| unsafe { text(*keys.add(n), "key") }).collect::<Result<Vec<&str>>>()?;

@@ -1,7 +1,7 @@
 //! The C ABI: libcrossdock.so, crossdock.h, crossdock.pc.
 //!
-//! Thin by intent: a function here checks its arguments, calls one function of `crossdock-client`, and writes the
-//! results. What a call means, when it blocks and how it fails is said once, in `include/crossdock.h`.
+//! A function here only checks its arguments, calls one function of `crossdock-client`, and writes the results.
+//! `include/crossdock.h` alone says what a call means, when it blocks and how it fails.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("crossdock's references and offsets are 64 bits wide");

@@ -1,4 +1,4 @@
-//! Named objects, and what handles name.
+//! Named objects, and the objects that handles name.
 
 use std::ffi::c_char;
 
@@ -11,7 +11,7 @@ use crate::plain;
 use crate::region::{address_of, mode, offset_of, refer, region};
 use crate::session::session;
 
-/// The type of a name whose size and alignment follow from it.
+/// The type with this name, whose size and alignment follow from the name.
 pub(crate) fn type_of(name: &str) -> Result<(type_name::Type, TypeRef)> {
     let parsed = type_name::Type::parse(name).map_err(|e| invalid(e.to_string()))?;
     let (size, align) = parsed.size_and_align().ok_or_else(|| {
@@ -21,7 +21,7 @@ pub(crate) fn type_of(name: &str) -> Result<(type_name::Type, TypeRef)> {
 }
 
 /// # Safety
-/// `ty` is NULL or points to a type whose name is NULL or zero-terminated.
+/// `ty` must be NULL or point to a type whose name is NULL or zero-terminated.
 unsafe fn type_in(ty: *const plain::Type) -> Result<TypeRef> {
     // SAFETY: the caller's promise.
     let given = unsafe { read(ty, "type")? };
@@ -43,7 +43,7 @@ unsafe fn type_in(ty: *const plain::Type) -> Result<TypeRef> {
     }
 }
 
-/// Finds or makes an object; `Recreate` is remove and create, again if another task was quicker.
+/// Finds or makes an object. `Recreate` removes and creates, and repeats that if another task was faster.
 pub(crate) fn claim(region: &Region, name: &str, ty: &TypeRef, how: Mode, timeout_ms: i64) -> Result<Claim> {
     let timeout = optional_wait(timeout_ms)?;
     let how = match how {
@@ -70,7 +70,7 @@ pub(crate) fn claim(region: &Region, name: &str, ty: &TypeRef, how: Mode, timeou
     region.claim(name, ty, how, timeout)
 }
 
-/// Is there a vector, string or ndarray in it?
+/// Does a value of this type hold a vector, string or ndarray?
 fn grows(ty: &type_name::Type) -> bool {
     match ty {
         type_name::Type::Vector(_) | type_name::Type::String | type_name::Type::Ndarray(_) => true,
@@ -85,7 +85,7 @@ fn headers(ty: &type_name::Type, at: u64, found: &mut dyn FnMut(u64)) {
     match ty {
         type_name::Type::Vector(_) | type_name::Type::String | type_name::Type::Ndarray(_) => found(at),
         type_name::Type::Array(of, n) => {
-            // Numbers by the million need no walk.
+            // Millions of plain numbers need no walk.
             if let (true, Some((size, _))) = (grows(of), of.size_and_align()) {
                 (0..*n).for_each(|i| headers(of, at + i * size, found));
             }
@@ -103,7 +103,7 @@ fn headers(ty: &type_name::Type, at: u64, found: &mut dyn FnMut(u64)) {
     }
 }
 
-/// Finds or makes an object that is ready to use: its growing parts know their region.
+/// Finds or makes an object that is ready to use: its containers know their region.
 pub(crate) fn open(
     region: &Region,
     name: &str,
@@ -115,7 +115,7 @@ pub(crate) fn open(
     let claim = claim(region, name, &ty, how, timeout_ms)?;
     if claim.created {
         headers(&parsed, claim.offset, &mut |at| {
-            // Both kinds of header begin with the way to the region's start, relative to itself.
+            // Both kinds of header begin with the self-relative pointer to the region's start.
             // SAFETY: within the object that was claimed just now, which no other member sees yet; 8-byte aligned by type.
             unsafe { address_of(region, at).cast::<i64>().write(-(at as i64)) }
         });
@@ -269,7 +269,7 @@ unsafe extern "C" fn crossdock_object_list(
 }
 
 /// # Safety
-/// `ty` is NULL or points to a type whose name is NULL or zero-terminated.
+/// `ty` must be NULL or point to a type whose name is NULL or zero-terminated.
 #[inline(always)]
 unsafe fn load(region: &Region, handle: Handle, ty: *const plain::Type) -> Result<plain::Object> {
     // SAFETY: the caller's promise.

@@ -70,10 +70,10 @@ extern "C" fn crossdock_observer_unref(observer: u64) -> i32 {
     call(|| OBSERVERS.remove(observer))
 }
 
-/// Asks an observer and writes the answer.
+/// Asks an observer and writes the answer to `place`.
 ///
 /// # Safety
-/// `place` is NULL, misaligned or writable.
+/// `place` must be NULL, misaligned or writable.
 unsafe fn told<T>(reference: u64, place: *mut T, what: &str, ask: impl FnOnce(&Observer) -> Result<T>) -> i32 {
     call(|| {
         let place = out(place, what)?;
@@ -138,7 +138,7 @@ unsafe extern "C" fn crossdock_observer_constant(
 /// Asks for a version and keeps it for the caller.
 ///
 /// # Safety
-/// `place` is NULL, misaligned or writable.
+/// `place` must be NULL, misaligned or writable.
 unsafe fn taken(reference: u64, place: *mut u64, ask: impl FnOnce(&mut Observer) -> Result<Version>) -> i32 {
     call(|| {
         let place: Out<u64> = out(place, "version")?;

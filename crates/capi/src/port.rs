@@ -29,7 +29,7 @@ fn end(number: u32) -> Result<End> {
 }
 
 /// # Safety
-/// `options` is NULL or readable.
+/// `options` must be NULL or readable.
 unsafe fn port_options(options: *const plain::PortOptions) -> Result<PortOptions> {
     if options.is_null() {
         return Ok(PortOptions::default());
@@ -44,7 +44,7 @@ unsafe fn port_options(options: *const plain::PortOptions) -> Result<PortOptions
 }
 
 /// # Safety
-/// `message` is NULL or readable.
+/// `message` must be NULL or readable.
 #[inline(always)]
 unsafe fn message_in(message: *const plain::Message) -> Result<Message> {
     // SAFETY: the caller's promise.

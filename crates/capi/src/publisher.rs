@@ -22,7 +22,7 @@ pub(crate) fn publisher(reference: &u64) -> Result<MutexGuard<'_, Publisher>> {
 }
 
 /// # Safety
-/// `given` is NULL or readable.
+/// `given` must be NULL or readable.
 unsafe fn options(given: *const plain::SeriesOptions) -> Result<SeriesOptions> {
     let mut options = SeriesOptions::default();
     if given.is_null() {

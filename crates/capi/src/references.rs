@@ -1,13 +1,14 @@
 //! Counted references that C carries as opaque pointers.
 //!
-//! A reference is no address: it is a kind, a generation and an index into a table of ours. So a stale one, one of
-//! another kind and any random number are told apart from a good one without looking through it, and a program that
-//! does look through it faults at once (no user address has these top bits).
+//! A reference is no address. It is a kind, a generation and an index into a table of this library. So a stale
+//! reference, a reference of another kind and any random number can be told from a good reference without dereferencing
+//! it. A program that does dereference one faults at once (no user address has these top bits).
 //!
-//! There are two ways to what a reference means. `hold` counts the call while it runs, so that closing the thing or
-//! giving up its last reference in another thread cannot take it away under that call: for sessions. `peek` relies on the
-//! header's promise that the caller's reference lasts as long as the call: two compare-and-swaps less, 10 ns, where an
-//! allocation costs 6; for regions and ports, which stay where they are until their last reference is given up.
+//! There are two ways to use a reference. `hold` counts the call while it runs, so that another thread that closes the
+//! object, or gives up its last reference, cannot take the value away from that call; it serves sessions. `peek` relies
+//! on the header's promise that the caller's reference lasts as long as the call. It saves two compare-and-swaps, 10
+//! ns, where an allocation costs 6; it serves regions and ports, which stay in place until their last reference is
+//! given up.
 
 use std::cell::UnsafeCell;
 use std::ptr;
@@ -18,13 +19,13 @@ use crossdock_client::{Error, PerProcess, Result, Status};
 
 use crate::error::invalid;
 
-/// Places that lie in the table itself: with cold caches the way to them is a page shorter.
+/// Places in the table itself. With cold caches the way to them touches one page less.
 const FIRST: usize = 8;
 const CHUNK: usize = 256;
 const CHUNKS: usize = 256;
 const TOP: u64 = 0x0cd0 << 48;
 const INDEX: u64 = 0xffff;
-/// Parts of a slot's state: generation (32 bits), two flags, references that the program has (14), calls that run (16).
+/// The parts of a slot's state: generation (32 bits), two flags, the program's references (14), running calls (16).
 const CLOSED: u64 = 1 << 31;
 const EMPTY: u64 = 1 << 30;
 const REFERENCE: u64 = 1 << 16;
@@ -33,9 +34,9 @@ const CALLS: u64 = 0xffff;
 
 /// One place of the table.
 struct Slot<T> {
-    /// Written by each thread that refers to the slot. Closed, or without references: no new call gets at the value, and the
-    /// last one that runs takes it out. Acquire and release, because the value was written before the first reference
-    /// was given out, and was last used before the last call ended.
+    /// Each thread that uses the slot writes it. Once the slot is closed or has no references, no new call gets the
+    /// value, and the last running call removes it. Acquire and release are needed: the value was written before the
+    /// first reference was given out, and was last used before the last call ended.
     state: AtomicU64,
     value: UnsafeCell<Option<T>>,
 }
@@ -52,7 +53,7 @@ pub(crate) struct Table<T> {
     kind: u64,
     first: [Slot<T>; FIRST],
     noun: &'static str,
-    /// What using a closed one gives.
+    /// The status of calls on a closed object.
     closed: Status,
     /// Further places, `CHUNK` at a time; null until they are needed, never freed.
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],
@@ -67,7 +68,7 @@ pub(crate) struct Table<T> {
 // nor calls, by the one thread that made it so; with T: Send + Sync shared references to it may be used by any thread.
 unsafe impl<T: Send + Sync> Sync for Table<T> {}
 
-/// A call's own hold on a value, while it runs.
+/// The hold of one running call on a value.
 pub(crate) struct Held<'a, T> {
     table: &'a Table<T>,
     index: usize,
@@ -88,7 +89,7 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
-    /// Keeps the value and gives the first reference to it.
+    /// Stores the value and gives the first reference to it.
     pub(crate) fn insert(&self, value: T) -> Result<u64> {
         let index = self.take_place()?;
         let slot = self.first.get(index).unwrap_or_else(|| self.chunk(index));
@@ -98,15 +99,16 @@ impl<T: Send + Sync> Table<T> {
         Ok(TOP | self.kind << 48 | generation << 16 | index as u64)
     }
 
-    /// Holds what the reference means, for a call.
+    /// Holds the value of a reference for one call.
     pub(crate) fn hold(&self, reference: u64) -> Result<Held<'_, T>> {
         self.enter(reference, CLOSED)
     }
 
-    /// What the reference means, uncounted.
+    /// The value of a reference, not counted.
     ///
     /// # Safety
-    /// The caller's reference is not given up while the result is in use, and `close` is never called on this table.
+    /// The caller must not give its reference up while the result is in use, and `close` must never be called on this
+    /// table.
     #[inline(always)]
     pub(crate) unsafe fn peek(&self, reference: u64) -> Result<&T> {
         let (_, generation, slot) = self.locate(reference)?;
@@ -133,8 +135,8 @@ impl<T: Send + Sync> Table<T> {
         .map(drop)
     }
 
-    /// One reference less. The value goes with the last one, as soon as no call holds it. 0 refers to nothing and is
-    /// given up in peace, as `free` takes NULL.
+    /// Gives one reference up. The value is dropped with the last one, as soon as no call holds it. 0 refers to nothing
+    /// and may be given up, as `free` takes NULL.
     pub(crate) fn remove(&self, reference: u64) -> Result<()> {
         if reference == 0 {
             return Ok(());
@@ -143,7 +145,7 @@ impl<T: Send + Sync> Table<T> {
         self.change(reference, 0, |state| Ok(state - REFERENCE)).map(drop)
     }
 
-    /// The value goes as soon as no call holds it; references stay good for nothing but to be given up.
+    /// The value is dropped as soon as no call holds it. Its references can only be given up afterwards.
     pub(crate) fn close(&self, reference: u64) -> Result<()> {
         let _held = self.enter(reference, CLOSED)?;
         self.change(reference, CLOSED, |state| Ok(state | CLOSED)).map(drop)
@@ -156,7 +158,7 @@ impl<T: Send + Sync> Table<T> {
         Ok(Held { table: self, index, slot })
     }
 
-    /// Changes the state of a slot that has references, of this generation.
+    /// Changes the state of a slot that has references, if the slot has this generation.
     fn change(
         &self,
         reference: u64,
@@ -283,8 +285,8 @@ impl<T> Drop for Held<'_, T> {
                 now = state.load(Ordering::Acquire);
             } else {
                 if next & (REFERENCES | CALLS) == 0 {
-                    // No thread has a way to the slot now. The generation changes before the place is used again, so
-                    // that old references stay wrong. It skips 0.
+                    // No thread can reach the slot now. The generation changes before the place is used again, so that
+                    // old references stay invalid. It skips 0.
                     let generation = ((next >> 32).wrapping_add(1) & 0xffff_ffff).max(1);
                     state.store(generation << 32, Ordering::Release);
                     self.table.free_places().push(self.index);

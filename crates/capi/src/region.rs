@@ -14,7 +14,7 @@ use crate::session::session;
 
 static REGIONS: Table<Region> = Table::new(2, "region", Status::Closed);
 
-/// The region of a reference. Borrowed from the call's own argument, so that it cannot outlive the call.
+/// The region of a reference. It is borrowed from the call's own argument, so it cannot outlive the call.
 #[inline]
 pub(crate) fn region(reference: &u64) -> Result<&Region> {
     // SAFETY: the header asks that a reference lasts as long as the call that it is given to, and no function here keeps
@@ -22,10 +22,10 @@ pub(crate) fn region(reference: &u64) -> Result<&Region> {
     unsafe { REGIONS.peek(*reference) }
 }
 
-/// A new reference to a region. One place in the table for each mapping, however often it is opened.
+/// A new reference to a region. Each mapping has one place in the table, however often it is opened.
 pub(crate) fn refer(region: Region) -> Result<u64> {
     let known = region.tag().load(Ordering::Acquire);
-    // A place that was given up may be another region's by now.
+    // A place that was given up may belong to another region by now.
     let same = known != 0 && REGIONS.hold(known).is_ok_and(|held| Arc::ptr_eq(&held, &region));
     if same && REGIONS.add(known).is_ok() {
         return Ok(known);
@@ -36,27 +36,27 @@ pub(crate) fn refer(region: Region) -> Result<u64> {
     Ok(reference)
 }
 
-/// Runs `work` on the region that is mapped at a base, which this thread then has near.
+/// Runs `work` on the region that is mapped at `base`. This thread then finds that region quickly.
 fn at<R>(base: *const c_void, work: impl FnOnce(&Region) -> Result<R>) -> Result<R> {
     with_base(base.cast(), work).unwrap_or_else(|| Err(nothing_mapped(base)))
 }
 
-/// A mode of the header's.
+/// A mode, by its number in the header.
 pub(crate) fn mode(number: u32) -> Result<Mode> {
     choice_from_0(number, "mode", "crossdock_mode")
 }
 
-/// How far `bytes` bytes at an address lie from the start of the region.
+/// The distance of `bytes` bytes at an address from the start of the region.
 pub(crate) fn offset_of(region: &Region, address: *const c_void, bytes: u64) -> Result<u64> {
     let offset = (address as u64).wrapping_sub(region.base() as u64);
-    // Offset 0 is the region's own header, never an object's.
+    // Offset 0 is the region's own header and never an object.
     if address.is_null() || offset == 0 || offset.checked_add(bytes).is_none_or(|end| end > region.capacity()) {
         return Err(invalid(format!("{address:p} is not in region '{}'", region.name())));
     }
     Ok(offset)
 }
 
-/// Where an offset that the region gave is in this process.
+/// The address in this process of an offset that the region gave.
 pub(crate) fn address_of(region: &Region, offset: u64) -> *mut c_void {
     region.base().wrapping_add(offset as usize).cast()
 }
@@ -245,7 +245,7 @@ unsafe extern "C" fn crossdock_allocate_at(
     align: u64,
     address: *mut *mut c_void,
 ) -> i32 {
-    // What containers do with every node: outside of `call`, since nothing here fails or panics.
+    // Containers call this for every node. It runs outside of `call`, because nothing here fails or panics.
     if !address.is_null() && address.is_aligned() {
         if let Some(found) = crossdock_client::allocate_at(base.cast(), size, align) {
             // SAFETY: the header asks for a writable place; checked for NULL and alignment.

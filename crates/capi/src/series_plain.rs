@@ -7,7 +7,7 @@ pub(crate) const NAME: usize = 128;
 pub(crate) const TYPE_NAME: usize = 192;
 pub(crate) const DIMENSIONS: usize = 8;
 
-/// `crossdock_value`; the number's bits, whatever it is.
+/// `crossdock_value`: the bits of the number, of whatever kind.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Value {

@@ -11,7 +11,7 @@ use crate::references::Table;
 use crate::series_plain as plain;
 use crate::values;
 
-/// Locked for writing by refresh alone.
+/// Only refresh locks it for writing.
 static VERSIONS: Table<RwLock<Version>> = Table::new(7, "version", Status::Closed);
 
 /// The first reference to a version.
@@ -29,10 +29,10 @@ fn version(reference: &u64) -> Result<RwLockReadGuard<'_, Version>> {
     Ok(slot(reference)?.read().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Asks a version and writes the answer.
+/// Asks a version and writes the answer to `place`.
 ///
 /// # Safety
-/// `place` is NULL, misaligned or writable.
+/// `place` must be NULL, misaligned or writable.
 unsafe fn told<T>(reference: u64, place: *mut T, what: &str, ask: impl FnOnce(&Version) -> Result<T>) -> i32 {
     call(|| {
         let place = out(place, what)?;

@@ -23,7 +23,7 @@ pub(crate) fn session(reference: u64) -> Result<Held<'static, Session>> {
 }
 
 /// # Safety
-/// `options` is NULL or points to options whose text fields are NULL or zero-terminated.
+/// `options` must be NULL or point to options whose text fields are NULL or zero-terminated.
 unsafe fn connect_options(options: *const plain::ConnectOptions) -> Result<ConnectOptions> {
     let mut result = ConnectOptions::default();
     if options.is_null() {
@@ -73,7 +73,7 @@ unsafe extern "C" fn crossdock_session_default(session: *mut u64) -> i32 {
         let mut default = default.lock().unwrap_or_else(PoisonError::into_inner);
         let reference = match *default {
             Some(reference) if SESSIONS.hold(reference).is_ok() => reference,
-            // None yet, or closed.
+            // There is none yet, or it was closed.
             _ => {
                 let reference = SESSIONS.insert(Session::connect(&ConnectOptions::default())?)?;
                 *default = Some(reference);
@@ -100,7 +100,7 @@ extern "C" fn crossdock_session_unref(session: u64) -> i32 {
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_session_close(session: u64) -> i32 {
     call(|| {
-        // If it is busy nothing happens, and the reference is as good as before.
+        // If the session is busy nothing happens, and the reference stays valid.
         SESSIONS.hold(session)?.clone().close()?;
         SESSIONS.close(session)
     })

@@ -1,4 +1,4 @@
-//! Values, attributes and variables of series, from C and to C.
+//! Values, attributes and variables of series, converted from C and to C.
 
 use std::ffi::c_char;
 
@@ -8,13 +8,13 @@ use crate::arguments::{choice_from_0, text};
 use crate::error::invalid;
 use crate::series_plain as plain;
 
-/// Most attributes or constants of one call; the library's own limits are below.
+/// The most attributes or constants of one call. The library's own limits are lower.
 const MANY: usize = 4096;
 
 /// The caller's list as a slice; an empty one may be NULL.
 ///
 /// # Safety
-/// A `list` that is not NULL has `count` readable elements that no thread writes during the call.
+/// A `list` that is not NULL must have `count` readable elements that no thread writes during the call.
 unsafe fn list<'a, T>(list: *const T, count: usize, what: &str) -> Result<&'a [T]> {
     if count == 0 {
         return Ok(&[]);
@@ -63,7 +63,7 @@ pub(crate) fn value_out(value: &Value) -> plain::Value {
 /// Named values.
 ///
 /// # Safety
-/// `given` is NULL or has `count` readable elements, whose names are zero-terminated.
+/// `given` must be NULL or have `count` readable elements, whose names are zero-terminated.
 pub(crate) unsafe fn attributes<'a>(given: *const plain::Attribute, count: usize) -> Result<Vec<(&'a str, Value)>> {
     // SAFETY: the caller's promise.
     let given = unsafe { list(given, count, "attributes")? };
@@ -71,7 +71,7 @@ pub(crate) unsafe fn attributes<'a>(given: *const plain::Attribute, count: usize
     given.iter().map(|a| Ok((unsafe { text(a.name, "attribute's name")? }, value_in(&a.value)?))).collect()
 }
 
-/// Attributes to be declared: names and kinds.
+/// The attributes to declare: names and kinds.
 ///
 /// # Safety
 /// As [`attributes`].
@@ -89,7 +89,7 @@ pub(crate) unsafe fn declared(given: *const plain::Attribute, count: usize) -> R
 /// Variables.
 ///
 /// # Safety
-/// `given` is NULL or has `count` readable elements, whose texts and constants are as the header asks.
+/// `given` must be NULL or have `count` readable elements, whose texts and constants are as the header asks.
 pub(crate) unsafe fn variables(given: *const plain::Variable, count: usize) -> Result<Vec<Variable>> {
     // SAFETY: the caller's promise.
     let given = unsafe { list(given, count, "variables")? };
@@ -119,7 +119,7 @@ pub(crate) unsafe fn variables(given: *const plain::Variable, count: usize) -> R
     given.iter().map(one).collect()
 }
 
-/// What a series says of a variable.
+/// The description of a variable, for C.
 pub(crate) fn variable_out(v: &Variable) -> plain::VariableInfo {
     let size = crossdock_layout::type_name::Type::parse(&v.ty).ok().and_then(|t| t.size_and_align());
     let most = if v.max_shape.is_empty() { &v.shape } else { &v.max_shape };
@@ -137,10 +137,10 @@ pub(crate) fn variable_out(v: &Variable) -> plain::VariableInfo {
     }
 }
 
-/// A name into a buffer of [`plain::NAME`] bytes, if there is one.
+/// Copies a name into a buffer of [`plain::NAME`] bytes, if there is a buffer.
 ///
 /// # Safety
-/// `buffer` is NULL or has so many writable bytes.
+/// `buffer` must be NULL or have that many writable bytes.
 pub(crate) unsafe fn name_out(name: &str, buffer: *mut c_char) -> Result<()> {
     if buffer.is_null() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Which build this is.
+//! The version of this build.
 
 use std::ffi::{CStr, c_char};
 

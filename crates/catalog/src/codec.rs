@@ -1,4 +1,4 @@
-//! Little-endian fields with checked lengths: of the embedded catalog's messages, and of its journal.
+//! Little-endian fields with checked lengths, for the embedded catalog's messages and for its journal.
 
 use crate::entry::{check_key, check_prefix};
 use crate::{COMMIT_MAX, CatalogError, CatalogResult, Entry, Event, LeaseId, Operation, VALUE_MAX};
@@ -71,7 +71,7 @@ impl Writer {
     }
 }
 
-/// Takes fields off the front. Nothing that it gives is longer than it may be.
+/// Takes fields from the front. It gives nothing that is longer than allowed.
 pub(crate) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.take(8)?.try_into().expect("eight bytes were taken")))
     }
 
-    /// A number of things of which each takes a byte at least.
+    /// The number of things that follow, each of which takes at least one byte.
     pub fn count(&mut self, most: usize) -> CatalogResult<usize> {
         let count = self.u32()? as usize;
         if count > most || count > self.0.len() {
@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
         (0..self.count(COMMIT_MAX)?).map(|_| self.operation()).collect()
     }
 
-    /// Nothing may be left.
+    /// Checks that nothing is left.
     pub fn end(self) -> CatalogResult<()> {
         if self.0.is_empty() { Ok(()) } else { Err(broken(format!("{} bytes too many", self.0.len()))) }
     }

@@ -1,17 +1,17 @@
-//! Entries, and what is done to them.
+//! Entries, and operations on them.
 
 use std::collections::BTreeSet;
 
 use crate::{COMMIT_MAX, CatalogError, CatalogResult, KEY_MAX, VALUE_MAX};
 
-/// Counts the changes of a catalog. Zero is before all of them.
+/// The number of a change of a catalog. Zero is before all changes.
 pub type Revision = u64;
 
-/// A lease. Never zero, never given out twice.
+/// A lease. It is never zero, and no number is given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 
-/// A key and what it maps to.
+/// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its name.
@@ -20,16 +20,16 @@ pub struct Entry {
     pub value: Vec<u8>,
     /// The change that made the key.
     pub created: Revision,
-    /// The change that set this value: the fence of a commit.
+    /// The change that set this value. Commits use it as their fence.
     pub modified: Revision,
-    /// What it hangs on.
+    /// The lease that the entry hangs on.
     pub lease: Option<LeaseId>,
 }
 
 /// All entries below a prefix at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// Watch from the next one on.
+    /// A watch continues from the next revision.
     pub revision: Revision,
     /// In the order of their keys.
     pub entries: Vec<Entry>,
@@ -67,7 +67,7 @@ impl Event {
     }
 }
 
-/// What a commit needs to find.
+/// A condition of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// No entry has this key.
@@ -84,7 +84,7 @@ impl Expect {
         }
     }
 
-    /// Does it hold for what was found?
+    /// Does the condition hold for this entry?
     pub fn holds(&self, found: Option<&Entry>) -> bool {
         match self {
             Self::Free(_) => found.is_none(),
@@ -102,10 +102,10 @@ pub enum Operation {
         key: String,
         /// The value.
         value: Vec<u8>,
-        /// What the entry hangs on from now on.
+        /// The lease that the entry hangs on from now on.
         lease: Option<LeaseId>,
     },
-    /// Deletes a key, if it is there.
+    /// Deletes a key, if it exists.
     Delete {
         /// Which.
         key: String,
@@ -121,10 +121,10 @@ impl Operation {
     }
 }
 
-/// Changes that are made together, if all expectations hold.
+/// Changes that are made together, if all conditions hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commit {
-    /// What has to hold.
+    /// The conditions.
     pub expect: Vec<Expect>,
     /// What is done then.
     pub then: Vec<Operation>,

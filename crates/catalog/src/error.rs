@@ -1,25 +1,25 @@
-//! What calls of a catalog fail with.
+//! The errors of a catalog's calls.
 
 use std::fmt;
 
 use crate::Revision;
 
-/// Why a call did not do what was asked.
+/// Why a call did not do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CatalogError {
-    /// It surely did not happen: the catalog cannot be reached.
+    /// The call certainly did nothing: the catalog cannot be reached.
     Unreachable(String),
-    /// No answer arrived in time: a change may have happened.
+    /// No answer arrived in time, so a change may have been made.
     Unknown(String),
-    /// The lease is gone, and all entries that hung on it.
+    /// The lease is gone, and so are all entries that hung on it.
     NoLease,
-    /// The changes from the wanted revision on are forgotten; this revision is the oldest that can be watched.
+    /// The changes from the wanted revision on are forgotten. This revision is the oldest that can be watched.
     Compacted(Revision),
     /// The call makes no sense: a bad key, a value that is too long, a key twice in one commit.
     Invalid(String),
     /// The catalog has no room, or cannot write.
     Full(String),
-    /// What the other side said makes no sense.
+    /// The other side sent something that makes no sense.
     Broken(String),
 }
 

@@ -1,9 +1,9 @@
 //! A catalog that etcd keeps (feature `etcd`).
 //!
-//! Each call goes to one member, the one that answered last; when it does not answer within a second, the next member is
-//! asked. A balanced channel would go on sending calls to a dead member. etcd's client ends watches and keep-alive
-//! streams with the member that they were on; here a watch goes on at another member from the revision that it had
-//! reached, and each keep-alive is a call of its own.
+//! Each call goes to the member that answered last. If that does not answer within a second, the next member is asked.
+//! A balanced channel would go on sending calls to a dead member. etcd's client ends watches and keep-alive streams
+//! with the member that they were on. Here a watch continues at another member from the revision that it had reached,
+//! and each keep-alive is a call of its own.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ use crate::{
     Operation, Revision, Watch,
 };
 
-/// How long one member may take before another one is asked.
+/// How long one member may take before the next one is asked.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -58,7 +58,7 @@ pub struct Etcd {
 enum Missed {
     /// The call did not reach it.
     Before(String),
-    /// It may have done what was asked.
+    /// The member may have done what was asked.
     After(String),
     /// Its answer.
     Refused(CatalogError),
@@ -99,7 +99,8 @@ impl Etcd {
         Ok(Self { members: Arc::new(members) })
     }
 
-    /// Asks members until one answers. A call that may be done only once is not repeated after it may have been done.
+    /// Asks one member after another until one answers. A call that may be done only once is not repeated after a
+    /// member may have done it.
     fn ask<T, F: Future<Output = Result<T, Error>>>(
         &self,
         by: Deadline,
@@ -130,13 +131,13 @@ impl Members {
         if let Some(client) = &*client {
             return Ok((current, client.clone()));
         }
-        // This only prepares: it connects with the first call.
+        // This only prepares the connection, which is made with the first call.
         let fresh = self.runtime.block_on(Client::connect([member], Some(self.options.clone())));
         let fresh = fresh.map_err(|error| Missed::Before(format!("{member}: {error}")))?;
         Ok((current, client.insert(fresh).clone()))
     }
 
-    /// The next call goes to another member, by a fresh connection if it comes back to this one.
+    /// The next call goes to another member. If it comes back to this one later, it makes a fresh connection.
     fn leave(&self, member: usize) {
         *self.clients[member].1.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
         let next = (member + 1) % self.clients.len();
@@ -204,7 +205,7 @@ fn entry(found: &KeyValue) -> CatalogResult<Entry> {
 /// The first key above all that begin with this prefix.
 fn end_of(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
-    // The bytes of UTF-8 end below 0xf5.
+    // The bytes of UTF-8 are below 0xf5.
     match end.last_mut() {
         Some(last) => *last += 1,
         None => end.push(0),
@@ -275,7 +276,7 @@ impl Catalog for Etcd {
                     async move { client.kv_client().get(from, Some(options)).await }
                 });
                 let answer = match answer {
-                    // Between two pages, the revision of the first was forgotten.
+                    // The revision of the first page was forgotten before the second was read.
                     Err(CatalogError::Compacted(_)) if !by.passed() => continue 'anew,
                     answer => answer?,
                 };
@@ -296,7 +297,7 @@ impl Catalog for Etcd {
     }
 
     fn grant(&self, time: Duration, by: Deadline) -> CatalogResult<LeaseId> {
-        // etcd counts whole seconds, and has a least time of its own.
+        // etcd counts whole seconds and has a shortest time of its own.
         let seconds = time.max(LEASE_MIN).as_millis().div_ceil(1000) as i64;
         let answer = self.ask(by, false, |client| async move { client.lease_client().grant(seconds, None).await })?;
         Ok(LeaseId(answer.id() as u64))
@@ -313,7 +314,7 @@ impl Catalog for Etcd {
     fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>> {
         check_prefix(prefix)?;
         let members = Arc::clone(&self.members);
-        // To etcd, zero is the present.
+        // For etcd, revision zero is the present.
         Ok(Box::new(EtcdWatch { members, prefix: prefix.to_owned(), next: from.max(1), stream: None }))
     }
 }
@@ -346,7 +347,7 @@ impl EtcdWatch {
         Ok(())
     }
 
-    /// The stream is of no use; why matters only to a caller that waits no longer.
+    /// The stream is of no more use. The reason matters only to a caller that stops waiting.
     fn lost(&mut self, why: CatalogError, by: Deadline) -> CatalogResult<()> {
         if let Some((member, _)) = self.stream.take() {
             self.members.leave(member);

@@ -6,12 +6,12 @@ use crossdock_os::Deadline;
 
 use crate::{Catalog, CatalogError, CatalogResult, Entry, Event, Revision, Watch};
 
-/// What has become different in the copy.
+/// A difference in the copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// The entry was made, or has a new value.
     Put(Entry),
-    /// The entry is gone; this is the last that was known of it.
+    /// The entry is gone. This is the last known one.
     Gone(Entry),
 }
 
@@ -24,8 +24,8 @@ impl News {
     }
 }
 
-/// Lists, then watches from there on; lists again when changes were forgotten before it read them. What it tells is the
-/// difference to what it told before, so a change that was undone in the meantime may go unseen.
+/// It lists once and then watches from there on. If changes were forgotten before it read them, it lists again. It
+/// reports the difference to what it reported before, so a change that was undone meanwhile may stay unseen.
 pub struct Follower {
     prefix: String,
     known: BTreeMap<String, Entry>,
@@ -43,10 +43,10 @@ impl Follower {
         &self.known
     }
 
-    /// What has changed; nothing if nothing did until then.
+    /// The differences; none if nothing changed before the deadline.
     ///
     /// # Errors
-    /// The catalog cannot be reached; call again, nothing is lost.
+    /// The catalog cannot be reached. The next call continues, and nothing is lost.
     pub fn next(&mut self, catalog: &dyn Catalog, by: Deadline) -> CatalogResult<Vec<News>> {
         let Some(watch) = &mut self.watch else { return self.list(catalog, by) };
         match watch.next(by) {

@@ -1,16 +1,17 @@
-//! The catalog of a site: who has what, and where.
+//! The catalog of a site: which node has what, and where.
 //!
 //! One trait, [`Catalog`], with three implementations that pass one list of tests (`tests/conformance`):
-//! - [`Memory`]: in this process, with a clock that is set by hand and faults that are injected. For simulations.
-//! - [`embedded`]: one daemon of the site keeps it in a journal, the others ask it by TCP. Nothing to install.
+//! - [`Memory`]: in this process, with a clock that is set by hand and with injected faults. For simulations.
+//! - [`embedded`]: one daemon of the site keeps it in a journal, and the others ask that daemon by TCP. Nothing has to
+//!   be installed.
 //! - `etcd` (feature `etcd`): for sites that must survive the loss of any node.
 //!
 //! A catalog maps keys to small values. Every change has a [`Revision`] that only grows. An entry can hang on a lease:
-//! when its holder has not kept the lease alive for the lease's time, the entry is deleted. A [`Watch`] tells of every
-//! change from a revision on. A [`Commit`] makes several changes at once if what it expects still holds.
+//! if the holder does not keep the lease alive for the lease's time, the entry is deleted. A [`Watch`] reports every
+//! change from a revision on. A [`Commit`] makes several changes at once if its conditions hold.
 //!
 //! Every call has a deadline. A change whose answer did not arrive in time fails with [`CatalogError::Unknown`]: it may
-//! have happened. [`Follower`] keeps a copy of all entries below a prefix up to date, through lost connections and
+//! have been made. [`Follower`] keeps a copy of all entries below a prefix up to date, through lost connections and
 //! compactions.
 
 mod codec;
@@ -44,9 +45,9 @@ pub const LEASE_MIN: Duration = Duration::from_secs(1);
 /// What every call gives.
 pub type CatalogResult<T> = Result<T, CatalogError>;
 
-/// Who has what in a site. Calls block until they are answered or their deadline has passed.
+/// The catalog of a site. Calls block until they are answered or their deadline has passed.
 pub trait Catalog: Send + Sync {
-    /// Makes several changes at once if all that the commit expects holds, and none otherwise.
+    /// Makes several changes at once if all conditions hold, and none otherwise.
     fn commit(&self, commit: &Commit, by: Deadline) -> CatalogResult<Committed>;
 
     /// The entry of this key.
@@ -55,10 +56,10 @@ pub trait Catalog: Send + Sync {
     /// All entries whose keys begin with `prefix`, in the keys' order, as they were at one revision.
     fn list(&self, prefix: &str, by: Deadline) -> CatalogResult<Listing>;
 
-    /// A new lease. Its entries are deleted when it has not been kept alive for `time`.
+    /// Grants a new lease. Its entries are deleted if it is not kept alive for `time`.
     fn grant(&self, time: Duration, by: Deadline) -> CatalogResult<LeaseId>;
 
-    /// The lease's time starts anew. [`CatalogError::NoLease`] if it is gone already.
+    /// Starts the lease's time anew. [`CatalogError::NoLease`] if the lease is gone already.
     fn keep_alive(&self, lease: LeaseId, by: Deadline) -> CatalogResult<()>;
 
     /// Ends the lease, and deletes its entries.
@@ -67,22 +68,22 @@ pub trait Catalog: Send + Sync {
     /// Changes of keys that begin with `prefix`, from the revision `from` on (that one included).
     fn watch(&self, prefix: &str, from: Revision) -> CatalogResult<Box<dyn Watch>>;
 
-    /// Sets the value of a key. Calling it again does no harm, so a lost answer is asked for again.
+    /// Sets the value of a key. Repeating the call does no harm, so it is repeated after a lost answer.
     fn put(&self, key: &str, value: &[u8], lease: Option<LeaseId>, by: Deadline) -> CatalogResult<Revision> {
         let commit = Commit::new().put(key, value, lease);
         retry(by, || self.commit(&commit, by)).map(|done| done.revision)
     }
 
-    /// Deletes a key, if it is there.
+    /// Deletes a key, if it exists.
     fn delete(&self, key: &str, by: Deadline) -> CatalogResult<()> {
         let commit = Commit::new().delete(key);
         retry(by, || self.commit(&commit, by)).map(drop)
     }
 
-    /// Makes the entry if the key is free. `Err(entry)` within is the entry that is in the way.
+    /// Makes the entry if the key is free. Otherwise the inner `Err(entry)` is the existing entry.
     ///
-    /// The value must differ from what any other caller would put there, or hang on a lease of the caller's own: after a
-    /// lost answer, an entry with the same value and lease counts as made by this call.
+    /// The value must differ from what any other caller would put there, or hang on a lease of this caller alone: after
+    /// a lost answer, an entry with the same value and lease counts as made by this call.
     fn create(
         &self,
         key: &str,
@@ -108,7 +109,7 @@ pub trait Catalog: Send + Sync {
     }
 }
 
-/// Calls again while the answer is lost and there is time. Only for calls that may happen twice.
+/// Repeats a call while its answer is lost and there is time. Only for calls that may be made twice.
 fn retry<T>(by: Deadline, mut call: impl FnMut() -> CatalogResult<T>) -> CatalogResult<T> {
     loop {
         match call() {
@@ -118,12 +119,13 @@ fn retry<T>(by: Deadline, mut call: impl FnMut() -> CatalogResult<T>) -> Catalog
     }
 }
 
-/// What changes below a prefix.
+/// The changes below a prefix.
 pub trait Watch: Send {
-    /// The next changes, oldest first; all changes of one revision come together. None if there were none until then.
+    /// The next changes, the oldest first. All changes of one revision come together. None if there were none before
+    /// the deadline.
     ///
     /// # Errors
-    /// [`CatalogError::Compacted`]: changes were forgotten before they were read; list again and watch from there. Other
-    /// errors pass: call again, the watch goes on where it was.
+    /// [`CatalogError::Compacted`]: changes were forgotten before they were read; list again and watch from there.
+    /// Other errors are temporary: the next call continues where the watch was.
     fn next(&mut self, by: Deadline) -> CatalogResult<Vec<Event>>;
 }

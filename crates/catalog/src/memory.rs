@@ -11,25 +11,25 @@ use crate::{
     Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, LEASE_MIN, LeaseId, Listing, Revision, Watch,
 };
 
-/// What the leases of a memory catalog go by.
+/// The clock of a memory catalog's leases.
 #[derive(Clone, Copy, Debug)]
 pub enum Clock {
     /// The machine's.
     Real(Instant),
-    /// Milliseconds that [`Memory::advance`] counts up.
+    /// Milliseconds; only [`Memory::advance`] adds to them.
     Manual(u64),
 }
 
-/// What goes wrong for one handle.
+/// The faults of one handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// It reaches nothing: every call fails, every watch is silent.
+    /// The handle reaches nothing: every call fails, and every watch is silent.
     pub cut: bool,
-    /// So many of the next calls fail before they do anything.
+    /// This many of the next calls fail before they do anything.
     pub fail: u32,
-    /// So many of the next commits are done, but their answers are lost.
+    /// This many of the next commits are made, but their answers are lost.
     pub lose: u32,
-    /// Its watches get nothing, as if their messages were slow.
+    /// The handle's watches get nothing, as if their messages were slow.
     pub hold: bool,
 }
 
@@ -43,14 +43,14 @@ struct Shared {
     changed: Condvar,
 }
 
-/// A handle of a catalog in memory. Each has its own faults.
+/// A handle of a catalog in memory. Each handle has its own faults.
 pub struct Memory {
     shared: Arc<Shared>,
     faults: Arc<Mutex<Faults>>,
 }
 
 impl Memory {
-    /// An empty catalog whose leases go by this machine's clock.
+    /// An empty catalog whose leases follow this machine's clock.
     pub fn new() -> Self {
         Self::with_clock(Clock::Real(Instant::now()))
     }
@@ -71,13 +71,13 @@ impl Memory {
         Self { shared: Arc::clone(&self.shared), faults: Arc::default() }
     }
 
-    /// From now on this goes wrong for this handle and its watches.
+    /// Sets the faults of this handle and its watches.
     pub fn set_faults(&self, faults: Faults) {
         *lock(&self.faults) = faults;
         self.shared.changed.notify_all();
     }
 
-    /// Time passes on the manual clock, and leases end.
+    /// Moves the manual clock, which may end leases.
     pub fn advance(&self, time: Duration) {
         let mut state = lock(&self.shared.state);
         if let Clock::Manual(now) = &mut state.clock {

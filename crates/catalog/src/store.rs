@@ -1,6 +1,6 @@
-//! The state of a catalog that one process keeps: a pure state machine, with no clock and no system call.
+//! The state of a catalog that one process keeps: a state machine without a clock and without system calls.
 //!
-//! A change is planned as a [`Record`] first; what the record says is written down by the caller if it lasts, then
+//! A change is first planned as a [`Record`]. If the state is to last, the caller writes the record down; then it is
 //! applied. A record holds everything that its change depends on, so a journal of records makes the same state again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,10 +12,10 @@ use crate::{CatalogError, CatalogResult, Commit, Committed, Entry, Event, LeaseI
 const ENTRIES: usize = 200_000;
 /// Most leases.
 const LEASES: usize = 10_000;
-/// Most changes that a watch can be behind.
+/// The most changes by which a watch can be behind.
 const HISTORY: usize = 10_000;
 
-/// One change that lasts.
+/// One lasting change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     /// Numbers start here.
@@ -41,7 +41,7 @@ struct Lease {
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     revision: Revision,
-    /// Changes up to this one are forgotten.
+    /// Changes up to this revision are forgotten.
     compacted: Revision,
     entries: BTreeMap<String, Entry>,
     leases: BTreeMap<LeaseId, Lease>,
@@ -59,7 +59,7 @@ impl Store {
         self.revision
     }
 
-    /// What the commit does, if it does anything; `Committed` is true once the record is applied.
+    /// What the commit would do. `Committed` is true once the record is applied.
     pub fn plan(&self, commit: &Commit) -> CatalogResult<(Committed, Option<Record>)> {
         commit.check()?;
         let found: Vec<_> = commit.expect.iter().map(|expect| self.entries.get(expect.key()).cloned()).collect();
@@ -105,7 +105,7 @@ impl Store {
         Ok(Record::Ended { lease, revision })
     }
 
-    /// A lease whose time has passed.
+    /// A lease whose time is over, if there is one.
     pub fn expired(&self, now_ms: u64) -> Option<LeaseId> {
         self.due.first().filter(|(due, _)| *due <= now_ms).map(|(_, lease)| *lease)
     }
@@ -123,7 +123,7 @@ impl Store {
         Ok(())
     }
 
-    /// All leases start their time anew, and have `grace_ms` besides: no holder could keep them alive meanwhile.
+    /// Starts the time of all leases anew and adds `grace_ms`, because no holder could keep its lease alive meanwhile.
     pub fn keep_all(&mut self, now_ms: u64, grace_ms: u64) {
         for lease in self.leases.keys().copied().collect::<Vec<_>>() {
             self.keep_alive(lease, now_ms.saturating_add(grace_ms)).expect("it was just listed");
@@ -160,7 +160,7 @@ impl Store {
         }
     }
 
-    /// Makes the change. Records that make no sense here (a damaged journal) are refused.
+    /// Makes the change. A record that makes no sense here (from a damaged journal) is refused.
     pub fn apply(&mut self, record: &Record, now_ms: u64) -> CatalogResult<()> {
         match record {
             Record::Start { revision, next_lease } => {
@@ -208,7 +208,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whole revisions only: a watch gets all changes of one, or none.
+    /// It forgets whole revisions only: a watch gets all changes of a revision, or none.
     fn forget_oldest(&mut self) {
         while self.events.len() > HISTORY {
             let oldest = self.events.front().map_or(0, Event::revision);

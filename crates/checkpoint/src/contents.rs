@@ -1,4 +1,4 @@
-//! What goes into a file: one version of one or several series, with the bytes where they lie.
+//! The contents of a file: one version of one or several series, and the addresses of the bytes.
 
 /// An attribute's or a constant's value.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +57,7 @@ pub struct Variable<'a> {
     pub type_name: String,
     /// Extents in C order.
     pub shape: Vec<u64>,
-    /// What holds for all versions; attributes of the dataset.
+    /// Constants that hold for all versions. They become attributes of the dataset.
     pub constants: Vec<(String, Value)>,
     /// The elements.
     pub bytes: &'a [u8],
@@ -70,9 +70,9 @@ pub struct Series<'a> {
     pub name: String,
     /// The version's number.
     pub sequence: u64,
-    /// When it was published, nanoseconds since 1970.
+    /// The time of publishing, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// What the publisher said of this version: step, time, ….
+    /// The publisher's attributes of this version: step, time, ….
     pub attributes: Vec<(String, Value)>,
     /// Its variables.
     pub variables: Vec<Variable<'a>>,
@@ -81,8 +81,8 @@ pub struct Series<'a> {
 /// A whole file.
 #[derive(Clone, Debug, Default)]
 pub struct Contents<'a> {
-    /// Said of the whole file: attributes of the root group.
+    /// Attributes of the whole file, that is, of the root group.
     pub attributes: Vec<(String, Value)>,
-    /// One, or one for each rank.
+    /// One series, or one for each rank.
     pub series: Vec<Series<'a>>,
 }

@@ -1,6 +1,6 @@
-//! The first 512 bytes, which HDF5 leaves to its users (the *user block*): a text that says how long the file is, and the
-//! checksum of what describes the data. The data's own checksums are in what is described, so that one number here vouches
-//! for all. Written last: a file without it is none.
+//! The first 512 bytes, which HDF5 leaves to its users (the *user block*). They hold a text with the length of the file
+//! and the checksum of the headers. The headers hold the checksums of the data, so this one number vouches for
+//! everything. The cover is written last; a file without it is no checkpoint.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ pub struct Cover {
 }
 
 impl Cover {
-    /// As it stands in the file.
+    /// The bytes as they are in the file.
     pub fn bytes(&self) -> Vec<u8> {
         let mut text = String::from("crossdock checkpoint 1\n");
         let _ = write!(
@@ -32,7 +32,7 @@ impl Cover {
         bytes
     }
 
-    /// Reads a cover. Every byte is as it would be written, or it is none.
+    /// Reads a cover. It is valid only if every byte is as it would be written.
     pub fn read(bytes: &[u8]) -> Result<Self, &'static str> {
         let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
         let text = std::str::from_utf8(&bytes[..end]).map_err(|_| "its first bytes are no text")?;

@@ -1,7 +1,7 @@
 //! A folder of numbered checkpoints: `NAME-00000012.h5`. One writer at a time for each name.
 //!
-//! A file is written as `.NAME-00000012.h5.new`, synced, and renamed; then the folder is synced. A writer that dies in between
-//! leaves a file that no reader takes for a checkpoint, and that the next writer removes.
+//! A file is written as `.NAME-00000012.h5.new`, synced and renamed; then the folder is synced. A writer that dies
+//! meanwhile leaves a file that no reader takes for a checkpoint, and that the next writer removes.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -32,16 +32,16 @@ pub struct Saved {
     pub path: PathBuf,
     /// Bytes of the file.
     pub length: u64,
-    /// How long it took.
+    /// How long writing took.
     pub took: Duration,
 }
 
 impl Folder {
-    /// Opens a folder, making it if need be, and clears away what a writer that died has left half written. A damaged
-    /// newest checkpoint is set aside as `….damaged`, so that it is neither counted nor used; `said` is told.
+    /// Opens a folder, or makes it, and removes what a dead writer left half written. A damaged newest checkpoint is
+    /// renamed to `….damaged`, so that it is neither counted nor used; `said` gets a message about it.
     ///
     /// # Errors
-    /// `BUSY` if another writer is at work on this name, `DENIED`, `NO_SPACE`, `SYSTEM`, `INVALID` (the name).
+    /// `BUSY` if another writer works on this name, `DENIED`, `NO_SPACE`, `SYSTEM`, `INVALID` (the name).
     pub fn open(path: &Path, name: &str, said: &mut dyn FnMut(String)) -> Result<Self> {
         if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) || name.len() > 200 {
             return Err(Error::new(Status::Invalid, format!("{name:?} cannot begin a file's name")));
@@ -91,10 +91,10 @@ impl Folder {
 
     /// Writes the next checkpoint. When it returns, the file is in its place and on the disk, or nothing has changed.
     ///
-    /// `good` is asked once all is written: contents that were taken back meanwhile are not what was to be saved.
+    /// `good` is asked once everything is written: contents that were taken back meanwhile must not be saved.
     ///
     /// # Errors
-    /// `NO_SPACE`, `DENIED`, `NOT_FOUND` (the folder is gone), `SYSTEM`, `INVALID` (what HDF5 cannot hold), `CLOSED` (the
+    /// `NO_SPACE`, `DENIED`, `NOT_FOUND` (the folder is gone), `SYSTEM`, `INVALID` (HDF5 cannot hold it), `CLOSED` (the
     /// contents were not good).
     pub fn save(&mut self, contents: &Contents, good: &dyn Fn() -> bool) -> Result<Saved> {
         let begun = Instant::now();
@@ -122,7 +122,8 @@ impl Folder {
         let refused = |e: std::io::Error| error::refused(new, "cannot create", &e);
         let create = || OpenOptions::new().write(true).create_new(true).open(new);
         let file = match create() {
-            // Ours, of a try that failed where it could not be removed: a folder that was read-only for a while.
+            // The file is this writer's own, left by an attempt that failed and could not remove it because the folder
+            // was read-only for a while.
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
                 fs::remove_file(new).map_err(|e| error::refused(new, "cannot remove", &e))?;
                 create()
@@ -133,7 +134,7 @@ impl Folder {
         write::write(&file, new, contents)
     }
 
-    /// Removes all but the newest `keep` checkpoints; gives how many went.
+    /// Removes all but the newest `keep` checkpoints and gives how many were removed.
     ///
     /// # Errors
     /// `DENIED`, `SYSTEM`.
@@ -169,7 +170,7 @@ fn take_lock(path: &Path, name: &str) -> Result<File> {
     }
 }
 
-/// What the files of a series are called: `field/0` → `field`, `a/b` → `a.b`.
+/// The file names for a series: `field/0` gives `field`, `a/b` gives `a.b`.
 #[must_use]
 pub fn base_of(series: &str) -> String {
     let base = match series.rsplit_once('/') {

@@ -1,4 +1,4 @@
-//! NumPy's archive: a zip of `.npy` files, uncompressed, with the 64-bit fields always there.
+//! NumPy's archive: an uncompressed zip of `.npy` files that always has the 64-bit fields.
 
 use std::io::{self, Write};
 
@@ -9,10 +9,10 @@ use crate::contents::{Series, Value};
 use crate::error::{self, Error, Result};
 use crate::hdf5::datatype::offsets;
 
-/// Writes variables by their names, and attributes as single numbers and texts by theirs.
+/// Writes variables by their names, and attributes by their names as single numbers and texts.
 ///
 /// # Errors
-/// `INVALID` for a type that NumPy has not, or two members of one name; `NO_SPACE`, `SYSTEM`.
+/// `INVALID` for a type that NumPy lacks or for two members with one name; `NO_SPACE`, `SYSTEM`.
 pub fn write_npz(out: &mut impl Write, series: &Series) -> Result<()> {
     let mut members: Vec<(String, Vec<u8>, &[u8])> = Vec::new();
     for variable in &series.variables {
@@ -54,7 +54,7 @@ fn description(ty: &Type) -> Option<(String, Vec<u64>)> {
     Some((word, extents))
 }
 
-/// The fields in order, with what lies between them as nameless bytes.
+/// The fields in order, with the bytes between them as nameless fields.
 fn structure(ty: &Type, fields: &[Type]) -> Option<String> {
     let (mut text, mut end) = (String::from("["), 0);
     let gap = |from: u64, to: u64| if to > from { format!("('', '|V{}'), ", to - from) } else { String::new() };

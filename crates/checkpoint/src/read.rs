@@ -50,7 +50,7 @@ pub struct Stored {
 const OURS: &str = "crossdock.";
 
 impl Checkpoint {
-    /// Opens a checkpoint and checks what describes its data; [`Checkpoint::verify`] checks the data, too.
+    /// Opens a checkpoint and checks its headers; [`Checkpoint::verify`] checks the data as well.
     ///
     /// # Errors
     /// `CORRUPT` for a damaged file, `NOT_FOUND`, `DENIED`, `SYSTEM`.
@@ -119,7 +119,7 @@ impl Checkpoint {
         &self.path
     }
 
-    /// What is said of the whole file.
+    /// The attributes of the whole file.
     pub fn attributes(&self) -> impl Iterator<Item = &(String, Value)> {
         self.attributes.iter().filter(|(name, _)| !name.starts_with(OURS))
     }
@@ -146,7 +146,7 @@ impl Checkpoint {
         Ok(number(&self.one(series)?.attributes, "crossdock.sequence").unwrap_or(0))
     }
 
-    /// When it was published, nanoseconds since 1970.
+    /// The time of publishing, in nanoseconds since 1970.
     ///
     /// # Errors
     /// `NOT_FOUND`.
@@ -154,7 +154,7 @@ impl Checkpoint {
         Ok(number(&self.one(series)?.attributes, "crossdock.time_ns").unwrap_or(0))
     }
 
-    /// What the publisher said of the version.
+    /// The publisher's attributes of the version.
     ///
     /// # Errors
     /// `NOT_FOUND`.
@@ -165,7 +165,7 @@ impl Checkpoint {
     /// One attribute of the version.
     ///
     /// # Errors
-    /// `NOT_FOUND`, naming those that there are.
+    /// `NOT_FOUND`; the error names those that exist.
     pub fn attribute(&self, series: &str, name: &str) -> Result<Value> {
         let attributes = self.series_attributes(series)?;
         let found = attributes.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
@@ -183,7 +183,7 @@ impl Checkpoint {
     /// One variable of a series.
     ///
     /// # Errors
-    /// `NOT_FOUND`, naming those that there are.
+    /// `NOT_FOUND`; the error names those that exist.
     pub fn variable(&self, series: &str, name: &str) -> Result<&Stored> {
         let variables = self.variables(series)?;
         let found = variables.iter().find(|v| v.name == name);
@@ -196,10 +196,10 @@ impl Checkpoint {
         Error::new(Status::NotFound, message)
     }
 
-    /// Reads a variable's bytes into memory of just its size, and checks them there.
+    /// Reads a variable's bytes into memory of exactly their size, and checks them there.
     ///
     /// # Errors
-    /// `WRONG_TYPE` for another size, `CORRUPT` (then what was read is not to be used), `NOT_FOUND`, `SYSTEM`.
+    /// `WRONG_TYPE` for another size, `CORRUPT` (the bytes must not be used then), `NOT_FOUND`, `SYSTEM`.
     pub fn read(&self, series: &str, name: &str, into: &mut [u8]) -> Result<()> {
         let stored = self.variable(series, name)?;
         if into.len() as u64 != stored.bytes {
@@ -220,7 +220,7 @@ impl Checkpoint {
     /// Reads all data once and checks it.
     ///
     /// # Errors
-    /// `CORRUPT`, naming the variable; `SYSTEM`.
+    /// `CORRUPT`, which names the variable; `SYSTEM`.
     pub fn verify(&self) -> Result<()> {
         let mut buffer = vec![0; 1 << 20];
         for stored in self.series.iter().flat_map(|s| &s.variables) {

@@ -11,16 +11,16 @@ use crate::read::Checkpoint;
 /// A checkpoint to restart from.
 #[derive(Debug)]
 pub struct Restart {
-    /// The newest whose checksums hold, all of them.
+    /// The newest checkpoint whose checksums all hold.
     pub checkpoint: Checkpoint,
-    /// Newer ones that were passed over, and why.
+    /// The newer ones that were passed over, and why.
     pub skipped: Vec<(PathBuf, Error)>,
 }
 
-/// Finds the newest good checkpoint. `name` is the part of the file names before the number (`field`); empty takes
-/// whatever there is, if there is only one such name.
+/// Finds the newest good checkpoint. `name` is the part of the file names before the number (`field`). An empty `name`
+/// takes the only name that exists.
 ///
-/// Programs of several ranks get the same answer in each, as one file holds all ranks.
+/// In programs of several ranks each rank gets the same answer, because one file holds all ranks.
 ///
 /// # Errors
 /// `NOT_FOUND` if there is no checkpoint at all (a first start), `CORRUPT` if there are some and none is good,
@@ -38,7 +38,7 @@ pub fn restart(folder: &Path, name: &str) -> Result<Restart> {
     for (_, _, path) in found.iter().rev() {
         match Checkpoint::open(path).and_then(|c| c.verify().map(|()| c)) {
             Ok(checkpoint) => return Ok(Restart { checkpoint, skipped }),
-            // Removed meanwhile by a writer that keeps only the newest.
+            // A writer that keeps only the newest ones removed it meanwhile.
             Err(e) if e.status == Status::NotFound => {}
             Err(e) => skipped.push((path.clone(), e)),
         }

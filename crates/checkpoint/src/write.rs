@@ -1,4 +1,4 @@
-//! Writes a file: data first, headers behind (their sizes are known before), the cover last.
+//! Writes a file: first the data, then the headers (their sizes are known before), last the cover.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,12 +15,12 @@ use crate::hdf5::{self, header::Header};
 
 /// Data begins at a page, so that it can be mapped.
 const PAGE: u64 = 4096;
-/// Bytes that are summed and written at a time, while they are in the processor's cache.
+/// The number of bytes that are summed and written at a time, while they are in the processor's cache.
 const SLICE: usize = 256 << 10;
-/// Headers have to fit into this: a bound for readers, not one that programs meet.
+/// All headers must fit into this. The bound protects readers; programs do not reach it.
 pub(crate) const MOST_HEADERS: u64 = 64 << 20;
 
-/// What a file came to.
+/// The result of writing a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Bytes of the file.
@@ -29,7 +29,7 @@ pub struct Written {
     pub data: u64,
 }
 
-/// Writes a checkpoint into an empty file and asks the disk to keep it. `path` is for errors only.
+/// Writes a checkpoint into an empty file and syncs it to the disk. `path` is used only in errors.
 ///
 /// # Errors
 /// `INVALID` for names and types that HDF5 cannot hold, `NO_SPACE`, `DENIED`, `SYSTEM`.
@@ -55,7 +55,7 @@ pub fn write(file: &File, path: &Path, contents: &Contents) -> Result<Written> {
     Ok(Written { length: plan.length, data: plan.datasets.iter().map(|d| d.variable.bytes.len() as u64).sum() })
 }
 
-/// Where everything goes. Places count from the file's first byte.
+/// The positions of everything, counted from the first byte of the file.
 struct Plan<'a> {
     root: Group,
     root_place: u64,
@@ -114,7 +114,7 @@ impl<'a> Plan<'a> {
         Ok(plan)
     }
 
-    /// Gives every header and every dataset's bytes their places.
+    /// Gives every header and every dataset's bytes their positions.
     fn place(&mut self) {
         let mut next = COVER + hdf5::SUPERBLOCK;
         let mut take = |bytes: usize| {
@@ -135,7 +135,7 @@ impl<'a> Plan<'a> {
         self.length = end;
     }
 
-    /// Superblock and headers, as they stand behind the cover.
+    /// Superblock and headers, as they follow the cover.
     fn headers(&self) -> Vec<u8> {
         let mut out = hdf5::superblock(COVER, self.length, self.root_place - COVER);
         out.extend(self.root.header_with(&self.datasets));
@@ -157,7 +157,7 @@ impl Group {
         Ok(group)
     }
 
-    /// A series `a/b` and a variable `b` of a series `a` would be the same object.
+    /// A series `a/b`, and a variable `b` of a series `a`, would be the same object.
     fn no_clash(&self) -> Result<()> {
         match self.datasets.keys().find(|name| self.groups.contains_key(*name)) {
             Some(name) => Err(invalid(name, "is both a variable and the beginning of a series' name")),
@@ -183,7 +183,7 @@ impl Group {
         }
     }
 
-    /// In the order of `place`.
+    /// Writes in the order of `place`.
     fn put(&self, datasets: &[Dataset], out: &mut Vec<u8>) {
         for (group, _) in self.groups.values() {
             out.extend(group.header_with(datasets));

@@ -1,4 +1,4 @@
-//! What to do about a name that is not there.
+//! What a shim does when a name does not exist.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
@@ -12,10 +12,10 @@ use crate::next::{ENOENT, errno, set_errno};
 pub(crate) const AT_FDCWD: c_int = -100;
 const EINTR: c_int = 4;
 const ETIMEDOUT: c_int = 110;
-/// Most lines that one process writes to its log about files that did not come.
+/// The most lines that one process writes to its log about files that did not come.
 const LINES: u32 = 20;
 
-/// What the program started with; kept because a program may clear its environment.
+/// The program's state at its start. It is kept because a program may clear its environment.
 pub(crate) struct Start {
     pub views: Views,
     /// The variable's text, and that of LD_PRELOAD.
@@ -50,10 +50,11 @@ pub(crate) fn start() -> &'static Start {
     })
 }
 
-/// A call failed with ENOENT: `true` = try it again. Else errno has the answer for the program.
+/// Called after a call that failed with ENOENT. `true`: the shim tries the call again. `false`: errno has the answer
+/// for the program.
 ///
 /// # Safety
-/// `path` is null or a terminated string.
+/// `path` must be null or a terminated string.
 pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
     let start = start();
     if start.views.is_empty() || path.is_null() {
@@ -73,7 +74,7 @@ pub(crate) unsafe fn ask(folder: c_int, path: *const c_char) -> bool {
             Err(_) => return restore(),
         },
     };
-    // No `Once`, whose lock a forked child might meet.
+    // This is no `Once`, whose lock a forked child might meet.
     static TOLD: AtomicBool = AtomicBool::new(false);
     let is_own = start.views.find(&whole).is_some();
     if is_own
@@ -103,7 +104,8 @@ fn restore() -> bool {
     false
 }
 
-/// Writes why a file did not come to the task's log: standard error, if that is still what the program started with.
+/// Writes to the task's log why a file did not come. The log is standard error, if that is still the file with which
+/// the program started.
 fn tell(start: &Start, story: &Story) {
     static LINES_WRITTEN: AtomicU32 = AtomicU32::new(0);
     let is_log = start.errors.is_some() && file::identity(2).ok() == start.errors;
@@ -112,10 +114,10 @@ fn tell(start: &Start, story: &Story) {
     }
 }
 
-/// Calls the real function until it succeeds or there is nothing left to wait for.
+/// Repeats the real function until it succeeds or there is nothing left to wait for.
 ///
 /// # Safety
-/// `path` is null or a terminated string.
+/// `path` must be null or a terminated string.
 pub(crate) unsafe fn retry<T>(
     folder: c_int,
     path: *const c_char,

@@ -1,9 +1,9 @@
 //! The door for dynamic programs: shims in front of the C library's functions that take a file's name.
 //!
-//! A shim calls the real function first, so a file that is there costs nothing more. When the answer is ENOENT, [`absent::ask`]
-//! finds out whether the name is awaited; the shim tries again, or gives the errno that it was told. No libc function calls
-//! another one's public name, so each entry point has a shim of its own (`shims`). Programs started with a cleared
-//! environment keep the door (`programs`).
+//! A shim calls the real function first, so an existing file costs nothing more. If the answer is ENOENT,
+//! [`absent::ask`] finds out whether the name is awaited. The shim then tries again, or gives the errno that it was
+//! told. No function of libc calls another one's public name, so each entry point has a shim of its own (`shims`).
+//! Programs that are started with a cleared environment keep the door (`programs`).
 
 mod absent;
 mod next;

@@ -1,4 +1,4 @@
-//! The real functions, found once each.
+//! The real functions. Each is looked up once.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -8,7 +8,7 @@ unsafe extern "C" {
     fn __errno_location() -> *mut c_int;
 }
 
-/// `RTLD_NEXT`: behind this library in the order of search.
+/// `RTLD_NEXT`: the next library in the order of search.
 const NEXT: *mut c_void = usize::MAX as *mut c_void;
 pub(crate) const ENOSYS: c_int = 38;
 pub(crate) const ENOENT: c_int = 2;

@@ -1,4 +1,4 @@
-//! The side that asks. It connects when it has to, again and again.
+//! The client of an embedded catalog. It connects again whenever that is necessary.
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -14,15 +14,15 @@ use super::message::{Answer, Request, VERSION};
 use crate::entry::{check_key, check_prefix};
 use crate::{Catalog, CatalogError, CatalogResult, Commit, Committed, Entry, Event, LeaseId, Listing, Revision, Watch};
 
-/// Connections that are kept for the next call.
+/// The number of connections that are kept for later calls.
 const KEPT: usize = 4;
-/// A connection that was not used for so long may be closed at the other side already.
+/// A connection that was unused for this long may be closed at the other side already.
 const FRESH: Duration = Duration::from_secs(20);
-/// A watch that has heard nothing for so long connects anew.
+/// A watch that has heard nothing for this long connects anew.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Between two attempts to connect.
+/// The pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Most entries, or events, that one answer may have in all its messages.
+/// The most entries or events of one answer, in all its messages.
 const THINGS_MAX: usize = 1_000_000;
 
 /// Makes connections to the keeper.
@@ -30,7 +30,7 @@ pub trait Dial: Send + Sync {
     /// A fresh stream to the keeper.
     ///
     /// # Errors
-    /// It cannot be made until then.
+    /// No connection could be made before the deadline.
     fn dial(&self, by: Deadline) -> io::Result<Box<dyn Stream>>;
 }
 
@@ -69,7 +69,7 @@ impl Client {
         Self { connections: Arc::new(Connections { dial: Box::new(dial), kept: Mutex::default() }) }
     }
 
-    /// Asks until there is an answer. Only for what may be done twice.
+    /// Asks until there is an answer. Only for requests that may be served twice.
     fn ask<T>(
         &self,
         request: &Request,
@@ -89,14 +89,14 @@ impl Client {
     }
 }
 
-/// An answer that was understood, or a connection that is of no use any more.
+/// A valid answer, or a connection that is of no more use.
 type Taken<T> = Result<CatalogResult<T>, String>;
 
-/// When the connection was lost.
+/// When a connection was lost.
 enum Lost {
-    /// The request surely was not served.
+    /// The request was certainly not served.
     Before(String),
-    /// It may have been.
+    /// The request may have been served.
     After(String),
 }
 
@@ -248,7 +248,7 @@ struct ClientWatch {
     prefix: String,
     next: Revision,
     stream: Option<(Framed, Instant)>,
-    /// Of a message that others follow.
+    /// The events of a message that others follow.
     events: Vec<Event>,
 }
 
@@ -265,7 +265,7 @@ impl ClientWatch {
         Ok(())
     }
 
-    /// The connection is of no use; why matters only to a caller that waits no longer.
+    /// The connection is of no more use. The reason matters only to a caller that stops waiting.
     fn lost(&mut self, why: String, by: Deadline) -> CatalogResult<()> {
         self.stream = None;
         if by.passed() {

@@ -1,4 +1,4 @@
-//! Messages on a stream of bytes: a length, then so many bytes.
+//! Messages on a stream of bytes: a length, followed by that many bytes.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crossdock_os::Deadline;
 
-/// Longest message. A commit of the largest size is a third of it.
+/// The longest message. A commit of the largest size is a third of it.
 pub(super) const FRAME_MAX: usize = 1 << 20;
 /// How long writing one message may take.
 const WRITE: Duration = Duration::from_secs(10);
 
-/// What messages go over. A read that times out must lose no bytes.
+/// The stream that carries messages. A read that times out must lose no bytes.
 pub trait Stream: Read + Write + Send {
-    /// Reads and writes fail after so long. Never zero.
+    /// Reads and writes fail after this time, which is never zero.
     ///
     /// # Errors
     /// The stream is broken.
@@ -27,7 +27,7 @@ impl Stream for TcpStream {
     }
 }
 
-/// A stream and what has come of the next message.
+/// A stream, and the part of the next message that has arrived.
 pub(super) struct Framed {
     stream: Box<dyn Stream>,
     came: Vec<u8>,
@@ -50,14 +50,14 @@ impl Framed {
         self.stream.flush()
     }
 
-    /// The next message; none if it has not come whole until then. What came of it is kept.
+    /// The next message; none if it has not arrived completely by the deadline. A part that has arrived is kept.
     pub fn receive(&mut self, by: Deadline) -> io::Result<Option<Vec<u8>>> {
         let mut chunk = [0; 16 << 10];
         loop {
             if let Some(body) = self.whole()? {
                 return Ok(Some(body));
             }
-            // A timeout of zero would be none at all.
+            // A timeout of zero would mean no timeout.
             self.stream.set_timeout(by.left().max(Duration::from_millis(1)))?;
             match self.stream.read(&mut chunk) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
@@ -72,7 +72,7 @@ impl Framed {
         }
     }
 
-    /// Has a part of a message come?
+    /// Has a part of a message arrived?
     pub fn has_part(&self) -> bool {
         !self.came.is_empty()
     }

@@ -1,8 +1,9 @@
 //! The keeper's journal: a file of records, each `u32 length, u32 crc, bytes`.
 //!
-//! A record is written and synced before its change is answered. The end of the file may hold a part of a record that a
-//! dying keeper wrote: it is cut off. A record that is wrong *before* the end is damage, and opening fails. A journal
-//! that has grown to several times its content is written anew beside it, and renamed into place.
+//! A record is written and synced before its change is answered. The end of the file may hold a part of a record, if
+//! the keeper died while it wrote; that part is cut off. A wrong record *before* the end is damage, and opening fails.
+//! A journal that has grown to several times its content is written anew beside the old file and renamed into its
+//! place.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -22,14 +23,14 @@ pub(super) struct Journal {
     file: File,
     path: PathBuf,
     length: u64,
-    /// Its length when it was last written anew.
+    /// The journal's length when it was last written anew.
     base: u64,
-    /// It may end with a part of a record that could not be cut off.
+    /// The file may end with a part of a record that could not be cut off.
     torn: bool,
 }
 
 impl Journal {
-    /// The journal in this folder, made if there is none, and its records.
+    /// Opens the journal in this folder, or makes one, and gives its records.
     pub fn open(folder: &Path) -> io::Result<(Self, Vec<Record>)> {
         let path = folder.join("catalog.journal");
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
@@ -56,7 +57,7 @@ impl Journal {
         Ok((Self { file, path, length, base: length, torn: false }, records))
     }
 
-    /// The record is on its way to the disk for good when this returns.
+    /// When this returns, the record is on the disk.
     pub fn append(&mut self, record: &Record) -> CatalogResult<()> {
         if self.torn {
             self.cut()?;
@@ -82,7 +83,7 @@ impl Journal {
         self.length > SMALL && self.length > 4 * self.base
     }
 
-    /// Writes these records instead of all that there are.
+    /// Replaces all records by these.
     pub fn compact(&mut self, records: &[Record]) -> io::Result<()> {
         let fresh = self.path.with_extension("fresh");
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&fresh)?;
@@ -113,20 +114,21 @@ fn frame(record: &Record) -> Vec<u8> {
     bytes
 }
 
-/// The records, and the length of what is whole.
+/// The records, and the length of the valid part.
 fn read(bytes: &[u8]) -> Result<(Vec<Record>, u64), String> {
     let mut rest = bytes.strip_prefix(MAGIC).ok_or("it does not begin as a catalog's journal")?;
     let mut records = Vec::new();
     loop {
         let at = bytes.len() - rest.len();
-        // Ends here, or with the beginning of a record, or with blocks that were never filled.
+        // The file ends here, or with the beginning of a record, or with blocks that were never filled.
         if rest.len() < 8 || rest.iter().all(|byte| *byte == 0) {
             return Ok((records, at as u64));
         }
         let length = u32::from_le_bytes(rest[..4].try_into().expect("four bytes")) as usize;
         let crc = u32::from_le_bytes(rest[4..8].try_into().expect("four bytes"));
         let Some(body) = rest.get(8..8usize.saturating_add(length)).filter(|_| length <= RECORD_MAX) else {
-            // Longer than the file: cut off while it was written, unless that cannot be a record's length at all.
+            // The record is longer than the file, so it was cut off while it was written; unless no record can have
+            // this length.
             if length > RECORD_MAX {
                 return Err(format!("the record at byte {at} claims {length} bytes"));
             }

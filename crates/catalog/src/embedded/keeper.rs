@@ -1,4 +1,4 @@
-//! The side that keeps the catalog.
+//! The keeper of an embedded catalog.
 
 use std::io;
 use std::net::TcpListener;
@@ -16,25 +16,25 @@ use super::message::{Answer, PAGE_BYTES, Request, VERSION};
 use crate::store::{Record, Store};
 use crate::{CatalogError, CatalogResult, LEASE_MIN, Revision};
 
-/// Most connections at once.
+/// The most connections at the same time.
 const CONNECTIONS: usize = 4096;
 /// How long a connection may take for its hello, and for the rest of a message that has begun.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A connection without calls for so long is closed; clients keep theirs for less.
+/// A connection without calls is closed after this time. Clients keep theirs for a shorter time.
 const IDLE: Duration = Duration::from_secs(60);
-/// How often a watch without news hears from the keeper.
+/// How often the keeper sends a message to a watch without news.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How often a waiting thread looks whether the keeper stops.
 const SLICE: Duration = Duration::from_millis(250);
-/// Longest time of a lease.
+/// The longest time of a lease.
 const LEASE_MAX: Duration = Duration::from_secs(86_400);
 
-/// What a keeper is told at its start.
+/// The options of a keeper.
 #[derive(Clone, Debug)]
 pub struct KeeperOptions {
-    /// Where its journal is. The folder is there already.
+    /// The folder of the journal. It must exist.
     pub folder: PathBuf,
-    /// What leases get besides their time after a restart of the keeper.
+    /// What is added to the time of each lease after a restart of the keeper.
     pub grace: Duration,
 }
 
@@ -66,7 +66,7 @@ impl Keeper {
         let (mut journal, records) = Journal::open(&options.folder)?;
         let mut store = Store::new();
         if records.is_empty() {
-            // Above all revisions of a catalog whose journal is lost, so that no fence of it holds here.
+            // This is above all revisions of a catalog whose journal is lost, so none of its fences is valid here.
             let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let start = Record::Start { revision: since.as_micros() as u64, next_lease: since.as_micros() as u64 };
             let begun = journal.append(&start).and_then(|()| store.apply(&start, 0));
@@ -90,15 +90,15 @@ impl Keeper {
         Ok(Self { shared, expiry: Some(expiry) })
     }
 
-    /// Serves one client until its connection ends. Blocks.
+    /// Serves one client until its connection ends. The call blocks.
     pub fn serve(&self, stream: Box<dyn Stream>) {
         self.shared.serve(stream);
     }
 
-    /// Serves all that connect to this listener, in plain text, each in a thread, until the result is dropped.
+    /// Serves all clients that connect to this listener, in plain text, each in a thread, until the result is dropped.
     ///
     /// # Errors
-    /// The listener is of no use.
+    /// The listener does not work.
     pub fn listen(&self, listener: TcpListener) -> io::Result<Listening> {
         listener.set_nonblocking(true)?;
         self.listen_to(move |by| {
@@ -115,11 +115,11 @@ impl Keeper {
         })
     }
 
-    /// As [`Self::listen`], with connections from elsewhere. `accept` waits for the next one until its deadline; what it
-    /// gives makes the connection's stream in the connection's thread, as by a TLS handshake.
+    /// As [`Self::listen`], with connections from another source. `accept` waits for the next one until its deadline.
+    /// What it gives then makes the connection's stream in the connection's own thread, for example by a TLS handshake.
     ///
     /// # Errors
-    /// There is no thread to listen.
+    /// No thread could be started to listen.
     pub fn listen_to(
         &self,
         accept: impl Fn(Deadline) -> io::Result<Option<Greet>> + Send + 'static,
@@ -132,7 +132,7 @@ impl Keeper {
                     Ok(Some(greet)) => greet,
                     Ok(None) => continue,
                     Err(_) => {
-                        // Out of descriptors, most likely.
+                        // The process has most likely run out of descriptors.
                         thread::sleep(Duration::from_millis(10));
                         continue;
                     }
@@ -143,7 +143,7 @@ impl Keeper {
                         shared.serve(stream);
                     }
                 };
-                // A thread that cannot be made: the connection is dropped, its client tries again.
+                // If no thread can be started, the connection is dropped, and its client tries again.
                 thread::Builder::new().name("catalog-client".into()).stack_size(512 << 10).spawn(serve).ok();
             }
         };
@@ -162,14 +162,14 @@ impl Drop for Keeper {
         if let Some(expiry) = self.expiry.take() {
             expiry.join().ok();
         }
-        // The journal is free for another keeper when this returns: wait for the threads that use it.
+        // When this returns another keeper can use the journal: it waits for the threads that use it.
         while Arc::strong_count(&self.shared) > 1 {
             thread::sleep(Duration::from_millis(5));
         }
     }
 }
 
-/// A listener that is served. Dropping it ends the listening; connections go on.
+/// A listener that is being served. Dropping it ends the listening; existing connections continue.
 pub struct Listening {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -197,7 +197,7 @@ impl Shared {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Written down, then done, then told.
+    /// Writes the change down, then makes it, then reports it.
     fn apply(&self, state: &mut State, record: &Record) -> CatalogResult<()> {
         state.journal.append(record)?;
         state.store.apply(record, self.now())?;
@@ -235,7 +235,7 @@ impl Shared {
             let full = CatalogError::Full(format!("it has {others} connections"));
             framed.send(&Answer::Failed(full).encode()).ok();
         } else {
-            // A connection's end, also by a bad message, concerns only its client.
+            // The end of a connection, also by a bad message, concerns only its client.
             self.converse(&mut framed).ok();
         }
         self.connections.fetch_sub(1, Ordering::Relaxed);
@@ -268,7 +268,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The next request, or why its bytes are none; nothing when the keeper stops or the client is silent for too long.
+    /// The next request, or why its bytes are none. `None` if the keeper stops or the client is silent for too long.
     fn next_request(&self, framed: &mut Framed, patience: Duration) -> io::Result<Option<CatalogResult<Request>>> {
         let mut by = Deadline::after(patience);
         let mut begun = false;
@@ -327,7 +327,7 @@ impl Shared {
         pages(listing.entries, size, |entries, more| framed.send(&Answer::Page { revision, more, entries }.encode()))
     }
 
-    /// Tells of changes until the client is gone.
+    /// Reports changes until the client is gone.
     fn tell(&self, framed: &mut Framed, prefix: &str, mut from: Revision) -> io::Result<()> {
         loop {
             let heartbeat = Deadline::after(HEARTBEAT);
@@ -344,7 +344,7 @@ impl Shared {
                         return framed.send(&Answer::Failed(error).encode());
                     }
                 }
-                // Nothing of what was changed up to here is below the prefix.
+                // No change up to here is below the prefix.
                 from = from.max(state.store.revision() + 1);
                 let left = heartbeat.left();
                 state = self.changed.wait_timeout(state, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0;

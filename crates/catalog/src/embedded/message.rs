@@ -1,4 +1,4 @@
-//! What clients and the keeper say to each other.
+//! The messages between clients and the keeper.
 //!
 //! | request | fields |
 //! |---|---|
@@ -21,17 +21,17 @@
 //! | 6 events | u64 revision up to which all is told, u8 more, u32 count, events |
 //! | 7 failed | u8 error, u64 number, text |
 //!
-//! Text, keys and values are a u32 length and so many bytes. An entry is key, value, u64 created, u64 modified, u64 lease
-//! (0 for none). An event is u8 1 and an entry, or u8 2, key, u64 revision.
+//! A text, key or value is a u32 length and that many bytes. An entry is key, value, u64 created, u64 modified, u64
+//! lease (0 for none). An event is u8 1 and an entry, or u8 2, key, u64 revision.
 
 use crate::codec::{Reader, Writer};
 use crate::{COMMIT_MAX, CatalogError, CatalogResult, Commit, Committed, Entry, Event, Expect, LeaseId, Revision};
 
 pub(super) const VERSION: u32 = 1;
 const NAME: &str = "crossdock-catalog";
-/// Most entries or events of one message.
+/// The most entries or events of one message.
 const PAGE_MAX: usize = 100_000;
-/// Bytes after which a page is full.
+/// A page is full from this number of bytes on.
 pub(super) const PAGE_BYTES: usize = 256 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,15 +1,15 @@
 //! The embedded catalog: one daemon of the site keeps it, the others are its clients.
 //!
-//! **Keeper.** [`Keeper`] holds the state in memory and every change in a journal, each record with a checksum. A change
-//! is written down before it is answered. After a restart, history is empty (watches that were up to date go on), and
-//! every lease has its whole time again, plus a grace in which its holder finds the keeper.
+//! **Keeper.** [`Keeper`] has the state in memory, and every change in a journal whose records have checksums. A change
+//! is written down before it is answered. After a restart there is no history (watches that were up to date continue),
+//! and every lease begins its whole time again, with a grace in which its holder can find the keeper.
 //!
-//! **Connections.** A client's connection carries calls, one after another, or, after a watch request, nothing but the
-//! keeper's messages: changes, and an empty message each second, so that both sides notice that the other is gone. The
-//! bytes go over whatever [`Stream`] the caller provides: TCP, or TLS over TCP.
+//! **Connections.** A client's connection carries calls, one after another. After a watch request it carries only the
+//! keeper's messages: changes, and an empty message each second, so that both sides notice when the other is gone. The
+//! bytes go over the [`Stream`] that the caller provides: TCP, or TLS over TCP.
 //!
-//! **Messages.** Four bytes of length, then the fields of `message.rs`, little-endian. A message that is too long, too
-//! short or otherwise wrong ends the connection, and only that.
+//! **Messages.** A message is four bytes of length and then the fields of `message.rs`, little-endian. A message that
+//! is too long, too short or otherwise wrong ends its connection and nothing else.
 
 mod client;
 mod frame;

@@ -1,10 +1,10 @@
-//! crossdock's types as HDF5 datatypes. Complex numbers and booleans as h5py knows them.
+//! crossdock's types as HDF5 datatypes. Complex numbers and booleans are as h5py expects them.
 
 use crossdock_layout::type_name::Type;
 
-/// The datatype of one element, and the extents that arrays of arrays add behind the variable's own.
+/// The datatype of one element, and the extents that arrays of arrays add after the variable's own.
 ///
-/// What only its owner's language understands is bytes; `size` says how many, as its name does not.
+/// An opaque type is stored as bytes. `size` gives their number, because the type's name does not.
 pub fn of(ty: &Type, size: u64) -> (Vec<u8>, Vec<u64>) {
     let (mut inner, mut extents) = (ty, Vec::new());
     while let Type::Array(of, n) = inner {
@@ -21,7 +21,7 @@ pub fn of(ty: &Type, size: u64) -> (Vec<u8>, Vec<u64>) {
     (out, extents)
 }
 
-/// A text of so many bytes (at least one), padded with zeros.
+/// A text of this many bytes (at least one), padded with zeros.
 pub fn text(bytes: usize) -> Vec<u8> {
     begun(1, 3, [0x11, 0, 0], bytes.max(1) as u64)
 }
@@ -61,7 +61,7 @@ fn put(ty: &Type, out: &mut Vec<u8>) {
             put(of, out);
         }
         Type::Struct(fields) => structure(ty, fields, out),
-        // Headers of containers, as bytes; opaque types do not stand inside others.
+        // Headers of containers are stored as bytes. Opaque types cannot be inside other types.
         Type::Vector(_) | Type::String | Type::Ndarray(_) | Type::Opaque(_) => {
             let bytes = Type::Array(Box::new(Type::Scalar("u8", 1)), ty.size_and_align().map_or(1, |s| s.0));
             put(&bytes, out);
@@ -108,7 +108,7 @@ fn structure(ty: &Type, fields: &[Type], out: &mut Vec<u8>) {
     }
 }
 
-/// Where the fields of a struct lie: C's natural alignment.
+/// The offsets of a struct's fields: C's natural alignment.
 pub fn offsets(fields: &[Type]) -> Vec<u64> {
     let mut at = 0u64;
     let mut found = Vec::new();
@@ -121,7 +121,7 @@ pub fn offsets(fields: &[Type]) -> Vec<u64> {
     found
 }
 
-/// Name and place; the place takes as many bytes as the struct's size needs.
+/// A field's name and offset. The offset takes as many bytes as the struct's size needs.
 fn member(name: &str, at: u64, whole: u64, out: &mut Vec<u8>) {
     out.extend(name.as_bytes());
     out.push(0);

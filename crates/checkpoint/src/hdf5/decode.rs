@@ -1,6 +1,8 @@
-//! Object headers read back: only those that are written here, so anything else is "not ours", never a guess.
+//! Reads object headers back. It knows only headers that this library writes; anything else is an error and never a
+//! guess.
 //!
-//! The bytes have passed a checksum, yet any program may have made the file: every number is checked before it is used.
+//! The bytes have passed a checksum, but any program may have made the file. So every number is checked before it is
+//! used.
 
 use std::collections::HashSet;
 
@@ -8,16 +10,16 @@ use super::message::kind;
 use super::{SIGNATURE, SUPERBLOCK, lookup3};
 use crate::contents::Value;
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Debug, Default)]
 pub struct Object {
-    /// Below the root: `field/3/u`.
+    /// The path below the root: `field/3/u`.
     pub path: String,
     /// Attributes, in order.
     pub attributes: Vec<(String, Value)>,
     /// A dataset's extents.
     pub shape: Vec<u64>,
-    /// A dataset's bytes: where (counted from the superblock) and how many.
+    /// A dataset's bytes: their offset from the superblock, and their number.
     pub data: Option<(u64, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! Object headers: what a group or a dataset says of itself.
+//! Object headers: the description of a group or a dataset.
 
 use super::message::{self, kind};
 use super::{datatype, lookup3};
@@ -53,7 +53,7 @@ impl Header {
         self.messages.extend(body);
     }
 
-    /// As it stands in the file.
+    /// The bytes as they are in the file.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = b"OHDR".to_vec();
         out.extend([2, 2]); // version; four bytes say how long the messages are

@@ -37,14 +37,14 @@ pub fn attribute_info() -> Vec<u8> {
 
 /// A name, and where its object header is.
 pub fn link(name: &str, address: u64) -> Vec<u8> {
-    // Names have at most 255 bytes here: one byte says how many. UTF-8.
+    // Names have at most 255 bytes here, so one byte gives the length. They are UTF-8.
     let mut out = vec![1, 0x10, 1, name.len() as u8];
     out.extend(name.as_bytes());
     out.extend(address.to_le_bytes());
     out
 }
 
-/// Space is taken when data is written; nothing is filled in.
+/// Space is taken when data are written, and nothing is filled in.
 pub fn fill_value() -> Vec<u8> {
     vec![3, 0x0a]
 }
