@@ -1,4 +1,4 @@
-// Gives memory of a region to whatever lives in that region.
+// An allocator for containers that lie in a region: it gives them memory of that region.
 #pragma once
 
 #include <crossdock/construct.hpp>
@@ -16,9 +16,10 @@ namespace crossdock {
 
 class region;
 
-/// A standard allocator, eight bytes, that may itself lie in shared memory: it keeps only how far away its region's
-/// header is. A container keeps the allocator that it was made with for life (nothing propagates on assignment or swap),
-/// because its elements must lie in the region that it lies in; elements made through it get it handed down.
+/// A standard allocator of eight bytes that may itself lie in shared memory: it stores only the distance to its
+/// region's header. A container keeps the allocator that it was made with for life (nothing propagates on assignment or
+/// swap), because its elements must lie in the container's own region. Elements that are made through the allocator get
+/// it as well.
 ///
 /// allocate throws crossdock::error: no_space, or not_found if the region is not mapped in this process. Thread-safe.
 template <class T>
@@ -40,7 +41,7 @@ class allocator {
     using other = allocator<U>;
   };
 
-  /// `header` is where the region is mapped: region::base().
+  /// `header` is the address of the mapped region: region::base().
   explicit allocator(const void* header) noexcept : region_(detail::relative(&region_, header)) {}
   allocator(const region& r) noexcept;  // NOLINT: a region is where to allocate
   allocator(const allocator& other) noexcept : allocator(other.base()) {}
@@ -62,7 +63,7 @@ class allocator {
     raw_deallocate(p.get());
   }
 
-  /// The same with plain pointers, for containers that keep their links themselves.
+  /// As allocate, with plain pointers, for containers that store their links themselves.
   T* raw_allocate(size_type n, std::size_t align = 1)
     requires(!std::is_void_v<T>)
   {
@@ -74,19 +75,20 @@ class allocator {
     detail::take_over(address);
     return static_cast<T*>(address);
   }
-  /// Never throws: a block that cannot be freed (its region was unmapped, another member corrupted it) is left.
+  /// Never throws: a block that cannot be freed (its region was unmapped, or another member corrupted it) is left as it
+  /// is.
   void raw_deallocate(const void* p) noexcept {
     detail::hand_over(p);
     (void)crossdock_deallocate_at(base(), const_cast<void*>(p));
   }
 
-  /// Hands itself down to what takes an allocator.
+  /// Constructs an object and passes this allocator to it if it takes one.
   template <class U, class... Args>
   void construct(U* place, Args&&... args) {
     detail::construct_in(allocator<void>(*this), place, std::forward<Args>(args)...);
   }
 
-  /// Where the region is mapped in this process.
+  /// The address of the region in this process.
   const void* base() const noexcept { return detail::resolve(region_); }
 
   template <class U>

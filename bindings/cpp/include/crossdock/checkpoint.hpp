@@ -1,4 +1,4 @@
-// What `crossdock checkpoint` wrote, read back; and names by rank. No daemon is needed for it.
+// Reads back what `crossdock checkpoint` wrote; and names by rank. No daemon is needed.
 //
 //     if (auto saved = crossdock::restart("checkpoints")) {
 //       saved->read("u", std::span(u), crossdock::ranked("field"));
@@ -19,23 +19,24 @@
 
 namespace crossdock {
 
-/// `field` -> `field/3`. Without a rank: what the launcher (Open MPI, MPICH, Slurm, crossdock) said. Errors: invalid.
+/// `field` becomes `field/3`. Without a rank it is the rank that the launcher (Open MPI, MPICH, Slurm, crossdock) set.
+/// Errors: invalid.
 inline std::string ranked(const std::string& name, std::optional<std::uint32_t> rank = {}) {
   std::array<char, CROSSDOCK_NAME_MAX + 1> buffer{};
   detail::check(crossdock_ranked_name(name.c_str(), rank ? std::int64_t{*rank} : -1, buffer.data(), buffer.size()));
   return buffer.data();
 }
 
-/// One checkpoint, open for reading. `series` may be left out where a file has only one. Copies are the same file.
+/// One checkpoint, open for reading. `series` may be omitted if a file has only one. Copies refer to the same file.
 class checkpoint {
  public:
-  /// A file by its path; all of it is read and checked once. Errors: not_found, corrupt, denied, system.
+  /// Opens a file by its path. All of it is read and checked once. Errors: not_found, corrupt, denied, system.
   explicit checkpoint(const std::string& path) {
     crossdock_checkpoint* given = nullptr;
     detail::check(crossdock_checkpoint_open(path.c_str(), &given));
     ref_ = reference(given);
   }
-  /// Takes over a reference that the C functions gave out.
+  /// Takes over a reference from the C functions.
   explicit checkpoint(crossdock_checkpoint* taken) noexcept : ref_(taken) {}
 
   std::string path() const {
@@ -43,7 +44,7 @@ class checkpoint {
     detail::check(crossdock_checkpoint_path(ref_.get(), buffer.data(), buffer.size()));
     return buffer.data();
   }
-  /// Newer ones that were damaged and passed over, a line each; empty if there were none.
+  /// The newer checkpoints that were damaged and passed over, one per line; empty if there were none.
   std::string skipped() const {
     std::vector<char> buffer(16384);
     std::uint32_t count = 0;
@@ -55,7 +56,7 @@ class checkpoint {
     detail::check(crossdock_checkpoint_sequence(ref_.get(), named(series), &value));
     return value;
   }
-  /// Errors: not_found (names those that there are), wrong_type.
+  /// Errors: not_found (names the existing ones), wrong_type.
   std::int64_t integer(const std::string& attribute, const std::string& series = {}) const {
     std::int64_t value = 0;
     detail::check(crossdock_checkpoint_integer(ref_.get(), named(series), attribute.c_str(), &value));
@@ -78,7 +79,7 @@ class checkpoint {
     detail::check(crossdock_checkpoint_variable_info(ref_.get(), named(series), name.c_str(), &info));
     return info;
   }
-  /// Fills memory of just the variable's size. Errors: wrong_type (another size), not_found, corrupt, system.
+  /// Fills memory that has exactly the variable's size. Errors: wrong_type (another size), not_found, corrupt, system.
   template <class T, std::size_t N>
   void read(const std::string& name, std::span<T, N> into, const std::string& series = {}) const {
     static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>, "bytes are written into the elements");
@@ -92,8 +93,8 @@ class checkpoint {
   reference ref_;
 };
 
-/// The newest good checkpoint of a folder; none at a first start. `name`: what the files' names begin with, if there are
-/// several. Errors: corrupt (there are some, and none is good), invalid (several names), denied, system.
+/// The newest good checkpoint of a folder; none at a first start. `name` is the beginning of the files' names, if there
+/// are several. Errors: corrupt (there are checkpoints, and none is good), invalid (several names), denied, system.
 inline std::optional<checkpoint> restart(const std::string& folder, const std::string& name = {}) {
   crossdock_checkpoint* given = nullptr;
   const auto status = crossdock_checkpoint_restart(folder.c_str(), name.empty() ? nullptr : name.c_str(), &given);
@@ -102,8 +103,8 @@ inline std::optional<checkpoint> restart(const std::string& folder, const std::s
   return checkpoint(given);
 }
 
-/// A publisher's arrays from the newest good checkpoint of its series; none at a first start, and then nothing is changed.
-/// Errors: corrupt, invalid (of another number of ranks), wrong_type, denied, system.
+/// Fills a publisher's arrays from the newest good checkpoint of its series. At a first start there is none, and
+/// nothing is changed. Errors: corrupt, invalid (of another number of ranks), wrong_type, denied, system.
 inline std::optional<checkpoint> restart(const publisher& into, const std::string& folder) {
   crossdock_checkpoint* given = nullptr;
   const auto status = crossdock_publisher_restart(into.get(), folder.c_str(), &given);

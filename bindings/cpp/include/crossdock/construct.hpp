@@ -1,4 +1,4 @@
-// Construction that hands the region's allocator down, to any depth: containers of structs of containers (Listing 4).
+// Construction that passes the region's allocator down to any depth: containers of structs of containers (Listing 4).
 #pragma once
 
 #include <crossdock/shareable.hpp>
@@ -31,8 +31,8 @@ void construct_from_tuple(const Alloc& allocator, T* place, Tuple&& tuple) {
   std::apply([&](auto&&... args) { construct_in(allocator, place, std::forward<decltype(args)>(args)...); }, std::forward<Tuple>(tuple));
 }
 
-/// Constructs the two members where they are, so that each may take the allocator; std::pair, and the pair that Boost's
-/// trees keep in its stead, have the same layout and no other state.
+/// Constructs the two members in place, so that each may take the allocator. std::pair, and the pair that Boost's trees
+/// use instead, have the same layout and no other state.
 template <class P, class First, class Second>
 void construct_members(P* place, First&& make_first, Second&& make_second) {
   using first_type = std::remove_const_t<typename P::first_type>;
@@ -104,7 +104,8 @@ consteval bool has_allocator_in_it() {
 template <class T, class Alloc>
 T make_in(const Alloc& allocator);
 
-/// Converts to a field made with the allocator: an aggregate of containers needs no constructor of its own.
+/// Converts to a field that is made with the allocator, so that an aggregate of containers needs no constructor of its
+/// own.
 template <class Alloc>
 struct made_in {
   const Alloc& allocator;
@@ -130,8 +131,8 @@ T make_in(const Alloc& allocator) {
   }
 }
 
-/// Constructs a T at `place`. Whatever in it takes an allocator gets this one, by std::allocator_arg in front or as the
-/// last argument; pairs and aggregates hand it on to their members.
+/// Constructs a T at `place`. Everything in it that takes an allocator gets this one, as the first argument behind
+/// std::allocator_arg or as the last argument. Pairs and aggregates pass it on to their members.
 template <class T, class Alloc, class... Args>
 void construct_in(const Alloc& allocator, T* place, Args&&... args) {
   void* raw = const_cast<void*>(static_cast<const volatile void*>(place));

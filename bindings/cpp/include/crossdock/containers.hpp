@@ -1,5 +1,5 @@
-// The other containers: Boost's, over crossdock's allocator and offset_ptr. Only C++ tasks read them; all tasks that do
-// are to be built with the same Boost release, which the type's name says.
+// The other containers: Boost's, with crossdock's allocator and offset_ptr. Only C++ tasks can read them. All tasks
+// that do must be built with the same Boost release, which is part of the type's name.
 #pragma once
 
 #include <crossdock/allocator.hpp>
@@ -23,10 +23,11 @@ namespace crossdock {
 
 namespace detail {
 
-/// Keys that are strings are compared and hashed as text, so that "name" finds one without making a string first.
+/// String keys are compared and hashed as text, so that a look-up of "name" makes no string.
 template <class K>
 using default_less = std::conditional_t<std::is_same_v<K, string>, std::less<>, std::less<K>>;
-/// Of numbers the value itself: a hash must be the same in every process, whatever its standard library does.
+/// The hash of a number is the number itself: a hash must be the same in every process, whatever its standard library
+/// does.
 struct number_hash {
   template <class N>
   std::size_t operator()(N n) const noexcept {
@@ -38,7 +39,7 @@ using default_hash = std::conditional_t<std::is_same_v<K, string>, text_hash, st
 template <class K>
 using default_equal = std::conditional_t<std::is_same_v<K, string>, std::equal_to<>, std::equal_to<K>>;
 
-/// A std::string_view and the like, where the key is a crossdock::string.
+/// A type such as std::string_view for a key of type crossdock::string.
 template <class Given, class Key>
 concept text_for = std::is_same_v<Key, string> && std::is_convertible_v<const Given&, std::string_view> && !std::is_same_v<std::remove_cvref_t<Given>, string>;
 
@@ -57,7 +58,7 @@ using multimap = boost::container::multimap<K, V, Compare, allocator<std::pair<c
 template <class K, class Hash = detail::default_hash<K>, class Equal = detail::default_equal<K>>
 using unordered_set = boost::unordered_set<K, Hash, Equal, allocator<K>>;
 
-/// boost::container::map, whose [] and at also take a std::string_view where the key is a string.
+/// boost::container::map, whose [] and at also take a std::string_view if the key is a string.
 template <class K, class V, class Compare = detail::default_less<K>>
 class map : public boost::container::map<K, V, Compare, allocator<std::pair<const K, V>>> {
   using base = boost::container::map<K, V, Compare, allocator<std::pair<const K, V>>>;
@@ -124,7 +125,7 @@ struct literal {
   consteval literal(const char (&t)[N]) { std::copy_n(t, N, text); }
 };
 
-/// "cpp:map/1.81<K,V>": another release of Boost may lay its nodes out otherwise.
+/// "cpp:map/1.81<K,V>": another release of Boost may lay its nodes out differently.
 template <literal Name, class... Elements>
 consteval type_text describe_boost() {
   type_text release;

@@ -1,4 +1,4 @@
-// How calls fail: one closed enum, one exception that carries it, one result type for those who would rather check.
+// How calls fail: one closed enum, one exception that carries it, and one result type for programs that check results.
 #pragma once
 
 #include <crossdock.h>
@@ -31,7 +31,7 @@ enum class status : int {
   system = CROSSDOCK_SYSTEM,              ///< the system refused the call; the message has its reason
 };
 
-/// "NO_SPACE" and the like; static.
+/// The name of a status, such as "NO_SPACE"; static.
 inline std::string_view name(status s) noexcept { return crossdock_status_name(static_cast<crossdock_status>(s)); }
 
 inline std::ostream& operator<<(std::ostream& out, status s) { return out << name(s); }
@@ -40,7 +40,7 @@ inline std::ostream& operator<<(std::ostream& out, status s) { return out << nam
 class error : public std::runtime_error {
  public:
   error(crossdock::status s, const std::string& message) : std::runtime_error(message), status_(s) {}
-  /// Which of the closed list it is.
+  /// The status.
   crossdock::status status() const noexcept { return status_; }
 
  private:
@@ -49,7 +49,7 @@ class error : public std::runtime_error {
 
 namespace detail {
 
-/// The text that belongs to the status that the last C call of this thread returned.
+/// The message of the status that the last C call of this thread returned.
 inline std::string last_message(crossdock_status s) {
   return s == CROSSDOCK_NOT_YET ? crossdock_status_meaning(s) : crossdock_error_message();
 }

@@ -1,5 +1,5 @@
-// Files of managed directories, awaited before they are opened. Unmodified programs wait by the preload door; this is for those
-// that it does not serve, and for programs that want the error as crossdock tells it.
+// Files of managed directories that are awaited before they are opened. Unmodified programs wait through the preload
+// door. This header is for programs that the door does not serve, and for programs that want crossdock's error.
 //
 //     crossdock::ifstream in("/data/frames/7.txt");     // waits until the producer has closed it
 #pragma once
@@ -12,11 +12,11 @@
 
 namespace crossdock {
 
-/// Waits until the file is there, if it lies in a managed directory that this task consumes; else returns at once.
-/// Errors: not_found (the producers have ended without it), timed_out, system (interrupted by a signal).
+/// Waits until the file exists, if it lies in a managed directory that this task consumes; otherwise returns at once.
+/// Errors: not_found (the producers have ended without publishing it), timed_out, system (interrupted by a signal).
 inline void await_file(const std::string& path) { detail::check(crossdock_file_await(path.c_str())); }
 
-/// A std::ifstream whose file is awaited before it is opened. Errors as await_file.
+/// A std::ifstream whose file is awaited before it is opened. Errors as for await_file.
 class ifstream : public std::ifstream {
  public:
   explicit ifstream(const std::string& path, std::ios_base::openmode mode = std::ios_base::in)

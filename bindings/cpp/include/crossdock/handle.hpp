@@ -1,4 +1,4 @@
-// Handles: sixteen bytes that name data to another task, for any workflow system to carry (Dhmem, section III-C).
+// Handles: sixteen bytes that name data for another task and that any workflow system can carry (Dhmem, section III-C).
 #pragma once
 
 #include <crossdock.h>
@@ -11,8 +11,8 @@
 
 namespace crossdock {
 
-/// Where an allocation is, the same in every process: which segment, and how many bytes from its start. Plain data;
-/// segment ids are never reused, so an old handle never names new data. {0, 0} names nothing.
+/// The place of an allocation, which is the same in every process: the segment, and the distance from its start in
+/// bytes. Plain data. Segment ids are never used again, so an old handle never names new data. {0, 0} names nothing.
 struct handle {
   std::uint64_t segment = 0;
   std::uint64_t offset = 0;

@@ -27,14 +27,14 @@ namespace detail {
 using item_ref = counted<crossdock_item, crossdock_item_ref, crossdock_item_unref>;
 }
 
-/// How sure a new owner can be that the former one has no way in.
+/// How sure a new owner can be that the former owner has no access left.
 enum class level : int {
   cooperative = CROSSDOCK_COOPERATIVE,  ///< for tasks that trust each other: no daemon call, no proof
   verified = CROSSDOCK_VERIFIED,        ///< the kernel proves that the old owner let go; else the new owner gets a copy
   strict = CROSSDOCK_STRICT,            ///< always fresh pages
 };
 
-/// What becomes of an item whose owner dies.
+/// What happens to an item whose owner dies.
 enum class on_death : int {
   keep = CROSSDOCK_KEEP,                 ///< the item stays with its task, and waits until the task is started again
   return_to_creator = CROSSDOCK_RETURN,  ///< the item goes back to the task that made it
@@ -46,15 +46,15 @@ struct item_options {
   crossdock::on_death on_death = crossdock::on_death::keep;
 };
 
-/// What an item is made of, in a span: plain data without pointers.
+/// The element type of an item's span: plain data without pointers.
 template <class T>
 concept item_element = is_shareable<std::remove_const_t<T>> && std::is_trivially_copyable_v<T>;
 
 class shared_item;
 
-/// An item that this task owns, or reads. Moves, does not copy; what hands it on takes it by `std::move(x)`, and an item
-/// that was moved from is nothing: using it is caught by an assertion, and without assertions by error(status::closed).
-/// Spans and references into an item end with the call that takes it away.
+/// An item that this task owns or reads. It can be moved but not copied. Calls that hand it on take it by
+/// `std::move(x)`. An item that was moved from is empty: using it fails an assertion, or without assertions throws
+/// error(status::closed). Spans and references into an item are invalid after the call that takes the item away.
 class item_base {
  public:
   item_base(item_base&&) noexcept = default;
@@ -105,7 +105,7 @@ class item_base {
 /// An item that this task owns.
 class item : public item_base {
  public:
-  /// Makes one of `size` zero bytes. Errors: exists (says whose it is), no_space, invalid, denied.
+  /// Makes an item of `size` zero bytes. Errors: exists (names the owner), no_space, invalid, denied.
   static item create(const std::string& key, std::uint64_t size, const item_options& options = {}, const session& s = session()) {
     const crossdock_item_options o = {static_cast<crossdock_item_level>(options.level), static_cast<crossdock_item_policy>(options.on_death)};
     crossdock_item* given = nullptr;
@@ -113,17 +113,18 @@ class item : public item_base {
     return item(detail::item_ref(given), s);
   }
 
-  /// Waits until this task owns it. Errors: timed_out (who owns it, since when), not_found (destroyed), busy (open here).
+  /// Waits until this task owns the item. Errors: timed_out (names the owner and since when), not_found (destroyed),
+  /// busy (open here).
   static item access(const std::string& key, timeout wait = {}, const session& s = session()) {
     crossdock_item* given = nullptr;
     detail::check(crossdock_item_access(s.get(), key.c_str(), wait.milliseconds(), &given));
     return item(detail::item_ref(given), s);
   }
-  /// The same with its outcome as a result; status::not_yet with no_wait while another task owns it.
+  /// As access, with the outcome as a result; status::not_yet with no_wait while another task owns the item.
   static result<item> try_access(const std::string& key, timeout wait = no_wait, const session& s = session()) {
     return detail::as_result([&] { return access(key, wait, s); });
   }
-  /// The first of several that comes; its key says which.
+  /// The first of several items that this task owns or comes to own; its key says which one.
   static item access_any(const std::vector<std::string>& keys, timeout wait = {}, const session& s = session()) {
     std::vector<const char*> texts;
     for (const auto& key : keys) texts.push_back(key.c_str());
@@ -133,7 +134,7 @@ class item : public item_base {
     return item(detail::item_ref(given), s);
   }
 
-  /// What is known of an item, also of one that another task owns. Error: not_found.
+  /// A description of an item, also of one that another task owns. Error: not_found.
   static crossdock_item_info find(const std::string& key, const session& s = session()) {
     crossdock_item_info info{};
     detail::check(crossdock_item_find(s.get(), key.c_str(), &info));
@@ -146,10 +147,10 @@ class item : public item_base {
     return found == CROSSDOCK_OK;
   }
 
-  /// Its memory; not of a temporary, which would be gone before it is used.
+  /// The item's memory. Not for a temporary, which would be gone before its memory is used.
   std::span<std::byte> bytes() & { return elements<std::byte>(); }
   std::span<std::byte> bytes() && = delete;
-  /// The same as elements of a type, as many as fit.
+  /// The memory as elements of a type, as many as fit.
   template <class T>
   std::span<T> as() & {
     return elements<T>();
@@ -157,7 +158,8 @@ class item : public item_base {
   template <class T>
   std::span<T> as() && = delete;
 
-  /// Hands it to a task, "combine", "detect/1" or "#7", in one step. If that fails the item is still in the variable.
+  /// Hands the item to a task, "combine", "detect/1" or "#7", in one step. After an error the item is still in the
+  /// variable.
   void transfer(const std::string& to) && {
     detail::check(crossdock_item_transfer(get(), to.c_str()));
     (void)take();
@@ -167,7 +169,7 @@ class item : public item_base {
     detail::check(crossdock_item_destroy(get()));
     (void)take();
   }
-  /// Lets others read it; no task writes until unshare.
+  /// Lets others read the item. No task writes it until unshare.
   shared_item share() &&;
 
   /// A new item with the same bytes, independent of this one.
@@ -176,10 +178,10 @@ class item : public item_base {
     detail::check(crossdock_item_copy(get(), key.c_str(), &given));
     return item(detail::item_ref(given), session_);
   }
-  /// Another size; spans of it end here. Error: no_space, and it is as it was.
+  /// Gives the item another size, which invalidates its spans. Error: no_space; the item is then as before.
   void resize(std::uint64_t size) { detail::check(crossdock_item_resize(get(), size)); }
-  /// The heap in it, where containers live as in any region; create_only makes it in the item's zero bytes. It goes with
-  /// the item, which stays here (status::busy) while such a region is open.
+  /// The heap in the item, where containers live as in any region. create_only makes it of the item's zero bytes. The
+  /// heap goes with the item. The item cannot be handed on (status::busy) while such a region is open.
   crossdock::region region(mode m = open_or_create) & {
     crossdock_region* given = nullptr;
     detail::check(crossdock_item_region(get(), static_cast<crossdock_mode>(m), &given));
@@ -192,10 +194,10 @@ class item : public item_base {
   item(detail::item_ref ref, session s) noexcept : item_base(std::move(ref), std::move(s)) {}
 };
 
-/// An item that is shared for reading: by its owner (share), or as one of its readers (read).
+/// An item that is shared for reading: held by its owner (share) or by one of its readers (read).
 class shared_item : public item_base {
  public:
-  /// Waits until its owner shares it. Nothing that a reader does can write it.
+  /// Waits until the owner shares the item. A reader cannot write it.
   static shared_item read(const std::string& key, timeout wait = {}, const session& s = session()) {
     crossdock_item* given = nullptr;
     detail::check(crossdock_item_read(s.get(), key.c_str(), wait.milliseconds(), &given));
@@ -211,8 +213,8 @@ class shared_item : public item_base {
   template <class T>
   std::span<const T> as() && = delete;
 
-  /// Owner: to have it for oneself again. Readers have until the deadline to let go; who still reads then keeps the bytes
-  /// as they were, and the owner gets a copy. Error: denied (a reader).
+  /// For the owner: takes the item back. Readers have until the deadline to leave. A reader that has not left then
+  /// keeps the bytes as they were, and the owner gets a copy. Error: denied (a reader).
   item unshare(timeout wait = {}) && {
     detail::check(crossdock_item_unshare(get(), wait.milliseconds()));
     return item(take(), session_);
@@ -228,7 +230,7 @@ inline shared_item item::share() && {
   return shared_item(take(), session_);
 }
 
-/// Be reached by a number, too: transfer("#7") means the task that registered 7 (CDI_register).
+/// Registers a number for this task: transfer("#7") then means the task that registered 7 (CDI_register).
 inline void register_number(std::uint64_t number, const session& s = session()) { detail::check(crossdock_session_register_number(s.get(), number)); }
 
 }  // namespace crossdock

@@ -1,4 +1,5 @@
-// A received message: while it is there, its data is yours to read; when it goes, the producer may write there again.
+// A received message. While it exists, the consumer may read its data. When it is destroyed, the producer may write
+// there again.
 #pragma once
 
 #include <crossdock/detail/object.hpp>
@@ -15,7 +16,7 @@
 
 namespace crossdock {
 
-/// What a message of any type has. Moves, does not copy: one message, one release.
+/// What messages of all types have. A message can be moved but not copied: one message, one release.
 class message_base {
  public:
   message_base(message_base&& other) noexcept : via_(std::move(other.via_)), message_(other.message_), elsewhere_(std::move(other.elsewhere_)), data_(other.data_) {}
@@ -33,22 +34,22 @@ class message_base {
   message_base& operator=(const message_base&) = delete;
   ~message_base() { let_go(); }
 
-  /// Gives place and data back to the producer now, and says so if that fails: `std::move(m).release()`, because the
-  /// message is gone afterwards. The destructor does the same silently.
+  /// Gives the cell and the data back to the producer now, and throws if that fails. It is called as
+  /// `std::move(m).release()`, because the message is gone afterwards. The destructor does the same without an error.
   void release() && {
     detail::hand_over(data_);
     if (auto via = std::exchange(via_, nullptr)) via->release(message_);
   }
 
   std::uint64_t tag() const noexcept { return message_.tag; }
-  /// Which message of the port it is, from 0.
+  /// The message's position in the port, counted from 0.
   std::uint64_t position() const noexcept { return message_.position; }
   handle data_handle() const noexcept { return message_.handle; }
   /// The small data that came inside the message, at most 24 bytes.
   std::span<const std::byte> inline_bytes() const noexcept {
     return {reinterpret_cast<const std::byte*>(message_.inline_bytes), std::min<std::size_t>(message_.inline_length, CROSSDOCK_INLINE_MAX)};
   }
-  /// The same as a V. Error: wrong_type if that many bytes did not come.
+  /// The small data as a V. Error: wrong_type if their number of bytes differs.
   template <class V>
     requires(std::is_trivially_copyable_v<V> && sizeof(V) <= CROSSDOCK_INLINE_MAX)
   V value() const {
@@ -64,7 +65,8 @@ class message_base {
  protected:
   message_base(std::shared_ptr<transport> via, const crossdock_message& m) noexcept : via_(std::move(via)), message_(m) {}
 
-  /// Where the handle points; in another region than the port's, that one is kept open along with the message.
+  /// The object that the handle names. If it lies in another region, that region is kept open together with the
+  /// message.
   template <class T>
   T* find(const region& home) {
     if (message_.handle.segment != home.id()) elsewhere_ = region::of(message_.handle, home.its_session());
@@ -90,7 +92,7 @@ class message_base {
   const void* data_ = nullptr;  // for the sanitizer
 };
 
-/// A message whose handle names a T. Keep it as long as the data is read.
+/// A message whose handle names a T. Keep the message as long as the data are read.
 template <class T>
 class message : public message_base {
  public:
@@ -104,7 +106,7 @@ class message : public message_base {
   T* data_;
 };
 
-/// A message of which only tag, handle and inline bytes are wanted.
+/// A message of which only tag, handle and inline bytes are used.
 template <>
 class message<void> : public message_base {
  private:

@@ -22,7 +22,7 @@ enum class order : std::uint32_t {
   fortran = CROSSDOCK_ORDER_FORTRAN,  ///< first index fastest
 };
 
-/// Data, shape and strides in registers: how to walk an ndarray in a loop. Cheap to copy; ends with a reshape.
+/// Data, shape and strides of an ndarray in registers, for loops. Cheap to copy. Invalid after a reshape.
 template <class T, std::size_t Rank>
 class array_view {
  public:
@@ -52,8 +52,9 @@ class array_view {
   std::array<std::size_t, Rank> stride_{};
 };
 
-/// 128 bytes of header, as crossdock_ndarray; elements contiguous, aligned to 64 bytes. Elements are plain data.
-/// A fresh one has rank 0 and no elements. Concurrent readers are fine, a writer of the shape needs it alone.
+/// 128 bytes of header, as crossdock_ndarray. The elements are contiguous, aligned to 64 bytes, and plain data. A fresh
+/// one has rank 0 and no elements. Several readers may use it at the same time; a task that changes the shape must have
+/// it alone.
 template <class T>
 class ndarray {
   static_assert(std::is_trivially_copyable_v<T>, "crossdock: an ndarray's elements are plain data");
@@ -97,8 +98,8 @@ class ndarray {
     return *this = std::as_const(other);
   }
 
-  /// Gives it this shape; elements keep their place in memory, not their indices; new ones are 0. Survives a kill at any
-  /// instruction. Errors: invalid (more than 8 dimensions), no_space.
+  /// Gives the ndarray this shape. Elements keep their place in memory and not their indices; new ones are 0. A kill at
+  /// any instruction leaves it whole. Errors: invalid (more than 8 dimensions), no_space.
   void reshape(std::span<const size_type> shape, crossdock::order o = order::c) {
     static_assert(sizeof(size_type) == sizeof(std::uint64_t));
     const auto* extents = reinterpret_cast<const std::uint64_t*>(shape.data());
@@ -117,7 +118,7 @@ class ndarray {
   std::span<const size_type> shape() const noexcept { return {reinterpret_cast<const size_type*>(shape_), rank()}; }
   size_type extent(size_type d) const noexcept { return shape()[d]; }
   crossdock::order order() const noexcept { return static_cast<crossdock::order>(order_); }
-  /// Elements in all; a fresh one has none.
+  /// The number of elements; a fresh ndarray has none.
   size_type size() const noexcept {
     size_type n = data_ == detail::relative_word::null ? 0 : 1;
     for (size_type extent : shape()) n *= extent;
@@ -133,7 +134,7 @@ class ndarray {
   std::span<T> span() noexcept { return {data(), size()}; }
   std::span<const T> span() const noexcept { return {data(), size()}; }
 
-  /// For loops. Error: invalid if it has another rank.
+  /// A view for loops. Error: invalid if the ndarray has another rank.
   template <std::size_t Rank>
   array_view<T, Rank> view() {
     return {data(), extents<Rank>(), order()};
@@ -142,7 +143,7 @@ class ndarray {
   array_view<const T, Rank> view() const {
     return {data(), extents<Rank>(), order()};
   }
-  /// One element; in loops, view() first.
+  /// One element. In loops, call view() first.
   template <std::convertible_to<size_type>... I>
   T& operator()(I... index) {
     return view<sizeof...(I)>()(index...);
@@ -152,7 +153,7 @@ class ndarray {
     return view<sizeof...(I)>()(index...);
   }
 
-  /// Was opened in shared memory: does its header keep within the region? Error: corrupt.
+  /// Called when it was opened in shared memory: does the header stay within the region? Error: corrupt.
   void check_in(crossdock_region* region) const {
     void* elements = nullptr;
     detail::check(crossdock_ndarray_view(region, reinterpret_cast<const crossdock_ndarray*>(this), sizeof(T), &elements, nullptr, nullptr, nullptr));

@@ -1,4 +1,4 @@
-// The observer of a series: versions that never change, mapped as contiguous arrays that cannot be written.
+// The observer of a series. Its versions never change and are mapped as contiguous arrays that cannot be written.
 #pragma once
 
 #include <crossdock/detail/counted.hpp>
@@ -18,7 +18,7 @@ using observer_ref = counted<crossdock_observer, crossdock_observer_ref, crossdo
 using version_ref = counted<crossdock_series_version, crossdock_series_version_ref, crossdock_series_version_unref>;
 }  // namespace detail
 
-/// A version, pinned for as long as a copy of this lives. Its spans hold until then, or until it is refreshed.
+/// A version, pinned as long as a copy of this object exists. Its spans are valid until then, or until it is refreshed.
 class version {
  public:
   explicit version(detail::version_ref ref) noexcept : ref_(std::move(ref)) {}
@@ -33,20 +33,21 @@ class version {
     detail::check(crossdock_series_version_time(get(), &ns));
     return std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(ns));
   }
-  /// How many versions between this one and the one that observer::each gave before were gone by then.
+  /// How many versions between this one and the one that observer::each gave before were gone.
   std::uint64_t missed() const {
     std::uint64_t n = 0;
     detail::check(crossdock_series_version_missed(get(), &n));
     return n;
   }
-  /// False once the publisher took it back (CROSSDOCK_FULL_TAKE_BACK). Spans that were taken before stay as they are.
+  /// False once the publisher took the version back (CROSSDOCK_FULL_TAKE_BACK). Spans that were taken before stay as
+  /// they are.
   bool valid() const {
     int valid = 0;
     detail::check(crossdock_series_version_valid(get(), &valid));
     return valid != 0;
   }
-  /// A variable's elements. Errors: not_found (also if the version was taken back before), wrong_type (the message prints
-  /// both).
+  /// A variable's elements. Errors: not_found (also if the version was taken back before), wrong_type (the message
+  /// prints both types).
   template <class T>
   std::span<const T> span(const std::string& variable) const {
     const void* data = nullptr;
@@ -84,7 +85,8 @@ class version {
     }
     return all;
   }
-  /// Turns it into the newest version, mapping anew only what differs: earlier spans hold again. How many chunks that were.
+  /// Turns this into the newest version. Only chunks that differ are mapped anew; the result is their number. Earlier
+  /// spans are valid again.
   std::uint64_t refresh() {
     std::uint64_t remapped = 0;
     detail::check(crossdock_series_version_refresh(get(), &remapped));
@@ -98,7 +100,7 @@ class version {
   detail::version_ref ref_;
 };
 
-/// Where two versions of a series differ, in whole chunks. Errors: invalid (different series).
+/// The places where two versions of a series differ, in whole chunks. Errors: invalid (different series).
 inline std::vector<crossdock_change> diff(const version& before, const version& after) {
   std::size_t count = 0;
   detail::check(crossdock_series_version_diff(before.get(), after.get(), nullptr, 0, &count));
@@ -107,24 +109,25 @@ inline std::vector<crossdock_change> diff(const version& before, const version& 
   return changes;
 }
 
-/// Copies are the same observer: what one was given by next, the others are not given again.
+/// Copies are the same observer: a version that next gave to one copy is not given to the others.
 class observer {
  public:
-  /// Observes the series of this name in the current run, and waits for it. Errors: not_found (no_wait), timed_out, denied, no_space.
+  /// Observes the series of this name in the current run, and waits for it. Errors: not_found (no_wait), timed_out,
+  /// denied, no_space.
   explicit observer(const std::string& name, timeout wait = {}, const session& s = session()) {
     crossdock_observer* given = nullptr;
     detail::check(crossdock_observer_open(s.get(), name.c_str(), wait.milliseconds(), &given));
     ref_ = detail::observer_ref(given);
   }
 
-  /// The latest series of this name, also one that a run left that has ended. Errors: as the constructor's.
+  /// The latest series of this name, also of a run that has ended. Errors as for the constructor.
   static observer former(const std::string& name, timeout wait = {}, const session& s = session()) {
     crossdock_observer* given = nullptr;
     detail::check(crossdock_observer_open_former(s.get(), name.c_str(), wait.milliseconds(), &given));
     return observer(detail::observer_ref(given));
   }
 
-  /// The newest version. Errors: not_yet, closed, peer_died: none was published.
+  /// The newest version. Errors if none was published: not_yet, closed, peer_died.
   version latest() const {
     return taken([&](auto** v) { return crossdock_observer_latest(get(), v); });
   }
@@ -132,18 +135,18 @@ class observer {
   version next(timeout wait = {}) const {
     return taken([&](auto** v) { return crossdock_observer_next(get(), wait.milliseconds(), v); });
   }
-  /// The same, as a result: not_yet with no_wait.
+  /// As next, with a result: not_yet with no_wait.
   result<version> try_next(timeout wait = no_wait) const {
     crossdock_series_version* v = nullptr;
     if (const auto s = crossdock_observer_next(get(), wait.milliseconds(), &v); s != CROSSDOCK_OK) return detail::last_failure(s);
     return version(detail::version_ref(v));
   }
-  /// The version that follows the one given last, in order; waits. Those that are gone are passed over, and version::missed
-  /// counts them. Errors as next.
+  /// The version after the one given last, in order; waits. Versions that are gone are passed over, and version::missed
+  /// counts them. Errors as for next.
   version each(timeout wait = {}) const {
     return taken([&](auto** v) { return crossdock_observer_each(get(), wait.milliseconds(), v); });
   }
-  /// The version of this number. Errors: not_found (gone), not_yet (still to come), with a timeout those of next.
+  /// The version with this number. Errors: not_found (gone), not_yet (still to come), with a timeout those of next.
   version at(std::uint64_t sequence, timeout wait = no_wait) const {
     return taken([&](auto** v) { return crossdock_observer_at(get(), sequence, wait.milliseconds(), v); });
   }
@@ -153,7 +156,7 @@ class observer {
     detail::check(crossdock_observer_state(get(), &s));
     return s;
   }
-  /// A restarted publisher's series has another one.
+  /// The series' id. A restarted publisher's series has another one.
   std::uint64_t id() const {
     std::uint64_t n = 0;
     detail::check(crossdock_observer_id(get(), &n));

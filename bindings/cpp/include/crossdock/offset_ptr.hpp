@@ -1,4 +1,4 @@
-// A pointer that survives being mapped at another address: it stores how far its target is from itself.
+// A pointer that stays valid when its region is mapped at another address: it stores the distance to its target.
 #pragma once
 
 #include <compare>
@@ -10,15 +10,15 @@
 
 namespace crossdock {
 
-/// Self-relative pointer: eight bytes, address = address of the offset_ptr + value. Null is the value 2^62, or near it in
-/// copies, farther than anything in a process, whose addresses have at most 57 bits; 0 is a pointer to itself, as the head
-/// of an empty ring of nodes has. Copying re-computes the value, so an offset_ptr must not be copied byte by byte. Use it
-/// for links between objects of one region; a link into another region is a handle.
+/// A self-relative pointer of eight bytes: address = address of the offset_ptr + value. Null is the value 2^62, or near
+/// it in copies; that is farther than any object in a process, whose addresses have at most 57 bits. 0 is a pointer to
+/// itself, which the head of an empty ring of nodes has. Copying computes the value anew, so an offset_ptr must not be
+/// copied byte by byte. Use it for links between objects of one region; a link into another region is a handle.
 template <class T>
 class offset_ptr {
-  // A copy adds how far apart the two lie, to null as to all else, and null stays beyond the limit: no branch, so that the
-  // compiler sees through the copies in registers that containers make of their links. With a null of one value, which
-  // every copy must ask for, looking up in a table takes three times as long.
+  // A copy adds the distance between source and copy, also to null, and null stays beyond the limit. This needs no
+  // branch, so the compiler sees through the copies in registers that containers make of their links. If null were a
+  // single value, every copy would have to test for it, and a look-up in a table would take three times as long.
   static constexpr std::int64_t null = std::int64_t{1} << 62;
   static constexpr std::uintptr_t beyond = std::uintptr_t{1} << 61;
   template <class U>
@@ -89,7 +89,7 @@ class offset_ptr {
     if (a.is_null() && b.is_null()) [[unlikely]] return 0;
     return static_cast<difference_type>(a.address() - b.address()) / static_cast<difference_type>(sizeof(T));
   }
-  // The second first: in `it != end()` it is mostly null, and the compiler knows.
+  // The second one comes first: in `it != end()` it is mostly null, and the compiler knows that.
   friend bool operator==(const offset_ptr& a, const offset_ptr& b) noexcept { return b.is_null() ? a.is_null() : a.address() == b.address(); }
   friend bool operator==(const offset_ptr& p, std::nullptr_t) noexcept { return p.is_null(); }
   friend std::strong_ordering operator<=>(const offset_ptr& a, const offset_ptr& b) noexcept { return std::compare_three_way{}(a.get(), b.get()); }
@@ -99,10 +99,10 @@ class offset_ptr {
   friend class offset_ptr;
 
   bool is_null() const noexcept { return address() >= beyond; }
-  // Integers, not pointers: the two ends are different objects, between which pointer arithmetic is undefined.
+  // Integers and not pointers: the two ends are different objects, between which pointer arithmetic is undefined.
   std::uintptr_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(this) + static_cast<std::uintptr_t>(offset_); }
   void point_to(std::uintptr_t address) noexcept { offset_ = static_cast<std::int64_t>(address - reinterpret_cast<std::uintptr_t>(this)); }
-  // What the compiler cannot know, and is told: no object lies at address 0.
+  // Tells the compiler what it cannot know: no object lies at address 0.
   T* target() const noexcept {
     const std::uintptr_t to = address();
     if (to == 0) __builtin_unreachable();
@@ -112,7 +112,8 @@ class offset_ptr {
     point_to(reinterpret_cast<std::uintptr_t>(p));
     if (!p) offset_ = null;
   }
-  /// A base may begin elsewhere than what is derived from it; null stays null, however far that is.
+  /// A base may begin at another address than the class that is derived from it. Null stays null, whatever the
+  /// distance.
   template <class U>
   void convert(const offset_ptr<U>& other) noexcept {
     if constexpr (std::is_void_v<T> || std::is_void_v<U> || std::is_same_v<std::remove_cv_t<T>, std::remove_cv_t<U>>) {

@@ -1,4 +1,4 @@
-// A bounded channel between tasks that carries handles, with credit flow back (Dhmem, section III-D, Listing 8).
+// A bounded channel between tasks that carries handles, with credits that flow back (Dhmem, section III-D, Listing 8).
 #pragma once
 
 #include <crossdock/message.hpp>
@@ -18,7 +18,7 @@
 
 namespace crossdock {
 
-/// How much data x stands for, in bytes, for the statistics.
+/// The number of bytes that x stands for, for the statistics.
 template <class T>
 std::uint64_t payload_bytes(const T& x) noexcept {
   if constexpr (requires { x.data(); x.size(); }) {
@@ -28,15 +28,15 @@ std::uint64_t payload_bytes(const T& x) noexcept {
   }
 }
 
-/// One end of a port. Every wait has a deadline, and its error says who was waited for. Sending and receiving are
-/// thread-safe; recv's reference and reclaim are for one thread.
-/// Errors: timed_out, closed (the other end left in order), peer_died, invalid (the wrong end).
+/// One end of a port. Every wait has a deadline, and its error names the peer that was waited for. Sending and
+/// receiving are thread-safe; recv's reference and reclaim are for one thread. Errors: timed_out, closed (the other end
+/// left in order), peer_died, invalid (the wrong end).
 class port {
  public:
   port(const region& home, std::unique_ptr<transport> via) : home_(home), via_(std::move(via)) {}
 
-  /// Sends an object of the region by its handle; waits for a place. It must stay as it is until it comes back by
-  /// reclaim: the consumer may still read it.
+  /// Sends an object of the region by its handle; waits for a free cell. The object must not change until reclaim gives
+  /// it back, because the consumer may still read it.
   template <class T>
   void send(const T& x, timeout wait = {}) {
     send(x, 0, wait);
@@ -49,7 +49,7 @@ class port {
   void send_handle(handle h, std::uint64_t tag = 0, std::uint64_t bytes = 0, timeout wait = {}) {
     demand(via_->send({h, tag, 0, 0, 0, {}}, bytes, wait));
   }
-  /// Sends up to 24 bytes inside the message itself: no object, nothing to reclaim.
+  /// Sends up to 24 bytes inside the message itself. There is no object and nothing to reclaim.
   template <class V>
     requires(std::is_trivially_copyable_v<V> && sizeof(V) <= CROSSDOCK_INLINE_MAX)
   void send_value(const V& v, std::uint64_t tag = 0, timeout wait = {}) {
@@ -57,7 +57,7 @@ class port {
     std::memcpy(m.inline_bytes, &v, sizeof v);
     demand(via_->send(m, sizeof v, wait));
   }
-  /// Sends an object by its handle, and up to 24 bytes beside it in the message: message::value gives them back.
+  /// Sends an object by its handle, with up to 24 bytes in the message, which message::value gives.
   template <class T, class V>
     requires(std::is_trivially_copyable_v<V> && sizeof(V) <= CROSSDOCK_INLINE_MAX)
   void send_with(const T& x, const V& v, std::uint64_t tag = 0, timeout wait = {}) {
@@ -66,15 +66,15 @@ class port {
     std::memcpy(m.inline_bytes, &v, sizeof v);
     demand(via_->send(m, payload_bytes(x), wait));
   }
-  /// As send; a full port is a result with status::not_yet.
+  /// As send. If the port is full, the result has status::not_yet.
   template <class T>
   result<void> try_send(const T& x, std::uint64_t tag = 0, timeout wait = no_wait) {
     detail::hand_over(std::addressof(x));
     return tried<void>([&] { return via_->send({home_.save(x), tag, 0, 0, 0, {}}, payload_bytes(x), wait); }, [] {});
   }
 
-  /// Waits for the place that the next send uses, and gives the object that was in it: it may be written again.
-  /// Null on the first lap.
+  /// Waits for the cell that the next send uses, and gives the object that was in it, which may be written again. Null
+  /// on the first lap.
   template <class T>
   T* reclaim(timeout wait = {}) {
     const handle h = reclaim_handle(wait);
@@ -89,7 +89,7 @@ class port {
     return h;
   }
 
-  /// Waits for a message and gives its object. It is released by the next recv, by done(), or with the port.
+  /// Waits for a message and gives its object. The next recv, done() or the end of the port releases it.
   template <class T>
   T& recv(timeout wait = {}) {
     held_.reset();
@@ -98,7 +98,7 @@ class port {
     held_.emplace(std::move(m));
     return data;
   }
-  /// The object of the last recv is not read any more.
+  /// Says that the object of the last recv is no longer read.
   void done() {
     if (held_) {
       auto m = std::move(*held_);
@@ -106,7 +106,7 @@ class port {
       std::move(m).release();
     }
   }
-  /// The same with the release in your hands: when the message goes. T may be void. Errors also: wrong_type.
+  /// As recv, with a message that is released when it is destroyed. T may be void. Errors also: wrong_type.
   template <class T>
   message<T> receive(timeout wait = {}) {
     crossdock_message m{};
@@ -119,8 +119,8 @@ class port {
     return tried<message<T>>([&] { return via_->receive(wait, m); }, [&] { return got<T>(m); });
   }
 
-  /// At the boundary of code that keeps its own data (Dhmem, section IV-D): copies into the shared vector before it is
-  /// sent, or out of it after it came, and has the port's statistics say so.
+  /// For the boundary to code that keeps its own data (Dhmem, section IV-D): copies into the shared vector before it is
+  /// sent, or out of it after it arrived, and counts that in the port's statistics.
   template <class T>
   void copy_into(vector<T>& shared, std::span<const T> own) {
     shared.assign(own);
@@ -132,24 +132,24 @@ class port {
     note_copied(shared.size() * sizeof(T));
   }
 
-  /// Waits until a living peer is at the other end.
+  /// Waits until the other end has a living peer.
   void wait_peer(timeout wait = {}) { via_->wait_peer(wait); }
-  /// Leaves in good order: consumers still get what was sent.
+  /// Leaves in order: consumers still get what was sent.
   void close() {
     held_.reset();
     via_->close();
   }
   crossdock_port_statistics statistics() const { return via_->statistics(); }
-  /// Says that so many bytes were copied at this end, because the code beside it does not work in shared memory.
+  /// Counts bytes that were copied at this end, because the code there does not work in shared memory.
   void note_copied(std::uint64_t bytes) { via_->note_copied(bytes); }
 
-  /// For event loops; see crossdock_port_descriptor for the protocol. Not with every transport.
+  /// For event loops; crossdock_port_descriptor describes how to use it. Not every transport has it.
   int descriptor() const {
     int fd = -1;
     detail::check(crossdock_port_descriptor(native(), &fd));
     return fd;
   }
-  /// True when there is something to do right now.
+  /// True if there is something to do now.
   bool arm() {
     int ready = 0;
     detail::check(crossdock_port_arm(native(), &ready));
@@ -162,11 +162,11 @@ class port {
     if (auto* p = via_->native()) return p;
     throw error(status::invalid, "this port's transport has no descriptor: poll it with try_receive, or wait with a deadline");
   }
-  /// Where the caller may not poll, "not yet" is an answer too.
+  /// A caller that may not poll treats "not yet" as an error, too.
   static void demand(status s) {
     if (s != status::ok) throw error(s, "the port has nothing (or no place) now, and the call was not to wait: use the try_ variant");
   }
-  /// If the handle is not what was asked for, the message's base releases the place again.
+  /// If the handle names an object of another type, the message's base releases the cell.
   template <class T>
   message<T> got(const crossdock_message& m) {
     return message<T>(via_, m, home_);
@@ -203,7 +203,7 @@ inline std::unique_ptr<transport> low_level_t::open(const region& in, const std:
   return std::make_unique<detail::native_transport>(in.its_session().get(), name, end, options, default_wait);
 }
 
-/// Removes the name of a port; members that have it open keep it. Errors: not_found, denied.
+/// Removes the name of a port. Members that have the port open keep it. Errors: not_found, denied.
 inline void remove_port(const std::string& name, const session& s = session()) { detail::check(crossdock_port_remove(s.get(), name.c_str())); }
 
 }  // namespace crossdock

@@ -1,4 +1,4 @@
-// The publisher of a series: works on ordinary memory in place, and publishes consistent versions of it.
+// The publisher of a series: it works on ordinary memory in place and publishes consistent versions of it.
 #pragma once
 
 #include <crossdock/detail/counted.hpp>
@@ -28,7 +28,7 @@ struct series_options {
   crossdock_pages pages = CROSSDOCK_PAGES_STAY;
 };
 
-/// Copies are the same publisher; the last one ends the series. One thread at a time works with it.
+/// Copies are the same publisher, and the last one ends the series. Only one thread at a time may use it.
 class publisher {
  public:
   /// Errors: exists (names the living publisher), invalid, denied, no_space.
@@ -53,9 +53,9 @@ class publisher {
     ref_ = detail::publisher_ref(given);
   }
 
-  /// A variable's elements, in place. The address stays for as long as the publisher; the length follows resize. The pages
-  /// stay, too, so that the memory can be registered (RDMA, io_uring, CUDA, a pending MPI_Irecv): but not with
-  /// CROSSDOCK_PAGES_MAY_MOVE, and not over begin.
+  /// A variable's elements, in place. The address stays as long as the publisher; the length follows resize. The pages
+  /// stay as well, so that the memory can be registered (RDMA, io_uring, CUDA, a pending MPI_Irecv), except with
+  /// CROSSDOCK_PAGES_MAY_MOVE and after begin.
   template <class T>
   std::span<T> span(const std::string& variable) const {
     const auto [data, bytes] = memory(variable);
@@ -68,19 +68,20 @@ class publisher {
     return {data, bytes};
   }
 
-  /// Another shape, within the largest; new elements are zero.
+  /// Gives a variable another shape, within the largest one. New elements are zero.
   void resize(const std::string& variable, const std::vector<std::uint64_t>& shape) {
     detail::check(crossdock_publisher_resize(get(), variable.c_str(), shape.data(), static_cast<std::uint32_t>(shape.size())));
   }
-  /// A hint: these elements were written.
+  /// A hint that these elements were written.
   template <class T>
   void touched(const std::string& variable, std::span<T> part) {
     const auto from = reinterpret_cast<const std::byte*>(part.data()) - static_cast<const std::byte*>(memory(variable).first);
     detail::check(crossdock_publisher_touched(get(), variable.c_str(), static_cast<std::uint64_t>(from), part.size_bytes()));
   }
 
-  /// Publishes what is in place; the version's number. 0: it was withheld for lack of room, and the next version that is
-  /// published has its changes. Error no_space by CROSSDOCK_FULL_FAIL: nothing was published, and nothing is lost.
+  /// Publishes what is in place and gives the version's number. 0 means that the version was withheld for lack of room;
+  /// the next version that is published has its changes. Error no_space with CROSSDOCK_FULL_FAIL: nothing was
+  /// published, and nothing is lost.
   std::uint64_t publish(const attributes& now = {}) {
     const detail::native_attributes list(now);
     std::uint64_t sequence = 0;
@@ -88,9 +89,9 @@ class publisher {
     return sequence;
   }
 
-  /// The variables' memory is the next version itself from here on, at other addresses: write all of it, then publish. What
-  /// goes without a publish takes that back. After a publish other pages lie at the variables' own addresses: what was
-  /// registered has to be registered anew.
+  /// From here on the variables' memory is the next version itself, at other addresses: write all of it, and then
+  /// publish. If the object is destroyed without a publish, that is taken back. After a publish other pages lie at the
+  /// variables' own addresses, so memory that was registered has to be registered anew.
   class [[nodiscard]] next_version {
    public:
     explicit next_version(publisher& of) : of_(of) { detail::check(crossdock_publisher_begin(of.get())); }
@@ -116,7 +117,7 @@ class publisher {
     detail::check(crossdock_publisher_statistics_get(get(), &s));
     return s;
   }
-  /// No more versions; observers still get the last one.
+  /// Ends the series: there will be no more versions. Observers still get the last one.
   void end() { detail::check(crossdock_publisher_end(get())); }
 
   /// For the C functions.
@@ -126,10 +127,10 @@ class publisher {
   detail::publisher_ref ref_;
 };
 
-/// For codes that keep their data in a std::vector: `std::vector<double, series_allocator<double>> u(n, {publisher, "u"})`
-/// lies in the variable's memory, and publishing publishes it. A variable of one dimension grows to what is asked for, up to
-/// its max_shape. Elements made without a value keep what the variable holds. There is one place, so one vector at a time
-/// has it (busy), and one that is to grow has to reserve first: it cannot move.
+/// For codes that keep their data in a std::vector: `std::vector<double, series_allocator<double>> u(n, {publisher,
+/// "u"})` lies in the variable's memory, and publishing publishes it. A variable of one dimension grows to the size
+/// that the vector asks for, up to its max_shape. Elements made without a value keep what the variable holds. Only one
+/// vector at a time can use a variable (busy). A vector that will grow must reserve first, because it cannot move.
 template <class T>
 class series_allocator {
  public:
@@ -181,7 +182,7 @@ class series_allocator {
   std::shared_ptr<std::atomic<bool>> taken_;
 };
 
-/// Removes the name of a series; observers keep what they have. Errors: not_found, denied, busy.
+/// Removes the name of a series. Observers keep what they have. Errors: not_found, denied, busy.
 inline void remove_series(const std::string& name, const session& s = session()) { detail::check(crossdock_series_remove(s.get(), name.c_str())); }
 
 }  // namespace crossdock

@@ -16,26 +16,27 @@ namespace crossdock {
 
 class port;
 
-/// What simple<T> holds: no part of it grows, and none needs to be taken apart.
+/// A type for simple<T>: no part of it grows, and none needs a destructor.
 template <class T>
 concept simple_type = is_shareable<T> && std::is_trivially_destructible_v<T> && !detail::has_allocator_in_it<T>();
 
-/// What container<T> holds: something that takes the region's allocator, or an aggregate of such.
+/// A type for container<T>: one that takes the region's allocator, or an aggregate of such types.
 template <class T>
 concept container_type = is_shareable<T> && std::is_class_v<T>;
 
-/// An open region. Copies share it, and it stays mapped while one of them is there; addresses and references into it end
-/// with the last. Thread-safe. Every function throws crossdock::error; the try_… ones return a result instead.
+/// An open region. Copies share it, and it stays mapped as long as one of them exists. Addresses and references into it
+/// are invalid afterwards. Thread-safe. Every function throws crossdock::error; the try_… functions return a result
+/// instead.
 class region {
  public:
   using statistics_type = crossdock_region_statistics;
-  /// Capacity of a region when nothing is said. Address space, not memory: that is taken as it is used.
+  /// The default capacity of a region. It is address space and not memory: memory is taken as it is used.
   static constexpr std::uint64_t default_size = std::uint64_t{1} << 30;
 
-  /// Opens the region of this name in the workflow, or creates it.
+  /// Opens the region of this name in the workflow, or makes it.
   explicit region(const std::string& name) : region(mode::open_or_create, name) {}
-  /// `size`: how many bytes of objects it must hold at least; counts when the region is created.
-  /// `wait`: for open_only, how long to wait for another task to create it.
+  /// `size` is the least number of bytes of objects that the region must hold; it matters only when the region is made.
+  /// `wait` is how long open_only waits for another task to make it.
   region(mode m, const std::string& name, std::uint64_t size = default_size, timeout wait = no_wait) : region(session(), m, name, size, wait) {}
   region(mode m, const std::string& name, timeout wait) : region(m, name, default_size, wait) {}
   region(session s, mode m, const std::string& name, std::uint64_t size = default_size, timeout wait = no_wait) : session_(std::move(s)) {
@@ -43,7 +44,7 @@ class region {
     detail::check(crossdock_region_open(session_.get(), name.c_str(), static_cast<crossdock_mode>(m), with_overhead(size), wait.milliseconds(), &given));
     adopt(given);
   }
-  /// The region that a handle points into, attached if need be.
+  /// The region that a handle points into. It is opened if necessary.
   static region of(handle h, session s = session()) {
     crossdock_region* given = nullptr;
     detail::check(crossdock_region_of(s.get(), h, &given));
@@ -51,7 +52,7 @@ class region {
     found.adopt(given);
     return found;
   }
-  /// Takes over a reference that a C function gave out.
+  /// Takes over a reference from a C function.
   static region taken(crossdock_region* given, session s = session()) {
     region found(std::move(s));
     found.adopt(given);
@@ -61,8 +62,8 @@ class region {
     return detail::as_result([&] { return region(m, name, size, wait); });
   }
 
-  /// Scalars, structs of scalars, fixed arrays (Listing 3): found, or created as T{} (zeroes).
-  /// Errors: wrong_type (both types are printed), no_space, invalid (name).
+  /// Scalars, structs of scalars, and fixed arrays (Listing 3). The object is found, or made as T{} (zeros). Errors:
+  /// wrong_type (prints both types), no_space, invalid (name).
   template <class T>
   T& simple(const std::string& name) {
     return simple<T>(mode::open_or_create, name);
@@ -73,8 +74,8 @@ class region {
     return *detail::open_object<T>(get(), base_, name, m, only_open_waits(m, wait));
   }
 
-  /// Containers, and structs that forward the allocator to theirs (Listing 4). `args` go to the constructor if the object
-  /// is created, with the allocator behind them. Errors as simple.
+  /// Containers, and structs that pass the allocator on to theirs (Listing 4). If the object is made, its constructor
+  /// gets `args` and then the allocator. Errors as for simple.
   template <class T, class... Args>
   T& container(const std::string& name, Args&&... args) {
     return container<T>(mode::open_or_create, name, std::forward<Args>(args)...);
@@ -86,7 +87,8 @@ class region {
     return *detail::open_object<T>(get(), base_, name, m, only_open_waits(m, no_wait), std::forward<Args>(args)...);
   }
 
-  /// What another task made, simple or container; waits for it. Errors: not_found (no_wait), timed_out, wrong_type.
+  /// An object that another task makes, simple or container; waits for it. Errors: not_found (no_wait), timed_out,
+  /// wrong_type.
   template <class T>
   T& open(const std::string& name, timeout wait = default_wait) {
     static_assert(is_shareable<T>, "crossdock: this type cannot live in shared memory");
@@ -97,7 +99,7 @@ class region {
     return detail::as_result([&]() -> T& { return open<T>(name, wait); });
   }
 
-  /// An object with no name, to be passed on by handle; its last user calls destroy.
+  /// An object without a name, to be passed on by handle. Its last user calls destroy.
   template <class T, class... Args>
   T& create(Args&&... args) {
     static_assert(is_shareable<T>, "crossdock: this type cannot live in shared memory");
@@ -116,15 +118,15 @@ class region {
     detail::check(crossdock_deallocate(get(), std::addressof(object)));
   }
 
-  /// The handle of an object of this region; any task turns it back with load. Errors: invalid (not in this region),
-  /// bad_handle (not the start of an object: an element, a field).
+  /// The handle of an object of this region, which any task turns back into the object with load. Errors: invalid (not
+  /// in this region), bad_handle (not the start of an object: an element, a field).
   template <class T>
   handle save(const T& object) const {
     crossdock_handle h{};
     detail::check(crossdock_handle_save(get(), std::addressof(object), &h));
     return h;
   }
-  /// The object of a handle. Errors: bad_handle (of another region, freed, or nonsense), wrong_type.
+  /// The object of a handle. Errors: bad_handle (of another region, freed, or invalid), wrong_type.
   template <class T>
   T& load(handle h) const {
     static_assert(is_shareable<T>, "crossdock: this type cannot live in shared memory");
@@ -138,8 +140,8 @@ class region {
     return detail::as_result([&]() -> T& { return load<T>(h); });
   }
 
-  /// Removes a named object with all that it holds; no task may be using it. Handles to it become bad_handle.
-  /// Errors: not_found, busy, invalid (a C++ type that this process has never used: then say remove<T>).
+  /// Removes a named object with all that it holds; no task may be using it. Handles to it become bad_handle. Errors:
+  /// not_found, busy, invalid (a C++ type that this process has never used; then call remove<T>).
   void remove(const std::string& name) { detail::remove_object(get(), name); }
   template <class T>
   void remove(const std::string& name) {
@@ -155,7 +157,7 @@ class region {
     if (s != CROSSDOCK_NOT_FOUND) detail::check(s);
     return s == CROSSDOCK_OK;
   }
-  /// What there is, in no order.
+  /// The named objects, in no order.
   std::vector<crossdock_object_info> objects() const {
     std::vector<crossdock_object_info> all;
     std::size_t count = 0;
@@ -167,7 +169,8 @@ class region {
     return all;
   }
 
-  /// One end of a port of this workflow (Listing 8); `via` says how: low_level, or what an adapter brings (mpi).
+  /// One end of a port of this workflow (Listing 8). `via` selects the transport: low_level, or one that an adapter
+  /// brings (mpi).
   template <class Via = low_level_t>
   crossdock::port port(const std::string& name, port_end end, const Via& via = {}, const port_options& options = {});
   crossdock::port port(const std::string& name, port_end end, const port_options& options);
@@ -179,7 +182,7 @@ class region {
   }
   /// The segment id that this region's handles carry.
   std::uint64_t id() const noexcept { return id_; }
-  /// Where it is mapped in this process.
+  /// The region's address in this process.
   const void* base() const noexcept { return base_; }
   std::uint64_t capacity() const noexcept { return capacity_; }
   allocator<void> get_allocator() const noexcept { return allocator<void>(base_); }
@@ -188,7 +191,7 @@ class region {
     detail::check(crossdock_region_statistics_get(get(), &s));
     return s;
   }
-  /// Puts right what dead members left half done, now. Calling it is optional: a member that meets such a change heals it.
+  /// Repairs now what dead members left half done. The call is optional: a member that meets such a change repairs it.
   void heal() { detail::check(crossdock_region_heal(get(), nullptr)); }
   const session& its_session() const noexcept { return session_; }
   /// For the C functions.
@@ -205,7 +208,7 @@ class region {
     detail::check(crossdock_region_id(given, &id_));
   }
   /// What the heap keeps beside the objects: its own tables, and a slice of 64 KiB for each size of block and member.
-  /// Absurd sizes go to the daemon as they are, to be refused there.
+  /// Absurd sizes go to the daemon unchanged, which refuses them.
   static constexpr std::uint64_t with_overhead(std::uint64_t usable) noexcept {
     return usable == 0 || usable > UINT64_MAX / 2 ? usable : usable + usable / 8 + (std::uint64_t{2} << 20);
   }
@@ -218,7 +221,7 @@ class region {
   std::uint64_t id_ = 0;
 };
 
-/// Removes the name of a region; members that have it open keep it. Errors: not_found, denied.
+/// Removes the name of a region. Members that have it open keep it. Errors: not_found, denied.
 inline void remove_region(const std::string& name, const session& s = session()) { detail::check(crossdock_region_remove(s.get(), name.c_str())); }
 
 template <class T>

@@ -1,4 +1,4 @@
-// What the try_… variants return: the value, or why there is none. Nothing throws until value() is asked of a failure.
+// The result of the try_… functions: the value, or why there is none. Only value() throws, if there is none.
 #pragma once
 
 #include <crossdock/error.hpp>
@@ -10,13 +10,13 @@
 
 namespace crossdock {
 
-/// A status and the text that goes with it.
+/// A status and its message.
 struct failure {
   crossdock::status status = crossdock::status::ok;
   std::string message{};
 };
 
-/// A T (which may be a reference), or a failure. Read the value only after asking.
+/// A T (which may be a reference) or a failure. Test it before reading the value.
 template <class T>
 class [[nodiscard]] result {
   using stored = std::conditional_t<std::is_reference_v<T>, std::add_pointer_t<std::remove_reference_t<T>>, T>;
@@ -32,10 +32,10 @@ class [[nodiscard]] result {
 
   explicit operator bool() const noexcept { return state_.index() == 0; }
   crossdock::status status() const noexcept { return *this ? crossdock::status::ok : std::get<1>(state_).status; }
-  /// Empty when there is a value.
+  /// Empty if there is a value.
   std::string_view message() const noexcept { return *this ? std::string_view{} : std::get<1>(state_).message; }
 
-  /// The value; throws crossdock::error when there is none.
+  /// The value; throws crossdock::error if there is none.
   decltype(auto) value() & { return (demand(), get(*this)); }
   decltype(auto) value() const& { return (demand(), get(*this)); }
   T value() && {
@@ -71,7 +71,7 @@ class [[nodiscard]] result {
   std::variant<stored, failure> state_;
 };
 
-/// Done, or a failure.
+/// Success, or a failure.
 template <>
 class [[nodiscard]] result<void> {
  public:
@@ -81,7 +81,7 @@ class [[nodiscard]] result<void> {
   explicit operator bool() const noexcept { return why_.status == crossdock::status::ok; }
   crossdock::status status() const noexcept { return why_.status; }
   std::string_view message() const noexcept { return why_.message; }
-  /// Throws crossdock::error unless it is done.
+  /// Throws crossdock::error if it is a failure.
   void value() const {
     if (!*this) {
       throw error(why_.status, why_.message);
@@ -94,12 +94,12 @@ class [[nodiscard]] result<void> {
 
 namespace detail {
 
-/// The failure that the last C call of this thread reported. A poll that found nothing costs no text.
+/// The failure that the last C call of this thread reported. A poll that found nothing makes no message.
 inline failure last_failure(crossdock_status s) {
   return {static_cast<status>(s), s == CROSSDOCK_NOT_YET ? std::string() : last_message(s)};
 }
 
-/// Calls what throws crossdock::error, and gives its outcome as a result.
+/// Calls a function that throws crossdock::error, and gives its outcome as a result.
 template <class F>
 auto as_result(F&& f) -> result<std::invoke_result_t<F>> {
   try {

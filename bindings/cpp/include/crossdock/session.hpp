@@ -11,7 +11,7 @@
 
 namespace crossdock {
 
-/// How to connect; what is left out comes from the environment (CROSSDOCK_SOCKET, _TASK, _WORKFLOW, _RANK).
+/// How to connect. What is not set comes from the environment (CROSSDOCK_SOCKET, _TASK, _WORKFLOW, _RANK).
 struct connect_options {
   std::optional<std::string> socket{};
   std::optional<std::string> task{};
@@ -24,7 +24,7 @@ struct connect_options {
 /// Copies share the connection; the last one closes it. Thread-safe.
 class session {
  public:
-  /// The one session that the libraries of this process share, connected when first asked for.
+  /// The one session that all libraries of this process share. It is connected when it is first asked for.
   session() {
     crossdock_session* given = nullptr;
     detail::check(crossdock_session_default(&given));
@@ -42,20 +42,20 @@ class session {
     ref_ = detail::session_ref(given);
   }
 
-  /// Unique on this node for ever.
+  /// The member id, which is never used again on this node.
   std::uint64_t member() const { return number<std::uint64_t>(crossdock_session_member); }
   std::uint32_t rank() const { return number<std::uint32_t>(crossdock_session_rank); }
-  /// The run of its workflow that it takes part in, counted from 1. Ports end with the run.
+  /// The run of its workflow that the session takes part in, counted from 1. Ports end with the run.
   std::uint64_t run() const { return number<std::uint64_t>(crossdock_session_run); }
   std::string task() const { return text(crossdock_session_task); }
   std::string workflow() const { return text(crossdock_session_workflow); }
 
-  /// Says how far this task is, `done` of `of` steps, to the people who look at it (`crossdock ps`, `top`, the web page); `of`
-  /// of 0 takes it back. Never waits, and may be called in every iteration. Errors: invalid (done is more than of).
+  /// Reports how far this task is, `done` of `of` steps, to people (`crossdock ps`, `top`, the web page); an `of` of 0
+  /// withdraws the report. It never waits and may be called in every iteration. Errors: invalid (done is more than of).
   void progress(std::uint64_t done, std::uint64_t of) { detail::check(crossdock_session_progress(get(), done, of)); }
 
-  /// Leave now: ports end in good order. Errors: busy while regions, items, publishers, observers or versions of this
-  /// session are there; they go on, and so does the session.
+  /// Leaves now: ports end in order. Errors: busy while regions, items, publishers, observers or versions of this
+  /// session exist; they still work, and so does the session.
   void close() { detail::check(crossdock_session_close(get())); }
 
   /// For the C functions.

@@ -1,4 +1,4 @@
-// Which types may live in shared memory at all: those that mean the same in every process.
+// Which types may live in shared memory: those that mean the same in every process.
 #pragma once
 
 #include <crossdock/detail/reflect.hpp>
@@ -25,12 +25,12 @@ namespace detail {
 template <class T>
 consteval bool shareable_fields();
 
-/// Is T built from an allocator, as containers and the structs of Dhmem's Listing 4 are?
+/// Is T made with an allocator, like containers and the structs of Dhmem's Listing 4?
 template <class T>
 concept takes_allocator = std::is_class_v<T> && (std::is_constructible_v<T, const allocator<void>&> || std::uses_allocator_v<T, allocator<void>>);
 
-/// What an array is made of, T[N] or std::array, to any depth; T itself otherwise. Looking at one element is enough, and
-/// looking at each would take the compiler for ever.
+/// The element type of an array T[N] or std::array, at any depth; otherwise T itself. Examining one element is enough,
+/// and examining each would take the compiler for ever.
 template <class T>
 struct element_of {
   using type = T;
@@ -57,7 +57,7 @@ consteval bool looks_shareable() {
 
 }  // namespace detail
 
-/// Specialise it (std::true_type or std::false_type) where the compiler cannot see what a class holds.
+/// Specialise this (std::true_type or std::false_type) if the compiler cannot see the members of a class.
 template <class T>
 struct shareable : std::bool_constant<detail::looks_shareable<T>()> {};
 template <class T>
@@ -72,12 +72,12 @@ template <class T>
 struct shareable<std::optional<T>> : shareable<T> {};
 template <class A, class B>
 struct shareable<std::pair<A, B>> : std::bool_constant<shareable<A>::value && shareable<B>::value> {};
-/// A lock that an atomic hides is of one process; lock-free ones work across processes.
+/// An atomic that hides a lock works within one process only; lock-free atomics work across processes.
 template <class T>
 struct shareable<std::atomic<T>> : std::bool_constant<shareable<T>::value && std::atomic<T>::is_always_lock_free> {};
 template <class T>
 struct shareable<offset_ptr<T>> : std::true_type {};
-// Trivially copyable, and yet nothing but an address of this process:
+// Trivially copyable, but an address that is valid in this process only:
 template <class T, std::size_t N>
 struct shareable<std::span<T, N>> : std::false_type {};
 template <class C, class Traits>

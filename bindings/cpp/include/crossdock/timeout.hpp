@@ -1,4 +1,4 @@
-// Deadlines. No call of this library waits for ever; where a call waits, it takes one of these.
+// Deadlines. No call of this library waits for ever; a call that waits takes one of these.
 #pragma once
 
 #include <crossdock.h>
@@ -9,12 +9,12 @@
 
 namespace crossdock {
 
-/// How long a call may wait. Any std::chrono duration converts to it; nothing said is the default of 60 s.
+/// How long a call may wait. Any std::chrono duration converts to it. The default is 60 s.
 class timeout {
  public:
   constexpr timeout() noexcept = default;
 
-  /// Rounded up to a millisecond, so that a short wait is not turned into a poll; negative ones do not wait.
+  /// Rounded up to a millisecond, so that a short wait does not become a poll. Negative durations do not wait.
   template <class Rep, class Period>
   constexpr timeout(std::chrono::duration<Rep, Period> d) noexcept {
     using wide = std::chrono::duration<double, std::milli>;
@@ -27,14 +27,14 @@ class timeout {
     }
   }
 
-  /// As the C functions take it.
+  /// The value for the C functions.
   constexpr std::int64_t milliseconds() const noexcept { return ms_; }
 
  private:
   std::int64_t ms_ = CROSSDOCK_WAIT;
 };
 
-/// Do not wait: what is not there now is status::not_yet (ports) or status::not_found (names).
+/// Does not wait: if the thing is not there now, the result is status::not_yet (ports) or status::not_found (names).
 inline constexpr timeout no_wait{std::chrono::seconds(0)};
 /// The default deadline, 60 s.
 inline constexpr timeout default_wait{};

@@ -1,5 +1,5 @@
-// What carries the messages of a port. crossdock's own queue is one; adapters (MPI) bring others. The task's code does
-// not change with it.
+// The transport of a port's messages. crossdock's own queue is one; adapters (MPI) bring others. The task's code is the
+// same with each.
 #pragma once
 
 #include <crossdock/detail/counted.hpp>
@@ -29,15 +29,17 @@ enum class pattern : int {
   any = CROSSDOCK_ANY_PATTERN,        ///< whichever the port was made with; one-to-one if it is made by this
 };
 
-/// Who opens a port says the same as who made it (a task, or the workflow file), or leaves it open.
+/// A task that opens a port gives the same options as the one that made it (a task, or the workflow file), or leaves
+/// them open.
 struct port_options {
   crossdock::pattern pattern = crossdock::pattern::any;
   std::uint32_t capacity = 0;  ///< messages in flight; a power of two, 1 to 4096; 0: what the port has, 8 if made by this
-  /// If the port is made by this: it outlasts the run, with the messages in it, until it is removed.
+  /// Matters if this call makes the port: the port outlasts the run together with its messages, until it is removed.
   bool persistent = false;
 };
 
-/// send, reclaim and receive return ok, or not_yet if they were not to wait; all else is thrown as crossdock::error.
+/// send, reclaim and receive return ok, or not_yet if they were not to wait. Every other status is thrown as
+/// crossdock::error.
 class transport {
  public:
   transport() = default;
@@ -45,25 +47,26 @@ class transport {
   transport& operator=(const transport&) = delete;
   virtual ~transport() = default;
 
-  /// `bytes`: how much data the handle stands for, for the statistics.
+  /// `bytes` is the number of bytes that the handle stands for, for the statistics.
   virtual status send(const crossdock_message& message, std::uint64_t bytes, timeout wait) = 0;
-  /// Producer: waits for a place, and says what was in it ({0,0} on the first lap): no consumer reads that any more.
+  /// For a producer: waits for a cell and gives the handle that was in it ({0,0} on the first lap). No consumer reads
+  /// that object any more.
   virtual status reclaim(timeout wait, handle& was_there) = 0;
   virtual status receive(timeout wait, crossdock_message& message) = 0;
-  /// Gives place and data of a received message back to the producer.
+  /// Gives the cell and the data of a received message back to the producer.
   virtual void release(const crossdock_message& message) = 0;
   virtual void wait_peer(timeout wait) = 0;
   virtual void close() = 0;
   virtual crossdock_port_statistics statistics() = 0;
   virtual void note_copied(std::uint64_t bytes) = 0;
-  /// The C port, for descriptors and event loops; null where there is none.
+  /// The C port, for descriptors and event loops; null if there is none.
   virtual crossdock_port* native() noexcept { return nullptr; }
 };
 
 /// The queue in shared memory, between threads, processes and containers of one node.
 ///
 /// An adapter is a type like this one: an object of it goes into region::port(name, end, via), which calls
-/// `via.open(region, name, end, options)` for a transport. adapters/mpi brings `crossdock::mpi` that way.
+/// `via.open(region, name, end, options)` to get a transport. adapters/mpi brings `crossdock::mpi` in this way.
 struct low_level_t {
   std::unique_ptr<transport> open(const region& in, const std::string& name, port_end end, const port_options& options) const;
 };

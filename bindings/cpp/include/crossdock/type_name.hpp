@@ -2,7 +2,7 @@
 //
 //     i32 f64 c128 …   f32[4][8]   {i32,f64}   vector<f64>   string   ndarray<f32>   cpp:Name
 //
-// Two tasks meet on an object only if they say the same name, size and alignment.
+// Two tasks can share an object only if they give the same name, size and alignment.
 #pragma once
 
 #include <crossdock/detail/type_text.hpp>
@@ -26,8 +26,8 @@ struct described {
 
 }  // namespace detail
 
-/// `type_name<T>::value`. Specialise it to give a class of yours a name: `static constexpr std::string_view value =
-/// "cpp:Name";`, or a name of the grammar if that is how its bytes lie.
+/// `type_name<T>::value`. Specialise it to name a class: `static constexpr std::string_view value = "cpp:Name";`, or a
+/// name of the grammar if its bytes have that layout.
 template <class T>
 struct type_name {
   static constexpr std::string_view value = detail::described<T>::text.view();
@@ -50,7 +50,7 @@ consteval std::string_view scalar_name() {
   }
 }
 
-/// [n] goes before the brackets that the element already has: float[4][8] is f32[4][8], as C writes it.
+/// [n] goes before the brackets that the element has already: float[4][8] is f32[4][8], as in C.
 constexpr type_text describe_array(std::string_view element, std::size_t n) {
   std::size_t base = element.size();
   while (base > 0 && element[base - 1] == ']') base = element.rfind('[', base - 1);
@@ -61,7 +61,7 @@ constexpr type_text describe_array(std::string_view element, std::size_t n) {
   return compose({element.substr(0, base), extent.view(), element.substr(base)});
 }
 
-/// Do the fields lie where C would put them? Packed and over-aligned structs do not.
+/// Do the fields have the offsets that C would give them? Those of packed and over-aligned structs do not.
 template <class T, std::size_t... I>
 consteval bool naturally_laid_out(std::index_sequence<I...>) {
   std::size_t size = 0;
@@ -130,7 +130,7 @@ struct type_name<std::atomic<T>> : type_name<T> {};
 /// The type as the C functions take it.
 template <class T>
 crossdock_type type_of() noexcept {
-  // The views above end where a zero byte follows: they are literals or the whole text of a type_text.
+  // The views above end where a zero byte follows: they are literals, or the whole text of a type_text.
   return {type_name<T>::value.data(), sizeof(T), static_cast<std::uint32_t>(alignof(T)), 0};
 }
 

@@ -1,4 +1,4 @@
-// What a series is declared with, and what its versions carry besides the arrays: variables, values, constants.
+// How a series is declared, and what its versions carry besides the arrays: variables, values, constants.
 #pragma once
 
 #include <crossdock/type_name.hpp>
@@ -26,7 +26,7 @@ class value {
   value(double x) : held_(x) {}
   value(std::string text) : held_(std::move(text)) {}
   value(const char* text) : held_(std::string(text)) {}
-  /// As the C functions give it.
+  /// A value from the C functions.
   explicit value(const crossdock_value& v) {
     switch (v.kind) {
       case CROSSDOCK_VALUE_I64: held_ = v.number.i64; break;
@@ -43,7 +43,7 @@ class value {
     throw error(status::wrong_type, "the value is of another kind than it was asked for as");
   }
 
-  /// As the C functions take it. Throws invalid if a text is longer than 63 bytes.
+  /// The value for the C functions. Throws invalid if a text is longer than 63 bytes.
   crossdock_value native() const {
     crossdock_value v{};
     v.kind = static_cast<crossdock_value_kind>(held_.index());
@@ -88,7 +88,7 @@ struct variable {
 
 namespace detail {
 
-/// The C structs, for the length of one call.
+/// The C structs, valid during one call.
 class native_attributes {
  public:
   native_attributes() = default;

@@ -1,4 +1,4 @@
-// std::vector in shared memory; the same bytes are a NumPy array in Python and an array pointer in C and Fortran.
+// std::vector in shared memory. The same bytes are a NumPy array in Python and an array pointer in C and Fortran.
 #pragma once
 
 #include <crossdock/detail/block.hpp>
@@ -15,12 +15,13 @@
 
 namespace crossdock {
 
-/// Contiguous, growing, elements aligned to 64 bytes; 32 bytes of header (detail/block.hpp). Iterators are plain pointers
-/// of this process: iterating costs what it costs in std::vector. Growth is amortised and survives a kill at any
-/// instruction (elements that are plain data, crossdock containers, or aggregates of them).
+/// Contiguous and growing, with elements aligned to 64 bytes and a header of 32 bytes (detail/block.hpp). Iterators are
+/// plain pointers of this process, so iterating costs the same as in std::vector. Growth is amortised, and a kill at
+/// any instruction leaves the vector whole (if elements are plain data, crossdock containers, or aggregates of them).
 ///
-/// Differences from std::vector: it is made with an allocator and keeps it for life; memory that has run out is
-/// crossdock::error (no_space); vector<bool> holds bools. Concurrent readers are fine, a writer needs the vector alone.
+/// Differences from std::vector: it is made with an allocator and keeps it for life; a lack of memory is
+/// crossdock::error (no_space); vector<bool> holds bools. Several readers may use it at the same time; a writer must
+/// have it alone.
 template <class T>
 class vector {
   static_assert(std::is_object_v<T> && !std::is_const_v<T>, "crossdock: a vector's elements are objects");
@@ -52,7 +53,7 @@ class vector {
   vector(R&& values, const allocator_type& a) : block_(a) {
     append(values);
   }
-  /// Copies go to the region of what they are copied from, unless another allocator is given.
+  /// A copy is made in the region of its source, unless another allocator is given.
   vector(const vector& other) : vector(other, other.get_allocator()) {}
   vector(const vector& other, const allocator_type& a) : block_(a) { append(other); }
   vector(vector&& other) noexcept : block_(other.get_allocator()) { block_.steal(other.block_); }
@@ -71,7 +72,7 @@ class vector {
     return *this;
   }
   vector& operator=(std::initializer_list<T> values) { return (assign(values), *this); }
-  /// From any range, e.g. a std::vector: copied in.
+  /// Copies the elements of any range, for example a std::vector.
   template <std::ranges::input_range R>
     requires(!std::same_as<std::remove_cvref_t<R>, vector> && std::constructible_from<T, std::ranges::range_reference_t<R>>)
   vector& operator=(R&& values) {
@@ -238,13 +239,13 @@ class vector {
     });
   }
 
-  /// Was opened in shared memory: does its header keep within the region? Error: corrupt.
+  /// Called when it was opened in shared memory: does the header stay within the region? Error: corrupt.
   void check_in(crossdock_region* region) const {
     void* elements = nullptr;
     std::uint64_t n = 0;
     detail::check(crossdock_vector_view(region, reinterpret_cast<const crossdock_vector*>(this), sizeof(T), &elements, &n));
   }
-  /// For a block that moves: a second copy of the header, pointing to the same elements.
+  /// For a block that moves: makes a second copy of the header, which points to the same elements.
   void relocate_to(vector* to) const noexcept { block_.relocate_to(&to->block_); }
 
  private:

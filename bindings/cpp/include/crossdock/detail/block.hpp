@@ -1,4 +1,4 @@
-// The four words that vector and string are in shared memory, and how they change.
+// The four words of vector and string in shared memory, and how they change.
 //
 //     { i64 region, i64 data, u64 size, u64 capacity }     region and data self-relative, 0 = null; size and capacity in
 //                                                           elements; elements aligned to 64 bytes
@@ -17,13 +17,13 @@
 
 namespace crossdock::detail {
 
-/// Owns a block of T. Any other member may look at the words at any time, also after this process was killed in the
-/// middle of a change, so they change in an order that never shows elements that are not there.
+/// Owns a block of T. Any other member may read the words at any time, also after this process was killed in the middle
+/// of a change. So they change in an order that never shows elements that do not exist.
 template <class T>
 class block {
  public:
   static constexpr std::size_t alignment = 64;
-  /// reallocate_with() nothing to make.
+  /// For reallocate_with() if there is nothing to make.
   struct nothing {
     void operator()(T*) const noexcept {}
   };
@@ -40,28 +40,28 @@ class block {
   block& operator=(const block&) = delete;
 
   T* data() const noexcept { return static_cast<T*>(resolve(data_)); }
-  /// data() where there are elements.
+  /// data() if there are elements.
   T* elements() const noexcept { return static_cast<T*>(resolve_unchecked(data_)); }
   std::size_t size() const noexcept { return static_cast<std::size_t>(size_); }
   std::size_t capacity() const noexcept { return static_cast<std::size_t>(capacity_); }
   allocator<T> get_allocator() const noexcept { return allocator<T>(resolve(region_)); }
 
-  /// Elements first, then the size that shows them.
+  /// First the elements are written, then the size that shows them.
   void set_size(std::size_t n) noexcept {
     in_order();
     size_ = static_cast<count_word>(n);
   }
 
-  /// Room for `n` of amortised growth.
+  /// A capacity for at least `n` elements that makes growth amortised.
   std::size_t grown(std::size_t n) const noexcept {
     constexpr std::size_t least = sizeof(T) >= alignment ? 1 : alignment / sizeof(T);
     return std::max({n, capacity() * 2, least});
   }
 
-  /// Moves to a block of `n` elements (at least size()), in one step: a kill leaves the old block or the new one.
+  /// Moves to a block of `n` elements (at least size()) in one step: a kill leaves the old block or the new one.
   void reallocate(std::size_t n) { reallocate_with(n, nothing{}); }
 
-  /// The same, and calls make(place) for the element behind the last while the old ones can still be read.
+  /// As above, and calls make(place) for the element behind the last while the old elements can still be read.
   template <class Make>
   void reallocate_with(std::size_t n, Make&& make) {
     static_assert(is_shareable<T>, "crossdock: elements in shared memory may hold no raw pointers and no std:: containers; use crossdock's");
@@ -72,7 +72,7 @@ class block {
         return;
       }
     }
-    // First of all, because it finishes what a dead member left half done, to this vector too.
+    // This comes first, because it finishes what a dead member left half done, also in this vector.
     T* const fresh = prepare(in, std::max<std::size_t>(n, 1));
     struct guard {
       const mapped& in;
@@ -95,7 +95,8 @@ class block {
       replace(in, {fresh, count, n}, old);
       unless_taken.memory = nullptr;
     } else {
-      // Classes with constructors of their own: what was moved out before a kill is empty in the old block.
+      // For classes with constructors of their own: elements that were moved out before a kill are empty in the old
+      // block.
       try {
         std::uninitialized_move_n(old, count, fresh);
       } catch (...) {
@@ -108,7 +109,7 @@ class block {
       if (old) get_allocator().raw_deallocate(old);
     }
   }
-  /// Takes over what `other`, of the same region, has.
+  /// Takes over the contents of `other`, which lies in the same region.
   void steal(block& other) noexcept {
     const state words{other.data(), other.size(), other.capacity()};
     other.put({nullptr, 0, 0});
@@ -140,7 +141,7 @@ class block {
     set_size(s.size);
   }
 
-  /// Memory that is given back by itself if this process dies before replace().
+  /// Makes memory that a healer frees if this process dies before replace().
   T* prepare(const mapped& in, std::size_t n) {
     if (n > static_cast<std::size_t>(PTRDIFF_MAX) / sizeof(T)) throw error(status::no_space, "no region has room for that many elements");
     void* address = nullptr;

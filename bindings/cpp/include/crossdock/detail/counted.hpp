@@ -1,4 +1,4 @@
-// One counted reference of the C ABI, as a value.
+// One counted reference of the C interface, as a value.
 #pragma once
 
 #include <crossdock/error.hpp>
@@ -11,7 +11,7 @@ template <class Object, crossdock_status (*Ref)(Object*), crossdock_status (*Unr
 class counted {
  public:
   counted() noexcept = default;
-  /// Takes over a reference that a C function gave out.
+  /// Takes over a reference from a C function.
   explicit counted(Object* taken) noexcept : object_(taken) {}
   counted(const counted& other) : object_(other.object_) {
     if (object_) check(Ref(object_));

@@ -1,4 +1,4 @@
-// A region by the address at which it is mapped, kept mapped as long as this lasts.
+// A region, found by its address and kept mapped as long as this value exists.
 #pragma once
 
 #include <crossdock/error.hpp>
@@ -23,7 +23,7 @@ class mapped {
   mapped& operator=(const mapped&) = delete;
 
   crossdock_region* get() const noexcept { return region_; }
-  /// A container that was made on the stack with a region's allocator is not in it: no other task can see it.
+  /// A container that was made on the stack with a region's allocator is not in the region: no other task can see it.
   bool contains(const void* p) const noexcept { return reinterpret_cast<std::uintptr_t>(p) - start_ < capacity_; }
 
  private:

@@ -1,4 +1,4 @@
-// Named objects: find or create, construct, and take apart again.
+// Named objects: finding, making, constructing and destroying them.
 #pragma once
 
 #include <crossdock/allocator.hpp>
@@ -31,8 +31,8 @@ inline constexpr mode recreate = mode::recreate;
 
 namespace detail {
 
-/// What this process knows of taking apart types that only C++ understands, by type name; so that remove("name") works
-/// without saying the type again.
+/// For types that only C++ knows: how this process destroys them, by type name. So remove("name") works without the
+/// type.
 class destroyers {
  public:
   using function = void (*)(void*);
@@ -79,7 +79,7 @@ void construct_object(const Alloc& alloc, T* place, Args&&... args) {
   }
 }
 
-/// What another task made is wild: a vector, string or ndarray is checked before its pointers are followed.
+/// What another task made is unchecked: a vector, string or ndarray is checked before its pointers are followed.
 template <class T>
 T* opened(crossdock_region* region, void* address) {
   T* const place = static_cast<T*>(address);
@@ -88,7 +88,8 @@ T* opened(crossdock_region* region, void* address) {
   return place;
 }
 
-/// Finds or makes the T called `name`; Args are for its constructor, if it is made. If that throws, nothing stays.
+/// Finds or makes the T called `name`. Args are for its constructor, if it is made. If the constructor throws, nothing
+/// stays.
 template <class T, class... Args>
 T* open_object(crossdock_region* region, const void* base, const std::string& name, mode m, timeout wait, Args&&... args) {
   static_assert(alignof(T) <= 4096, "crossdock: no object is aligned to more than a page");
@@ -109,7 +110,7 @@ T* open_object(crossdock_region* region, const void* base, const std::string& na
   return place;
 }
 
-/// Finds the T called `name`, which another task makes; never makes one.
+/// Finds the T called `name`, which another task makes. It never makes one.
 template <class T>
 T* open_object_only(crossdock_region* region, const std::string& name, timeout wait) {
   const crossdock_type type = type_of<T>();

@@ -1,7 +1,7 @@
 // The fields of an aggregate, without any registration by its author.
 //
-// Boost.PFR reads aggregates, but counts a field that is a C array (double x[3], the daily bread of simulations) as
-// several fields. So the fields are counted here, and PFR's structured bindings are used with that count.
+// Boost.PFR reads aggregates, but it counts a field that is a C array (double x[3], which simulations use all the time)
+// as several fields. So the fields are counted here, and PFR's structured bindings are used with that count.
 #pragma once
 
 #include <boost/pfr/detail/core17.hpp>
@@ -12,7 +12,7 @@
 
 namespace crossdock::detail {
 
-/// Converts to anything; never defined, only used to ask "would this compile?".
+/// Converts to anything. It is never defined and only asks whether an expression would compile.
 struct anything {
   template <class T>
   constexpr operator T() const noexcept;
@@ -62,7 +62,7 @@ consteval std::size_t last_true_from() {
   }
 }
 
-/// The fewest initialisers T takes: more than 0 where leading members have no default constructor.
+/// The fewest initialisers that T takes: more than 0 if leading members have no default constructor.
 template <class T, std::size_t N = 0>
 consteval std::size_t fewest_initialisers() {
   static_assert(N <= sizeof(T), "crossdock: this aggregate's fields cannot be counted; specialise crossdock::type_name for it");
@@ -73,7 +73,7 @@ consteval std::size_t fewest_initialisers() {
   }
 }
 
-/// How many initialisers T takes with braces elided: an array counts as many as it has elements.
+/// The number of initialisers that T takes with braces elided: an array counts once for each element.
 template <class T>
 struct initialisers {
   template <std::size_t N>
@@ -81,7 +81,8 @@ struct initialisers {
   static constexpr std::size_t value = last_true_from<check, fewest_initialisers<T>()>();
 };
 
-// An array of k takes {a × k}, and then exactly n−I−k more. A class that takes {a × k} is one field: n−I−1 more fit.
+// An array of k elements takes {a × k}, and then exactly n−I−k more. A class that takes {a × k} is one field: n−I−1
+// more fit.
 template <class T, std::size_t I, std::size_t K>
 inline constexpr bool array_of = takes_b_i_a<T, I, K, initialisers<T>::value - I - K> && !takes_b_i_a<T, I, K, initialisers<T>::value - I - K + 1>;
 
@@ -102,7 +103,7 @@ consteval std::size_t swallowed_one_by_one() {
   }
 }
 
-/// How many of those the field at initialiser I swallows: 1, or the number of elements of an array.
+/// How many initialisers the field at initialiser I takes: 1, or the number of elements of an array.
 template <class T, std::size_t I>
 consteval std::size_t swallowed() {
   if constexpr (nested<T, I>::template check<2>::value) {  // a long array is found by halving

@@ -1,5 +1,5 @@
-// Moving elements to a new block so that the old block stays whole until the container points to the new one: a member that
-// kills this process in between leaves the old elements as they were.
+// Moving elements to a new block. The old block stays whole until the container points to the new one, so a kill in
+// between leaves the old elements as they were.
 #pragma once
 
 #include <crossdock/construct.hpp>
@@ -13,7 +13,7 @@
 
 namespace crossdock::detail {
 
-/// Has T a member `relocate_to(T*) const` that makes a second copy of its words, pointing to the same data?
+/// Has T a member `relocate_to(T*) const`, which makes a second copy of its words that points to the same data?
 template <class T>
 concept relocates_itself = requires(const T& from, T* to) { from.relocate_to(to); };
 
@@ -34,7 +34,7 @@ consteval bool relocatable() {
   }
 }
 
-/// `to` is raw memory; afterwards it is the object, and `from` is bytes to be thrown away without a destructor.
+/// `to` is raw memory and becomes the object. `from` is then only bytes, which need no destructor.
 template <class T>
 void relocate(const T* from, const T* place) noexcept {
   T* to = const_cast<T*>(place);  // of a map's pair the key is const, and yet raw memory here
@@ -57,7 +57,7 @@ void relocate(const T* from, const T* place) noexcept {
   }
 }
 
-/// All `n` of them.
+/// Moves all `n` of them.
 template <class T>
 void relocate_n(const T* from, std::size_t n, T* to) noexcept {
   if constexpr (std::is_trivially_copyable_v<T>) {

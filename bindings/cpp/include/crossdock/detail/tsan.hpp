@@ -1,5 +1,5 @@
-// ThreadSanitizer does not see into libcrossdock, where the threads meet. These say it: what happened before `hand_over`
-// of an address happened before `take_over` of it. Nothing in other builds.
+// ThreadSanitizer does not see into libcrossdock, where the threads meet. These calls tell it that what happened before
+// `hand_over` of an address happened before `take_over` of it. In other builds they are nothing.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)

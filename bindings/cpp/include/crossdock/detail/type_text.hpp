@@ -15,7 +15,8 @@ inline constexpr std::string_view opaque_mark = "cpp:";
 
 constexpr bool is_opaque(std::string_view name) { return name.starts_with(opaque_mark); }
 
-/// A type name of at most 191 bytes. A longer one is cut, and ends in a hash of the whole, so that it stays its own.
+/// A type name of at most 191 bytes. A longer name is cut and ends in a hash of the whole name, so that it stays
+/// unique.
 struct type_text {
   std::array<char, CROSSDOCK_TYPE_NAME_MAX + 1> bytes{};
   std::size_t length = 0;
@@ -37,7 +38,7 @@ struct type_text {
     if (number >= 10) add(number / 10);
     add(static_cast<char>('0' + number % 10));
   }
-  /// To be called last: marks a name that was cut with the hash of the whole.
+  /// Must be called last: it marks a cut name with the hash of the whole name.
   constexpr type_text finished() const {
     type_text text = *this;
     constexpr std::string_view digits = "0123456789abcdef";
@@ -48,7 +49,8 @@ struct type_text {
   constexpr std::string_view view() const { return {bytes.data(), length}; }
 };
 
-/// Pieces of a name set side by side (constexpr: clang 14 takes a consteval function here for an escaping address). One opaque piece makes the whole opaque: only C++ knows what is in it.
+/// Pieces of a name in a row. (constexpr: clang 14 takes a consteval function here for an escaping address.) One opaque
+/// piece makes the whole name opaque: only C++ knows the contents.
 constexpr type_text compose(std::initializer_list<std::string_view> pieces) {
   bool opaque = false;
   std::size_t length = 0;
@@ -63,7 +65,8 @@ constexpr type_text compose(std::initializer_list<std::string_view> pieces) {
   return text.finished();
 }
 
-/// What the compiler calls T, without the function a local class is in: tasks write the same struct in different ones.
+/// The compiler's name of T, without the function that a local class is in, because tasks write the same struct in
+/// different functions.
 template <class T>
 consteval std::string_view spelling() {
   std::string_view text = __PRETTY_FUNCTION__;
@@ -84,7 +87,7 @@ consteval std::string_view spelling() {
   return text.substr(begin, end - begin);
 }
 
-/// cpp:Name, with the blanks that compilers set differently left out.
+/// cpp:Name, without the blanks that compilers set differently.
 template <class T>
 consteval type_text describe_opaque() {
   constexpr std::string_view text = spelling<T>();
