@@ -54,6 +54,9 @@ mpi             cmd:mpicc.mpich                    libmpich-dev        MPICH 4
 mpi             cmd:mpiexec.hydra                  mpich               MPICH 4
 nodes           cmd:ip                             iproute2            the hosts' networks, and a slow link
 nodes           cmd:iptables                       iptables            cuts one direction of a link
+nodes           cmd:sshd                           openssh-server      the hosts of the tests have one each; nothing of the machine's is started
+nodes           cmd:ssh                            openssh-client      starts a run's parts on other hosts
+nodes           cmd:nsenter                        util-linux          hosts in namespaces
 catalog         cmd:etcd                           etcd-server         three members keep the catalog in its tests, and are killed
 catalog         cmd:protoc                         protobuf-compiler   etcd's client compiles etcd's messages (feature etcd)
 catalog         file:/usr/include/google/protobuf/descriptor.proto libprotobuf-dev what etcd's messages include
@@ -78,7 +81,7 @@ parts_of() {
         bench) echo demo bench bubblewrap ;;
         lint) echo demo lint ;;
         mpi) echo demo mpi bubblewrap ;;
-        nodes) echo demo nodes ;;
+        nodes) echo demo nodes bubblewrap ;;
         docs) echo demo ;;
         release) echo demo release ;;
         *) echo demo "$1" ;;

@@ -158,6 +158,12 @@ pub enum Command {
     /// What `mpirun` starts on other hosts; not for people
     #[command(name = crossdock_launch::mpi::STARTER, hide = true)]
     MpiStarter,
+    /// What `run` starts on other hosts; not for people
+    #[command(name = crossdock_launch::run::hosts::PART, hide = true)]
+    RunPart,
+    /// The other half of that; not for people
+    #[command(name = crossdock_launch::run::hosts::PART_SUPERVISOR, hide = true)]
+    SupervisePart,
 }
 
 /// What has names that are completed.
@@ -187,12 +193,16 @@ folder at /run/crossdock and the mounts that the file declares. However the run 
 Ctrl-C stops the tasks (SIGTERM, then SIGKILL after the file's `grace`); a second Ctrl-C kills at once. If a task fails, the \
 others are stopped and the reason is shown with the task's last lines.
 
+On several hosts (--hosts, --hostfile, or in an allocation of Slurm with several nodes) each host gets a part of the run, with a \
+daemon of its own. `node`, `with` and `spread` in the file say which task runs where. crossdock, root folders and mounts are to be \
+on every host under the same path. If a host is lost, the run ends.
+
 Exit codes:
   0      all tasks ended well
   N      the exit code of the task that failed first (128 + N if signal N killed it)
   2      the command line is wrong
   65     the workflow file has problems (all of them are printed)
-  69     no engine can run it, or there is no daemon
+  69     no engine can run it, there is no daemon, or a host cannot be reached or was lost
   71     the system refused something (a folder, a process)
   124    stopped by --deadline
   129 130 143   stopped by hang-up, Ctrl-C, SIGTERM
@@ -374,6 +384,8 @@ pub struct Run {
     /// The socket of a daemon to use instead of the run's own, or `own` [default: CROSSDOCK_SOCKET, else own]
     #[arg(long, value_name = "SOCKET")]
     pub daemon: Option<String>,
+    #[command(flatten)]
+    pub hosts: RunHosts,
     /// Stop the run after this time, such as `90 s` or `2 h`; a plain number is seconds
     #[arg(long, value_name = "TIME", value_parser = span::at_least_a_second)]
     pub deadline: Option<Duration>,
@@ -388,6 +400,38 @@ pub struct Run {
     /// Only check the file and draw it: tasks, ports, series, regions, items, as .svg or .dot
     #[arg(long, value_name = "PICTURE")]
     pub graph: Option<PathBuf>,
+}
+
+/// Where the hosts of `run` come from.
+#[derive(Args, Debug)]
+pub struct RunHosts {
+    /// Run on these hosts: n1,n2 or node[1-8] [default: those of Slurm's allocation, else this one]
+    #[arg(short = 'H', long, value_name = "HOSTS", conflicts_with = "daemon")]
+    pub hosts: Option<String>,
+    /// File with one host a line
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["hosts", "daemon"])]
+    pub hostfile: Option<PathBuf>,
+    /// What starts crossdock on the other hosts [default: srun on the hosts of Slurm's allocation, else ssh]
+    #[arg(long, value_enum)]
+    pub launcher: Option<RunLauncher>,
+    /// The hosts' ssh with its options [default: ssh]
+    #[arg(long, value_name = "COMMAND")]
+    pub ssh: Option<String>,
+    /// crossdock on the other hosts [default: this program's path]
+    #[arg(long, value_name = "PATH")]
+    pub starter: Option<String>,
+    /// This host, as the others reach it [default: as their connection tells it]
+    #[arg(long, value_name = "HOST")]
+    pub address: Option<String>,
+}
+
+/// `run --launcher`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RunLauncher {
+    /// The host's ssh
+    Ssh,
+    /// A job step of Slurm
+    Srun,
 }
 
 /// What `run` shows.
@@ -509,7 +553,7 @@ pub struct Serve {
     #[command(flatten)]
     pub page: Page,
     /// Be a node of this site
-    #[arg(long, value_name = "NAME", requires = "catalog", conflicts_with = "private")]
+    #[arg(long, value_name = "NAME", requires = "catalog")]
     pub site: Option<String>,
     /// This node's name in the site [default: the host's name]
     #[arg(long, value_name = "NAME", requires = "site")]

@@ -42,6 +42,8 @@ fn main() -> ExitCode {
         Command::Mpirun(options) => mpirun::mpirun(*options),
         Command::MpiKeeper { folder } => crossdock_launch::mpi::keeper(&folder),
         Command::MpiStarter => crossdock_launch::mpi::starter(),
+        Command::RunPart => crossdock_launch::run::part(),
+        Command::SupervisePart => crossdock_launch::run::part_supervisor(),
         Command::Serve(options) => serve::serve(options),
         Command::Ps(options) => runs::ps(&options),
         Command::Logs(options) => runs::logs(&options),

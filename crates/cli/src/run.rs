@@ -1,9 +1,10 @@
 //! `crossdock run`
 
 use crossdock_launch::file;
+use crossdock_launch::run::hosts::{Hosts, Launcher, Wanted};
 use crossdock_launch::run::{self, RunOptions, code};
 
-use crate::args::{Run, SUPERVISE, Show};
+use crate::args::{Run, RunLauncher, SUPERVISE, Show};
 use crate::table::{complain, say};
 
 pub fn run(options: &Run) -> u8 {
@@ -17,7 +18,15 @@ pub fn run(options: &Run) -> u8 {
             return code::SYSTEM;
         }
     };
+    let hosts = match hosts(options) {
+        Ok(hosts) => hosts,
+        Err(why) => {
+            complain(&why);
+            return code::USAGE;
+        }
+    };
     let order = RunOptions {
+        hosts,
         file: options.file.clone(),
         engine: options.engine.clone(),
         logs: options.logs.clone(),
@@ -51,8 +60,51 @@ pub fn run(options: &Run) -> u8 {
     run::front(&order, (&program, &[SUPERVISE]))
 }
 
+/// The hosts of the run, if it has several.
+fn hosts(options: &Run) -> Result<Option<Hosts>, String> {
+    let o = &options.hosts;
+    let hostfile = o
+        .hostfile
+        .as_ref()
+        .map(|path| std::fs::read_to_string(path).map_err(|e| format!("--hostfile {}: {e}", path.display())));
+    if o.hosts.is_none() && o.hostfile.is_none() && options.daemon.is_some() {
+        // A named daemon is on this host.
+        return Ok(None);
+    }
+    let wanted = Wanted {
+        hosts: o.hosts.clone(),
+        hostfile: hostfile.transpose()?,
+        launcher: o.launcher.map(|launcher| match launcher {
+            RunLauncher::Ssh => Launcher::Ssh,
+            RunLauncher::Srun => Launcher::Srun,
+        }),
+        ssh: o.ssh.as_deref().unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
+        starter: o.starter.clone(),
+        address: o.address.clone(),
+    };
+    wanted.find()
+}
+
+/// The file; with hosts, its placement, too.
+fn read(options: &Run, hosts: Option<&Hosts>) -> Result<file::Workflow, file::Problems> {
+    match hosts {
+        Some(hosts) => {
+            let text = file::text(&options.file)?;
+            Ok(file::parse_on(&options.file, &text, &hosts.names, hosts.here)?.0)
+        }
+        None => file::read(&options.file),
+    }
+}
+
 fn check(options: &Run) -> u8 {
-    match file::read(&options.file) {
+    let hosts = match hosts(options) {
+        Ok(hosts) => hosts,
+        Err(why) => {
+            complain(&why);
+            return code::USAGE;
+        }
+    };
+    match read(options, hosts.as_ref()) {
         Ok(workflow) => {
             if let Some(picture) = &options.graph {
                 return crate::graph::draw(&workflow, picture);

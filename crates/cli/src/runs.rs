@@ -47,6 +47,9 @@ fn usage_of<'a>(state: &State, rank: &RankState, all: &'a BTreeMap<Of, Usage>) -
 fn as_json(state: &State, reports: &Reports, all: &BTreeMap<Of, Usage>) -> Value {
     let rank = |rank: &RankState| {
         let mut value = json!({ "task": rank.task, "rank": rank.rank, "name": rank.name, "log": rank.log });
+        if let (Value::Object(into), Some(host)) = (&mut value, &rank.host) {
+            into.insert("host".into(), host.clone().into());
+        }
         if let (Value::Object(into), Ok(Value::Object(phase))) = (&mut value, serde_json::to_value(&rank.phase)) {
             into.extend(phase);
             into.insert("state".into(), rank.phase.word().into());
@@ -69,6 +72,7 @@ fn as_json(state: &State, reports: &Reports, all: &BTreeMap<Of, Usage>) -> Value
 
 fn as_text(states: &[(State, Reports)], all: &BTreeMap<Of, Usage>, wide: bool) -> String {
     let now = now_ms();
+    let with_hosts = states.iter().flat_map(|(state, _)| &state.ranks).any(|rank| rank.host.is_some());
     let mut rows = Vec::new();
     for (state, reports) in states {
         for rank in &state.ranks {
@@ -100,6 +104,9 @@ fn as_text(states: &[(State, Reports)], all: &BTreeMap<Of, Usage>, wide: bool) -
                 or(used.map(|u| units::show(u.memory))),
                 or(used.map(|u| units::show(u.shared))),
             ];
+            if with_hosts {
+                row.insert(2, or(rank.host.clone()));
+            }
             if wide {
                 row.push(or(used.map(|u| u.processes.len().to_string())));
                 row.push(rank.log.display().to_string());
@@ -108,6 +115,9 @@ fn as_text(states: &[(State, Reports)], all: &BTreeMap<Of, Usage>, wide: bool) -
         }
     }
     let mut head = vec!["RUN", "TASK", "STATE", "PID", "ENGINE", "AGE", "PROGRESS", "CPU", "MEMORY", "SHARED"];
+    if with_hosts {
+        head.insert(2, "HOST");
+    }
     if wide {
         head.extend(["PROCESSES", "LOG"]);
     }

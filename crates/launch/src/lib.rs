@@ -8,6 +8,7 @@ pub mod file;
 pub mod graph;
 pub mod mpi;
 pub mod run;
+mod ssh;
 
 /// Feeds arbitrary bytes to the workflow file's reader; the result does not matter, that it returns does.
 pub fn fuzz_workflow(bytes: &[u8]) {

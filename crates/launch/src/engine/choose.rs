@@ -37,6 +37,11 @@ pub fn all() -> Vec<Box<dyn Engine>> {
     ]
 }
 
+/// The engine without containers.
+pub fn no_container() -> Box<dyn Engine> {
+    Box::new(Process)
+}
+
 /// One engine.
 pub fn by_name(name: &str) -> Option<Box<dyn Engine>> {
     all().into_iter().find(|e| e.name() == name)

@@ -24,6 +24,7 @@ pub fn check(w: &mut Workflow, notes: &Notes) {
     ports(w, notes);
     regions(w, notes);
     super::grants::check(w, notes);
+    super::placement::check(w, notes);
     super::directories::check(w, notes);
     for task in &w.tasks {
         processors(task, notes);

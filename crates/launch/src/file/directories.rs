@@ -102,6 +102,8 @@ fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> 
     });
     let read = |key| s.get(key).map(|i| names(&i)).unwrap_or_default();
     let awaits: Vec<String> = read("await");
+    // All tasks of a directory are on one host; without a task, only a run on one host looks.
+    let is_here = item.notes.is_here(read("produce").first().map_or("", String::as_str));
     if let Some(bad) = awaits.iter().find(|p| p.is_empty() || p.contains(['/', ' ', '\t', '\n'])) {
         item.wrong(
             format!("`{}` is not a pattern of a name", clip(bad)),
@@ -111,7 +113,7 @@ fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> 
     let store = s.get("store").and_then(|i| Some((i.text()?, i))).filter(|(text, _)| text != "memory");
     let store = store.map(|(text, item)| {
         let path = folder.join(&text);
-        if !path.is_dir() {
+        if is_here && !path.is_dir() {
             item.wrong(format!("the folder {} is not there", path.display()), "make it first, or write `memory`");
         }
         path

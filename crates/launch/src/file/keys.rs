@@ -129,6 +129,17 @@ pub const TASK: &[Key] = &[
     key("memory", Kind::Size, "Most private memory that one rank of the task may use."),
     key("user", Kind::Text, "`me` (default: who started the run), `root`, or `uid` or `uid:gid`, in the container."),
     key("network", Kind::Word(NETWORKS), "`none` (default: only loopback) or `host`."),
+    key(
+        "node",
+        Kind::Text,
+        "The host that the task runs on, when the run has several: its name, or its number in the list of hosts, from 0.",
+    ),
+    key(
+        "with",
+        Kind::Text,
+        "A task on whose host this one runs. If that task is spread, each rank of this one is with its rank of the same number.",
+    ),
+    key("spread", Kind::Flag, "Deal the ranks to all hosts in turn. Default: false, all ranks of a task on one host."),
     key("after", Kind::Names, "Tasks that must have ended well before this one starts."),
     key(
         "regions",

@@ -4,6 +4,7 @@ mod check;
 mod directories;
 pub mod grants;
 mod keys;
+mod placement;
 mod problem;
 mod reader;
 mod schema;
@@ -18,6 +19,7 @@ use std::path::Path;
 
 pub use grants::TaskGrant;
 pub use keys::ENGINES;
+pub use placement::Places;
 pub use problem::{Position, Problem, Problems};
 pub use reader::clip;
 pub use schema::text as schema_text;
@@ -79,8 +81,29 @@ fn read_bounded(file: &Path) -> std::io::Result<Option<Vec<u8>>> {
 /// # Errors
 /// Everything that is wrong with it, not only the first.
 pub fn parse(file: &Path, text: &str) -> Result<Workflow, Problems> {
+    parse_for(file, text, None)
+}
+
+/// As [`parse`], and says which task runs on which of these hosts. Folders are looked for only if their task runs on the
+/// host `here`, by its number; with `None` none is.
+///
+/// # Errors
+/// Everything that is wrong with it, not only the first.
+pub fn parse_on(
+    file: &Path,
+    text: &str,
+    hosts: &[String],
+    here: Option<usize>,
+) -> Result<(Workflow, Places), Problems> {
+    let workflow = parse_for(file, text, Some(&[]))?;
+    let places = Places::choose(&workflow, hosts).map_err(|list| Problems::new(file, text, list))?;
+    let names = here.map(|host| places.tasks(&workflow, host)).unwrap_or_default();
+    Ok((parse_for(file, text, Some(&names))?, places))
+}
+
+fn parse_for(file: &Path, text: &str, here: Option<&[String]>) -> Result<Workflow, Problems> {
     let root = tree::parse(text).map_err(|p| Problems::new(file, text, vec![p]))?;
-    let notes = Notes::default();
+    let notes = Notes::on(here);
     let top = Item { node: root, path: String::new(), notes: &notes };
     let mut workflow = sections::workflow(&top, file);
     if let Some(workflow) = &mut workflow {

@@ -10,17 +10,31 @@ use super::units;
 
 /// Where problems gather.
 #[derive(Default)]
-pub struct Notes(RefCell<Vec<Problem>>);
+pub struct Notes {
+    list: RefCell<Vec<Problem>>,
+    /// The tasks that run on this host; `None` for all.
+    here: Option<Vec<String>>,
+}
 
 impl Notes {
+    /// For a host that has these tasks; `None` for all.
+    pub fn on(here: Option<&[String]>) -> Self {
+        Self { list: RefCell::default(), here: here.map(<[String]>::to_vec) }
+    }
+
+    /// Does the task run on this host, so that its folders must be here?
+    pub fn is_here(&self, task: &str) -> bool {
+        self.here.as_ref().is_none_or(|here| here.iter().any(|name| name == task))
+    }
+
     /// Adds one.
     pub fn add(&self, position: Position, key: &str, what: impl Into<String>, hint: impl Into<String>) {
-        self.0.borrow_mut().push(Problem { position, key: key.to_owned(), what: what.into(), hint: hint.into() });
+        self.list.borrow_mut().push(Problem { position, key: key.to_owned(), what: what.into(), hint: hint.into() });
     }
 
     /// All so far.
     pub fn take(&self) -> Vec<Problem> {
-        std::mem::take(&mut self.0.borrow_mut())
+        std::mem::take(&mut self.list.borrow_mut())
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::grants::{ITEM_RIGHTS, PORT_RIGHTS, REGION_RIGHTS, SERIES_RIGHTS, grants};
 use super::keys::{DOORS, MOUNT, NETWORKS, PROCESS, TASK};
+use super::placement::placing;
 use super::reader::{Item, Section, clip};
 use super::sections::good_name;
 use super::workflow::{DoorKey, Files, Mount, Process, Processors, Task, User};
@@ -23,12 +24,13 @@ pub(super) fn task(name: String, item: &Item<'_>, folder: &Path) -> Option<Task>
     }
     let s = item.section(TASK)?;
     let command = s.get("command").and_then(|i| command(&i)).unwrap_or_default();
+    let is_here = item.notes.is_here(&name);
     let task = Task {
         position: item.position(),
         folder: folder.to_owned(),
-        files: files(&s, folder),
+        files: files(&s, folder, is_here),
         command,
-        mounts: s.get("mounts").map(|i| mounts(&i, folder)).unwrap_or_default(),
+        mounts: s.get("mounts").map(|i| mounts(&i, folder, is_here)).unwrap_or_default(),
         workdir: s.get("workdir").and_then(|i| absolute(&i)),
         environment: s.get("environment").map(|i| environment(&i)).unwrap_or_default(),
         ranks: s.get("ranks").and_then(|i| i.count(1, 1024)).unwrap_or(1),
@@ -42,8 +44,9 @@ pub(super) fn task(name: String, item: &Item<'_>, folder: &Path) -> Option<Task>
         ports: s.get("ports").map(|i| grants(&i, PORT_RIGHTS)).unwrap_or_default(),
         series: s.get("series").map(|i| grants(&i, SERIES_RIGHTS)).unwrap_or_default(),
         items: s.get("items").map(|i| grants(&i, ITEM_RIGHTS)).unwrap_or_default(),
+        placing: placing(&s),
         door: s.get("door").and_then(|i| i.word(DOORS)).map(DoorKey::of).unwrap_or_default(),
-        process: s.get("process").map(|i| process(&i, folder)).unwrap_or_default(),
+        process: s.get("process").map(|i| process(&i, folder, is_here)).unwrap_or_default(),
         name,
     };
     if let (Some(item), true) = (s.get("user"), task.mpi.is_some() && task.user != User::Me) {
@@ -52,7 +55,7 @@ pub(super) fn task(name: String, item: &Item<'_>, folder: &Path) -> Option<Task>
     good.then_some(task)
 }
 
-fn files(s: &Section<'_>, folder: &Path) -> Files {
+fn files(s: &Section<'_>, folder: &Path, is_here: bool) -> Files {
     let image = s.get("image").and_then(|i| Some((i.text()?, i)));
     let root = s.get("root").and_then(|i| Some((i.text()?, i)));
     if let (Some((_, item)), Some(_)) = (&image, &root) {
@@ -60,7 +63,7 @@ fn files(s: &Section<'_>, folder: &Path) -> Files {
     }
     if let Some((text, item)) = root {
         let path = folder.join(&text);
-        if !path.is_dir() {
+        if is_here && !path.is_dir() {
             let what = if path.exists() { "is not a folder" } else { "is not there" };
             item.wrong(
                 format!("the root folder {} {what}", path.display()),
@@ -133,14 +136,14 @@ pub(super) fn absolute(item: &Item<'_>) -> Option<String> {
     Some(text)
 }
 
-fn mounts(item: &Item<'_>, folder: &Path) -> Vec<Mount> {
+fn mounts(item: &Item<'_>, folder: &Path, is_here: bool) -> Vec<Mount> {
     let mut mounts: Vec<Mount> = Vec::new();
     for item in item.list() {
         let Some(s) = item.section(MOUNT) else { continue };
         let write = s.get("write").and_then(|i| i.flag()).unwrap_or(false);
         let host = s.get("host").and_then(|i| {
             let path = folder.join(i.text()?);
-            if !path.exists() {
+            if is_here && !path.exists() {
                 i.wrong(
                     format!("{} is not there", path.display()),
                     "make it first, or correct the path (relative paths count from the workflow file's folder)",
@@ -227,13 +230,13 @@ pub(super) fn names(item: &Item<'_>) -> Vec<String> {
     }
 }
 
-fn process(item: &Item<'_>, folder: &Path) -> Process {
+fn process(item: &Item<'_>, folder: &Path, is_here: bool) -> Process {
     let Some(s) = item.section(PROCESS) else { return Process::default() };
     Process {
         command: s.get("command").and_then(|i| command(&i)),
         workdir: s.get("workdir").and_then(|i| {
             let path = folder.join(i.text()?);
-            if !path.is_dir() {
+            if is_here && !path.is_dir() {
                 i.wrong(format!("the folder {} is not there", path.display()), "make it first, or correct the path");
             }
             Some(path)

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 pub use super::directories::{Directory, KeepKey};
 use super::grants::TaskGrant;
+pub use super::placement::Placing;
 use super::problem::Position;
 
 /// A checked workflow.
@@ -71,6 +72,8 @@ pub struct Task {
     pub series: Vec<TaskGrant>,
     /// Rights on items.
     pub items: Vec<TaskGrant>,
+    /// On which host its ranks run, when the run has several.
+    pub placing: Placing,
     /// How it waits for files that it consumes.
     pub door: DoorKey,
     /// What is different without a container.
@@ -203,6 +206,7 @@ impl Task {
             ports: Vec::new(),
             series: Vec::new(),
             items: Vec::new(),
+            placing: Placing::default(),
             door: DoorKey::Auto,
             process: Process::default(),
         }

@@ -84,7 +84,7 @@ pub fn expand(pattern: &str) -> Result<Vec<String>, String> {
 }
 
 /// `2(x3),1` as Slurm writes it: 2 2 2 1.
-fn counts(text: &str) -> Option<Vec<u32>> {
+pub fn counts(text: &str) -> Option<Vec<u32>> {
     let mut counts = Vec::new();
     for part in text.split(',') {
         let (number, times) = match part.split_once("(x") {

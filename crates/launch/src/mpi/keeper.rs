@@ -23,8 +23,9 @@ use crossdock_shim::message::{Arrived, End, Message, Order, Rank, receive, send}
 use super::container;
 use super::job::Job;
 use super::place::Place;
-use super::remote::{Event, Events, Remote, explain};
+use super::remote::{Event, Events, Remote};
 use crate::engine::tool;
+use crate::ssh;
 
 /// How long a keeper without a client waits for its first one.
 const ALONE: Duration = Duration::from_secs(15);
@@ -438,7 +439,9 @@ impl Keeper {
                     if remote.ended || remote.agent.is_none() {
                         continue;
                     }
-                    let (what, hint) = explain(&self.job, &remote.host, greeted, status, &words);
+                    let called = self.job.ssh.join(" ");
+                    let program = (called.as_str(), self.job.starter.as_str());
+                    let (what, hint) = ssh::explain(program, &remote.host, greeted, status, &words);
                     self.tell_clients(&Message::Failed(remote.host.clone(), what.clone(), hint.clone()));
                     if let Some(agent) = remote.agent {
                         self.tell(agent, &Message::Ended(0, End { code: crossdock_shim::FAILED, signal: 0 }));
@@ -581,7 +584,7 @@ fn hint_for(job: &Job, otherwise: &str) -> String {
 }
 
 /// Is this the name, or an address, of this host?
-fn is_here(name: &str, mine: &str) -> bool {
+pub(crate) fn is_here(name: &str, mine: &str) -> bool {
     let short = |n: &str| n.split('.').next().unwrap_or_default().to_owned();
     if name == "localhost"
         || name == mine

@@ -28,6 +28,7 @@ mod starter;
 
 pub use container::ENGINES;
 pub use front::{Options, mpirun};
+pub(crate) use keeper::is_here;
 pub use keeper::keeper;
 pub(crate) use place::{is_static, shim};
 pub use starter::starter;

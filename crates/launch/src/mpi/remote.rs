@@ -6,7 +6,6 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -18,13 +17,7 @@ use crossdock_shim::message::{Message, Order};
 
 use super::GREETING;
 use super::job::Job;
-
-/// Most that a login shell may write before the starter's greeting.
-const NOISE_MAX: usize = 64 << 10;
-/// How much of ssh's own words is kept.
-const WORDS_MAX: usize = 4096;
-/// Options of ssh that would take away what the connection needs: its standard input, its session, its foreground.
-const DROPPED: [&str; 9] = ["-f", "-n", "-N", "-s", "-t", "-G", "-g", "-M", "-q"];
+use crate::ssh;
 
 /// What happens at a connection.
 pub enum Event {
@@ -71,7 +64,7 @@ impl Remote {
     /// Starts ssh. Call it from the thread that lives as long as the keeper: ssh dies with it.
     pub fn start(job: &Job, id: u32, to: &Arguments, streams: (File, File), events: &Events) -> Result<Self, String> {
         let mut command = Command::new(&job.ssh[0]);
-        command.args(&job.ssh[1..]).args(words(to)).arg(job.starter_command());
+        command.args(&job.ssh[1..]).args(ssh::words(to)).arg(job.starter_command());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         spawn::default_signals(&mut command);
         spawn::die_with_parent(&mut command);
@@ -87,11 +80,11 @@ impl Remote {
                 }
             }
         });
-        let words = thread::spawn(move || last_words(errors));
+        let words = thread::spawn(move || ssh::last_words(errors));
         let events = events.clone();
         thread::spawn(move || {
             let greeted = output.is_some_and(|mut stream| {
-                let greeted = greeting(&mut stream);
+                let greeted = ssh::greeting(&mut stream, GREETING);
                 if greeted {
                     pass_on(id, &mut stream, streams, &events);
                 }
@@ -127,35 +120,6 @@ impl Remote {
     }
 }
 
-/// ssh's words up to the host.
-fn words(to: &Arguments) -> Vec<String> {
-    let settings = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"];
-    let mut words: Vec<String> = vec!["-T".into()];
-    words.extend(to.options.iter().filter(|o| !DROPPED.contains(&o.as_str())).cloned());
-    // Behind the launcher's own: the first setting wins in ssh.
-    words.extend(settings.iter().flat_map(|s| ["-o".to_owned(), (*s).to_owned()]));
-    if let Some(port) = to.port {
-        words.extend(["-p".to_owned(), port.to_string()]);
-    }
-    if let Some(user) = &to.user {
-        words.extend(["-l".to_owned(), user.clone()]);
-    }
-    words.extend(["--".to_owned(), to.host.clone()]);
-    words
-}
-
-/// Reads until the starter's greeting.
-fn greeting(stream: &mut impl Read) -> bool {
-    let (mut seen, mut byte) = (Vec::from(*b"\n"), [0]);
-    while seen.len() < NOISE_MAX && matches!(stream.read(&mut byte), Ok(1)) {
-        seen.push(byte[0]);
-        if seen.ends_with(GREETING) {
-            return true;
-        }
-    }
-    false
-}
-
 fn pass_on(id: u32, stream: &mut impl Read, (output, errors): (File, File), events: &Events) {
     let mut streams = [Some(output), Some(errors)];
     while let Some(message) = Message::read_frame(stream) {
@@ -173,75 +137,5 @@ fn pass_on(id: u32, stream: &mut impl Read, (output, errors): (File, File), even
             }
             other => events.put(Event::Said(id, other)),
         }
-    }
-}
-
-/// The last line that ssh wrote; everything is read, so that it never waits.
-fn last_words(stream: Option<impl Read>) -> String {
-    let Some(mut stream) = stream else { return String::new() };
-    let (mut kept, mut buffer) = (Vec::new(), [0; 1024]);
-    while let Ok(n @ 1..) = stream.read(&mut buffer) {
-        kept.extend_from_slice(&buffer[..n]);
-        if kept.len() > WORDS_MAX {
-            kept.drain(..kept.len() - WORDS_MAX);
-        }
-    }
-    let text = String::from_utf8_lossy(&kept).into_owned();
-    text.lines().rev().map(str::trim).find(|l| !l.is_empty()).unwrap_or_default().to_owned()
-}
-
-/// What a connection's end means, when its command had not ended: what, and a hint.
-pub fn explain(job: &Job, host: &str, greeted: bool, status: ExitStatus, words: &str) -> (String, String) {
-    let said = if words.is_empty() { String::new() } else { format!(": {words}") };
-    let ssh = job.ssh.join(" ");
-    if greeted {
-        let how = match status.signal() {
-            Some(signal) => format!("ssh was killed by signal {signal}"),
-            None => format!("ssh ended with {}{said}", status.code().unwrap_or(255)),
-        };
-        return (
-            format!("the connection to it was lost ({how})"),
-            "look whether the host and its network are up".into(),
-        );
-    }
-    match status.code() {
-        Some(126 | 127) => (
-            format!("there is no crossdock at {} on it{said}", job.starter),
-            "install the same version there, or say where it is with --starter".into(),
-        ),
-        _ => (
-            format!("ssh cannot start anything on it{said}"),
-            format!(
-                "see that `{ssh} -o BatchMode=yes {host} true` works from {} without a question",
-                spawn::host_name()
-            ),
-        ),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_starter_is_found_behind_what_a_login_shell_writes() {
-        let mut noise = b"Welcome!\ncrossdock-mpi 1\nrest".as_slice();
-        assert!(greeting(&mut noise));
-        assert_eq!(noise, b"rest");
-        assert!(!greeting(&mut b"sh: crossdock: not found\n".as_slice()));
-        let mut stream = GREETING;
-        assert!(greeting(&mut stream));
-    }
-
-    #[test]
-    fn options_that_would_close_the_lifeline_are_dropped() {
-        let to = Arguments {
-            options: vec!["-x".into(), "-n".into(), "-q".into()],
-            host: "n2".into(),
-            port: Some(7),
-            ..Default::default()
-        };
-        let words = words(&to).join(" ");
-        assert!(words.starts_with("-T -x -o BatchMode=yes") && words.ends_with("-p 7 -- n2"), "{words}");
     }
 }

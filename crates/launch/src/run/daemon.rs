@@ -1,5 +1,6 @@
 //! A daemon for the run: its own, or one that is named; the workflow in it, its endpoints and grants.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -20,8 +21,43 @@ use crate::file::{Task, Workflow};
 
 /// How long the daemon may take to come up, and each of its answers.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a daemon may take to become a node of its site: it waits for its catalog 20 s and one lease.
+const JOINING: Duration = Duration::from_secs(40);
 /// The task as which the launcher itself makes regions and reads statistics.
 const LAUNCHER: &str = "launcher";
+
+/// Which daemon.
+pub enum Which {
+    /// The one at this socket, or the run's own for `own`; else what CROSSDOCK_SOCKET says, else the run's own.
+    Here(Option<String>),
+    /// The run's own, as a node of the run's site.
+    Site(Site),
+}
+
+/// The daemon's place in the site of a run on several hosts.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// The site's name.
+    pub name: String,
+    /// The daemon's name in it.
+    pub node: String,
+    /// Where the catalog is, as `serve --catalog` takes it.
+    pub catalog: String,
+    /// Where it listens to the others; `None`: at the address that leads to the catalog.
+    pub listen: Option<String>,
+    /// The folder of its certificates.
+    pub certificates: PathBuf,
+}
+
+impl Site {
+    fn options(&self) -> Vec<OsString> {
+        let mut options: Vec<OsString> =
+            ["--site", &self.name, "--node", &self.node, "--catalog", &self.catalog].map(OsString::from).into();
+        options.extend(self.listen.iter().flat_map(|at| ["--listen".into(), at.into()]));
+        options.extend(["--certificates".into(), self.certificates.clone().into_os_string()]);
+        options
+    }
+}
 
 /// The workflow in a daemon.
 pub struct Hosted {
@@ -79,7 +115,7 @@ fn connect(socket: Option<PathBuf>, task: Option<&str>, workflow: Option<&str>) 
 }
 
 /// Starts the run's own daemon: this program's `serve`.
-fn start_own(folder: &RunFolder) -> Result<(Child, PathBuf), String> {
+fn start_own(folder: &RunFolder, site: Option<&Site>) -> Result<(Child, PathBuf), String> {
     let socket = folder.path.join("daemon.sock");
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
     let log =
@@ -87,6 +123,7 @@ fn start_own(folder: &RunFolder) -> Result<(Child, PathBuf), String> {
     let mut child = Command::new(program)
         .args(["serve", "--private", "--ready", "--socket"])
         .arg(&socket)
+        .args(site.map(Site::options).unwrap_or_default())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log)
@@ -95,7 +132,8 @@ fn start_own(folder: &RunFolder) -> Result<(Child, PathBuf), String> {
         .map_err(|e| format!("cannot start the daemon: {e}"))?;
     let mut ready = child.stdout.take().ok_or("the daemon has no standard output")?;
     let mut byte = [0];
-    let up = event::wait_readable(&ready, Deadline::after(PATIENCE)).unwrap_or(false);
+    let up =
+        event::wait_readable(&ready, Deadline::after(if site.is_some() { JOINING } else { PATIENCE })).unwrap_or(false);
     if up && matches!(ready.read(&mut byte), Ok(1)) {
         return Ok((child, socket));
     }
@@ -118,10 +156,10 @@ fn stop_own(child: &mut Child) {
 }
 
 impl Hosted {
-    /// Starts or reaches a daemon, and makes the workflow in it. `wanted`: a socket, or `own`.
-    pub fn make(workflow: &Workflow, folder: &RunFolder, wanted: Option<&str>) -> Result<Self, String> {
+    /// Starts or reaches a daemon, and makes the workflow in it.
+    pub fn make(workflow: &Workflow, folder: &RunFolder, which: &Which) -> Result<Self, String> {
         let mut own = None;
-        let result = Self::make_in(workflow, folder, wanted, &mut own);
+        let result = Self::make_in(workflow, folder, which, &mut own);
         if result.is_err() {
             if let Some(child) = &mut own {
                 stop_own(child);
@@ -133,12 +171,17 @@ impl Hosted {
     fn make_in(
         workflow: &Workflow,
         folder: &RunFolder,
-        wanted: Option<&str>,
+        which: &Which,
         own: &mut Option<Child>,
     ) -> Result<Self, String> {
         // Not whichever daemon happens to be there: two runs of one workflow would meet in it by chance.
-        let named =
-            wanted.map(str::to_owned).or_else(|| std::env::var("CROSSDOCK_SOCKET").ok().filter(|s| !s.is_empty()));
+        let (named, site) = match which {
+            Which::Here(wanted) => {
+                let told = || std::env::var("CROSSDOCK_SOCKET").ok().filter(|s| !s.is_empty());
+                (wanted.clone().or_else(told), None)
+            }
+            Which::Site(site) => (None, Some(site)),
+        };
         let (socket, control, how) = match named.filter(|socket| socket != "own") {
             Some(socket) => {
                 let control = connect(Some(PathBuf::from(&socket)), None, None)?;
@@ -147,9 +190,13 @@ impl Hosted {
                 (socket.canonicalize().unwrap_or(socket), control, how)
             }
             None => {
-                let (child, socket) = start_own(folder)?;
+                let (child, socket) = start_own(folder, site)?;
                 *own = Some(child);
-                (socket.clone(), connect(Some(socket), None, None)?, "a daemon of the run's own".to_owned())
+                let how = match site {
+                    None => "a daemon of the run's own".to_owned(),
+                    Some(site) => format!("a daemon of the run's own, node {} of its site", site.node),
+                };
+                (socket.clone(), connect(Some(socket), None, None)?, how)
             }
         };
         let name = &workflow.name;

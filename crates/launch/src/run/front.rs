@@ -19,7 +19,7 @@ use crate::file;
 ///
 /// Prints problems on standard error. The calling process must not wait for children of its own.
 pub fn front(options: &RunOptions, supervise: (&Path, &[&str])) -> u8 {
-    let read = file::text(&options.file).and_then(|text| Ok((file::parse(&options.file, &text)?, text)));
+    let read = file::text(&options.file).and_then(|text| Ok((super::supervisor::read(options, &text)?.0, text)));
     let (workflow, text) = match read {
         Ok(read) => read,
         Err(problems) => {

@@ -1,21 +1,29 @@
 //! Starting a workflow, watching it, cleaning up. See README.md beside this file.
 
+mod caller;
 mod daemon;
 mod door;
+mod environment;
+mod far;
 pub mod files;
 mod folder;
 mod front;
+pub mod hosts;
 mod log;
+mod part;
 mod place;
 mod processes;
 mod rank;
 mod ranked;
+mod remote;
+mod site;
 pub mod state;
 mod stopping;
 mod summary;
 mod supervisor;
 pub mod usage;
 mod view;
+mod words;
 
 use std::path::PathBuf;
 
@@ -24,6 +32,7 @@ use serde::{Deserialize, Serialize};
 pub use crossdock_client::runs::{LivingRun, base as runs_base, find, living};
 pub use folder::clean_dead;
 pub use front::front;
+pub use remote::{part, part_supervisor};
 pub use stopping::{Stopped, stop};
 pub use summary::{PortLine, RegionLine, Summary, TaskLine};
 pub use supervisor::supervisor;
@@ -36,7 +45,7 @@ pub mod code {
     pub const USAGE: u8 = 2;
     /// The workflow file has problems.
     pub const FILE: u8 = 65;
-    /// No engine, or no daemon.
+    /// No engine, no daemon, or a host that cannot be reached or was lost.
     pub const UNAVAILABLE: u8 = 69;
     /// The system refused something: a folder, a process, memory.
     pub const SYSTEM: u8 = 71;
@@ -78,6 +87,8 @@ pub struct RunOptions {
     pub json: bool,
     /// A daemon's socket, or `own`; else CROSSDOCK_SOCKET, else the run's own.
     pub daemon: Option<String>,
+    /// The hosts of a run on several.
+    pub hosts: Option<hosts::Hosts>,
     /// Stop the run after so many seconds.
     pub deadline_s: Option<u64>,
 }

@@ -9,14 +9,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossdock_os::process::{Signal, open_pidfd};
-use crossdock_os::{OsError, pipe};
+use crossdock_os::{Deadline, OsError, event, pipe};
+use serde::{Deserialize, Serialize};
 
-use super::log::Log;
 use super::{place, processes};
 use crate::engine::{self, CommandLine, Engine};
 
 /// How a rank ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// With this exit code.
     Exit(i32),
@@ -26,6 +26,8 @@ pub enum End {
     NotStarted(u8, String),
     /// Its turn never came.
     Skipped,
+    /// Its host was lost while it ran.
+    Lost(String),
 }
 
 impl End {
@@ -41,6 +43,7 @@ impl End {
             Self::Signal(signal) => 128u8.saturating_add(*signal as u8),
             Self::NotStarted(code, _) => *code,
             Self::Skipped => 0,
+            Self::Lost(_) => super::code::UNAVAILABLE,
         }
     }
 
@@ -58,6 +61,7 @@ impl End {
             Self::Signal(signal) => format!("was killed by signal {signal} ({})", signal_name(*signal)),
             Self::NotStarted(_, why) => format!("could not be started: {why}"),
             Self::Skipped => "was not started".into(),
+            Self::Lost(host) => format!("was lost with its host {host}"),
         }
     }
 }
@@ -128,8 +132,30 @@ impl Running {
         self.child.id()
     }
 
+    /// Hands on what it has written, and says whether it has ended. What it wrote before its end is handed on first.
+    pub fn look(&mut self, mut output: impl FnMut(&[u8])) -> Option<End> {
+        // The end is asked for first: what was written before it is then read after it.
+        let end = self.ended();
+        let mut more = self.read(&mut output);
+        if end.is_some() {
+            for _ in 0..64 {
+                // Not longer: a process that still holds the pipe is no longer the task's own.
+                if !more || !self.readable() {
+                    break;
+                }
+                more = self.read(&mut output);
+            }
+        }
+        end
+    }
+
+    fn readable(&self) -> bool {
+        let Some(output) = &self.output else { return false };
+        event::wait_readable(output, Deadline::after(Duration::from_millis(20))).unwrap_or(false)
+    }
+
     /// Reads what is there; `false` when the output has ended.
-    pub fn read(&mut self, log: &mut Log, mut line: impl FnMut(&str)) -> bool {
+    fn read(&mut self, mut take: impl FnMut(&[u8])) -> bool {
         let Some(output) = &self.output else { return false };
         let mut buffer = [0u8; 64 << 10];
         // Bounded, so that a task that writes without end does not starve the others.
@@ -139,7 +165,7 @@ impl Running {
                     self.output = None;
                     return false;
                 }
-                Ok(Some(n)) => log.add(&buffer[..n]).iter().for_each(|l| line(l)),
+                Ok(Some(n)) => take(&buffer[..n]),
                 Ok(None) => return true,
                 Err(_) => {
                     self.output = None;
@@ -151,7 +177,7 @@ impl Running {
     }
 
     /// Has it ended? What its children still hold open is no longer waited for; they are killed.
-    pub fn ended(&mut self) -> Option<End> {
+    fn ended(&mut self) -> Option<End> {
         let status = self.child.try_wait().ok()??;
         processes::signal_group(self.pid() as i32, Signal::KILL);
         Some(match status.code() {

@@ -63,6 +63,9 @@ pub struct RankState {
     pub task: String,
     /// Which copy, from 0.
     pub rank: u32,
+    /// Its host, in a run on several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Its log.
     pub log: PathBuf,
     /// What it does.

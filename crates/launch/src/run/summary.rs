@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::file::units;
 
@@ -38,7 +38,7 @@ pub struct Summary {
 }
 
 /// What the daemon and shared memory tell when the last task has ended.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Figures {
     /// One entry a port.
     pub ports: Vec<PortLine>,
@@ -75,6 +75,9 @@ pub struct TaskLine {
     pub task: String,
     /// Which copy.
     pub rank: u32,
+    /// Its host, in a run on several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// How it ended, in words.
     pub ended: String,
     /// As an exit code.
@@ -86,7 +89,7 @@ pub struct TaskLine {
 }
 
 /// One port.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PortLine {
     /// The port.
     pub port: String,
@@ -105,7 +108,7 @@ pub struct PortLine {
 }
 
 /// One series.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SeriesLine {
     /// The series.
     pub series: String,
@@ -124,7 +127,7 @@ pub struct SeriesLine {
 }
 
 /// One item.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ItemLine {
     /// The item.
     pub item: String,
@@ -139,7 +142,7 @@ pub struct ItemLine {
 }
 
 /// One managed directory.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct FilesLine {
     /// The directory.
     pub directory: String,
@@ -158,7 +161,7 @@ pub struct FilesLine {
 }
 
 /// One region.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RegionLine {
     /// The region.
     pub region: String,
@@ -182,15 +185,24 @@ impl Summary {
             self.shared_with_host.as_deref().map(|s| format!(" (tasks share the host's {s})")).unwrap_or_default();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "workflow {}, engine {} {}{shared}", self.workflow, self.engine, self.engine_version);
+        let with_hosts = self.tasks.iter().any(|t| t.host.is_some());
         let rows = self.tasks.iter().map(|t| {
             let name = if self.tasks.iter().filter(|o| o.task == t.task).count() > 1 {
                 format!("{}.{}", t.task, t.rank)
             } else {
                 t.task.clone()
             };
-            vec![name, format!("{:.2} s", t.seconds), t.ended.clone(), t.log.display().to_string()]
+            let mut row = vec![name, format!("{:.2} s", t.seconds), t.ended.clone(), t.log.display().to_string()];
+            if with_hosts {
+                row.insert(1, t.host.clone().unwrap_or_default());
+            }
+            row
         });
-        table(&mut text, &["task", "wall time", "end", "log"], rows.collect());
+        let mut head = vec!["task", "wall time", "end", "log"];
+        if with_hosts {
+            head.insert(1, "host");
+        }
+        table(&mut text, &head, rows.collect());
         self.figures.write(&mut text);
         let _ = match &self.reason {
             Some(reason) => writeln!(text, "{} after {:.2} s: {reason}", self.result, self.seconds),
@@ -201,6 +213,17 @@ impl Summary {
 }
 
 impl Figures {
+    /// Adds those of another host.
+    pub fn add(&mut self, other: Self) {
+        let Self { ports, series, items, regions, files, progress } = other;
+        self.ports.extend(ports);
+        self.series.extend(series);
+        self.items.extend(items);
+        self.regions.extend(regions);
+        self.files.extend(files);
+        self.progress.extend(progress);
+    }
+
     fn write(&self, text: &mut String) {
         let rows = self.ports.iter().map(|p| {
             vec![

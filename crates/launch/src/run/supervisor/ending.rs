@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Run, Stop};
+use super::{Alive, Run, Stop};
 use crate::run::daemon::Hosted;
 use crate::run::rank::End;
 use crate::run::state::{Phase, now_ms};
 use crate::run::summary::{Summary, TaskLine};
+use crate::run::words::Down;
 use crate::run::{Show, code, folder, processes};
 
 /// After SIGKILL a process is gone at once; an engine needs a moment to say so.
@@ -27,7 +28,9 @@ impl Run {
         }
         for (rank, state) in self.ranks.iter_mut().zip(&mut self.state.ranks) {
             match &rank.running {
-                Some(running) => self.helpers.extend(running.ask(&self.engine)),
+                Some(Alive::Here(running)) => self.helpers.extend(running.ask(&self.part.engine)),
+                // Its host asks all of its ranks.
+                Some(Alive::There(_)) => {}
                 None if rank.end.is_none() => {
                     rank.end = Some(End::Skipped);
                     let how = End::Skipped.words(false);
@@ -36,7 +39,8 @@ impl Run {
                 None => {}
             }
         }
-        self.state.write(&self.folder.path);
+        self.say_to_hosts(&Down::Ask);
+        self.state.write(&self.part.folder.path);
     }
 
     pub(super) fn kill_when_due(&mut self) {
@@ -52,38 +56,29 @@ impl Run {
             return;
         }
         self.killed = true;
-        for running in self.ranks.iter().filter_map(|r| r.running.as_ref()) {
-            self.helpers.extend(running.kill(&self.engine));
+        for running in self.ranks.iter().filter_map(|r| r.running.as_ref()?.here()) {
+            self.helpers.extend(running.kill(&self.part.engine));
         }
+        self.say_to_hosts(&Down::Kill);
     }
 
     /// Reports, takes everything down, and says how it went.
     pub(super) fn finish(mut self) -> u8 {
         self.view.finish();
         let seconds = self.begin.elapsed().as_secs_f64();
-        let keep: Vec<i32> = self.hosted.as_ref().and_then(Hosted::pid).into_iter().collect();
-        for helper in self.helpers.drain(..) {
-            let _ = helper.join();
-        }
+        let keep = self.part.hosted.as_ref().and_then(Hosted::pid).into_iter();
+        let keep: Vec<i32> = keep.chain(self.far.iter().flatten().map(|far| far.pid)).collect();
         // Orphans of tasks end before the report, so that the counters no longer change.
         processes::kill_descendants(&keep, Duration::from_secs(5));
         let mut summary = self.summary(seconds);
-        let files = self.files.report();
-        if let Some(mut hosted) = self.hosted.take() {
-            let figures = match hosted.dead() {
-                true => Err("the run's daemon has died".to_owned()),
-                false => hosted.report(&self.workflow),
-            };
-            match figures {
-                Ok(figures) => summary.figures = figures,
-                Err(e) => self.view.alarm(&format!("crossdock: no figures of what passed between the tasks: {e}")),
-            }
-            if let Err(e) = hosted.end() {
-                self.view.alarm(&format!("crossdock: the workflow did not end in order: {e}"));
-            }
+        // Their daemons leave the site before the one that keeps its catalog.
+        let others = self.end_hosts();
+        let view = &self.view;
+        summary.figures = self.part.end(&|text| view.alarm(text));
+        for figures in others {
+            summary.figures.add(figures);
         }
-        summary.figures.files = files;
-        folder::clean(&self.folder.id, &self.folder.path);
+        folder::clean(&self.part.folder.id, &self.part.folder.path);
         if self.options.json {
             say(&summary.json());
         } else if summary.reason.is_some() || self.options.show != Show::Quiet {
@@ -93,24 +88,26 @@ impl Run {
     }
 
     fn summary(&self, seconds: f64) -> Summary {
-        let in_container = self.engine.in_container();
         let tasks = self.ranks.iter().map(|r| {
+            let in_container = self.engine(r.host).is_some_and(|engine| engine.in_container());
             let end = r.end.clone().unwrap_or(End::Skipped);
             TaskLine {
                 task: self.workflow.tasks[r.task].name.clone(),
                 rank: r.rank,
+                host: self.host_name(r.host).map(str::to_owned),
                 ended: end.words(in_container),
                 code: end.code(),
                 seconds: r.wall.as_secs_f64(),
                 log: r.log.path.clone(),
             }
         });
+        let (engine, engine_version, shared_with_host) = self.engines();
         Summary {
             workflow: self.workflow.name.clone(),
-            run: self.folder.id.clone(),
-            engine: self.engine.name().to_owned(),
-            engine_version: self.version.clone(),
-            shared_with_host: self.engine.isolation().shared(),
+            run: self.part.folder.id.clone(),
+            engine,
+            engine_version,
+            shared_with_host,
             result: self.stop.as_ref().map_or("ok", |s| s.result).to_owned(),
             code: self.stop.as_ref().map_or(code::OK, |s| s.code),
             reason: self.stop.as_ref().map(|s| s.reason.clone()),

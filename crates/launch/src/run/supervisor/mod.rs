@@ -1,30 +1,30 @@
 //! Starts the tasks, watches them, ends them, tells about them.
 
+mod elsewhere;
 mod ending;
-mod environment;
 mod prepare;
 mod rates;
+
+pub(super) use prepare::read;
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossdock_os::{Deadline, child, event, pipe};
 
 use self::rates::Rates;
-use super::daemon::{self, Hosted};
-use super::files::Managed;
+use super::far::{Events, Far};
 use super::folder::{self, RunFolder};
 use super::log::Log;
-use super::place::Placement;
+use super::part::{Part, Refused};
 use super::rank::{self, End, Running};
 use super::state::{Phase, State, now_ms};
 use super::view::View;
-use super::{Order, RunOptions, code, processes, ranked};
-use crate::engine::{self, Engine, Prepared, Request, RunContext};
+use super::words::Down;
+use super::{Order, RunOptions, code, processes};
 use crate::file::Workflow;
 
 /// Why a run is being stopped.
@@ -41,11 +41,36 @@ impl Stop {
     }
 }
 
+impl From<Refused> for Stop {
+    fn from(refused: Refused) -> Self {
+        Self::failed(refused.code, refused.reason)
+    }
+}
+
+/// A rank's process.
+enum Alive {
+    /// It is a child of this process.
+    Here(Running),
+    /// It is on the rank's host.
+    There(Instant),
+}
+
+impl Alive {
+    fn here(&self) -> Option<&Running> {
+        match self {
+            Self::Here(running) => Some(running),
+            Self::There(_) => None,
+        }
+    }
+}
+
 struct Rank {
     task: usize,
     rank: u32,
     name: String,
-    running: Option<Running>,
+    /// The number of its host.
+    host: usize,
+    running: Option<Alive>,
     end: Option<End>,
     log: Log,
     wall: Duration,
@@ -94,18 +119,18 @@ pub fn supervisor() -> u8 {
 
 struct Run {
     options: RunOptions,
+    /// The whole workflow, on all hosts.
     workflow: Workflow,
-    folder: RunFolder,
-    engine: Arc<dyn Engine>,
-    version: String,
-    context: RunContext,
-    prepared: Vec<Prepared>,
+    /// What of it is on this host.
+    part: Part,
+    /// This host's number; `None` if no task may run here.
+    here: Option<usize>,
+    /// The other hosts' parts, by the number of their host; `None` for this host. Empty in a run on one host.
+    far: Vec<Option<Far>>,
+    events: Option<Events>,
     logs: PathBuf,
     _logs_lock: File,
     ranks: Vec<Rank>,
-    placement: Placement,
-    hosted: Option<Hosted>,
-    files: Managed,
     view: View,
     /// What the run says of itself to others.
     state: State,
@@ -126,6 +151,7 @@ impl Run {
         while self.ranks.iter().any(|r| r.end.is_none()) {
             self.start_ready();
             self.wait(&mut front);
+            self.hear_hosts();
             self.look();
             self.show_figures();
             self.tell_of_files();
@@ -143,7 +169,7 @@ impl Run {
 
     /// Writes what went wrong with files into the logs of the tasks that produce them.
     fn tell_of_files(&mut self) {
-        for (tasks, line) in self.files.news() {
+        for (tasks, line) in self.part.files.news() {
             for (index, rank) in self.ranks.iter_mut().enumerate() {
                 if tasks.contains(&self.workflow.tasks[rank.task].name) {
                     for line in rank.log.add(format!("crossdock: {line}\n").as_bytes()) {
@@ -159,8 +185,11 @@ impl Run {
         names.join(", ")
     }
 
-    /// Starts every rank whose predecessors have ended well.
+    /// Starts every rank whose predecessors have ended well, once all hosts are ready.
     fn start_ready(&mut self) {
+        if !self.hosts_are_ready() {
+            return;
+        }
         for index in 0..self.ranks.len() {
             let rank = &self.ranks[index];
             if rank.running.is_some() || rank.end.is_some() || self.stop.is_some() {
@@ -179,62 +208,43 @@ impl Run {
 
     fn start(&mut self, index: usize) {
         let rank = &self.ranks[index];
-        let mut task = self.workflow.tasks[rank.task].clone();
-        let endpoint = daemon::endpoint(&self.folder, rank.task);
-        let processors = self.placement.take(&task).unwrap_or(None);
-        let mut environment =
-            environment::of(&self.workflow, rank, self.hosted.is_some(), self.engine.in_container(), &self.folder.id);
-        match self.files.door(&task, &endpoint) {
-            Ok(way) => {
-                environment.retain(|(name, _)| way.environment.iter().all(|(other, _)| other != name));
-                environment.extend(way.environment);
-                task.command.splice(0..0, way.before);
-                if let (Some(note), 0) = (way.note, rank.rank) {
-                    self.view.note(&format!("note: task `{}` {note}", task.name));
-                }
-            }
-            Err(e) => return self.ended(index, End::NotStarted(code::UNAVAILABLE, format!("{}; {}", e.why, e.hint))),
+        let (task, number) = (self.workflow.tasks[rank.task].name.clone(), rank.rank);
+        if let Some(Some(far)) = self.far.get(rank.host) {
+            far.say(&Down::Start { index, task, rank: number });
+            self.ranks[index].running = Some(Alive::There(Instant::now()));
+            return;
         }
-        let request = Request {
-            run: &self.context,
-            task: &task,
-            rank: rank.rank,
-            endpoint: &endpoint,
-            processors: processors.as_deref(),
-            prepared: &self.prepared[rank.task],
-            environment,
-        };
-        let line = match task.mpi {
-            None => self.engine.command(&request),
-            Some(_) => match ranked::command(&request, &*self.engine) {
-                Ok(line) => line,
-                Err(e) => {
-                    return self.ended(index, End::NotStarted(code::UNAVAILABLE, format!("{}; {}", e.why, e.hint)));
-                }
-            },
-        };
-        match rank::start(line, processors.as_deref(), task.memory) {
-            Ok(running) => {
-                self.files.started(&task.name);
-                let on = processors.map(|p| format!(", processors {}", engine::processor_list(&p))).unwrap_or_default();
-                self.view.begun(index, &rank.name, &format!("started, process {}{on}", running.pid()));
-                self.state.ranks[index].phase = Phase::Runs { pid: running.pid(), since_ms: now_ms() };
-                self.state.write(&self.folder.path);
-                self.ranks[index].running = Some(running);
+        match self.part.start(&task, number) {
+            Ok(begun) => {
+                let pid = begun.running.pid();
+                self.ranks[index].running = Some(Alive::Here(begun.running));
+                self.begun(index, pid, &begun.words, begun.note.as_deref());
             }
             Err(end) => self.ended(index, end),
         }
     }
 
+    fn begun(&mut self, index: usize, pid: u32, words: &str, note: Option<&str>) {
+        let rank = &self.ranks[index];
+        if let Some(note) = note {
+            self.view.note(note);
+        }
+        let on = self.host_name(rank.host).map(|host| format!(" on {host}")).unwrap_or_default();
+        self.view.begun(index, &rank.name, &format!("started{on}, {words}"));
+        self.state.ranks[index].phase = Phase::Runs { pid, since_ms: now_ms() };
+        self.state.write(&self.part.folder.path);
+    }
+
     /// Waits for output, an end, the front, or time.
     fn wait(&mut self, front: &mut Option<BorrowedFd<'_>>) {
         let mut fds: Vec<BorrowedFd<'_>> = Vec::new();
-        for running in self.ranks.iter().filter_map(|r| r.running.as_ref()) {
+        for running in self.ranks.iter().filter_map(|r| r.running.as_ref()?.here()) {
             fds.push(running.pidfd.as_fd());
             if let Some(output) = &running.output {
                 fds.push(output.as_fd());
             }
         }
+        fds.extend(self.events.iter().map(|events| events.bell.as_fd()));
         fds.extend(front.iter());
         let ready = event::wait_any(&fds, Some(Deadline::after(Duration::from_millis(100)))).unwrap_or_default();
         if front.is_some() && ready.last() == Some(&true) {
@@ -276,60 +286,51 @@ impl Run {
         }
     }
 
-    /// Reads outputs and notices ends.
+    /// Reads outputs of ranks here, and notices their ends.
     fn look(&mut self) {
         for index in 0..self.ranks.len() {
             let rank = &mut self.ranks[index];
-            let Some(running) = &mut rank.running else { continue };
-            // The end is asked for first: what was written before it is then read after it.
-            let end = running.ended();
-            let view = &self.view;
-            let mut more = running.read(&mut rank.log, |line| view.line(index, &rank.name, line));
+            let Some(Alive::Here(running)) = &mut rank.running else { continue };
+            let (view, log, name) = (&self.view, &mut rank.log, &rank.name);
+            let end = running.look(|bytes| log.add(bytes).iter().for_each(|line| view.line(index, name, line)));
             if let Some(end) = end {
-                for _ in 0..64 {
-                    // Not longer: a process that still holds the pipe is no longer the task's own.
-                    if !more || !readable(running) {
-                        break;
-                    }
-                    more = running.read(&mut rank.log, |line| view.line(index, &rank.name, line));
-                }
-                if let Some(line) = rank.log.finish() {
-                    view.line(index, &rank.name, &line);
-                }
                 rank.wall = running.since.elapsed();
-                rank.running = None;
                 self.ended(index, end);
             }
         }
     }
 
     fn ended(&mut self, index: usize, end: End) {
+        let in_container = self.engine(self.ranks[index].host).is_some_and(|engine| engine.in_container());
         let rank = &mut self.ranks[index];
-        let in_container = self.engine.in_container();
+        rank.running = None;
+        if let Some(line) = rank.log.finish() {
+            self.view.line(index, &rank.name, &line);
+        }
         let words = end.words(in_container);
         self.view.ended(index, &rank.name, &words, end.good());
         rank.end = Some(end.clone());
         let since_ms = self.state.ranks[index].phase.since_ms();
         self.state.ranks[index].phase =
             Phase::Ended { since_ms, ended_ms: now_ms(), code: end.code(), how: words.clone() };
-        self.state.write(&self.folder.path);
-        let task = self.workflow.tasks[rank.task].name.clone();
-        let of_task = |r: &&Rank| self.workflow.tasks[r.task].name == task;
-        if self.ranks.iter().filter(of_task).all(|r| r.end.is_some()) {
-            let well = self.ranks.iter().filter(of_task).all(|r| r.end.as_ref().is_some_and(End::good));
-            self.files.ended(&task, well);
+        self.state.write(&self.part.folder.path);
+        let (task, host) = (self.workflow.tasks[rank.task].name.clone(), rank.host);
+        if self.is_here(host) {
+            self.part.ended(&task, end.good());
         }
         let rank = &self.ranks[index];
         if end.good() || end == End::Skipped || self.stop.is_some() {
             return;
         }
-        let mut reason = format!("task `{}` {words}", rank.name);
+        let on = self.host_name(host).map(|host| format!(" on {host}")).unwrap_or_default();
+        let mut reason = format!("task `{}`{on} {words}", rank.name);
         let last: Vec<&str> = rank.log.last().collect();
         if !last.is_empty() {
             reason += &format!("; its last lines:\n    {}", last.join("\n    "));
         }
         if in_container && end == End::Exit(125) {
-            reason += &format!("\n    hint: {}", self.engine.hint(&last.join("\n")));
+            let hint = self.engine(host).map(|engine| engine.hint(&last.join("\n"))).unwrap_or_default();
+            reason += &format!("\n    hint: {hint}");
         }
         self.begin_stop(Stop::failed(end.code().max(1), reason));
     }
@@ -361,9 +362,4 @@ fn text(bytes: usize) -> Option<String> {
         }
     }
     String::from_utf8(text).ok()
-}
-
-fn readable(running: &Running) -> bool {
-    let Some(output) = &running.output else { return false };
-    event::wait_readable(output, Deadline::after(Duration::from_millis(20))).unwrap_or(false)
 }

@@ -2,28 +2,30 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossdock_os::file::try_lock;
 
 use super::{Rank, Run, Stop};
-use crate::engine::{self, Engine, RunContext, Trial};
-use crate::file::{self, Workflow};
-use crate::run::daemon::{self, Hosted};
-use crate::run::files::Managed;
+use crate::file::{self, Places, Workflow};
+use crate::run::daemon::{self, Which};
+use crate::run::far::{Events, Far};
 use crate::run::folder::RunFolder;
+use crate::run::hosts::Hosts;
 use crate::run::log::Log;
-use crate::run::place::Placement;
+use crate::run::part::Part;
+use crate::run::site::RunSite;
 use crate::run::state::{Phase, Process, RankState, State, links, now_ms};
 use crate::run::view::View;
-use crate::run::{Order, RunOptions, code};
+use crate::run::words::{Down, PartOrder};
+use crate::run::{Order, RunOptions, caller, code};
 
 impl Run {
     pub(super) fn prepare(order: &Order, text: &str, folder: RunFolder) -> Result<Self, Stop> {
         let options = &order.options;
-        let mut workflow = file::parse(&options.file, text).map_err(|e| Stop::failed(code::FILE, e.to_string()))?;
-        let wanted = options.engine.as_deref().or(workflow.engine).unwrap_or("auto");
+        let (workflow, places) =
+            read(options, text).map_err(|problems| Stop::failed(code::FILE, problems.to_string()))?;
+        let wanted = options.engine.as_deref().or(workflow.engine).unwrap_or("auto").to_owned();
         let system = |e: String| Stop::failed(code::SYSTEM, e);
         let (logs, lock) = logs_folder(options, &workflow, &folder.id).map_err(system)?;
         let limit = if options.log_limit == 0 { 64 << 20 } else { options.log_limit };
@@ -34,83 +36,62 @@ impl Run {
                 let path = logs.join(format!("{name}.log"));
                 let log = Log::make(&path, limit)
                     .map_err(|e| system(format!("cannot make the log {}: {e}", path.display())))?;
-                ranks.push(Rank { task: index, rank, name, running: None, end: None, log, wall: Duration::ZERO });
+                let host = places.host(index, rank);
+                ranks.push(Rank { task: index, rank, name, host, running: None, end: None, log, wall: Duration::ZERO });
             }
         }
         let names: Vec<String> = ranks.iter().map(|r| r.name.clone()).collect();
         let view = View::new(options.show, &names);
-        let (engine, version) = pick(wanted, &workflow, &folder, &view)?;
-        if let Some(shared) = engine.isolation().shared() {
-            view.note(&format!("note: with the engine {} tasks share the host's {shared}", engine.name()));
-        }
-        let context = RunContext {
-            id: folder.id.clone(),
-            folder: folder.path.clone(),
-            uid: crossdock_os::child::user(),
-            gid: crossdock_os::child::group(),
+        let here = options.hosts.as_ref().map_or(Some(0), |hosts| hosts.here);
+        // The other hosts are connected to while this one makes itself ready.
+        let events = options.hosts.as_ref().map(|_| Events::new()).transpose().map_err(system)?;
+        let far = match (&options.hosts, &events) {
+            (Some(hosts), Some(events)) => connect(hosts, &workflow, &places, events).map_err(system)?,
+            _ => Vec::new(),
         };
-        // Processors first: a mistake there costs nothing yet.
-        let mut trial = Placement::new();
-        for rank in &ranks {
-            trial.take(&workflow.tasks[rank.task]).map_err(|e| Stop::failed(code::FILE, e))?;
-        }
-        if !engine.in_container() && !workflow.directories.is_empty() {
-            let text = "managed directories (`files:`) need a container engine, which gives each task its own view of them\n       \
-                        hint: choose bubblewrap, podman, docker or charliecloud with --engine";
-            return Err(Stop::failed(code::UNAVAILABLE, text));
-        }
-        let files = Managed::make(&workflow, &folder).map_err(system)?;
-        for task in &mut workflow.tasks {
-            task.mounts.extend(files.mounts(task));
-        }
-        daemon::make_folders(&folder, workflow.tasks.len()).map_err(system)?;
-        let mut prepared = Vec::new();
-        for task in &workflow.tasks {
-            prepared.push(engine.prepare(&context, task).map_err(|e| {
-                Stop::failed(code::UNAVAILABLE, format!("task `{}`: {}\n       hint: {}", task.name, e.why, e.hint))
-            })?);
-        }
-        let hosted = match daemon::needed(&workflow) {
-            true => {
-                let hosted = Hosted::make(&workflow, &folder, options.daemon.as_deref());
-                Some(hosted.map_err(|e| Stop::failed(code::UNAVAILABLE, e))?)
+        let is_needed = daemon::needed(&workflow);
+        let site = match &options.hosts {
+            Some(hosts) if is_needed => Some(RunSite::make(hosts, &folder).map_err(system)?),
+            _ => None,
+        };
+        let which = is_needed.then(|| match &site {
+            Some(site) => Which::Site(site.own()),
+            None => Which::Here(options.daemon.clone()),
+        });
+        // A runner's host that is not among the hosts has a number that no rank has.
+        let number = here.unwrap_or(usize::MAX);
+        let count = |task| places.count(task, number) as u32;
+        let counts: Vec<u32> = (0..workflow.tasks.len()).map(count).filter(|count| *count > 0).collect();
+        let part = places.part(&workflow, number);
+        let part = Part::prepare(part, &counts, &wanted, folder, which.as_ref(), &|text| view.note(text))?;
+        if let Some(hosts) = &options.hosts {
+            let file = std::path::absolute(&options.file).unwrap_or_else(|_| options.file.clone());
+            let environment = caller::variables();
+            for (number, far) in far.iter().enumerate() {
+                let Some(far) = far else { continue };
+                far.say(&Down::Part(Box::new(PartOrder {
+                    id: format!("{}-{number}", part.folder.id),
+                    hosts: hosts.names.clone(),
+                    number,
+                    file: file.clone(),
+                    text: text.to_owned(),
+                    engine: wanted.clone(),
+                    environment: environment.clone(),
+                    site: site.as_ref().map(|site| site.order(number)).transpose().map_err(system)?,
+                })));
             }
-            false => None,
-        };
-        if let Some(hosted) = &hosted {
-            view.note(&format!("workflow {} in {}", workflow.name, hosted.how));
         }
-        let state = State {
-            id: folder.id.clone(),
-            workflow: workflow.name.clone(),
-            file: workflow.file.canonicalize().unwrap_or_else(|_| workflow.file.clone()),
-            engine: engine.name().to_owned(),
-            engine_version: version.clone(),
-            since_ms: now_ms(),
-            logs: logs.canonicalize().unwrap_or_else(|_| logs.clone()),
-            grace_s: workflow.grace_s,
-            stopping: None,
-            front: Process::living(order.front),
-            supervisor: Process::living(std::process::id()),
-            ranks: ranks.iter().map(|r| rank_state(&workflow, r)).collect(),
-            links: workflow.tasks.iter().flat_map(links).collect(),
-        };
-        state.write(&folder.path);
-        Ok(Self {
+        let mut run = Self {
             options: options.clone(),
-            state,
+            state: State::default(),
             workflow,
-            folder,
-            engine,
-            version,
-            context,
-            prepared,
+            here,
+            far,
+            events,
             logs,
             _logs_lock: lock,
             ranks,
-            placement: Placement::new(),
-            hosted,
-            files,
+            part,
             view,
             begin: Instant::now(),
             stop: None,
@@ -119,46 +100,62 @@ impl Run {
             kill_at: None,
             killed: false,
             helpers: Vec::new(),
-        })
+        };
+        run.state = run.first_state(order);
+        run.state.write(&run.part.folder.path);
+        Ok(run)
+    }
+
+    fn first_state(&self, order: &Order) -> State {
+        let (workflow, logs, part) = (&self.workflow, &self.logs, &self.part);
+        State {
+            id: part.folder.id.clone(),
+            workflow: workflow.name.clone(),
+            file: workflow.file.canonicalize().unwrap_or_else(|_| workflow.file.clone()),
+            engine: part.engine.name().to_owned(),
+            engine_version: part.version.clone(),
+            since_ms: now_ms(),
+            logs: logs.canonicalize().unwrap_or_else(|_| logs.clone()),
+            grace_s: workflow.grace_s,
+            stopping: None,
+            front: Process::living(order.front),
+            supervisor: Process::living(std::process::id()),
+            ranks: self.ranks.iter().map(|rank| self.rank_state(rank)).collect(),
+            links: workflow.tasks.iter().flat_map(links).collect(),
+        }
+    }
+
+    fn rank_state(&self, rank: &Rank) -> RankState {
+        RankState {
+            name: rank.name.clone(),
+            task: self.workflow.tasks[rank.task].name.clone(),
+            rank: rank.rank,
+            host: self.host_name(rank.host).map(str::to_owned),
+            log: rank.log.path.canonicalize().unwrap_or_else(|_| rank.log.path.clone()),
+            phase: Phase::Waits,
+        }
     }
 }
 
-fn rank_state(workflow: &Workflow, rank: &Rank) -> RankState {
-    RankState {
-        name: rank.name.clone(),
-        task: workflow.tasks[rank.task].name.clone(),
-        rank: rank.rank,
-        log: rank.log.path.canonicalize().unwrap_or_else(|_| rank.log.path.clone()),
-        phase: Phase::Waits,
+/// The workflow, and the host of each rank.
+pub(in crate::run) fn read(options: &RunOptions, text: &str) -> Result<(Workflow, Places), file::Problems> {
+    match &options.hosts {
+        Some(hosts) => file::parse_on(&options.file, text, &hosts.names, hosts.here),
+        None => {
+            let workflow = file::parse(&options.file, text)?;
+            let places = Places::one_host(&workflow);
+            Ok((workflow, places))
+        }
     }
 }
 
-/// The engine, and a word on why it and not another.
-fn pick(wanted: &str, workflow: &Workflow, folder: &RunFolder, view: &View) -> Result<(Arc<dyn Engine>, String), Stop> {
-    let refusals = |trials: &[Trial]| {
-        let lines = trials.iter().filter_map(|t| {
-            t.result.as_ref().err().map(|e| format!("{}: {}\n       hint: {}", t.engine, e.why, e.hint))
-        });
-        lines.collect::<Vec<_>>().join("\n  ")
+/// Begins to connect to every other host that has a rank.
+fn connect(hosts: &Hosts, workflow: &Workflow, places: &Places, events: &Events) -> Result<Vec<Option<Far>>, String> {
+    let one = |number: usize| {
+        let is_far = hosts.here != Some(number) && !places.tasks(workflow, number).is_empty();
+        is_far.then(|| Far::start(hosts, number, events)).transpose()
     };
-    match engine::choose(wanted, workflow, (&folder.id, &folder.path), &|name| folder.note_engine(name)) {
-        Ok(engine::Choice { engine, trials }) => {
-            let version = trials.last().and_then(|t| t.result.clone().ok()).unwrap_or_default();
-            if wanted == "auto" {
-                let others = refusals(&trials);
-                let why = if others.is_empty() {
-                    "the first that is tried".to_owned()
-                } else {
-                    format!("the first that works; not\n  {others}")
-                };
-                view.note(&format!("engine {} {version} ({why})", engine.name()));
-            }
-            Ok((Arc::from(engine), version))
-        }
-        Err(trials) => {
-            Err(Stop::failed(code::UNAVAILABLE, format!("no engine can run this workflow:\n  {}", refusals(&trials))))
-        }
-    }
+    (0..hosts.names.len()).map(one).collect()
 }
 
 /// The folder for logs, locked: a second run of the same workflow at the same time takes one of its own.

@@ -25,12 +25,12 @@ impl Run {
         if !self.view.has_figures() || !due || self.rates.too_slow {
             return;
         }
-        let Some(hosted) = self.hosted.as_mut().filter(|_| self.stop.is_none()) else { return };
+        let Some(hosted) = self.part.hosted.as_mut().filter(|_| self.stop.is_none()) else { return };
         if hosted.dead() {
             return;
         }
         let now = Instant::now();
-        let Ok(figures) = hosted.report(&self.workflow) else { return };
+        let Ok(figures) = hosted.report(&self.part.workflow) else { return };
         self.rates.too_slow = now.elapsed() > PATIENCE;
         for report in &figures.progress {
             let name = |task: usize| &self.workflow.tasks[task].name;

@@ -1,19 +1,18 @@
 //! What a task finds in its environment.
 
-use super::Rank;
+use super::processes;
 use crate::engine;
-use crate::file::Workflow;
-use crate::run::processes;
+use crate::file::Task;
 
 /// Everything that the task finds in its environment.
 pub(super) fn of(
-    workflow: &Workflow,
-    rank: &Rank,
+    workflow: &str,
+    task: &Task,
+    rank: u32,
     hosted: bool,
     in_container: bool,
     run: &str,
 ) -> Vec<(String, String)> {
-    let task = &workflow.tasks[rank.task];
     let mut all: Vec<(String, String)> = Vec::new();
     if in_container {
         all.extend([("PATH", engine::PATH), ("HOME", "/tmp")].map(|(n, v)| (n.to_owned(), v.to_owned())));
@@ -29,9 +28,9 @@ pub(super) fn of(
         all.push(("CROSSDOCK_SOCKET".into(), format!("{}/endpoint.sock", engine::ENDPOINT_FOLDER)));
     }
     all.push((processes::MARK.into(), run.to_owned()));
-    all.push(("CROSSDOCK_WORKFLOW".into(), workflow.name.clone()));
+    all.push(("CROSSDOCK_WORKFLOW".into(), workflow.to_owned()));
     all.push(("CROSSDOCK_TASK".into(), task.name.clone()));
-    all.push(("CROSSDOCK_RANK".into(), rank.rank.to_string()));
+    all.push(("CROSSDOCK_RANK".into(), rank.to_string()));
     all.push(("CROSSDOCK_RANKS".into(), task.ranks.to_string()));
     all
 }

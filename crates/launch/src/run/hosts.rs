@@ -1,0 +1,209 @@
+//! The hosts of a run, and how its parts are started on them.
+
+use std::env;
+use std::process::Command;
+
+use crossdock_link::bad_node_name;
+use crossdock_os::spawn::host_name;
+use crossdock_shim::arguments::Arguments;
+use serde::{Deserialize, Serialize};
+
+use crate::mpi::{hosts, is_here};
+use crate::ssh;
+
+/// The hidden command that is a run's part on another host.
+pub const PART: &str = "run-part";
+/// And its other half, which has the tasks as children.
+pub const PART_SUPERVISOR: &str = "supervise-part";
+
+/// What starts a part on another host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Launcher {
+    /// The host's ssh.
+    Ssh,
+    /// A job step of Slurm.
+    Srun,
+}
+
+/// Where the hosts come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// `--hosts`.
+    pub hosts: Option<String>,
+    /// The text of `--hostfile`.
+    pub hostfile: Option<String>,
+    /// `--launcher`; else srun in an allocation of Slurm whose hosts are taken, and ssh otherwise.
+    pub launcher: Option<Launcher>,
+    /// `--ssh`, in words.
+    pub ssh: Vec<String>,
+    /// `--starter`.
+    pub starter: Option<String>,
+    /// `--address`.
+    pub address: Option<String>,
+}
+
+/// The hosts of a run on several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hosts {
+    /// Their names; each is there once.
+    pub names: Vec<String>,
+    /// This one's number, if tasks may run here.
+    pub here: Option<usize>,
+    /// What starts parts.
+    pub launcher: Launcher,
+    /// The ssh program and its options.
+    pub ssh: Vec<String>,
+    /// `crossdock` on the other hosts.
+    pub starter: String,
+    /// This host, as the others reach it; `None`: as their connection tells it.
+    pub address: Option<String>,
+}
+
+impl Wanted {
+    /// The hosts of the run; `None` when this host is the only one.
+    ///
+    /// # Errors
+    /// A list cannot be read, or this program has no path.
+    pub fn find(&self) -> Result<Option<Hosts>, String> {
+        let (found, allocated) = match (&self.hosts, &self.hostfile) {
+            (Some(text), _) => (hosts::parse(text).map_err(|what| format!("--hosts {text}: {what}"))?, false),
+            (None, Some(text)) => (hosts::parse(text).map_err(|what| format!("--hostfile: {what}"))?, false),
+            (None, None) if hosts::in_slurm() => match hosts::allocated() {
+                Some(found) => (found.map_err(|what| format!("the hosts of Slurm's allocation: {what}"))?, true),
+                None => return Ok(None),
+            },
+            (None, None) => return Ok(None),
+        };
+        let names: Vec<String> = found.into_iter().map(|host| host.name).collect();
+        let mine = host_name();
+        let slurms = env::var("SLURMD_NODENAME").ok();
+        let here = names.iter().position(|name| Some(name) == slurms.as_ref() || is_here(name, &mine));
+        if let ([_], Some(0)) = (&names[..], here) {
+            return Ok(None);
+        }
+        let own = || env::current_exe().map(|path| path.to_string_lossy().into_owned());
+        let starter = match &self.starter {
+            Some(starter) => starter.clone(),
+            None => own().map_err(|e| format!("cannot find this program in the file system: {e}; give --starter"))?,
+        };
+        let launcher = self.launcher.unwrap_or(if allocated { Launcher::Srun } else { Launcher::Ssh });
+        let ssh = if self.ssh.is_empty() { vec!["ssh".to_owned()] } else { self.ssh.clone() };
+        Ok(Some(Hosts { names, here, launcher, ssh, starter, address: self.address.clone() }))
+    }
+}
+
+impl Hosts {
+    /// The command that starts a part on this host.
+    pub fn command(&self, number: usize) -> Command {
+        let host = &self.names[number];
+        match self.launcher {
+            Launcher::Ssh => {
+                let mut command = Command::new(&self.ssh[0]);
+                let to = Arguments { host: host.clone(), ..Arguments::default() };
+                // Quoted for any shell: a login shell may be csh.
+                let there = format!("exec '{}' {PART}", self.starter.replace('\'', r"'\''"));
+                command.args(&self.ssh[1..]).args(ssh::words(&to)).arg(there);
+                command
+            }
+            Launcher::Srun => {
+                let mut command = Command::new("srun");
+                // The step takes the whole share of the job on the node, beside other steps.
+                command.args(["--nodes=1", "--ntasks=1", "--overlap", "--mem=0", "--mpi=none", "--cpu-bind=none"]);
+                command.arg(format!("--nodelist={host}"));
+                if let Some(cpus) = cpus(number, env::var("SLURM_JOB_CPUS_PER_NODE").ok().as_deref()) {
+                    command.arg(format!("--cpus-per-task={cpus}"));
+                }
+                command.arg(&self.starter).arg(PART);
+                command
+            }
+        }
+    }
+
+    /// What was called, for messages.
+    pub fn called(&self) -> String {
+        match self.launcher {
+            Launcher::Ssh => self.ssh.join(" "),
+            Launcher::Srun => "srun".into(),
+        }
+    }
+
+    /// The node's name of a host in the run's site.
+    pub fn node(&self, number: usize) -> String {
+        node_name(&self.names[number])
+    }
+
+    /// The node's name of this host.
+    pub fn own_node(&self) -> String {
+        match self.here {
+            Some(number) => self.node(number),
+            None => {
+                let mut name = node_name(&host_name());
+                while (0..self.names.len()).any(|number| self.node(number) == name) {
+                    name.insert_str(0, "run-");
+                }
+                name
+            }
+        }
+    }
+}
+
+/// A host's name as a node's: addresses are no names of nodes.
+fn node_name(host: &str) -> String {
+    if bad_node_name(host).is_none() {
+        return host.to_owned();
+    }
+    let name: String = host.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(56).collect();
+    format!("host-{}", name.trim_matches('-'))
+}
+
+/// The CPUs of the job on the host of this number, out of `2(x3),1`.
+fn cpus(number: usize, text: Option<&str>) -> Option<u32> {
+    hosts::counts(text?)?.get(number).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(command: &Command) -> String {
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn parts_are_started_by_ssh_or_srun() {
+        let wanted = Wanted { hosts: Some("n1.invalid,n2.invalid".into()), ..Wanted::default() };
+        let mut hosts = wanted.find().unwrap().unwrap();
+        hosts.starter = "/opt/it's/crossdock".into();
+        assert_eq!((hosts.here, hosts.launcher), (None, Launcher::Ssh));
+        let text = words(&hosts.command(1));
+        assert!(text.starts_with("ssh -T -o BatchMode=yes"), "{text}");
+        assert!(text.ends_with(r"-- n2.invalid exec '/opt/it'\''s/crossdock' run-part"), "{text}");
+        hosts.launcher = Launcher::Srun;
+        let text = words(&hosts.command(0));
+        assert!(text.starts_with("srun --nodes=1") && text.contains("--nodelist=n1.invalid"), "{text}");
+        assert!(text.ends_with("crossdock run-part"), "{text}");
+    }
+
+    #[test]
+    fn this_host_alone_is_a_run_on_one_host() {
+        let wanted = Wanted { hosts: Some("localhost".into()), ..Wanted::default() };
+        assert_eq!(wanted.find(), Ok(None));
+        let two = Wanted { hosts: Some("localhost,n2.invalid".into()), ..Wanted::default() }.find().unwrap().unwrap();
+        assert_eq!((two.here, two.own_node().as_str()), (Some(0), "localhost"));
+    }
+
+    #[test]
+    fn addresses_become_names_of_nodes() {
+        assert_eq!(node_name("n1.cluster"), "n1.cluster");
+        assert_eq!(node_name("10.77.0.2"), "host-10-77-0-2");
+        assert!(bad_node_name(&node_name("fe80::1")).is_none());
+    }
+
+    #[test]
+    fn cpus_of_a_job_are_told_by_node() {
+        assert_eq!(cpus(2, Some("2(x2),16")), Some(16));
+        assert_eq!(cpus(3, Some("2(x2),16")), None);
+        assert_eq!(cpus(0, None), None);
+    }
+}

@@ -1,0 +1,239 @@
+//! The part of a run that is on one host: an engine, a daemon, managed directories, and the tasks that run here.
+
+use std::sync::Arc;
+
+use super::daemon::{self, Hosted, Which};
+use super::files::Managed;
+use super::folder::RunFolder;
+use super::place::Placement;
+use super::rank::{self, End, Running};
+use super::summary::Figures;
+use super::{code, environment, ranked};
+use crate::engine::{self, Engine, Prepared, Request, RunContext, Trial};
+use crate::file::Workflow;
+
+/// Why a part could not be made ready: the exit code, and what to say.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// The run's exit code.
+    pub code: u8,
+    /// What is wrong, with a hint.
+    pub reason: String,
+}
+
+impl Refused {
+    fn new(code: u8, reason: impl Into<String>) -> Self {
+        Self { code, reason: reason.into() }
+    }
+}
+
+/// The part.
+pub struct Part {
+    /// What is on this host, and nothing else of the workflow.
+    pub workflow: Workflow,
+    /// The run's folder here.
+    pub folder: RunFolder,
+    /// The engine of the tasks here.
+    pub engine: Arc<dyn Engine>,
+    /// Its version.
+    pub version: String,
+    /// The run's daemon here, if the workflow needs one.
+    pub hosted: Option<Hosted>,
+    /// The managed directories here.
+    pub files: Managed,
+    context: RunContext,
+    prepared: Vec<Prepared>,
+    placement: Placement,
+    /// By task: how many ranks here have not ended, and have all others ended well?
+    left: Vec<(u32, bool)>,
+}
+
+/// A rank that was started.
+pub struct Begun {
+    /// Its process.
+    pub running: Running,
+    /// Where, for people.
+    pub words: String,
+    /// What people should know of the task.
+    pub note: Option<String>,
+}
+
+impl Part {
+    /// Makes everything ready before the first task starts; a mistake found here has started nothing. `ranks`: how many of
+    /// each task run here. What people should know goes to `note`.
+    pub fn prepare(
+        mut workflow: Workflow,
+        ranks: &[u32],
+        wanted: &str,
+        folder: RunFolder,
+        which: Option<&Which>,
+        note: &dyn Fn(&str),
+    ) -> Result<Self, Refused> {
+        let system = |e: String| Refused::new(code::SYSTEM, e);
+        let (engine, version) = pick(wanted, &workflow, &folder, note)?;
+        if let Some(shared) = engine.isolation().shared().filter(|_| !workflow.tasks.is_empty()) {
+            note(&format!("note: with the engine {} tasks share the host's {shared}", engine.name()));
+        }
+        let context = RunContext {
+            id: folder.id.clone(),
+            folder: folder.path.clone(),
+            uid: crossdock_os::child::user(),
+            gid: crossdock_os::child::group(),
+        };
+        // Processors first: a mistake there costs nothing yet.
+        let mut trial = Placement::new();
+        for (task, count) in workflow.tasks.iter().zip(ranks) {
+            for _ in 0..*count {
+                trial.take(task).map_err(|e| Refused::new(code::FILE, e))?;
+            }
+        }
+        if !engine.in_container() && !workflow.directories.is_empty() {
+            let text = "managed directories (`files:`) need a container engine, which gives each task its own view of them\n       \
+                        hint: choose bubblewrap, podman, docker or charliecloud with --engine";
+            return Err(Refused::new(code::UNAVAILABLE, text));
+        }
+        let files = Managed::make(&workflow, &folder).map_err(system)?;
+        for task in &mut workflow.tasks {
+            task.mounts.extend(files.mounts(task));
+        }
+        daemon::make_folders(&folder, workflow.tasks.len()).map_err(system)?;
+        let mut prepared = Vec::new();
+        for task in &workflow.tasks {
+            prepared.push(engine.prepare(&context, task).map_err(|e| {
+                Refused::new(code::UNAVAILABLE, format!("task `{}`: {}\n       hint: {}", task.name, e.why, e.hint))
+            })?);
+        }
+        let hosted = match which {
+            Some(which) => {
+                let hosted = Hosted::make(&workflow, &folder, which);
+                Some(hosted.map_err(|e| Refused::new(code::UNAVAILABLE, e))?)
+            }
+            None => None,
+        };
+        if let Some(hosted) = &hosted {
+            note(&format!("workflow {} in {}", workflow.name, hosted.how));
+        }
+        Ok(Self {
+            left: ranks.iter().map(|count| (*count, true)).collect(),
+            placement: Placement::new(),
+            workflow,
+            folder,
+            engine,
+            version,
+            hosted,
+            files,
+            context,
+            prepared,
+        })
+    }
+
+    /// Starts a rank of a task that is here.
+    pub fn start(&mut self, name: &str, rank: u32) -> Result<Begun, End> {
+        let unavailable = |e: engine::Unavailable| End::NotStarted(code::UNAVAILABLE, format!("{}; {}", e.why, e.hint));
+        let Some(index) = self.workflow.tasks.iter().position(|task| task.name == name) else {
+            return Err(End::NotStarted(code::SYSTEM, format!("there is no task `{name}` on this host")));
+        };
+        let mut task = self.workflow.tasks[index].clone();
+        let endpoint = daemon::endpoint(&self.folder, index);
+        let processors = self.placement.take(&task).unwrap_or(None);
+        let mut environment = environment::of(
+            &self.workflow.name,
+            &task,
+            rank,
+            self.hosted.is_some(),
+            self.engine.in_container(),
+            &self.folder.id,
+        );
+        let way = self.files.door(&task, &endpoint).map_err(unavailable)?;
+        environment.retain(|(name, _)| way.environment.iter().all(|(other, _)| other != name));
+        environment.extend(way.environment);
+        task.command.splice(0..0, way.before);
+        let note = way.note.filter(|_| rank == 0).map(|note| format!("note: task `{}` {note}", task.name));
+        let request = Request {
+            run: &self.context,
+            task: &task,
+            rank,
+            endpoint: &endpoint,
+            processors: processors.as_deref(),
+            prepared: &self.prepared[index],
+            environment,
+        };
+        let line = match task.mpi {
+            None => self.engine.command(&request),
+            Some(_) => ranked::command(&request, &*self.engine).map_err(unavailable)?,
+        };
+        let running = rank::start(line, processors.as_deref(), task.memory)?;
+        self.files.started(&task.name);
+        let on = processors.map(|p| format!(", processors {}", engine::processor_list(&p))).unwrap_or_default();
+        let words = format!("process {}{on}", running.pid());
+        Ok(Begun { running, words, note })
+    }
+
+    /// A rank of a task that is here has ended.
+    pub fn ended(&mut self, name: &str, well: bool) {
+        let Some(index) = self.workflow.tasks.iter().position(|task| task.name == name) else { return };
+        let left = &mut self.left[index];
+        *left = (left.0.saturating_sub(1), left.1 && well);
+        if let (0, well) = *left {
+            self.files.ended(name, well);
+        }
+    }
+
+    /// What ports, series, items, regions and directories came to; ends the daemon. Problems go to `alarm`.
+    pub fn end(&mut self, alarm: &dyn Fn(&str)) -> Figures {
+        let files = self.files.report();
+        let mut figures = Figures::default();
+        if let Some(mut hosted) = self.hosted.take() {
+            let told = match hosted.dead() {
+                true => Err("the run's daemon has died".to_owned()),
+                false => hosted.report(&self.workflow),
+            };
+            match told {
+                Ok(told) => figures = told,
+                Err(e) => alarm(&format!("crossdock: no figures of what passed between the tasks: {e}")),
+            }
+            if let Err(e) = hosted.end() {
+                alarm(&format!("crossdock: the workflow did not end in order: {e}"));
+            }
+        }
+        figures.files = files;
+        figures
+    }
+}
+
+/// The engine, and a word on why it and not another.
+fn pick(
+    wanted: &str,
+    workflow: &Workflow,
+    folder: &RunFolder,
+    note: &dyn Fn(&str),
+) -> Result<(Arc<dyn Engine>, String), Refused> {
+    if workflow.tasks.is_empty() {
+        // A runner's host without tasks needs no engine.
+        return Ok((Arc::from(engine::no_container()), String::new()));
+    }
+    let refusals = |trials: &[Trial]| {
+        let lines = trials.iter().filter_map(|t| {
+            t.result.as_ref().err().map(|e| format!("{}: {}\n       hint: {}", t.engine, e.why, e.hint))
+        });
+        lines.collect::<Vec<_>>().join("\n  ")
+    };
+    match engine::choose(wanted, workflow, (&folder.id, &folder.path), &|name| folder.note_engine(name)) {
+        Ok(engine::Choice { engine, trials }) => {
+            let version = trials.last().and_then(|t| t.result.clone().ok()).unwrap_or_default();
+            if wanted == "auto" {
+                let others = refusals(&trials);
+                let why = if others.is_empty() {
+                    "the first that is tried".to_owned()
+                } else {
+                    format!("the first that works; not\n  {others}")
+                };
+                note(&format!("engine {} {version} ({why})", engine.name()));
+            }
+            Ok((Arc::from(engine), version))
+        }
+        Err(trials) => {
+            Err(Refused::new(code::UNAVAILABLE, format!("no engine can run this workflow:\n  {}", refusals(&trials))))
+        }
+    }
+}

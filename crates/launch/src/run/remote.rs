@@ -1,0 +1,404 @@
+//! A run's part on a host other than the runner's, started there by ssh or srun.
+//!
+//! Two processes, each the other's watchdog, as on the runner's host (README.md): the first hands on what comes through the
+//! connection; the second has the tasks as children. The end of the connection ends both, and all that they started.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossdock_link::Papers;
+use crossdock_os::{Deadline, child, event};
+
+use super::daemon::{Site, Which};
+use super::folder::{self, RunFolder};
+use super::hosts::PART_SUPERVISOR;
+use super::part::{Part, Refused};
+use super::rank::{End, Running};
+use super::words::{Down, GREETING, PULSE_S, PartOrder, SILENCE_S, SiteOrder, Up, line, next, text_of};
+use super::{code, processes};
+use crate::file::parse_on;
+
+/// Outputs wait in their pipes while so many bytes wait for the connection.
+const BEHIND: usize = 8 << 20;
+
+/// `run-part`; gives the exit code. The calling process must not wait for children of its own.
+pub fn part() -> u8 {
+    let mut output = std::io::stdout();
+    if output.write_all(GREETING).and_then(|()| output.flush()).is_err() {
+        return code::SYSTEM;
+    }
+    let mut input = BufReader::new(std::io::stdin());
+    let mut first = String::new();
+    if input.read_line(&mut first).is_err() || !first.ends_with('\n') {
+        // The runner ended before it said anything; nothing is made yet.
+        return code::SYSTEM;
+    }
+    let Ok(Down::Part(order)) = serde_json::from_str::<Down>(&first) else {
+        let reason = "crossdock is of another version there than on the runner's host".to_owned();
+        let _ = output.write_all(line(&Up::Refused { code: code::UNAVAILABLE, reason }).as_bytes());
+        return code::UNAVAILABLE;
+    };
+    match serve(&order, first, input) {
+        Ok(code) => code,
+        Err(reason) => {
+            let _ = output.write_all(line(&Up::Refused { code: code::SYSTEM, reason }).as_bytes());
+            code::SYSTEM
+        }
+    }
+}
+
+fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>) -> Result<u8, String> {
+    child::adopt_orphans().map_err(|e| format!("cannot become the reaper of the run's processes: {e}"))?;
+    folder::clean_dead();
+    let program = std::env::current_exe().map_err(|e| format!("cannot find this program in the file system: {e}"))?;
+    let mut child = Command::new(&program)
+        .arg(PART_SUPERVISOR)
+        .envs(order.environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("cannot start {}: {e}", program.display()))?;
+    let mut pipe = child.stdin.take().ok_or("the part has no standard input")?;
+    thread::spawn(move || {
+        // Its end closes the pipe, which tells the other half.
+        let _ = pipe.write_all(first.as_bytes()).and_then(|()| std::io::copy(&mut input, &mut pipe).map(drop));
+    });
+    let status = child.wait().map_err(|e| format!("cannot wait for the part: {e}"))?;
+    // Whatever the other half left (nothing, unless it was killed) became this process's own, and ends here.
+    processes::kill_descendants(&[], Duration::from_secs(10));
+    if folder::is_left(&order.id) {
+        folder::clean_up_after(&order.id);
+        processes::kill_descendants(&[], Duration::from_secs(5));
+    }
+    match status.code() {
+        Some(code) => Ok(u8::try_from(code).unwrap_or(code::SYSTEM)),
+        None => Err("its supervisor was killed; its tasks were stopped".into()),
+    }
+}
+
+/// What is said to the runner. A thread writes, so that a slow connection does not stop the part.
+struct Voice {
+    queue: Sender<String>,
+    behind: Arc<AtomicUsize>,
+    writer: JoinHandle<()>,
+    /// The runner has given this part up: what its tasks do now is no news of the run.
+    is_mute: AtomicBool,
+}
+
+impl Voice {
+    fn new() -> Self {
+        let (queue, texts) = channel::<String>();
+        let behind = Arc::new(AtomicUsize::new(0));
+        let waiting = behind.clone();
+        let writer = thread::spawn(move || {
+            let mut output = std::io::stdout();
+            loop {
+                let text = match texts.recv_timeout(Duration::from_secs(PULSE_S)) {
+                    Ok(text) => text,
+                    Err(RecvTimeoutError::Timeout) => line(&Up::Pulse),
+                    Err(RecvTimeoutError::Disconnected) => return,
+                };
+                // A connection that is gone is noticed by the end of the input.
+                let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
+                waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n.saturating_sub(text.len()))).ok();
+            }
+        });
+        Self { queue, behind, writer, is_mute: AtomicBool::new(false) }
+    }
+
+    fn say(&self, up: &Up) {
+        if self.is_mute.load(Ordering::Relaxed) {
+            return;
+        }
+        let text = line(up);
+        self.behind.fetch_add(text.len(), Ordering::Relaxed);
+        let _ = self.queue.send(text);
+    }
+
+    fn is_behind(&self) -> bool {
+        self.behind.load(Ordering::Relaxed) > BEHIND
+    }
+
+    /// Waits until everything is written, but not for a connection that takes nothing.
+    fn finish(self) {
+        let Self { queue, writer, .. } = self;
+        drop(queue);
+        let end = Instant::now() + Duration::from_secs(SILENCE_S);
+        while !writer.is_finished() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// What the runner says. A thread reads.
+struct Ear {
+    queue: Receiver<Down>,
+    bell: Arc<OwnedFd>,
+    /// The connection has ended.
+    ended: Arc<AtomicBool>,
+    heard: Arc<Mutex<Instant>>,
+}
+
+impl Ear {
+    fn new() -> Result<Self, String> {
+        let (sender, queue) = channel();
+        let bell = Arc::new(event::eventfd().map_err(|e| e.to_string())?);
+        let (ended, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Instant::now())));
+        let (ring, over, now) = (bell.clone(), ended.clone(), heard.clone());
+        thread::spawn(move || {
+            let mut input = BufReader::new(std::io::stdin());
+            while let Some(down) = next::<Down>(&mut input) {
+                *now.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Instant::now();
+                if !matches!(down, Down::Pulse) && sender.send(down).is_err() {
+                    return;
+                }
+                event::signal(&*ring);
+            }
+            over.store(true, Ordering::Relaxed);
+            event::signal(&*ring);
+        });
+        Ok(Self { queue, bell, ended, heard })
+    }
+
+    /// Is the runner gone, or silent for too long?
+    fn is_lost(&self) -> bool {
+        let heard = *self.heard.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.ended.load(Ordering::Relaxed) || heard.elapsed() > Duration::from_secs(SILENCE_S)
+    }
+}
+
+/// `supervise-part`; gives the exit code.
+pub fn part_supervisor() -> u8 {
+    // A session of its own: no signal of the connection's program, only what it says.
+    child::leave_session();
+    let _ = child::adopt_orphans();
+    let Ok(ear) = Ear::new() else { return code::SYSTEM };
+    let first = ear.queue.recv_timeout(Duration::from_secs(SILENCE_S));
+    let Ok(Down::Part(order)) = first else {
+        // The first process was killed before it said anything; nothing is made yet.
+        return code::SYSTEM;
+    };
+    let voice = Voice::new();
+    let refuse = |refused: Refused| {
+        voice.say(&Up::Refused { code: refused.code, reason: refused.reason });
+        refused.code
+    };
+    let code = match RunFolder::make(&order.id) {
+        Err(reason) => refuse(Refused { code: code::SYSTEM, reason }),
+        Ok(folder) => {
+            let path = folder.path.clone();
+            match prepare(&order, folder, &voice) {
+                Ok((part, grace)) => Serving::new(part, grace, &ear, &voice).go(),
+                Err(refused) => {
+                    // Nothing is left when the runner hears of it.
+                    folder::clean(&order.id, &path);
+                    refuse(refused)
+                }
+            }
+        }
+    };
+    processes::kill_descendants(&[], Duration::from_secs(5));
+    voice.finish();
+    code
+}
+
+fn prepare(order: &PartOrder, folder: RunFolder, voice: &Voice) -> Result<(Part, Duration), Refused> {
+    let (workflow, places) = parse_on(&order.file, &order.text, &order.hosts, Some(order.number))
+        .map_err(|problems| Refused { code: code::FILE, reason: problems.to_string() })?;
+    let which = match &order.site {
+        Some(site) => Some(Which::Site(join(site, &folder).map_err(|reason| Refused { code: code::SYSTEM, reason })?)),
+        None => None,
+    };
+    let count = |task| places.count(task, order.number) as u32;
+    let ranks: Vec<u32> = (0..workflow.tasks.len()).map(count).filter(|count| *count > 0).collect();
+    let note = |text: &str| voice.say(&Up::Note(text.to_owned()));
+    let grace = Duration::from_secs(u64::from(workflow.grace_s));
+    let here = places.part(&workflow, order.number);
+    let part = Part::prepare(here, &ranks, &order.engine, folder, which.as_ref(), &note)?;
+    let (engine, version) = (part.engine.name().to_owned(), part.version.clone());
+    voice.say(&Up::Ready { engine, version, shared: part.engine.isolation().shared() });
+    Ok((part, grace))
+}
+
+/// Writes the certificates into the run's folder, which only this user can read.
+fn join(order: &SiteOrder, folder: &RunFolder) -> Result<Site, String> {
+    let papers =
+        Papers { authority: order.authority.clone(), certificate: order.certificate.clone(), key: order.key.clone() };
+    papers.save(&folder.path).map_err(|e| e.to_string())?;
+    let host = order.address.clone().or_else(runner).ok_or(
+        "cannot tell the address of the runner's host: neither SSH_CONNECTION nor SLURM_LAUNCH_NODE_IPADDR is set; \
+         give it with --address",
+    )?;
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    Ok(Site {
+        name: order.name.clone(),
+        node: order.node.clone(),
+        catalog: format!("embedded:{}@{host}:{}", order.keeper, order.port),
+        listen: None,
+        certificates: folder.path.clone(),
+    })
+}
+
+/// The address that the connection came from.
+fn runner() -> Option<String> {
+    let ssh = std::env::var("SSH_CONNECTION").ok();
+    let first = ssh.as_ref().and_then(|text| text.split_whitespace().next().map(str::to_owned));
+    first.or_else(|| std::env::var("SLURM_LAUNCH_NODE_IPADDR").ok())
+}
+
+struct There {
+    task: String,
+    running: Running,
+}
+
+/// A part that is ready.
+struct Serving<'a> {
+    part: Part,
+    grace: Duration,
+    ear: &'a Ear,
+    voice: &'a Voice,
+    ranks: BTreeMap<usize, There>,
+    /// Ranks of each task, to tell its log of troubles with files.
+    producers: Vec<(String, usize)>,
+    helpers: Vec<JoinHandle<()>>,
+    kill_at: Option<Instant>,
+    killed: bool,
+}
+
+impl<'a> Serving<'a> {
+    fn new(part: Part, grace: Duration, ear: &'a Ear, voice: &'a Voice) -> Self {
+        let (ranks, producers, helpers) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self { part, grace, ear, voice, ranks, producers, helpers, kill_at: None, killed: false }
+    }
+
+    fn go(mut self) -> u8 {
+        let mut asked = false;
+        loop {
+            self.wait();
+            event::clear(&*self.ear.bell);
+            loop {
+                match self.ear.queue.try_recv() {
+                    Ok(Down::Start { index, task, rank }) => self.start(index, task, rank),
+                    Ok(Down::Ask) => self.ask(),
+                    Ok(Down::Kill) => self.kill(),
+                    Ok(Down::End) => {
+                        self.kill();
+                        return self.finish(code::OK);
+                    }
+                    Ok(Down::Part(_) | Down::Pulse) => {}
+                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+                }
+            }
+            if self.ear.is_lost() && !asked {
+                asked = true;
+                self.voice.is_mute.store(true, Ordering::Relaxed);
+                self.ask();
+                self.kill_at = Some(Instant::now() + self.grace);
+            }
+            self.look();
+            self.tell_of_files();
+            if asked {
+                if self.ranks.is_empty() {
+                    return self.finish(code::UNAVAILABLE);
+                }
+                if !self.killed && self.kill_at.is_some_and(|at| Instant::now() > at) {
+                    self.kill();
+                    // What cannot be killed by its engine is killed with this process's descendants.
+                    self.kill_at = Some(Instant::now() + Duration::from_secs(15));
+                } else if self.killed && self.kill_at.is_some_and(|at| Instant::now() > at) {
+                    return self.finish(code::UNAVAILABLE);
+                }
+            }
+        }
+    }
+
+    /// Waits for output, an end, the runner, or time.
+    fn wait(&self) {
+        let mut fds: Vec<BorrowedFd<'_>> = vec![self.ear.bell.as_fd()];
+        for there in self.ranks.values() {
+            fds.push(there.running.pidfd.as_fd());
+            if let (Some(output), false) = (&there.running.output, self.voice.is_behind()) {
+                fds.push(output.as_fd());
+            }
+        }
+        let _ = event::wait_any(&fds, Some(Deadline::after(Duration::from_millis(100))));
+    }
+
+    fn start(&mut self, index: usize, task: String, rank: u32) {
+        match self.part.start(&task, rank) {
+            Ok(begun) => {
+                let (pid, words, note) = (begun.running.pid(), begun.words, begun.note);
+                self.voice.say(&Up::Begun { index, pid, words, note });
+                self.producers.push((task.clone(), index));
+                self.ranks.insert(index, There { task, running: begun.running });
+            }
+            Err(end) => self.ended(index, &task, end, 0.0),
+        }
+    }
+
+    fn ended(&mut self, index: usize, task: &str, end: End, seconds: f64) {
+        self.part.ended(task, end.good());
+        self.voice.say(&Up::Ended { index, end, seconds });
+    }
+
+    fn look(&mut self) {
+        if self.voice.is_behind() && !self.ear.is_lost() {
+            return;
+        }
+        let voice = self.voice;
+        let mut ended = Vec::new();
+        for (index, there) in &mut self.ranks {
+            let say = |bytes: &[u8]| voice.say(&Up::Output { index: *index, text: text_of(bytes) });
+            if let Some(end) = there.running.look(say) {
+                ended.push((*index, there.task.clone(), end, there.running.since.elapsed().as_secs_f64()));
+            }
+        }
+        for (index, task, end, seconds) in ended {
+            self.ranks.remove(&index);
+            self.ended(index, &task, end, seconds);
+        }
+    }
+
+    fn tell_of_files(&mut self) {
+        for (tasks, text) in self.part.files.news() {
+            let of = self.producers.iter().filter(|(task, _)| tasks.contains(task));
+            for (_, index) in of {
+                let text = text_of(format!("crossdock: {text}\n").as_bytes());
+                self.voice.say(&Up::Output { index: *index, text });
+            }
+        }
+    }
+
+    fn ask(&mut self) {
+        for there in self.ranks.values() {
+            self.helpers.extend(there.running.ask(&self.part.engine));
+        }
+    }
+
+    fn kill(&mut self) {
+        self.killed = true;
+        for there in self.ranks.values() {
+            self.helpers.extend(there.running.kill(&self.part.engine));
+        }
+    }
+
+    fn finish(mut self, code: u8) -> u8 {
+        for helper in self.helpers.drain(..) {
+            let _ = helper.join();
+        }
+        // Orphans of tasks end before the report, so that the counters no longer change.
+        let keep: Vec<i32> = self.part.hosted.as_ref().and_then(|hosted| hosted.pid()).into_iter().collect();
+        processes::kill_descendants(&keep, Duration::from_secs(5));
+        let voice = self.voice;
+        let figures = self.part.end(&|text| voice.say(&Up::Alarm(text.to_owned())));
+        folder::clean(&self.part.folder.id, &self.part.folder.path);
+        voice.say(&Up::Left(Box::new(figures)));
+        code
+    }
+}

@@ -1,0 +1,76 @@
+//! The site of a run on several hosts: a name, certificates that are made for this run and are worth nothing after it, and a
+//! catalog that the runner's daemon keeps.
+
+use std::net::{TcpListener, ToSocketAddrs, UdpSocket};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crossdock_link::{Authority, Papers};
+
+use super::daemon::Site;
+use super::folder::RunFolder;
+use super::hosts::Hosts;
+use super::words::SiteOrder;
+
+/// No run is longer than this.
+const LASTING: Duration = Duration::from_secs(366 * 86_400);
+
+/// The site.
+pub struct RunSite {
+    name: String,
+    authority: Authority,
+    hosts: Hosts,
+    certificates: PathBuf,
+    port: u16,
+}
+
+impl RunSite {
+    /// Makes the authority, and this node's certificate in the run's folder.
+    pub fn make(hosts: &Hosts, folder: &RunFolder) -> Result<Self, String> {
+        let text = |e: crossdock_link::Error| e.to_string();
+        let authority = Authority::make(&folder.id, LASTING).map_err(text)?;
+        authority.issue(&hosts.own_node()).and_then(|papers| papers.save(&folder.path)).map_err(text)?;
+        let certificates = folder.path.clone();
+        Ok(Self { name: folder.id.clone(), authority, hosts: hosts.clone(), certificates, port: free_port()? })
+    }
+
+    /// What this host's daemon is told.
+    pub fn own(&self) -> Site {
+        Site {
+            name: self.name.clone(),
+            node: self.hosts.own_node(),
+            catalog: format!("keep:0.0.0.0:{}", self.port),
+            listen: self.address().map(|host| format!("{host}:0")),
+            certificates: self.certificates.clone(),
+        }
+    }
+
+    /// This host's address on the way to the first other host.
+    fn address(&self) -> Option<String> {
+        if let Some(address) = &self.hosts.address {
+            return Some(address.clone());
+        }
+        let other = (0..self.hosts.names.len()).find(|number| self.hosts.here != Some(*number))?;
+        let name = self.hosts.names[other].rsplit('@').next()?;
+        let to = (name, 22).to_socket_addrs().ok()?.next()?;
+        // No packet is sent: the kernel only chooses the route, and with it this host's own address.
+        let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).ok()?;
+        socket.connect(to).ok()?;
+        let own = socket.local_addr().ok()?.ip();
+        Some(if own.is_ipv6() { format!("[{own}]") } else { own.to_string() })
+    }
+
+    /// What another host's part is told.
+    pub fn order(&self, number: usize) -> Result<SiteOrder, String> {
+        let node = self.hosts.node(number);
+        let Papers { authority, certificate, key } = self.authority.issue(&node).map_err(|e| e.to_string())?;
+        let (keeper, address) = (self.hosts.own_node(), self.hosts.address.clone());
+        Ok(SiteOrder { name: self.name.clone(), node, keeper, address, port: self.port, authority, certificate, key })
+    }
+}
+
+/// A port that no program listens on now. The kernel deals them out at random, so that two runs hardly meet.
+fn free_port() -> Result<u16, String> {
+    let listener = TcpListener::bind(("0.0.0.0", 0)).and_then(|listener| listener.local_addr());
+    listener.map(|address| address.port()).map_err(|e| format!("no port to listen on: {e}"))
+}

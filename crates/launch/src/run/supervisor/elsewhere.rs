@@ -1,0 +1,209 @@
+//! The run's parts on other hosts: what they say, how they are lost, how they end.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossdock_os::{Deadline, event};
+
+use super::{Alive, Run, Stop};
+use crate::engine::Engine;
+use crate::run::code;
+use crate::run::far::{Event, Far, Phase};
+use crate::run::rank::End;
+use crate::run::summary::Figures;
+use crate::run::words::{Down, Up, bytes_of};
+use crate::ssh;
+
+/// How long parts may take to end their daemons and to remove what they made.
+const LEAVING: Duration = Duration::from_secs(40);
+
+impl Run {
+    /// Do tasks of this host run here, as children of this process?
+    pub(super) fn is_here(&self, host: usize) -> bool {
+        self.far.is_empty() || self.here == Some(host)
+    }
+
+    /// The host's name, in a run on several.
+    pub(super) fn host_name(&self, host: usize) -> Option<&str> {
+        self.options.hosts.as_ref().and_then(|hosts| hosts.names.get(host)).map(String::as_str)
+    }
+
+    /// The engine on a host, once it is known.
+    pub(super) fn engine(&self, host: usize) -> Option<&Arc<dyn Engine>> {
+        match self.far.get(host) {
+            Some(Some(far)) => far.engine(),
+            _ => Some(&self.part.engine),
+        }
+    }
+
+    /// The engines of all hosts with tasks, in words: names, versions, what tasks share with their host.
+    pub(super) fn engines(&self) -> (String, String, Option<String>) {
+        let mut all: Vec<(String, String, Option<String>)> = Vec::new();
+        for host in 0..self.far.len().max(1) {
+            let one = match self.far.get(host) {
+                Some(Some(Far { phase: Phase::Ready(engine, version), shared, .. })) => {
+                    (engine.name().to_owned(), version.clone(), shared.clone())
+                }
+                Some(Some(_)) => continue,
+                _ if self.part.workflow.tasks.is_empty() => continue,
+                _ => {
+                    let engine = &self.part.engine;
+                    (engine.name().to_owned(), self.part.version.clone(), engine.isolation().shared())
+                }
+            };
+            if !all.contains(&one) {
+                all.push(one);
+            }
+        }
+        let names: Vec<&str> = all.iter().map(|(name, _, _)| name.as_str()).collect();
+        let versions: Vec<&str> = all.iter().map(|(_, version, _)| version.as_str()).collect();
+        (names.join(", "), versions.join(", "), all.iter().find_map(|(_, _, shared)| shared.clone()))
+    }
+
+    /// Is every host ready for the first task?
+    pub(super) fn hosts_are_ready(&self) -> bool {
+        self.far.iter().flatten().all(|far| matches!(far.phase, Phase::Ready(..)))
+    }
+
+    pub(super) fn say_to_hosts(&self, message: &Down) {
+        self.far.iter().flatten().for_each(|far| far.say(message));
+    }
+
+    /// Takes what the other hosts say, and notices those that are lost.
+    pub(super) fn hear_hosts(&mut self) {
+        let Some(events) = self.events.take() else { return };
+        event::clear(&*events.bell);
+        while let Some(event) = events.next() {
+            self.take_event(event, &mut Vec::new());
+        }
+        self.events = Some(events);
+        for number in 0..self.far.len() {
+            let why = self.far[number].as_ref().and_then(Far::lost);
+            if let Some(why) = why {
+                let hint = "look whether the host and its network are up";
+                self.host_is_gone(number, code::UNAVAILABLE, &why, hint);
+            }
+        }
+    }
+
+    fn take_event(&mut self, event: Event, figures: &mut Vec<Figures>) {
+        let (Event::Greeted(number) | Event::Said(number, _) | Event::Closed(number, ..)) = event;
+        let Some(Some(far)) = self.far.get_mut(number) else { return };
+        far.heard();
+        let host = far.host.clone();
+        match event {
+            Event::Greeted(_) => {
+                if matches!(far.phase, Phase::Connecting) {
+                    far.phase = Phase::Preparing;
+                }
+            }
+            Event::Said(_, Up::Ready { engine, version, shared }) => {
+                if far.is_there() {
+                    let note = format!("host {host}: ready, engine {engine} {version}");
+                    far.ready(&engine, version, shared);
+                    self.view.note(note.trim_end());
+                }
+            }
+            Event::Said(_, Up::Refused { code, reason }) => {
+                far.phase = Phase::Left;
+                far.close();
+                self.host_is_gone(number, code, &reason, "");
+            }
+            Event::Said(_, Up::Note(text)) => self.view.note(&format!("{host}: {text}")),
+            Event::Said(_, Up::Alarm(text)) => self.view.alarm(&format!("{host}: {text}")),
+            Event::Said(_, Up::Begun { index, pid, words, note }) => {
+                if self.runs_on(index, number) {
+                    self.begun(index, pid, &words, note.as_deref());
+                }
+            }
+            Event::Said(_, Up::Output { index, text }) => {
+                if self.runs_on(index, number) {
+                    let rank = &mut self.ranks[index];
+                    for line in rank.log.add(&bytes_of(&text)) {
+                        self.view.line(index, &rank.name, &line);
+                    }
+                }
+            }
+            Event::Said(_, Up::Ended { index, end, seconds }) => {
+                if self.runs_on(index, number) {
+                    self.ranks[index].wall = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+                    self.ended(index, end);
+                }
+            }
+            Event::Said(_, Up::Left(told)) => {
+                far.phase = Phase::Left;
+                far.close();
+                figures.push(*told);
+            }
+            Event::Said(_, Up::Pulse) => {}
+            Event::Closed(_, greeted, status, words) => {
+                if far.is_there() {
+                    let (what, hint) = match &self.options.hosts {
+                        Some(hosts) => ssh::explain((&hosts.called(), &hosts.starter), &host, greeted, status, &words),
+                        None => (words, String::new()),
+                    };
+                    self.host_is_gone(number, code::UNAVAILABLE, &what, &hint);
+                }
+            }
+        }
+    }
+
+    /// Is this a rank that runs on that host? A part may be of another mind.
+    fn runs_on(&self, index: usize, host: usize) -> bool {
+        self.ranks.get(index).is_some_and(|rank| rank.host == host && matches!(rank.running, Some(Alive::There(_))))
+    }
+
+    /// A host takes no part any more: its ranks are lost, and the run ends.
+    fn host_is_gone(&mut self, number: usize, code: u8, why: &str, hint: &str) {
+        let Some(Some(far)) = self.far.get_mut(number) else { return };
+        if far.is_there() {
+            far.phase = Phase::Gone;
+        }
+        far.close();
+        let host = far.host.clone();
+        let hint = if hint.is_empty() { String::new() } else { format!("\n       hint: {hint}") };
+        // First the reason, so that it is the run's and not that of the ranks that were lost by it.
+        self.begin_stop(Stop::failed(code, format!("host {host}: {why}{hint}")));
+        for index in 0..self.ranks.len() {
+            if self.runs_on(index, number) {
+                if let Some(Alive::There(since)) = self.ranks[index].running {
+                    self.ranks[index].wall = since.elapsed();
+                }
+                self.ended(index, End::Lost(host.clone()));
+            }
+        }
+    }
+
+    /// Ends the parts on the other hosts; what passed between their tasks.
+    pub(super) fn end_hosts(&mut self) -> Vec<Figures> {
+        let mut figures = Vec::new();
+        for far in self.far.iter_mut().flatten() {
+            match far.phase {
+                // No part is there yet, or it has nothing yet.
+                Phase::Connecting => far.close(),
+                _ => far.say(&Down::End),
+            }
+        }
+        let Some(events) = self.events.take() else { return figures };
+        let end = Instant::now() + LEAVING;
+        let waits = |far: &Far| matches!(far.phase, Phase::Preparing | Phase::Ready(..));
+        let awaited: Vec<bool> = self.far.iter().map(|far| far.as_ref().is_some_and(waits)).collect();
+        while self.far.iter().flatten().any(|far| waits(far) && far.lost().is_none()) && Instant::now() < end {
+            let by = Deadline::after(Duration::from_millis(100));
+            let _ = event::wait_readable(&*events.bell, by);
+            event::clear(&*events.bell);
+            while let Some(event) = events.next() {
+                self.take_event(event, &mut figures);
+            }
+        }
+        for (far, awaited) in self.far.iter_mut().zip(awaited) {
+            let Some(far) = far else { continue };
+            far.close();
+            if awaited && !matches!(far.phase, Phase::Left) {
+                let text = "its part of the run did not say that it has ended; look whether something is left there";
+                self.view.alarm(&format!("crossdock: host {}: {text}", far.host));
+            }
+        }
+        figures
+    }
+}

@@ -1,0 +1,124 @@
+//! Reaching a program of crossdock on another host by the host's own ssh: the command line, what is read before the program
+//! speaks, and what an end means.
+
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use crossdock_os::spawn;
+use crossdock_shim::arguments::Arguments;
+
+/// Most that a login shell may write before the starter's greeting.
+const NOISE_MAX: usize = 64 << 10;
+/// How much of ssh's own words is kept.
+const WORDS_MAX: usize = 4096;
+/// Options of ssh that would take away what the connection needs: its standard input, its session, its foreground.
+const DROPPED: [&str; 9] = ["-f", "-n", "-N", "-s", "-t", "-G", "-g", "-M", "-q"];
+
+/// ssh's words up to the host.
+pub fn words(to: &Arguments) -> Vec<String> {
+    let settings = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"];
+    let mut words: Vec<String> = vec!["-T".into()];
+    words.extend(to.options.iter().filter(|o| !DROPPED.contains(&o.as_str())).cloned());
+    // Behind the launcher's own: the first setting wins in ssh.
+    words.extend(settings.iter().flat_map(|s| ["-o".to_owned(), (*s).to_owned()]));
+    if let Some(port) = to.port {
+        words.extend(["-p".to_owned(), port.to_string()]);
+    }
+    if let Some(user) = &to.user {
+        words.extend(["-l".to_owned(), user.clone()]);
+    }
+    words.extend(["--".to_owned(), to.host.clone()]);
+    words
+}
+
+/// Reads until the greeting of the program at the other end, which begins and ends with a line end. Login shells may write
+/// anything before it.
+pub fn greeting(stream: &mut impl Read, greeting: &[u8]) -> bool {
+    let (mut seen, mut byte) = (Vec::from(*b"\n"), [0]);
+    while seen.len() < NOISE_MAX && matches!(stream.read(&mut byte), Ok(1)) {
+        seen.push(byte[0]);
+        if seen.ends_with(greeting) {
+            return true;
+        }
+    }
+    false
+}
+
+/// The last line that ssh wrote; everything is read, so that it never waits.
+pub fn last_words(stream: Option<impl Read>) -> String {
+    let Some(mut stream) = stream else { return String::new() };
+    let (mut kept, mut buffer) = (Vec::new(), [0; 1024]);
+    while let Ok(n @ 1..) = stream.read(&mut buffer) {
+        kept.extend_from_slice(&buffer[..n]);
+        if kept.len() > WORDS_MAX {
+            kept.drain(..kept.len() - WORDS_MAX);
+        }
+    }
+    let text = String::from_utf8_lossy(&kept).into_owned();
+    text.lines().rev().map(str::trim).find(|l| !l.is_empty()).unwrap_or_default().to_owned()
+}
+
+/// What a connection's end means, when what it served had not ended: what, and a hint.
+/// `ssh` is what was called, `program` the path of crossdock there.
+pub fn explain(
+    (ssh, program): (&str, &str),
+    host: &str,
+    greeted: bool,
+    status: ExitStatus,
+    words: &str,
+) -> (String, String) {
+    let said = if words.is_empty() { String::new() } else { format!(": {words}") };
+    if greeted {
+        let how = match status.signal() {
+            Some(signal) => format!("ssh was killed by signal {signal}"),
+            None => format!("ssh ended with {}{said}", status.code().unwrap_or(255)),
+        };
+        return (
+            format!("the connection to it was lost ({how})"),
+            "look whether the host and its network are up".into(),
+        );
+    }
+    match status.code() {
+        Some(126 | 127) => (
+            format!("there is no crossdock at {} on it{said}", program),
+            "install the same version there, or say where it is with --starter".into(),
+        ),
+        _ => (
+            format!("ssh cannot start anything on it{said}"),
+            format!(
+                "see that `{ssh} -o BatchMode=yes {host} true` works from {} without a question",
+                spawn::host_name()
+            ),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GREETING: &[u8] = b"\ncrossdock-mpi 1\n";
+
+    #[test]
+    fn a_starter_is_found_behind_what_a_login_shell_writes() {
+        let mut noise = b"Welcome!\ncrossdock-mpi 1\nrest".as_slice();
+        assert!(greeting(&mut noise, GREETING));
+        assert_eq!(noise, b"rest");
+        assert!(!greeting(&mut b"sh: crossdock: not found\n".as_slice(), GREETING));
+        let mut stream = GREETING;
+        assert!(greeting(&mut stream, GREETING));
+    }
+
+    #[test]
+    fn options_that_would_close_the_lifeline_are_dropped() {
+        let to = Arguments {
+            options: vec!["-x".into(), "-n".into(), "-q".into()],
+            host: "n2".into(),
+            port: Some(7),
+            ..Default::default()
+        };
+        let words = words(&to).join(" ");
+        assert!(words.starts_with("-T -x -o BatchMode=yes") && words.ends_with("-p 7 -- n2"), "{words}");
+    }
+}
