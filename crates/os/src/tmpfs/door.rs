@@ -5,9 +5,9 @@
 //! each party gets a mount of its own, which is attached nowhere. Before the lease is asked for, that *door* is shut:
 //!
 //! 1. The mount becomes read-only. The kernel refuses that while any process writes through the mount. Afterwards the
-//! mount opens nothing for writing, truncates nothing and changes no mode or owner, for any caller.
+//!    mount opens nothing for writing, truncates nothing and changes no mode or owner, for any caller.
 //! 2. The *gate* is shut: the kernel asks the daemon before it opens anything through this mount (a fanotify permission
-//! event), and the daemon refuses.
+//!    event), and the daemon refuses.
 //!
 //! The gate also refuses each read by a call, whether the door is open or shut: read, splice, sendfile,
 //! copy_file_range, and the same calls in an io_uring. A splice or sendfile takes references to the file's pages into a
