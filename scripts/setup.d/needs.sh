@@ -52,6 +52,11 @@ mpi             cmd:mpicc.openmpi                  libopenmpi-dev      Open MPI 
 mpi             cmd:mpirun.openmpi                 openmpi-bin         Open MPI 4
 mpi             cmd:mpicc.mpich                    libmpich-dev        MPICH 4
 mpi             cmd:mpiexec.hydra                  mpich               MPICH 4
+mpi             cmd:srun                           slurm-client        Slurm starts ranks in its tests
+mpi             cmd:slurmctld                      slurmctld           the tests' cluster has a controller; nothing of the machine's is started
+mpi             cmd:slurmd                         slurmd              and nodes
+mpi             cmd:munged                         munge               Slurm's nodes trust each other by it
+mpi             library:libpmi2.so.0               libpmi2-0           Intel MPI speaks to Slurm with it
 nodes           cmd:ip                             iproute2            the hosts' networks, and a slow link
 nodes           cmd:iptables                       iptables            cuts one direction of a link
 nodes           cmd:sshd                           openssh-server      the hosts of the tests have one each; nothing of the machine's is started
@@ -104,6 +109,7 @@ probe() {
     case $1 in
         cmd:*) have "${1#cmd:}" ;;
         file:*) [ -e "${1#file:}" ] ;;
+        library:*) /sbin/ldconfig -p | grep -F "${1#library:}" >/dev/null ;;
         clang) [ -n "$(compgen -c clang-)" ] || have clang ;;
         boost) boost_is_new_enough ;;
         browser) browser_is_there_or_elsewhere ;;

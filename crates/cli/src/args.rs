@@ -164,6 +164,9 @@ pub enum Command {
     /// The other half of that; not for people
     #[command(name = crossdock_launch::run::hosts::PART_SUPERVISOR, hide = true)]
     SupervisePart,
+    /// What `mpirun --launcher srun` starts for each rank; not for people
+    #[command(name = crossdock_launch::mpi::TASK, hide = true)]
+    MpiTask,
 }
 
 /// What has names that are completed.

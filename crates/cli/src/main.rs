@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Command::MpiStarter => crossdock_launch::mpi::starter(),
         Command::RunPart => crossdock_launch::run::part(),
         Command::SupervisePart => crossdock_launch::run::part_supervisor(),
+        Command::MpiTask => crossdock_launch::mpi::task(),
         Command::Serve(options) => serve::serve(options),
         Command::Ps(options) => runs::ps(&options),
         Command::Logs(options) => runs::logs(&options),

@@ -16,6 +16,8 @@ The job has the current folder and the home folder (both writable, under their o
 InfiniBand and GPU devices, and /dev/shm of half the memory (--shm-size). Of the caller's variables it has HOME, USER, LANG, LC_*,
 TZ, TERM and those of OpenMP, BLAS, MPI and network libraries; --env adds others.
 
+With --launcher srun, in an allocation of Slurm, srun starts the ranks instead, with PMI2 or PMIx; no ssh is used.
+
 Without --hosts and --hostfile the hosts are those of the allocation of Slurm, PBS or LSF, else this one.
 
 Exit codes: the launcher's own · 2 the command line is wrong · 69 a host, an engine, an image or an MPI is missing, or the job did
@@ -26,6 +28,7 @@ Examples:
   crossdock mpirun --root ./image-root --hosts n1:2,n2:2 -- ./solver in.dat
   crossdock mpirun --image solver:3 --engine podman --hosts n1:8,n2:8 --bind core --show-binding -- solver in.dat
   crossdock mpirun --root ./image-root -- ./solver in.dat            in an allocation of Slurm, or on this host only
+  salloc -N 2 --ntasks-per-node 4 crossdock mpirun --launcher srun --root ./image-root -- ./solver
   crossdock mpirun --root ./root --mpi mpich --env 'MY_*' --env DEBUG=1 --mount /scratch --hosts n1,n2 -- ./solver
 
 How it works, and what to ask an administrator for: docs/clusters.md";
@@ -87,7 +90,13 @@ pub struct Mpirun {
     /// crossdock on the other hosts [default: this program's path]
     #[arg(long, value_name = "PATH")]
     pub starter: Option<String>,
-    /// One more argument for the image's launcher (repeat it)
+    /// What starts the ranks: the image's mpirun over ssh, or Slurm's srun
+    #[arg(long, default_value = "ssh", value_parser = PossibleValuesParser::new(["ssh", "srun"]))]
+    pub launcher: String,
+    /// What srun offers to the ranks [auto: pmix for Open MPI, pmi2 for MPICH and Intel MPI]
+    #[arg(long, default_value = "auto", value_parser = PossibleValuesParser::new(["auto", "pmi2", "pmix"]))]
+    pub pmi: String,
+    /// One more argument for the launcher: the image's, or srun (repeat it)
     #[arg(long = "launcher-arg", value_name = "WORD", allow_hyphen_values = true)]
     pub launcher_arg: Vec<String>,
     /// Seconds that a container or a connection may take to come up
@@ -134,6 +143,8 @@ pub fn mpirun(o: Mpirun) -> u8 {
         start_in: o.start_in,
         ssh: o.ssh,
         starter: o.starter,
+        launcher: o.launcher,
+        pmi: o.pmi,
         arguments: o.launcher_arg,
         patience_s: o.patience,
         start_s: o.start,

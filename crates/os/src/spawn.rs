@@ -14,11 +14,20 @@ use std::process::Command;
 /// The thread counts and not the process. So the program must be started from a thread that lives as long as the
 /// program may.
 pub fn die_with_parent(command: &mut Command) {
+    signal_with_parent(command, Signal::KILL);
+}
+
+/// As [`die_with_parent`], with SIGUSR2: for `srun`, which passes that signal on to what it has started on all hosts.
+pub fn tell_at_parents_end(command: &mut Command) {
+    signal_with_parent(command, Signal::USR2);
+}
+
+fn signal_with_parent(command: &mut Command, signal: Signal) {
     let parent = rustix::process::getpid();
     // SAFETY: two plain system calls between fork and exec; nothing is allocated and no lock is taken.
     unsafe {
         command.pre_exec(move || {
-            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            rustix::process::set_parent_process_death_signal(Some(signal))?;
             // The parent may have died before the call. Then no signal would come.
             if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
         });
@@ -39,6 +48,16 @@ pub fn inherit(command: &mut Command, descriptor: OwnedFd, number: i32) {
             if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
         });
     }
+}
+
+/// A copy of a descriptor that this process has from its parent; its number comes from a variable and may be wrong.
+pub fn inherited(number: i32) -> OsResult<OwnedFd> {
+    if number < 0 {
+        return Err(Errno::BADF).context("fcntl", || format!("descriptor {number}"));
+    }
+    // SAFETY: it is used for one call only; a number that is no open descriptor gives EBADF.
+    let theirs = unsafe { rustix::fd::BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_dupfd_cloexec(theirs, 3).context("fcntl", || format!("descriptor {number}"))
 }
 
 /// Starts the program with every signal unblocked and at its default, as after a login.

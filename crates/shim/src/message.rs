@@ -100,6 +100,8 @@ pub enum Message {
     Environment(Vec<(String, String)>),
     /// End: kill what runs.
     Stop,
+    /// A batch system's step has begun; its name, as `JOB.STEP`.
+    Step(String),
 }
 
 impl Message {
@@ -127,6 +129,7 @@ impl Message {
             Self::Environment(list) => variables(w.number(16), list),
             Self::Stop => w.number(17),
             Self::RankLost(rank) => rank.write(w.number(18)),
+            Self::Step(name) => w.number(19).text(name),
         };
         w.0
     }
@@ -154,6 +157,7 @@ impl Message {
             16 => Self::Environment(read_variables(&mut r)?),
             17 => Self::Stop,
             18 => Self::RankLost(Rank::read(&mut r)?),
+            19 => Self::Step(r.text()?),
             _ => return None,
         };
         r.0.is_empty().then_some(message)

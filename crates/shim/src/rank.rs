@@ -1,6 +1,6 @@
 //! The start of one rank.
 //!
-//! `rank [--bind HOW] [--source FILE]… -- COMMAND…` stands between the launcher and the program: it binds, tells the keeper
+//! `rank [--cpus LIST] [--bind HOW] [--source FILE]… -- COMMAND…` stands between the launcher and the program: it binds, tells the keeper
 //! that the rank starts, passes signals on, tells how the rank ended, and ends in the same way. If the keeper is gone, so is
 //! the job: the rank is killed.
 //!
@@ -28,13 +28,14 @@ const CHILD: i32 = 17;
 
 /// Runs one rank; gives the exit code.
 pub fn run(words: &[String]) -> i32 {
-    let mut binding = "none".to_owned();
+    let (mut binding, mut cpus) = ("none".to_owned(), None);
     let mut sources = Vec::new();
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
         match word.as_str() {
             "--" => break,
             "--bind" => binding = rest.next().cloned().unwrap_or_default(),
+            "--cpus" => cpus = rest.next().and_then(|list| binding::parse(list)),
             "--source" => sources.extend(rest.next().cloned()),
             _ => return complain(&format!("unknown word `{word}`")),
         }
@@ -42,6 +43,11 @@ pub fn run(words: &[String]) -> i32 {
     let command: Vec<String> = rest.cloned().collect();
     if command.is_empty() {
         return complain("there is no command");
+    }
+    if let Some(cpus) = cpus {
+        // The container's init has the CPUs of the task that started it; a batch system may have given this rank others.
+        // Where the kernel refuses, the rank keeps those of init, and the table of bindings shows them.
+        let _ = spawn::use_cpus(&cpus);
     }
     match Supervised::start(&binding, &sources, &command) {
         Ok(mut rank) => rank.until_end(),
@@ -228,7 +234,8 @@ impl Check {
             format!(
                 "its MPI library ({library}) does not understand this launcher, which offers {offers}: each rank runs alone"
             ),
-            "use the MPI that the program was built with: --mpi openmpi or mpich, or with srun --pmi pmix or pmi2"
+            "use the MPI that the program was built with (--mpi openmpi or mpich); with --launcher srun Open MPI needs --pmi pmix, and MPICH \
+             and Intel MPI need --pmi pmi2"
                 .into(),
         ))
     }

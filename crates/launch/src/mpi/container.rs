@@ -231,7 +231,8 @@ fn charliecloud(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>,
     no_image(job)?;
     let shm = private_shm(&place.folder);
     let run = place.folder.join("run");
-    let runs = [shm.clone(), run.join("crossdock-mpi")];
+    let mut runs = vec![shm.clone(), run.join("crossdock-mpi")];
+    runs.extend(binds.iter().filter_map(|b| Some(run.join(b.inside.strip_prefix("/run/")?))));
     for folder in &runs {
         fs::create_dir_all(folder).map_err(|e| format!("cannot make the folder {}: {e}", folder.display()))?;
     }

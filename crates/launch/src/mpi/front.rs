@@ -15,6 +15,8 @@ use super::job::{Bind, Job};
 use super::launcher::{self, Plan};
 use super::report::{Failure, Report};
 use super::session::Session;
+use super::srun::{self, Srun};
+use super::task::Step;
 use crate::engine;
 use crate::run::code;
 
@@ -100,6 +102,10 @@ pub struct Options {
     pub ssh: String,
     /// `crossdock` on the other hosts.
     pub starter: Option<String>,
+    /// `ssh`: the image's own mpirun, with crossdock's ssh. `srun`: Slurm's.
+    pub launcher: String,
+    /// What srun offers to ranks: `auto`, `pmi2` or `pmix`.
+    pub pmi: String,
     /// More arguments for the launcher.
     pub arguments: Vec<String>,
     /// How long containers and connections may take.
@@ -136,6 +142,12 @@ fn usage(what: impl Into<String>, hint: impl Into<String>) -> (u8, Failure) {
 fn run(options: &Options) -> Result<u8, (u8, Failure)> {
     // Before anything is started, so that no signal finds it half done.
     let signals = event::signalfd(&PASSED).map_err(|e| (code::SYSTEM, failure(e.to_string(), "look at the limits")))?;
+    if options.launcher == "srun" && !hosts::in_slurm() {
+        return Err(usage(
+            "--launcher srun starts ranks in an allocation of Slurm, and this is none",
+            "get one first, as in: salloc -N 2 --ntasks-per-node 4 crossdock mpirun --launcher srun …",
+        ));
+    }
     let hosts = find_hosts(options)?;
     let slots: u32 = hosts.iter().map(|h| h.slots).sum();
     let ranks = options.ranks.unwrap_or(slots);
@@ -146,16 +158,81 @@ fn run(options: &Options) -> Result<u8, (u8, Failure)> {
         ));
     }
     let job = describe(options, ranks)?;
-    let session = Session::join(&job).map_err(|what| {
-        (code::SYSTEM, failure(what, "do what it says; else look at /tmp: its space and who may write there"))
-    })?;
-    let mut front = Front { options, job, hosts, ranks, session, signals, report: Report::default() };
-    let outcome = front.all();
-    if front.report.fatal.is_none() && matches!(outcome, Err((code::SYSTEM, _))) {
-        front.session.clean();
+    if options.launcher == "srun" {
+        return by_srun(options, job, hosts, ranks, signals);
     }
-    let Front { session, .. } = front;
-    session.end();
+    let source = Source::Keeper(Box::new(join(&job)?));
+    let mut front = Front { options, job, hosts, ranks, source, signals, report: Report::default() };
+    let outcome = front.all();
+    if let (Source::Keeper(session), None, Err((code::SYSTEM, _))) = (&front.source, &front.report.fatal, &outcome) {
+        session.clean();
+    }
+    if let Source::Keeper(session) = front.source {
+        session.end();
+    }
+    outcome
+}
+
+fn join(job: &Job) -> Result<Session, (u8, Failure)> {
+    Session::join(job).map_err(|what| {
+        (code::SYSTEM, failure(what, "do what it says; else look at /tmp: its space and who may write there"))
+    })
+}
+
+/// Lets Slurm start the ranks.
+fn by_srun(
+    options: &Options,
+    mut job: Job,
+    hosts: Vec<Host>,
+    ranks: u32,
+    signals: std::os::fd::OwnedFd,
+) -> Result<u8, (u8, Failure)> {
+    let pmi = if options.pmi == "auto" {
+        // Which one the image's MPI takes is seen in a container of it, here.
+        let source = Source::Keeper(Box::new(join(&job)?));
+        let (own, signals) = (hosts.clone(), signals.try_clone());
+        let signals = signals.map_err(|e| (code::SYSTEM, failure(e.to_string(), "look at the limits")))?;
+        let mut probe =
+            Front { options, job: job.clone(), hosts: own, ranks, source, signals, report: Report::default() };
+        let found = probe.epoll().and_then(|epoll| {
+            probe.say(&Message::Environment(Vec::new()));
+            probe.container(&epoll)
+        });
+        if let Source::Keeper(session) = probe.source {
+            session.end();
+        }
+        let found = match found? {
+            Ok(found) => found,
+            Err(signal) => return Ok(128 + signal as u8),
+        };
+        // The next keeper on this host is another one.
+        job.id.push('r');
+        job.expected = Some(found.describe());
+        srun::pmi_of(&found)
+    } else {
+        &options.pmi
+    };
+    let named = options.hosts.is_some() || options.hosts_file.is_some();
+    let plan = srun::Plan {
+        pmi,
+        ranks,
+        hosts: named.then_some(&hosts[..]),
+        keep_going: options.keep_going,
+        arguments: &options.arguments,
+        starter: &job.starter,
+    };
+    let words = srun::words(&plan);
+    let (bind, sources, command) = (options.bind.clone(), options.sources.clone(), options.command.clone());
+    let step = Step { job: job.clone(), bind, sources, command, clean: false };
+    let source = Source::Srun(Srun::start(&words, &step).map_err(|what| {
+        let hint = "install Slurm's srun on this host, or use --launcher ssh";
+        (code::UNAVAILABLE, failure(what, hint))
+    })?);
+    let mut front = Front { options, job, hosts, ranks, source, signals, report: Report::default() };
+    let outcome = front.epoll().and_then(|epoll| front.until_end(&epoll));
+    if let Source::Srun(srun) = front.source {
+        srun.end(&step);
+    }
     outcome
 }
 
@@ -284,12 +361,29 @@ fn mount(text: &str) -> Result<Bind, (u8, Failure)> {
     Ok(Bind { host: host.into(), inside: inside.trim_end_matches('/').into(), write })
 }
 
+/// Where news of the job come from.
+enum Source {
+    /// This host's keeper.
+    Keeper(Box<Session>),
+    /// The tasks of a Slurm step.
+    Srun(Srun),
+}
+
+impl Source {
+    fn link(&self) -> &std::os::fd::OwnedFd {
+        match self {
+            Self::Keeper(session) => &session.keeper,
+            Self::Srun(srun) => &srun.link,
+        }
+    }
+}
+
 struct Front<'a> {
     options: &'a Options,
     job: Job,
     hosts: Vec<Host>,
     ranks: u32,
-    session: Session,
+    source: Source,
     signals: std::os::fd::OwnedFd,
     report: Report,
 }
@@ -308,8 +402,22 @@ enum News {
 
 impl Front<'_> {
     fn say(&self, message: &Message) {
-        // A keeper that is gone is noticed by the next read.
-        let _ = send(&self.session.keeper, message, &[]);
+        match (&self.source, message) {
+            // A keeper that is gone is noticed by the next read.
+            (Source::Keeper(session), _) => drop(send(&session.keeper, message, &[])),
+            (Source::Srun(srun), Message::Signal(_, signal)) => srun.signal(*signal),
+            (Source::Srun(_), _) => {}
+        }
+    }
+
+    fn epoll(&self) -> Result<event::Epoll, (u8, Failure)> {
+        event::Epoll::new()
+            .and_then(|epoll| {
+                epoll.add(self.source.link(), 0, false)?;
+                epoll.add(&self.signals, 1, false)?;
+                Ok(epoll)
+            })
+            .map_err(|e| (code::SYSTEM, failure(e.to_string(), "look at the limits")))
     }
 
     /// Waits for one thing, until `until` at the latest.
@@ -321,7 +429,7 @@ impl Front<'_> {
         if let Some(signal) = event::next_signal(&self.signals) {
             return News::Signal(signal);
         }
-        match receive(&self.session.keeper) {
+        match receive(self.source.link()) {
             Arrived::Message(Message::Ready(found), _) => return News::Ready(found),
             Arrived::Message(Message::Ended(_, end), _) => return News::Ended(end),
             Arrived::Message(Message::Failed(host, what, hint), _) => {
@@ -341,13 +449,7 @@ impl Front<'_> {
     }
 
     fn all(&mut self) -> Result<u8, (u8, Failure)> {
-        let epoll = event::Epoll::new()
-            .and_then(|epoll| {
-                epoll.add(&self.session.keeper, 0, false)?;
-                epoll.add(&self.signals, 1, false)?;
-                Ok(epoll)
-            })
-            .map_err(|e| (code::SYSTEM, failure(e.to_string(), "look at the limits")))?;
+        let epoll = self.epoll()?;
         // The first word of a client; the keeper waits for it.
         self.say(&Message::Environment(Vec::new()));
         let found = match self.container(&epoll)? {
@@ -389,34 +491,18 @@ impl Front<'_> {
         }
     }
 
-    fn place(&self) -> String {
-        if self.job.engine == "process" {
-            return self.session.place.inside().to_string_lossy().into_owned();
-        }
-        crossdock_shim::PLACE.into()
-    }
-
     /// Starts the launcher in the container.
     fn launch(&mut self, found: &Found) -> Result<(), (u8, Failure)> {
-        if !found.fits_program() {
-            let what = format!(
-                "`{}` was built for another MPI: it needs {}, and the container has {}",
-                self.options.command[0],
-                found.needed,
-                found.describe()
-            );
-            return Err((code::UNAVAILABLE, failure(what, "put that MPI into the image, or choose it with --mpi")));
+        let Source::Keeper(session) = &self.source else { return Ok(()) };
+        if let Some(why) = launcher::misfit(found, &self.options.command) {
+            return Err((code::UNAVAILABLE, failure(why, "put that MPI into the image, or choose it with --mpi")));
         }
-        let place = self.place();
-        let hosts = self.session.place.inside().join(launcher::HOSTS_FILE);
+        let place = session.place_of(&self.job);
+        let hosts = session.place.inside().join(launcher::HOSTS_FILE);
         fs::write(&hosts, launcher::hosts_file(&self.hosts)).map_err(|e| {
             (code::SYSTEM, failure(format!("cannot write {}: {e}", hosts.display()), "look at the space in /tmp"))
         })?;
-        let path = self.job.environment.iter().find(|(n, _)| n == "PATH").map_or(engine::PATH, |(_, v)| v).to_owned();
-        let own: Vec<String> = self.job.environment.iter().map(|(n, _)| n.clone()).collect();
-        let mut environment = launcher::environment(found, &place, self.ranks, &path);
-        // The user's own word wins, except for PATH, which holds the user's.
-        environment.retain(|(n, _)| n == "PATH" || !own.contains(n));
+        let environment = launcher::job_environment(found, &self.job, &place);
         let plan = Plan {
             place: &place,
             hosts: &self.hosts,
@@ -441,11 +527,9 @@ impl Front<'_> {
         self.say(&Message::Environment(environment));
         let order = Order { words, workdir: self.job.workdir.clone(), descriptor: -1, ..Order::default() };
         let (input, output, errors) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-        send(&self.session.keeper, &Message::Run(order), &[input.as_fd(), output.as_fd(), errors.as_fd()]).map_err(
-            |what| {
-                (code::SYSTEM, failure(format!("the launcher cannot be started: {what}"), "shorten its command line"))
-            },
-        )
+        send(&session.keeper, &Message::Run(order), &[input.as_fd(), output.as_fd(), errors.as_fd()]).map_err(|what| {
+            (code::SYSTEM, failure(format!("the launcher cannot be started: {what}"), "shorten its command line"))
+        })
     }
 
     /// Waits for the launcher's end, or ends it.
@@ -509,7 +593,8 @@ impl Front<'_> {
         }
         if let Some((first, since)) = &self.report.first {
             // Launchers end a job when a rank is killed; MPICH's does not when one leaves early by itself.
-            if since.elapsed() > GRACE && !self.options.keep_going {
+            let grace = if matches!(self.source, Source::Srun(_)) { ENDING } else { GRACE };
+            if since.elapsed() > grace && !self.options.keep_going {
                 let first = first.clone();
                 self.report.fail(first);
             }
@@ -544,6 +629,10 @@ impl Front<'_> {
         }
         match self.report.first.take() {
             Some((failure, _)) if code != 0 => Err((code, failure)),
+            _ if end.signal != 0 && matches!(self.source, Source::Srun(_)) => {
+                let what = format!("srun was ended by signal {}", end.signal);
+                Err((code, failure(what, "look for what ends processes on this host")))
+            }
             _ => Ok(code),
         }
     }

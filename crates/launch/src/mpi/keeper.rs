@@ -128,7 +128,7 @@ struct Engine {
 impl Keeper {
     fn new(job: Job, place: Place) -> Result<Self, String> {
         let text = |e: crossdock_os::OsError| e.to_string();
-        let signals = event::signalfd(&[1, 2, 15]).map_err(text)?;
+        let signals = event::signalfd(&[1, 2, 15, super::task::END]).map_err(text)?;
         place.put_shim(job.root.is_some() || job.image.is_some())?;
         let _ = std::fs::remove_file(place.socket());
         let listener = socket::listen(&place.socket()).map_err(text)?;

@@ -4,6 +4,8 @@ use crossdock_shim::detect::{Found, Kind};
 use crossdock_shim::rank::RANKS_VARIABLE;
 
 use super::hosts::Host;
+use super::job::Job;
+use crate::engine;
 
 /// What the launcher is to start.
 pub struct Plan<'a> {
@@ -75,9 +77,27 @@ pub fn environment(found: &Found, place: &str, ranks: u32, path: &str) -> Vec<(S
     list
 }
 
-/// The words that stand before the program of each rank.
-pub fn rank_words(place: &str, bind: &str, sources: &[String]) -> Vec<String> {
+/// Why this MPI cannot run this program, if that can be seen.
+pub fn misfit(found: &Found, command: &[String]) -> Option<String> {
+    let program = command.first().map_or("", String::as_str);
+    let needed = &found.needed;
+    (!found.fits_program()).then(|| {
+        format!("`{program}` was built for another MPI: it needs {needed}, and the container has {}", found.describe())
+    })
+}
+
+/// What [`environment`] adds to a job's own variables. The user's own word wins, except for PATH, which holds the user's.
+pub fn job_environment(found: &Found, job: &Job, place: &str) -> Vec<(String, String)> {
+    let own = |name: &str| job.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+    let mut list = environment(found, place, job.ranks, own("PATH").unwrap_or(engine::PATH));
+    list.retain(|(n, _)| n == "PATH" || own(n).is_none());
+    list
+}
+
+/// The words that stand before the program of each rank; `cpus`: those that a batch system has given to it.
+pub fn rank_words(place: &str, cpus: Option<&str>, bind: &str, sources: &[String]) -> Vec<String> {
     let mut words = vec![format!("{place}/bin/{}", crossdock_shim::PROGRAM), "rank".to_owned()];
+    words.extend(cpus.into_iter().flat_map(|list| ["--cpus".to_owned(), list.to_owned()]));
     if bind != "mpi" {
         words.extend(["--bind".to_owned(), bind.to_owned()]);
     }
@@ -109,7 +129,7 @@ pub fn words(found: &Found, plan: &Plan<'_>) -> Result<Vec<String>, String> {
         Kind::None => return Err("the container has no MPI that crossdock knows".into()),
     }
     words.extend(plan.arguments.iter().cloned());
-    words.extend(rank_words(plan.place, plan.bind, plan.sources));
+    words.extend(rank_words(plan.place, None, plan.bind, plan.sources));
     words.extend(plan.command.iter().cloned());
     Ok(words)
 }

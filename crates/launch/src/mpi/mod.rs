@@ -12,6 +12,9 @@
 //! ask for. The launcher in the container calls the shim as its ssh; the shim asks the keeper, and the keeper uses the host's
 //! real ssh to reach a **starter** on the other host, which is a client of that host's keeper. Every connection is a lifeline:
 //! when one end is gone, in whatever way, the other ends what depends on it.
+//!
+//! With `--launcher srun`, Slurm takes the place of ssh and of the image's mpirun: it starts one **task** for each rank, which is
+//! a client of its host's keeper and runs its rank in the job's container there, with the PMI of its step.
 
 mod container;
 mod front;
@@ -19,12 +22,15 @@ pub mod hosts;
 mod job;
 mod keeper;
 mod launcher;
+mod marks;
 mod outline;
 mod place;
 mod remote;
 mod report;
 mod session;
+mod srun;
 mod starter;
+mod task;
 
 pub use container::ENGINES;
 pub use front::{Options, mpirun};
@@ -32,10 +38,13 @@ pub(crate) use keeper::is_here;
 pub use keeper::keeper;
 pub(crate) use place::{is_static, shim};
 pub use starter::starter;
+pub use task::task;
 
 /// The hidden commands of `crossdock`.
 pub const STARTER: &str = "mpi-starter";
 /// As above.
 pub const KEEPER: &str = "mpi-keeper";
+/// As above: what `srun` starts for each rank.
+pub const TASK: &str = "mpi-task";
 /// What a starter writes before its first frame: login shells may write anything before it.
 const GREETING: &[u8] = b"\ncrossdock-mpi 1\n";

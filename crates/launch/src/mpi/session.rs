@@ -87,9 +87,37 @@ impl Session {
         clean(&job, &place);
     }
 
+    /// Disconnects. If the keeper was started here, waits for its end, which comes with that of its last client.
+    pub fn end_with_last(self) {
+        socket::shut_down(&self.keeper);
+        drop(self.keeper);
+        let Some(mut child) = self.own else { return };
+        if !child.wait().is_ok_and(|status| status.success()) {
+            clean(&self.job, &self.place);
+        }
+    }
+
+    /// The keeper's folder, as the job's commands see it.
+    pub fn place_of(&self, job: &Job) -> String {
+        if job.engine == "process" {
+            return self.place.inside().to_string_lossy().into_owned();
+        }
+        crossdock_shim::PLACE.into()
+    }
+
     /// Removes what a killed keeper left; does nothing while one lives.
     pub fn clean(&self) {
         clean(&self.job, &self.place);
+    }
+}
+
+/// Removes what the job's keeper on this host has left, as soon as that has ended.
+pub fn clean_soon(job: &Job, patience: Duration) {
+    let place = Place::of(&job.id);
+    let end = Instant::now() + patience;
+    while place.folder.exists() && Instant::now() < end {
+        clean(job, &place);
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

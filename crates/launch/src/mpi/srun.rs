@@ -1,0 +1,229 @@
+//! Slurm's `srun` as the launcher, seen from the front: its command line, what its tasks tell, and its end.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossdock_os::{Deadline, event, process, socket, spawn};
+use crossdock_shim::detect::Found;
+use crossdock_shim::message::{End, Message, Rank, send};
+
+use super::hosts::Host;
+use super::{TASK, marks, task};
+use crate::engine::tool;
+
+/// How long a step may take to end once srun was asked to: Slurm kills its processes some seconds after it has asked them.
+const ENDING: Duration = Duration::from_secs(15);
+/// How long Slurm's own commands may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The `--mpi` of srun that this MPI takes.
+pub fn pmi_of(found: &Found) -> &'static str {
+    if found.kind.is_open_mpi() { "pmix" } else { "pmi2" }
+}
+
+/// What srun is to do.
+pub struct Plan<'a> {
+    /// `pmi2` or `pmix`.
+    pub pmi: &'a str,
+    /// How many ranks.
+    pub ranks: u32,
+    /// Hosts that the user has named; without them Slurm chooses by its allocation.
+    pub hosts: Option<&'a [Host]>,
+    /// Let Slurm go on after a rank has ended badly.
+    pub keep_going: bool,
+    /// More arguments for srun.
+    pub arguments: &'a [String],
+    /// `crossdock` on the hosts.
+    pub starter: &'a str,
+}
+
+/// The whole command line.
+pub fn words(plan: &Plan<'_>) -> Vec<String> {
+    let mut words = vec!["srun".to_owned(), format!("--mpi={}", plan.pmi), format!("--ntasks={}", plan.ranks)];
+    // The task gets the whole environment; what of it the rank gets is the job's to say. Standard input is rank 0's.
+    words.extend(["--export=ALL", "--chdir=/", "--input=0"].map(str::to_owned));
+    words.push(format!("--kill-on-bad-exit={}", u8::from(!plan.keep_going)));
+    if let Some(hosts) = plan.hosts {
+        let list: Vec<String> =
+            hosts.iter().flat_map(|h| std::iter::repeat_n(h.name.clone(), h.slots as usize)).collect();
+        words.extend([
+            format!("--nodes={}", hosts.len()),
+            format!("--nodelist={}", list.join(",")),
+            "--distribution=arbitrary".to_owned(),
+        ]);
+    }
+    words.extend(plan.arguments.iter().cloned());
+    words.extend([plan.starter.to_owned(), TASK.to_owned()]);
+    words
+}
+
+/// A running srun.
+pub struct Srun {
+    /// What its tasks tell, and its end, as messages.
+    pub link: OwnedFd,
+    srun: OwnedFd,
+    step: Arc<Mutex<String>>,
+    listener: Option<JoinHandle<End>>,
+}
+
+impl Srun {
+    /// Starts it. Call it from the thread that lives as long as the job: the step is asked to end with it.
+    pub fn start(words: &[String], step: &task::Step) -> Result<Self, String> {
+        let text = serde_json::to_string(step).map_err(|e| e.to_string())?;
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).env(task::VARIABLE, text).stderr(Stdio::piped());
+        spawn::default_signals(&mut command);
+        spawn::tell_at_parents_end(&mut command);
+        let mut child = command.spawn().map_err(|e| format!("cannot start `{}`: {e}", words[0]))?;
+        let watched = process::open_pidfd(child.id() as i32).ok().flatten();
+        let (Some(srun), Ok((link, theirs))) = (watched, socket::pair()) else {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err("srun cannot be watched".into());
+        };
+        let name = Arc::new(Mutex::new(String::new()));
+        let noted = name.clone();
+        let listener = std::thread::spawn(move || listen(child, &theirs, &noted));
+        Ok(Self { link, srun, step: name, listener: Some(listener) })
+    }
+
+    /// Asks the step to end, at each signal that is to end the job. Slurm gives others to all processes of a step, also to those
+    /// that hold the containers; they are not passed on.
+    pub fn signal(&self, signal: i32) {
+        if matches!(signal, 1 | 2 | 3 | 15) {
+            // One that has ended needs no signal.
+            let _ = process::send_signal(&self.srun, process::Signal::USR2);
+        }
+    }
+
+    /// Waits until the step has ended, or ends it. What a step that was killed has left is removed by another step.
+    pub fn end(mut self, step: &task::Step) {
+        let over = |within: Duration| event::wait_readable(&self.srun, Deadline::after(within)).unwrap_or(true);
+        if !over(Duration::ZERO) {
+            self.signal(15);
+            if !over(ENDING) {
+                let _ = process::send_signal(&self.srun, process::Signal::KILL);
+            }
+        }
+        let end = self.listener.take().and_then(|l| l.join().ok());
+        if end == Some(End { code: 0, signal: 0 }) {
+            return;
+        }
+        let name = self.step.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if !name.is_empty() && end.is_none_or(|e| e.signal != 0) {
+            // Slurm lets the tasks of a killed srun go on.
+            tool::run(&["scancel", &format!("--signal={}", task::END), &name], PATIENCE);
+        }
+        let text = serde_json::to_string(&task::Step { clean: true, ..step.clone() }).unwrap_or_default();
+        let nodes = std::env::var("SLURM_JOB_NUM_NODES").unwrap_or_else(|_| "1".into());
+        let variable = format!("{}={text}", task::VARIABLE);
+        let (all, tasks) = (format!("--nodes={nodes}"), format!("--ntasks={nodes}"));
+        let words = [
+            "srun",
+            "--quiet",
+            "--overlap",
+            "--mem=0",
+            "--mpi=none",
+            "--chdir=/",
+            "--input=none",
+            "--ntasks-per-node=1",
+        ];
+        let words = [&["env", &variable], &words[..], &[&all, &tasks, &step.job.starter, TASK]].concat();
+        tool::run(&words, PATIENCE);
+        if !name.is_empty() {
+            tool::run(&["scancel", "--quiet", "--signal=KILL", &name], PATIENCE);
+        }
+    }
+}
+
+/// Reads what srun writes until it ends: marks become messages, the rest is passed on.
+fn listen(mut child: Child, link: &OwnedFd, step: &Mutex<String>) -> End {
+    let mut lines = BufReader::new(child.stderr.take().expect("piped at its start"));
+    let mut line = Vec::new();
+    let (mut killed, mut cancelled, mut told) = (None, false, false);
+    while matches!(lines.read_until(b'\n', &mut line), Ok(1..)) {
+        let text = String::from_utf8_lossy(&line);
+        let (rest, message) = marks::find(&text);
+        // A closed standard error of this program must not stop the reading.
+        let _ = match &message {
+            Some(_) => std::io::stderr().write_all(rest.as_bytes()),
+            None => std::io::stderr().write_all(&line),
+        };
+        match message {
+            Some(Message::Step(name)) => *step.lock().unwrap_or_else(PoisonError::into_inner) = name,
+            // Slurm ends a step at its first failure; what its tasks tell after that is not the cause.
+            Some(_) if cancelled => {}
+            Some(message) => {
+                told |= !matches!(message, Message::RankStarted(_));
+                let _ = send(link, &message, &[]);
+            }
+            None if !cancelled => {
+                killed = killed.or_else(|| killed_task(&text));
+                cancelled = text.contains("*** STEP ") && text.contains(" CANCELLED ");
+            }
+            None => {}
+        }
+        line.clear();
+    }
+    let end = match child.wait() {
+        Ok(status) => End { code: status.code().unwrap_or(0), signal: status.signal().unwrap_or(0) },
+        Err(_) => End { code: crossdock_shim::FAILED, signal: 0 },
+    };
+    // Both count only where no rank has told of a bad end of its own.
+    if let Some(rank) = killed.filter(|_| end.code != 0) {
+        let _ = send(link, &Message::RankLost(rank), &[]);
+    } else if cancelled && !told && end.code != 0 {
+        let what =
+            "Slurm has killed the step: a rank has called MPI_Abort, or the step was cancelled or ran out of time";
+        let hint = "look at what the ranks wrote last, and at the job's limits";
+        let _ = send(link, &Message::Failed(String::new(), what.into(), hint.into()), &[]);
+    }
+    let _ = send(link, &Message::Ended(0, end), &[]);
+    end
+}
+
+/// `srun: error: n2: task 3: Killed`: a task that could not tell anything itself.
+fn killed_task(line: &str) -> Option<Rank> {
+    let (host, rest) = line.strip_prefix("srun: error: ")?.split_once(": task")?;
+    let (tasks, how) = rest.trim_start_matches('s').trim_start().split_once(": ")?;
+    let first = tasks.split(['-', ',']).next()?.parse().ok()?;
+    how.starts_with("Killed").then(|| Rank { rank: first, host: host.to_owned(), ..Rank::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn named_hosts_become_an_arbitrary_distribution() {
+        let hosts = [Host { name: "n1".into(), slots: 2 }, Host { name: "n2".into(), slots: 1 }];
+        let plan = Plan {
+            pmi: "pmix",
+            ranks: 3,
+            hosts: Some(&hosts),
+            keep_going: false,
+            arguments: &["--partition=p".to_owned()],
+            starter: "/usr/bin/crossdock",
+        };
+        let line = words(&plan).join(" ");
+        assert_eq!(
+            line,
+            "srun --mpi=pmix --ntasks=3 --export=ALL --chdir=/ --input=0 --kill-on-bad-exit=1 --nodes=2 --nodelist=n1,n1,n2 \
+             --distribution=arbitrary --partition=p /usr/bin/crossdock mpi-task"
+        );
+    }
+
+    #[test]
+    fn a_killed_task_is_known_by_sruns_own_words() {
+        let rank = killed_task("srun: error: n2: tasks 2-3: Killed\n").unwrap();
+        assert_eq!((rank.host.as_str(), rank.rank), ("n2", 2));
+        assert_eq!(killed_task("srun: error: n1: task 7: Killed\n").unwrap().rank, 7);
+        assert!(killed_task("srun: error: n1: task 7: Exited with exit code 1\n").is_none());
+        assert!(killed_task("srun: forcing job termination\n").is_none());
+    }
+}
