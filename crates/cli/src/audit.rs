@@ -141,9 +141,9 @@ fn segment(path: &str) -> Option<(String, String)> {
     })
 }
 
-fn union(have: &mut String, read: bool, write: bool) {
-    let (read, write) = (read || have.contains('r'), write || have.contains('w'));
-    *have = [(read, 'r'), (write, 'w')].iter().filter(|(on, _)| *on).map(|(_, c)| *c).collect();
+/// Adds ways of access to those that are there: some of `r` and `w`.
+fn add_ways(have: &mut String, more: &str) {
+    *have = ['r', 'w'].into_iter().filter(|way| have.contains(*way) || more.contains(*way)).collect();
 }
 
 /// `7f12…-7f13… rw-s 00000000 00:01 1234    /memfd:crossdock:melt:region:frames (deleted)`
@@ -157,8 +157,8 @@ fn add_mapping(line: &str, access: &mut BTreeMap<(String, String), Access>) {
         .and_then(|(a, b)| Some(u64::from_str_radix(b, 16).ok()? - u64::from_str_radix(a, 16).ok()?));
     let entry = access.entry(name).or_default();
     // What is written through a private mapping stays with the writer.
-    let shared = mode.ends_with('s');
-    union(&mut entry.mapped, mode.starts_with('r'), shared && mode[1..].starts_with('w'));
+    let ways = if mode.ends_with('s') { mode } else { mode.get(..1).unwrap_or_default() };
+    add_ways(&mut entry.mapped, ways);
     entry.mapped_bytes += bytes.unwrap_or(0);
 }
 
@@ -169,7 +169,13 @@ fn add_descriptor(folder: &Path, entry: &fs::DirEntry, access: &mut BTreeMap<(St
     let mode = flags.map_or(2, |f| f & 3);
     let writable = mode != 0 && !(name.1 == "series" && is_sealed(&entry.path()));
     let entry = access.entry(name).or_default();
-    union(&mut entry.descriptor, mode != 1, writable);
+    let ways = match (mode, writable) {
+        (1, true) => "w",
+        (1, false) => "",
+        (_, true) => "rw",
+        (_, false) => "r",
+    };
+    add_ways(&mut entry.descriptor, ways);
 }
 
 /// Can no process write it through a descriptor, whatever that was opened for? Asked of the kernel, not of the name.

@@ -71,7 +71,8 @@ impl Cgroup {
         let own = Path::new(point).join(below);
         let folders = own.ancestors().take_while(|folder| folder.starts_with(point));
         let levels = folders.enumerate().filter_map(|(at, folder)| {
-            let limit = limit_of(folder, unified, at == 0)?;
+            let above = (at == 0 && !unified).then(|| limit_above(folder)).flatten();
+            let limit = limit_of(folder, unified).into_iter().chain(above).min()?;
             Some(Level { folder: folder.to_owned(), unified, limit })
         });
         Self(levels.collect())
@@ -149,17 +150,15 @@ fn mounted(mounts: &str, unified: bool) -> Option<(&str, &str)> {
     })
 }
 
-fn limit_of(folder: &Path, unified: bool, own: bool) -> Option<u64> {
-    let limit = if unified {
-        number(&folder.join("memory.max"))
-    } else {
-        let own_limit = number(&folder.join("memory.limit_in_bytes"));
-        let above = own.then(|| sys::read_text(folder.join("memory.stat")).ok()).flatten();
-        let above = above.and_then(|stat| {
-            stat.lines().find_map(|line| line.strip_prefix("hierarchical_memory_limit ")?.trim().parse().ok())
-        });
-        own_limit.into_iter().chain(above).min()
-    };
+fn limit_of(folder: &Path, unified: bool) -> Option<u64> {
+    let file = if unified { "memory.max" } else { "memory.limit_in_bytes" };
+    number(&folder.join(file)).filter(|limit| *limit < NO_LIMIT)
+}
+
+/// Version 1: the tightest limit of the folders above, also of those that cannot be seen here.
+fn limit_above(folder: &Path) -> Option<u64> {
+    let stat = sys::read_text(folder.join("memory.stat")).ok()?;
+    let limit = stat.lines().find_map(|line| line.strip_prefix("hierarchical_memory_limit ")?.trim().parse().ok());
     limit.filter(|limit| *limit < NO_LIMIT)
 }
 

@@ -35,7 +35,7 @@ fn of_run(graph: &mut Graph, run: &RunRow, daemon: Option<&Daemon>) {
             continue;
         }
         let (task, object) = (graph.node(NodeKind::Task, &link.task, ROOM), graph.node(link.kind(), &link.name, ROOM));
-        graph.link(task, object, link.gives, link.takes);
+        graph.link(task, object, link.way());
     }
 }
 

@@ -102,13 +102,24 @@ impl Graph {
     }
 
     /// What a task may do with an object, as an edge: what it makes or sends lies behind it, what it takes before it.
-    pub fn link(&mut self, task: usize, object: usize, gives: bool, takes: bool) {
-        match (gives, takes) {
-            (true, false) => self.edge(task, object, Flow::Forth),
-            (true, true) => self.edge(object, task, Flow::Both),
-            (false, _) => self.edge(object, task, Flow::Forth),
+    pub fn link(&mut self, task: usize, object: usize, way: Way) {
+        match way {
+            Way::Out => self.edge(task, object, Flow::Forth),
+            Way::Both => self.edge(object, task, Flow::Both),
+            Way::In => self.edge(object, task, Flow::Forth),
         }
     }
+}
+
+/// Which way data goes between a task and an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the task to the object.
+    Out,
+    /// From the object to the task.
+    In,
+    /// Both ways.
+    Both,
 }
 
 /// Which way the layers follow each other.

@@ -2,7 +2,7 @@
 
 use crossdock_layout::Rights;
 
-use super::{Flow, Graph, NodeKind};
+use super::{Flow, Graph, NodeKind, Way};
 use crate::file::{Workflow, units};
 use crate::run::state::{Link, links};
 
@@ -21,7 +21,7 @@ impl Graph {
             for link in links(task) {
                 let object = graph.node(link.kind(), &link.name, &detail(workflow, &link));
                 let task = graph.node(NodeKind::Task, &task.name, "");
-                graph.link(task, object, link.gives, link.takes);
+                graph.link(task, object, link.way());
             }
             for before in &task.after {
                 let (from, to) = (graph.node(NodeKind::Task, before, ""), graph.node(NodeKind::Task, &task.name, ""));
@@ -30,10 +30,10 @@ impl Graph {
         }
         for directory in &workflow.directories {
             let files = graph.node(NodeKind::Files, &directory.path, "files");
-            for (tasks, gives) in [(&directory.produce, true), (&directory.consume, false)] {
+            for (tasks, way) in [(&directory.produce, Way::Out), (&directory.consume, Way::In)] {
                 for task in tasks {
                     let task = graph.node(NodeKind::Task, task, "");
-                    graph.link(task, files, gives, !gives);
+                    graph.link(task, files, way);
                 }
             }
         }

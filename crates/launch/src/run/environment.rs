@@ -1,7 +1,8 @@
 //! What a task finds in its environment.
 
+use super::daemon::Hosted;
 use super::processes;
-use crate::engine;
+use crate::engine::{self, Engine};
 use crate::file::Task;
 
 /// Everything that the task finds in its environment.
@@ -9,12 +10,12 @@ pub(super) fn of(
     workflow: &str,
     task: &Task,
     rank: u32,
-    hosted: bool,
-    in_container: bool,
+    hosted: Option<&Hosted>,
+    engine: &dyn Engine,
     run: &str,
 ) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = Vec::new();
-    if in_container {
+    if engine.in_container() {
         all.extend([("PATH", engine::PATH), ("HOME", "/tmp")].map(|(n, v)| (n.to_owned(), v.to_owned())));
         if let Ok(lang) = std::env::var("LANG") {
             all.push(("LANG".into(), lang));
@@ -24,7 +25,7 @@ pub(super) fn of(
         all.retain(|(n, _)| n != name);
         all.push((name.clone(), value.clone()));
     }
-    if hosted {
+    if hosted.is_some() {
         all.push(("CROSSDOCK_SOCKET".into(), format!("{}/endpoint.sock", engine::ENDPOINT_FOLDER)));
     }
     all.push((processes::MARK.into(), run.to_owned()));

@@ -136,14 +136,8 @@ impl Part {
         let mut task = self.workflow.tasks[index].clone();
         let endpoint = daemon::endpoint(&self.folder, index);
         let processors = self.placement.take(&task).unwrap_or(None);
-        let mut environment = environment::of(
-            &self.workflow.name,
-            &task,
-            rank,
-            self.hosted.is_some(),
-            self.engine.in_container(),
-            &self.folder.id,
-        );
+        let mut environment =
+            environment::of(&self.workflow.name, &task, rank, self.hosted.as_ref(), &*self.engine, &self.folder.id);
         let way = self.files.door(&task, &endpoint).map_err(unavailable)?;
         environment.retain(|(name, _)| way.environment.iter().all(|(other, _)| other != name));
         environment.extend(way.environment);

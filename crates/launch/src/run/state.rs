@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::processes;
 use crate::file::{Task, TaskGrant};
-use crate::graph::{NodeKind, flows};
+use crate::graph::{NodeKind, Way, flows};
 
 const FILE: &str = "state.json";
 
@@ -136,6 +136,16 @@ pub struct Link {
 }
 
 impl Link {
+    /// Which way data goes between the task and the object.
+    #[must_use]
+    pub fn way(&self) -> Way {
+        match (self.gives, self.takes) {
+            (true, true) => Way::Both,
+            (true, false) => Way::Out,
+            (false, _) => Way::In,
+        }
+    }
+
     /// The object's kind.
     pub fn kind(&self) -> NodeKind {
         let kinds = [NodeKind::Port, NodeKind::Series, NodeKind::Region, NodeKind::Item];

@@ -45,11 +45,14 @@ impl Broker {
                 None => {
                     let silent = self.silent.get(&link.endpoint).is_some_and(|s| s.contains(connection));
                     assert!(silent, "connection {connection} is no member's and is not waited for");
-                    let due = (link.hello_due, Due::Hello(*connection));
-                    assert!(self.due.contains(&due), "connection {connection} has no deadline for its hello");
+                    let due = Due::Hello(*connection);
+                    assert!(
+                        self.waits.expects(link.hello_due, due),
+                        "connection {connection} has no deadline for its hello"
+                    );
                 }
             }
-            let parked = self.parked.range((*connection, 0)..=(*connection, u64::MAX)).count();
+            let parked = self.waits.of_connection(*connection).len();
             let waiting = self.items.waiting_of(*connection);
             assert_eq!(link.parked, parked + waiting, "connection {connection} counts its waiting requests wrongly");
             let known = link.endpoint == MAIN_ENDPOINT || self.lasting.endpoints.contains_key(&link.endpoint);
@@ -79,27 +82,15 @@ impl Broker {
         }
     }
 
-    /// Every request that waits has a deadline and stands in one queue; every deadline has its request.
     fn check_waits(&self) {
-        for (id, parked) in &self.parked {
-            assert!(self.links.contains_key(&id.0), "request {id:?} outlives its connection");
-            assert!(self.due.contains(&(parked.deadline, Due::Parked(id.0, id.1))), "request {id:?} has no deadline");
-            let queue = self.waiting.get(&parked.key);
-            assert!(queue.is_some_and(|q| q.contains(id)), "request {id:?} is in no queue");
-        }
-        let queued: usize = self.waiting.values().map(|q| q.len()).sum();
-        assert_eq!(queued, self.parked.len(), "a queue has a request that does not wait");
-        for (at, due) in &self.due {
-            let there = match due {
-                Due::Hello(connection) => self.links.get(connection).is_some_and(|l| l.hello_due == *at),
-                Due::Parked(connection, number) => {
-                    self.parked.get(&(*connection, *number)).is_some_and(|p| p.deadline == *at)
-                }
-                Due::Item(connection, number) => self.items.waits_until(*connection, *number, *at),
-            };
-            assert!(there, "{due:?} is due and nothing waits for it");
-            assert!(*at > self.now || matches!(due, Due::Hello(_)), "{due:?} was due at {at}, and it is {}", self.now);
-        }
+        self.waits.check(self.now, |at, due| match due {
+            Due::Hello(connection) => self.links.get(&connection).is_some_and(|link| link.hello_due == at),
+            Due::Item(connection, number) => self.items.waits_until(connection, number, at),
+            Due::Parked(..) => false,
+        });
+        // A request of a connection that is gone would be counted by no link.
+        let of_links: usize = self.links.keys().map(|connection| self.waits.of_connection(*connection).len()).sum();
+        assert_eq!(of_links, self.waits.parked(), "a request outlives its connection");
     }
 
     fn check_segments(&self) {

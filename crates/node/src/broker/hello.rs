@@ -143,7 +143,7 @@ impl Broker {
         let Some(link) = self.links.get_mut(&connection) else { return };
         link.member = Some(member);
         let (endpoint, peer) = (link.endpoint, link.peer);
-        self.due.remove(&(link.hello_due, Due::Hello(connection)));
+        self.waits.is_over(link.hello_due, Due::Hello(connection));
         if let Some(silent) = self.silent.get_mut(&endpoint) {
             silent.remove(&connection);
         }

@@ -117,17 +117,12 @@ impl Broker {
             let Some(found) = self.lasting.segments.get(&segment) else { continue };
             let key = (found.workflow, found.kind, found.name.clone());
             self.take_name(segment, Cause::NONE);
-            for waits in self.waiting.get(&key).into_iter().flatten().copied().collect::<Vec<_>>() {
-                let again = self.parked.get(&waits).is_some_and(|parked| parked.again.is_some());
-                if let Some((member, request)) = self.unpark_if(again, waits) {
+            for waits in self.waits.queue_for_memory(&key) {
+                if let Some((member, request)) = self.unpark(waits).and_then(|parked| parked.again) {
                     self.again.push_back((waits, member, request));
                 }
             }
         }
-    }
-
-    fn unpark_if(&mut self, wanted: bool, waits: (Connection, u64)) -> Option<(MemberId, Request)> {
-        if wanted { self.unpark(waits)?.again } else { None }
     }
 
     /// Members that may have lost memory mapped and can still offer it.

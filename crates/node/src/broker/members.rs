@@ -131,10 +131,9 @@ impl Broker {
         if let Some(silent) = self.silent.get_mut(&link.endpoint) {
             silent.remove(&connection);
         }
-        self.due.remove(&(link.hello_due, Due::Hello(connection)));
-        let parked: Vec<_> = self.parked.range((connection, 0)..=(connection, u64::MAX)).map(|(k, _)| *k).collect();
-        for key in parked {
-            self.unpark(key);
+        self.waits.is_over(link.hello_due, Due::Hello(connection));
+        for request in self.waits.of_connection(connection) {
+            self.unpark(request);
         }
         self.forget_item_waits(connection);
     }
@@ -208,8 +207,7 @@ impl Broker {
     }
 
     pub(super) fn run_due(&mut self) {
-        while let Some((at, due)) = self.due.first().copied().filter(|(at, _)| *at <= self.now) {
-            self.due.remove(&(at, due));
+        while let Some(due) = self.waits.take_due(self.now) {
             match due {
                 Due::Hello(connection) => self.drop_link(connection, "it said no hello in time"),
                 Due::Parked(connection, number) => self.give_up(connection, number),

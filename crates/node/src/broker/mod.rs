@@ -25,12 +25,13 @@ mod series;
 mod site;
 mod stored;
 mod text;
+mod waits;
 mod workflows;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crossdock_layout::wire::{Answer, MemberEntry, Request, SegmentKind};
-use crossdock_layout::{MemberId, Rights, SegmentId, Status};
+use crossdock_layout::wire::{Answer, MemberEntry, Request};
+use crossdock_layout::{MemberId, SegmentId, Status};
 
 pub use event::{Attachment, Connection, Descriptor, Effect, Event};
 pub use fuzz::fuzz;
@@ -43,6 +44,7 @@ pub use site::{Claimed, SiteLimits, SiteLink, SiteName, SiteNews, SiteNode, Site
 
 use observing::MakingPage;
 use open::Making;
+use waits::{Due, Parked, Waits};
 
 /// The settings that a broker gets when it starts. They do not change afterwards.
 #[derive(Clone, Debug)]
@@ -104,23 +106,6 @@ struct Link {
     hello_due: u64,
 }
 
-#[derive(Clone, Debug)]
-struct Parked {
-    key: (u64, SegmentKind, String),
-    access: Rights,
-    deadline: u64,
-    waited_ms: u64,
-    /// Waits for memory that was lost with the keeper, and is to be tried again when that is decided.
-    again: Option<(MemberId, Request)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Due {
-    Hello(Connection),
-    Parked(Connection, u64),
-    Item(Connection, u64),
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     count: u32,
@@ -153,9 +138,7 @@ pub struct Broker {
     unsure: BTreeSet<SegmentId>,
     /// Endpoints whose listening socket was lost with the keeper, waiting to be made again.
     deaf: BTreeSet<u64>,
-    parked: BTreeMap<(Connection, u64), Parked>,
-    waiting: BTreeMap<(u64, SegmentKind, String), BTreeSet<(Connection, u64)>>,
-    due: BTreeSet<(u64, Due)>,
+    waits: Waits,
     making: Option<Making>,
     making_page: Option<MakingPage>,
     /// Requests whose wait for lost memory is over; see `serve_again`.
@@ -198,9 +181,7 @@ impl Broker {
             lost_pages: BTreeSet::new(),
             unsure: BTreeSet::new(),
             deaf: BTreeSet::new(),
-            parked: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            due: BTreeSet::new(),
+            waits: Waits::default(),
             making: None,
             making_page: None,
             again: VecDeque::new(),
@@ -226,7 +207,7 @@ impl Broker {
 
     /// The next moment at which a [`Event::Tick`] is wanted.
     pub fn next_due(&self) -> Option<u64> {
-        self.due.first().map(|(at, _)| *at)
+        self.waits.next_due()
     }
 
     /// Members that may be dead without any client having been told: those that are away, and those without standing.
@@ -289,7 +270,7 @@ impl Broker {
         }
         let hello_due = self.now + self.limits.hello_ms;
         self.links.insert(connection, Link { endpoint, peer, member: None, parked: 0, hello_due });
-        self.due.insert((hello_due, Due::Hello(connection)));
+        self.waits.expect(hello_due, Due::Hello(connection));
         let silent = self.silent.entry(endpoint).or_default();
         silent.insert(connection);
         if silent.len() > SILENT {
@@ -393,7 +374,7 @@ impl Broker {
                 Some(found) if found.removed.is_none() && self.lost.contains(&segment) => {
                     self.await_offer(asker, segment, request.clone(), 0);
                 }
-                Some(found) if found.removed.is_none() => self.give(asker, segment, true, true),
+                Some(found) if found.removed.is_none() => self.give(asker, segment, open::Given::Created),
                 _ => self.fail(asker, Status::NotFound, format!("{segment} was removed again by another task")),
             },
             (Outcome::Made(pin), Request::Observe { .. }) => {

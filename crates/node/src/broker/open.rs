@@ -3,7 +3,7 @@
 use crossdock_layout::wire::{Answer, OpenMode, Request, SegmentKind};
 use crossdock_layout::{Rights, SegmentId, Status};
 
-use super::{Asker, Attachment, Broker, Cause, Connection, Due, Effect, Hold, PARKED, Parked, Record, Segment, text};
+use super::{Asker, Attachment, Broker, Cause, Connection, Effect, Hold, PARKED, Parked, Record, Segment, text};
 
 /// A segment that the host is making right now.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl Broker {
                 if self.lost.contains(&segment) {
                     return self.await_offer(asker, segment, again, wait_ms);
                 }
-                self.give(asker, segment, false, can_write(rights, access, kind));
+                self.give(asker, segment, opened(rights, access, kind));
             }
             (None, OpenMode::OpenOnly) if wait_ms > 0 => self.park(asker, key, access, wait_ms, None),
             (None, OpenMode::OpenOnly) => {
@@ -130,13 +130,15 @@ impl Broker {
         }
         self.commit(Record::Numbers { segment, numbers: vec![number] });
         self.commit(record);
-        self.give(asker, segment, true, true);
+        self.give(asker, segment, Given::Created);
         self.wake_waiting(segment);
     }
 
     /// Hands a segment to the asker.
-    pub(super) fn give(&mut self, asker: Asker, segment: SegmentId, created: bool, writable: bool) {
+    pub(super) fn give(&mut self, asker: Asker, segment: SegmentId, given: Given) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
+        let created = given == Given::Created;
+        let writable = given != Given::ToRead;
         let answer = Answer::Segment {
             segment,
             size: found.size,
@@ -180,7 +182,7 @@ impl Broker {
         if self.is_lost(segment) {
             return self.await_offer(asker, segment, Request::Attach { segment, access }, 0);
         }
-        self.give(asker, segment, false, can_write(rights, access, kind));
+        self.give(asker, segment, opened(rights, access, kind));
     }
 
     pub(super) fn park(
@@ -193,30 +195,19 @@ impl Broker {
     ) {
         let Some(link) = self.links.get_mut(&asker.connection) else { return };
         let waits = (asker.connection, asker.number);
-        if link.parked >= PARKED || self.parked.contains_key(&waits) {
+        if link.parked >= PARKED || self.waits.contains(waits) {
             let text = format!("this program has {PARKED} requests waiting already; let some end first");
             return self.fail(asker, Status::Busy, text);
         }
         link.parked += 1;
         let deadline = self.now.saturating_add(wait_ms);
-        self.due.insert((deadline, Due::Parked(waits.0, waits.1)));
-        self.waiting.entry(key.clone()).or_default().insert(waits);
-        self.parked.insert(
-            waits,
-            Parked { key, access, deadline, waited_ms: wait_ms, again: again.map(|request| (asker.member, request)) },
-        );
+        let again = again.map(|request| (asker.member, request));
+        self.waits.add(waits, Parked { key, access, deadline, waited_ms: wait_ms, again });
     }
 
     /// A request waits no longer, for whatever reason.
     pub(super) fn unpark(&mut self, waits: (Connection, u64)) -> Option<Parked> {
-        let parked = self.parked.remove(&waits)?;
-        self.due.remove(&(parked.deadline, Due::Parked(waits.0, waits.1)));
-        if let Some(others) = self.waiting.get_mut(&parked.key) {
-            others.remove(&waits);
-            if others.is_empty() {
-                self.waiting.remove(&parked.key);
-            }
-        }
+        let parked = self.waits.remove(waits)?;
         if let Some(link) = self.links.get_mut(&waits.0) {
             link.parked -= 1;
         }
@@ -227,8 +218,7 @@ impl Broker {
     pub(super) fn wake_waiting(&mut self, segment: SegmentId) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
         let key = (found.workflow, found.kind, found.name.clone());
-        let waiting: Vec<_> = self.waiting.get(&key).into_iter().flatten().copied().collect();
-        for waits in waiting {
+        for waits in self.waits.queue(&key) {
             let Some(parked) = self.unpark(waits) else { continue };
             if let Some((member, request)) = parked.again {
                 self.again.push_back((waits, member, request));
@@ -245,7 +235,7 @@ impl Broker {
                 continue;
             }
             let asker = Asker { connection: waits.0, member, number: waits.1, opcode: 2 };
-            self.give(asker, segment, false, can_write(rights, parked.access, key.1));
+            self.give(asker, segment, opened(rights, parked.access, key.1));
         }
     }
 
@@ -268,8 +258,21 @@ fn as_granted(rights: Rights, kind: SegmentKind) -> Rights {
     if rights.contains(more) { least.with(more) } else { least }
 }
 
-fn can_write(rights: Rights, access: Rights, kind: SegmentKind) -> bool {
-    kind == SegmentKind::Port || rights.contains(Rights::WRITE) && access.contains(Rights::WRITE)
+/// How a member gets a segment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Given {
+    /// It was made by this request; the member writes it.
+    Created,
+    /// It was there; the member may write it.
+    ToWrite,
+    /// It was there; the member may only read it.
+    ToRead,
+}
+
+/// A segment that was there, for a member with these rights that asked for this access.
+fn opened(rights: Rights, access: Rights, kind: SegmentKind) -> Given {
+    let writes = kind == SegmentKind::Port || rights.contains(Rights::WRITE) && access.contains(Rights::WRITE);
+    if writes { Given::ToWrite } else { Given::ToRead }
 }
 
 /// READ with WRITE asks for writing if it is granted, WRITE alone insists on it. A port's end must be granted.

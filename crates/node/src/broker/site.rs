@@ -414,8 +414,7 @@ impl Broker {
     fn end_waits_for(&mut self, name: &SiteName) {
         let Some(key) = self.local_key(name).filter(|_| !self.is_here(name)) else { return };
         let Some(text) = self.elsewhere(key.0, key.1, &key.2) else { return };
-        let waiting: Vec<_> = self.waiting.get(&key).into_iter().flatten().copied().collect();
-        for waits in waiting {
+        for waits in self.waits.queue(&key) {
             let Some(member) = self.links.get(&waits.0).and_then(|link| link.member) else { continue };
             if self.unpark(waits).is_some() {
                 let asker = Asker { connection: waits.0, member, number: waits.1, opcode: 2 };

@@ -76,7 +76,8 @@ impl Broker {
     fn check_item_waits(&self) {
         for wait in self.items.waits.iter() {
             let (connection, number) = (wait.asker.connection, wait.asker.number);
-            assert!(self.due.contains(&(wait.deadline, Due::Item(connection, number))), "a wait has no deadline");
+            let due = Due::Item(connection, number);
+            assert!(self.waits.expects(wait.deadline, due), "a wait has no deadline");
             assert!(self.links.contains_key(&connection), "a wait outlives its connection");
             match wait.what {
                 For::Readers(item) => {

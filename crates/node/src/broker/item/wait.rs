@@ -114,7 +114,7 @@ impl Broker {
         }
         link.parked += 1;
         let deadline = self.now.saturating_add(patience_ms);
-        self.due.insert((deadline, Due::Item(id.0, id.1)));
+        self.waits.expect(deadline, Due::Item(id.0, id.1));
         self.items.waits.add(Wait { asker, what, workflow, keys, deadline, waited_ms });
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Broker {
     /// A request waits for items no longer, for whatever reason.
     pub(super) fn unqueue(&mut self, id: (Connection, u64)) -> Option<Wait> {
         let wait = self.items.waits.remove(id)?;
-        self.due.remove(&(wait.deadline, Due::Item(id.0, id.1)));
+        self.waits.is_over(wait.deadline, Due::Item(id.0, id.1));
         if let Some(link) = self.links.get_mut(&id.0) {
             link.parked -= 1;
         }
