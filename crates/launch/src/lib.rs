@@ -10,11 +10,11 @@ pub mod mpi;
 pub mod run;
 mod ssh;
 
-/// Feeds arbitrary bytes to the workflow file's reader; the result does not matter, that it returns does.
+/// Passes arbitrary bytes to the workflow file's reader. The result does not matter; it must return.
 pub fn fuzz_workflow(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Err(problems) = file::parse(std::path::Path::new("/nowhere/workflow.yaml"), text) {
-        // Printing is part of what must hold for any input.
+        // Printing must work for any input, too.
         let _ = problems.to_string();
     }
 }

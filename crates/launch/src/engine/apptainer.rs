@@ -55,7 +55,7 @@ impl Engine for Apptainer {
             add(&["--fakeroot"]);
         }
         let bind = |from: &str, to: &str, write: bool| {
-            // A colon or a comma ends a field; a backslash takes its meaning away.
+            // A colon or a comma ends a field; a backslash before it makes it part of the field.
             let plain = |text: &str| text.replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,");
             format!("{}:{}:{}", plain(from), plain(to), if write { "rw" } else { "ro" })
         };
@@ -71,11 +71,11 @@ impl Engine for Apptainer {
             add(&["--bind", &bind(&m.host.to_string_lossy(), &m.task, m.write)]);
         }
         add(&["--pwd", r.task.workdir.as_deref().unwrap_or("/")]);
-        // Variables go through the environment: `--env` splits at commas.
+        // Variables are passed through the environment, because `--env` splits at commas.
         let environment = r.environment.iter().map(|(n, v)| (format!("APPTAINERENV_{n}"), v.clone())).collect();
         match (&r.prepared.skeleton, &r.prepared.image) {
             (Some(skeleton), _) => add(&[&skeleton.folder.to_string_lossy()]),
-            // A file, or a name of docker's kind.
+            // The image is a file, or a name as docker uses it.
             (None, Some(image)) if image.contains("://") || image.ends_with(".sif") => add(&[image]),
             (None, image) => add(&[&format!("docker-daemon://{}", image.clone().unwrap_or_default())]),
         }

@@ -18,7 +18,7 @@ impl Engine for Bubblewrap {
         Isolation::FULL
     }
 
-    /// Below bwrap is its reaper, below that the task.
+    /// bwrap starts its reaper, and the reaper starts the task.
     fn task_depth(&self) -> Option<u32> {
         Some(2)
     }
@@ -43,7 +43,7 @@ impl Engine for Bubblewrap {
 
     fn prepare(&self, run: &RunContext, task: &Task) -> Result<Prepared, Unavailable> {
         let folder = run.folder.join("roots").join(&task.name);
-        // `etc` is bound: bubblewrap writes nothing into it.
+        // `etc` is bound and not copied, because bubblewrap writes nothing into it.
         Ok(Prepared { skeleton: Some(Skeleton::make(task, &folder, true)?), image: None })
     }
 

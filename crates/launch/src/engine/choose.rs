@@ -1,4 +1,4 @@
-//! Trying engines out: which one `auto` takes, and what `doctor` prints.
+//! Trying engines: which one `auto` takes, and what `doctor` prints.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,18 +14,19 @@ use super::process::Process;
 use super::{CommandLine, Engine, Request, RunContext, Unavailable, tool};
 use crate::file::{Task, Workflow};
 
-/// What came of trying an engine.
+/// The result of trying an engine.
 #[derive(Clone, Debug)]
 pub struct Trial {
     /// The engine.
     pub engine: &'static str,
-    /// Its version, or why it cannot be used.
+    /// The engine's version, or why it cannot be used.
     pub result: Result<String, Unavailable>,
-    /// How long a container took that does nothing.
+    /// How long a container that does nothing took.
     pub start: Option<Duration>,
 }
 
-/// All engines, in the order of `auto`: those that isolate fully and start fastest first, no container last.
+/// All engines in the order of `auto`: engines that isolate fully and start fastest come first, and the one without
+/// containers last.
 pub fn all() -> Vec<Box<dyn Engine>> {
     vec![
         Box::new(Bubblewrap),
@@ -47,7 +48,7 @@ pub fn by_name(name: &str) -> Option<Box<dyn Engine>> {
     all().into_iter().find(|e| e.name() == name)
 }
 
-/// Starts `/bin/true` with the host's system folders; only that tells whether an engine works here.
+/// Starts `/bin/true` with the host's system folders. Only that shows whether an engine works here.
 pub fn trial(engine: &dyn Engine) -> Trial {
     static TRIALS: AtomicU32 = AtomicU32::new(0);
     let id = format!("trial{}-{}", std::process::id(), TRIALS.fetch_add(1, Ordering::Relaxed));
@@ -55,7 +56,7 @@ pub fn trial(engine: &dyn Engine) -> Trial {
     trial_at(engine, &id, &folder)
 }
 
-/// A trial under this id in this folder, which is removed afterwards.
+/// A trial with this id in this folder, which is removed afterwards.
 fn trial_at(engine: &dyn Engine, id: &str, folder: &Path) -> Trial {
     let name = engine.name();
     let version = match engine.version() {
@@ -103,11 +104,11 @@ fn start(engine: &dyn Engine, id: &str, folder: &Path) -> Result<Duration, Unava
     Err(Unavailable::new(words, engine.hint(&outcome.words)))
 }
 
-/// The command line as something to start, without redirections.
+/// A process to start from the command line, without redirections.
 pub(crate) fn command(line: &CommandLine) -> Command {
     let mut command = Command::new(&line.words[0]);
     if line.clean_environment {
-        // The engine's own program is looked for on the launcher's PATH, whatever the task's says.
+        // The engine's own program is searched on the launcher's PATH, whatever the task's PATH is.
         command = Command::new(on_path(&line.words[0]));
     }
     command.args(&line.words[1..]);
@@ -124,19 +125,19 @@ pub(crate) fn command(line: &CommandLine) -> Command {
     command
 }
 
-/// An engine that was taken.
+/// The engine that was chosen.
 pub struct Choice {
     /// It.
     pub engine: Box<dyn Engine>,
-    /// All that were tried, it last.
+    /// All engines that were tried; the chosen one is the last.
     pub trials: Vec<Trial>,
 }
 
-/// The engine for a workflow: the one that was asked for, or the first that works and takes all tasks.
+/// The engine for a workflow: the one that was asked for, or the first one that works and accepts all tasks.
 ///
-/// Gives the engine, and for `auto` why each one before it was not taken. An engine that was asked for by name only has
-/// to be there: if it does not work, its first container says so. Trials are made in the run's folder under the run's id,
-/// and `note` is told of each engine before it is tried, so that a cleanup after the run finds them.
+/// Gives the engine, and for `auto` why each one before it was not chosen. An engine that was asked for by name only
+/// has to exist: if it does not work, its first container says so. Trials are made in the run's folder with the run's
+/// id, and `note` is called for each engine before it is tried, so that a cleanup after the run finds them.
 pub fn choose(
     wanted: &str,
     workflow: &Workflow,

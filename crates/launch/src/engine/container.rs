@@ -1,23 +1,23 @@
-//! What podman and docker have in common: the arguments of `run`.
+//! The arguments of `run` that podman and docker share.
 
 use super::{ENDPOINT_FOLDER, Request, processor_list};
 use crate::file::{Files, User};
 
-/// Limits of the started container that are the launcher's own, because an engine's defaults may be above them.
+/// Limits that the launcher sets for the container, because an engine's defaults may be above them.
 pub struct Flavour {
-    /// The program and what comes before `run`.
+    /// The program and the words before `run`.
     pub program: Vec<String>,
     /// A value for `--log-driver`.
     pub log_driver: &'static str,
     /// Extra `--ulimit`s.
     pub ulimits: Vec<String>,
-    /// The container's root is the user who started the run (rootless podman).
+    /// In the container, root is the user who started the run (rootless podman).
     pub root_is_me: bool,
     /// `--cpuset-cpus` works.
     pub cpuset: bool,
 }
 
-/// `PROGRAM run …` up to and without the image or root.
+/// `PROGRAM run …` up to the image or root, without it.
 pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
     let mut words = f.program.clone();
     let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
@@ -34,7 +34,8 @@ pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
         add(&["--ulimit", limit]);
     }
     if let Some(bytes) = r.task.memory {
-        // Private memory only: a memory cgroup would charge the shared regions to the container that touches them first.
+        // This limits private memory only. A memory cgroup would charge shared regions to the container that touches
+        // them first.
         add(&["--ulimit", &format!("data={bytes}:{bytes}")]);
     }
     if let Some(list) = r.processors.filter(|_| f.cpuset) {
@@ -55,7 +56,7 @@ pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
         add(&["--workdir", folder]);
     }
     for (name, value) in &r.environment {
-        // An image knows its own PATH.
+        // An image has a PATH of its own.
         if name == "PATH"
             && matches!(r.task.files, Files::Image(_))
             && !r.task.environment.iter().any(|(n, _)| n == name)
@@ -64,7 +65,7 @@ pub fn arguments(f: &Flavour, r: &Request<'_>) -> Vec<String> {
         }
         add(&["--env", &format!("{name}={value}")]);
     }
-    // The command is given whole, so an image's entrypoint must not come before it.
+    // The whole command is given, so an image's entrypoint must not come before it.
     add(&["--entrypoint", &r.task.command[0]]);
     words
 }

@@ -1,4 +1,4 @@
-//! docker: the engine is a service; its command is only the messenger.
+//! docker: the engine is a service, and its command only sends requests to it.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl Engine for Docker {
         let folder = run.folder.join("roots").join(&task.name);
         let skeleton = Skeleton::make(task, &folder, false)?;
         let tag: String = task.name.chars().map(|c| if c == '+' { '_' } else { c }).take(120).collect();
-        // `t` first: a tag may not begin with a dot or a dash, a task's name may.
+        // The letter `t` comes first, because a tag may not begin with a dot or a dash, and a task's name may.
         let image = format!("{}:t{tag}", repository(&run.id));
         import(&folder, &image)?;
         Ok(Prepared { skeleton: Some(skeleton), image: Some(image) })

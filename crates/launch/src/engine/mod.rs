@@ -21,13 +21,13 @@ use crate::file::{Processors, Task};
 
 /// Where the endpoint folder is in every container.
 pub const ENDPOINT_FOLDER: &str = "/run/crossdock";
-/// What programs are looked for in, unless the task says otherwise.
+/// The folders in which programs are searched, unless the task says otherwise.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Why an engine cannot be used, and what to do about it.
+/// Why an engine cannot be used, and what the user can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
-    /// What is in the way.
+    /// The obstacle.
     pub why: String,
     /// What to do.
     pub hint: String,
@@ -46,7 +46,7 @@ impl std::fmt::Display for Unavailable {
     }
 }
 
-/// What a task has for itself with an engine.
+/// What a task does not share with others under an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Isolation {
     /// Own file system.
@@ -78,29 +78,29 @@ impl Isolation {
     }
 }
 
-/// One run, as engines see it.
+/// One run, for engines.
 #[derive(Clone, Debug)]
 pub struct RunContext {
-    /// Unique on this node; part of the names of containers and images.
+    /// The run's id, unique on this node. It is part of the names of containers and images.
     pub id: String,
     /// The run's own folder.
     pub folder: PathBuf,
-    /// Who started the run.
+    /// The user who started the run.
     pub uid: u32,
     /// Their group.
     pub gid: u32,
 }
 
-/// What was made ready for a task, for all its ranks.
+/// What was prepared for a task and all of its ranks.
 #[derive(Clone, Debug, Default)]
 pub struct Prepared {
-    /// The outline of its root, if it has none of an image.
+    /// The outline of the task's root, if no image provides the root.
     pub skeleton: Option<Skeleton>,
-    /// An image to run.
+    /// The image to run.
     pub image: Option<String>,
 }
 
-/// One rank of a task that is to be started.
+/// One rank of a task, to be started.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     /// The run.
@@ -109,27 +109,27 @@ pub struct Request<'a> {
     pub task: &'a Task,
     /// Which copy.
     pub rank: u32,
-    /// The folder with the task's `endpoint.sock` on the host.
+    /// The folder on the host that has the task's `endpoint.sock`.
     pub endpoint: &'a Path,
     /// The processors that were chosen; `None` = all.
     pub processors: Option<&'a [u32]>,
     /// What `prepare` gave.
     pub prepared: &'a Prepared,
-    /// The whole environment of the task, CROSSDOCK_… included.
+    /// The task's whole environment, with the variables CROSSDOCK_….
     pub environment: Vec<(String, String)>,
 }
 
 impl Request<'_> {
     /// The container's name, for engines that have names.
     pub fn container(&self) -> String {
-        // Names of tasks may hold `+`, which engines do not take.
+        // Names of tasks may contain `+`, which engines do not accept.
         let task: String = self.task.name.chars().map(|c| if c == '+' { '_' } else { c }).collect();
         let task: String = task.chars().take(64).collect();
         format!("crossdock-{}-{task}-{}", self.run.id, self.rank)
     }
 }
 
-/// What to execute for one rank.
+/// The command to execute for one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandLine {
     /// Program and arguments.
@@ -138,22 +138,22 @@ pub struct CommandLine {
     pub environment: Vec<(String, String)>,
     /// The started program gets nothing of the launcher's own environment.
     pub clean_environment: bool,
-    /// Start folder of the started program.
+    /// The folder in which the program starts.
     pub workdir: Option<PathBuf>,
     /// The container's name, if the engine has one.
     pub container: Option<String>,
-    /// The launcher sets processors and memory limit on the started process, which hands them down.
+    /// The launcher sets processors and memory limit on the started process, whose children inherit them.
     pub limits_by_launcher: bool,
-    /// The started program ends what it started when it is asked to, or killed.
+    /// The started program ends what it started when it is asked to end, or when it is killed.
     pub ends_its_own: bool,
 }
 
 /// A container engine.
 pub trait Engine: Send + Sync {
-    /// As in the file and on the command line.
+    /// The name in the file and on the command line.
     fn name(&self) -> &'static str;
 
-    /// What tasks have for themselves.
+    /// What tasks do not share under this engine.
     fn isolation(&self) -> Isolation;
 
     /// Do tasks run in containers, with a file system of their own?
@@ -161,25 +161,25 @@ pub trait Engine: Send + Sync {
         self.isolation().files
     }
 
-    /// How deep below the started program the task lies, for engines whose program dies of SIGTERM and takes the task
-    /// along; `None`: the signal goes to the started program's group.
+    /// How many levels below the started program the task is, for engines whose program dies of SIGTERM and takes the
+    /// task with it. With `None` the signal goes to the started program's group.
     fn task_depth(&self) -> Option<u32> {
         None
     }
 
-    /// Its version, if its program is there. Says nothing about whether it works: that is [`trial`].
+    /// The engine's version, if its program exists. It does not say whether the engine works; [`trial`] does.
     fn version(&self) -> Result<String, Unavailable>;
 
-    /// Can it run this task at all?
+    /// Can the engine run this task at all?
     fn accepts(&self, task: &Task) -> Result<(), Unavailable>;
 
-    /// Makes ready what all ranks of the task share.
+    /// Prepares what all ranks of the task share.
     fn prepare(&self, run: &RunContext, task: &Task) -> Result<Prepared, Unavailable>;
 
     /// The command line of one rank.
     fn command(&self, request: &Request<'_>) -> CommandLine;
 
-    /// The host's process id of a container's first process, to see whether it can be asked to end.
+    /// The host's process id of a container's first process, by which one sees whether it can be asked to end.
     fn first_process(&self, _container: &str) -> Option<u32> {
         None
     }
@@ -187,10 +187,10 @@ pub trait Engine: Send + Sync {
     /// Kills one container.
     fn kill(&self, _container: &str) {}
 
-    /// Removes every container and image of a run; quietly does nothing if there are none.
+    /// Removes every container and image of a run. If there are none, it does nothing.
     fn clean(&self, _run: &str) {}
 
-    /// What to do about a trial that failed with these last words.
+    /// A hint for a trial that failed with these last words.
     fn hint(&self, _words: &str) -> String {
         format!("run `crossdock doctor`, and see that `{}` works by itself", self.name())
     }
@@ -201,7 +201,7 @@ pub(crate) fn processor_list(list: &[u32]) -> String {
     list.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Does the task ask for anything about processors?
+/// Does the task say anything about processors?
 pub fn wants_processors(task: &Task) -> bool {
     task.processors != Processors::Any
 }

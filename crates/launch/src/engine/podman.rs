@@ -9,7 +9,7 @@ use super::container::{Flavour, arguments};
 use super::{CommandLine, Engine, Isolation, Prepared, Request, RunContext, Skeleton, Unavailable, tool};
 use crate::file::{Files, Task};
 
-/// Which `--runtime` works is found out once, by trying.
+/// The `--runtime` that works is found once, by trying.
 #[derive(Default)]
 pub struct Podman {
     runtime: OnceLock<Option<&'static str>>,
@@ -48,7 +48,7 @@ impl Engine for Podman {
                 "install podman (Debian: `apt-get install podman runc uidmap`)",
             ));
         }
-        // crun refuses a hybrid cgroup mount, and runc is what Debian has besides.
+        // crun refuses a hybrid cgroup mount; Debian also has runc.
         self.runtime.get_or_init(|| {
             let runc = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/bin/runc"]
                 .iter()
@@ -80,7 +80,7 @@ impl Engine for Podman {
     }
 
     fn command(&self, r: &Request<'_>) -> CommandLine {
-        // An engine's default limits may lie above this process's own, which only CAP_SYS_RESOURCE may raise.
+        // An engine's default limits may be above this process's own, and only CAP_SYS_RESOURCE may raise them.
         let limit = |name: &str, of: Limit, most: u64| {
             let hard = process::limit(of).1.unwrap_or(most).min(most);
             format!("{name}={hard}:{hard}")

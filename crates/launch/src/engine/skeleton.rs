@@ -1,9 +1,9 @@
 //! A root folder's outline.
 //!
-//! Engines differ in what they do with a root folder: podman makes mount points in it, docker wants an image,
-//! charliecloud makes nothing. So no engine gets the root itself. It gets a skeleton: a small folder of the run with the
-//! root's top-level links, empty folders and mount points, a copy of its `etc` (engines write `hosts` and `resolv.conf`
-//! there), and the list of what to bind over it read-only. Nothing is copied that is big, and the root stays untouched.
+//! Engines treat a root folder differently: podman makes mount points in it, docker needs an image, charliecloud makes
+//! nothing. So no engine gets the root itself. It gets a skeleton: a small folder of the run with the root's top-level
+//! links, empty folders and mount points, a copy of its `etc` (engines write `hosts` and `resolv.conf` there), and the
+//! list of what to bind over it read-only. Nothing large is copied, and the root is not changed.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use super::{ENDPOINT_FOLDER, Unavailable};
 use crate::file::{Files, Mount, Task};
 
-/// Top-level folders that are never taken from a root: each container has its own.
+/// Top-level folders that are never taken from a root, because each container has its own.
 const OWN: [&str; 5] = ["dev", "proc", "run", "sys", "tmp"];
-/// What a task without root and image sees of the host.
+/// The host's folders that a task without root and image sees.
 const HOST: [&str; 9] = ["bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr"];
 /// A root's `etc` is copied up to this size; a bigger one is bound.
 const ETC_MAX: u64 = 4 << 20;
 
-/// An outline and what to bind over it.
+/// An outline, and what to bind over it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skeleton {
     /// The small folder.
@@ -94,7 +94,7 @@ impl Skeleton {
             if name == "etc" && !bind_etc && copy(&from, &to, &mut ETC_MAX.clone()) {
                 return Ok(());
             }
-            // An empty folder stays the skeleton's own, so that mount points can be made in it.
+            // An empty folder becomes the skeleton's own, so that mount points can be made in it.
             if !empty {
                 self.binds.push((from, format!("/{name}")));
             }
@@ -105,7 +105,7 @@ impl Skeleton {
         Ok(())
     }
 
-    /// Makes the place where a mount goes, or says why it cannot be.
+    /// Makes the place for a mount, or says why it cannot be made.
     fn mount_point(&self, root: &Path, mount: &Mount) -> Result<(), Unavailable> {
         let inside = mount.task.trim_start_matches('/');
         let bound = self.binds.iter().find(|(_, at)| mount.task.starts_with(&format!("{at}/")));
@@ -131,7 +131,8 @@ impl Skeleton {
     }
 }
 
-/// Copies a small folder; `false` when it is larger than what is left or cannot be read, with whatever was copied left.
+/// Copies a small folder. `false` if it is larger than what is left or cannot be read; a part of it may have been
+/// copied then.
 fn copy(from: &Path, to: &Path, left: &mut u64) -> bool {
     let Ok(entries) = fs::read_dir(from) else { return false };
     for entry in entries.flatten() {

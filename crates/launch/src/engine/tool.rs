@@ -12,7 +12,7 @@ pub struct Outcome {
     pub good: bool,
     /// Standard output, trimmed.
     pub output: String,
-    /// Standard error, trimmed; or why it could not run.
+    /// Standard error without blanks at its ends, or why the command could not run.
     pub words: String,
     /// The program is not there.
     pub missing: bool,
@@ -24,14 +24,14 @@ fn failed(words: String, missing: bool) -> Outcome {
     Outcome { good: false, output: String::new(), words, missing }
 }
 
-/// Runs program and arguments; killed at the deadline.
+/// Runs a program with arguments and kills it at the deadline.
 pub fn run(words: &[&str], deadline: Duration) -> Outcome {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]);
     finish(command, deadline)
 }
 
-/// Runs a prepared command; its standard input is empty unless set.
+/// Runs a prepared command. Its standard input is empty unless it was set.
 pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
     let name = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -51,7 +51,7 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
         thread::spawn(move || {
             let mut text = Vec::new();
             if let Some(pipe) = pipe {
-                // Whatever can be read is worth having; an error ends it like the end does.
+                // Everything that can be read is useful. An error ends the reading, as the end does.
                 let _ = pipe.take(OUTPUT_MAX).read_to_end(&mut text);
             }
             String::from_utf8_lossy(&text).trim().to_owned()
@@ -65,7 +65,7 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
             Ok(Some(status)) => break Some(status),
             Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(4)),
             _ => {
-                // Not joined: a grandchild may hold the pipes open for too long.
+                // The thread is not joined, because a grandchild may keep the pipes open for too long.
                 let _ = child.kill();
                 let _ = child.wait();
                 break None;
@@ -83,7 +83,7 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
     }
 }
 
-/// The last non-empty line, which is where engines put the reason.
+/// The last line that is not empty, where engines write the reason.
 pub fn last_line(words: &str) -> &str {
     words.lines().rev().map(str::trim).find(|l| !l.is_empty()).unwrap_or("no reason given")
 }

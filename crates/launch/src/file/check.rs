@@ -1,7 +1,7 @@
-//! Checks that need the whole workflow: who waits for whom, who produces for whom, who makes what.
+//! Checks that need the whole workflow: which task waits for which, which produces for which, and which makes what.
 //!
-//! What is a cycle: `after:` alone, and `after:` together with ports, must not lead back to where it began — such tasks
-//! would wait for each other for ever. Ports alone may form a cycle: two coupled codes that feed each other are ordinary.
+//! `after:` alone, and `after:` together with ports, must not form a cycle: the tasks of such a cycle would wait for
+//! each other for ever. Ports alone may form a cycle, because two coupled codes that feed each other are usual.
 
 use crossdock_layout::Rights;
 use crossdock_layout::queue::{MAX_CONSUMERS, MAX_PRODUCERS, Pattern};
@@ -17,7 +17,7 @@ use super::workflow::{Files, Port, Processors, Task, Workflow};
 const PRODUCERS_MAX: u32 = MAX_PRODUCERS as u32;
 const CONSUMERS_MAX: u32 = MAX_CONSUMERS as u32;
 
-/// Adds what is wrong; completes `workflow.ports` with the ports that only tasks name.
+/// Adds the problems that it finds, and adds to `workflow.ports` the ports that only tasks name.
 pub fn check(w: &mut Workflow, notes: &Notes) {
     complete_ports(w);
     after(w, notes);
@@ -80,7 +80,7 @@ fn cycle(w: &Workflow) -> Option<Vec<usize>> {
     let index = |name: &str| w.tasks.iter().position(|t| t.name == name);
     let mut done = vec![false; w.tasks.len()];
     for start in 0..w.tasks.len() {
-        // An explicit stack: a chain of ten thousand tasks must not end in a stack overflow.
+        // This uses a stack of its own: a chain of ten thousand tasks must not overflow the call stack.
         let mut trail: Vec<(usize, usize)> = vec![(start, 0)];
         let mut on_trail: HashSet<usize> = HashSet::from([start]);
         while let Some((task, next)) = trail.pop() {
@@ -200,13 +200,13 @@ fn ports(w: &Workflow, notes: &Notes) {
     }
 }
 
-/// A port with nearly this name that has the other end only: the usual slip.
+/// A port with a similar name that has only the other end: the usual typing mistake.
 fn twin(w: &Workflow, name: &str, produce: bool) -> Option<String> {
     let others = w.tasks.iter().flat_map(|t| &t.ports).filter(|r| r.name != name && r.may(end(produce)));
     nearest(name, others.map(|r| r.name.as_str())).map(|near| format!("did you mean `{near}`?"))
 }
 
-/// Does `task` start only after `other` has ended, by `after:` over any number of steps?
+/// Does `task` start only after `other` has ended, by any number of `after:` steps?
 fn waits_for(w: &Workflow, task: &Task, other: &Task) -> bool {
     let mut open = vec![task.name.as_str()];
     let mut seen = HashSet::new();
@@ -231,7 +231,7 @@ fn regions(w: &Workflow, notes: &Notes) {
     let rights = || w.tasks.iter().flat_map(|t| t.regions.iter().map(move |r| (t, r)));
     for (task, right) in rights().filter(|(_, r)| !r.may(Rights::CREATE)) {
         let made = w.regions.iter().any(|r| r.size.is_some() && fits(&right.name, &r.name));
-        // A pattern may be created by a name that fits it, and a name by a pattern that it fits.
+        // A pattern may be created by a name that matches it, and a name by a pattern that it matches.
         let created =
             rights().any(|(_, r)| r.may(Rights::CREATE) && (fits(&r.name, &right.name) || fits(&right.name, &r.name)));
         if !made && !created {

@@ -1,4 +1,4 @@
-//! Managed directories: who writes files there, who waits for them.
+//! Managed directories: which tasks write files there, and which wait for them.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::suggest::nearest;
 use super::task::{RESERVED, absolute, names};
 use super::workflow::Workflow;
 
-/// Seconds that an open waits at most, unless the file says otherwise.
+/// The longest wait of an open in seconds, unless the file says otherwise.
 const WAIT_S: u32 = 300;
 
 /// A managed directory.
@@ -18,7 +18,7 @@ const WAIT_S: u32 = 300;
 pub struct Directory {
     /// Its name.
     pub name: String,
-    /// Where its tasks see it; absolute, without a slash at its end.
+    /// The path at which its tasks see it: absolute, without a slash at its end.
     pub path: String,
     /// Tasks that write files.
     pub produce: Vec<String>,
@@ -28,11 +28,11 @@ pub struct Directory {
     pub publish: &'static str,
     /// Patterns of the names that are awaited; none = all.
     pub awaits: Vec<String>,
-    /// Seconds that an open waits at most.
+    /// The longest wait of an open in seconds.
     pub wait_s: u32,
     /// How long a published file stays.
     pub keep: KeepKey,
-    /// Most bytes of memory that its files take.
+    /// The most bytes of memory that its files may take.
     pub quota: Option<u64>,
     /// A folder of the host for the files; `None` = memory.
     pub store: Option<PathBuf>,
@@ -47,7 +47,7 @@ pub enum KeepKey {
     All,
     /// Until each rank of each consumer has read it.
     Consumed,
-    /// The newest ones, so many.
+    /// The newest files, this many of them.
     Newest(u32),
 }
 
@@ -102,7 +102,7 @@ fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> 
     });
     let read = |key| s.get(key).map(|i| names(&i)).unwrap_or_default();
     let awaits: Vec<String> = read("await");
-    // All tasks of a directory are on one host; without a task, only a run on one host looks.
+    // All tasks of a directory are on one host. If it has no task, only a run on one host checks it.
     let is_here = item.notes.is_here(read("produce").first().map_or("", String::as_str));
     if let Some(bad) = awaits.iter().find(|p| p.is_empty() || p.contains(['/', ' ', '\t', '\n'])) {
         item.wrong(
@@ -138,7 +138,7 @@ fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> 
     good.then_some(directory)
 }
 
-/// Every task that is named exists, and is on one side only; no two things lie at one place of a task.
+/// Checks that every named task exists and is on one side only, and that no two things have the same path in a task.
 pub(super) fn check(w: &Workflow, notes: &Notes) {
     for d in &w.directories {
         let path = |key: &str| format!("files.{}.{key}", clip(&d.name));

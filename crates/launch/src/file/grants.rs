@@ -1,4 +1,4 @@
-//! What a task may do with regions, ports, series and items: one parser for all four, and what fits whom.
+//! What a task may do with regions, ports, series and items: one parser for all four, and which grants match.
 
 use crossdock_layout::Rights;
 use crossdock_layout::wire::{Grant, SegmentKind};
@@ -12,9 +12,9 @@ use super::workflow::{Task, Workflow};
 /// A grant of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskGrant {
-    /// A name, or a beginning that ends in `*`.
+    /// A name, or the beginning of a name followed by `*`.
     pub name: String,
-    /// What the task may do; with everything that the words include.
+    /// The rights, with everything that the words include.
     pub rights: Rights,
     /// For messages.
     pub position: Position,
@@ -26,7 +26,7 @@ impl TaskGrant {
         self.rights.contains(right)
     }
 
-    /// Is the name one of those that the grant is about?
+    /// Does the grant's name or pattern match this name?
     pub fn fits(&self, name: &str) -> bool {
         match self.name.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),
@@ -56,7 +56,7 @@ pub(super) const ITEM_RIGHTS: &Words = &[("own", Rights::OWN.with(Rights::READ))
 pub(super) fn grants(item: &Item<'_>, words: &'static Words) -> Vec<TaskGrant> {
     let mut grants = Vec::new();
     for (name, item) in item.entries() {
-        // `frames/*` is a beginning of names, and `*` alone is all of them.
+        // `frames/*` is the beginning of a name, and `*` alone matches all names.
         let pattern = name.strip_suffix('*').filter(|_| !std::ptr::eq(words, PORT_RIGHTS));
         let exact = pattern.map_or(name.as_str(), |beginning| beginning.trim_end_matches('/'));
         if pattern != Some("") && !good_name(&item, exact) {
@@ -96,7 +96,7 @@ pub fn of(task: &Task) -> Vec<Grant> {
     kinds.into_iter().flat_map(|(kind, grants)| grants.iter().map(move |grant| one(kind, grant))).collect()
 }
 
-/// Could a name fit both patterns?
+/// Can a name match both patterns?
 fn meet(one: &str, other: &str) -> bool {
     match (one.strip_suffix('*'), other.strip_suffix('*')) {
         (None, None) => one == other,
@@ -106,7 +106,7 @@ fn meet(one: &str, other: &str) -> bool {
     }
 }
 
-/// A series that a task observes needs a publisher, and an item that a task reads an owner.
+/// Checks that a series that a task observes has a publisher, and that an item that a task reads has an owner.
 pub(super) fn check(w: &Workflow, notes: &Notes) {
     giver(w, notes, "series", |task| &task.series, (Rights::PUBLISH, "publish"), "no task publishes this series");
     giver(w, notes, "items", |task| &task.items, (Rights::OWN, "own"), "no task owns this item");

@@ -1,16 +1,16 @@
-//! The one table of keys. The reader gets its "unknown key" hints from it, `schema` writes the editors' JSON schema
-//! from it, and a test keeps the committed schema equal.
+//! The one table of keys. The reader takes its "unknown key" hints from it, `schema` writes the editors' JSON schema
+//! from it, and a test compares the committed schema with it.
 
 use crossdock_layout::queue::Pattern;
 
 use super::grants::{ITEM_RIGHTS, PORT_RIGHTS, REGION_RIGHTS, SERIES_RIGHTS, Words};
 
-/// What a key's value looks like.
+/// The form of a key's value.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// A name as `crossdock_layout::name` allows.
     Name,
-    /// Any text (numbers and booleans are taken as they are written).
+    /// Any text. Numbers and booleans are taken as they are written.
     Text,
     /// A list of texts, or one text for the shell.
     Command,
@@ -41,11 +41,11 @@ pub enum Kind {
 /// One key of one mapping.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// As written in the file.
+    /// The key as it is written in the file.
     pub name: &'static str,
-    /// What its value looks like.
+    /// The form of its value.
     pub kind: Kind,
-    /// Has to be there.
+    /// Must the key be there?
     pub required: bool,
     /// One sentence for the editor.
     pub doc: &'static str,
@@ -61,7 +61,7 @@ const fn required(name: &'static str, kind: Kind, doc: &'static str) -> Key {
 
 /// The engines, by the names that the file and `--engine` use.
 pub const ENGINES: &[&str] = &["auto", "process", "bubblewrap", "podman", "docker", "charliecloud", "apptainer"];
-/// How a port shares its messages out.
+/// How a port distributes its messages.
 pub const PATTERNS: &[&str] = Pattern::WORDS;
 /// When a file of a managed directory counts as finished.
 pub const PUBLISH: &[&str] = &["close", "rename", "marker", "end"];

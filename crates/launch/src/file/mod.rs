@@ -31,22 +31,22 @@ use reader::{Item, Notes};
 /// Reads and checks a file.
 ///
 /// # Errors
-/// Everything that is wrong with it, not only the first.
+/// The error lists everything that is wrong with the file, not only the first problem.
 pub fn read(file: &Path) -> Result<Workflow, Problems> {
     parse(file, &text(file)?)
 }
 
-/// Reads a file's text. Callers that need it twice read it once, and give it to [`parse`]: between two readings the file
-/// may change.
+/// Reads a file's text. Callers that need it twice read it once and pass it to [`parse`], because the file may change
+/// between two reads.
 ///
 /// # Errors
-/// The file cannot be read, is too long or no text.
+/// The file cannot be read, is too long, or is no text.
 pub fn text(file: &Path) -> Result<String, Problems> {
     let unreadable = |what: String, hint: &str| {
         let problem = Problem { position: Position::default(), key: String::new(), what, hint: hint.into() };
         Problems::new(file, "", vec![problem])
     };
-    // A size check before reading: a device or a huge file must not fill the memory.
+    // The size is checked before reading, because a device or a huge file must not fill the memory.
     let bytes = match std::fs::metadata(file) {
         Err(e) => return Err(unreadable(format!("cannot be read: {e}"), "give the path of a workflow file")),
         Ok(m) if m.is_dir() => {
@@ -67,8 +67,8 @@ pub fn text(file: &Path) -> Result<String, Problems> {
     })
 }
 
-/// The bytes of a file; `None` if there are more than a workflow file has. A pipe or a device says nothing of its size
-/// beforehand, and may never end.
+/// The bytes of a file; `None` if there are more than a workflow file may have. A pipe or a device does not give its
+/// size in advance, and may never end.
 fn read_bounded(file: &Path) -> std::io::Result<Option<Vec<u8>>> {
     use std::io::Read;
     let mut bytes = Vec::new();
@@ -76,10 +76,10 @@ fn read_bounded(file: &Path) -> std::io::Result<Option<Vec<u8>>> {
     Ok((bytes.len() <= tree::TEXT_MAX).then_some(bytes))
 }
 
-/// Checks a text as if it were that file's.
+/// Checks a text as if it were the text of that file.
 ///
 /// # Errors
-/// Everything that is wrong with it, not only the first.
+/// The error lists everything that is wrong with the file, not only the first problem.
 pub fn parse(file: &Path, text: &str) -> Result<Workflow, Problems> {
     parse_for(file, text, None)
 }
@@ -88,7 +88,7 @@ pub fn parse(file: &Path, text: &str) -> Result<Workflow, Problems> {
 /// host `here`, by its number; with `None` none is.
 ///
 /// # Errors
-/// Everything that is wrong with it, not only the first.
+/// The error lists everything that is wrong with the file, not only the first problem.
 pub fn parse_on(
     file: &Path,
     text: &str,

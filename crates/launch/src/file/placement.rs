@@ -1,7 +1,8 @@
 //! Which rank runs on which host, when a run has several.
 //!
-//! `node`, `with` and `spread` say it. A task without these keys goes to the host of an earlier task with which it shares a
-//! region or a managed directory; else such tasks are dealt to the hosts in turn, in the order of the file.
+//! The keys `node`, `with` and `spread` say it. A task without these keys goes to the host of an earlier task with
+//! which it shares a region or a managed directory. Other tasks are distributed over the hosts in turn, in the order of
+//! the file.
 
 use super::TaskGrant;
 use super::problem::{Position, Problem};
@@ -9,14 +10,14 @@ use super::reader::{Notes, Section, clip, list};
 use super::suggest::nearest;
 use super::workflow::{Task, Workflow};
 
-/// Where a task's ranks run, as the file says it.
+/// Where a task's ranks run, as the file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placing {
     /// The name or number of a host.
     pub node: Option<(String, Position)>,
     /// A task on whose host they run.
     pub with: Option<(String, Position)>,
-    /// On all hosts in turn.
+    /// The ranks are distributed over all hosts in turn.
     pub spread: Option<Position>,
 }
 
@@ -27,7 +28,7 @@ pub(super) fn placing(s: &Section<'_>) -> Placing {
     Placing { node: text("node"), with: text("with"), spread }
 }
 
-/// What can be said without the hosts.
+/// Checks what can be checked without knowing the hosts.
 pub(super) fn check(w: &Workflow, notes: &Notes) {
     let mut broken = false;
     for task in &w.tasks {
@@ -83,7 +84,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Everything on the one host there is.
+    /// Everything on the one host that exists.
     pub fn one_host(workflow: &Workflow) -> Self {
         Self { ranks: workflow.tasks.iter().map(|t| vec![0; t.processes() as usize]).collect() }
     }
@@ -191,7 +192,7 @@ fn place(w: &Workflow, index: usize, hosts: usize, chosen: &mut Vec<Option<Vec<u
     let processes = task.processes() as usize;
     let with = task.placing.with.as_ref().and_then(|(name, _)| w.tasks.iter().position(|t| t.name == *name));
     if let Some(other) = with {
-        // The file's check has found every cycle, and `with` leads to fewer tasks each time.
+        // The check of the file has excluded cycles, and each step of `with` leads to fewer tasks.
         if chosen[other].is_none() {
             place(w, other, hosts, chosen, turn);
         }
@@ -225,7 +226,7 @@ fn shares(w: &Workflow, a: &Task, b: &Task) -> bool {
     region || directory
 }
 
-/// The host that `node` names, or what is wrong, and a hint.
+/// The host that `node` names, or the problem and a hint.
 fn find(node: &str, hosts: &[String]) -> Result<usize, (String, String)> {
     if let Some(host) = hosts.iter().position(|name| name == node) {
         return Ok(host);

@@ -1,4 +1,4 @@
-//! What is wrong in a workflow file, where, and how to correct it.
+//! A problem in a workflow file: what, where, and how to correct it.
 
 use std::fmt;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub struct Problem {
     pub key: String,
     /// What is wrong.
     pub what: String,
-    /// What to do about it.
+    /// What the user can do about it.
     pub hint: String,
 }
 

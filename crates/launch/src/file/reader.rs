@@ -1,4 +1,4 @@
-//! Typed access to a tree's mappings; what does not fit becomes a problem, and reading goes on.
+//! Typed access to a tree's mappings. A value that does not fit becomes a problem, and reading continues.
 
 use std::cell::RefCell;
 
@@ -114,7 +114,7 @@ impl<'n> Item<'n> {
                 .iter()
                 .map(|(key, node)| {
                     let mut item = self.child(&clip(&key.name), node);
-                    // A message about an entry points at its name, which is where its reader looks.
+                    // A message about an entry points at its name, where the reader looks.
                     if item.node.is_null() {
                         item.node.position = key.position;
                     }
@@ -149,7 +149,7 @@ impl<'n> Item<'n> {
         matches!(&*self.node.value, Value::List(_))
     }
 
-    /// Text; a number or boolean counts as it is written.
+    /// A text. A number or boolean counts as it is written.
     pub fn text(&self) -> Option<String> {
         match &*self.node.value {
             Value::Scalar { text, .. } if !self.node.is_null() => {
@@ -207,7 +207,7 @@ impl<'n> Item<'n> {
         }
     }
 
-    /// True or false, spelled so.
+    /// True or false, written as these words.
     pub fn flag(&self) -> Option<bool> {
         match &*self.node.value {
             Value::Scalar { text, plain: true } if text == "true" => Some(true),
@@ -239,7 +239,7 @@ pub fn list<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// The beginning of a long text: messages stay readable and hold no control characters.
+/// The beginning of a long text, so that messages stay readable and contain no control characters.
 pub fn clip(text: &str) -> String {
     let mut clipped: String = text.chars().map(|c| if c.is_control() { '·' } else { c }).take(60).collect();
     if text.chars().count() > 60 {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::keys::{Key, Kind, TOP};
 
-/// The schema as text; `docs/workflow.schema.json` is exactly this (a test says so).
+/// The schema as text. A test checks that `docs/workflow.schema.json` is equal to it.
 pub fn text() -> String {
     let mut schema = object(TOP);
     let map = schema.as_object_mut().expect("a section is an object");

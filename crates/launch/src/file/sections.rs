@@ -11,7 +11,7 @@ use super::reader::{Item, clip};
 use super::task::task;
 use super::workflow::{Port, Region, Workflow};
 
-/// The whole file. `None` only when not even the outline could be read.
+/// The whole file. `None` only if not even its outline could be read.
 pub fn workflow(top: &Item<'_>, file: &Path) -> Option<Workflow> {
     let folder = folder_of(file);
     let section = top.section(TOP)?;

@@ -2,7 +2,7 @@
 
 /// The candidate within a third of the word's length (at least one edit), if any.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
-    // Longer than any key: not a slip of the finger, and quadratic time is not spent on it.
+    // A longer word is no typing mistake, and the quadratic time is not spent on it.
     if word.chars().count() > 64 {
         return None;
     }

@@ -9,13 +9,13 @@ use super::reader::{Item, Section, clip};
 use super::sections::good_name;
 use super::workflow::{DoorKey, Files, Mount, Process, Processors, Task, User};
 
-/// Most processors whose numbers are taken seriously.
+/// Higher numbers of processors are refused.
 const PROCESSORS_MAX: u32 = 4096;
 
-/// Places in a task's file system that are not the workflow's to fill.
+/// Paths in a task's file system that the workflow may not fill.
 pub(super) const RESERVED: [&str; 6] = ["", "/proc", "/sys", "/dev", "/run", "/run/crossdock"];
 
-/// Reads one task. `None` if it cannot be told apart from others.
+/// Reads one task. `None` if it cannot be distinguished from others.
 pub(super) fn task(name: String, item: &Item<'_>, folder: &Path) -> Option<Task> {
     let mut good = good_name(item, &name);
     if name.contains('/') {
@@ -70,7 +70,7 @@ fn files(s: &Section<'_>, folder: &Path, is_here: bool) -> Files {
                 "build it first, or correct the path (relative paths count from the workflow file's folder)",
             );
         }
-        // The engines get it as it is after links, so that what is mounted is what was looked at.
+        // Links are resolved here, so that engines mount exactly what was checked.
         return Files::Root(path.canonicalize().unwrap_or(path));
     }
     if let Some((text, item)) = image {

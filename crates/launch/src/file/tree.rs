@@ -1,8 +1,8 @@
 //! YAML text → a tree in which every value knows its line and column.
 //!
-//! The parser is saphyr's, whose events carry positions. Bounds are ours: depth, number of values and size of the
-//! text, so that a hostile file costs an error and not the memory. Aliases share the value they name (no copying), and
-//! the readers above walk a fixed depth, so nested aliases cannot blow up.
+//! The parser is saphyr's, whose events have positions. crossdock sets the bounds: depth, number of values and size of
+//! the text. So a hostile file causes an error and does not fill the memory. Aliases share the value that they name
+//! (nothing is copied), and the readers above walk to a fixed depth, so nested aliases cannot grow without limit.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -13,12 +13,12 @@ use super::problem::{Position, Problem};
 
 /// The largest text that is read.
 pub const TEXT_MAX: usize = 1 << 20;
-/// The key whose value, a mapping or a list of them, gives entries that the mapping itself does not have.
+/// The key whose value, a mapping or a list of mappings, adds entries that the mapping itself does not have.
 const MERGE: &str = "<<";
 const DEPTH_MAX: usize = 32;
 const VALUES_MAX: usize = 100_000;
 
-/// A value with its place.
+/// A value with its position.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// Where the value begins.
@@ -30,7 +30,8 @@ pub struct Node {
 /// A YAML value.
 #[derive(Debug)]
 pub enum Value {
-    /// Text as written (or unescaped, if quoted); `plain` when it had no quotes and may mean a number or a boolean.
+    /// The text as written (or unescaped, if it was quoted). `plain` if it had no quotes and may mean a number or a
+    /// boolean.
     Scalar {
         /// The text.
         text: String,
@@ -170,7 +171,8 @@ impl<'t> Builder<'t> {
         Ok(node)
     }
 
-    /// Adds what `<<` names; the mapping's own entries count first, then those of the earlier of several.
+    /// Adds the entries that `<<` names. The mapping's own entries count first, then those of the earlier of several
+    /// mappings.
     fn merge(&mut self, entries: &mut Vec<(Key, Node)>, merged: Vec<Node>) -> Result<(), Problem> {
         for from in merged {
             let maps = match &*from.value {

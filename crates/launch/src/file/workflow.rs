@@ -1,4 +1,4 @@
-//! A workflow as the file describes it, with the places that later messages point at.
+//! A workflow as the file describes it, with the positions that later messages need.
 
 use crossdock_layout::queue::Pattern;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub struct Workflow {
 pub struct Task {
     /// Its name.
     pub name: String,
-    /// Where it begins in the file.
+    /// The position in the file where it begins.
     pub position: Position,
     /// The workflow file's folder.
     pub folder: PathBuf,
@@ -52,17 +52,17 @@ pub struct Task {
     pub environment: Vec<(String, String)>,
     /// Copies.
     pub ranks: u32,
-    /// The copies are ranks of this MPI: `auto`, a name, or the path of its launcher.
+    /// The copies of the task are ranks of this MPI: `auto`, a name, or the path of its launcher.
     pub mpi: Option<String>,
     /// Processors.
     pub processors: Processors,
     /// Private memory of one rank, in bytes.
     pub memory: Option<u64>,
-    /// Who it runs as.
+    /// The user that it runs as.
     pub user: User,
     /// Sees the host's network.
     pub host_network: bool,
-    /// Starts after these have ended well.
+    /// The task starts after these have ended with success.
     pub after: Vec<String>,
     /// Rights on regions.
     pub regions: Vec<TaskGrant>,
@@ -72,7 +72,7 @@ pub struct Task {
     pub series: Vec<TaskGrant>,
     /// Rights on items.
     pub items: Vec<TaskGrant>,
-    /// On which host its ranks run, when the run has several.
+    /// The host on which its ranks run, if the run has several hosts.
     pub placing: Placing,
     /// How it waits for files that it consumes.
     pub door: DoorKey,
@@ -83,14 +83,14 @@ pub struct Task {
 /// How a task waits for files of managed directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DoorKey {
-    /// As its program's kind needs it.
+    /// By the kind of the task's program.
     #[default]
     Auto,
     /// By the preload library.
     Preload,
     /// By stopped calls.
     Notification,
-    /// Not at all: it sees what is published.
+    /// The task does not wait: it sees what is published.
     None,
 }
 
@@ -133,7 +133,7 @@ pub struct Mount {
 pub enum Processors {
     /// All.
     Any,
-    /// So many, chosen by the launcher.
+    /// This many, chosen by the launcher.
     Count(u32),
     /// These.
     List(Vec<u32>),
@@ -142,7 +142,7 @@ pub enum Processors {
 /// Who a task runs as in its container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
-    /// Who started the run.
+    /// The user who started the run.
     Me,
     /// These numbers.
     Ids(u32, u32),
@@ -168,7 +168,7 @@ pub struct Port {
     pub pattern: Pattern,
     /// Messages in flight at most.
     pub capacity: u32,
-    /// Has an entry under `ports:`.
+    /// The position of its entry under `ports:`, if it has one.
     pub declared: Option<Position>,
 }
 
@@ -212,7 +212,7 @@ impl Task {
         }
     }
 
-    /// How many processes `crossdock run` starts and watches: ranks of an MPI are started by its launcher.
+    /// The number of processes that `crossdock run` starts and watches. Ranks of an MPI are started by its launcher.
     pub fn processes(&self) -> u32 {
         if self.mpi.is_some() { 1 } else { self.ranks }
     }

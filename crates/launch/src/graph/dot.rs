@@ -1,4 +1,4 @@
-//! The graph in Graphviz' language, for those who want it laid out otherwise.
+//! The graph in Graphviz' language, for users who want another layout.
 
 use std::fmt::Write;
 

@@ -1,10 +1,10 @@
-//! Places for the nodes: layers by the longest way from a source, few crossings by the mean place of the neighbours
-//! (Sugiyama, Tagawa and Toda 1981, steps 1 to 3). Edges that are longer than one layer bend at a place of their own in
-//! each layer between.
+//! Positions for the nodes: layers by the longest path from a source, and few crossings by the mean position of the
+//! neighbours (Sugiyama, Tagawa and Toda 1981, steps 1 to 3). An edge that is longer than one layer bends at a position
+//! of its own in each layer between.
 
 use super::{Direction, Graph};
 
-/// Most that a name's line may take; longer ones are cut in the picture.
+/// The longest line of a name; a longer name is cut in the picture.
 pub const NAME_MAX: usize = 28;
 const HEIGHT: f64 = 46.0;
 const MARGIN: f64 = 12.0;
@@ -38,13 +38,13 @@ pub struct Layout {
     pub direction: Direction,
 }
 
-/// Places for all nodes and edges; the same graph always gives the same.
+/// Positions for all nodes and edges. The same graph always gives the same positions.
 pub fn lay_out(graph: &Graph, direction: Direction) -> Layout {
     let count = graph.nodes.len();
     let forward = forward_edges(graph);
     let mut layer = layers(count, &forward);
     let mut size: Vec<(f64, f64)> = graph.nodes.iter().map(|n| (width(&n.name, &n.detail), HEIGHT)).collect();
-    // Long edges get bends: nodes without size, one in each layer between.
+    // Long edges bend at nodes without size, one in each layer between.
     let mut ways: Vec<Vec<usize>> = Vec::new();
     for (from, to) in &forward {
         let mut way = vec![*from];
@@ -72,7 +72,7 @@ pub fn lay_out(graph: &Graph, direction: Direction) -> Layout {
                 points[end].1 -= last.height / 2.0;
             }
         }
-        // An edge that was turned to break a cycle is drawn as it is meant.
+        // An edge that was reversed to break a cycle is drawn in its own direction.
         if *from != edge.from {
             points.reverse();
         }
@@ -87,12 +87,12 @@ fn width(name: &str, detail: &str) -> f64 {
     (name * 8.2).max(detail * 6.2).max(70.0) + 26.0
 }
 
-/// Every edge from the lower layer to the higher one: those that close a cycle are turned.
+/// Every edge from the lower layer to the higher one. Edges that close a cycle are reversed.
 fn forward_edges(graph: &Graph) -> Vec<(usize, usize)> {
     let mut state = vec![0u8; graph.nodes.len()];
     let mut turned = vec![false; graph.edges.len()];
     for start in 0..graph.nodes.len() {
-        // Depth first, without recursion: a node, and which of its edges comes next.
+        // Depth first, without recursion: a node, and the next of its edges.
         let mut path = vec![(start, 0)];
         while let Some((node, next)) = path.pop() {
             if next == 0 {
@@ -118,7 +118,8 @@ fn forward_edges(graph: &Graph) -> Vec<(usize, usize)> {
     graph.edges.iter().zip(&turned).map(turn).collect()
 }
 
-/// The layer of each node: one more than the highest before it. Without cycles that ends after as many rounds as there are nodes.
+/// The layer of each node: one more than the highest layer before it. Without cycles this ends after as many rounds as
+/// there are nodes.
 fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut layer = vec![0; count];
     for _ in 0..count {
@@ -133,7 +134,7 @@ fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
             break;
         }
     }
-    // Sources go as near to what follows them as they can: short edges.
+    // A source is placed as near as possible to the nodes that follow it, so that edges are short.
     for node in 0..count {
         let is_source = !edges.iter().any(|(_, to)| *to == node);
         if let (true, Some(next)) =
@@ -145,7 +146,7 @@ fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     layer
 }
 
-/// The nodes of each layer in the order in which they lie.
+/// The nodes of each layer, in their order within it.
 fn order(layer: &[usize], ways: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let mut order: Vec<Vec<usize>> = vec![Vec::new(); layer.iter().max().map_or(0, |last| last + 1)];
     layer.iter().enumerate().for_each(|(node, layer)| order[*layer].push(node));

@@ -54,7 +54,7 @@ pub fn svg(graph: &Graph, layout: &Layout, title: &str) -> String {
     text + "</svg>\n"
 }
 
-/// Through all points, leaving and entering along the layers' direction.
+/// A path through all points that leaves and enters in the layers' direction.
 fn path(points: &[(f64, f64)], layout: &Layout) -> String {
     let mut text = format!("M{:.1} {:.1}", points[0].0, points[0].1);
     for pair in points.windows(2) {

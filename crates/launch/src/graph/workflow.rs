@@ -55,7 +55,7 @@ fn detail(workflow: &Workflow, link: &Link) -> String {
     }
 }
 
-/// Does a grant let data out of the task, and does it let data in? The maker of a region, series or item may look at it,
+/// Does a grant let data out of the task, and does it let data in? The maker of a region, series or item may read it,
 /// too; that is no flow of data to it.
 pub(crate) fn flows(rights: Rights) -> (bool, bool) {
     let any = |of: &[Rights]| of.iter().any(|right| rights.contains(*right));

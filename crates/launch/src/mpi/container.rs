@@ -1,7 +1,8 @@
 //! The one container of a job on a host: its command line for each engine.
 //!
-//! It shares the host's network (launchers connect by address) and has its own process ids and IPC where the engine can.
-//! All ranks of the host are in it, so shared memory and reading each other's memory work as without containers.
+//! It shares the host's network (launchers connect by address), and has its own process ids and IPC if the engine can
+//! do that. All ranks of the host are in it, so shared memory and reading each other's memory work as without
+//! containers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,7 @@ const DEVICES: [&str; 14] = [
 /// Engines that can hold an MPI job.
 pub const ENGINES: [&str; 6] = ["bubblewrap", "podman", "docker", "charliecloud", "apptainer", "process"];
 
-/// What to start, and what to remove in the end.
+/// The command to start, and what to remove in the end.
 pub struct Prepared {
     /// The command.
     pub command: Command,
@@ -45,7 +46,7 @@ pub struct Prepared {
     pub image: Option<String>,
 }
 
-/// Makes the container of a job ready on this host.
+/// Prepares the container of a job on this host.
 pub fn prepare(job: &Job, place: &Place) -> Result<Prepared, String> {
     if let Some(root) = &job.root {
         if !root.is_dir() {
@@ -84,7 +85,7 @@ pub fn prepare(job: &Job, place: &Place) -> Result<Prepared, String> {
     Ok(Prepared { command, image })
 }
 
-/// Kills what the engine may still have of a job on this host.
+/// Kills what the engine may still run of a job on this host.
 pub fn remove(job: &Job, image: Option<&str>) {
     let second = Duration::from_secs(20);
     match job.engine.as_str() {
@@ -92,7 +93,7 @@ pub fn remove(job: &Job, image: Option<&str>) {
             tool::run(&["podman", "rm", "--force", "--ignore", "--time", "0", &job.container()], second);
             let folder = Place::of(&job.id).folder;
             if spawn::user_and_group().0 != 0 && folder.exists() {
-                // What podman made in them without root belongs to another user id of this user.
+                // Files that podman made in them without root belong to another user id of this user.
                 let [root, tmp] = ["root", "tmp"].map(|name| folder.join(name).to_string_lossy().into_owned());
                 tool::run(&["podman", "unshare", "rm", "-rf", &root, &tmp], second);
             }
@@ -243,9 +244,9 @@ fn charliecloud(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>,
         bind(from, to);
     }
     bind(&run, "/run");
-    // ch-run mounts the host's /dev; only shared memory is the job's own, so that nothing is left in it.
+    // ch-run mounts the host's /dev. Only shared memory is the job's own, so that nothing is left in the host's.
     bind(&shm, "/dev/shm");
-    // ch-run binds the host's names by itself, too, but under the root's /etc.
+    // ch-run binds the host's names by itself, too, but below the root's /etc.
     for b in binds {
         bind(&b.host, &b.inside);
     }
@@ -293,9 +294,9 @@ fn run_words(job: &Job, program: &[&str], binds: &[Bind], outline: Option<&Outli
     if !binds.iter().any(|b| b.inside == "/tmp") {
         add(&["--tmpfs", "/tmp:exec,mode=1777"]);
     }
-    // Reading a neighbour's memory, which MPI does within a host, is allowed by docker's filter only with this.
+    // Reading a neighbour's memory, which MPI does within a host, needs this with docker's filter.
     add(&["--cap-drop", "ALL", "--cap-add", "SYS_PTRACE"]);
-    // Half of the memory is what the kernel's own /dev/shm has; an engine's 64 MB are too few for any MPI.
+    // The kernel's own /dev/shm has half of the memory. An engine's default of 64 MB is too little for any MPI.
     let shm = job.shm.unwrap_or_else(|| crossdock_os::process::total_memory() / 2);
     add(&["--shm-size", &shm.to_string()]);
     for device in devices() {
@@ -322,7 +323,7 @@ fn mount(from: &Path, to: &str, write: bool) -> String {
     format!("type=bind,{},{}{access}", field("source", &from.to_string_lossy()), field("target", to))
 }
 
-/// This process's limits for the container: an engine's defaults may be lower, or above what may be set.
+/// This process's limits for the container. An engine's defaults may be lower, or higher than this process may set.
 fn limits() -> Vec<String> {
     let limit = |(name, most): (&str, Option<u64>)| {
         let value = most.map_or("-1".to_owned(), |n| n.min(1 << 20).to_string());
@@ -340,7 +341,7 @@ fn podman(job: &Job, place: &Place, binds: &[Bind]) -> Result<Vec<String>, Strin
     let program: &[&str] = if runc && hybrid { &["podman", "--runtime", "runc"] } else { &["podman"] };
     let mut binds = binds.to_vec();
     if rootless {
-        // A tmpfs of rootless podman belongs to another user id of this user, who may not write to it.
+        // A tmpfs of rootless podman belongs to another user id of this user, and this user may not write to it.
         let tmp = place.folder.join("tmp");
         fs::create_dir_all(&tmp).map_err(|e| format!("cannot make the folder {}: {e}", tmp.display()))?;
         binds.insert(0, Bind { host: tmp, inside: "/tmp".into(), write: true });

@@ -1,4 +1,4 @@
-//! `crossdock mpirun`: describes the job, starts the launcher in the first host's container, and tells how it went.
+//! `crossdock mpirun`: describes the job, starts the launcher in the first host's container, and reports how it ended.
 
 use std::env;
 use std::fs;
@@ -56,14 +56,14 @@ const ALLOWED: [&str; 33] = [
     "PYTHONPATH",
     "CROSSDOCK_FAULT*",
 ];
-/// How long a launcher may go on after a rank has ended badly.
+/// How long a launcher may continue after a rank has failed.
 const GRACE: Duration = Duration::from_secs(15);
-/// How long it may take to end once it was asked to.
+/// How long the launcher may take to end once it was asked to.
 const ENDING: Duration = Duration::from_secs(3);
 /// Signals that are passed on to the launcher.
 const PASSED: [i32; 9] = [1, 2, 3, 10, 12, 15, 18, 20, 28];
 
-/// What the command line says.
+/// The options of the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The root folder of the containers.
@@ -76,7 +76,7 @@ pub struct Options {
     pub hosts: Option<String>,
     /// A file of hosts.
     pub hosts_file: Option<PathBuf>,
-    /// How many ranks; default: as many as the hosts have.
+    /// The number of ranks; by default as many as the hosts have.
     pub ranks: Option<u32>,
     /// Which MPI.
     pub mpi: String,
@@ -110,9 +110,9 @@ pub struct Options {
     pub arguments: Vec<String>,
     /// How long containers and connections may take.
     pub patience_s: u64,
-    /// How long the ranks may take to start, all of them.
+    /// How long all ranks together may take to start.
     pub start_s: u64,
-    /// Let the launcher go on after a rank has ended badly.
+    /// Let the launcher continue after a rank has failed.
     pub keep_going: bool,
     /// How long the job may take.
     pub deadline_s: Option<u64>,
@@ -140,7 +140,7 @@ fn usage(what: impl Into<String>, hint: impl Into<String>) -> (u8, Failure) {
 }
 
 fn run(options: &Options) -> Result<u8, (u8, Failure)> {
-    // Before anything is started, so that no signal finds it half done.
+    // This comes before anything is started, so that no signal finds it half done.
     let signals = event::signalfd(&PASSED).map_err(|e| (code::SYSTEM, failure(e.to_string(), "look at the limits")))?;
     if options.launcher == "srun" && !hosts::in_slurm() {
         return Err(usage(
@@ -188,7 +188,7 @@ fn by_srun(
     signals: std::os::fd::OwnedFd,
 ) -> Result<u8, (u8, Failure)> {
     let pmi = if options.pmi == "auto" {
-        // Which one the image's MPI takes is seen in a container of it, here.
+        // Which one the image's MPI takes is tested in a container of it on this host.
         let source = Source::Keeper(Box::new(join(&job)?));
         let (own, signals) = (hosts.clone(), signals.try_clone());
         let signals = signals.map_err(|e| (code::SYSTEM, failure(e.to_string(), "look at the limits")))?;
@@ -205,7 +205,7 @@ fn by_srun(
             Ok(found) => found,
             Err(signal) => return Ok(128 + signal as u8),
         };
-        // The next keeper on this host is another one.
+        // The next keeper on this host must be another one.
         job.id.push('r');
         job.expected = Some(found.describe());
         srun::pmi_of(&found)
@@ -249,7 +249,7 @@ fn find_hosts(options: &Options) -> Result<Vec<Host>, (u8, Failure)> {
     if let Some(found) = hosts::allocated() {
         return found.map_err(|what| usage(format!("the batch system's hosts cannot be read: {what}"), hint));
     }
-    // No host at all: this one.
+    // No host was given, so the job runs on this one.
     let slots = options.ranks.unwrap_or_else(|| spawn::allowed_cpus().len() as u32).max(1);
     Ok(vec![Host { name: spawn::host_name(), slots }])
 }
@@ -310,7 +310,7 @@ fn describe(options: &Options, ranks: u32) -> Result<Job, (u8, Failure)> {
     })
 }
 
-/// `auto`: the first engine whose program is here and that can take what is asked for.
+/// `auto`: the first engine whose program exists and that supports what is asked for.
 fn chosen_engine(options: &Options) -> String {
     if options.engine != "auto" {
         return options.engine.clone();
@@ -361,7 +361,7 @@ fn mount(text: &str) -> Result<Bind, (u8, Failure)> {
     Ok(Bind { host: host.into(), inside: inside.trim_end_matches('/').into(), write })
 }
 
-/// Where news of the job come from.
+/// The source of news about the job.
 enum Source {
     /// This host's keeper.
     Keeper(Box<Session>),
@@ -388,13 +388,13 @@ struct Front<'a> {
     report: Report,
 }
 
-/// What a round of waiting brought.
+/// The result of one round of waiting.
 enum News {
     Ready(Found),
     Ended(End),
     Signal(i32),
     Lost,
-    /// Something that is noted in the report.
+    /// News that goes into the report.
     Told,
     /// The time has passed.
     Nothing,
@@ -403,7 +403,7 @@ enum News {
 impl Front<'_> {
     fn say(&self, message: &Message) {
         match (&self.source, message) {
-            // A keeper that is gone is noticed by the next read.
+            // If the keeper is gone, the next read notices it.
             (Source::Keeper(session), _) => drop(send(&session.keeper, message, &[])),
             (Source::Srun(srun), Message::Signal(_, signal)) => srun.signal(*signal),
             (Source::Srun(_), _) => {}
@@ -450,7 +450,7 @@ impl Front<'_> {
 
     fn all(&mut self) -> Result<u8, (u8, Failure)> {
         let epoll = self.epoll()?;
-        // The first word of a client; the keeper waits for it.
+        // A client speaks first; the keeper waits for that.
         self.say(&Message::Environment(Vec::new()));
         let found = match self.container(&epoll)? {
             Ok(found) => found,
@@ -581,7 +581,7 @@ impl Front<'_> {
         }
     }
 
-    /// Deadlines of the start, of a launcher that goes on without a rank, and of the job.
+    /// Checks the deadlines of the start, of a launcher that continues without a rank, and of the job.
     fn watch(&mut self, began: Instant) {
         let started = self.report.count();
         if started < self.ranks as usize && began.elapsed() > Duration::from_secs(self.options.start_s) {
@@ -592,7 +592,7 @@ impl Front<'_> {
             self.report.fail(failure(what, "look at those hosts' load and network; --start gives them more time"));
         }
         if let Some((first, since)) = &self.report.first {
-            // Launchers end a job when a rank is killed; MPICH's does not when one leaves early by itself.
+            // Launchers end a job when a rank is killed. MPICH's does not when a rank exits early by itself.
             let grace = if matches!(self.source, Source::Srun(_)) { ENDING } else { GRACE };
             if since.elapsed() > grace && !self.options.keep_going {
                 let first = first.clone();
@@ -611,7 +611,7 @@ impl Front<'_> {
 
     /// The launcher has ended.
     fn verdict(&mut self, end: End, epoll: &event::Epoll) -> Result<u8, (u8, Failure)> {
-        // What ranks told last may still be on its way, from other hosts too.
+        // The last messages of ranks may still be coming, also from other hosts.
         if end.as_code() != 0 {
             let until = Instant::now() + Duration::from_millis(300);
             while Instant::now() < until && !self.report.knows_the_first() && self.report.fatal.is_none() {

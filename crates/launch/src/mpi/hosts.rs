@@ -5,7 +5,7 @@ use std::env;
 /// One host and how many ranks it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// As ssh and the launcher call it.
+    /// The name that ssh and the launcher use.
     pub name: String,
     /// Ranks on it.
     pub slots: u32,

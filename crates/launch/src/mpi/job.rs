@@ -1,4 +1,4 @@
-//! What one MPI job is: the same text on every host.
+//! The description of one MPI job: the same text on every host.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub struct Job {
     pub id: String,
     /// The container engine.
     pub engine: String,
-    /// The root folder; with no image either, the host's system folders.
+    /// The root folder. If there is no image either, the host's system folders serve.
     pub root: Option<PathBuf>,
     /// An image that the engine has on each host.
     pub image: Option<String>,
@@ -32,19 +32,19 @@ pub struct Job {
     pub environment: Vec<(String, String)>,
     /// Where commands start.
     pub workdir: String,
-    /// The size of `/dev/shm` in bytes; `None`: as much as the kernel gives by default, half of the memory.
+    /// The size of `/dev/shm` in bytes. `None` gives the kernel's default, half of the memory.
     pub shm: Option<u64>,
     /// How many ranks.
     pub ranks: u32,
     /// The MPI that is asked for, and the program to look at, as `detect` reads it.
     pub mpi: String,
-    /// The MPI of the first host, once it is known: others must have the same.
+    /// The MPI of the first host, once it is known. The other hosts must have the same.
     pub expected: Option<String>,
     /// The ssh program of the hosts, and options.
     pub ssh: Vec<String>,
     /// `crossdock` on the other hosts.
     pub starter: String,
-    /// How long a container or a connection may take to come up, in seconds.
+    /// How long a container or a connection may take to start, in seconds.
     pub patience_s: u64,
 }
 
@@ -58,7 +58,7 @@ impl Job {
 
     /// The command line of the other hosts' starter, for ssh.
     pub fn starter_command(&self) -> String {
-        // Quoted for any shell: a login shell may be csh.
+        // It is quoted so that any shell accepts it: a login shell may be csh.
         format!("exec '{}' {}", self.starter.replace('\'', r"'\''"), super::STARTER)
     }
 }

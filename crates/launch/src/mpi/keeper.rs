@@ -1,8 +1,8 @@
 //! The keeper: one process for each host and job.
 //!
-//! It makes the job's container, runs in it what clients ask for, connects agents to other hosts, and passes on what ranks
-//! tell. It ends when its last client is gone, and takes everything with it: container, connections, folder. If the keeper
-//! itself is killed, init and ranks notice at once by their connections, and the client removes what is left.
+//! It makes the job's container, runs in it what clients ask for, connects agents to other hosts, and passes on what
+//! ranks report. It ends when its last client is gone, and then removes container, connections and folder. If the
+//! keeper itself is killed, init and ranks notice at once by their connections, and the client removes what is left.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -53,7 +53,7 @@ pub fn keeper(folder: &Path) -> u8 {
     let place = Place { folder: folder.to_owned() };
     let lock = match place.lock() {
         Ok(Some(lock)) => lock,
-        // Another client's keeper was quicker.
+        // Another client's keeper was faster.
         Ok(None) => return 0,
         Err(what) => {
             eprintln!("{what}");
@@ -77,15 +77,15 @@ pub fn keeper(folder: &Path) -> u8 {
 }
 
 enum Role {
-    /// Has said nothing yet.
+    /// It has not said anything yet.
     New,
     Init,
     Client,
-    /// Waits for what was asked: the words, and its output and error.
+    /// It waits for its command: the words, and the command's output and error.
     Asking(Vec<String>, Option<(File, File)>),
     Agent(u32),
     Rank(Rank),
-    /// A rank that has told its end.
+    /// A rank that has reported its end.
     Done,
 }
 
@@ -107,7 +107,7 @@ struct Keeper {
     connections: HashMap<u64, Connection>,
     init: Option<u64>,
     found: Option<Found>,
-    /// Orders that came before the container was up.
+    /// Orders that came before the container was ready.
     waiting: Vec<(Order, Vec<OwnedFd>)>,
     /// Command → client.
     commands: HashMap<u32, u64>,
@@ -168,7 +168,7 @@ impl Keeper {
 
     fn tell(&self, to: u64, message: &Message) {
         if let Some(connection) = self.connections.get(&to) {
-            // One that is gone is noticed by the next read.
+            // If a connection is gone, the next read notices it.
             let _ = send(&connection.fd, message, &[]);
         }
     }
@@ -185,7 +185,7 @@ impl Keeper {
         self.tell_clients(&Message::Failed(host.to_owned(), what.to_owned(), hint.to_owned()));
     }
 
-    /// A failure after which this host has nothing to offer.
+    /// After this failure this host cannot run anything.
     fn give_up(&mut self, what: &str, hint: &str) {
         // A client that has not connected yet is waited for, so that it is told.
         let host = self.host.clone();
@@ -288,7 +288,7 @@ impl Keeper {
                 if let Some(found) = &self.found {
                     self.tell(number, &Message::Ready(found.clone()));
                 }
-                // The first to come may be init; a client says something at once.
+                // The first to connect may be init. A client sends something at once.
                 self.read(number);
             }
         }
@@ -416,7 +416,7 @@ impl Keeper {
         }
     }
 
-    /// An agent wants a host. Whether that is this one may take a name server to answer, so a thread asks.
+    /// An agent wants a host. It may need a name server to find out whether that is this host, so a thread asks.
     fn ask(&mut self, from: u64, words: Vec<String>, streams: Option<(File, File)>) {
         let Ok(to) = arguments::parse(&words) else { return self.gone(from) };
         self.be(from, Role::Asking(words, streams));
@@ -507,7 +507,7 @@ impl Keeper {
         match connection.role {
             Role::Init => {
                 self.init = None;
-                // The engine's process ends with it; until then nothing can be asked.
+                // The engine's process ends with it. Until then nothing can be asked.
             }
             Role::Client | Role::New => {
                 let orphaned: Vec<u32> =
@@ -520,14 +520,15 @@ impl Keeper {
                 }
             }
             Role::Agent(id) => {
-                // One whose command has ended keeps its connection: what went to the background may still run there.
+                // If its command has ended, it keeps its connection, because what went to the background may still run
+                // there.
                 if self.remotes.get(&id).is_some_and(|r| !r.ended) {
                     self.remotes.remove(&id);
                 } else if let Some(remote) = self.remotes.get_mut(&id) {
                     remote.agent = None;
                 }
             }
-            // It was killed itself, and its program with it.
+            // It was killed itself, and so was its program.
             Role::Rank(rank) => self.tell_clients(&Message::RankLost(rank)),
             Role::Done | Role::Asking(..) => {}
         }

@@ -1,4 +1,4 @@
-//! The command lines of MPI launchers: all settings of a launcher stand together here.
+//! The command lines of MPI launchers. All settings of a launcher are here.
 
 use crossdock_shim::detect::{Found, Kind};
 use crossdock_shim::rank::RANKS_VARIABLE;
@@ -45,7 +45,7 @@ pub fn environment(found: &Found, place: &str, ranks: u32, path: &str) -> Vec<(S
     let prefix = &found.prefix;
     let mut folders = vec![format!("{place}/bin")];
     if prefix != "/usr" && !prefix.is_empty() {
-        // An MPI outside the system's folders finds its parts by these.
+        // An MPI outside of the system's folders finds its parts by these variables.
         folders.push(format!("{prefix}/bin"));
         set("LD_LIBRARY_PATH", &format!("{prefix}/lib:{prefix}/lib64"));
         match found.kind {
@@ -60,7 +60,7 @@ pub fn environment(found: &Found, place: &str, ranks: u32, path: &str) -> Vec<(S
         }
     }
     set("PATH", &format!("{}:{path}", folders.join(":")));
-    // All launchers at once: a script in the container may call any of them.
+    // This sets the variables of all launchers, because a script in the container may call any of them.
     for (name, value) in [
         ("OMPI_MCA_plm_rsh_agent", agent.as_str()),
         ("PRTE_MCA_plm_ssh_agent", &agent),
@@ -77,7 +77,7 @@ pub fn environment(found: &Found, place: &str, ranks: u32, path: &str) -> Vec<(S
     list
 }
 
-/// Why this MPI cannot run this program, if that can be seen.
+/// The reason why this MPI cannot run this program, if it can be seen.
 pub fn misfit(found: &Found, command: &[String]) -> Option<String> {
     let program = command.first().map_or("", String::as_str);
     let needed = &found.needed;
@@ -86,7 +86,8 @@ pub fn misfit(found: &Found, command: &[String]) -> Option<String> {
     })
 }
 
-/// What [`environment`] adds to a job's own variables. The user's own word wins, except for PATH, which holds the user's.
+/// The variables that [`environment`] adds to a job's own. The user's value wins, except for PATH, which contains the
+/// user's value.
 pub fn job_environment(found: &Found, job: &Job, place: &str) -> Vec<(String, String)> {
     let own = |name: &str| job.environment.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
     let mut list = environment(found, place, job.ranks, own("PATH").unwrap_or(engine::PATH));
@@ -94,7 +95,7 @@ pub fn job_environment(found: &Found, job: &Job, place: &str) -> Vec<(String, St
     list
 }
 
-/// The words that stand before the program of each rank; `cpus`: those that a batch system has given to it.
+/// The words before the program of each rank. `cpus`: the processors that a batch system has given it.
 pub fn rank_words(place: &str, cpus: Option<&str>, bind: &str, sources: &[String]) -> Vec<String> {
     let mut words = vec![format!("{place}/bin/{}", crossdock_shim::PROGRAM), "rank".to_owned()];
     words.extend(cpus.into_iter().flat_map(|list| ["--cpus".to_owned(), list.to_owned()]));
@@ -106,7 +107,7 @@ pub fn rank_words(place: &str, cpus: Option<&str>, bind: &str, sources: &[String
     words
 }
 
-/// The whole command line; the error says that there is no launcher to call.
+/// The whole command line. The error says that there is no launcher.
 pub fn words(found: &Found, plan: &Plan<'_>) -> Result<Vec<String>, String> {
     let mut words = vec![found.launcher.clone()];
     let mut add = |list: &[&str]| words.extend(list.iter().map(|w| (*w).to_owned()));
@@ -118,7 +119,7 @@ pub fn words(found: &Found, plan: &Plan<'_>) -> Result<Vec<String>, String> {
             if plan.root {
                 add(&["--allow-run-as-root"]);
             }
-            // The shim binds, for all MPIs in the same way; `mpi` leaves it to the launcher.
+            // The shim binds ranks in the same way for all MPIs. The value `mpi` leaves that to the launcher.
             if plan.bind != "mpi" {
                 add(&["--bind-to", "none"]);
             }

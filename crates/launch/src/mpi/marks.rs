@@ -1,6 +1,7 @@
-//! What the tasks of a Slurm step tell the front: lines among what the ranks write to standard error, which srun brings here.
+//! What the tasks of a Slurm step report to the front: lines within what the ranks write to standard error, which srun
+//! brings here.
 //!
-//! Slurm hands on whole lines of at most a thousand bytes, so a mark is one short line.
+//! Slurm passes on whole lines of at most a thousand bytes, so a mark is one short line.
 
 use crossdock_shim::message::{End, Message, Rank};
 
@@ -9,7 +10,7 @@ const BETWEEN: char = '\u{1f}';
 /// Most bytes of one field.
 const FIELD_MAX: usize = 240;
 
-/// The line that says this; `None` for messages that tasks do not pass on.
+/// The line for this message; `None` for messages that tasks do not pass on.
 pub fn line(message: &Message) -> Option<String> {
     let numbers = |list: &[i32]| list.iter().map(i32::to_string).collect::<Vec<_>>();
     let mut fields: Vec<String> = Vec::new();

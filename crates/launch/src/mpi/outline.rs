@@ -1,15 +1,15 @@
 //! A root folder's outline for a job: a small folder with its links and empty folders, and what to bind over it.
 //!
-//! Mount points may lie anywhere, also in folders of the root that do not have them; such a folder is not bound as a whole
-//! but entry by entry. The root itself is never changed.
+//! Mount points may lie anywhere, also in folders of the root that do not have them. Such a folder is not bound as a
+//! whole but entry by entry. The root itself is never changed.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Top-level folders that are never taken from a root: each container has its own.
+/// Top-level folders that are never taken from a root, because each container has its own.
 const OWN: [&str; 5] = ["dev", "proc", "run", "sys", "tmp"];
-/// What a job without root and image sees of the host.
+/// The host's folders that a job without root and image sees.
 const HOST: [&str; 9] = ["bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr"];
 
 /// The outline.
