@@ -11,6 +11,7 @@ mod look;
 mod rules;
 mod service;
 mod store;
+mod view;
 mod writers;
 
 pub use look::{Line, Look, State, User, look};
@@ -19,3 +20,4 @@ pub use service::{Report, Service};
 #[cfg(feature = "fault-points")]
 pub use store::FAULT_POINTS;
 pub use store::{Layout, Store};
+pub use view::{Moved, Show, Told, View};

@@ -37,6 +37,17 @@ pub enum Fate {
     Unknown,
 }
 
+/// Is a signal on its way to a thread that sleeps in a call: one that it neither blocks nor ignores? A thread that is gone
+/// counts as told, too.
+pub fn has_signal(thread: i32) -> bool {
+    let Ok(status) = sys::read_text(format!("/proc/{thread}/status")) else { return true };
+    let set = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0)
+    };
+    (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") & !set("SigIgn:") != 0
+}
+
 /// How the process with this pidfd and number ended. A process that is ending at this moment counts as ended or killed
 /// already, before its parent can see that.
 pub fn fate(pidfd: impl AsFd, pid: i32) -> Fate {

@@ -62,6 +62,14 @@ impl Views {
         }
     }
 
+    /// May a producer still publish this name? `false` once the producers have ended.
+    #[must_use]
+    pub fn is_coming(&self, path: &[u8]) -> bool {
+        let view = self.find(path).filter(|(view, rest)| view.awaits(rest)).map(|(view, _)| view);
+        let phase = view.and_then(View::notice).map(|notice| notice.phase());
+        phase.is_some_and(|phase| !matches!(phase, Phase::Ended | Phase::Failed))
+    }
+
     /// Would a wait for the file at an absolute, normalised path begin now? The file system is asked only about awaited
     /// names.
     #[must_use]

@@ -1,0 +1,139 @@
+//! A view: the published files of a managed directory as a file system of its own (FUSE), for tools and shells of the host, and
+//! for tasks whose files may lie on a disk.
+//!
+//! A name that is not there yet is shown to an open as an empty file, and the open waits; `readdir` lists published files alone.
+//! The kernel reads and maps the very file that was published (passthrough), so that only the open costs more.
+//!
+//! Waiting happens in `open` and `getattr`, never in `lookup`: a lookup that waits holds the kernel's lock of its folder.
+//!
+//! What if the server is killed? Opens that wait fail with ECONNABORTED, new ones with ENOTCONN; descriptors that are open go
+//! on. A shell that outlives the server then takes the mount away.
+
+mod nodes;
+mod server;
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crossdock_core::files::Views;
+use crossdock_os::mount;
+use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+
+pub use server::Told;
+use server::{Server, Shared};
+
+/// What a view shows, and how it waits.
+#[derive(Debug)]
+pub struct Show {
+    /// Where the files are; the first folder that has a name wins. The first one is the folder that waits look at.
+    pub faces: Vec<PathBuf>,
+    /// The directory's notice.
+    pub notice: PathBuf,
+    /// How long an open waits.
+    pub wait: Duration,
+    /// Patterns of the names that are awaited; none = all.
+    pub awaits: Vec<String>,
+    /// The files that were moved from memory to disk, with what they were.
+    pub moved: Moved,
+}
+
+/// Device and inode of a copy on disk, and those of the file that it was in memory.
+pub type Moved = Arc<Mutex<std::collections::HashMap<(u64, u64), (u64, u64)>>>;
+
+/// A mounted view. Dropping it takes the mount away; processes that have files of it open keep them.
+#[derive(Debug)]
+pub struct View {
+    at: PathBuf,
+    /// The folder was made for the view.
+    made: bool,
+    shared: Arc<Shared>,
+    session: Option<BackgroundSession>,
+    guard: Child,
+}
+
+impl View {
+    /// Mounts a view on an empty folder, which is made if it is not there. `told` hears of each read and of each wait that ends
+    /// without a file. It needs CAP_SYS_ADMIN.
+    ///
+    /// # Errors
+    /// The folder is not empty or cannot be made; the kernel has no FUSE, or refuses.
+    pub fn mount(at: &Path, show: Show, told: Told) -> io::Result<Self> {
+        let named = |what: &str, error: &io::Error| {
+            io::Error::new(error.kind(), format!("{what} {}: {error}", at.display()))
+        };
+        // What a killed server left is dead, and in the way.
+        if fs::metadata(at).is_err_and(|error| error.raw_os_error() == Some(ENOTCONN)) {
+            mount::unmount(at);
+        }
+        let made = match fs::create_dir(at) {
+            Ok(()) => true,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(named("cannot make", &error)),
+        };
+        if !made && fs::read_dir(at).map_err(|e| named("cannot read", &e))?.next().is_some() {
+            return Err(io::Error::new(ErrorKind::DirectoryNotEmpty, format!("{} is not empty", at.display())));
+        }
+        let first = show.faces.first().ok_or_else(|| io::Error::other("a view of no folder"))?;
+        let text = |path: &Path| path.to_str().map(str::to_owned).ok_or_else(|| io::Error::other("a path is no UTF-8"));
+        let line = Views::line(&text(first)?, &text(&show.notice)?, show.wait, &show.awaits);
+        let views = Views::parse(&line).map_err(io::Error::other)?;
+        if let Some(trouble) = views.trouble() {
+            return Err(io::Error::other(trouble));
+        }
+        let shared = Arc::new(Shared::new(show.faces, views, show.moved, told));
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName("crossdock".into()),
+            MountOption::Subtype("crossdock".into()),
+            MountOption::RO,
+            MountOption::NoSuid,
+            MountOption::NoDev,
+            MountOption::DefaultPermissions,
+        ];
+        config.acl = SessionACL::All;
+        config.n_threads = Some(2);
+        config.clone_fd = true;
+        // It is there before the mount, so that no kill comes between the two.
+        let mut guard = guard(at)?;
+        let session = fuser::spawn_mount(Server(shared.clone()), at, &config);
+        match session {
+            Ok(session) => Ok(Self { at: at.to_owned(), made, shared, session: Some(session), guard }),
+            Err(error) => {
+                let _ = guard.kill().and_then(|()| guard.wait());
+                if made {
+                    let _ = fs::remove_dir(at);
+                }
+                Err(named("cannot mount a view on", &error))
+            }
+        }
+    }
+}
+
+const ENOTCONN: i32 = 107;
+
+/// A shell that takes the mount away once this process is gone, however it ended: its input ends then. Signals for this
+/// process's group do not reach it.
+fn guard(at: &Path) -> io::Result<Child> {
+    const SCRIPT: &str = "cat; exec umount -i -n -l -- \"$1\"";
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", SCRIPT, "sh"]).arg(at);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn()
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.shared.end();
+        mount::unmount(&self.at);
+        let _ = self.guard.kill().and_then(|()| self.guard.wait());
+        // Its threads end when the last process has closed its files; a tool of the host may hold some.
+        drop(self.session.take());
+        if self.made {
+            let _ = fs::remove_dir(&self.at);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Which file the kernel means by an inode number of a view.
+//!
+//! A number stands for one content: a name whose file is replaced gets another number, because the kernel reads all opens of a
+//! number from one backing file. A name that is awaited has a number before it has a file.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Weak;
+
+use fuser::{BackingId, FileAttr};
+
+/// Device and inode of the file that was published. A copy on disk keeps those of the file in memory.
+pub(super) type Identity = (u64, u64);
+
+pub(super) const ROOT: u64 = 1;
+
+#[derive(Debug)]
+pub(super) struct Node {
+    /// Its name, relative to the directory.
+    pub rest: PathBuf,
+    /// `None` while the name is awaited.
+    pub identity: Option<Identity>,
+    /// As it was at the last open; for `fstat` on a file whose name is gone.
+    pub attributes: Option<FileAttr>,
+    /// What the kernel reads opens of this number from.
+    pub backing: Weak<BackingId>,
+    /// Opens that are not yet released.
+    pub opens: u64,
+    lookups: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Nodes {
+    numbers: HashMap<u64, Node>,
+    names: HashMap<PathBuf, u64>,
+    last: u64,
+}
+
+impl Nodes {
+    pub fn new() -> Self {
+        let mut nodes = Self { numbers: HashMap::new(), names: HashMap::new(), last: ROOT };
+        nodes.insert(ROOT, PathBuf::new(), None);
+        nodes
+    }
+
+    fn insert(&mut self, number: u64, rest: PathBuf, identity: Option<Identity>) {
+        let node = Node { rest: rest.clone(), identity, attributes: None, backing: Weak::new(), opens: 0, lookups: 0 };
+        self.names.insert(rest, number);
+        self.numbers.insert(number, node);
+    }
+
+    /// The number for this name and content. The kernel counts it as one more lookup.
+    pub fn look_up(&mut self, rest: &Path, identity: Option<Identity>) -> u64 {
+        let known = self.names.get(rest).copied().filter(|number| {
+            self.numbers.get_mut(number).is_some_and(|node| {
+                let awaited = node.identity.is_none();
+                if awaited {
+                    node.identity = identity;
+                }
+                awaited || node.identity == identity
+            })
+        });
+        let number = known.unwrap_or_else(|| {
+            self.last += 1;
+            self.insert(self.last, rest.to_owned(), identity);
+            self.last
+        });
+        if let Some(node) = self.numbers.get_mut(&number) {
+            node.lookups += 1;
+        }
+        number
+    }
+
+    /// The kernel forgets so many lookups of a number.
+    pub fn forget(&mut self, number: u64, lookups: u64) {
+        let Some(node) = self.numbers.get_mut(&number).filter(|_| number != ROOT) else { return };
+        node.lookups = node.lookups.saturating_sub(lookups);
+        if node.lookups == 0 {
+            if self.names.get(&node.rest) == Some(&number) {
+                self.names.remove(&node.rest);
+            }
+            self.numbers.remove(&number);
+        }
+    }
+
+    pub fn get(&mut self, number: u64) -> Option<&mut Node> {
+        self.numbers.get_mut(&number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_keeps_its_number_until_its_content_is_another() {
+        let mut nodes = Nodes::new();
+        let rest = Path::new("a");
+        let awaited = nodes.look_up(rest, None);
+        assert_eq!(nodes.look_up(rest, Some((1, 7))), awaited, "the awaited file came");
+        assert_eq!(nodes.look_up(rest, Some((1, 7))), awaited);
+        let replaced = nodes.look_up(rest, Some((1, 8)));
+        assert_ne!(replaced, awaited);
+        assert_eq!(nodes.get(awaited).unwrap().identity, Some((1, 7)), "those that have it open keep it");
+        nodes.forget(awaited, 3);
+        assert!(nodes.get(awaited).is_none());
+        assert_eq!(nodes.look_up(rest, Some((1, 8))), replaced);
+        nodes.forget(replaced, 2);
+        assert_ne!(nodes.look_up(rest, Some((1, 8))), replaced, "a forgotten number is not used again");
+        nodes.forget(ROOT, 100);
+        assert!(nodes.get(ROOT).is_some());
+    }
+}

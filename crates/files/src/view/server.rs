@@ -1,0 +1,447 @@
+//! Answers the kernel's questions about a view.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use crossdock_core::files::{Outcome, Views};
+use crossdock_os::process;
+use fuser::{
+    BackingId, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
+    ReplyOpen, Request,
+};
+
+use super::Moved;
+use super::nodes::{Identity, Nodes, ROOT};
+use crate::rules::is_hidden;
+
+/// What a view tells.
+pub struct Told {
+    /// A process has closed a file that it had opened for reading; the name is relative to the directory.
+    pub read: Box<dyn Fn(&Path) + Send + Sync>,
+    /// Why a wait ended without a file.
+    pub story: Box<dyn Fn(String) + Send + Sync>,
+}
+
+impl std::fmt::Debug for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Told")
+    }
+}
+
+/// Nothing is cached: a name can be published, replaced or removed at any time.
+const NO_TIME: Duration = Duration::ZERO;
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    faces: Vec<PathBuf>,
+    views: Views,
+    moved: Moved,
+    told: Told,
+    state: Mutex<State>,
+    over: AtomicBool,
+}
+
+#[derive(Debug)]
+struct State {
+    nodes: Nodes,
+    handles: HashMap<u64, Handle>,
+    folders: HashMap<u64, Vec<(u64, FileType, OsString)>>,
+    last: u64,
+}
+
+/// An open file.
+#[derive(Debug)]
+struct Handle {
+    rest: PathBuf,
+    /// Where the kernel reads the file itself; it must live as long as one handle of the number does.
+    _backing: Option<Arc<BackingId>>,
+    /// Where it asks this server for bytes.
+    file: Option<File>,
+}
+
+/// The file system that `fuser` serves.
+#[derive(Debug)]
+pub(super) struct Server(pub Arc<Shared>);
+
+/// Why there is no file.
+type Refused = Errno;
+
+impl Shared {
+    pub fn new(faces: Vec<PathBuf>, views: Views, moved: Moved, told: Told) -> Self {
+        let state = State { nodes: Nodes::new(), handles: HashMap::new(), folders: HashMap::new(), last: 0 };
+        Self { faces, views, moved, told, state: Mutex::new(state), over: AtomicBool::new(false) }
+    }
+
+    /// Waits end now.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is published under a name. A file that moves to disk is in both folders for a moment, never in none.
+    fn find(&self, rest: &Path) -> Option<(PathBuf, Metadata)> {
+        let look = |face: &PathBuf| {
+            let path = face.join(rest);
+            let meta = fs::symlink_metadata(&path).ok()?;
+            (meta.is_file() || meta.is_dir()).then_some((path, meta))
+        };
+        // The second look is for a file that moved between the looks into the two folders.
+        self.faces.iter().find_map(look).or_else(|| self.faces.iter().skip(1).find_map(look))
+    }
+
+    fn identity(&self, meta: &Metadata) -> Identity {
+        let own = (meta.dev(), meta.ino());
+        self.moved.lock().unwrap_or_else(PoisonError::into_inner).get(&own).copied().unwrap_or(own)
+    }
+
+    /// The path that waits ask for.
+    fn awaited(&self, rest: &Path) -> Vec<u8> {
+        self.faces[0].join(rest).as_os_str().as_bytes().to_owned()
+    }
+
+    fn rest_of(&self, number: INodeNo) -> Result<PathBuf, Refused> {
+        self.state().nodes.get(number.0).map(|node| node.rest.clone()).ok_or(Errno::ESTALE)
+    }
+
+    /// Waits in a thread's place until the name is published.
+    fn wait(&self, rest: &Path, thread: u32) -> Result<(), Refused> {
+        let is_wanted = || {
+            // A file that has moved to disk is not where the wait looks.
+            !self.over.load(Ordering::Acquire)
+                && self.find(rest).is_none()
+                && !i32::try_from(thread).is_ok_and(|thread| thread != 0 && process::has_signal(thread))
+        };
+        match self.views.await_file_while(&self.awaited(rest), Duration::ZERO, &is_wanted) {
+            Outcome::Published => Ok(()),
+            Outcome::Pass => Err(Errno::ENOENT),
+            Outcome::Interrupted if self.find(rest).is_some() => Ok(()),
+            Outcome::Interrupted => Err(Errno::EINTR),
+            Outcome::Gone(story) => {
+                (self.told.story)(story.to_string());
+                Err(Errno::ENOENT)
+            }
+            Outcome::TimedOut(story) => {
+                (self.told.story)(story.to_string());
+                Err(Errno::ETIMEDOUT)
+            }
+        }
+    }
+
+    /// The attributes of what the number stands for; `None`: its name has no file yet.
+    fn attributes(&self, number: u64) -> Result<Option<FileAttr>, Refused> {
+        let rest = self.rest_of(INodeNo(number))?;
+        let found = self.find(&rest).map(|(_, meta)| (self.identity(&meta), meta));
+        let mut state = self.state();
+        let node = state.nodes.get(number).ok_or(Errno::ESTALE)?;
+        let (identity, meta) = match found {
+            Some(found) if number == ROOT || node.identity.is_none_or(|known| known == found.0) => found,
+            None if node.identity.is_none() => return Ok(None),
+            // The name is gone, or another file's: those that have the file open still ask for it.
+            _ => return node.attributes.filter(|_| node.opens > 0).map(Some).ok_or(Errno::ESTALE),
+        };
+        // An awaited name was shown as a file; a folder came.
+        if node.identity.is_none() && meta.is_dir() && number != ROOT {
+            return Err(Errno::ESTALE);
+        }
+        if number != ROOT {
+            node.identity = Some(identity);
+        }
+        let attributes = attributes(number, &meta);
+        node.attributes = Some(attributes);
+        Ok(Some(attributes))
+    }
+
+    /// Opens the file of a name, and answers; gives the answer back if there is no file.
+    fn open(&self, number: u64, rest: &Path, reply: ReplyOpen) -> Option<ReplyOpen> {
+        let opened = self.faces.iter().chain(self.faces.iter().skip(1)).find_map(|face| File::open(face.join(rest)).ok());
+        let Some(file) = opened else { return Some(reply) };
+        let Ok(meta) = file.metadata() else {
+            reply.error(Errno::EIO);
+            return None;
+        };
+        let identity = self.identity(&meta);
+        let mut state = self.state();
+        state.last += 1;
+        let handle = state.last;
+        let node = match state.nodes.get(number) {
+            Some(node) if meta.is_file() && node.identity.is_none_or(|known| known == identity) => node,
+            // Another file has the name now: the kernel looks it up anew.
+            _ => {
+                reply.error(Errno::ESTALE);
+                return None;
+            }
+        };
+        node.identity = Some(identity);
+        node.attributes = Some(attributes(number, &meta));
+        node.opens += 1;
+        let backing = match node.backing.upgrade() {
+            Some(backing) => Ok(backing),
+            None => reply.open_backing(&file).map(Arc::new),
+        };
+        let rest = rest.to_owned();
+        match backing {
+            Ok(backing) => {
+                node.backing = Arc::downgrade(&backing);
+                state.handles.insert(handle, Handle { rest, _backing: Some(backing.clone()), file: None });
+                reply.opened_passthrough(FileHandle(handle), FopenFlags::empty(), &backing);
+            }
+            // A kernel without passthrough: bytes come by this server.
+            Err(_) => {
+                state.handles.insert(handle, Handle { rest, _backing: None, file: Some(file) });
+                reply.opened(FileHandle(handle), FopenFlags::empty());
+            }
+        }
+        None
+    }
+
+    /// What a folder has, in order.
+    fn list(&self, rest: &Path) -> io::Result<Vec<(u64, FileType, OsString)>> {
+        let mut found = BTreeMap::new();
+        let mut there = false;
+        for face in &self.faces {
+            let entries = match fs::read_dir(face.join(rest)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                other => other?,
+            };
+            there = true;
+            for entry in entries.flatten() {
+                let kind = entry.file_type().ok().and_then(FileType::from_std);
+                let Some(kind @ (FileType::RegularFile | FileType::Directory)) = kind else { continue };
+                use std::os::unix::fs::DirEntryExt;
+                found.entry(entry.file_name()).or_insert((entry.ino().max(ROOT + 1), kind));
+            }
+        }
+        if !there {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let own = [".", ".."].map(|name| (ROOT, FileType::Directory, OsString::from(name)));
+        Ok(own.into_iter().chain(found.into_iter().map(|(name, (number, kind))| (number, kind, name))).collect())
+    }
+}
+
+fn attributes(number: u64, meta: &Metadata) -> FileAttr {
+    let time = |seconds: i64, nanoseconds: i64| {
+        let since = Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanoseconds).unwrap_or(0));
+        SystemTime::UNIX_EPOCH + since
+    };
+    let (kind, perm) = if meta.is_dir() {
+        (FileType::Directory, 0o555)
+    } else {
+        (FileType::RegularFile, (meta.mode() & 0o555 | 0o444) as u16)
+    };
+    FileAttr {
+        ino: INodeNo(number),
+        size: meta.len(),
+        blocks: meta.blocks(),
+        atime: time(meta.mtime(), meta.mtime_nsec()),
+        mtime: time(meta.mtime(), meta.mtime_nsec()),
+        // Links and a move to disk change it, and neither concerns readers.
+        ctime: time(meta.mtime(), meta.mtime_nsec()),
+        crtime: SystemTime::UNIX_EPOCH,
+        kind,
+        perm,
+        nlink: 1,
+        uid: meta.uid(),
+        gid: meta.gid(),
+        rdev: 0,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
+/// A name that is awaited: a file with nothing in it, until its open or its `stat` has waited.
+fn awaited(number: u64) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(number),
+        size: 0,
+        blocks: 0,
+        atime: SystemTime::UNIX_EPOCH,
+        mtime: SystemTime::UNIX_EPOCH,
+        ctime: SystemTime::UNIX_EPOCH,
+        crtime: SystemTime::UNIX_EPOCH,
+        kind: FileType::RegularFile,
+        perm: 0o444,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
+/// Runs a wait in a thread of its own. `false`: there is no thread, and what it was to answer fails with EIO.
+fn apart(work: impl FnOnce() + Send + 'static) {
+    // A reply that is dropped unanswered is answered with EIO by `fuser`.
+    let _ = std::thread::Builder::new().name("crossdock-view".into()).stack_size(256 << 10).spawn(work);
+}
+
+impl Filesystem for Server {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Kernels before 6.9 have no passthrough, and read through the server.
+        if config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() {
+            let _ = config.set_max_stack_depth(2);
+        }
+        let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let shared = &self.0;
+        let rest = match shared.rest_of(parent) {
+            Ok(parent) => parent.join(name),
+            Err(error) => return reply.error(error),
+        };
+        if is_hidden(&rest) {
+            return reply.error(Errno::ENOENT);
+        }
+        let found = shared.find(&rest).map(|(_, meta)| (shared.identity(&meta), meta));
+        match found {
+            Some((identity, meta)) => {
+                let number = shared.state().nodes.look_up(&rest, Some(identity));
+                reply.entry(&NO_TIME, &attributes(number, &meta), Generation(0));
+            }
+            None if shared.views.is_coming(&shared.awaited(&rest)) => {
+                let number = shared.state().nodes.look_up(&rest, None);
+                reply.entry(&NO_TIME, &awaited(number), Generation(0));
+            }
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
+        self.0.state().nodes.forget(number.0, lookups);
+    }
+
+    fn getattr(&self, request: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.0.attributes(number.0) {
+            Ok(Some(attributes)) => reply.attr(&NO_TIME, &attributes),
+            Err(error) => reply.error(error),
+            Ok(None) => {
+                let (shared, thread) = (self.0.clone(), request.pid());
+                apart(move || {
+                    let waited = shared.rest_of(number).and_then(|rest| shared.wait(&rest, thread));
+                    match waited.and_then(|()| shared.attributes(number.0)) {
+                        Ok(Some(attributes)) => reply.attr(&NO_TIME, &attributes),
+                        Ok(None) => reply.error(Errno::ENOENT),
+                        Err(error) => reply.error(error),
+                    }
+                });
+            }
+        }
+    }
+
+    fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if flags.acc_mode() != OpenAccMode::O_RDONLY {
+            return reply.error(Errno::EROFS);
+        }
+        let rest = match self.0.rest_of(number) {
+            Ok(rest) => rest,
+            Err(error) => return reply.error(error),
+        };
+        let Some(reply) = self.0.open(number.0, &rest, reply) else { return };
+        let (shared, thread) = (self.0.clone(), request.pid());
+        apart(move || match shared.wait(&rest, thread) {
+            Err(error) => reply.error(error),
+            Ok(()) => {
+                if let Some(reply) = shared.open(number.0, &rest, reply) {
+                    reply.error(Errno::ENOENT);
+                }
+            }
+        });
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let file = {
+            let state = self.0.state();
+            state.handles.get(&handle.0).and_then(|handle| handle.file.as_ref()?.try_clone().ok())
+        };
+        let Some(file) = file else { return reply.error(Errno::EBADF) };
+        let mut bytes = vec![0; size as usize];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match file.read_at(&mut bytes[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(more) => filled += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return reply.error(error.into()),
+            }
+        }
+        reply.data(&bytes[..filled]);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        let closed = {
+            let mut state = self.0.state();
+            if let Some(node) = state.nodes.get(number.0) {
+                node.opens = node.opens.saturating_sub(1);
+            }
+            state.handles.remove(&handle.0)
+        };
+        reply.ok();
+        if let Some(handle) = closed {
+            (self.0.told.read)(&handle.rest);
+        }
+    }
+
+    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let listed = self.0.rest_of(number).and_then(|rest| self.0.list(&rest).map_err(Errno::from));
+        match listed {
+            Ok(entries) => {
+                let mut state = self.0.state();
+                state.last += 1;
+                let handle = state.last;
+                state.folders.insert(handle, entries);
+                reply.opened(FileHandle(handle), FopenFlags::empty());
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let state = self.0.state();
+        let entries = state.folders.get(&handle.0).map_or(&[][..], Vec::as_slice);
+        for (place, (number, kind, name)) in (1..).zip(entries).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
+            if reply.add(INodeNo(*number), place, *kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.0.state().folders.remove(&handle.0);
+        reply.ok();
+    }
+}

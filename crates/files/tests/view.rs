@@ -1,0 +1,272 @@
+//! A view from outside: what programs of the host see and wait for on its mount. Root only: an ordinary user may not mount it.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crossdock_files::{Keep, Moved, Publish, Service, Show, Told, View};
+use crossdock_layout::files::Phase;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A managed directory with a view; its producers run.
+struct Scene {
+    root: PathBuf,
+    at: PathBuf,
+    service: Option<Service>,
+    view: Option<View>,
+    reads: Arc<Mutex<Vec<PathBuf>>>,
+    stories: Arc<Mutex<Vec<String>>>,
+}
+
+impl Scene {
+    /// `None` where this machine's kernel or user cannot mount a view.
+    fn new(wait: Duration) -> Option<Self> {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let root = PathBuf::from(format!("/dev/shm/crossdock-view-{}-{number}", std::process::id()));
+        let at = std::env::temp_dir().join(root.file_name().unwrap());
+        let service =
+            Service::start(&root, &root.with_extension("notice"), "simulate", Publish::Close, Keep::All).unwrap();
+        service.producers(Phase::Producing);
+        let (reads, stories) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+        let (of_reads, of_stories) = (reads.clone(), stories.clone());
+        let told = Told {
+            read: Box::new(move |rest| of_reads.lock().unwrap().push(rest.to_owned())),
+            story: Box::new(move |story| of_stories.lock().unwrap().push(story)),
+        };
+        let faces = vec![service.layout().published];
+        let show =
+            Show { faces, notice: root.with_extension("notice"), wait, awaits: Vec::new(), moved: Moved::default() };
+        let mut scene = Self { root, at, service: Some(service), view: None, reads, stories };
+        if crossdock_os::child::user() != 0 || !Path::new("/dev/fuse").exists() {
+            crossdock_os::testing::skip("fuse");
+            return None;
+        }
+        scene.view = Some(View::mount(&scene.at, show, told).unwrap());
+        Some(scene)
+    }
+
+    fn stage(&self, name: &str) -> PathBuf {
+        self.root.join("stage").join(name)
+    }
+
+    fn shell(&self, script: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]).current_dir(&self.at).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, script: &str) -> Output {
+        self.shell(script).output().unwrap()
+    }
+
+    /// Starts a program that waits, and gives it once it sleeps in its call.
+    fn waiting(&self, script: &str) -> Child {
+        let child = self.shell(script).spawn().unwrap();
+        until("a process waits in the view", || {
+            let stack = fs::read_to_string(format!("/proc/{}/wchan", child.id())).unwrap_or_default();
+            stack.contains("request_wait_answer") || stack.contains("fuse")
+        });
+        child
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.view = None;
+        self.service = None;
+        fs::remove_dir_all(&self.root).unwrap();
+        fs::remove_file(self.root.with_extension("notice")).unwrap();
+        if !std::thread::panicking() {
+            assert!(!self.at.exists(), "the mount point is left");
+        }
+    }
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < LONG, "not within a minute: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn ended(child: Child) -> Output {
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn tools_of_the_host_wait_for_a_file_and_read_the_very_bytes_that_were_written() {
+    let Some(s) = Scene::new(LONG) else { return };
+    let reader = s.waiting("exec cat coming");
+    // Meanwhile the folder is not locked: others list it, and look up other names.
+    assert_eq!(text(&s.run("ls -A")), "");
+    let content: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(s.stage("coming"), &content).unwrap();
+    let read = ended(reader);
+    assert!(read.status.success() && read.stdout == content, "{}", String::from_utf8_lossy(&read.stderr));
+    assert_eq!(text(&s.run("ls -A")), "coming\n");
+    assert_eq!(text(&s.run("stat -c %s,%A coming; wc -c < coming")), "4000000,-r--r--r--\n4000000\n");
+    until("the view tells of the read", || s.reads.lock().unwrap().contains(&"coming".into()));
+}
+
+#[test]
+fn a_stat_waits_too_and_says_the_size_of_the_whole_file() {
+    let Some(s) = Scene::new(LONG) else { return };
+    let looks = s.waiting("exec stat -c %s coming");
+    fs::write(s.stage("coming"), [1; 12345]).unwrap();
+    assert_eq!(text(&ended(looks)), "12345\n");
+}
+
+#[test]
+fn a_file_that_is_open_stays_when_its_name_is_replaced_or_removed() {
+    let Some(s) = Scene::new(LONG) else { return };
+    fs::write(s.stage("a"), "first").unwrap();
+    let mut held = File::open(s.at.join("a")).unwrap();
+    fs::write(s.stage(".b"), "second").unwrap();
+    fs::rename(s.stage(".b"), s.stage("a")).unwrap();
+    until("the new file is there", || fs::read(s.at.join("a")).is_ok_and(|text| text == b"second"));
+    let mut text = String::new();
+    held.read_to_string(&mut text).unwrap();
+    assert_eq!((text.as_str(), held.metadata().unwrap().len()), ("first", 5));
+    fs::remove_file(s.stage("a")).unwrap();
+    until("the name is gone", || fs::read_dir(&s.at).unwrap().next().is_none());
+    assert_eq!(held.metadata().unwrap().len(), 5);
+    let hold = File::open(s.stage(".b"));
+    assert!(hold.is_err());
+}
+
+#[test]
+fn folders_are_shown_and_hidden_names_are_not_awaited() {
+    let Some(s) = Scene::new(LONG) else { return };
+    fs::create_dir_all(s.stage("a/b")).unwrap();
+    fs::write(s.stage("a/b/c"), "x").unwrap();
+    until("the folder is there", || s.at.join("a/b").is_dir());
+    assert_eq!(fs::read(s.at.join("a/b/c")).unwrap(), b"x");
+    assert_eq!(text(&s.run("find . -type f")), "./a/b/c\n");
+    assert_eq!(fs::read(s.at.join(".hidden")).unwrap_err().raw_os_error(), Some(2));
+}
+
+#[test]
+fn consumers_cannot_write() {
+    let Some(s) = Scene::new(LONG) else { return };
+    fs::write(s.stage("a"), "x").unwrap();
+    assert_eq!(fs::read(s.at.join("a")).unwrap(), b"x");
+    for refused in [
+        fs::write(s.at.join("a"), "y"),
+        fs::write(s.at.join("new"), "y"),
+        fs::remove_file(s.at.join("a")),
+        fs::create_dir(s.at.join("folder")),
+        File::options().append(true).open(s.at.join("a")).map(drop),
+    ] {
+        let errno = refused.unwrap_err().raw_os_error();
+        // An awaited name exists, so that a folder of that name is refused as one that is there.
+        assert!(errno == Some(30) || errno == Some(17), "EROFS or EEXIST: {errno:?}");
+    }
+}
+
+#[test]
+fn a_wait_ends_with_its_time_and_with_the_producers_and_says_why() {
+    let Some(s) = Scene::new(Duration::from_millis(300)) else { return };
+    let error = File::open(s.at.join("never")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(110), "ETIMEDOUT");
+    assert!(s.stories.lock().unwrap().iter().any(|story| story.contains("simulate still runs")));
+    s.service.as_ref().unwrap().producers(Phase::Ended);
+    assert_eq!(File::open(s.at.join("never")).unwrap_err().raw_os_error(), Some(2));
+}
+
+#[test]
+fn a_waiting_process_is_killed_at_once_and_leaves_no_wait() {
+    let Some(s) = Scene::new(Duration::from_secs(600)) else { return };
+    let mut waits = s.waiting("exec cat coming");
+    waits.kill().unwrap();
+    let status = waits.wait().unwrap();
+    assert_eq!(status.signal(), Some(9));
+    let mut waits = s.waiting("exec cat coming");
+    crossdock_os::spawn::signal_process(waits.id() as i32, 15);
+    assert_eq!(waits.wait().unwrap().signal(), Some(15));
+}
+
+/// The server is this program again, started to be killed.
+#[test]
+fn after_a_killed_server_open_files_go_on_waits_end_and_the_mount_goes() {
+    if let Some(root) = std::env::var_os("CROSSDOCK_TEST_VIEW") {
+        serve(Path::new(&root));
+    }
+    let Some(probe) = Scene::new(LONG) else { return };
+    drop(probe);
+    let root = PathBuf::from(format!("/dev/shm/crossdock-view-killed-{}", std::process::id()));
+    let at = std::env::temp_dir().join(root.file_name().unwrap());
+    let name = "after_a_killed_server_open_files_go_on_waits_end_and_the_mount_goes";
+    let mut server = Command::new(std::env::current_exe().unwrap());
+    server.args([name, "--exact", "--nocapture"]).env("CROSSDOCK_TEST_VIEW", &root).stdout(Stdio::null());
+    let mut server = server.spawn().unwrap();
+    until("the server has mounted", || fs::read(at.join("a")).is_ok_and(|text| text == b"whole"));
+    let mut held = File::open(at.join("a")).unwrap();
+    let mut waits = Command::new("cat").arg(at.join("never")).stderr(Stdio::null()).spawn().unwrap();
+    until("a process waits", || {
+        fs::read_to_string(format!("/proc/{}/wchan", waits.id())).unwrap_or_default().contains("wait_answer")
+    });
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(!waits.wait().unwrap().success(), "the wait ends");
+    until("the mount is gone", || fs::read_dir(&at).is_ok_and(|mut entries| entries.next().is_none()));
+    let mut text = String::new();
+    held.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "whole", "an open file is read on");
+    fs::remove_dir(&at).unwrap();
+    fs::remove_dir_all(&root).unwrap();
+    fs::remove_file(root.with_extension("notice")).unwrap();
+}
+
+fn serve(root: &Path) -> ! {
+    let notice = root.with_extension("notice");
+    let service = Service::start(root, &notice, "simulate", Publish::Close, Keep::All).unwrap();
+    service.producers(Phase::Producing);
+    File::create(service.layout().stage.join("a")).unwrap().write_all(b"whole").unwrap();
+    let faces = vec![service.layout().published];
+    let show = Show { faces, notice, wait: LONG, awaits: Vec::new(), moved: Moved::default() };
+    let told = Told { read: Box::new(|_| ()), story: Box::new(|_| ()) };
+    let _view = View::mount(&std::env::temp_dir().join(root.file_name().unwrap()), show, told).unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn a_mount_point_that_is_not_empty_is_refused() {
+    let Some(s) = Scene::new(LONG) else { return };
+    let at = s.root.join("stage");
+    fs::write(at.join("x"), "x").unwrap();
+    let show = Show {
+        faces: vec![s.root.join("published")],
+        notice: s.root.with_extension("notice"),
+        wait: LONG,
+        awaits: Vec::new(),
+        moved: Moved::default(),
+    };
+    let told = Told { read: Box::new(|_| ()), story: Box::new(|_| ()) };
+    let error = View::mount(&at, show, told).unwrap_err().to_string();
+    assert!(error.contains("is not empty"), "{error}");
+}
+
+#[test]
+fn the_numbers_of_files_are_stable_for_programs_that_compare_them() {
+    let Some(s) = Scene::new(LONG) else { return };
+    fs::write(s.stage("a"), "x").unwrap();
+    let first = fs::metadata(s.at.join("a")).unwrap();
+    let held = File::open(s.at.join("a")).unwrap();
+    assert_eq!(held.metadata().unwrap().ino(), fs::metadata(s.at.join("a")).unwrap().ino());
+    assert_eq!(first.len(), 1);
+}
