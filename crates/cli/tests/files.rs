@@ -285,3 +285,140 @@ tasks:
         place.assert_nothing_left(engine);
     }
 }
+
+#[test]
+fn a_published_file_is_final_for_a_producer_that_is_root_too() {
+    // Charliecloud takes no right away from root: docs/files.md says so.
+    let is_root = crossdock_os::child::user() == 0;
+    for engine in containers().into_iter().filter(|engine| !is_root || *engine != "charliecloud") {
+        let place = Place::new(
+            r#"
+workflow: w
+files:
+  frames: {path: /f, produce: writes, consume: reads, wait: 60}
+tasks:
+  writes:
+    command: 'echo first > /f/a; until [ "$(stat -c %h /f/a)" = 2 ]; do sleep 0.1; done; (echo second > /f/a) 2>&1 || echo refused'
+  reads: {command: 'cat /f/a; cat /f/b; cat /f/a'}
+"#,
+        );
+        let run = place.run(engine, &[]);
+        assert!(place.log("writes").contains("refused"), "{engine}: {}\n{}", place.log("writes"), run.err);
+        let log = place.log("reads");
+        assert!(log.starts_with("first\n") && log.ends_with("first\n"), "{engine}: {log}");
+    }
+}
+
+/// The mounts whose path has these letters.
+fn mounts(of: &str) -> Vec<String> {
+    let all = fs::read_to_string("/proc/self/mounts").unwrap();
+    all.lines().filter(|line| line.contains(of)).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_task_and_tools_of_the_host_wait_by_a_view() {
+    let is_root = crossdock_os::child::user() == 0;
+    for engine in containers() {
+        let place = Place::new(
+            r#"
+workflow: w
+files:
+  frames: {path: /f, produce: writes, consume: [reads, told], host: view, wait: 60}
+tasks:
+  writes:
+    mounts: [{host: go, task: /go}]
+    command: 'echo one > /f/1; until [ -e /go/now ]; do sleep 0.1; done; mkdir /f/sub; echo two > /f/sub/2; echo three > /f/3'
+  reads: {door: view, command: 'cat /f/1; cat /f/3; cat /f/sub/2; touch /f/x 2>&1 | grep -o "Read-only"; ls /f'}
+  told: {command: 'cat /f/3'}
+"#,
+        );
+        fs::create_dir(place.path().join("go")).unwrap();
+        if !is_root {
+            let run = place.run(engine, &[]);
+            assert!(run.code != 0 && run.err.contains("only root may mount a view"), "{engine}\n{}", run.err);
+            continue;
+        }
+        let child = place.start(engine, &["--json"]);
+        let view = place.path().join("view");
+        common::await_that("the view to show a file", || fs::read(view.join("1")).is_ok_and(|text| text == b"one\n"));
+        let mut waits = std::process::Command::new("cat");
+        let mut output = waits.arg(view.join("3")).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        fs::write(place.path().join("go/now"), "").unwrap();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut output.stdout.take().unwrap(), &mut text).unwrap();
+        assert!(output.wait().unwrap().success());
+        assert_eq!(text, "three\n", "{engine}");
+        let run = finish(child);
+        assert_eq!(run.code, 0, "{engine}\n{}\n{}", run.err, run.out);
+        assert_eq!(place.log("reads"), "one\nthree\ntwo\nRead-only\n1\n3\nsub\n", "{engine}");
+        assert_eq!(place.log("told"), "three\n", "{engine}");
+        assert!(!view.exists(), "{engine}: the view's folder is left");
+        assert_eq!(mounts(&id_of(&run)), Vec::<String>::new(), "{engine}");
+        place.assert_nothing_left(engine);
+    }
+}
+
+#[test]
+fn a_killed_run_leaves_no_mount_of_a_view() {
+    if crossdock_os::child::user() != 0 {
+        return crossdock_os::testing::skip("fuse");
+    }
+    let Some(engine) = containers().into_iter().find(|engine| *engine == "bubblewrap") else {
+        return crossdock_os::testing::skip("bubblewrap");
+    };
+    let place = Place::new(
+        "workflow: viewed\nfiles: {f: {path: /f, produce: writes, consume: waits, host: view}}\ntasks:\n  \
+         writes: {command: 'echo ready > /f/a; exec sleep MARK'}\n  waits: {door: view, command: 'exec cat /f/never'}\n",
+    );
+    let child = place.start(engine, &[]);
+    let view = place.path().join("view");
+    common::await_that("the view", || fs::read(view.join("a")).is_ok_and(|text| text == b"ready\n"));
+    let all = fs::read_to_string("/proc/self/mounts").unwrap();
+    let own: Vec<&str> = all.lines().filter(|line| line.contains("/crossdock-files-viewed-")).collect();
+    assert!(!own.is_empty(), "{all}");
+    signal(place.supervisor(&child), Signal::KILL);
+    signal(child.id(), Signal::KILL);
+    let _ = finish(child);
+    common::await_that("the mounts to go", || {
+        mounts(&view.display().to_string()).is_empty() && mounts("/crossdock-files-viewed-").is_empty()
+    });
+    // A mount that is dead would be in the way of the next run.
+    let run = finish(place.start(engine, &["--deadline", "1"]));
+    assert!(run.err.contains("writes    · started"), "{}", run.err);
+    common::await_that("the store to be removed", || stores("viewed-").is_empty());
+    place.assert_nothing_left(engine);
+}
+
+#[test]
+fn files_move_to_a_disk_and_consumers_do_not_notice() {
+    if crossdock_os::child::user() != 0 {
+        return crossdock_os::testing::skip("fuse");
+    }
+    // Docker's service may not see the mounts of memory and views.
+    for engine in containers().into_iter().filter(|engine| *engine != "docker") {
+        let place = Place::new(
+            r#"
+workflow: w
+files:
+  frames: {path: /f, produce: writes, consume: [reads, late], quota: 8 MiB, spill: disk, wait: 60}
+tasks:
+  writes:
+    command: 'for n in $(seq 20); do head -c 1000000 /dev/zero | tr "\0" x > /f/$n; sleep 0.1; done'
+  reads: {command: 'for n in $(seq 20); do tr -d x < /f/$n | wc -c; wc -c < /f/$n; done'}
+  late: {command: 'cat /f/20 > /dev/null; for n in $(seq 20); do wc -c < /f/$n; done; ls /f | wc -l; cat /f/21'}
+"#,
+        );
+        fs::create_dir(place.path().join("disk")).unwrap();
+        let run = place.run(engine, &["--json"]);
+        let late = place.log("late");
+        assert_eq!(place.log("reads"), "0\n1000000\n".repeat(20), "{engine}\n{}\n{}", run.err, run.out);
+        assert!(late.starts_with(&format!("{}20\n", "1000000\n".repeat(20))), "{engine}: {late}");
+        assert!(late.contains("No such file"), "{engine}: {late}");
+        let spilled = run.out.split("\"spilled\": ").nth(1).and_then(|rest| rest.split([',', '\n']).next());
+        let spilled: u32 = spilled.unwrap().trim().parse().unwrap();
+        assert!(spilled >= 10, "{engine}: {spilled} files were moved");
+        assert_eq!(fs::read_dir(place.path().join("disk")).unwrap().count(), 0, "{engine}: the disk has files left");
+        assert_eq!(mounts(&id_of(&run)), Vec::<String>::new(), "{engine}");
+        place.assert_nothing_left(engine);
+    }
+}

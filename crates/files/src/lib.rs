@@ -10,6 +10,7 @@
 mod look;
 mod rules;
 mod service;
+mod spill;
 mod store;
 mod view;
 mod writers;
@@ -17,6 +18,8 @@ mod writers;
 pub use look::{Line, Look, State, User, look};
 pub use rules::{Keep, Publish};
 pub use service::{Report, Service};
+#[cfg(feature = "fault-points")]
+pub use spill::SPILL_FAULT_POINTS;
 #[cfg(feature = "fault-points")]
 pub use store::FAULT_POINTS;
 pub use store::{Layout, Store};

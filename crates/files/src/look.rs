@@ -18,6 +18,8 @@ use crate::store::Layout;
 pub enum State {
     /// Consumers see it.
     Published,
+    /// Consumers see it; it was moved from memory to a disk.
+    Spilled,
     /// A producer has it open for writing.
     Written,
     /// It is closed and not published: it waits for its rename, its marker or the producers' end, or is hidden.
@@ -38,6 +40,7 @@ impl State {
     pub fn word(self) -> &'static str {
         match self {
             Self::Published => "published",
+            Self::Spilled => "on disk",
             Self::Written => "written",
             Self::Unpublished => "unpublished",
             Self::Torn => "torn",
@@ -106,10 +109,15 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<Look> {
         };
         lines.insert(name.into(), line_of(name.into(), state));
     }
-    for (folder, state) in [(&layout.stage, State::Unpublished), (&layout.published, State::Published)] {
+    let seen =
+        [(&layout.stage, State::Unpublished), (&layout.spilled, State::Spilled), (&layout.published, State::Published)];
+    for (folder, state) in seen {
+        if state == State::Spilled && !folder.exists() {
+            continue;
+        }
         walk(folder, Path::new(""), &mut |name, meta| {
             let known = lines.entry(name.clone()).or_insert_with(|| line_of(name.clone(), state));
-            if state == State::Published || known.state == State::Dropped {
+            if state != State::Unpublished || known.state == State::Dropped {
                 known.state = state;
             }
             known.bytes = Some(meta.len());

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -20,7 +20,9 @@ use crossdock_os::inotify::{Change, Watch};
 use crossdock_os::{Deadline, OsResult};
 
 use crate::rules::{Action, Keep, Publish, is_hidden};
+use crate::spill::Spill;
 use crate::store::{Attempt, Layout, Store};
+use crate::view::Moved;
 use crate::writers::Writers;
 
 /// How soon the service looks again at a file that a process had open for writing: its close may have been the close of
@@ -33,6 +35,9 @@ const OPENING: Duration = Duration::from_secs(1);
 /// How long a file that all consumers have read is still kept: some programs open a file twice.
 const SETTLED: Duration = Duration::from_secs(1);
 
+/// How often the memory is looked at where files may move to a disk; a publication is a reason to look at once.
+const SPILL_LOOK: Duration = Duration::from_millis(20);
+
 const EVENTS: u64 = 1;
 const STOP: u64 = 2;
 const OPENERS: u64 = 3;
@@ -44,6 +49,8 @@ pub struct Service {
     /// Answers opens. It ends last: the watcher's own opens wait for it.
     answers: Option<JoinHandle<()>>,
     watcher: Option<JoinHandle<()>>,
+    /// Moves files to a disk.
+    mover: Option<JoinHandle<()>>,
 }
 
 /// What a directory came to.
@@ -59,6 +66,8 @@ pub struct Report {
     pub cut: u64,
     /// Published files that were dropped by the rule of `keep`.
     pub dropped: u64,
+    /// Published files that were moved to a disk.
+    pub spilled: u64,
     /// Are killed writers noticed here? (The service's user is root.)
     pub writers_known: bool,
     /// What went wrong, a line each; at most [`TROUBLES`].
@@ -76,6 +85,10 @@ struct Shared {
     stop_watching: OwnedFd,
     /// Readable when the thread that answers opens is to end.
     stop_answering: OwnedFd,
+    /// Readable when a view has told of a read.
+    nudge: OwnedFd,
+    /// There may be a file to move to a disk, or the thread that moves is to end.
+    room: Condvar,
 }
 
 #[derive(Debug)]
@@ -102,6 +115,14 @@ struct State {
     cut: BTreeSet<u64>,
     /// Published files, oldest first, where only some are kept.
     order: Vec<PathBuf>,
+    /// Consumers that read by a view, which tells of their reads.
+    by_view: BTreeSet<usize>,
+    /// Where files are moved to a disk.
+    spill: Option<Spill>,
+    /// Names that the service itself has taken from `stage`: the event tells nothing new.
+    moved: BTreeSet<PathBuf>,
+    /// No file is moved any more.
+    is_over: bool,
     report: Report,
 }
 
@@ -129,12 +150,17 @@ impl Service {
             torn: BTreeSet::new(),
             cut: BTreeSet::new(),
             order: Vec::new(),
+            by_view: BTreeSet::new(),
+            spill: None,
+            moved: BTreeSet::new(),
+            is_over: false,
             report: Report { writers_known: known, ..Report::default() },
         };
         let (stop_watching, stop_answering) = (event::eventfd().map_err(plain)?, event::eventfd().map_err(plain)?);
         let (state, writers) = (Mutex::new(state), Mutex::new(writers));
-        let shared = Arc::new(Shared { state, writers, stop_watching, stop_answering });
-        let mut service = Self { shared: shared.clone(), answers: None, watcher: None };
+        let (nudge, room) = (event::eventfd().map_err(plain)?, Condvar::new());
+        let shared = Arc::new(Shared { state, writers, stop_watching, stop_answering, nudge, room });
+        let mut service = Self { shared: shared.clone(), answers: None, watcher: None, mover: None };
         // The kernel asks before each open in a watched folder, also before the service's own. So a thread of its own
         // answers, which opens nothing; it has to run before the first folder is watched.
         if let Some(descriptor) = shared.writers().descriptor() {
@@ -153,6 +179,39 @@ impl Service {
     /// its writer may have got ENOSPC.
     pub fn limited(&self) {
         self.shared.state().store.is_limited = true;
+    }
+
+    /// From now on, the oldest published files move to this folder of a disk when three quarters of the quota are used. Consumers
+    /// need a view that shows both places; it takes what this gives.
+    ///
+    /// # Errors
+    /// The folder cannot be made, or what a killed service left there cannot be taken over.
+    pub fn spill_to(&mut self, disk: &Path, quota: u64) -> io::Result<Moved> {
+        let moved = Moved::default();
+        {
+            let mut state = self.shared.state();
+            let spill = Spill::open(&state.store.layout, disk, quota, moved.clone())?;
+            state.spill = Some(spill);
+        }
+        let shared = self.shared.clone();
+        self.mover = Some(std::thread::Builder::new().name("crossdock-spill".into()).spawn(move || shared.spill())?);
+        Ok(moved)
+    }
+
+    /// This consumer reads by a view. Gives what the view calls for each file that the consumer has closed.
+    pub fn reads_by_view(&self, consumer: usize) -> impl Fn(&Path) + Send + Sync + 'static {
+        self.shared.state().by_view.insert(consumer);
+        let shared = self.shared.clone();
+        move |rest| {
+            shared.state().count_read(consumer, rest.to_owned());
+            event::signal(&shared.nudge);
+        }
+    }
+
+    /// Adds a line to what went wrong: a view's wait that ended without a file.
+    pub fn tells(&self) -> impl Fn(String) + Send + Sync + 'static {
+        let shared = self.shared.clone();
+        move |line| shared.state().trouble(line)
     }
 
     /// Where the store's folders are.
@@ -185,6 +244,9 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
+        self.shared.state().is_over = true;
+        self.shared.room.notify_all();
+        let _ = self.mover.take().map(JoinHandle::join);
         let threads =
             [(&self.shared.stop_watching, self.watcher.take()), (&self.shared.stop_answering, self.answers.take())];
         for (stop, thread) in threads {
@@ -222,7 +284,7 @@ impl Shared {
 
     fn run(&self) {
         let Ok(epoll) = two(&self.stop_watching, (&self.state().watch, EVENTS)) else { return };
-        if epoll.add(&self.state().reads, EVENTS, false).is_err() {
+        if epoll.add(&self.state().reads, EVENTS, false).is_err() || epoll.add(&self.nudge, EVENTS, false).is_err() {
             return;
         }
         loop {
@@ -235,6 +297,7 @@ impl Shared {
             if ready.iter().any(|r| r.token == STOP) {
                 return;
             }
+            event::clear(&self.nudge);
             let mut state = self.state();
             state.take_in(self);
             state.take_in_reads();
@@ -242,6 +305,36 @@ impl Shared {
             if ready.is_empty() {
                 let again: Vec<PathBuf> = std::mem::take(&mut state.written).into_iter().collect();
                 again.iter().for_each(|rest| state.publish_found(self, rest));
+            }
+        }
+    }
+
+    /// Moves files to the disk until the service ends. The bytes are copied while the directory goes on.
+    fn spill(&self) {
+        let mut state = self.state();
+        while !state.is_over {
+            let used = state.in_memory();
+            let State { spill, store, .. } = &mut *state;
+            let Some(copy) = spill.as_mut().and_then(|spill| spill.next(&store.layout, used)) else {
+                // A file that is being written tells nothing of the memory that it takes.
+                let waited = self.room.wait_timeout(state, SPILL_LOOK);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            };
+            drop(state);
+            let made = copy.make();
+            state = self.state();
+            match made.and_then(|()| state.take_to_disk(&copy)) {
+                Ok(()) => {}
+                Err(error) => {
+                    copy.drop_file();
+                    if state.store.layout.published.join(&copy.rest).exists() {
+                        state.trouble(format!("{} cannot be moved to the disk: {error}", copy.rest.display()));
+                        state.spill.iter_mut().for_each(|spill| spill.order.push_back(copy.rest.clone()));
+                        let waited = self.room.wait_timeout(state, Duration::from_secs(1));
+                        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    }
+                }
             }
         }
     }
@@ -279,6 +372,9 @@ impl State {
             let Some(folder) = self.folders.get(&event.folder) else { continue };
             let rest = folder.join(&event.name);
             if is_hidden(&rest) {
+                continue;
+            }
+            if event.change == Change::Removed && self.moved.remove(&rest) {
                 continue;
             }
             let name = event.name.to_string_lossy();
@@ -383,8 +479,13 @@ impl State {
                 self.cut.remove(&meta.ino());
                 self.read.remove(rest);
                 self.consumed.remove(rest);
+                let State { spill, store, .. } = self;
+                if let Some(Err(error)) = spill.as_mut().map(|spill| spill.published(&store.layout, rest)) {
+                    self.trouble(format!("{}: an older file stays on the disk: {error}", rest.display()));
+                }
                 self.store.tell_published();
                 self.drop_old(rest);
+                shared.room.notify_all();
             }
             Ok(Attempt::Full) => {
                 self.written.remove(rest);
@@ -445,20 +546,48 @@ impl State {
         self.store.note("dropped", rest);
     }
 
+    /// Bytes of memory that the directory takes.
+    fn in_memory(&self) -> u64 {
+        if self.store.is_limited {
+            return self.store.used();
+        }
+        let Some(spill) = &self.spill else { return 0 };
+        let size = |rest: &PathBuf| fs::metadata(self.store.layout.published.join(rest)).map_or(0, |meta| meta.len());
+        spill.order.iter().map(size).sum()
+    }
+
+    /// A copied file takes its name on the disk.
+    fn take_to_disk(&mut self, copy: &crate::spill::Copy) -> io::Result<()> {
+        let State { spill, store, .. } = &mut *self;
+        let Some(spill) = spill else { return Ok(()) };
+        let staged = copy.is_staged(&store.layout);
+        if spill.take(&store.layout, copy)? {
+            if staged {
+                self.moved.insert(copy.rest.clone());
+            }
+            self.report.spilled += 1;
+        }
+        Ok(())
+    }
+
+    /// A consumer has closed a file after reading it.
+    fn count_read(&mut self, consumer: usize, rest: PathBuf) {
+        let Keep::Consumed { readers } = &self.keep else { return };
+        let counts = self.read.entry(rest.clone()).or_insert_with(|| vec![0; readers.len()]);
+        counts[consumer] += 1;
+        if counts.iter().zip(readers).all(|(read, wanted)| read >= wanted) {
+            self.consumed.insert(rest, Instant::now());
+        }
+    }
+
     /// Counts what consumers have read.
     fn take_in_reads(&mut self) {
-        let Keep::Consumed { readers } = &self.keep else { return };
         for event in self.reads.read().unwrap_or_default() {
             let Some((consumer, folder)) = self.read_folders.get(&event.folder) else { continue };
-            if event.change != Change::Read || event.is_folder {
+            if event.change != Change::Read || event.is_folder || self.by_view.contains(consumer) {
                 continue;
             }
-            let rest = folder.join(&event.name);
-            let counts = self.read.entry(rest.clone()).or_insert_with(|| vec![0; readers.len()]);
-            counts[*consumer] += 1;
-            if counts.iter().zip(readers).all(|(read, wanted)| read >= wanted) {
-                self.consumed.insert(rest, Instant::now());
-            }
+            self.count_read(*consumer, folder.join(&event.name));
         }
     }
 

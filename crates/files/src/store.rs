@@ -5,6 +5,7 @@
 //! ROOT/published/   what consumers see, mounted read-only for them: links to finished files of `stage`
 //! ROOT/for.N/       what the consumer N sees, where files go when all consumers have read them; else all see `published`
 //! ROOT/events       why files were not published, and what was dropped: a line each
+//! ROOT/spilled      where some files of `published` are moved to a disk: a link to the folder there (spill.rs)
 //! ROOT/new/         a link waits here for its rename into `published`, so that a file takes its name in one step
 //! NOTICE            one page, mapped read-only by consumers (layout/files.rs); it may lie elsewhere
 //! ```
@@ -37,6 +38,8 @@ pub struct Layout {
     pub stage: PathBuf,
     /// What consumers see, or, where each has a folder of its own, what is in all of these.
     pub published: PathBuf,
+    /// Published files that were moved to a disk, if there are some.
+    pub spilled: PathBuf,
     new: PathBuf,
     /// The folders of single consumers.
     single: Vec<PathBuf>,
@@ -79,6 +82,7 @@ impl Layout {
         Self {
             stage: at("stage"),
             published: at("published"),
+            spilled: at("spilled"),
             new: at("new"),
             single: Vec::new(),
             root: root.to_owned(),
@@ -89,6 +93,11 @@ impl Layout {
     #[must_use]
     pub fn for_consumer(&self, number: usize) -> &Path {
         self.single.get(number).unwrap_or(&self.published)
+    }
+
+    /// The folders of single consumers.
+    pub(crate) fn singles(&self) -> &[PathBuf] {
+        &self.single
     }
 
     /// Where the service writes why files were not published.
@@ -213,9 +222,15 @@ impl Store {
         self.layout.single.iter().chain([&self.layout.published])
     }
 
+    /// How many bytes of the store's own memory are in use.
+    pub(crate) fn used(&self) -> u64 {
+        mount::used(&self.layout.stage)
+    }
+
     /// Takes a name away from consumers; those that have the file open keep it.
     pub(crate) fn withdraw(&self, rest: &Path) -> io::Result<()> {
-        for folder in self.faces() {
+        // The copy on a disk goes last: a view shows the file as long as it is anywhere.
+        for folder in self.faces().chain([&self.layout.spilled]) {
             let path = folder.join(rest);
             match fs::symlink_metadata(&path) {
                 Ok(meta) if meta.is_dir() => fs::remove_dir_all(&path)?,
@@ -229,7 +244,10 @@ impl Store {
 
     /// No process has this published file open or mapped.
     pub(crate) fn is_unused(&self, rest: &Path) -> io::Result<bool> {
-        let Some(file) = ordinary(&self.layout.published.join(rest))? else { return Ok(false) };
+        // A file on a disk is held by those that have it open, also without its name.
+        let Some(file) = ordinary(&self.layout.published.join(rest))? else {
+            return Ok(self.layout.spilled.join(rest).exists());
+        };
         lease::prove(&file, Proof::Alone).map_err(|e| e.reason())
     }
 
@@ -277,7 +295,7 @@ impl Store {
 }
 
 /// An ordinary file, opened for reading without following a link at its end; `None` if there is none.
-fn ordinary(path: &Path) -> io::Result<Option<File>> {
+pub(crate) fn ordinary(path: &Path) -> io::Result<Option<File>> {
     match file::open_ordinary(path) {
         Ok(file) => Ok(file.map(File::from)),
         Err(error) if error.is_absent() => Ok(None),
@@ -285,6 +303,6 @@ fn ordinary(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-fn same(path: &Path, meta: &fs::Metadata) -> bool {
+pub(crate) fn same(path: &Path, meta: &fs::Metadata) -> bool {
     fs::symlink_metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (meta.dev(), meta.ino()))
 }

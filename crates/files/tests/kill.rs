@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_core::fault;
 use crossdock_core::files::{Outcome, Views};
-use crossdock_files::{FAULT_POINTS, Keep, Publish, Service};
+use crossdock_files::{FAULT_POINTS, Keep, Publish, SPILL_FAULT_POINTS, Service};
 use crossdock_layout::files::Phase;
 use crossdock_os::process;
 
@@ -45,6 +45,13 @@ fn child() {
             std::thread::sleep(LONG);
             drop(service);
         }
+        "spills" => {
+            fault::arm_from_environment();
+            let service = spilling(&root);
+            say("ready");
+            std::thread::sleep(LONG);
+            drop(service);
+        }
         "writes" => {
             let mut file = fs::File::create(root.join("stage/a")).unwrap();
             file.write_all(&content()[..1000]).unwrap();
@@ -60,6 +67,13 @@ fn child() {
         }
         other => panic!("no part {other}"),
     }
+}
+
+/// A service whose memory holds no file for long.
+fn spilling(root: &Path) -> Service {
+    let mut service = start(root, false);
+    service.spill_to(&root.with_extension("disk"), 1000).unwrap();
+    service
 }
 
 fn play(part: &str, root: &Path, point: Option<&str>) -> Child {
@@ -115,6 +129,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(self.0.with_extension("disk"));
         for ending in ["notice", "said"] {
             let _ = fs::remove_file(self.0.with_extension(ending));
         }
@@ -148,6 +163,31 @@ fn a_service_that_dies_at_any_step_shows_nothing_in_part_and_the_next_one_goes_o
             assert_eq!(fs::read_dir(root.join("new")).unwrap().count(), 0, "{point}: a link is left");
             drop(next);
         }
+    }
+}
+
+#[test]
+fn a_service_that_dies_while_it_moves_a_file_to_the_disk_loses_nothing_and_the_next_one_goes_on() {
+    for point in SPILL_FAULT_POINTS {
+        let place = Place::new(point);
+        let root = &place.0;
+        let faces = [root.join("published"), root.join("spilled")];
+        let mut service = play("spills", root, Some(point));
+        place.await_said();
+        fs::write(root.join("stage/a"), content()).unwrap();
+        assert_eq!(service.wait().unwrap().signal(), Some(9), "{point}: the service did not come there");
+        assert!(faces.iter().filter(|face| place.is_seen(face)).count() > 0, "{point}: the file is lost");
+        let next = spilling(root);
+        await_that("the file to be on the disk alone", || place.is_seen(&faces[1]) && !place.is_seen(&faces[0]));
+        assert!(!root.join("stage/a").exists(), "{point}");
+        assert_eq!(
+            fs::read_dir(root.with_extension("disk").join("new")).unwrap().count(),
+            0,
+            "{point}: a copy is left"
+        );
+        fs::write(root.join("stage/b"), "later").unwrap();
+        await_that("the next file", || faces.iter().any(|face| fs::read(face.join("b")).is_ok_and(|b| b == b"later")));
+        drop(next);
     }
 }
 

@@ -45,7 +45,6 @@ impl Scene {
             Show { faces, notice: root.with_extension("notice"), wait, awaits: Vec::new(), moved: Moved::default() };
         let mut scene = Self { root, at, service: Some(service), view: None, reads, stories };
         if crossdock_os::child::user() != 0 || !Path::new("/dev/fuse").exists() {
-            crossdock_os::testing::skip("fuse");
             return None;
         }
         scene.view = Some(View::mount(&scene.at, show, told).unwrap());
@@ -108,7 +107,7 @@ fn ended(child: Child) -> Output {
 
 #[test]
 fn tools_of_the_host_wait_for_a_file_and_read_the_very_bytes_that_were_written() {
-    let Some(s) = Scene::new(LONG) else { return };
+    let Some(s) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     let reader = s.waiting("exec cat coming");
     // Meanwhile the folder is not locked: others list it, and look up other names.
     assert_eq!(text(&s.run("ls -A")), "");
@@ -123,7 +122,7 @@ fn tools_of_the_host_wait_for_a_file_and_read_the_very_bytes_that_were_written()
 
 #[test]
 fn a_stat_waits_too_and_says_the_size_of_the_whole_file() {
-    let Some(s) = Scene::new(LONG) else { return };
+    let Some(s) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     let looks = s.waiting("exec stat -c %s coming");
     fs::write(s.stage("coming"), [1; 12345]).unwrap();
     assert_eq!(text(&ended(looks)), "12345\n");
@@ -131,7 +130,7 @@ fn a_stat_waits_too_and_says_the_size_of_the_whole_file() {
 
 #[test]
 fn a_file_that_is_open_stays_when_its_name_is_replaced_or_removed() {
-    let Some(s) = Scene::new(LONG) else { return };
+    let Some(s) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     fs::write(s.stage("a"), "first").unwrap();
     let mut held = File::open(s.at.join("a")).unwrap();
     fs::write(s.stage(".b"), "second").unwrap();
@@ -149,7 +148,7 @@ fn a_file_that_is_open_stays_when_its_name_is_replaced_or_removed() {
 
 #[test]
 fn folders_are_shown_and_hidden_names_are_not_awaited() {
-    let Some(s) = Scene::new(LONG) else { return };
+    let Some(s) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     fs::create_dir_all(s.stage("a/b")).unwrap();
     fs::write(s.stage("a/b/c"), "x").unwrap();
     until("the folder is there", || s.at.join("a/b").is_dir());
@@ -160,7 +159,7 @@ fn folders_are_shown_and_hidden_names_are_not_awaited() {
 
 #[test]
 fn consumers_cannot_write() {
-    let Some(s) = Scene::new(LONG) else { return };
+    let Some(s) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     fs::write(s.stage("a"), "x").unwrap();
     assert_eq!(fs::read(s.at.join("a")).unwrap(), b"x");
     for refused in [
@@ -178,7 +177,7 @@ fn consumers_cannot_write() {
 
 #[test]
 fn a_wait_ends_with_its_time_and_with_the_producers_and_says_why() {
-    let Some(s) = Scene::new(Duration::from_millis(300)) else { return };
+    let Some(s) = Scene::new(Duration::from_millis(300)) else { return crossdock_os::testing::skip("fuse") };
     let error = File::open(s.at.join("never")).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(110), "ETIMEDOUT");
     assert!(s.stories.lock().unwrap().iter().any(|story| story.contains("simulate still runs")));
@@ -188,7 +187,7 @@ fn a_wait_ends_with_its_time_and_with_the_producers_and_says_why() {
 
 #[test]
 fn a_waiting_process_is_killed_at_once_and_leaves_no_wait() {
-    let Some(s) = Scene::new(Duration::from_secs(600)) else { return };
+    let Some(s) = Scene::new(Duration::from_secs(600)) else { return crossdock_os::testing::skip("fuse") };
     let mut waits = s.waiting("exec cat coming");
     waits.kill().unwrap();
     let status = waits.wait().unwrap();
@@ -204,7 +203,7 @@ fn after_a_killed_server_open_files_go_on_waits_end_and_the_mount_goes() {
     if let Some(root) = std::env::var_os("CROSSDOCK_TEST_VIEW") {
         serve(Path::new(&root));
     }
-    let Some(probe) = Scene::new(LONG) else { return };
+    let Some(probe) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     drop(probe);
     let root = PathBuf::from(format!("/dev/shm/crossdock-view-killed-{}", std::process::id()));
     let at = std::env::temp_dir().join(root.file_name().unwrap());
@@ -246,7 +245,7 @@ fn serve(root: &Path) -> ! {
 
 #[test]
 fn a_mount_point_that_is_not_empty_is_refused() {
-    let Some(s) = Scene::new(LONG) else { return };
+    let Some(s) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     let at = s.root.join("stage");
     fs::write(at.join("x"), "x").unwrap();
     let show = Show {
@@ -263,7 +262,7 @@ fn a_mount_point_that_is_not_empty_is_refused() {
 
 #[test]
 fn the_numbers_of_files_are_stable_for_programs_that_compare_them() {
-    let Some(s) = Scene::new(LONG) else { return };
+    let Some(s) = Scene::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     fs::write(s.stage("a"), "x").unwrap();
     let first = fs::metadata(s.at.join("a")).unwrap();
     let held = File::open(s.at.join("a")).unwrap();

@@ -33,3 +33,8 @@ pub fn is_refused(error: &OsError) -> bool {
 pub fn is_full(folder: &Path) -> bool {
     rustix::fs::statvfs(folder).is_ok_and(|found| found.f_blocks > 0 && found.f_bavail == 0)
 }
+
+/// How many bytes of the file system of this folder are in use; 0 if it does not say.
+pub fn used(folder: &Path) -> u64 {
+    rustix::fs::statvfs(folder).map_or(0, |found| (found.f_blocks - found.f_bfree) * found.f_frsize)
+}

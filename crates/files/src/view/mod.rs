@@ -63,9 +63,8 @@ impl View {
     /// # Errors
     /// The folder is not empty or cannot be made; the kernel has no FUSE, or refuses.
     pub fn mount(at: &Path, show: Show, told: Told) -> io::Result<Self> {
-        let named = |what: &str, error: &io::Error| {
-            io::Error::new(error.kind(), format!("{what} {}: {error}", at.display()))
-        };
+        let named =
+            |what: &str, error: &io::Error| io::Error::new(error.kind(), format!("{what} {}: {error}", at.display()));
         // What a killed server left is dead, and in the way.
         if fs::metadata(at).is_err_and(|error| error.raw_os_error() == Some(ENOTCONN)) {
             mount::unmount(at);

@@ -165,7 +165,8 @@ impl Shared {
 
     /// Opens the file of a name, and answers; gives the answer back if there is no file.
     fn open(&self, number: u64, rest: &Path, reply: ReplyOpen) -> Option<ReplyOpen> {
-        let opened = self.faces.iter().chain(self.faces.iter().skip(1)).find_map(|face| File::open(face.join(rest)).ok());
+        let opened =
+            self.faces.iter().chain(self.faces.iter().skip(1)).find_map(|face| File::open(face.join(rest)).ok());
         let Some(file) = opened else { return Some(reply) };
         let Ok(meta) = file.metadata() else {
             reply.error(Errno::EIO);

@@ -57,6 +57,10 @@ impl Engine for Bubblewrap {
         if let User::Ids(uid, gid) = r.task.user {
             add(&["--unshare-user", "--uid", &uid.to_string(), "--gid", &gid.to_string()]);
         }
+        // The modes of files do not hold root. Other engines drop all capabilities.
+        if r.task.mounts.iter().any(|m| m.managed) && crossdock_os::child::user() == 0 {
+            add(&["--cap-drop", "CAP_DAC_OVERRIDE"]);
+        }
         add(&["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run"]);
         if let Some(skeleton) = &r.prepared.skeleton {
             for (name, target) in &skeleton.links {

@@ -36,6 +36,10 @@ pub struct Directory {
     pub quota: Option<u64>,
     /// A folder of the host for the files; `None` = memory.
     pub store: Option<PathBuf>,
+    /// A folder of a disk, to which files move from memory.
+    pub spill: Option<PathBuf>,
+    /// Where tools of the host see the published files.
+    pub host: Option<PathBuf>,
     /// For messages.
     pub position: Position,
 }
@@ -111,14 +115,22 @@ fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> 
         );
     }
     let store = s.get("store").and_then(|i| Some((i.text()?, i))).filter(|(text, _)| text != "memory");
-    let store = store.map(|(text, item)| {
-        let path = folder.join(&text);
+    let disk = |text: &str, item: &Item<'_>, hint: &str| {
+        let path = folder.join(text);
         if is_here && !path.is_dir() {
-            item.wrong(format!("the folder {} is not there", path.display()), "make it first, or write `memory`");
+            item.wrong(format!("the folder {} is not there", path.display()), hint);
         }
         path
-    });
+    };
+    let store = store.map(|(text, item)| disk(&text, &item, "make it first, or write `memory`"));
     let quota = s.get("quota");
+    let spill = s.get("spill").and_then(|i| {
+        if quota.is_none() {
+            i.wrong("without a quota the memory is never full", "add `quota`, or remove `spill`");
+        }
+        Some(disk(&i.text()?, &i, "make it first"))
+    });
+    let host = s.get("host").and_then(|i| Some(folder.join(i.text()?)));
     if let (Some(item), Some(_)) = (&quota, &store) {
         item.wrong("a quota limits memory, and this directory's files lie in a folder", "remove `quota` or `store`");
     }
@@ -132,6 +144,8 @@ fn directory(name: String, item: &Item<'_>, folder: &Path) -> Option<Directory> 
         keep: s.get("keep").and_then(|i| KeepKey::read(&i)).unwrap_or(KeepKey::All),
         quota: quota.and_then(|i| i.size()),
         store,
+        spill,
+        host,
         position: item.position(),
         name,
     };

@@ -66,7 +66,7 @@ pub const PATTERNS: &[&str] = Pattern::WORDS;
 /// When a file of a managed directory counts as finished.
 pub const PUBLISH: &[&str] = &["close", "rename", "marker", "end"];
 /// How a task waits for files of managed directories.
-pub const DOORS: &[&str] = &["auto", "preload", "notification", "none"];
+pub const DOORS: &[&str] = &["auto", "preload", "notification", "view", "none"];
 /// Which network a task sees.
 pub const NETWORKS: &[&str] = &["none", "host"];
 
@@ -157,7 +157,8 @@ pub const TASK: &[Key] = &[
         "door",
         Kind::Word(DOORS),
         "How the task waits for files that it consumes: `auto` (default: by its program's kind), `preload` (a library in \
-         front of the C library), `notification` (the kernel stops its calls; for static programs), `none`.",
+         front of the C library), `notification` (the kernel stops its calls; for static programs), `view` (a file system of \
+         its own, for all programs; root only), `none`.",
     ),
     key("process", Kind::Section(PROCESS), "What is different when the engine is `process` (no container)."),
 ];
@@ -211,6 +212,18 @@ pub const FILES: &[Key] = &[
         "Most memory that the files may take; writing more fails with ENOSPC. It needs a run that root starts.",
     ),
     key("store", Kind::Text, "`memory` (default), or a folder of the host for the files; relative to this file."),
+    key(
+        "spill",
+        Kind::Text,
+        "A folder of a disk of the host, relative to this file: the oldest published files move there when three quarters of \
+         `quota` are used. It needs a run that root starts.",
+    ),
+    key(
+        "host",
+        Kind::Text,
+        "A folder of the host, empty or not there yet, at which tools and shells see the published files, and wait for those \
+         that are not there. It needs a run that root starts.",
+    ),
 ];
 
 /// A region's settings.

@@ -90,6 +90,8 @@ pub enum DoorKey {
     Preload,
     /// By stopped calls.
     Notification,
+    /// By a file system of its own.
+    View,
     /// The task does not wait: it sees what is published.
     None,
 }
@@ -100,6 +102,7 @@ impl DoorKey {
         match word {
             "preload" => Self::Preload,
             "notification" => Self::Notification,
+            "view" => Self::View,
             "none" => Self::None,
             _ => Self::Auto,
         }
@@ -126,6 +129,8 @@ pub struct Mount {
     pub task: String,
     /// May be written.
     pub write: bool,
+    /// The folder of a managed directory's producers: a task that root starts must not write to published files there.
+    pub managed: bool,
 }
 
 /// Which processors a task gets.

@@ -31,7 +31,8 @@ pub struct Way {
 /// A part is missing or cannot be copied.
 pub fn open(task: &Task, library: &Path, endpoint: &Path) -> Result<Way, Unavailable> {
     match task.door {
-        DoorKey::None => Ok(Way::default()),
+        // A view waits by itself.
+        DoorKey::None | DoorKey::View => Ok(Way::default()),
         DoorKey::Preload => preload(task, library, endpoint),
         DoorKey::Notification => notification(endpoint, shim(task)?, None),
         DoorKey::Auto => match &task.files {

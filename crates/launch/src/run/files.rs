@@ -1,7 +1,8 @@
 //! A run's managed directories: their services, and what each task needs to take part.
 //!
 //! A producer gets the directory's `stage` as a writable mount. A consumer gets `published` as a read-only mount at the same
-//! path, and beside its endpoint the notice, which its environment names, and its door (`door.rs`).
+//! path, and beside its endpoint the notice, which its environment names, and its door (`door.rs`). A consumer that sees the
+//! directory by a view (`views.rs`) gets that as its mount, and nothing else.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crossdock_core::files::{VARIABLE, Views};
-use crossdock_files::{Keep, Publish, Service};
+use crossdock_files::{Keep, Moved, Publish, Service};
 use crossdock_layout::files::Phase;
 use crossdock_os::mount;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::door::{self, Way};
 use super::folder::RunFolder;
 use super::summary::FilesLine;
+use super::views::Shown;
 use crate::engine::{ENDPOINT_FOLDER, Unavailable};
 use crate::file::{Directory, KeepKey, Mount, Task, Workflow};
 
@@ -59,6 +61,8 @@ pub fn told(run: &Path) -> Vec<Told> {
 pub struct Managed {
     /// The preload library; `None` without directories.
     library: Option<PathBuf>,
+    /// The views, by directory; they go before the services that they tell of reads.
+    shown: Vec<Shown>,
     directories: Vec<(Directory, Service)>,
     /// Tasks with ranks that run or are still to start, by directory.
     busy: Vec<BTreeSet<String>>,
@@ -70,8 +74,14 @@ pub struct Managed {
 impl Managed {
     /// Makes the stores and starts a service for each directory.
     pub fn make(workflow: &Workflow, folder: &RunFolder) -> Result<Self, String> {
-        let mut managed =
-            Self { library: None, directories: Vec::new(), busy: Vec::new(), failed: Vec::new(), told: Vec::new() };
+        let mut managed = Self {
+            library: None,
+            shown: Vec::new(),
+            directories: Vec::new(),
+            busy: Vec::new(),
+            failed: Vec::new(),
+            told: Vec::new(),
+        };
         if !workflow.directories.is_empty() {
             managed.library = Some(library().map_err(|e| format!("{}; {}", e.why, e.hint))?);
         }
@@ -84,10 +94,20 @@ impl Managed {
             }
             let keep = keep(directory, workflow);
             let service = Service::start(&store, &notice(folder, index), &producers, how(directory), keep);
-            let service = service.map_err(|e| format!("managed directory `{}`: {e}", directory.name))?;
+            let named = |e: std::io::Error| format!("managed directory `{}`: {e}", directory.name);
+            let mut service = service.map_err(named)?;
             if directory.quota.is_some() {
                 service.limited();
             }
+            let moved = match (&directory.spill, directory.quota) {
+                (Some(disk), Some(quota)) => {
+                    let disk = place(directory, disk, folder, index)?;
+                    service.spill_to(&disk, quota).map_err(named)?
+                }
+                _ => Moved::default(),
+            };
+            let shown = Shown::mount(directory, workflow, &store, &notice(folder, index), &service, &moved)?;
+            managed.shown.push(shown);
             told.push(Told {
                 name: directory.name.clone(),
                 path: directory.path.clone(),
@@ -113,23 +133,26 @@ impl Managed {
 
     /// The mounts through which a task sees its directories.
     pub fn mounts(&self, task: &Task) -> Vec<Mount> {
-        let mounts = self.directories.iter().filter_map(|(directory, service)| {
+        let mounts = self.directories.iter().zip(&self.shown).filter_map(|((directory, service), shown)| {
             let layout = service.layout();
             let consumer = directory.consume.iter().position(|name| *name == task.name);
             let (host, write) = match consumer {
-                Some(number) => (layout.for_consumer(number).to_owned(), false),
+                Some(number) => (shown.of_consumer(number).unwrap_or(layout.for_consumer(number)).to_owned(), false),
                 None if directory.produce.contains(&task.name) => (layout.stage, true),
                 None => return None,
             };
-            Some(Mount { host, task: directory.path.clone(), write })
+            Some(Mount { host, task: directory.path.clone(), write, managed: write })
         });
         mounts.collect()
     }
 
     /// Puts what a consumer needs beside its endpoint; its environment, and the door by which it waits.
     pub fn door(&self, task: &Task, endpoint: &Path) -> Result<Way, Unavailable> {
-        let consumed: Vec<_> =
-            self.directories.iter().enumerate().filter(|(_, (d, _))| d.consume.contains(&task.name)).collect();
+        let waits = |(index, (directory, _)): &(usize, &(Directory, Service))| {
+            let number = directory.consume.iter().position(|name| *name == task.name);
+            number.is_some_and(|number| self.shown[*index].of_consumer(number).is_none())
+        };
+        let consumed: Vec<_> = self.directories.iter().enumerate().filter(waits).collect();
         let Some(library) = self.library.as_ref().filter(|_| !consumed.is_empty()) else { return Ok(Way::default()) };
         let mut way = door::open(task, library, endpoint)?;
         let mut lines = Vec::new();
@@ -193,6 +216,7 @@ impl Managed {
                 torn: report.torn,
                 cut: report.cut,
                 dropped: report.dropped,
+                spilled: report.spilled,
                 troubles: report.troubles,
             }
         };
@@ -240,6 +264,11 @@ fn notice(folder: &RunFolder, index: usize) -> PathBuf {
 /// The folder of a directory's store, in memory or on the disk that the file names; noted for the clean-up first.
 fn store(directory: &Directory, folder: &RunFolder, index: usize) -> Result<PathBuf, String> {
     let base = directory.store.clone().unwrap_or_else(|| PathBuf::from("/dev/shm"));
+    place(directory, &base, folder, index)
+}
+
+/// A folder of the run's own in this one, for one directory.
+fn place(directory: &Directory, base: &Path, folder: &RunFolder, index: usize) -> Result<PathBuf, String> {
     let store = base.join(format!("crossdock-files-{}", folder.id));
     let trouble = |e: std::io::Error| format!("managed directory `{}`: {}: {e}", directory.name, store.display());
     let known = fs::read_to_string(folder.path.join(STORES)).unwrap_or_default();
@@ -257,7 +286,7 @@ pub fn clean(run: &Path) {
         let store = Path::new(store);
         // Only what a run made: the note lies in a folder of the user's own, but a path is worth a second look.
         if store.file_name().is_some_and(|n| n.to_string_lossy().starts_with("crossdock-files-")) {
-            // A quota's memory is a mount.
+            // A quota's memory and a view are mounts.
             for entry in fs::read_dir(store).into_iter().flatten().flatten() {
                 mount::unmount(&entry.path());
             }

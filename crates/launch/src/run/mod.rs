@@ -23,6 +23,7 @@ mod summary;
 mod supervisor;
 pub mod usage;
 mod view;
+mod views;
 mod words;
 
 use std::path::PathBuf;

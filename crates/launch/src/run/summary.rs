@@ -156,6 +156,8 @@ pub struct FilesLine {
     pub cut: u64,
     /// Published files that were dropped by the rule of `keep`.
     pub dropped: u64,
+    /// Published files that were moved to a disk.
+    pub spilled: u64,
     /// What went wrong, a line each.
     pub troubles: Vec<String>,
 }
@@ -263,6 +265,7 @@ impl Figures {
                 f.directory.clone(),
                 f.published.to_string(),
                 units::show(f.bytes),
+                f.spilled.to_string(),
                 f.dropped.to_string(),
                 f.torn.to_string(),
                 f.cut.to_string(),
@@ -270,7 +273,7 @@ impl Figures {
         });
         table(
             text,
-            &["directory", "files published", "size", "dropped", "writers killed", "beyond quota"],
+            &["directory", "files published", "size", "moved to disk", "dropped", "writers killed", "beyond quota"],
             rows.collect(),
         );
         for line in self.files.iter().flat_map(|f| &f.troubles) {

@@ -1,0 +1,211 @@
+//! Moves published files from memory to a disk once the memory is three quarters full, the oldest first, until half is free.
+//!
+//! ```text
+//! DISK/new/        a copy waits here for its rename, so that a file takes its name in one step
+//! DISK/files/      what was moved; ROOT/spilled is a link to it
+//! ```
+//!
+//! A file is in both places for a moment and in none never: its copy has its name on the disk before the names in memory go.
+//! Consumers see it by a view ([`crate::View`]), which looks into both. Those that have it open in memory keep it.
+//!
+//! What if the service dies? Before the copy has its name: the file is in memory, and the next service clears `new`. After that:
+//! it is in both places, and the next service takes the names in memory away.
+
+use std::collections::VecDeque;
+use std::fs::{self, DirBuilder, File, FileTimes};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::{MutexGuard, PoisonError};
+
+use crossdock_core::fault_point;
+
+use crate::store::{Layout, ordinary, same};
+use crate::view::Moved;
+
+/// Where a checked build can kill the service while it moves a file.
+#[cfg(feature = "fault-points")]
+pub const SPILL_FAULT_POINTS: &[&str] =
+    &["files.spill.copied", "files.spill.shown", "files.spill.unstaged", "files.spill.hidden", "files.spill.moved"];
+
+/// The disk of one directory.
+#[derive(Debug)]
+pub(crate) struct Spill {
+    disk: PathBuf,
+    /// Bytes of memory from which on files are moved, and down to which.
+    high: u64,
+    low: u64,
+    is_moving: bool,
+    copies: u64,
+    /// Published files in memory, oldest first.
+    pub order: VecDeque<PathBuf>,
+    pub moved: Moved,
+}
+
+/// A file on its way.
+#[derive(Debug)]
+pub(crate) struct Copy {
+    pub rest: PathBuf,
+    from: PathBuf,
+    to: PathBuf,
+    /// The file in memory, as it was when it was chosen.
+    meta: fs::Metadata,
+}
+
+impl Spill {
+    /// Makes the folders, and ends what a killed service began.
+    pub fn open(layout: &Layout, disk: &Path, quota: u64, moved: Moved) -> io::Result<Self> {
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", disk.display()));
+        for (name, mode) in [("", 0o711), ("new", 0o700), ("files", 0o755)] {
+            match DirBuilder::new().mode(mode).create(disk.join(name)) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(named(error)),
+                _ => fs::set_permissions(disk.join(name), fs::Permissions::from_mode(mode)).map_err(named)?,
+            }
+        }
+        for left in fs::read_dir(disk.join("new")).map_err(named)? {
+            fs::remove_file(left?.path()).map_err(named)?;
+        }
+        match symlink(disk.join("files"), &layout.spilled) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(named(error)),
+            _ => {}
+        }
+        let mut spill = Self {
+            disk: disk.to_owned(),
+            high: quota / 4 * 3,
+            low: quota / 2,
+            is_moving: false,
+            copies: 0,
+            order: VecDeque::new(),
+            moved,
+        };
+        spill.take_over(layout, Path::new(""))?;
+        Ok(spill)
+    }
+
+    /// Files that are in both places: a move that was not ended, or a newer file of a name that had been moved.
+    fn take_over(&mut self, layout: &Layout, rest: &Path) -> io::Result<()> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(layout.published.join(rest))? {
+            let entry = entry?;
+            let rest = rest.join(entry.file_name());
+            let meta = entry.metadata()?;
+            if meta.is_dir() {
+                self.take_over(layout, &rest)?;
+            } else if let Ok(copy) = fs::metadata(layout.spilled.join(&rest)) {
+                if copy.len() == meta.len() && copy.modified()? == meta.modified()? {
+                    self.note(&copy, &meta);
+                    self.take_from_memory(layout, &rest, &meta)?;
+                } else {
+                    fs::remove_file(layout.spilled.join(&rest))?;
+                }
+            } else {
+                found.push((meta.modified()?, rest));
+            }
+        }
+        found.sort();
+        self.order.extend(found.into_iter().map(|(_, rest)| rest));
+        Ok(())
+    }
+
+    fn note(&self, copy: &fs::Metadata, meta: &fs::Metadata) {
+        self.moved().insert((copy.dev(), copy.ino()), (meta.dev(), meta.ino()));
+    }
+
+    fn moved(&self) -> MutexGuard<'_, std::collections::HashMap<(u64, u64), (u64, u64)>> {
+        self.moved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A file was published in memory: an older one of that name on the disk goes.
+    pub fn published(&mut self, layout: &Layout, rest: &Path) -> io::Result<()> {
+        self.order.retain(|known| known != rest);
+        self.order.push_back(rest.to_owned());
+        match fs::remove_file(layout.spilled.join(rest)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The next file to move, if so many bytes of memory in use are too many.
+    pub fn next(&mut self, layout: &Layout, used: u64) -> Option<Copy> {
+        self.is_moving = used > if self.is_moving { self.low } else { self.high };
+        while self.is_moving {
+            let rest = self.order.pop_front()?;
+            let from = layout.published.join(&rest);
+            if let Some(meta) = fs::symlink_metadata(&from).ok().filter(fs::Metadata::is_file) {
+                self.copies += 1;
+                let to = self.disk.join("new").join(self.copies.to_string());
+                return Some(Copy { rest, from, to, meta });
+            }
+        }
+        None
+    }
+
+    /// Gives a copied file its name on the disk, and takes its names in memory away. `false`: the file was replaced or removed
+    /// meanwhile.
+    pub fn take(&mut self, layout: &Layout, copy: &Copy) -> io::Result<bool> {
+        let done = self.show(layout, copy);
+        if !matches!(done, Ok(true)) {
+            let _ = fs::remove_file(&copy.to);
+        }
+        if let Ok(true) = done {
+            self.take_from_memory(layout, &copy.rest, &copy.meta)?;
+        }
+        done
+    }
+
+    fn show(&self, layout: &Layout, copy: &Copy) -> io::Result<bool> {
+        if !same(&copy.from, &copy.meta) {
+            return Ok(false);
+        }
+        let place = layout.spilled.join(&copy.rest);
+        if let Some(folder) = place.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        // A view must know what the copy is before it can meet it.
+        self.note(&fs::symlink_metadata(&copy.to)?, &copy.meta);
+        fs::rename(&copy.to, place)?;
+        fault_point!("files.spill.shown");
+        Ok(true)
+    }
+
+    /// The producers' name goes first: a file without it is published, and a service that follows does not publish it again.
+    fn take_from_memory(&self, layout: &Layout, rest: &Path, meta: &fs::Metadata) -> io::Result<()> {
+        let remove = |path: PathBuf| match same(&path, meta).then(|| fs::remove_file(path)) {
+            Some(Err(error)) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+        remove(layout.stage.join(rest))?;
+        fault_point!("files.spill.unstaged");
+        for folder in layout.singles() {
+            remove(folder.join(rest))?;
+        }
+        fault_point!("files.spill.hidden");
+        remove(layout.published.join(rest))?;
+        fault_point!("files.spill.moved");
+        Ok(())
+    }
+}
+
+impl Copy {
+    /// Copies the bytes; the copy has the times and the mode of the file.
+    pub fn make(&self) -> io::Result<()> {
+        let Some(mut from) = ordinary(&self.from)? else { return Err(ErrorKind::NotFound.into()) };
+        let mut to = File::create_new(&self.to)?;
+        io::copy(&mut from, &mut to)?;
+        to.set_times(FileTimes::new().set_modified(self.meta.modified()?))?;
+        to.set_permissions(fs::Permissions::from_mode(self.meta.mode() & 0o7777))?;
+        std::os::unix::fs::fchown(&to, Some(self.meta.uid()), Some(self.meta.gid()))?;
+        fault_point!("files.spill.copied");
+        Ok(())
+    }
+
+    /// Do producers still have this very file under its name?
+    pub fn is_staged(&self, layout: &Layout) -> bool {
+        same(&layout.stage.join(&self.rest), &self.meta)
+    }
+
+    /// Gives the copy up.
+    pub fn drop_file(&self) {
+        let _ = fs::remove_file(&self.to);
+    }
+}
