@@ -217,7 +217,7 @@ impl Item {
     ///
     /// InvalidError (no such name, oneself), DeniedError, BusyError (views), ClosedError. It is still this task's then.
     fn transfer(&self, py: Python<'_>, to: String) -> PyResult<()> {
-        self.exclusively(py, "transferred", move |grip| grip.owned()?.hand_over(&to))
+        self.exclusively(py, "transferred", move |grip| grip.owned()?.transfer_mut(&to))
     }
 
     /// A new item with the same bytes, owned by this task and independent of this one. Errors as `Session.create_item`.
@@ -228,7 +228,7 @@ impl Item {
 
     /// It is gone; tasks that wait for it get NotFoundError.
     fn destroy(&self, py: Python<'_>) -> PyResult<()> {
-        self.exclusively(py, "destroyed", |grip| grip.owned()?.end())
+        self.exclusively(py, "destroyed", |grip| grip.owned()?.destroy_mut())
     }
 
     /// Lets others read it (`Session.read_item`). No task writes it, this one included, until `unshare`.

@@ -228,7 +228,7 @@ unsafe extern "C" fn crossdock_item_transfer(item: u64, to: *const c_char) -> i3
     call(|| {
         // SAFETY: the header asks for zero-terminated text.
         let to = unsafe { text(to, "task to transfer to")? };
-        with(item, |state| state.owned()?.hand_over(to))
+        with(item, |state| state.owned()?.transfer_mut(to))
     })
 }
 
@@ -247,7 +247,7 @@ unsafe extern "C" fn crossdock_item_copy(item: u64, key: *const c_char, copy: *m
 
 #[unsafe(no_mangle)]
 extern "C" fn crossdock_item_destroy(item: u64) -> i32 {
-    call(|| with(item, |state| state.owned()?.end()))
+    call(|| with(item, |state| state.owned()?.destroy_mut()))
 }
 
 #[unsafe(no_mangle)]

@@ -38,7 +38,8 @@ pub use crossdock_layout::{Handle, MemberId, Rights, SegmentId, Status};
 pub use crossdock_os::fork::{Origin, PerProcess};
 pub use files::await_file;
 pub use item::{
-    Contents, Item, ItemInfo, ItemLevel, ItemOptions, ItemState, ItemView, OnDeath, Party, SharedItem, address, party,
+    Contents, Item, ItemInfo, ItemLevel, ItemOptions, ItemState, ItemView, OnDeath, OpenItem, Party, SharedItem,
+    address, party,
 };
 pub use listing::{Listing, MemberInfo, NodeInfo, SegmentInfo, WorkflowInfo};
 pub use port::*;

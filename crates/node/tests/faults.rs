@@ -290,7 +290,7 @@ fn an_item_and_its_owners() {
     fails_everywhere(|setting, failures| {
         let mut item = failures.twice("create", || setting.a.create_item("i", &ItemOptions::bytes(100_000)));
         item.bytes_mut().fill(7);
-        failures.twice("transfer", || item.hand_over("b"));
+        failures.twice("transfer", || item.transfer_mut("b"));
         let mut item = failures.twice("access", || setting.b.access_item("i", LONG));
         assert!(item.bytes().iter().all(|byte| *byte == 7), "its bytes come along");
         item.bytes_mut()[99_999] = 8;
@@ -302,6 +302,6 @@ fn an_item_and_its_owners() {
         drop(view);
         let mut item = failures.twice("unshare", || shared.unshare_mut(LONG));
         assert_eq!((item.bytes()[0], item.bytes()[99_999]), (7, 8));
-        failures.twice("destroy", || item.end());
+        failures.twice("destroy", || item.destroy_mut());
     });
 }

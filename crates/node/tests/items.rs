@@ -119,7 +119,7 @@ fn bad_input_is_refused_with_words_that_help_and_the_item_stays_as_it_was() {
         "{late}"
     );
     for to in ["a", "a/0", "", "x y", "#"] {
-        assert_eq!(item.hand_over(to).unwrap_err().status, Status::Invalid, "{to}");
+        assert_eq!(item.transfer_mut(to).unwrap_err().status, Status::Invalid, "{to}");
         assert_eq!(item.bytes()[0], 9, "it is as it was");
     }
     // Others name its number, too.
@@ -129,9 +129,9 @@ fn bad_input_is_refused_with_words_that_help_and_the_item_stays_as_it_was() {
     ));
     assert!(matches!(refused, Some((crossdock_layout::wire::Answer::Failed { status: Status::Denied, .. }, _))));
     // Spent: every call says where it went.
-    item.hand_over("b").unwrap();
+    item.transfer_mut("b").unwrap();
     assert!(item.bytes().is_empty() && item.bytes_mut().is_empty() && item.base().is_null());
-    for error in [item.hand_over("b").unwrap_err(), item.end().unwrap_err(), item.resize(5).unwrap_err()] {
+    for error in [item.transfer_mut("b").unwrap_err(), item.destroy_mut().unwrap_err(), item.resize(5).unwrap_err()] {
         assert_eq!(error.status, Status::Closed);
         assert!(error.to_string().contains("transferred to task 'b'"), "{error}");
     }
@@ -310,9 +310,9 @@ fn a_heap_in_an_item_goes_with_it() {
         let vector = region.vector::<f64>("v", crossdock_client::ObjectMode::CreateOnly, None).unwrap();
         vector.resize(1000).unwrap();
         vector.set(999, 1.5).unwrap();
-        assert_eq!(item.hand_over("b").unwrap_err().status, Status::Busy, "its heap is in use");
+        assert_eq!(item.transfer_mut("b").unwrap_err().status, Status::Busy, "its heap is in use");
         drop((vector, region));
-        item.hand_over("b").unwrap();
+        item.transfer_mut("b").unwrap();
         let mut item = b.access_item(key, LONG).unwrap();
         let region = item.region().unwrap();
         let vector = region.vector::<f64>("v", crossdock_client::ObjectMode::OpenOnly, None).unwrap();
@@ -349,7 +349,7 @@ fn a_cooperative_item_is_handed_over_without_the_daemon() {
     assert_eq!(a.access_item("k", None).unwrap_err().status, Status::Busy);
     item.transfer("b").unwrap();
     let mut item = b.access_item("k", LONG).unwrap();
-    assert_eq!(item.hand_over("b").unwrap_err().status, Status::Invalid);
+    assert_eq!(item.transfer_mut("b").unwrap_err().status, Status::Invalid);
     assert_eq!(item.resize(5).unwrap_err().status, Status::Invalid);
     assert_eq!(item.share_mut().unwrap_err().status, Status::Invalid);
     item.destroy().unwrap();

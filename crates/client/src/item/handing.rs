@@ -15,9 +15,9 @@ impl Item {
     /// 7). The task need not exist yet. A task that waits for the item has it when this returns.
     ///
     /// # Errors
-    /// As for [`Item::hand_over`]. After an error the item is closed and still belongs to this task.
+    /// As for [`Item::transfer_mut`]. After an error the item is closed and still belongs to this task.
     pub fn transfer(mut self, to: &str) -> Result<()> {
-        self.hand_over(to)
+        self.transfer_mut(to)
     }
 
     /// [`Item::transfer`] for callers that must keep the handle. Afterwards the handle is spent. After an error it is
@@ -26,47 +26,47 @@ impl Item {
     /// # Errors
     /// `INVALID` (no addressee, or this task itself), `DENIED` (the addressee may not own the item), `BUSY` while the
     /// item's heap is in use, `CLOSED`.
-    pub fn hand_over(&mut self, to: &str) -> Result<()> {
+    pub fn transfer_mut(&mut self, to: &str) -> Result<()> {
         let addressee = party(to)?;
         self.memory()?;
-        self.close_region()?;
-        let gone = format!("item '{}' was transferred to {addressee}", self.key);
+        self.open.close_region()?;
+        let gone = format!("item '{}' was transferred to {addressee}", self.key());
         if let State::Cooperative(memory, _) = &self.state {
-            let word = self.session.word(&addressee)?;
-            let known = self.session.items().find(&self.key);
+            let word = self.open.session.word(&addressee)?;
+            let known = self.open.session.items().find(self.key());
             if known.is_some_and(|k| k.own.contains(&word)) {
-                let text = format!("item '{}' belongs to this task already ({addressee})", self.key);
+                let text = format!("item '{}' belongs to this task already ({addressee})", self.key());
                 return Err(Error::new(Status::Invalid, text));
             }
-            memory.hand_over(word, self.session.member()).map_err(|e| self.named(e))?;
+            memory.hand_over(word, self.open.session.member()).map_err(|e| self.named(e))?;
             self.state = State::Spent(gone);
             return Ok(());
         }
-        self.give_up(ItemRequest::Transfer { item: self.id, to: addressee }, gone)
+        self.give_up(ItemRequest::Transfer { item: self.id(), to: addressee }, gone)
     }
 
     /// Removes the item. Tasks that wait for it are told.
     ///
     /// # Errors
-    /// As for [`Item::hand_over`].
+    /// As for [`Item::transfer_mut`].
     pub fn destroy(mut self) -> Result<()> {
-        self.end()
+        self.destroy_mut()
     }
 
     /// [`Item::destroy`] for callers that must keep the handle.
     ///
     /// # Errors
-    /// As for [`Item::hand_over`].
-    pub fn end(&mut self) -> Result<()> {
+    /// As for [`Item::transfer_mut`].
+    pub fn destroy_mut(&mut self) -> Result<()> {
         self.memory()?;
-        self.close_region()?;
-        let gone = format!("item '{}' was destroyed", self.key);
-        let request = ItemRequest::Destroy { item: self.id };
+        self.open.close_region()?;
+        let gone = format!("item '{}' was destroyed", self.key());
+        let request = ItemRequest::Destroy { item: self.id() };
         if let State::Cooperative(memory, _) = &self.state {
-            memory.end(self.session.member()).map_err(|e| self.named(e))?;
+            memory.end(self.open.session.member()).map_err(|e| self.named(e))?;
             self.state = State::Spent(gone);
-            self.session.items().forget(&self.key, self.id);
-            return self.session.ask_item(request, None).map(drop);
+            self.open.session.items().forget(self.key(), self.id());
+            return self.open.session.ask_item(request, None).map(drop);
         }
         self.give_up(request, gone)
     }
@@ -74,9 +74,9 @@ impl Item {
     /// Unmaps the memory and then sends the request. If the daemon refuses, opens the item again.
     fn give_up(&mut self, request: ItemRequest, gone: String) -> Result<()> {
         self.state = State::Spent(gone);
-        match self.session.ask_item(request, None) {
+        match self.open.session.ask_item(request, None) {
             Ok(_) => {
-                self.session.connection().forget_item(self.id);
+                self.open.session.connection().forget_item(self.id());
                 Ok(())
             }
             Err(error) => {
@@ -88,20 +88,20 @@ impl Item {
 
     /// After a refusal the item is as before. If the item is shared, the shared item is the result.
     fn open_again(&mut self) -> Option<SharedItem> {
-        let answer = self.session.ask_item(ItemRequest::Reopen { item: self.id }, None);
+        let answer = self.open.session.ask_item(ItemRequest::Reopen { item: self.id() }, None);
         let is_shared = |answer: &Answered| matches!(&answer.0, Answer::Item(given) if !given.writable);
         if answer.as_ref().is_ok_and(is_shared) {
-            return answer.and_then(|answer| self.session.opened_view(answer)).ok().map(SharedItem::new);
+            return answer.and_then(|answer| self.open.session.opened_view(answer)).ok().map(SharedItem::new);
         }
         let memory = answer.and_then(super::session::taken).and_then(|(given, descriptor)| {
-            self.size = given.size;
+            self.open.given.size = given.size;
             ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|e| self.named(e))
         });
         self.state = match memory {
             Ok(memory) => State::Own(memory),
             Err(error) => {
-                self.session.connection().release_item(self.id);
-                State::Spent(format!("item '{}' could not be opened again: {error}", self.key))
+                self.open.session.connection().release_item(self.id());
+                State::Spent(format!("item '{}' could not be opened again: {error}", self.key()))
             }
         };
         None
@@ -114,11 +114,11 @@ impl Item {
     pub fn copy(&self, key: &str) -> Result<Item> {
         let contents = self.contents()?;
         // Until the copy is complete, it is removed if this task dies.
-        let options = ItemOptions { size: self.size, level: self.level, on_death: OnDeath::Destroy, contents };
-        let mut copy = self.session.create_item(key, &options)?;
+        let options = ItemOptions { size: self.size(), level: self.level(), on_death: OnDeath::Destroy, contents };
+        let mut copy = self.open.session.create_item(key, &options)?;
         copy.bytes_mut().copy_from_slice(self.bytes());
-        if self.on_death != OnDeath::Destroy {
-            copy.set_on_death(self.on_death)?;
+        if self.on_death() != OnDeath::Destroy {
+            copy.set_on_death(self.on_death())?;
         }
         Ok(copy)
     }
@@ -133,8 +133,8 @@ impl Item {
         } else {
             self.memory()?;
         }
-        self.session.ask_item(ItemRequest::Policy { item: self.id, on_death }, None)?;
-        self.on_death = on_death;
+        self.open.session.ask_item(ItemRequest::Policy { item: self.id(), on_death }, None)?;
+        self.open.given.on_death = on_death;
         Ok(())
     }
 
@@ -146,12 +146,12 @@ impl Item {
     /// item is as before then.
     pub fn resize(&mut self, size: u64) -> Result<()> {
         self.memory()?;
-        self.close_region()?;
-        if self.level == ItemLevel::Cooperative {
-            let text = format!("item '{}' is cooperative; its size stays as it is. Make another one", self.key);
+        self.open.close_region()?;
+        if self.level() == ItemLevel::Cooperative {
+            let text = format!("item '{}' is cooperative; its size stays as it is. Make another one", self.key());
             return Err(Error::new(Status::Invalid, text));
         }
-        let old = self.size;
+        let old = self.size();
         // The mapping is removed first. Otherwise the next touch of the lost part would be a fault.
         if let State::Own(memory) = &mut self.state {
             if size < old && size > 0 {
@@ -160,15 +160,15 @@ impl Item {
                 memory.bytes_mut()[size as usize..end as usize].fill(0);
             }
         }
-        self.state = State::Spent(format!("item '{}' is being resized", self.key));
-        let opened = self.session.ask_item(ItemRequest::Resize { item: self.id, size }, None);
+        self.state = State::Spent(format!("item '{}' is being resized", self.key()));
+        let opened = self.open.session.ask_item(ItemRequest::Resize { item: self.id(), size }, None);
         let memory = opened.and_then(super::session::taken).and_then(|(given, descriptor)| {
             let memory = ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|e| self.named(e))?;
             Ok((given.size, memory))
         });
         match memory {
             Ok((given, memory)) => {
-                self.size = given;
+                self.open.given.size = given;
                 self.state = State::Own(memory);
                 if self.contents().is_err() {
                     self.describe(&super::Contents::Bytes)?;
@@ -185,7 +185,7 @@ impl Item {
 
     /// The daemon counted more bytes than the node had. It must count only the existing ones.
     fn shrink_back(&mut self, old: u64) -> bool {
-        let again = self.session.ask_item(ItemRequest::Resize { item: self.id, size: old }, None);
+        let again = self.open.session.ask_item(ItemRequest::Resize { item: self.id(), size: old }, None);
         let memory = again.and_then(super::session::taken).and_then(|(given, descriptor)| {
             ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|e| self.named(e))
         });
@@ -212,14 +212,14 @@ impl Item {
     /// As for [`Item::share`].
     pub fn share_mut(&mut self) -> Result<SharedItem> {
         self.memory()?;
-        self.close_region()?;
-        if self.level == ItemLevel::Cooperative {
-            let text = format!("item '{}' is cooperative: all its tasks can read it already", self.key);
+        self.open.close_region()?;
+        if self.level() == ItemLevel::Cooperative {
+            let text = format!("item '{}' is cooperative: all its tasks can read it already", self.key());
             return Err(Error::new(Status::Invalid, text));
         }
-        self.state = State::Spent(format!("item '{}' is shared", self.key));
-        let shared = self.session.ask_item(ItemRequest::Share { item: self.id }, Some(Duration::ZERO));
-        match shared.and_then(|answer| self.session.opened_view(answer)) {
+        self.state = State::Spent(format!("item '{}' is shared", self.key()));
+        let shared = self.open.session.ask_item(ItemRequest::Share { item: self.id() }, Some(Duration::ZERO));
+        match shared.and_then(|answer| self.open.session.opened_view(answer)) {
             Ok(view) => Ok(SharedItem::new(view)),
             Err(error) => {
                 // The item may have been shared before it turned out that there was no room to open it.

@@ -9,37 +9,32 @@
 
 mod handing;
 mod local;
+mod opened;
 mod options;
 mod session;
 mod shared;
 
 use crossdock_core::item::{Held, ItemMemory};
+use crossdock_layout::Status;
 use crossdock_layout::wire::ItemGiven;
-use crossdock_layout::{SegmentId, Status};
 use std::sync::Arc;
 
 pub use crossdock_core::item::Contents;
 pub use crossdock_layout::wire::{ItemLevel, ItemState, OnDeath, Party};
+pub use opened::OpenItem;
 pub use options::{ItemInfo, ItemOptions, address, party};
 pub use shared::{ItemView, SharedItem};
 
 pub(crate) use local::Local;
 
-use crate::{Error, Mode, Region, Result, SegmentKind, Session};
+use crate::{Error, Mode, Region, Result, Session};
 
 /// An item that this task owns and has open. Dropping it closes it. The item still belongs to this task, which may
 /// access it again.
 #[derive(Debug)]
 pub struct Item {
-    session: Session,
-    key: String,
-    id: SegmentId,
-    size: u64,
-    level: ItemLevel,
-    on_death: OnDeath,
+    open: OpenItem,
     state: State,
-    /// The heap in the item, once a caller asked for it.
-    region: Option<Region>,
 }
 
 #[derive(Debug)]
@@ -52,43 +47,24 @@ enum State {
     Spent(String),
 }
 
+impl State {
+    fn memory(&self) -> Result<&ItemMemory> {
+        match self {
+            Self::Own(memory) => Ok(memory),
+            Self::Cooperative(memory, _) => Ok(memory),
+            Self::Spent(why) => Err(Error::new(Status::Closed, why.clone())),
+        }
+    }
+}
+
+impl std::ops::Deref for Item {
+    type Target = OpenItem;
+    fn deref(&self) -> &OpenItem {
+        &self.open
+    }
+}
+
 impl Item {
-    /// The item's key in the workflow.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        &self.key
-    }
-
-    /// The item's number. No other item ever has it.
-    #[must_use]
-    pub fn id(&self) -> SegmentId {
-        self.id
-    }
-
-    /// The bytes of data. A spent item still gives this.
-    #[must_use]
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// How ownership is proved.
-    #[must_use]
-    pub fn level(&self) -> ItemLevel {
-        self.level
-    }
-
-    /// What happens to the item when its owner is gone.
-    #[must_use]
-    pub fn on_death(&self) -> OnDeath {
-        self.on_death
-    }
-
-    /// The session that opened the item.
-    #[must_use]
-    pub fn session(&self) -> &Session {
-        &self.session
-    }
-
     /// Does this handle still have the item?
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -138,8 +114,9 @@ impl Item {
     /// # Errors
     /// `INVALID` if the description does not fit, `CLOSED`, `BUSY` while the item's heap is in use.
     pub fn describe(&mut self, contents: &Contents) -> Result<()> {
-        self.close_region()?;
-        let named = |error: Error| error.about(SegmentKind::Item, &self.key);
+        self.open.close_region()?;
+        let open = &self.open;
+        let named = |error: Error| open.named(error);
         match &mut self.state {
             State::Own(memory) => memory.describe(contents).map_err(named),
             State::Cooperative(memory, _) => memory.describe_held(contents).map_err(named),
@@ -152,16 +129,7 @@ impl Item {
     /// # Errors
     /// `WRONG_TYPE` if the item holds something else, `CORRUPT`, `CLOSED`.
     pub fn region(&mut self) -> Result<Region> {
-        let contents = self.contents()?;
-        if contents != Contents::Heap {
-            let text = format!("item '{}' holds no heap; describe it as one when you make it", self.key);
-            return Err(Error::new(Status::WrongType, text));
-        }
-        if self.region.is_none() {
-            let mapping = self.memory()?.data_again().map_err(|e| self.named(e))?;
-            self.region = Some(self.session.region_in_item(&self.key, self.id, mapping, true)?);
-        }
-        self.region.clone().ok_or_else(|| Error::new(Status::Closed, "the region is gone"))
+        self.open.region_in(self.state.memory()?)
     }
 
     /// The heap in the item, as `mode` says: an existing one, one that is made of the item's bytes, or a new one.
@@ -172,7 +140,7 @@ impl Item {
         let there = self.contents()? == Contents::Heap;
         match mode {
             Mode::CreateOnly if there => {
-                return Err(Error::new(Status::Exists, format!("item '{}' holds a heap already", self.key)));
+                return Err(Error::new(Status::Exists, format!("item '{}' holds a heap already", self.key())));
             }
             Mode::CreateOnly | Mode::OpenOrCreate if !there => self.describe(&Contents::Heap)?,
             Mode::Recreate => {
@@ -186,46 +154,26 @@ impl Item {
     }
 
     fn memory(&self) -> Result<&ItemMemory> {
-        match &self.state {
-            State::Own(memory) => Ok(memory),
-            State::Cooperative(memory, _) => Ok(memory),
-            State::Spent(why) => Err(Error::new(Status::Closed, why.clone())),
-        }
-    }
-
-    fn named(&self, error: Error) -> Error {
-        error.about(SegmentKind::Item, &self.key)
-    }
-
-    /// The item's heap must not be in use when the item leaves.
-    fn close_region(&mut self) -> Result<()> {
-        let Some(region) = self.region.take() else { return Ok(()) };
-        if Arc::strong_count(&region) > 1 {
-            self.region = Some(region);
-            let text = format!("the heap of item '{}' is still in use here; drop what refers to it first", self.key);
-            return Err(Error::new(Status::Busy, text));
-        }
-        Ok(())
+        self.state.memory()
     }
 
     /// A handle of an item that the daemon gave.
     fn new(session: &Session, given: ItemGiven, state: State) -> Self {
-        let ItemGiven { item, size, level, on_death, key, .. } = given;
-        Self { session: session.clone(), key, id: item, size, level, on_death, state, region: None }
+        Self { open: OpenItem::new(session, given), state }
     }
 }
 
 impl Drop for Item {
     fn drop(&mut self) {
-        self.region = None;
+        self.open.drop_region();
         match std::mem::replace(&mut self.state, State::Spent(String::new())) {
             State::Own(memory) => {
                 drop(memory);
-                self.session.connection().release_item(self.id);
+                self.open.session.connection().release_item(self.id());
             }
             // A forked child has nothing to release.
-            State::Cooperative(memory, _) if self.session.connection().check_process().is_ok() => {
-                let _ = memory.let_go(self.session.member());
+            State::Cooperative(memory, _) if self.open.session.connection().check_process().is_ok() => {
+                let _ = memory.let_go(self.open.session.member());
             }
             _ => {}
         }

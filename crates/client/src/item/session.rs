@@ -202,7 +202,7 @@ impl Session {
         let lease = Lease::new(self.connection().clone(), given.file);
         let memory = ItemMemory::open(&descriptor, given.size, Backing::Shared)
             .map_err(|error| error.about(SegmentKind::Item, &given.key))?;
-        Ok(ItemView::new(self.clone(), given, memory, lease))
+        Ok(ItemView::new(self, given, memory, lease))
     }
 
     /// A region that lies in an item's data.

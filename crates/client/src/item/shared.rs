@@ -1,14 +1,13 @@
 //! Items that are shared for reading: a reader's view, and the owner's.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_core::item::{Backing, ItemMemory};
-use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, ItemRequest, OnDeath};
+use crossdock_layout::wire::{Answer, ItemGiven, ItemRequest};
 use crossdock_layout::{SegmentId, Status};
 
 use super::session::{milliseconds, taken};
-use super::{Contents, Item, State};
+use super::{Contents, Item, OpenItem, State};
 use crate::connection::Answered;
 use crate::segment::Lease;
 use crate::{Error, Region, Result, SegmentKind, Session};
@@ -17,53 +16,22 @@ use crate::{Error, Region, Result, SegmentKind, Session};
 /// back waits for its readers, or continues with a copy.
 #[derive(Debug)]
 pub struct ItemView {
-    session: Session,
-    given: ItemGiven,
-    region: Option<Region>,
+    open: OpenItem,
     // Unmapped before the daemon is told.
     memory: ItemMemory,
     _lease: Lease,
 }
 
+impl std::ops::Deref for ItemView {
+    type Target = OpenItem;
+    fn deref(&self) -> &OpenItem {
+        &self.open
+    }
+}
+
 impl ItemView {
-    pub(super) fn new(session: Session, given: ItemGiven, memory: ItemMemory, lease: Lease) -> Self {
-        Self { session, given, region: None, memory, _lease: lease }
-    }
-
-    /// The item's key in the workflow.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        &self.given.key
-    }
-
-    /// The item's number. No other item ever has it.
-    #[must_use]
-    pub fn id(&self) -> SegmentId {
-        self.given.item
-    }
-
-    /// Bytes of data.
-    #[must_use]
-    pub fn size(&self) -> u64 {
-        self.given.size
-    }
-
-    /// How ownership is proved.
-    #[must_use]
-    pub fn level(&self) -> ItemLevel {
-        self.given.level
-    }
-
-    /// What happens to the item when its owner is gone.
-    #[must_use]
-    pub fn on_death(&self) -> OnDeath {
-        self.given.on_death
-    }
-
-    /// The session that opened the item.
-    #[must_use]
-    pub fn session(&self) -> &Session {
-        &self.session
+    pub(super) fn new(session: &Session, given: ItemGiven, memory: ItemMemory, lease: Lease) -> Self {
+        Self { open: OpenItem::new(session, given), memory, _lease: lease }
     }
 
     /// The item's data. A store through the address is a fault.
@@ -83,7 +51,7 @@ impl ItemView {
     /// # Errors
     /// `CORRUPT` if the owner left no valid description.
     pub fn contents(&self) -> Result<Contents> {
-        self.memory.contents().map_err(|e| e.about(SegmentKind::Item, &self.given.key))
+        self.memory.contents().map_err(|e| self.named(e))
     }
 
     /// The heap in the item, for reading.
@@ -91,27 +59,7 @@ impl ItemView {
     /// # Errors
     /// `WRONG_TYPE` if the item holds something else, `CORRUPT`.
     pub fn region(&mut self) -> Result<Region> {
-        if self.contents()? != Contents::Heap {
-            return Err(Error::new(Status::WrongType, format!("item '{}' holds no heap", self.given.key)));
-        }
-        if self.region.is_none() {
-            let mapping = self.memory.data_again()?;
-            let region = self.session.region_in_item(&self.given.key, self.given.item, mapping, false)?;
-            self.region = Some(region);
-        }
-        self.region.clone().ok_or_else(|| Error::new(Status::Closed, "the region is gone"))
-    }
-
-    /// May the item be closed, because its heap is not in use?
-    fn check_unused(&mut self) -> Result<()> {
-        match self.region.take() {
-            Some(region) if Arc::strong_count(&region) > 1 => {
-                self.region = Some(region);
-                let text = format!("the heap of item '{}' is still in use here", self.given.key);
-                Err(Error::new(Status::Busy, text))
-            }
-            _ => Ok(()),
-        }
+        self.open.region_in(&self.memory)
     }
 }
 
@@ -127,7 +75,7 @@ pub struct SharedItem {
 
 impl SharedItem {
     pub(super) fn new(view: ItemView) -> Self {
-        let (session, item, key) = (view.session.clone(), view.id(), view.key().to_owned());
+        let (session, item, key) = (view.session().clone(), view.id(), view.key().to_owned());
         Self { view: Some(view), session, item, key }
     }
 
@@ -177,7 +125,7 @@ impl SharedItem {
         let Some(view) = &mut self.view else {
             return Err(Error::new(Status::Closed, format!("item '{}' was taken back already", self.key)));
         };
-        view.check_unused()?;
+        view.open.close_region()?;
         // The view is unmapped and the daemon told first. Then the kernel can prove that no process reads.
         self.view = None;
         let request = ItemRequest::Unshare { item: self.item, wait_ms: milliseconds(timeout) };

@@ -237,7 +237,7 @@ fn i10(context: &Context) -> Outcome {
     let mut item = create(context, "", 4096)?;
     item.bytes_mut().fill(2);
     for to in ["", "a b", "#x"] {
-        fails(Status::Invalid, item.hand_over(to))?;
+        fails(Status::Invalid, item.transfer_mut(to))?;
     }
     all_are(item.bytes(), 2)?;
     belongs_to(context, TEST, "")?;
@@ -300,7 +300,7 @@ fn i14(context: &Context) -> Outcome {
         let v = heap.vector::<f64>("v", ObjectMode::CreateOnly, None).map_err(text)?;
         v.resize(1000).map_err(text)?;
         (0..1000u64).try_for_each(|n| v.set(n, (n + 1) as f64)).map_err(text)?;
-        fails(Status::Busy, item.hand_over("peer"))?;
+        fails(Status::Busy, item.transfer_mut("peer"))?;
     }
     item.transfer("peer").map_err(text)?;
     let peer = context.start("b", &[]);

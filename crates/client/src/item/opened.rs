@@ -1,0 +1,95 @@
+//! What every open item has: its session, what the daemon said of the item, and the heap in it once a caller asked for it.
+
+use std::sync::Arc;
+
+use crossdock_core::item::{Contents, ItemMemory};
+use crossdock_layout::wire::{ItemGiven, ItemLevel, OnDeath};
+use crossdock_layout::{SegmentId, Status};
+
+use crate::{Error, Region, Result, SegmentKind, Session};
+
+/// An item that is open in this process. [`super::Item`] and [`super::ItemView`] deref to it.
+#[derive(Debug)]
+pub struct OpenItem {
+    pub(super) session: Session,
+    pub(super) given: ItemGiven,
+    region: Option<Region>,
+}
+
+impl OpenItem {
+    pub(super) fn new(session: &Session, given: ItemGiven) -> Self {
+        Self { session: session.clone(), given, region: None }
+    }
+
+    /// The item's key in the workflow.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.given.key
+    }
+
+    /// The item's number. No other item ever has it.
+    #[must_use]
+    pub fn id(&self) -> SegmentId {
+        self.given.item
+    }
+
+    /// The bytes of data. A spent item still gives this.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.given.size
+    }
+
+    /// How ownership is proved.
+    #[must_use]
+    pub fn level(&self) -> ItemLevel {
+        self.given.level
+    }
+
+    /// What happens to the item when its owner is gone.
+    #[must_use]
+    pub fn on_death(&self) -> OnDeath {
+        self.given.on_death
+    }
+
+    /// The session that opened the item.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub(super) fn named(&self, error: Error) -> Error {
+        error.about(SegmentKind::Item, &self.given.key)
+    }
+
+    /// The heap in the item's memory.
+    pub(super) fn region_in(&mut self, memory: &ItemMemory) -> Result<Region> {
+        if memory.contents().map_err(|e| self.named(e))? != Contents::Heap {
+            let text = "it holds no heap; describe it as one when you make it";
+            return Err(self.named(Error::new(Status::WrongType, text)));
+        }
+        if let Some(region) = &self.region {
+            return Ok(region.clone());
+        }
+        let mapping = memory.data_again().map_err(|e| self.named(e))?;
+        let region = self.session.region_in_item(&self.given.key, self.given.item, mapping, memory.writable())?;
+        self.region = Some(region.clone());
+        Ok(region)
+    }
+
+    /// Closes the heap. It must not be in use when the item leaves.
+    pub(super) fn close_region(&mut self) -> Result<()> {
+        match self.region.take() {
+            Some(region) if Arc::strong_count(&region) > 1 => {
+                self.region = Some(region);
+                let text = "its heap is still in use here; drop what refers to it first";
+                Err(self.named(Error::new(Status::Busy, text)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The item goes, whatever refers to its heap.
+    pub(super) fn drop_region(&mut self) {
+        self.region = None;
+    }
+}
