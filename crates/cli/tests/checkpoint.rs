@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use common::{Ended, Place, await_that, finish, signal};
 use crossdock_checkpoint::{Checkpoint, Value, restart};
+use crossdock_client::{ConnectOptions, SeriesOptions, Session, Variable};
 use rustix::process::Signal;
 
 /// A daemon, and whatever is started at its socket; all of it ends with this value.
@@ -104,6 +105,37 @@ fn versions_are_saved_whole_the_newest_are_kept_and_the_last_is_among_them() {
     let last = Checkpoint::open(found.last().unwrap()).unwrap();
     assert_eq!(last.variable("field", "u").unwrap().constants, [("x".to_owned(), Value::F64(0.5))]);
     assert_eq!(last.attribute("field", "note").unwrap(), Value::Text("é".into()));
+}
+
+#[test]
+fn a_stopped_checkpoint_costs_one_version_and_saves_the_last_when_it_goes_on() {
+    let node = Node::new();
+    let to = node.path("saved");
+    let options = ConnectOptions { socket: Some(node.socket.clone().into()), ..ConnectOptions::default() };
+    let session = Session::connect(&options).unwrap();
+    let variables = vec![Variable::new("u", "f64", &[65536])];
+    let options = SeriesOptions { variables, ..SeriesOptions::default() };
+    let mut field = session.publisher("field", &options).unwrap();
+    let mut publish = |step: i64| {
+        field.elements::<f64>("u").unwrap().fill(step as f64);
+        (field.publish(&[("step", crossdock_client::Value::I64(step))]).unwrap(), field.statistics())
+    };
+    publish(1);
+    let command = node.start(&["checkpoint", "field", "--every", "1", "--keep", "2", "--to", to.to_str().unwrap()]);
+    await_that("the first checkpoint", || !files(&to).is_empty());
+    // At whatever it is now: between versions, or with one in its hands.
+    signal(command.id(), Signal::STOP);
+    for step in 2..=60 {
+        let (number, statistics) = publish(step);
+        assert_eq!((number, statistics.withheld, statistics.no_space), (step as u64, 0, 0));
+    }
+    signal(command.id(), Signal::CONT);
+    await_that("the newest to be saved", || {
+        restart(&to, "").is_ok_and(|found| whole(&found.checkpoint, "field") == 60)
+    });
+    field.end().unwrap();
+    let ended = finish(command);
+    assert_eq!(ended.code, 0, "{}", ended.err);
 }
 
 #[test]

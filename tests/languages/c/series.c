@@ -560,6 +560,37 @@ static void s18(const char *role, const char *argument)
     WANT(CROSSDOCK_CLOSED, crossdock_observer_next(observer, WAIT, &version));
 }
 
+static void s19(const char *role, const char *argument)
+{
+    (void)argument;
+    enum { N = 65536, MORE = 40 };
+    if (*role) {
+        crossdock_observer *observer = observe();
+        crossdock_series_version *held = latest(observer), *newest;
+        tell(0, "held");
+        expect(0, "go");
+        for (int i = 0; i < N; i++)
+            CHECK(data(held)[i] == 1);
+        OK(crossdock_observer_next(observer, WAIT, &newest));
+        EQUAL(number(newest), MORE + 1);
+        CHECK(data(newest)[N - 1] == MORE + 1);
+        return;
+    }
+    crossdock_variable u = u_of(N, 0);
+    crossdock_series_options options = CROSSDOCK_SERIES_OPTIONS_INIT;
+    crossdock_publisher *publisher = publish_as(&u, 1, &options);
+    publish_large(publisher, N, 1);
+    int b = start("B", NULL);
+    expect(b, "held");
+    for (int k = 2; k <= MORE + 1; k++)
+        EQUAL(publish_large(publisher, N, k), k);
+    crossdock_publisher_statistics statistics;
+    OK(crossdock_publisher_statistics_get(publisher, &statistics));
+    EQUAL(statistics.withheld, 0);
+    tell(b, "go");
+    EQUAL(peer_end(b), 0);
+}
+
 static void s12(const char *role, const char *argument)
 {
     (void)role, (void)argument;
@@ -663,5 +694,6 @@ const row series_rows[] = {
     {"S16", "what was taken back is an error, or stays", s16},
     {"S17", "each, and at with a deadline", s17},
     {"S18", "a normal end ends what is open", s18},
+    {"S19", "a stuck observer costs one version", s19},
     {NULL, NULL, NULL},
 };

@@ -1,4 +1,4 @@
-// Rows S1 to S18 of ../conformance.md.
+// Rows S1 to S19 of ../conformance.md.
 #include <algorithm>
 #include <optional>
 #include <thread>
@@ -330,6 +330,33 @@ void normal_end(const part& me) {
   FAILS(closed, SAYS(name()), o.next(wait));
 }
 
+void stuck(const part& me) {
+  constexpr int more = 40;
+  if (me.role == "B") {
+    auto o = observe();
+    const auto held = o.latest();
+    tell("held");
+    expect("go");
+    CHECK(shows(held, 1));
+    const auto newest = o.next(wait);
+    EQUAL(newest.sequence(), more + 1U);
+    CHECK(shows(newest, more + 1));
+    return;
+  }
+  publisher p(name(), {variable::of<double>("u", {65536})}, {});
+  fill(p, 1);
+  p.publish();
+  process b("B");
+  b.expect("held");
+  for (int k = 2; k <= more + 1; ++k) {
+    fill(p, k);
+    EQUAL(p.publish(), static_cast<std::uint64_t>(k));
+  }
+  EQUAL(p.statistics().withheld, 0U);
+  b.tell("go");
+  b.ends_well();
+}
+
 void differs(const part&) {
   publisher p(name(), {variable::of<double>("u", {262144})}, {.chunk = 4096});
   auto o = observe();
@@ -401,6 +428,7 @@ const std::vector<row>& series_rows() {
       {"S16", "what was taken back is an error, or stays", taken_back},
       {"S17", "each, and at with a deadline", each},
       {"S18", "a normal end ends what is open", normal_end},
+      {"S19", "a stuck observer costs one version", stuck},
   };
   return rows;
 }

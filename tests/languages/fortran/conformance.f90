@@ -8,7 +8,7 @@ program conformance
   use files
   implicit none
 
-  character(len=40), parameter :: rows(78) = [character(len=40) :: &
+  character(len=40), parameter :: rows(79) = [character(len=40) :: &
     'R1 modes', 'R2 simple', 'R3 struct and array', 'R4 vector', 'R5 string', 'R6 ndarray', 'R7 wrong type', &
     'R8 not found, with and without deadline', 'R9 create only', 'R10 save and load', 'R11 bad handles', &
     'R12 remove and reuse', 'R13 region full', 'R14 removed region', 'E1 bad names', 'E2 bad sizes and types', &
@@ -26,6 +26,7 @@ program conformance
     'S11 full pool', 'S12 diff', 'S13 misuse', 'S14 a session is not left behind a ser', &
     'S15 a publisher is not stopped by its ob', 'S16 what was taken back is an error, or', &
     'S17 each, and at with a deadline', 'S18 a normal end ends what is open', &
+    'S19 a stuck observer costs one version', &
     'F1 a file that comes', 'F2 deadline names the producer', 'F3 dead producer', 'F4 published name written again', &
     'F5 never part of a file', 'F6 directories', 'F7 removal', 'F8 quota', 'F9 retention']
   interface
@@ -252,6 +253,8 @@ contains
       call s17()
     case ('S18')
       call s18()
+    case ('S19')
+      call s19()
     case default
       call fail('there is no such row')
     end select

@@ -590,6 +590,50 @@ contains
     call want(CROSSDOCK_CLOSED, stat, 'next after the last')
   end subroutine
 
+  subroutine s19()
+    integer, parameter :: N = 65536, MORE = 40
+    type(crossdock_observer) :: observer
+    type(crossdock_publisher) :: field
+    type(crossdock_version) :: held, newest
+    type(crossdock_publisher_statistics) :: statistics
+    real(real64), pointer :: u(:), seen(:)
+    integer(c_int) :: b
+    integer(int64) :: sequence
+    integer :: stat, k
+    call open_session()
+    if (.not. first()) then
+      call observe(observer)
+      call observer%latest(held, stat)
+      call ok(stat, 'latest')
+      call tell_test('held')
+      call expect_test('go')
+      call held%view('u', seen, stat)
+      call check(all(seen == 1), 'what is held')
+      call observer%next(newest, stat, timeout_ms=WAIT)
+      call ok(stat, 'next')
+      call newest%view('u', seen, stat)
+      call check(all(seen == MORE + 1), 'the newest')
+      return
+    end if
+    call field%variable('u', 'f64', [N])
+    call session%publisher(name_of(''), field, stat)
+    call ok(stat, 'publisher')
+    call field%view('u', u, stat)
+    u = 1
+    call publish(field)
+    b = start('B')
+    call expect(b, 'held')
+    do k = 2, MORE + 1
+      u = k
+      call field%publish(stat, sequence)
+      call check(stat == CROSSDOCK_OK .and. sequence == k, 'published')
+    end do
+    call field%statistics(statistics, stat)
+    call check(statistics%withheld == 0, 'none is withheld')
+    call tell(b, 'go')
+    call check(peer_end(b) == 0, 'the observer ends well')
+  end subroutine
+
   subroutine s12()
     type(crossdock_publisher) :: field
     type(crossdock_observer) :: observer

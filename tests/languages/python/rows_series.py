@@ -1,4 +1,4 @@
-"""Rows S1 to S18: series."""
+"""Rows S1 to S19: series."""
 
 import asyncio
 import os
@@ -451,3 +451,28 @@ def S18_B(t):
         filled(left_open[0], k)
     say("three")
     heed("go")
+
+
+@row("a stuck observer costs one version")
+def S19(t):
+    p = publish(t, LARGE)
+    filled(p, 1)
+    b = t.peer("B")
+    b.expect("held")
+    for k in range(2, 42):
+        check("number", filled(p, k), k)
+    check("withheld", p.statistics["withheld"], 0)
+    b.tell("go")
+    b.ok()
+
+
+@role
+def S19_B(t):
+    o = observe(t)
+    held = o.latest()
+    say("held")
+    heed("go")
+    shows(held, 1)
+    newest = o.next(timeout=DEADLINE_S)
+    check("sequence", newest.sequence, 41)
+    shows(newest, 41)

@@ -33,6 +33,7 @@ pub fn rows() -> Vec<Row> {
         Row { id: "S16", claim: "what was taken back is an error, or stays", test: s16, role: alone },
         Row { id: "S17", claim: "each, and at with a deadline", test: s17, role: alone },
         Row { id: "S18", claim: "a normal end ends what is open", test: s18, role: s18_peer },
+        Row { id: "S19", claim: "a stuck observer costs one version", test: s19, role: s19_peer },
     ]
 }
 
@@ -430,4 +431,30 @@ fn s18(context: &Context) -> Outcome {
     peer.finish()?;
     equal("sequence", observer.next(WAIT).map_err(text)?.sequence(), 3)?;
     fails(Status::Closed, observer.next(WAIT)).map(drop)
+}
+
+fn s19_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
+    let mut observer = observe(context)?;
+    let held = observer.latest().map_err(text)?;
+    say_ready();
+    // It does nothing until the test begins this series.
+    context.session.observe(&context.name("go"), WAIT).map_err(text)?;
+    shows(&held, 1.0)?;
+    let newest = observer.next(WAIT).map_err(text)?;
+    equal("sequence", newest.sequence(), 41)?;
+    shows(&newest, 41.0)
+}
+
+fn s19(context: &Context) -> Outcome {
+    let mut publisher = publisher(context, &SeriesOptions { capacity: None, ..large(FullPolicy::default()) })?;
+    publish(&mut publisher, 1.0)?;
+    let peer = context.start_ready("B", &[])?;
+    for k in 2..=41u32 {
+        equal("number", publish(&mut publisher, k.into())?, k.into())?;
+    }
+    equal("withheld", publisher.statistics().withheld, 0)?;
+    let go = context.session.publisher(&context.name("go"), &u_only()).map_err(text)?;
+    peer.finish()?;
+    drop(go);
+    Ok(())
 }
