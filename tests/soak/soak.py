@@ -2,10 +2,10 @@
 """Kills, stops and starves workers and the daemon under load, and checks that no byte is wrong, no call hangs and nothing is
 left. tests/soak/run builds what this needs.
 
-    soak.py --seconds N --out FOLDER --folder FOLDER_OF_PROGRAMS --worker COMMAND [--worker COMMAND …]
+    soak.py --seconds N --out FOLDER --folder FOLDER_OF_PROGRAMS --pair PRODUCER CONSUMER [--pair …]
             [--keeper-every SECONDS] [--seed N]
 
-Each --worker is a command that takes a number and seconds; it runs as two processes, which belong together. Only processes
+Workers come in pairs of a producer and a consumer. Each is a command that takes a number and seconds. Only processes
 that this program started are killed, by their numbers. At the end it prints what happened, and writes report.json and soak.svg.
 """
 import argparse
@@ -107,7 +107,7 @@ class Soak:
         self.until = time.monotonic() + options.seconds
         self.counts = dict.fromkeys(("workers killed", "workers stopped", "brokers killed", "keepers killed", "starts that failed"), 0)
         self.faulty, self.samples, self.keeper = [], [], None
-        self.workers = [Worker(self, 2 * pair + half, words.split()) for pair, words in enumerate(options.worker) for half in (0, 1)]
+        self.workers = [Worker(self, 2 * pair + half, words[half].split()) for pair, words in enumerate(options.pair) for half in (0, 1)]
 
     def second(self):
         return time.monotonic() - self.began
@@ -323,7 +323,7 @@ def main():
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--out", required=True)
     parser.add_argument("--folder", required=True)
-    parser.add_argument("--worker", action="append", required=True)
+    parser.add_argument("--pair", action="append", nargs=2, required=True)
     parser.add_argument("--keeper-every", type=float, default=0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--no-faults", action="store_true", help="no system call is made to fail")

@@ -109,7 +109,7 @@ static void heap_round(uint64_t round)
         blocks[at].words = address, blocks[at].count = count, blocks[at].stamp = mix(round * 1000 + number);
         fill(address, count, blocks[at].stamp);
     }
-    if (!vector && !WORKS(crossdock_vector_open(region, vector_name, "u64", CROSSDOCK_OPEN_OR_CREATE, WAIT, &vector)))
+    if (!vector && !WORKS(crossdock_vector_open(region, vector_name, "i64", CROSSDOCK_OPEN_OR_CREATE, WAIT, &vector)))
         return;
     /* The first element is the stamp of the others, or 0 while they are being written. */
     uint64_t *words = crossdock_vector_data(vector);
@@ -173,14 +173,14 @@ static crossdock_observer *observer;
 static void series_round(uint64_t round)
 {
     if (!half) {
-        crossdock_variable u = {"u", "u64", 1, CROSSDOCK_ORDER_C, {N}, {0}, NULL, 0};
+        crossdock_variable u = {"u", "i64", 1, CROSSDOCK_ORDER_C, {N}, {0}, NULL, 0};
         if (!publisher && !WORKS(crossdock_publisher_open(session, series_name, &u, 1, NULL, 0, NULL, &publisher)))
             return;
         void *data;
         if (!WORKS(crossdock_publisher_memory(publisher, "u", &data, NULL)))
             return;
         fill(data, N, round);
-        crossdock_attribute stamp = CROSSDOCK_U64_ATTRIBUTE("stamp", round);
+        crossdock_attribute stamp = CROSSDOCK_I64_ATTRIBUTE("stamp", (int64_t)round);
         uint64_t sequence;
         works("publish", crossdock_publisher_publish(publisher, &stamp, 1, &sequence));
         return;
@@ -194,7 +194,7 @@ static void series_round(uint64_t round)
         const void *data;
         if (WORKS(crossdock_series_version_attribute(version, "stamp", &stamp)) &&
             WORKS(crossdock_series_version_data(version, "u", &data, NULL)))
-            check("version", data, N, stamp.number.u64);
+            check("version", data, N, (uint64_t)stamp.number.i64);
         crossdock_series_version_unref(version);
     } else if (status != CROSSDOCK_TIMED_OUT && status != CROSSDOCK_NOT_YET) {
         crossdock_observer_unref(observer);
@@ -252,7 +252,7 @@ int main(int argc, char **argv)
         usleep(20000);
     }
     double told = now(), longest = 0;
-    uint64_t rounds = 0, round = mix((uint64_t)getpid()) >> 1;
+    uint64_t rounds = 0, round = mix((uint64_t)getpid()) >> 2;
     while (now() < until) {
         double began = mark = now();
         heap_round(round), port_round(), series_round(round), item_round(round);

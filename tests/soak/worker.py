@@ -97,15 +97,15 @@ class Worker:
     def series(self, stamp):
         if not self.half:
             if self.publisher is None:
-                self.publisher = self.session.publisher(self.names[1], {"u": ("u8", (N,))})
-            self.publisher["u"][...] = pattern(N, stamp)
+                self.publisher = self.session.publisher(self.names[1], {"u": ("i8", (N,))})
+            self.publisher["u"][...] = pattern(N, stamp).view(np.int64)
             self.publisher.publish(stamp=stamp)
             return
         if self.observer is None:
             self.observer = self.session.observe(self.names[1], timeout=SHORT)
         try:
             version = self.observer.next(timeout=SHORT)
-            check("version", np.asarray(version["u"]), version.attributes["stamp"])
+            check("version", np.asarray(version["u"]).view(np.uint64), version.attributes["stamp"])
         except (crossdock.NotYetError, crossdock.TimedOutError):
             raise
         except EXPLAINED:
