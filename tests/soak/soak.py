@@ -3,9 +3,10 @@
 left. tests/soak/run builds what this needs.
 
     soak.py --seconds N --out FOLDER --folder FOLDER_OF_PROGRAMS --pair PRODUCER CONSUMER [--pair …]
-            [--keeper-every SECONDS] [--seed N]
+            [--run WORKFLOW_FILE …] [--keeper-every SECONDS] [--seed N]
 
-Workers come in pairs of a producer and a consumer. Each is a command that takes a number and seconds. Only processes
+Workers come in pairs of a producer and a consumer. Each is a command that takes a number and seconds. Beside them each
+workflow file is run by `crossdock run` again and again, with a daemon of its own; some of these runners are killed. Only processes
 that this program started are killed, by their numbers. At the end it prints what happened, and writes report.json and soak.svg.
 """
 import argparse
@@ -24,6 +25,8 @@ import tempfile
 import time
 
 HANG = 60.0  # a worker that is not stopped and says nothing for so long hangs
+LONGEST_RUN = 300.0
+PAUSE = 1.0  # between two runs of a workflow
 
 class Faults:
     """The page of crates/os/src/faults.rs, by which calls are made to fail while everything runs."""
@@ -88,6 +91,68 @@ class Worker:
         self.process.stdout.close()
         self.before, self.rounds = self.before + self.rounds, 0
 
+class Runner:
+    """`crossdock run` with one workflow file, again and again. It ends well, or is killed; in both cases nothing of it stays."""
+
+    def __init__(self, soak, file):
+        self.soak, self.file, self.name = soak, file, pathlib.Path(file).stem
+        self.process, self.number, self.finished, self.gone_by = None, 0, 0, 0.0
+
+    def mark(self):
+        return f"CROSSDOCK_SOAK_RUN={os.getpid()}-{self.name}-{self.number}"
+
+    def start(self):
+        self.number += 1
+        name, value = self.mark().split("=")
+        environment = {**self.soak.environment, name: value, "CROSSDOCK_RUNS": str(self.soak.runs)}
+        del environment["CROSSDOCK_SOCKET"], environment["CROSSDOCK_FAULTS"]
+        command = [pathlib.Path(self.soak.options.folder) / "crossdock", "run", self.file, "--engine", "process"]
+        log = open(self.soak.out / f"run-{self.name}.log", "ab")
+        self.process = subprocess.Popen([*command, "--logs", self.soak.out / f"logs-{self.name}"], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+        log.close()
+        self.started = time.monotonic()
+
+    def left(self):
+        """The processes of this run that are there."""
+        found = []
+        for folder in pathlib.Path("/proc").iterdir():
+            try:
+                if folder.name.isdigit() and self.mark().encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
+            except OSError:
+                pass
+        return found
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.ends()
+
+    def ends(self):
+        self.process, self.gone_by = None, time.monotonic() + HANG
+
+    def look(self, now, again):
+        if self.process is None:
+            if left := self.left():
+                if now > self.gone_by:
+                    self.soak.fault(f"run {self.name}: processes {left} are left")
+                    for pid in left:
+                        os.kill(pid, signal.SIGKILL)
+                return True
+            if again and now > self.gone_by - HANG + PAUSE:
+                self.start()
+            return again
+        status = self.process.poll()
+        if status is not None:
+            self.finished += status == 0
+            if status:
+                self.soak.fault(f"run {self.name} ended with {status}; see run-{self.name}.log")
+            self.ends()
+        elif now - self.started > LONGEST_RUN:
+            self.soak.fault(f"run {self.name} has not ended after {LONGEST_RUN:.0f} s")
+            self.kill()
+        return True
+
 class Soak:
     def __init__(self, options):
         self.options, self.random = options, random.Random(options.seed)
@@ -105,9 +170,12 @@ class Soak:
             "LD_LIBRARY_PATH": options.folder,
         }
         self.until = time.monotonic() + options.seconds
-        self.counts = dict.fromkeys(("workers killed", "workers stopped", "brokers killed", "keepers killed", "starts that failed"), 0)
+        self.counts = dict.fromkeys(("workers killed", "workers stopped", "brokers killed", "keepers killed", "runners killed", "starts that failed"), 0)
         self.faulty, self.samples, self.keeper = [], [], None
         self.workers = [Worker(self, 2 * pair + half, words[half].split()) for pair, words in enumerate(options.pair) for half in (0, 1)]
+        self.runs = self.folder / "runs"
+        self.runs.mkdir(mode=0o700)
+        self.runners = [Runner(self, file) for file in options.run]
 
     def second(self):
         return time.monotonic() - self.began
@@ -165,7 +233,7 @@ class Soak:
             return
         self.next_event = now + self.random.uniform(0.2, 1.5)
         worker = self.random.choice(self.workers)
-        what = self.random.choice(("kill", "kill", "stop", "broker", *(() if self.options.no_faults else ("faults",)), "nothing"))
+        what = self.random.choice(("kill", "kill", "stop", "broker", "runner", *(() if self.options.no_faults else ("faults",)), "nothing"))
         if what == "kill" and not worker.stopped_until:
             worker.kill()
             worker.start()
@@ -177,6 +245,9 @@ class Soak:
         elif what == "broker" and (broker := self.broker()):
             os.kill(broker, signal.SIGKILL)
             self.counts["brokers killed"] += 1
+        elif what == "runner" and self.runners and (runner := self.random.choice(self.runners)).process:
+            runner.kill()
+            self.counts["runners killed"] += 1
         elif what == "faults":
             self.faults["one_in"] = 0 if self.faults["one_in"] else self.random.choice((50, 200, 1000))
 
@@ -193,6 +264,9 @@ class Soak:
                 self.fault(f"worker {worker.number} ({worker.command[-1]}) has said nothing for {HANG:.0f} s")
                 worker.kill()
                 worker.start()
+
+        for runner in self.runners:
+            runner.look(now, again=True)
 
     def sample(self, now):
         def kilobytes(pid, what):
@@ -257,6 +331,10 @@ class Soak:
                 time.sleep(0.02)
             if ended != 0:
                 self.fault(f"worker {worker.number} ({worker.command[-1]}) ended with {ended} at the end")
+        patience = time.monotonic() + LONGEST_RUN
+        while any([runner.look(time.monotonic(), again=False) for runner in self.runners]) and time.monotonic() < patience:
+            time.sleep(0.1)
+        patience = time.monotonic() + HANG
         while not self.serves() and time.monotonic() < patience:
             time.sleep(0.02)
         broker = self.broker()
@@ -268,12 +346,17 @@ class Soak:
             self.fault("the daemon did not end when it was told to")
         if broker and os.path.exists(f"/proc/{broker}"):
             self.fault(f"the broker {broker} outlived its keeper")
-        left = sorted(path.name for path in self.folder.iterdir() if path.name != "faults")
+        left = sorted(path.name for path in self.folder.iterdir() if path.name not in ("faults", "runs"))
+        if self.runners:
+            # What two kills at once left is cleaned up by the next run.
+            self.runners[0].start()
+            self.runners[0].process.wait(LONGEST_RUN)
+        left += sorted(str(path) for path in self.runs.rglob("*") if path.parent != self.runs)
         if left:
             self.fault(f"files are left: {left}")
 
     def clean_up(self):
-        for process in [worker.process for worker in self.workers] + [self.keeper]:
+        for process in [worker.process for worker in self.workers] + [runner.process for runner in self.runners] + [self.keeper]:
             if process and process.poll() is None:
                 process.kill()
                 process.wait()
@@ -285,6 +368,7 @@ class Soak:
         for worker in self.workers:
             kind = pathlib.Path(worker.command[-1]).name
             rounds[kind] = rounds.get(kind, 0) + worker.before + worker.rounds
+        rounds |= {f"run {runner.name}": runner.finished for runner in self.runners}
         idle = [f"worker {w.number} ({w.command[-1]}) did not finish one round" for w in self.workers if w.before + w.rounds == 0]
         for text in idle:
             self.fault(text)
@@ -324,6 +408,7 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--folder", required=True)
     parser.add_argument("--pair", action="append", nargs=2, required=True)
+    parser.add_argument("--run", action="append", default=[])
     parser.add_argument("--keeper-every", type=float, default=0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--no-faults", action="store_true", help="no system call is made to fail")
