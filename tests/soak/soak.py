@@ -19,6 +19,7 @@ import random
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -103,6 +104,11 @@ class Runner:
 
     def start(self):
         self.number += 1
+        # What the former run wrote beside its workflow file: a solver would go on behind it.
+        results = pathlib.Path(self.file).with_suffix("")
+        if results.is_dir():
+            shutil.rmtree(results)
+            results.mkdir()
         name, value = self.mark().split("=")
         environment = {**self.soak.environment, name: value, "CROSSDOCK_RUNS": str(self.soak.runs)}
         del environment["CROSSDOCK_SOCKET"], environment["CROSSDOCK_FAULTS"]
@@ -201,7 +207,10 @@ class Soak:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
                 probe.connect(str(self.socket))
-            return True
+                listener = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            # The broker of a killed keeper may still listen.
+            stat = pathlib.Path(f"/proc/{listener}/stat").read_text()
+            return self.keeper.pid in (listener, int(stat.rpartition(")")[2].split()[1]))
         except OSError:
             return False
 
@@ -226,7 +235,6 @@ class Soak:
                 self.fault(f"the daemon ended by itself, status {self.keeper.returncode}")
             self.counts["starts that failed"] += 1
             self.start_keeper()
-        # Not at once: the broker of a killed keeper may still listen.
         if not self.served and now >= self.next_probe:
             self.served, self.next_probe = self.serves(), now + 0.1
         if now < self.next_event:

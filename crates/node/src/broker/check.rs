@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use crossdock_layout::wire::PIN_SLOTS;
 
-use super::{Broker, Due, Event, MAIN_ENDPOINT};
+use super::{Broker, Due, Effect, Event, MAIN_ENDPOINT};
 
 impl Broker {
     /// Panics if an invariant is violated.
@@ -17,6 +17,22 @@ impl Broker {
         self.check_segments();
         self.check_items();
         self.check_site();
+        self.check_ids();
+    }
+
+    /// The id of what is to be made is taken when it is made. Whatever else takes an id must not come in between: the host answers
+    /// a proof first, and the answer may begin a copy.
+    fn check_ids(&self) {
+        let mut behind_a_proof = false;
+        for effect in &self.effects {
+            match effect {
+                Effect::ProveItem { .. } => behind_a_proof = true,
+                Effect::Make { segment: id, .. } | Effect::MakeItem { file: id, .. } => {
+                    assert!(!behind_a_proof, "{id} is to be made behind a proof, which may take the same id");
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Also panics if the host has left something undone: between its events, it has done all effects.

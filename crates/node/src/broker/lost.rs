@@ -69,11 +69,16 @@ impl Broker {
     }
 
     /// Serves requests whose wait for lost memory is over. The host makes one segment at a time, so the requests behind one
-    /// that makes a segment follow when it is made: they may find its name then.
+    /// that makes a segment follow when it is made: they may find its name then. They also follow a proof of an item, which the
+    /// host answers first: the answer may begin a copy, and the copy takes the next id.
     pub(super) fn serve_again(&mut self) {
-        let is_making =
-            |effect: &Effect| matches!(effect, Effect::Make { .. } | Effect::MakeItem { .. } | Effect::MakePage { .. });
-        while !self.effects.iter().any(is_making) {
+        let goes_first = |effect: &Effect| {
+            matches!(
+                effect,
+                Effect::Make { .. } | Effect::MakeItem { .. } | Effect::MakePage { .. } | Effect::ProveItem { .. }
+            )
+        };
+        while !self.effects.iter().any(goes_first) {
             let Some((waits, member, request)) = self.again.pop_front() else { return };
             if self.links.get(&waits.0).is_some_and(|link| link.member == Some(member)) {
                 self.ask_again(waits, member, request);
