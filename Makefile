@@ -50,8 +50,8 @@ mpi:
 
 # Kills, stops and starves programs of all nouns and the daemon, and checks every byte. At the end a report and a plot.
 soak:
-	@scripts/setup test
-	@scripts/with-rust tests/soak/run $(MINUTES)
+	@scripts/setup test demo heat street
+	@scripts/with-rust tests/soak/run $(if $(MINUTES),$(MINUTES),10) --applications
 
 # Daemons of three hosts in network namespaces join a site; links are cut.
 nodes:

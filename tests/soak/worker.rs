@@ -7,8 +7,8 @@ use std::process::exit;
 use std::time::{Duration, Instant};
 
 use crossdock_client::{
-    ConnectOptions, End, Inline, ItemOptions, Message, Mode, ObjectMode, Observer, Port, PortOptions, Publisher, Region,
-    Result, SeriesOptions, Session, Status, Value, Variable,
+    ConnectOptions, End, Inline, ItemOptions, Message, Mode, ObjectMode, Observer, Port, PortOptions, Publisher,
+    Region, Result, SeriesOptions, Session, Status, Value, Variable,
 };
 
 const N: usize = 4096;
@@ -190,10 +190,7 @@ impl Worker {
             made => made?,
         };
         let fresh = std::iter::once((stamp | 1) as i64).chain(pattern(ITEM / 8 - 1, stamp | 1));
-        item.bytes_mut()
-            .chunks_exact_mut(8)
-            .zip(fresh)
-            .for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
+        item.bytes_mut().chunks_exact_mut(8).zip(fresh).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
         item.transfer(&format!("w{}", self.number ^ 1))
     }
 }
