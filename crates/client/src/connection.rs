@@ -161,6 +161,18 @@ impl Connection {
             state.leaving = true;
         }
         let _ = self.ask(Request::Bye, None, None, Deadline::after(FAREWELL));
+        self.part();
+    }
+
+    /// Ends it without a word to the daemon, as a death would.
+    pub(crate) fn abandon(&self) {
+        if self.is_ours() {
+            self.liveness.resign();
+            self.part();
+        }
+    }
+
+    fn part(&self) {
         let mut state = self.lock();
         state.over = Some(Error::new(Status::Closed, "this session was closed; connect anew"));
         state.socket = None;

@@ -50,6 +50,12 @@ impl Shared {
         self.kept.end();
     }
 
+    /// Gives the end up as a death would.
+    pub(crate) fn abandon(&self) {
+        self.end.abandon();
+        self.kept.end();
+    }
+
     /// Keeps a region that a handle named, if the port's messages are about it.
     pub(crate) fn keep(&self, region: &Region) {
         self.kept.keep(region);

@@ -288,6 +288,16 @@ impl Session {
         }
     }
 
+    /// Gives the session up as a death would: the daemon hears no goodbye, ends of ports are not closed in order, and the
+    /// member is dead for all others. No thread may work on a region or a port of this session any more, besides
+    /// threads that wait at a port that was given up by `End::abandon`. For a process that acts for members of other nodes.
+    pub fn abandon(&self) {
+        for port in self.owned().ports() {
+            port.abandon();
+        }
+        self.shared.connection.abandon();
+    }
+
     /// The regions and ports that this session has open.
     pub(crate) fn owned(&self) -> &Owned {
         &self.shared.owned

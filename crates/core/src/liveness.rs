@@ -17,7 +17,7 @@ use crossdock_os::roll::{Asker, Entry};
 use crossdock_os::{Access, Mapping, OsResult};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 /// How long a waiting member sleeps before it asks again who is dead. A death while no daemon serves wakes no member.
@@ -59,7 +59,8 @@ pub struct Liveness {
     table: Mapping,
     /// Replaced when a restarted daemon sends another descriptor of the same roll.
     roll: RwLock<Asker>,
-    _entry: Entry,
+    /// None after [`Liveness::resign`].
+    entry: Mutex<Option<Entry>>,
     me: MemberId,
 }
 
@@ -80,7 +81,8 @@ impl Liveness {
         // This comes first: from here on the process counts as alive, whatever happens to its descriptors.
         let entry = Entry::hold(papers.entry)?;
         let table = map(papers.table)?;
-        let liveness = Self { table, roll: RwLock::new(Asker::new(papers.roll, me.0)), _entry: entry, me };
+        let liveness =
+            Self { table, roll: RwLock::new(Asker::new(papers.roll, me.0)), entry: Mutex::new(Some(entry)), me };
         Ok(liveness.table().is_valid().then_some(liveness))
     }
 
@@ -95,6 +97,12 @@ impl Liveness {
         }
         self.table.replace(papers.table.as_fd(), Access::Read)?;
         Ok(self.table().is_valid())
+    }
+
+    /// Leaves the roll: from now on this member is dead for all others. The caller must have ended all of its work on shared
+    /// memory.
+    pub fn resign(&self) {
+        *self.entry.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Can deaths be proved without the daemon? They cannot if the file system of the daemon's socket does not support

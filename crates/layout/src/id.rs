@@ -50,6 +50,12 @@ impl std::fmt::Display for MemberId {
 #[repr(transparent)]
 pub struct SegmentId(pub u64);
 
+impl SegmentId {
+    /// In the handle of a message that came without its object, because the object does not move to another node by value.
+    /// No segment has this id.
+    pub const LEFT_BEHIND: Self = Self(u64::MAX >> 1);
+}
+
 impl std::fmt::Display for SegmentId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "segment {}", self.0)

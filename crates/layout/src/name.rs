@@ -3,6 +3,15 @@
 /// The longest name, in bytes. A field that holds one is [`MAX_NAME`] + 1 bytes, zero-filled.
 pub const MAX_NAME: usize = 127;
 
+/// With this begin the names of mirrors of other nodes' ports and regions: `.mirror/ID/NAME`. Only the daemon makes them.
+pub const MIRROR: &str = ".mirror/";
+
+/// The name that grants speak of: a mirror's is the name of what it mirrors.
+#[must_use]
+pub fn mirrored(name: &str) -> &str {
+    name.strip_prefix(MIRROR).and_then(|rest| rest.split_once('/')).map_or(name, |(_, mirrored)| mirrored)
+}
+
 /// Why a text cannot be a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BadName {

@@ -2,65 +2,13 @@
 
 mod support;
 
-use std::net::TcpListener;
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossdock_client::{ConnectOptions, InUse, Mode, Region, SegmentKind, Session};
 use crossdock_layout::Status;
 use crossdock_layout::wire::NodeState;
+use support::sites::{Site, until};
 use support::{Daemon, kill, spawn};
-
-/// Below those that the kernel gives to outgoing connections, so that it is still free a moment later.
-fn free_port() -> String {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = std::process::id() as u16;
-    loop {
-        let port = 12_000 + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
-        if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
-            return listener.local_addr().unwrap().to_string();
-        }
-    }
-}
-
-/// Sites take a moment: leases end, keepers come back.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(60), "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-struct Site {
-    catalog: String,
-}
-
-impl Site {
-    fn new() -> Self {
-        Self { catalog: free_port() }
-    }
-
-    fn arguments<'a>(&self, node: &'a str, catalog: &'a str) -> Vec<&'a str> {
-        vec!["--site", "here", "--node", node, "--lease-ms", "6000", "--catalog", catalog]
-    }
-
-    fn keeper(&self) -> Daemon {
-        self.start(Daemon::folder(), "a", &format!("keep:{}", self.catalog))
-    }
-
-    fn node(&self, node: &str) -> Daemon {
-        self.start(Daemon::folder(), node, &format!("embedded:{}", self.catalog))
-    }
-
-    /// A daemon that has joined when this returns.
-    fn start(&self, folder: tempfile::TempDir, node: &str, catalog: &str) -> Daemon {
-        let keeper = spawn(&folder.path().join("endpoint.sock"), &self.arguments(node, catalog));
-        let daemon = Daemon { folder, keeper };
-        until("the daemon listens", || Session::connect(&daemon.options()).is_ok());
-        daemon
-    }
-}
 
 fn session(daemon: &Daemon, task: &str) -> Session {
     Session::connect(&ConnectOptions { task: Some(task.into()), ..daemon.options() }).unwrap()

@@ -45,7 +45,10 @@ impl Session {
             End::Producer => Rights::PRODUCE,
             End::Consumer => Rights::CONSUME,
         };
-        let opened = self.open_segment(&request(name, OpenMode::OpenOrCreate, access, shape, options.persistent))?;
+        let mut wanted = request(name, OpenMode::OpenOrCreate, access, shape, options.persistent);
+        // On this node, the wait for a place is the end's own. For a port of another node the daemon waits.
+        wanted.timeout = timeout;
+        let opened = self.open_segment(&wanted)?;
         let shape = agreed(name, &opened, options)?;
         let mapping = map(name, &opened, Access::ReadWrite)?;
         let alive = self.liveness();

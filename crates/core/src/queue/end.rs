@@ -1,6 +1,7 @@
 //! One end of a port, as the client library uses it. An end tries under a short latch of this process and waits without
 //! the latch.
 
+use crossdock_layout::queue::state::{Phase, State};
 use crossdock_layout::queue::{Account, EndSlot};
 use crossdock_layout::{Handle, MemberId, Status};
 use crossdock_os::{clock, fork};
@@ -393,6 +394,43 @@ impl End {
         drop(local);
         self.call(Side::Producer);
         self.call(Side::Consumer);
+    }
+
+    /// Gives the end up as a death would: its slot and its messages stay as they are, until other members heal them when
+    /// the member is dead. Later calls here give `CLOSED`. For a process that acts for members of other nodes.
+    pub fn abandon(&self) {
+        let local = self.local();
+        self.closed.store(true, Relaxed);
+        drop(local);
+        self.call(Side::Producer);
+        self.call(Side::Consumer);
+    }
+
+    /// Producer: have all consumers of the message at `position` released it?
+    pub fn is_released(&self, position: u64) -> bool {
+        State(self.ring.cell(position).state.load(Acquire)).lap() > self.ring.lap(position)
+    }
+
+    /// Consumer of a work queue: does the message at `position` wait for a consumer to take it?
+    pub fn is_untaken(&self, position: u64) -> bool {
+        let state = State(self.ring.cell(position).state.load(Acquire));
+        state.lap() == self.ring.lap(position) && state.phase() == Some(Phase::Ready)
+    }
+
+    /// Producer: waits up to `timeout` until `found` says so. It is asked whenever a consumer may have released a message.
+    ///
+    /// # Errors
+    /// `TIMED_OUT`; `CLOSED` and `PEER_DIED` when all consumers that this end has met are gone.
+    pub fn wait_for_releases(&self, timeout: Duration, found: &mut dyn FnMut() -> bool) -> Result<(), Error> {
+        self.check(Side::Producer)?;
+        let mut attempt = || {
+            drop(self.open_local()?);
+            Ok(found().then_some(()))
+        };
+        match attempt()? {
+            Some(()) => Ok(()),
+            None => self.wait(timeout, "a release", &mut attempt),
+        }
     }
 
     #[inline]

@@ -14,6 +14,7 @@ mod lasting;
 mod listing;
 mod lost;
 mod members;
+mod mirrors;
 mod nodes;
 mod observing;
 mod open;
@@ -147,6 +148,7 @@ pub struct Broker {
     site: Option<site::Site>,
     /// How many orders to other nodes were given.
     node_orders: u64,
+    mirrors: mirrors::Mirrors,
     dead: VecDeque<(u64, MemberEntry)>,
     effects: Vec<Effect>,
 }
@@ -188,10 +190,12 @@ impl Broker {
             items: item::Transient::default(),
             site,
             node_orders: 0,
+            mirrors: mirrors::Mirrors::default(),
             dead: VecDeque::new(),
             effects: Vec::new(),
         };
         broker.recover(base, held, listening);
+        broker.drop_mirrors();
         broker.recover_site();
         broker.settle_lost();
         broker.finish_items();
@@ -245,6 +249,7 @@ impl Broker {
         self.settle_lost();
         self.finish_items();
         self.serve_again();
+        self.settle_mirrors();
         self.settle_site();
         if cfg!(debug_assertions) {
             self.check();

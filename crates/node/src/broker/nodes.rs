@@ -60,6 +60,33 @@ pub enum NodeOrder {
         /// How long it may take.
         wait_ms: u64,
     },
+    /// Open an end of another node's port for a task of this node, and make its mirror here. Answered by
+    /// [`NodeNews::Mirrored`].
+    Mirror {
+        /// The broker's number for it.
+        id: u64,
+        /// Which node has the port.
+        node: String,
+        /// The workflow.
+        workflow: String,
+        /// The port.
+        port: String,
+        /// The task's name.
+        task: String,
+        /// The task's rank.
+        rank: u32,
+        /// The task sends; else it receives.
+        sends: bool,
+        /// How long a place is waited for.
+        wait_ms: u64,
+    },
+    /// The member that had this mirror has it no more.
+    MirrorLeft {
+        /// Which mirror.
+        mirror: SegmentId,
+        /// It died; else it left in order.
+        died: bool,
+    },
     /// The answer to [`NodeNews::Opening`].
     Opened {
         /// The id of the request to open.
@@ -97,6 +124,13 @@ pub enum NodeNews {
         /// All bytes are there, or why not.
         outcome: Result<(), NodeFailure>,
     },
+    /// What came of [`NodeOrder::Mirror`].
+    Mirrored {
+        /// The broker's number for it.
+        id: u64,
+        /// The mirror, or why there is none.
+        outcome: Result<SegmentId, NodeFailure>,
+    },
     /// Another node wants the bytes of an object. Answered by [`NodeOrder::Opened`]. The bytes must not change while they
     /// are sent.
     Opening {
@@ -123,6 +157,7 @@ impl Broker {
     /// Something has come from another node.
     pub(super) fn node_news(&mut self, news: NodeNews) {
         match news {
+            NodeNews::Mirrored { id, outcome } => self.mirrored(id, outcome),
             NodeNews::Answered { .. } | NodeNews::Pulled { .. } => {}
             NodeNews::Asked { id, service, .. } => {
                 let text =

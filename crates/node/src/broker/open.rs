@@ -1,8 +1,10 @@
 //! Opening segments by name or id, making them, waiting for them.
 
+use crossdock_layout::name::{MIRROR, mirrored};
 use crossdock_layout::wire::{Answer, OpenMode, Request, SegmentKind};
 use crossdock_layout::{Rights, SegmentId, Status};
 
+use super::mirrors::is_mirror;
 use super::{Asker, Attachment, Broker, Cause, Connection, Effect, Hold, PARKED, Parked, Record, Segment, text};
 
 /// A segment that the host is making right now.
@@ -30,12 +32,19 @@ impl Broker {
             let text = format!("series '{name}' cannot be opened like a region; publish or observe it");
             return self.fail(asker, Status::Invalid, text);
         }
+        if is_mirror(&name) && !self.is_admin(asker.connection) {
+            return self.fail(asker, Status::Denied, format!("names that begin with {MIRROR} are the daemon's own"));
+        }
         let rights = self.lasting.rights(endpoint, kind, &name);
         if let Err((status, text)) = may_open(rights, kind, access, &name, &self.lasting.members[&asker.member].task) {
             return self.fail(asker, status, text);
         }
         let key = (workflow, kind, name);
         let found = self.lasting.names.get(&key).copied();
+        let opens = matches!(mode, OpenMode::OpenOnly | OpenMode::OpenOrCreate);
+        if let Some(node) = self.node_of_port(key.0, key.1, &key.2).filter(|_| opens) {
+            return self.open_mirror(asker, node, &again);
+        }
         if let Some(text) = self.elsewhere(key.0, key.1, &key.2) {
             let status = if mode == OpenMode::OpenOnly { Status::NotFound } else { Status::Exists };
             return self.fail(asker, status, text);
@@ -106,8 +115,8 @@ impl Broker {
         let of = self.lasting.workflows.get(&workflow).map_or("", |w| &w.name);
         let label = format!("crossdock:{of}:{}:{name}", kind.word());
         let cause = Cause { member: asker.member, request: asker.number };
-        // Regions are made to last; ports carry what one run sends.
-        let persistent = persistent || kind != SegmentKind::Port;
+        // Regions are made to last; ports carry what one run sends, and mirrors serve ports.
+        let persistent = persistent || kind != SegmentKind::Port && !is_mirror(&name);
         let since_ms = self.calendar_ms();
         let record =
             Record::Segment { segment, workflow, kind, name, size, reserved, attribute, persistent, since_ms, cause };
@@ -147,7 +156,7 @@ impl Broker {
             kind: found.kind,
             created,
             writable,
-            name: found.name.clone(),
+            name: mirrored(&found.name).to_owned(),
         };
         let hold = self.holds.entry(segment).or_default().entry(asker.member);
         let hold = hold.or_insert(Hold { count: 0, assumed: false });
@@ -159,6 +168,11 @@ impl Broker {
 
     pub(super) fn attach(&mut self, asker: Asker, segment: SegmentId, access: Rights) {
         let Some((endpoint, workflow)) = self.place(asker) else { return };
+        if segment == SegmentId::LEFT_BEHIND {
+            let text = "the object of this message stayed on its node, because it does not move by value: it is, or holds, \
+                        containers of containers or pointers. Send an item with a heap instead: it arrives with all handles valid";
+            return self.fail(asker, Status::NotFound, text.to_owned());
+        }
         let visible = |s: &&Segment| {
             s.removed.is_none()
                 && s.kind != SegmentKind::Item
@@ -168,7 +182,7 @@ impl Broker {
             let text = format!("{segment} is not there for this task: it was removed, or is another workflow's");
             return self.fail(asker, Status::NotFound, text);
         };
-        let (kind, name) = (found.kind, found.name.clone());
+        let (kind, name) = (found.kind, mirrored(&found.name).to_owned());
         let rights = self.lasting.rights(endpoint, kind, &name);
         // A caller without any right learns no more of an id than of one that does not exist.
         if rights == Rights::NONE {

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crossdock_layout::wire::{NodeEntry, NodeState, Request, SegmentKind};
 use crossdock_layout::{MemberId, Status};
 
+use super::mirrors::is_mirror;
 use super::{Asker, Broker, Connection, Effect, ItemRecord, PARKED, Record};
 
 /// What a broker is told of its site at its start.
@@ -209,7 +210,7 @@ fn is_elsewhere(name: &SiteName, at: &SiteNode, contested: bool) -> String {
     let lost = if contested { "while this node was cut off, that name became another node's. " } else { "" };
     let why = match kind {
         SegmentKind::Region => "a region belongs to one node",
-        SegmentKind::Port => "ports do not reach other nodes yet",
+        SegmentKind::Port => "a port is made once in a site",
         SegmentKind::Series => "series do not reach other nodes yet",
         SegmentKind::Item => "items do not reach other nodes yet",
     };
@@ -231,7 +232,7 @@ impl Broker {
 
     /// The names of regions, ports and items that there are.
     fn all_site_names(&self) -> impl Iterator<Item = SiteName> {
-        let segments = self.lasting.names.keys().filter(|key| key.1 != SegmentKind::Series);
+        let segments = self.lasting.names.keys().filter(|key| key.1 != SegmentKind::Series && !is_mirror(&key.2));
         let segments = segments.filter_map(|(workflow, kind, name)| self.site_name(*workflow, *kind, name));
         let items = self.lasting.items.keys.keys();
         segments.chain(items.filter_map(|(workflow, key)| self.site_name(*workflow, SegmentKind::Item, key)))
@@ -264,6 +265,14 @@ impl Broker {
         Some(is_elsewhere(&name, &at, site.contested.contains_key(&name)))
     }
 
+    /// The node that has this name, if it is another one's that this one never had.
+    pub(super) fn owner_elsewhere(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<String> {
+        let site = self.site.as_ref()?;
+        let name = self.site_name(workflow, kind, name)?;
+        let at = site.owner(&name).filter(|_| !site.contested.contains_key(&name))?;
+        Some(at.node)
+    }
+
     /// Is the name this node's, so that it may be made? If not, the asker has its answer, or gets it when the site has
     /// decided: the request is then served again.
     pub(super) fn has_name(
@@ -274,7 +283,7 @@ impl Broker {
         name: &str,
         request: impl FnOnce() -> Request,
     ) -> bool {
-        if self.site.is_none() {
+        if self.site.is_none() || is_mirror(name) {
             return true;
         }
         if let Some(text) = self.elsewhere(workflow, kind, name) {
@@ -389,7 +398,13 @@ impl Broker {
             }
             Claimed::Theirs(at) => {
                 let text = is_elsewhere(&name, &at, false);
+                let is_port = name.kind == SegmentKind::Port;
                 site.elsewhere.insert(name, at.node);
+                if is_port {
+                    // It can be opened there.
+                    self.again.extend(claims.into_iter().map(|claim| (claim.waits, claim.member, claim.request)));
+                    return;
+                }
                 (Status::Exists, text)
             }
             Claimed::Failed(why) => {

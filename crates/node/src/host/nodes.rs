@@ -6,13 +6,15 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crossdock_gateway::Nodes;
 use crossdock_layout::Status;
 use crossdock_link::{Peer, Refusal, Serve, Source, Wanted, Workers};
-use crossdock_os::{Access, Deadline, Mapping, OsResult, event, file};
+use crossdock_os::{Access, Deadline, Mapping, OsResult, child, event, file};
+use crossdock_relay::{Relay, SERVICES, Want};
 
 use super::Host;
 use crate::broker::{Event, NodeFailure, NodeNews, NodeOrder};
@@ -37,6 +39,8 @@ struct Inner {
 
 /// Where other nodes' threads and the broker's meet.
 pub(super) struct Desk {
+    /// Answers questions about ports, without the broker.
+    relay: OnceLock<Arc<Relay>>,
     inner: Mutex<Inner>,
     answered: Condvar,
     /// Readable when there are news.
@@ -45,7 +49,12 @@ pub(super) struct Desk {
 
 impl Desk {
     pub fn new() -> OsResult<Arc<Self>> {
-        Ok(Arc::new(Self { inner: Mutex::default(), answered: Condvar::new(), bell: event::eventfd()? }))
+        Ok(Arc::new(Self {
+            relay: OnceLock::new(),
+            inner: Mutex::default(),
+            answered: Condvar::new(),
+            bell: event::eventfd()?,
+        }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -93,6 +102,9 @@ impl Desk {
 
 impl Serve for Desk {
     fn answer(&self, peer: &Peer, service: u32, body: &[u8], by: Deadline) -> Result<Vec<u8>, Refusal> {
+        if let Some(relay) = self.relay.get().filter(|_| SERVICES.contains(&service)) {
+            return relay.answer(&peer.node.name, service, body);
+        }
         let node = peer.node.name.clone();
         match self.ask(by, |id| NodeNews::Asked { id, node, service, body: body.to_vec() })? {
             Reply::Said(body) => Ok(body),
@@ -103,6 +115,9 @@ impl Serve for Desk {
     fn open(&self, peer: &Peer, wanted: &Wanted) -> Result<Arc<dyn Source>, Refusal> {
         /// The broker opens what it has without waiting for anything.
         const OPEN: Duration = Duration::from_secs(10);
+        if let Some(source) = self.relay.get().and_then(|relay| relay.source(wanted)) {
+            return Ok(source);
+        }
         let (node, Wanted { kind, object, epoch }) = (peer.node.name.clone(), *wanted);
         match self.ask(Deadline::after(OPEN), |id| NodeNews::Opening { id, node, kind, object, epoch })? {
             Reply::Bytes(source) => Ok(source),
@@ -116,11 +131,26 @@ pub(super) struct Reach {
     pub desk: Arc<Desk>,
     nodes: Arc<Nodes>,
     workers: Arc<Workers>,
+    relay: Arc<Relay>,
 }
 
 impl Reach {
-    pub fn new(desk: Arc<Desk>, nodes: Arc<Nodes>) -> Self {
-        Self { desk, nodes, workers: Workers::new(WAITING) }
+    /// `socket` is this daemon's own: the relay's ends are members of it.
+    pub fn new(desk: Arc<Desk>, nodes: Arc<Nodes>, socket: PathBuf) -> Result<Self, String> {
+        let token = child::random().map(u64::from_le_bytes).map_err(|error| error.to_string())?;
+        let log = |line: &str| eprintln!("crossdock broker: {line}");
+        let relay = Relay::new(token, Arc::clone(&nodes), socket, log);
+        let relay = Arc::new(relay.map_err(|error| format!("no thread for ports of other nodes: {error}"))?);
+        desk.relay.get_or_init(|| Arc::clone(&relay));
+        Ok(Self { desk, nodes, workers: Workers::new(WAITING), relay })
+    }
+
+    /// A node's lease has ended.
+    pub fn gone(&self, node: String) {
+        let relay = Arc::clone(&self.relay);
+        // It asks this daemon, whose thread must not wait for itself. If no thread is left, the daemons' comparison of what
+        // they know comes to the same a second later.
+        self.workers.run(Box::new(move || relay.gone(&node)));
     }
 
     /// Has a thread wait for what becomes of it.
@@ -180,6 +210,18 @@ impl Host<'_> {
                     reach.desk.put(NodeNews::Pulled { id, outcome: Err(busy()) });
                 }
             }
+            NodeOrder::Mirror { id, node, workflow, port, task, rank, sends, wait_ms } => {
+                let (relay, wait) = (Arc::clone(&reach.relay), Duration::from_millis(wait_ms));
+                let want = Want { node, workflow, port, task, rank, sends, wait };
+                let begun = reach.wait_for(move |_| {
+                    let outcome = relay.open(&want).map_err(|(status, text)| NodeFailure { status, text });
+                    NodeNews::Mirrored { id, outcome }
+                });
+                if !begun {
+                    reach.desk.put(NodeNews::Mirrored { id, outcome: Err(busy()) });
+                }
+            }
+            NodeOrder::MirrorLeft { mirror, died } => reach.relay.left(mirror, died),
             NodeOrder::Opened { id, outcome } => {
                 let opened = outcome.map_err(refusal).and_then(|segment| self.source(segment.0));
                 reach.desk.reply(id, opened.map(Reply::Bytes));

@@ -29,7 +29,7 @@ pub(super) struct Membership {
 pub(super) fn join(
     options: &SiteOptions,
     token: u64,
-    journal: &std::path::Path,
+    (journal, socket): (&std::path::Path, &std::path::Path),
     next_segment: u64,
 ) -> Result<Membership, String> {
     let desk = Desk::new().map_err(|error| error.to_string())?;
@@ -47,7 +47,7 @@ pub(super) fn join(
     };
     let gateway = Gateway::start(&gateway, Arc::clone(&desk) as Arc<dyn Serve>)
         .map_err(|why| format!("site '{}': {why}", options.site))?;
-    let reach = Reach::new(desk, gateway.nodes());
+    let reach = Reach::new(desk, gateway.nodes(), socket.to_path_buf())?;
     let mut membership = Membership {
         gateway,
         limits: SiteLimits {
@@ -93,6 +93,11 @@ impl Host<'_> {
         let Some(membership) = &mut self.membership else { return };
         let mut news = std::mem::take(&mut membership.early);
         news.extend(membership.gateway.news());
+        for news in &news {
+            if let News::NodeGone { node } = news {
+                membership.reach.gone(node.clone());
+            }
+        }
         for news in news {
             self.feed(Event::Site(news.into()));
         }

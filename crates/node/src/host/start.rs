@@ -40,7 +40,9 @@ pub(super) fn start<'a>(
     let (journal, lasting) = same_era(journal, lasting, &era)?;
     let mut limits = limits(options, incarnation, era);
     let membership = match &options.site {
-        Some(site) => Some(super::site::join(site, incarnation, &place.journal, lasting.next_segment)?),
+        Some(site) => {
+            Some(super::site::join(site, incarnation, (&place.journal, &place.socket), lasting.next_segment)?)
+        }
         None => None,
     };
     limits.site = membership.as_ref().map(|membership| membership.limits.clone());

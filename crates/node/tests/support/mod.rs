@@ -1,6 +1,8 @@
 //! A daemon in a folder of its own, and a client that speaks bytes.
 #![allow(dead_code)]
 
+pub mod sites;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

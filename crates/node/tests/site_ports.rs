@@ -1,0 +1,324 @@
+//! Ports between daemons of one site: messages, objects, credits, patterns, ends and deaths are those of one node.
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crossdock_client::{
+    ConnectOptions, End, Handle, Inline, Message, Mode, ObjectMode, Order, Pattern, Port, PortOptions, Region, Session,
+    Status,
+};
+use support::sites::{Site, until};
+use support::{Daemon, kill};
+
+const LONG: Option<Duration> = Some(Duration::from_secs(60));
+const POLL: Option<Duration> = Some(Duration::ZERO);
+
+fn connect(daemon: &Daemon, task: &str) -> Session {
+    let timeout = Duration::from_secs(30);
+    Session::connect(&ConnectOptions { task: Some(task.into()), timeout, ..daemon.options() }).unwrap()
+}
+
+fn region(session: &Session, name: &str) -> Region {
+    session.region(name, Mode::CreateOnly, 64 << 20, None).unwrap()
+}
+
+fn options(pattern: Pattern, capacity: u32) -> PortOptions {
+    PortOptions { pattern: Some(pattern), capacity, persistent: false }
+}
+
+fn tagged(tag: u64) -> Message {
+    Message::new(Handle::NONE, tag)
+}
+
+/// The daemons of a site, with a port `p` of the first one.
+struct World {
+    daemons: Vec<Daemon>,
+}
+
+impl World {
+    fn new(count: usize) -> Self {
+        let site = Site::new();
+        let mut daemons = vec![site.keeper()];
+        daemons.extend(["b", "c"].iter().take(count - 1).map(|node| site.node(node)));
+        Self { daemons }
+    }
+
+    fn session(&self, node: usize, task: &str) -> Session {
+        connect(&self.daemons[node], task)
+    }
+}
+
+/// What a child process does at port `p`; it says "ready" and then waits to be killed.
+#[test]
+#[ignore = "a part that other tests start in a process of its own"]
+fn child() {
+    let Ok(what) = std::env::var("CROSSDOCK_TEST_CHILD") else { return };
+    let socket = std::env::var("CROSSDOCK_TEST_SOCKET").unwrap();
+    let session = Session::connect(&ConnectOptions {
+        socket: Some(socket.into()),
+        task: Some("doomed".into()),
+        timeout: Duration::from_secs(30),
+        ..Default::default()
+    })
+    .unwrap();
+    let open = |end| session.port("p", end, &PortOptions::default(), None).unwrap();
+    let mut kept = Vec::new();
+    let port = match what.as_str() {
+        "send3" => {
+            let port = open(End::Producer);
+            (0..3).for_each(|tag| port.send(&tagged(tag), LONG).unwrap());
+            port
+        }
+        "take1" => {
+            let port = open(End::Consumer);
+            kept.push(port.receive(LONG).unwrap());
+            port
+        }
+        "produce" => open(End::Producer),
+        _ => open(End::Consumer),
+    };
+    println!("ready");
+    std::thread::sleep(Duration::from_secs(600));
+    drop(port);
+}
+
+/// Starts a child on a daemon, and waits until it has done its part.
+fn start(daemon: &Daemon, what: &str) -> Child {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .env("CROSSDOCK_TEST_CHILD", what)
+        .env("CROSSDOCK_TEST_SOCKET", daemon.socket())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.contains("ready")), "the child ended");
+    child
+}
+
+fn end(mut child: Child) {
+    kill(child.id(), "KILL");
+    child.wait().unwrap();
+}
+
+/// Everything that moves by value, sent by `from` and read by `to`.
+fn objects(from: &Session, to: &Session, name: &str) {
+    let producer = from.port(name, End::Producer, &options(Pattern::OneToOne, 4), None).unwrap();
+    let consumer = to.port(name, End::Consumer, &options(Pattern::OneToOne, 4), None).unwrap();
+    let home = region(from, &format!("of-{name}"));
+    let (new, none) = (ObjectMode::CreateOnly, None);
+    let many = home.vector::<f64>("many", new, none).unwrap();
+    let values: Vec<f64> = (0..200_000).map(f64::from).collect();
+    many.assign(&values).unwrap();
+    let text = home.text("text", new, none).unwrap();
+    text.set("a text of some length").unwrap();
+    let grid = home.ndarray::<i32>("grid", new, none).unwrap();
+    grid.reshape(Order::C, &[2, 3]).unwrap();
+    grid.copy_from(&[1, 2, 3, 4, 5, 6]).unwrap();
+    let one = home.simple::<u64>("one", new, none).unwrap();
+    one.set(77).unwrap();
+    let block = home.allocate(1000, 64).unwrap();
+    crossdock_core::view::copy_in(home.mapping(), block, &[9u8; 1000]).unwrap();
+    let handle = |name: &str| home.save(home.find(name).unwrap().offset).unwrap();
+    for (tag, handle) in [handle("many"), handle("text"), handle("grid"), handle("one"), home.save(block).unwrap()]
+        .into_iter()
+        .enumerate()
+    {
+        let inline = Inline::new(&[tag as u8; 5]).unwrap();
+        producer.send(&Message { inline, ..Message::new(handle, tag as u64) }, LONG).unwrap();
+        let message = consumer.receive(LONG).unwrap();
+        assert_eq!((message.tag, &*message.inline), (tag as u64, &[tag as u8; 5][..]));
+        assert_ne!(message.handle.segment, handle.segment, "the object is in a region of its own node");
+        let there = to.region_of(message.handle).unwrap();
+        match tag {
+            0 => {
+                let found = there.load_vector::<f64>(message.handle).unwrap();
+                assert!(found.to_vec().unwrap() == values);
+            }
+            1 => assert_eq!(there.load_text(message.handle).unwrap().get().unwrap(), "a text of some length"),
+            2 => {
+                let found = there.load_ndarray::<i32>(message.handle).unwrap();
+                assert_eq!((found.shape().unwrap(), found.to_vec().unwrap()), (vec![2, 3], vec![1, 2, 3, 4, 5, 6]));
+            }
+            3 => assert_eq!(there.load_simple::<u64>(message.handle).unwrap().get().unwrap(), 77),
+            _ => {
+                let mut copy = [0u8; 1000];
+                crossdock_core::view::copy_out(there.mapping(), message.handle.offset, &mut copy).unwrap();
+                assert_eq!(copy, [9; 1000]);
+            }
+        }
+        consumer.release(&message).unwrap();
+        // The credit comes back to the producer with the handle that it sent.
+        let mut credit = None;
+        until("the credit is back", || {
+            credit = producer.reclaim(POLL).ok().flatten();
+            credit.is_some()
+        });
+        assert_eq!(credit, Some(handle));
+    }
+    // What does not move by value arrives as a message whose object says so.
+    let nested = home.allocate(64, 64).unwrap();
+    crossdock_core::view::store(home.mapping(), nested + 16, (nested + 16).wrapping_neg()).unwrap();
+    producer.send(&Message::new(home.save(nested).unwrap(), 9), LONG).unwrap();
+    let message = consumer.receive(LONG).unwrap();
+    let error = to.region_of(message.handle).unwrap_err();
+    assert!(error.to_string().contains("item with a heap"), "{error}");
+    consumer.release(&message).unwrap();
+    drop(producer);
+    assert_eq!(consumer.receive(LONG).unwrap_err().status, Status::Closed);
+}
+
+#[test]
+fn objects_go_both_ways() {
+    let world = World::new(2);
+    let (a, b) = (world.session(0, "one"), world.session(1, "two"));
+    objects(&a, &b, "forth");
+    objects(&b, &a, "back");
+    // The consumer makes the port: it is the producer who is elsewhere.
+    drop(a.port("turned", End::Consumer, &options(Pattern::OneToOne, 4), None).unwrap());
+    objects(&b, &a, "turned");
+}
+
+#[test]
+fn capacity_and_busy_ends_are_those_of_one_node() {
+    let world = World::new(2);
+    let (a, b) = (world.session(0, "one"), world.session(1, "two"));
+    let producer = b.port("p", End::Producer, &options(Pattern::OneToOne, 4), None).unwrap();
+    let unlike = a.port("p", End::Consumer, &options(Pattern::FanOut, 4), None).unwrap_err();
+    assert_eq!(unlike.status, Status::Invalid, "{unlike}");
+    let consumer = a.port("p", End::Consumer, &options(Pattern::OneToOne, 4), None).unwrap();
+    let busy = b.port("p", End::Consumer, &PortOptions::default(), None).unwrap_err();
+    assert_eq!(busy.status, Status::Busy, "{busy}");
+    assert!(busy.to_string().contains("one"), "{busy}");
+    (0..4).for_each(|tag| producer.send(&tagged(tag), LONG).unwrap());
+    let full = producer.send(&tagged(9), Some(Duration::from_millis(300))).unwrap_err();
+    assert_eq!(full.status, Status::TimedOut, "{full}");
+    let first = consumer.receive(LONG).unwrap();
+    consumer.release(&first).unwrap();
+    producer.send(&tagged(4), LONG).unwrap();
+    for tag in 1..5 {
+        let message = consumer.receive(LONG).unwrap();
+        assert_eq!(message.tag, tag);
+        consumer.release(&message).unwrap();
+    }
+}
+
+#[test]
+fn a_fan_out_reaches_consumers_of_three_nodes() {
+    let world = World::new(3);
+    let home = world.session(0, "one");
+    let sessions: Vec<_> = (0..3).map(|node| world.session(node, "reader")).collect();
+    let fan = options(Pattern::FanOut, 8);
+    let first = home.port("p", End::Consumer, &fan, None).unwrap();
+    let mut consumers: Vec<Port> = vec![first];
+    consumers.extend(sessions[1..].iter().map(|session| session.port("p", End::Consumer, &fan, None).unwrap()));
+    let producer = sessions[2].port("p", End::Producer, &fan, None).unwrap();
+    let sender = std::thread::spawn(move || (0..50).for_each(|tag| producer.send(&tagged(tag), LONG).unwrap()));
+    for consumer in &consumers {
+        let mut held = Vec::new();
+        for tag in 0..50 {
+            let message = consumer.receive(LONG).unwrap();
+            assert_eq!(message.tag, tag);
+            held.push(message);
+            // Some are held for a while, and none is lost by that.
+            if held.len() == 8 || tag == 49 {
+                held.drain(..).for_each(|message| consumer.release(&message).unwrap());
+            }
+            // The others are as far, or the producer waits for them.
+            if tag % 8 == 7 {
+                break;
+            }
+        }
+    }
+    // From here on all of them in turns.
+    let mut next = vec![8; 3];
+    while next.iter().any(|next| *next < 50) {
+        for (consumer, next) in consumers.iter().zip(&mut next).filter(|(_, next)| **next < 50) {
+            let message = consumer.receive(LONG).unwrap();
+            assert_eq!(message.tag, *next);
+            consumer.release(&message).unwrap();
+            *next += 1;
+        }
+    }
+    sender.join().unwrap();
+    for consumer in &consumers {
+        assert_eq!(consumer.receive(LONG).unwrap_err().status, Status::Closed);
+    }
+}
+
+#[test]
+fn a_death_is_told_behind_all_messages() {
+    let world = World::new(2);
+    let a = world.session(0, "one");
+    let consumer = a.port("p", End::Consumer, &options(Pattern::OneToOne, 8), None).unwrap();
+    end(start(&world.daemons[1], "send3"));
+    for tag in 0..3 {
+        let message = consumer.receive(LONG).unwrap();
+        assert_eq!(message.tag, tag);
+        consumer.release(&message).unwrap();
+    }
+    let error = consumer.receive(LONG).unwrap_err();
+    assert_eq!(error.status, Status::PeerDied, "{error}");
+    assert!(error.to_string().contains("doomed"), "{error}");
+}
+
+#[test]
+fn a_remote_end_that_never_said_a_word_has_died_too() {
+    let world = World::new(2);
+    let a = world.session(0, "one");
+    let consumer = a.port("p", End::Consumer, &options(Pattern::OneToOne, 8), None).unwrap();
+    end(start(&world.daemons[1], "produce"));
+    let error = consumer.receive(LONG).unwrap_err();
+    assert_eq!(error.status, Status::PeerDied, "{error}");
+    drop(consumer);
+    // The other way round: the producer hears of its consumer when no room is left.
+    let producer = a.port("p", End::Producer, &PortOptions::default(), None).unwrap();
+    end(start(&world.daemons[1], "consume"));
+    let error = (0..9).find_map(|tag| producer.send(&tagged(tag), LONG).err()).unwrap();
+    assert_eq!(error.status, Status::PeerDied, "{error}");
+}
+
+#[test]
+fn what_a_killed_worker_held_goes_to_another_one_before_the_end() {
+    let world = World::new(3);
+    let (a, c) = (world.session(0, "one"), world.session(2, "other"));
+    let queue = options(Pattern::WorkQueue, 8);
+    let producer = a.port("p", End::Producer, &queue, None).unwrap();
+    producer.send(&tagged(1), LONG).unwrap();
+    let doomed = start(&world.daemons[1], "take1");
+    let worker = c.port("p", End::Consumer, &queue, None).unwrap();
+    producer.send(&tagged(2), LONG).unwrap();
+    drop(producer);
+    end(doomed);
+    let mut found = Vec::new();
+    let status = loop {
+        match worker.receive(LONG) {
+            Ok(message) => {
+                found.push(message.tag);
+                worker.release(&message).unwrap();
+            }
+            Err(error) => break error.status,
+        }
+    };
+    found.sort_unstable();
+    assert_eq!((found, status), (vec![1, 2], Status::Closed));
+}
+
+#[test]
+fn the_loss_of_a_node_is_a_death_of_its_tasks() {
+    let world = World::new(2);
+    let (a, b) = (world.session(0, "one"), world.session(1, "two"));
+    let consumer = a.port("p", End::Consumer, &options(Pattern::OneToOne, 8), None).unwrap();
+    let producer = b.port("p", End::Producer, &PortOptions::default(), None).unwrap();
+    producer.send(&tagged(5), LONG).unwrap();
+    assert_eq!(consumer.receive(LONG).unwrap().tag, 5);
+    // The broker is killed, so its ends of other nodes' ports die with it.
+    world.daemons[1].kill_broker();
+    let error = consumer.receive(LONG).unwrap_err();
+    assert_eq!(error.status, Status::PeerDied, "{error}");
+    let error = (0..20).find_map(|tag| producer.send(&tagged(tag), LONG).err()).unwrap();
+    assert_eq!(error.status, Status::PeerDied, "{error}");
+}

@@ -1,0 +1,401 @@
+//! Ports across nodes.
+//!
+//! A task that opens a port of another node gets a *mirror*: a port of its own node with the same shape, at whose other
+//! end its daemon stands. At the port itself, the other daemon takes an end for the task. Each of these two ends is a
+//! member of its node, in the daemon's process, and what one receives the other one sends (`channel`). Everything else
+//! stays as it is: the ring of each node keeps order, credits and capacity, heals what the dead left, and tells who closed.
+//!
+//! The object of a message's handle is copied into a region of the other node (`object`), under the same rights: mirrors
+//! are named `.mirror/BY-NUMBER-ID/NAME`, and the broker asks for the grants of `NAME`.
+//!
+//! Neither daemon waits for the other one. A question that got no answer is asked again; a channel that the other daemon does
+//! not know ends as a death would, and so do the channels of a node whose lease has ended.
+
+mod channel;
+mod object;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crossdock_client::{
+    ConnectOptions, End, Error, InUse, Pattern, PortOptions, Result, SegmentId, SegmentKind, Session, Status,
+};
+use crossdock_gateway::Nodes;
+use crossdock_layout::name::{self, MIRROR};
+use crossdock_link::{Refusal, Source, Wanted};
+use crossdock_os::Deadline;
+
+use channel::{Channel, reached};
+use words::{Key, Keys, Open, Opened, Released, Word};
+
+/// The services of this crate.
+pub const SERVICES: std::ops::RangeInclusive<u32> = words::OPEN..=words::KNOWN;
+
+/// How often the daemons compare which channels they know.
+const COMPARE: Duration = Duration::from_secs(1);
+/// How long the local daemon may take to answer.
+const LOCAL: Duration = Duration::from_secs(10);
+/// An end of a task that is about to close may still have its place.
+const PLACE: Duration = Duration::from_secs(1);
+/// How long the other daemon may take to open an end, beyond the wait for its place.
+const REACH: Duration = Duration::from_secs(10);
+/// The kind of `Wanted` by which objects of messages are pulled.
+const KIND: SegmentKind = SegmentKind::Port;
+
+/// What a task of this node wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Want {
+    /// The node that has the port.
+    pub node: String,
+    /// The workflow.
+    pub workflow: String,
+    /// The port.
+    pub port: String,
+    /// The task's name.
+    pub task: String,
+    /// The task's rank.
+    pub rank: u32,
+    /// The task sends; else it receives.
+    pub sends: bool,
+    /// How long it waits for a place.
+    pub wait: Duration,
+}
+
+/// What channels need of the world around them.
+trait Peers: Sync {
+    fn ask(&self, node: &str, service: u32, body: &[u8], wait: Duration) -> Result<Vec<u8>>;
+    fn pull(&self, node: &str, ticket: u64, length: u64, wait: Duration) -> Result<Vec<u8>>;
+    /// Bytes that the other node may pull; their ticket.
+    fn offer(&self, bytes: Vec<u8>) -> u64;
+    fn withdraw(&self, ticket: u64);
+    /// Removes mirrors, by a session of its own.
+    fn remove(&self, workflow: &str, names: Vec<(SegmentKind, String)>);
+    fn log(&self, line: &str);
+}
+
+/// The name of a mirror of `name`; `number` tells the mirrors of one channel apart.
+fn mirror_name(key: Key, number: u64, name: &str) -> Result<String> {
+    let mirror = format!("{MIRROR}{:x}-{:x}-{number:x}/{}", key.by, key.number, name::mirrored(name));
+    name::check(&mirror).map_err(|bad| {
+        Error::new(Status::Invalid, format!("'{name}' is too long for a port across nodes: its mirror's name: {bad}"))
+    })?;
+    Ok(mirror)
+}
+
+struct Shared {
+    token: u64,
+    nodes: Arc<Nodes>,
+    socket: PathBuf,
+    next: AtomicU64,
+    channels: Mutex<BTreeMap<Key, Arc<Channel>>>,
+    /// Channels that are being opened.
+    opening: Mutex<BTreeSet<Key>>,
+    offered: Mutex<HashMap<u64, Arc<Vec<u8>>>>,
+    stop: AtomicBool,
+    log: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+/// All channels of a daemon.
+pub struct Relay {
+    shared: Arc<Shared>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Relay {
+    /// For the daemon at `socket`; `token` is another one for each start of a broker.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn new(
+        token: u64,
+        nodes: Arc<Nodes>,
+        socket: PathBuf,
+        log: impl Fn(&str) + Send + Sync + 'static,
+    ) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            token,
+            nodes,
+            socket,
+            next: AtomicU64::new(1),
+            channels: Mutex::default(),
+            opening: Mutex::default(),
+            offered: Mutex::default(),
+            stop: AtomicBool::new(false),
+            log: Box::new(log),
+        });
+        let own = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("site-ports".into()).spawn(move || own.compare())?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Opens an end for a task of this node; the mirror. Blocks until the other node has answered.
+    ///
+    /// # Errors
+    /// Those of opening a port, from the other node; `DISCONNECTED` and `TIMED_OUT` if it cannot be reached.
+    pub fn open(&self, want: &Want) -> std::result::Result<SegmentId, (Status, String)> {
+        let shared = &self.shared;
+        let key = Key { by: shared.token, number: shared.next.fetch_add(1, Ordering::Relaxed) };
+        lock(&shared.opening).insert(key);
+        let opened = shared.open(key, want);
+        lock(&shared.opening).remove(&key);
+        opened.map_err(|error| (error.status, error.to_string()))
+    }
+
+    /// No member has this mirror any more; `died` if the last one died.
+    pub fn left(&self, mirror: SegmentId, died: bool) {
+        let how = if died { words::How::Died } else { words::How::Closed };
+        for channel in self.shared.all() {
+            if !channel.at_home && channel.port.id() == mirror {
+                channel.left(how);
+            }
+        }
+    }
+
+    /// A node's lease has ended: what it had is gone.
+    pub fn gone(&self, node: &str) {
+        for channel in self.shared.all() {
+            if channel.peer == node {
+                channel.unknown();
+            }
+        }
+    }
+
+    /// Answers another node's question to one of [`SERVICES`].
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn answer(&self, node: &str, service: u32, body: &[u8]) -> std::result::Result<Vec<u8>, Refusal> {
+        self.shared.answer(node, service, body)
+    }
+
+    /// The bytes of an object that was offered, if this is one.
+    pub fn source(&self, wanted: &Wanted) -> Option<Arc<dyn Source>> {
+        if wanted.kind != KIND {
+            return None;
+        }
+        lock(&self.shared.offered).get(&wanted.object).map(|bytes| Arc::clone(bytes) as Arc<dyn Source>)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        for channel in self.shared.all() {
+            channel.drop_now();
+        }
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+impl Shared {
+    fn all(&self) -> Vec<Arc<Channel>> {
+        lock(&self.channels).values().cloned().collect()
+    }
+
+    fn session(&self, workflow: &str, task: &str, rank: u32, visitor: bool) -> Result<Session> {
+        Session::connect(&ConnectOptions {
+            socket: Some(self.socket.clone()),
+            task: Some(task.to_owned()),
+            rank: Some(rank),
+            workflow: Some(workflow.to_owned()),
+            timeout: LOCAL,
+            private_daemon: false,
+            visitor,
+        })
+    }
+
+    fn open(self: &Arc<Self>, key: Key, want: &Want) -> Result<SegmentId> {
+        let Want { node, workflow, port, task, rank, sends, wait } = want;
+        let question = Open {
+            key,
+            workflow: workflow.clone(),
+            port: port.clone(),
+            task: task.clone(),
+            rank: *rank,
+            sends: *sends,
+            wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+        };
+        let body = self.ask(node, words::OPEN, &question.encode(), REACH.saturating_add(*wait))?;
+        let opened = Opened::decode(&body).map_err(|refusal| Error::new(refusal.status, refusal.text))?;
+        let pattern = Pattern::from_number(opened.pattern)
+            .ok_or_else(|| Error::new(Status::Corrupt, format!("node {node} has a port of an unknown pattern")))?;
+        let options = PortOptions { pattern: Some(pattern), capacity: opened.capacity, persistent: false };
+        let session = self.session(workflow, &format!("{task}.on.{node}"), *rank, false)?;
+        let mirror = mirror_name(key, 0, port)?;
+        let side = if *sends { End::Consumer } else { End::Producer };
+        let end = session.port(&mirror, side, &options, None)?;
+        let id = end.id();
+        self.begin(Channel::new(key, node, false, session, end, Some(mirror)))?;
+        Ok(id)
+    }
+
+    /// An end for a task of another node, at a port of this node.
+    fn open_for(self: &Arc<Self>, node: &str, open: Open) -> Result<Opened> {
+        if lock(&self.channels).contains_key(&open.key) {
+            return Err(Error::new(Status::Exists, "this channel is open already"));
+        }
+        let session = self.session(&open.workflow, &open.task, open.rank, false)?;
+        let side = if open.sends { End::Producer } else { End::Consumer };
+        let wait = Duration::from_millis(open.wait_ms).max(PLACE);
+        let port = session.port(&open.port, side, &PortOptions::default(), Some(wait))?;
+        let shape = port.shape();
+        self.begin(Channel::new(open.key, node, true, session, port, None))?;
+        Ok(Opened { pattern: shape.pattern as u32, capacity: shape.capacity })
+    }
+
+    /// Notes the channel and starts its threads.
+    fn begin(self: &Arc<Self>, channel: Arc<Channel>) -> Result<()> {
+        lock(&self.channels).insert(channel.key, Arc::clone(&channel));
+        type Work = fn(&Channel, &dyn Peers);
+        let work: &[(&str, Work)] = match channel.port.end() {
+            End::Consumer => &[("port-ship", |channel, peers| channel.ship(peers))],
+            End::Producer => &[
+                ("port-put", |channel, peers| channel.put(peers)),
+                ("port-watch", |channel, peers| channel.watch(peers)),
+            ],
+        };
+        for (name, run) in work {
+            let (own, of) = (Arc::clone(self), Arc::clone(&channel));
+            let started = thread::Builder::new().name((*name).into()).spawn(move || {
+                run(&of, &*own);
+                own.forget(&of);
+            });
+            if let Err(error) = started {
+                channel.finish(words::How::Died);
+                return Err(Error::system("starting a thread for a port of another node", &error));
+            }
+        }
+        Ok(())
+    }
+
+    /// A channel that has ended is not known any more.
+    fn forget(&self, channel: &Arc<Channel>) {
+        if channel.is_over() {
+            let mut channels = lock(&self.channels);
+            if channels.get(&channel.key).is_some_and(|known| Arc::ptr_eq(known, channel)) {
+                channels.remove(&channel.key);
+            }
+        }
+    }
+
+    fn answer(self: &Arc<Self>, node: &str, service: u32, body: &[u8]) -> std::result::Result<Vec<u8>, Refusal> {
+        let channel = |key: Key| {
+            let found = lock(&self.channels).get(&key).filter(|channel| channel.peer == node).cloned();
+            found.ok_or_else(|| {
+                if lock(&self.opening).contains(&key) {
+                    return Refusal::new(Status::Busy, "this end of a port is being opened; ask again");
+                }
+                Refusal::new(Status::Closed, "this end of a port is not there any more")
+            })
+        };
+        match service {
+            words::OPEN => {
+                let opened = self.open_for(node, Open::decode(body)?);
+                // A port's error names it already.
+                opened.map(|opened| opened.encode()).map_err(|error| Refusal::new(error.status, error.to_string()))
+            }
+            words::DELIVER => {
+                let body = words::Deliver::decode(body)?;
+                channel(body.key)?.deliver(body).map(|()| Vec::new())
+            }
+            words::RELEASED => {
+                let body = Released::decode(body)?;
+                channel(body.key)?.released(&**self, body);
+                Ok(Vec::new())
+            }
+            words::ENDED => {
+                let body = words::Ended::decode(body)?;
+                channel(body.key)?.peer_ended(&body);
+                Ok(Vec::new())
+            }
+            words::KNOWN => {
+                let Keys(asked) = Keys::decode(body)?;
+                let unknown = asked.into_iter().filter(|key| {
+                    lock(&self.channels).get(key).is_none_or(|channel| channel.peer != node)
+                        && !lock(&self.opening).contains(key)
+                });
+                Ok(Keys(unknown.collect()).encode())
+            }
+            other => Err(Refusal::new(Status::Incompatible, format!("ports have no service {other}"))),
+        }
+    }
+
+    /// The thread that asks other daemons whether they still know the channels that this one has with them.
+    fn compare(&self) {
+        let mut waited = Duration::ZERO;
+        let slice = Duration::from_millis(100);
+        while !self.stop.load(Ordering::Acquire) {
+            thread::sleep(slice);
+            waited += slice;
+            if waited < COMPARE {
+                continue;
+            }
+            waited = Duration::ZERO;
+            let mut by_peer: BTreeMap<String, Vec<Arc<Channel>>> = BTreeMap::new();
+            for channel in self.all() {
+                by_peer.entry(channel.peer.clone()).or_default().push(channel);
+            }
+            for (peer, channels) in by_peer {
+                // A question has room for 4000 keys; the next turns ask for others as these end.
+                let keys = Keys(channels.iter().take(3000).map(|channel| channel.key).collect());
+                let Ok(body) = self.ask(&peer, words::KNOWN, &keys.encode(), COMPARE) else { continue };
+                let Ok(Keys(unknown)) = Keys::decode(&body) else { continue };
+                for channel in channels.iter().filter(|channel| unknown.contains(&channel.key)) {
+                    channel.unknown();
+                }
+            }
+            for channel in self.all() {
+                self.forget(&channel);
+            }
+        }
+    }
+}
+
+impl Peers for Shared {
+    fn ask(&self, node: &str, service: u32, body: &[u8], wait: Duration) -> Result<Vec<u8>> {
+        self.nodes.ask(node, service, body, Deadline::after(wait)).map_err(|error| reached(&error))
+    }
+
+    fn pull(&self, node: &str, ticket: u64, length: u64, wait: Duration) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        let wanted = Wanted { kind: KIND, object: ticket, epoch: 0 };
+        let pulled = self.nodes.pull(node, &wanted, 0, &mut bytes, Deadline::after(wait));
+        pulled.map(|_| bytes).map_err(|error| reached(&error))
+    }
+
+    fn offer(&self, bytes: Vec<u8>) -> u64 {
+        let ticket = self.next.fetch_add(1, Ordering::Relaxed);
+        lock(&self.offered).insert(ticket, Arc::new(bytes));
+        ticket
+    }
+
+    fn withdraw(&self, ticket: u64) {
+        lock(&self.offered).remove(&ticket);
+    }
+
+    fn remove(&self, workflow: &str, names: Vec<(SegmentKind, String)>) {
+        if names.is_empty() {
+            return;
+        }
+        let Ok(session) = self.session(workflow, "mirrors", 0, true) else { return };
+        for (kind, name) in names {
+            // What cannot be removed now goes with the daemon's next start.
+            let _ = session.remove(kind, &name, InUse::Keep);
+        }
+    }
+
+    fn log(&self, line: &str) {
+        (self.log)(line);
+    }
+}
