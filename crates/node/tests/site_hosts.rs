@@ -6,7 +6,9 @@ mod support;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crossdock_client::{ConnectOptions, InUse, Mode, Region, SegmentKind, Session};
+use crossdock_client::{
+    ConnectOptions, End, Handle, InUse, Message, Mode, ObjectMode, Pattern, PortOptions, Region, SegmentKind, Session,
+};
 use crossdock_layout::Status;
 use crossdock_layout::wire::NodeState;
 use crossdock_link::Authority;
@@ -218,4 +220,43 @@ fn while_the_catalogs_host_is_cut_off_the_others_go_on_and_have_their_names_afte
     for n in 1..=3 {
         hosts.until_all_joined(n);
     }
+}
+
+#[test]
+fn messages_wait_for_a_short_cut_and_the_loss_of_a_host_is_the_death_of_its_tasks() {
+    let hosts = Hosts::new("d");
+    let (two, three) = (hosts.session(2), hosts.session(3));
+    let long = Some(Duration::from_secs(90));
+    let options = PortOptions { pattern: Some(Pattern::OneToOne), capacity: 8, persistent: false };
+    let consumer = three.port("p", End::Consumer, &options, None).unwrap();
+    let producer = two.port("p", End::Producer, &options, None).unwrap();
+    let home = two.region("data", Mode::CreateOnly, 16 << 20, None).unwrap();
+    let vector = home.vector::<u64>("v", ObjectMode::CreateOnly, None).unwrap();
+    vector.assign(&(0..100_000).collect::<Vec<u64>>()).unwrap();
+    let handle = vector.save().unwrap();
+    let sender = std::thread::spawn(move || {
+        (0..120).for_each(|tag| producer.send(&Message::new(handle, tag), long).unwrap());
+        producer
+    });
+    for tag in 0..120 {
+        let message = consumer.receive(long).unwrap();
+        assert_eq!(message.tag, tag);
+        let there = three.region_of(message.handle).unwrap();
+        let found = there.load_vector::<u64>(message.handle).unwrap();
+        assert_eq!((found.len().unwrap(), found.get(99_999).unwrap()), (100_000, 99_999));
+        consumer.release(&message).unwrap();
+        if tag == 30 {
+            // Shorter than the lease: the host is not lost by it.
+            hosts.network.cut(2, true);
+            std::thread::sleep(Duration::from_millis(1500));
+            hosts.network.cut(2, false);
+        }
+    }
+    let producer = sender.join().unwrap();
+    hosts.network.cut(2, true);
+    let error = consumer.receive(long).unwrap_err();
+    assert_eq!(error.status, Status::PeerDied, "{error}");
+    hosts.network.cut(2, false);
+    let error = (0..9).find_map(|tag| producer.send(&Message::new(Handle::NONE, tag), long).err()).unwrap();
+    assert_eq!(error.status, Status::PeerDied, "{error}");
 }

@@ -95,7 +95,10 @@ class Peer:
         self.role = f"{row} {role}"
         program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "conformance.py")
         command = [sys.executable, program, row, role, prefix, *arguments]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        # The rows across nodes: the other process has another daemon.
+        socket = os.environ.get("CROSSDOCK_PEER_SOCKET", os.environ.get("CROSSDOCK_SOCKET", ""))
+        environment = {**os.environ, "CROSSDOCK_SOCKET": socket} if socket else None
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
     def expect(self, line):
         """Waits for the line that the peer says next."""

@@ -58,6 +58,10 @@ impl Context {
         let program = std::env::current_exe().expect("a running program has a path");
         let mut command = Command::new(program);
         command.arg(&self.row).arg(role).arg(&self.prefix).args(arguments).stdout(output);
+        // The rows across nodes: the other process has another daemon.
+        if let Some(socket) = std::env::var_os("CROSSDOCK_PEER_SOCKET") {
+            command.env("CROSSDOCK_SOCKET", socket);
+        }
         command.spawn().expect("this program starts again")
     }
 
