@@ -14,6 +14,7 @@ use crossdock_layout::name::MIRROR;
 use crossdock_layout::wire::{MemberState, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
+use super::open::Given;
 use super::{Asker, Broker, Cause, Connection, Effect, NodeFailure, NodeOrder, PARKED};
 
 /// A request that waits for its mirror.
@@ -76,7 +77,7 @@ impl Broker {
         match outcome {
             Ok(mirror) if is_there && self.lasting.segments.contains_key(&mirror) => {
                 self.mirrors.owners.insert(mirror, member);
-                self.give(asker, mirror, false, true);
+                self.give(asker, mirror, Given::ToWrite);
             }
             // The member died while it waited: as one that dies before it takes its end.
             Ok(mirror) => self.effects.push(Effect::Nodes(NodeOrder::MirrorLeft { mirror, died: true })),
