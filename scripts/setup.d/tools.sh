@@ -31,6 +31,19 @@ cargo_tool() {
     echo "$2" >"$folder/.$1"
 }
 
+# Debian 13 and Ubuntu 24.04 have it as a package; it replaces the distribution's cargo on PATH.
+provide_rustup() {
+    have rustup && return
+    local why="it brings the standard libraries of ${release_targets[*]}"
+    must_install "rustup"
+    if can_install && [ -n "$(apt-cache policy rustup 2>/dev/null | sed -n 's/^ *Candidate: \([^(]\)/\1/p')" ]; then
+        say "  rustup: $why"
+        apt_install rustup
+        rustup toolchain install stable --profile minimal && return
+    fi
+    die "a release needs rustup: $why. This distribution has no package of it (Debian 13 and Ubuntu 24.04 do): https://rustup.rs"
+}
+
 provide_release_tools() {
     local environment=$top/build/env/release python target missing=()
     if [ "$(cat "$environment/.stamp" 2>/dev/null)" != "${release_packages[*]}" ]; then
@@ -43,7 +56,7 @@ provide_release_tools() {
         echo "${release_packages[*]}" >"$environment/.stamp"
     fi
     cargo_tool cargo-cyclonedx "$cyclonedx" "writes the list of what is in a release (SBOM)"
-    have rustup || die "a release needs rustup: it brings the standard libraries of ${release_targets[*]}"
+    provide_rustup
     for target in "${release_targets[@]}"; do
         rustup target list --installed | grep -qx "$target" || missing+=("$target")
     done

@@ -106,15 +106,15 @@ function steps(progress) {
   return `<span class="steps" title="${done} of ${of} steps"><i style="width:${part}%"></i></span><span class="small">${count(done)} of ${count(of)}</span>`;
 }
 
-// How long ago, of what the daemon dates.
-function since(ms) { return age(Math.max(0, (state.time_ms - ms) / 1000)); }
+// `3 min old`, in one piece.
+function old(ms) { return `${age(Math.max(0, (state.time_ms - ms) / 1000))} old`.replace(/ /g, "\u00a0"); }
 
 function renderPorts(d) {
   $("ports-card").hidden = !d.ports.length;
   $("ports").innerHTML = table([col("port"), col("a second"), col("bytes a second", true), col("in it"), col("sent", true), { name: "waits", names: true }], d.ports.map(p => {
     const waits = p.ends.filter(e => e.waiting && e.alive).map(e => esc(e.task)), dead = p.ends.filter(e => !e.alive).map(e => esc(e.task));
     const who = [waits.length ? `<span class="wait">${waits.join(", ")}</span>` : "", dead.length ? `<span class="bad">gone: ${dead.join(", ")}</span>` : ""].filter(Boolean);
-    return [`${esc(p.name)}<br><span class="small">${esc(p.pattern)}, ${since(p.since_ms)} old</span>`, count(p.rate), bytes(p.byte_rate), `${p.in_flight}/${p.capacity}`, count(p.messages), who.join("<br>") || "–"];
+    return [`${esc(p.name)}<br><span class="small">${esc(p.pattern)}, ${old(p.since_ms)}</span>`, count(p.rate), bytes(p.byte_rate), `${p.in_flight}/${p.capacity}`, count(p.messages), who.join("<br>") || "–"];
   }), "no ports");
 }
 
@@ -122,7 +122,7 @@ function renderSeries(d) {
   $("series-card").hidden = !d.series.length;
   const state = { live: "good", ended: "soft", former: "soft", died: "bad" };
   $("series").innerHTML = table([col("series"), col("state"), col("version"), col("a second"), col("copied a second", true), col("observers", true), col("memory", true), col("")],
-    d.series.map(s => [`${esc(s.name)}<br><span class="small">${esc(s.variables.map(v => `${v.name} ${v.shape.join("×")}`).join(", "))}, ${since(s.since_ms)} old</span>`,
+    d.series.map(s => [`${esc(s.name)}<br><span class="small">${esc(s.variables.map(v => `${v.name} ${v.shape.join("×")}`).join(", "))}, ${old(s.since_ms)}</span>`,
       `<span class="${state[s.state]}">${s.state}</span>`, s.newest + (s.withheld ? ` <span class="bad" title="withheld">−${s.withheld}</span>` : ""), count(s.rate), bytes(s.byte_rate), s.observers, bytes(s.reserved),
       `<button data-look="${s.id}">Look</button>`]), "no series");
 }
@@ -131,7 +131,7 @@ function renderMemory(d) {
   const meter = (name, used, most) => `<div class="meter"><p><span>${esc(name)}</span><span>${bytes(used)}${most ? ` of ${bytes(most)}` : ""}</span></p>` +
     `<div><i style="width:${most ? Math.min(100, 100 * used / most) : 0}%"></i></div></div>`;
   const rows = d.workflows.map(w => meter(`workflow ${w.name}`, w.reserved, w.quota))
-    .concat(d.regions.map(r => meter(`region ${r.name}, ${since(r.since_ms)} old`, r.reserved, r.size)), d.series.map(s => meter(`series ${s.name}`, s.used, s.reserved)));
+    .concat(d.regions.map(r => meter(`region ${r.name}, ${old(r.since_ms)}`, r.reserved, r.size)), d.series.map(s => meter(`series ${s.name}`, s.used, s.reserved)));
   $("memory").innerHTML = rows.join("") || '<p class="empty">nothing is shared</p>';
 }
 
