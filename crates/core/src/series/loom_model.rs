@@ -4,11 +4,11 @@
 //! A version's contents are one word per record. The publisher overwrites the word when it has recycled the record. An
 //! observer that holds a version must never see another version's word.
 
-use crossdock_layout::series::AtomicU64;
 use crossdock_layout::series::state::Latest;
+use crossdock_layout::series::{AtomicU32, AtomicU64};
 use loom::sync::Arc;
 use loom::thread;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::protocol::{self, Pinned};
 
@@ -21,8 +21,12 @@ struct Model {
 }
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
+    explore_within(3, model);
+}
+
+fn explore_within(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions);
     builder.max_branches = 100_000;
     builder.check(model);
 }
@@ -49,12 +53,16 @@ impl Model {
     /// One attempt of `Observer::latest`. It gives the version's word, read twice while the version is pinned.
     fn observe(&self, pin: usize) -> Option<(u64, [u64; 2])> {
         let newest = Latest(self.latest.load(Acquire));
-        let record = newest.record() as usize;
-        match protocol::pin(&self.pins[pin], &self.states[record], newest.sequence(), false) {
+        self.hold(pin, newest.sequence(), newest.record() as usize)
+    }
+
+    /// The same for a version that the observer names, as one that reads every version in turn.
+    fn hold(&self, pin: usize, sequence: u64, record: usize) -> Option<(u64, [u64; 2])> {
+        match protocol::pin(&self.pins[pin], &self.states[record], sequence, false) {
             Pinned::Held => {
                 let seen = [0, 1].map(|_| self.contents[record].load(Relaxed));
                 protocol::unpin(&self.pins[pin]);
-                Some((newest.sequence(), seen))
+                Some((sequence, seen))
             }
             _ => None,
         }
@@ -144,4 +152,120 @@ fn who_takes_a_version_back_is_noticed_by_whoever_reads_it() {
         }
         publisher.join().unwrap();
     });
+}
+
+/// The word of the pin pages (`pins`): the daemon makes a page for an observer while the publisher retires.
+#[derive(Default)]
+struct Paged {
+    model: Model,
+    /// The word in the liveness table.
+    word: AtomicU32,
+    /// How many pages the daemon has made; page `n` is pin `n` of the model. Each request to the daemon is one exchange.
+    made: AtomicU32,
+}
+
+/// A step that a variant of the model leaves out, so that the test sees that loom finds what follows.
+#[derive(Clone, Copy, PartialEq)]
+enum Planted {
+    Nothing,
+    /// The daemon changes the word after the observer has its page.
+    WordAfterPage,
+    /// The publisher does not compare the word behind its fence.
+    NoComparison,
+    /// The publisher loads the word after it has asked for the pages.
+    WordAfterAnswer,
+}
+
+impl Paged {
+    /// The daemon makes a page, and an observer pins the first version in it. One that asks for the newest version sees, through
+    /// the daemon, all that was published before the publisher's last look, so only an older one can be retired under it.
+    fn newcomer(&self, planted: Planted) -> Option<(u64, [u64; 2])> {
+        self.made.fetch_add(1, AcqRel);
+        if planted != Planted::WordAfterPage {
+            self.word.fetch_add(1, AcqRel);
+        }
+        let seen = self.model.hold(0, 1, 0);
+        if planted == Planted::WordAfterPage {
+            self.word.fetch_add(1, AcqRel);
+        }
+        seen
+    }
+
+    /// As `Pins::update`: gives the pages that the publisher knows from now on, and the word of that moment.
+    fn update(&self, planted: Planted) -> (usize, u32) {
+        let word = self.word.load(Acquire);
+        let pages = self.made.fetch_add(0, AcqRel) as usize;
+        let word = if planted == Planted::WordAfterAnswer { self.word.load(Acquire) } else { word };
+        (pages, word)
+    }
+
+    /// As `Publisher::retire` with the pages of [`Self::update`].
+    fn retire(&self, sequence: u64, record: usize, planted: Planted) -> bool {
+        let (pages, word) = self.update(planted);
+        let model = &self.model;
+        protocol::mark(&model.states[record], sequence);
+        protocol::retire_fence();
+        let known = planted == Planted::NoComparison || self.word.load(Acquire) == word;
+        let pinned = model.pins[..pages].iter().any(|pin| pin.load(Relaxed) == sequence);
+        let held = !known || pinned;
+        protocol::settle(&model.states[record], sequence, held);
+        protocol::retire_fence();
+        !held
+    }
+}
+
+/// The publisher overwrites a record while an observer comes for whom the daemon makes a page.
+fn page_for_a_newcomer(planted: Planted) {
+    explore_within(2, move || {
+        let paged = Arc::new(Paged::default());
+        paged.model.publish(1, 0);
+        let theirs = paged.clone();
+        let observer = thread::spawn(move || theirs.newcomer(planted));
+        paged.model.publish(2, 1);
+        if paged.retire(1, 0, planted) {
+            paged.model.publish(3, 0);
+        }
+        if let Some((sequence, seen)) = observer.join().unwrap() {
+            assert_eq!(seen, [sequence; 2]);
+        }
+    });
+}
+
+#[test]
+fn a_pin_in_a_page_that_the_publisher_does_not_know_yet_holds_its_version() {
+    page_for_a_newcomer(Planted::Nothing);
+}
+
+#[test]
+fn a_publisher_that_has_asked_for_the_new_page_retires_again() {
+    explore_within(2, || {
+        let paged = Arc::new(Paged::default());
+        paged.model.publish(1, 0);
+        let theirs = paged.clone();
+        let observer = thread::spawn(move || {
+            theirs.newcomer(Planted::Nothing);
+        });
+        paged.model.publish(2, 1);
+        paged.retire(1, 0, Planted::Nothing);
+        observer.join().unwrap();
+        assert!(paged.retire(1, 0, Planted::Nothing));
+    });
+}
+
+#[test]
+#[should_panic(expected = "left == right")]
+fn loom_finds_a_word_that_changes_after_the_page_is_given() {
+    page_for_a_newcomer(Planted::WordAfterPage);
+}
+
+#[test]
+#[should_panic(expected = "left == right")]
+fn loom_finds_a_publisher_that_does_not_compare_the_word() {
+    page_for_a_newcomer(Planted::NoComparison);
+}
+
+#[test]
+#[should_panic(expected = "left == right")]
+fn loom_finds_a_publisher_that_loads_the_word_after_the_answer() {
+    page_for_a_newcomer(Planted::WordAfterAnswer);
 }

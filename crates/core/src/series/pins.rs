@@ -12,7 +12,7 @@
 //! ```
 //!
 //! If an observer's fence comes before the publisher's, the observer got its page before that, and so the word was
-//! changed before. If the observer's fence comes later, the observer sees *retiring*.
+//! changed before. If the observer's fence comes later, the observer sees *retiring*. `loom_model` explores this.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
