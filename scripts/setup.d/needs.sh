@@ -62,6 +62,10 @@ nodes           cmd:iptables                       iptables            cuts one 
 nodes           cmd:sshd                           openssh-server      the hosts of the tests have one each; nothing of the machine's is started
 nodes           cmd:ssh                            openssh-client      starts a run's parts on other hosts
 nodes           cmd:nsenter                        util-linux          hosts in namespaces
+nodes           cmd:srun                           slurm-client        jobs of the tests start runs in allocations
+nodes           cmd:slurmctld                      slurmctld           the tests' cluster has a controller; nothing of the machine's is started
+nodes           cmd:slurmd                         slurmd              and nodes
+nodes           cmd:munged                         munge               Slurm's nodes trust each other by it
 catalog         cmd:etcd                           etcd-server         three members keep the catalog in its tests, and are killed
 catalog         cmd:protoc                         protobuf-compiler   etcd's client compiles etcd's messages (feature etcd)
 catalog         file:/usr/include/google/protobuf/descriptor.proto libprotobuf-dev what etcd's messages include

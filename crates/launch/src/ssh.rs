@@ -59,8 +59,8 @@ pub fn last_words(stream: Option<impl Read>) -> String {
     text.lines().rev().map(str::trim).find(|l| !l.is_empty()).unwrap_or_default().to_owned()
 }
 
-/// What a connection's end means, when what it served had not ended: what, and a hint.
-/// `ssh` is what was called, `program` the path of crossdock there.
+/// What a connection's end means, when what it served had not ended: what, and a hint. `ssh` is what was called, srun
+/// included; `program` is the path of crossdock there.
 pub fn explain(
     (ssh, program): (&str, &str),
     host: &str,
@@ -69,10 +69,11 @@ pub fn explain(
     words: &str,
 ) -> (String, String) {
     let said = if words.is_empty() { String::new() } else { format!(": {words}") };
+    let name = ssh.split(' ').next().and_then(|word| word.rsplit('/').next()).unwrap_or(ssh);
     if greeted {
         let how = match status.signal() {
-            Some(signal) => format!("ssh was killed by signal {signal}"),
-            None => format!("ssh ended with {}{said}", status.code().unwrap_or(255)),
+            Some(signal) => format!("{name} was killed by signal {signal}"),
+            None => format!("{name} ended with {}{said}", status.code().unwrap_or(255)),
         };
         return (
             format!("the connection to it was lost ({how})"),
@@ -81,15 +82,18 @@ pub fn explain(
     }
     match status.code() {
         Some(126 | 127) => (
-            format!("there is no crossdock at {} on it{said}", program),
+            format!("there is no crossdock at {program} on it{said}"),
             "install the same version there, or say where it is with --starter".into(),
         ),
         _ => (
-            format!("ssh cannot start anything on it{said}"),
-            format!(
-                "see that `{ssh} -o BatchMode=yes {host} true` works from {} without a question",
-                spawn::host_name()
-            ),
+            format!("{name} cannot start anything on it{said}"),
+            match name {
+                "srun" => format!("see that `srun --nodelist={host} --overlap true` works in this job"),
+                _ => format!(
+                    "see that `{ssh} -o BatchMode=yes {host} true` works from {} without a question",
+                    spawn::host_name()
+                ),
+            },
         ),
     }
 }

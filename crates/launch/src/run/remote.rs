@@ -21,6 +21,7 @@ use super::folder::{self, RunFolder};
 use super::hosts::PART_SUPERVISOR;
 use super::part::{Part, Refused};
 use super::rank::{End, Running};
+use super::supervisor::outlive_signals;
 use super::words::{Down, GREETING, PULSE_S, PartOrder, SILENCE_S, SiteOrder, Up, line, next, text_of};
 use super::{code, processes};
 use crate::file::parse_on;
@@ -57,6 +58,8 @@ pub fn part() -> u8 {
 fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>) -> Result<u8, String> {
     child::adopt_orphans().map_err(|e| format!("cannot become the reaper of the run's processes: {e}"))?;
     folder::clean_dead();
+    // The other half ends when it has removed everything.
+    let _ = outlive_signals(&Arc::default());
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program in the file system: {e}"))?;
     let mut child = Command::new(&program)
         .arg(PART_SUPERVISOR)
@@ -140,7 +143,7 @@ impl Voice {
 struct Ear {
     queue: Receiver<Down>,
     bell: Arc<OwnedFd>,
-    /// The connection has ended.
+    /// The connection has ended, or this process was asked to end.
     ended: Arc<AtomicBool>,
     heard: Arc<Mutex<Instant>>,
 }
@@ -179,6 +182,8 @@ pub fn part_supervisor() -> u8 {
     child::leave_session();
     let _ = child::adopt_orphans();
     let Ok(ear) = Ear::new() else { return code::SYSTEM };
+    // Slurm signals every process of a step that it ends: then the tasks are stopped, and what the run made is removed.
+    let _ = outlive_signals(&ear.ended);
     let first = ear.queue.recv_timeout(Duration::from_secs(SILENCE_S));
     let Ok(Down::Part(order)) = first else {
         // The first process was killed before it said anything; nothing is made yet.

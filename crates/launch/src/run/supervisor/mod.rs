@@ -10,10 +10,13 @@ pub(super) use prepare::read;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossdock_os::{Deadline, child, event, pipe};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::rates::Rates;
 use super::far::{Events, Far};
@@ -81,6 +84,8 @@ pub fn supervisor() -> u8 {
     // A session of its own: no signal of the terminal, no hang-up, only what the front says.
     child::leave_session();
     let _ = child::adopt_orphans();
+    // Slurm signals every process of a job. The front says what to do; this process has to clean up.
+    let _ = outlive_signals(&Arc::default());
     let line = first_line();
     if line.is_empty() {
         // The front was killed before it said anything; nothing is made yet.
@@ -334,6 +339,14 @@ impl Run {
         }
         self.begin_stop(Stop::failed(end.code().max(1), reason));
     }
+}
+
+/// Signals that ask a process to end only set this flag. Tasks do not inherit that.
+pub(super) fn outlive_signals(flag: &Arc<AtomicBool>) -> std::io::Result<()> {
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::flag::register(signal, flag.clone())?;
+    }
+    Ok(())
 }
 
 /// The front's first line, byte by byte: what comes after it must stay in the pipe for `hear`.
