@@ -124,6 +124,8 @@ fn start_own(folder: &RunFolder, site: Option<&Site>) -> Result<(Child, PathBuf)
         .args(["serve", "--private", "--ready", "--socket"])
         .arg(&socket)
         .args(site.map(Site::options).unwrap_or_default())
+        // By its mark it is found when everything else of the run was killed.
+        .env(processes::MARK, &folder.id)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log)

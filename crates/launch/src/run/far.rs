@@ -69,12 +69,41 @@ pub enum Phase {
     Gone,
 }
 
+/// How long removing what a killed part has left may take, the new connection included.
+const SWEEPING: Duration = Duration::from_secs(35);
+
+/// Connects to a host anew, to remove what is left of its part. Says whether that worked.
+pub fn sweep(hosts: &Hosts, number: usize, id: &str) -> bool {
+    let mut command = hosts.command(number);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    spawn::default_signals(&mut command);
+    spawn::die_with_parent(&mut command);
+    let Ok(mut child) = command.spawn() else { return false };
+    if let Some(mut input) = child.stdin.take() {
+        // A program that ends early says so by its exit code.
+        let _ = input.write_all(line(&Down::Sweep(id.to_owned())).as_bytes());
+    }
+    let end = Instant::now() + SWEEPING;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return status.success(),
+            Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(5)),
+            _ => break,
+        }
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    false
+}
+
 /// A part on another host.
 pub struct Far {
     /// The host's name.
     pub host: String,
     /// How far it is.
     pub phase: Phase,
+    /// It spoke, and its connection broke: something may be left there.
+    pub is_broken: bool,
     /// What tasks there share with the host.
     pub shared: Option<String>,
     /// The connection's program here.
@@ -133,7 +162,7 @@ impl Far {
             }
         });
         let (phase, host) = (Phase::Connecting, hosts.names[number].clone());
-        Ok(Self { host, phase, shared: None, pid, down: Some(down), heard: Instant::now() })
+        Ok(Self { host, phase, is_broken: false, shared: None, pid, down: Some(down), heard: Instant::now() })
     }
 
     /// Says something to the part.

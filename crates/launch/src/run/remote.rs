@@ -28,6 +28,8 @@ use crate::file::parse_on;
 
 /// Outputs wait in their pipes while so many bytes wait for the connection.
 const BEHIND: usize = 8 << 20;
+/// How long the processes of a part that was killed may take to be gone.
+const SWEEPING: Duration = Duration::from_secs(20);
 
 /// `run-part`; gives the exit code. The calling process must not wait for children of its own.
 pub fn part() -> u8 {
@@ -41,7 +43,11 @@ pub fn part() -> u8 {
         // The runner ended before it said anything; nothing is made yet.
         return code::SYSTEM;
     }
-    let Ok(Down::Part(order)) = serde_json::from_str::<Down>(&first) else {
+    let first_word = serde_json::from_str::<Down>(&first);
+    if let Ok(Down::Sweep(id)) = first_word {
+        return sweep(&id);
+    }
+    let Ok(Down::Part(order)) = first_word else {
         let reason = "crossdock is of another version there than on the runner's host".to_owned();
         let _ = output.write_all(line(&Up::Refused { code: code::UNAVAILABLE, reason }).as_bytes());
         return code::UNAVAILABLE;
@@ -53,6 +59,19 @@ pub fn part() -> u8 {
             code::SYSTEM
         }
     }
+}
+
+/// Removes what is left of a part, as soon as none of its processes holds its lock.
+fn sweep(id: &str) -> u8 {
+    let end = Instant::now() + SWEEPING;
+    while folder::is_left(id) {
+        if Instant::now() > end {
+            return code::SYSTEM;
+        }
+        folder::clean_dead();
+        thread::sleep(Duration::from_millis(20));
+    }
+    code::OK
 }
 
 fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>) -> Result<u8, String> {
@@ -296,7 +315,7 @@ impl<'a> Serving<'a> {
                         self.kill();
                         return self.finish(code::OK);
                     }
-                    Ok(Down::Part(_) | Down::Pulse) => {}
+                    Ok(Down::Part(_) | Down::Sweep(_) | Down::Pulse) => {}
                     Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
                 }
             }

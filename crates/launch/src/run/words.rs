@@ -23,6 +23,8 @@ const LINE_MAX: u64 = 64 << 20;
 pub enum Down {
     /// First: what the part is.
     Part(Box<PartOrder>),
+    /// First, instead of `Part`: remove what a part that was killed has left. Its folder's name.
+    Sweep(String),
     /// Start a rank; `index` names it from then on.
     Start {
         /// Its number in the run.

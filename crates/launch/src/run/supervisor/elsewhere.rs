@@ -8,7 +8,7 @@ use crossdock_os::{Deadline, event};
 use super::{Alive, Run, Stop};
 use crate::engine::Engine;
 use crate::run::code;
-use crate::run::far::{Event, Far, Phase};
+use crate::run::far::{Event, Far, Phase, sweep};
 use crate::run::rank::End;
 use crate::run::summary::Figures;
 use crate::run::words::{Down, Up, bytes_of};
@@ -138,6 +138,7 @@ impl Run {
             Event::Said(_, Up::Pulse) => {}
             Event::Closed(_, greeted, status, words) => {
                 if far.is_there() {
+                    far.is_broken = greeted;
                     let (what, hint) = match &self.options.hosts {
                         Some(hosts) => ssh::explain((&hosts.called(), &hosts.starter), &host, greeted, status, &words),
                         None => (words, String::new()),
@@ -196,10 +197,15 @@ impl Run {
                 self.take_event(event, &mut figures);
             }
         }
-        for (far, awaited) in self.far.iter_mut().zip(awaited) {
+        for (number, (far, awaited)) in self.far.iter_mut().zip(awaited).enumerate() {
             let Some(far) = far else { continue };
             far.close();
-            if awaited && !matches!(far.phase, Phase::Left) {
+            let id = format!("{}-{number}", self.part.folder.id);
+            let is_swept = match &self.options.hosts {
+                Some(hosts) if far.is_broken => sweep(hosts, number, &id),
+                _ => matches!(far.phase, Phase::Left),
+            };
+            if (awaited || far.is_broken) && !is_swept {
                 let text = "its part of the run did not say that it has ended; look whether something is left there";
                 self.view.alarm(&format!("crossdock: host {}: {text}", far.host));
             }
