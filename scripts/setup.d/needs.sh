@@ -52,6 +52,7 @@ mpi             cmd:mpicc.openmpi                  libopenmpi-dev      Open MPI 
 mpi             cmd:mpirun.openmpi                 openmpi-bin         Open MPI 4
 mpi             cmd:mpicc.mpich                    libmpich-dev        MPICH 4
 mpi             cmd:mpiexec.hydra                  mpich               MPICH 4
+mpi             cmd:gfortran                       gfortran            examples/heat on two hosts
 mpi             cmd:srun                           slurm-client        Slurm starts ranks in its tests
 mpi             cmd:slurmctld                      slurmctld           the tests' cluster has a controller; nothing of the machine's is started
 mpi             cmd:slurmd                         slurmd              and nodes
