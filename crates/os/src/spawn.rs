@@ -57,7 +57,7 @@ pub fn inherited(number: i32) -> OsResult<OwnedFd> {
     }
     // SAFETY: it is used for one call only; a number that is no open descriptor gives EBADF.
     let theirs = unsafe { rustix::fd::BorrowedFd::borrow_raw(number) };
-    rustix::io::fcntl_dupfd_cloexec(theirs, 3).context("fcntl", || format!("descriptor {number}"))
+    sys::io::fcntl_dupfd_cloexec(theirs, 3).context("fcntl", || format!("descriptor {number}"))
 }
 
 /// Starts the program with every signal unblocked and at its default, as after a login.
