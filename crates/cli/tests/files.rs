@@ -318,7 +318,8 @@ fn mounts(of: &str) -> Vec<String> {
 #[test]
 fn a_task_and_tools_of_the_host_wait_by_a_view() {
     let is_root = crossdock_os::child::user() == 0;
-    for engine in containers() {
+    // An engine that is a service with mounts of its own may not see the mount.
+    for engine in containers().into_iter().filter(|engine| *engine != "docker") {
         let place = Place::new(
             r#"
 workflow: w
@@ -394,7 +395,8 @@ fn files_move_to_a_disk_and_consumers_do_not_notice() {
     if crossdock_os::child::user() != 0 {
         return crossdock_os::testing::skip("fuse");
     }
-    // Docker's service may not see the mounts of memory and views.
+    // The producer writes when there is room for its file: a busy machine may move files slowly. Docker's service may not see
+    // the mounts of memory and views.
     for engine in containers().into_iter().filter(|engine| *engine != "docker") {
         let place = Place::new(
             r#"
@@ -403,7 +405,7 @@ files:
   frames: {path: /f, produce: writes, consume: [reads, late], quota: 8 MiB, spill: disk, wait: 60}
 tasks:
   writes:
-    command: 'for n in $(seq 20); do head -c 1000000 /dev/zero | tr "\0" x > /f/$n; sleep 0.1; done'
+    command: 'for n in $(seq 20); do until [ $(df --output=avail /f | tail -1) -gt 1500 ]; do sleep 0.05; done; head -c 1000000 /dev/zero | tr "\0" x > /f/$n; done'
   reads: {command: 'for n in $(seq 20); do tr -d x < /f/$n | wc -c; wc -c < /f/$n; done'}
   late: {command: 'cat /f/20 > /dev/null; for n in $(seq 20); do wc -c < /f/$n; done; ls /f | wc -l; cat /f/21'}
 "#,
