@@ -116,7 +116,10 @@ def page_at(run, width, height, dark):
         pixels = ("(() => { const c = document.querySelector('#viewer-canvas');"
                   " return [c.width, c.height, new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data).size]; })()")
         browser.until(f"{pixels}[2] > 20")
-        check(browser.eval(pixels)[:2] == [100, 128], f"the picture is {browser.eval(pixels)}")
+        # 300 rows of 100 elements: reduced, and on the screen, they keep their proportions.
+        check(browser.eval(pixels)[:2] == [74, 222], f"the picture is {browser.eval(pixels)}")
+        ratio = browser.eval("(() => { const c = document.querySelector('#viewer-canvas'); return c.clientHeight / c.clientWidth; })()")
+        check(abs(ratio - 3) < 0.1, f"the picture is {ratio} times as high as wide")
         # Back in time: the picture stays at that version, while newer ones come.
         browser.eval("document.querySelector('#viewer-slider').focus()")
         browser.key("Home", 36)
