@@ -40,7 +40,7 @@ impl Broker {
         self.check();
         assert!(self.effects.is_empty(), "effects were left over");
         assert!(self.making.is_none(), "a segment was asked for and never made");
-        assert!(self.making_page.is_none(), "a pin page was asked for and never made");
+        self.pages.check_at_rest();
         self.check_items_at_rest();
     }
 
@@ -110,14 +110,8 @@ impl Broker {
     }
 
     fn check_segments(&self) {
-        let of_segment = |id| self.lasting.of(id).is_some();
-        for (segment, holders) in &self.holds {
-            assert!(holders.is_empty() || of_segment(*segment), "{segment} is gone and open");
-            for (member, hold) in holders {
-                assert!(self.lasting.members.contains_key(member), "{member} is gone and has {segment} open");
-                assert!(hold.count > 0, "{member} has {segment} open no time");
-            }
-        }
+        self.holds.check(&self.lasting);
+        self.pages.check(&self.lasting);
         for segment in &self.lost {
             let there = self.lasting.of(*segment).is_some_and(|(_, s)| s.removed.is_none());
             assert!(there, "{segment} is waited for and has no name");
@@ -135,20 +129,11 @@ impl Broker {
             assert_eq!(taken.len(), series.pins.len(), "two observers of {id} have one slot");
             assert!(series.pins.keys().all(|pin| *pin < series.observers), "an observer's number of {id} is too high");
         }
-        for page in &self.lost_pages {
-            assert!(
-                self.lasting.of(*page).is_some_and(|(_, s)| s.removed.is_none()),
-                "{page} is lost and has no series"
-            );
-        }
-        for segment in &self.unsure {
-            assert!(self.lasting.pin_of(*segment).is_some(), "{segment} is no observer");
-        }
         for endpoint in &self.deaf {
             assert!(self.lasting.endpoints.contains_key(endpoint), "endpoint {endpoint} is gone and waited for");
         }
         for (segment, found) in self.lasting.segments.iter().filter(|(_, s)| s.removed.is_some()) {
-            let held = self.holds.get(segment).is_some_and(|h| !h.is_empty());
+            let held = self.holds.is_open(*segment);
             assert!(held, "{} {segment} is removed, no member has it open, and it counts", found.kind.word());
         }
     }

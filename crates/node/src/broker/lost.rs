@@ -133,7 +133,6 @@ impl Broker {
     /// Members that may have lost memory mapped and can still offer it.
     fn may_have(&self, lost: SegmentId) -> impl Iterator<Item = MemberId> {
         let found = self.lasting.segments.get(&lost);
-        let holders = self.holds.get(&lost);
         self.lasting.members.iter().filter_map(move |(member, known)| {
             let found = found?;
             let told = self.told.contains(member);
@@ -142,7 +141,7 @@ impl Broker {
                 Some(series) => series.publisher == *member && !told,
                 None => {
                     let near = known.workflow == found.workflow || known.endpoint == MAIN_ENDPOINT;
-                    let holds = !told || holders.is_some_and(|h| h.contains_key(member));
+                    let holds = !told || self.holds.has(lost, *member);
                     near && holds && self.lasting.rights(known.endpoint, found.kind, &found.name) != Rights::NONE
                 }
             };

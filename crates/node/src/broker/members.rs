@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crossdock_layout::wire::{Answer, MemberEntry, MemberState, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, Status};
 
-use super::{Asker, Broker, Cause, Connection, DEFAULT_WORKFLOW, Due, Effect, Hold, MAIN_ENDPOINT, REMEMBERED, Record};
+use super::{Asker, Broker, Cause, Connection, DEFAULT_WORKFLOW, Due, Effect, MAIN_ENDPOINT, REMEMBERED, Record};
 
 impl Broker {
     /// After a start: what the journal says and the keeper holds is put together.
@@ -50,8 +50,7 @@ impl Broker {
             match removed {
                 Some(holders) => {
                     let holders = holders.into_iter().filter(|(m, _)| self.lasting.members.contains_key(m));
-                    let holders = holders.map(|(m, count)| (m, Hold { count, assumed: true })).collect();
-                    self.holds.insert(segment, holders);
+                    holders.for_each(|(member, count)| self.holds.assume(segment, member, count));
                     self.release_if_unused(segment);
                 }
                 None if !held.contains(&segment) => {
@@ -87,9 +86,8 @@ impl Broker {
     /// What a member has open is taken for granted until it comes back and says.
     fn goes_away(&mut self, member: MemberId) {
         self.told.remove(&member);
-        let holds = self.holds.values_mut().filter_map(|holders| holders.get_mut(&member));
-        holds.for_each(|hold| hold.assumed = true);
-        self.unsure.extend(self.lasting.pins_of(member));
+        self.holds.assume_all_of(member);
+        self.pages.doubt(self.lasting.pins_of(member));
     }
 
     pub(super) fn bye(&mut self, asker: Asker) {
@@ -196,11 +194,8 @@ impl Broker {
 
     /// The member has nothing open any more.
     pub(super) fn drop_holds(&mut self, member: MemberId) {
-        let held: Vec<_> = self.holds.iter().filter(|(_, h)| h.contains_key(&member)).map(|(s, _)| *s).collect();
-        for segment in held {
-            if let Some(holders) = self.holds.get_mut(&segment) {
-                holders.remove(&member);
-            }
+        for segment in self.holds.of_member(member) {
+            self.holds.remove(segment, member);
             self.readers_left(segment);
             self.release_if_unused(segment);
         }

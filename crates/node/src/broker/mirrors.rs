@@ -91,9 +91,7 @@ impl Broker {
         if self.mirrors.owners.is_empty() {
             return;
         }
-        let has = |(mirror, member): (&SegmentId, &MemberId)| {
-            self.holds.get(mirror).is_some_and(|holders| holders.contains_key(member))
-        };
+        let has = |(mirror, member): (&SegmentId, &MemberId)| self.holds.has(*mirror, *member);
         let left: Vec<_> = self.mirrors.owners.iter().filter(|owner| !has(*owner)).map(|(m, o)| (*m, *o)).collect();
         for (mirror, member) in left {
             self.mirrors.owners.remove(&mirror);

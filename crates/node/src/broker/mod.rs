@@ -9,6 +9,7 @@ mod check;
 mod event;
 mod fuzz;
 mod hello;
+mod holds;
 mod item;
 mod lasting;
 mod listing;
@@ -18,6 +19,7 @@ mod mirrors;
 mod nodes;
 mod observing;
 mod open;
+mod pages;
 mod publishing;
 mod record;
 mod runs;
@@ -43,8 +45,9 @@ pub use record::{Cause, Era, Peer, Record};
 pub use series::{Part, Pin, Series};
 pub use site::{Claimed, SiteLimits, SiteLink, SiteName, SiteNews, SiteNode, SiteOrder};
 
-use observing::MakingPage;
+use holds::Holds;
 use open::Making;
+use pages::Pages;
 use waits::{Due, Parked, Waits};
 
 /// The settings that a broker gets when it starts. They do not change afterwards.
@@ -107,13 +110,6 @@ struct Link {
     hello_due: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Hold {
-    count: u32,
-    /// Taken for granted while the member is away, until it says.
-    assumed: bool,
-}
-
 /// The state machine.
 pub struct Broker {
     limits: Limits,
@@ -130,18 +126,14 @@ pub struct Broker {
     progress: BTreeMap<MemberId, (u64, u64)>,
     /// Members that have said since this broker's start all that they have open.
     told: BTreeSet<MemberId>,
-    holds: BTreeMap<SegmentId, BTreeMap<MemberId, Hold>>,
+    holds: Holds,
     /// Segments whose descriptor was lost with the keeper, waiting to be offered again.
     lost: BTreeSet<SegmentId>,
-    /// Pin pages whose descriptor was lost with the keeper. Their free slots are given to no observer.
-    lost_pages: BTreeSet<SegmentId>,
-    /// Slots of pin pages whose observers have not said since a restart whether they still have them.
-    unsure: BTreeSet<SegmentId>,
+    pages: Pages,
     /// Endpoints whose listening socket was lost with the keeper, waiting to be made again.
     deaf: BTreeSet<u64>,
     waits: Waits,
     making: Option<Making>,
-    making_page: Option<MakingPage>,
     /// Requests whose wait for lost memory is over; see `serve_again`.
     again: VecDeque<((Connection, u64), MemberId, Request)>,
     items: item::Transient,
@@ -178,14 +170,12 @@ impl Broker {
             heard: BTreeMap::new(),
             progress: BTreeMap::new(),
             told: BTreeSet::new(),
-            holds: BTreeMap::new(),
+            holds: Holds::default(),
             lost: BTreeSet::new(),
-            lost_pages: BTreeSet::new(),
-            unsure: BTreeSet::new(),
+            pages: Pages::default(),
             deaf: BTreeSet::new(),
             waits: Waits::default(),
             making: None,
-            making_page: None,
             again: VecDeque::new(),
             items: item::Transient::default(),
             site,

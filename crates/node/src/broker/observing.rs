@@ -5,16 +5,8 @@ use std::collections::BTreeSet;
 use crossdock_layout::wire::{Answer, PIN_PAGE, PIN_SLOTS, Request, SegmentKind, SeriesEntry, page_id, pin_id};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
-use super::{Asker, Attachment, Broker, Cause, Effect, Hold, Outcome, Record};
-
-/// A pin page that the host is making right now.
-#[derive(Clone, Debug)]
-pub(super) struct MakingPage {
-    asker: Asker,
-    series: SegmentId,
-    endpoint: u64,
-    page: SegmentId,
-}
+use super::pages::MakingPage;
+use super::{Asker, Attachment, Broker, Cause, Effect, Outcome, Record};
 
 impl Broker {
     pub(super) fn observe(&mut self, asker: Asker, wait_ms: u64, former: bool, name: String) {
@@ -66,7 +58,7 @@ impl Broker {
             );
             return self.fail(asker, Status::NoSpace, text);
         }
-        let there = |slot: &u32| !self.lost_pages.contains(&page_id(segment, slot / PIN_SLOTS));
+        let there = |slot: &u32| !self.pages.is_lost(page_id(segment, slot / PIN_SLOTS));
         let (free, number) = (series.free_slots(endpoint).find(there), series.free_number());
         if !self.journal_works(asker) {
             return;
@@ -90,14 +82,13 @@ impl Broker {
         let of = self.lasting.workflows.get(&workflow).map_or("", |w| &w.name);
         let name = self.lasting.segments.get(&segment).map_or("", |s| &s.name);
         let (page, label) = (page_id(segment, pages), format!("crossdock:{of}:pin:{name}"));
-        debug_assert!(self.making_page.is_none(), "the host makes one page at a time");
-        self.making_page = Some(MakingPage { asker, series: segment, endpoint, page });
+        self.pages.make(MakingPage { asker, series: segment, endpoint, page });
         self.effects.push(Effect::MakePage { page, label });
     }
 
     /// The page that an observer waits for is made. The publisher hears of it before any observer has it.
     pub(super) fn page_made(&mut self, outcome: &Result<u64, String>) -> bool {
-        let Some(MakingPage { asker, series, endpoint, page }) = self.making_page.take() else { return false };
+        let Some(MakingPage { asker, series, endpoint, page }) = self.pages.made() else { return false };
         match outcome {
             Ok(number) => {
                 self.commit(Record::Numbers { segment: page, numbers: vec![*number] });
@@ -116,7 +107,7 @@ impl Broker {
         let Some(series) = &found.series else { return };
         let Some(slot) = series.pins.get(&number).map(|pin| pin.slot) else { return };
         let (page, slot) = (page_id(segment, slot / PIN_SLOTS), slot % PIN_SLOTS);
-        if self.is_lost(segment) || self.lost_pages.contains(&page) {
+        if self.is_lost(segment) || self.pages.is_lost(page) {
             let text = self.why_lost(&(found.workflow, SegmentKind::Series, found.name.clone()));
             return self.fail(asker, Status::Busy, text);
         }
@@ -131,10 +122,8 @@ impl Broker {
             slot,
             name: found.name.clone(),
         });
-        self.unsure.remove(&pin);
-        let hold = self.holds.entry(segment).or_default().entry(asker.member);
-        let hold = hold.or_insert(Hold { count: 0, assumed: false });
-        hold.count = hold.count.saturating_add(1);
+        self.pages.be_sure(pin);
+        self.holds.open(segment, asker.member);
         let message = answer.encode(asker.opcode, asker.number);
         let with = Attachment::Series { pool: segment, page, slot };
         self.effects.push(Effect::Send { connection: asker.connection, message, with });
@@ -158,13 +147,13 @@ impl Broker {
     pub(super) fn keep_pin(&mut self, member: MemberId, series: SegmentId, pin: u32) {
         if self.holder(series, pin) == member {
             let observers = self.lasting.series(series).map_or(0, |s| s.observers);
-            self.unsure.remove(&pin_id(series, observers, pin));
+            self.pages.be_sure(pin_id(series, observers, pin));
         }
     }
 
     /// A member that came back has named all that it has.
     pub(super) fn free_unsure(&mut self, member: MemberId) {
-        for id in self.unsure.iter().copied().collect::<Vec<_>>() {
+        for id in self.pages.unsure() {
             if let Some((series, pin)) = self.lasting.pin_of(id).filter(|(s, p)| self.holder(*s, *p) == member) {
                 self.free_pin(series, pin);
             }
@@ -182,10 +171,7 @@ impl Broker {
     /// A series is gone: no member is asked any more whether it has a slot of it.
     pub(super) fn forget_slots(&mut self, series: SegmentId) {
         let ids = self.lasting.segments.get(&series).map_or(1, super::Segment::ids);
-        let own = self.unsure.range(series..SegmentId(series.0.saturating_add(ids))).copied().collect::<Vec<_>>();
-        for slot in own {
-            self.unsure.remove(&slot);
-        }
+        self.pages.forget(series, ids);
     }
 
     /// First cleared, then free: if the broker is killed in between, the next one clears it again.
@@ -193,10 +179,10 @@ impl Broker {
         let Some(found) = self.lasting.series(series) else { return };
         let (observers, Some(slot)) = (found.observers, found.pins.get(&pin).map(|pin| pin.slot)) else { return };
         let page = page_id(series, slot / PIN_SLOTS);
-        if self.is_named(series) && !self.lost_pages.contains(&page) {
+        if self.is_named(series) && !self.pages.is_lost(page) {
             self.effects.push(Effect::ClearPins { page, from: slot % PIN_SLOTS, count: 1 });
         }
-        self.unsure.remove(&pin_id(series, observers, pin));
+        self.pages.be_sure(pin_id(series, observers, pin));
         self.commit(Record::PinFreed { segment: series, pin });
     }
 
@@ -219,17 +205,18 @@ impl Broker {
             if !held.contains(&id) {
                 self.lost.insert(id);
             }
-            self.lost_pages.extend((0..pages).map(|page| page_id(id, page)).filter(|page| !held.contains(page)));
+            let lost = (0..pages).map(|page| page_id(id, page)).filter(|page| !held.contains(page));
+            lost.for_each(|page| self.pages.lose(page));
             for (pin, holder) in pins {
                 if self.lasting.members.contains_key(&holder) {
-                    self.unsure.insert(pin_id(id, observers, pin));
+                    self.pages.doubt([pin_id(id, observers, pin)]);
                 } else {
                     self.free_pin(id, pin);
                 }
             }
             // A slot of a page that came back is cleared after its end is written down, and the former broker may have
             // ended in between.
-            for page in (0..pages).filter(|page| !self.lost_pages.contains(&page_id(id, *page))).collect::<Vec<_>>() {
+            for page in (0..pages).filter(|page| !self.pages.is_lost(page_id(id, *page))).collect::<Vec<_>>() {
                 self.clear_free(id, page);
             }
         }

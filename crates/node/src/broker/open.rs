@@ -5,7 +5,7 @@ use crossdock_layout::wire::{Answer, OpenMode, Request, SegmentKind};
 use crossdock_layout::{Rights, SegmentId, Status};
 
 use super::mirrors::is_mirror;
-use super::{Asker, Attachment, Broker, Cause, Connection, Effect, Hold, PARKED, Parked, Record, Segment, text};
+use super::{Asker, Attachment, Broker, Cause, Connection, Effect, PARKED, Parked, Record, Segment, text};
 
 /// A segment that the host is making right now.
 #[derive(Clone, Debug)]
@@ -158,9 +158,7 @@ impl Broker {
             writable,
             name: mirrored(&found.name).to_owned(),
         };
-        let hold = self.holds.entry(segment).or_default().entry(asker.member);
-        let hold = hold.or_insert(Hold { count: 0, assumed: false });
-        hold.count = hold.count.saturating_add(1);
+        self.holds.open(segment, asker.member);
         let message = answer.encode(asker.opcode, asker.number);
         let with = Attachment::Segment { segment, writable };
         self.effects.push(Effect::Send { connection: asker.connection, message, with });

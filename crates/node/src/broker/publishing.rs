@@ -4,7 +4,7 @@ use crossdock_layout::wire::{Answer, MAX_PINS, PIN_PAGE, PageEntry, Request, Seg
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::open::MAX_SIZE;
-use super::{Asker, Attachment, Broker, Cause, Descriptor, Effect, Hold, Record, text};
+use super::{Asker, Attachment, Broker, Cause, Descriptor, Effect, Record, text};
 
 impl Broker {
     pub(super) fn publish(&mut self, asker: Asker, request: Request, descriptors: &[Descriptor]) {
@@ -50,8 +50,7 @@ impl Broker {
         }
         let what = format!("series '{name}'");
         // What a former publisher left goes with its name, unless observers still have it.
-        let unused =
-            former.filter(|f| self.holds.get(f).is_none_or(|h| h.is_empty()) && self.away(workflow).is_empty());
+        let unused = former.filter(|f| !self.holds.is_open(*f) && self.away(workflow).is_empty());
         let left = unused.and_then(|f| self.lasting.segments.get(&f));
         let (room, slots) = left.map_or((0, 0), |s| (s.reserved, s.descriptors()));
         let more = 1_u64.saturating_sub(slots);
@@ -80,7 +79,7 @@ impl Broker {
             since_ms,
             cause,
         });
-        self.hold_once(asker.member, segment);
+        self.holds.open_once(segment, asker.member);
         self.answer(asker, &Answer::Done { value: segment.0 });
         self.wake_waiting(segment);
     }
@@ -96,13 +95,8 @@ impl Broker {
                 format!("{segment} was lost with the former daemon before its publisher knew of it; publish it again");
             return self.fail(asker, Status::NotFound, text);
         }
-        self.hold_once(asker.member, segment);
+        self.holds.open_once(segment, asker.member);
         self.answer(asker, &Answer::Done { value: segment.0 });
-    }
-
-    fn hold_once(&mut self, member: MemberId, segment: SegmentId) {
-        let hold = self.holds.entry(segment).or_default().entry(member);
-        hold.or_insert(Hold { count: 1, assumed: false });
     }
 
     /// The next pin page that a publisher does not know yet.
@@ -115,7 +109,7 @@ impl Broker {
         let pages = series.pages.len() as u32;
         for page in from..pages {
             let id = page_id(segment, page);
-            if !self.lost_pages.contains(&id) {
+            if !self.pages.is_lost(id) {
                 let answer = Answer::Pins(PageEntry { page: id, next: page + 1, left: pages - page - 1 });
                 let message = answer.encode(asker.opcode, asker.number);
                 let with = Attachment::Segment { segment: id, writable: false };
@@ -134,7 +128,7 @@ impl Broker {
     /// A pin page that the former keeper had, from a member that has it: its publisher or an observer.
     pub(super) fn take_page_back(&mut self, asker: Asker, series: SegmentId, page: u32, descriptors: &[Descriptor]) {
         let id = page_id(series, page);
-        if !self.lost_pages.contains(&id) {
+        if !self.pages.is_lost(id) {
             // Another member offered it first.
             return self.answer(asker, &Answer::Done { value: 0 });
         }
@@ -148,7 +142,7 @@ impl Broker {
             let text = format!("what was offered as {id} is other memory than it was");
             return self.fail(asker, Status::Denied, text);
         }
-        self.lost_pages.remove(&id);
+        self.pages.is_settled(id);
         self.effects.push(Effect::Adopt { segment: id });
         // What the dead wrote there while no daemon had it counts no more.
         self.clear_free(series, page);

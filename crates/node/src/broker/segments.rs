@@ -3,7 +3,7 @@
 use crossdock_layout::wire::{Answer, InUse, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
-use super::{Asker, Broker, Cause, DEFAULT_WORKFLOW, Effect, Hold, Record, Segment, Series, text};
+use super::{Asker, Broker, Cause, DEFAULT_WORKFLOW, Effect, Record, Segment, Series, text};
 
 impl Broker {
     /// Could so many bytes ever be this workflow's?
@@ -74,7 +74,7 @@ impl Broker {
     }
 
     pub(super) fn reserve(&mut self, asker: Asker, segment: SegmentId, upto: u64) {
-        let holds = self.holds.get(&segment).is_some_and(|h| h.contains_key(&asker.member));
+        let holds = self.holds.has(segment, asker.member);
         let Some(found) = self.lasting.segments.get(&segment).filter(|_| holds) else {
             return self.fail(asker, Status::NotFound, format!("this program does not have {segment} open"));
         };
@@ -139,9 +139,13 @@ impl Broker {
 
     /// Which members have it open, for messages to people; `None` if none has.
     fn users(&self, segment: SegmentId) -> Option<String> {
-        let holders = self.holds.get(&segment).filter(|holders| !holders.is_empty())?;
-        let names: Vec<_> = holders.keys().take(3).map(|member| self.who(*member)).collect();
-        let more = holders.len().saturating_sub(names.len());
+        let holders = self.holds.of(segment);
+        let count = holders.len();
+        let names: Vec<_> = holders.take(3).map(|(member, _)| self.who(member)).collect();
+        if names.is_empty() {
+            return None;
+        }
+        let more = count.saturating_sub(names.len());
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         Some(format!("is open in {}{more}; let them end first, or use --force", names.join(", ")))
     }
@@ -150,16 +154,13 @@ impl Broker {
     pub(super) fn take_name(&mut self, segment: SegmentId, cause: Cause) {
         let Some(workflow) = self.lasting.segments.get(&segment).map(|s| s.workflow) else { return };
         let away = self.away(workflow);
-        let holders = self.holds.entry(segment).or_default();
-        for member in away {
-            holders.entry(member).or_insert(Hold { count: 1, assumed: true });
-        }
-        let holders = holders.iter().map(|(member, hold)| (*member, hold.count)).collect();
+        away.into_iter().for_each(|member| self.holds.assume(segment, member, 1));
+        let holders = self.holds.of(segment).collect();
         let all = self.lasting.descriptors_of(segment);
         self.commit(Record::Removed { segment, holders, cause });
         for segment in all {
             self.lost.remove(&segment);
-            self.lost_pages.remove(&segment);
+            self.pages.is_settled(segment);
             self.effects.push(Effect::Forget { segment });
         }
         self.forget_slots(segment);
@@ -176,10 +177,9 @@ impl Broker {
 
     /// A removed segment that no member has open any more is gone.
     pub(super) fn release_if_unused(&mut self, segment: SegmentId) {
-        if self.holds.get(&segment).is_some_and(|h| !h.is_empty()) {
+        if self.holds.is_open(segment) {
             return;
         }
-        self.holds.remove(&segment);
         if self.lasting.segments.get(&segment).is_some_and(|s| s.removed.is_some()) {
             self.commit(Record::Released { segment });
         }
@@ -189,11 +189,7 @@ impl Broker {
         if let Some((series, pin)) = self.lasting.pin_of(segment) {
             return self.let_go(member, series, pin);
         }
-        let Some(holders) = self.holds.get_mut(&segment) else { return };
-        let Some(hold) = holders.get_mut(&member) else { return };
-        hold.count = hold.count.saturating_sub(count);
-        if hold.count == 0 {
-            holders.remove(&member);
+        if self.holds.close(segment, member, count) {
             self.readers_left(segment);
             self.release_if_unused(segment);
         }
@@ -207,11 +203,8 @@ impl Broker {
         if segment.0 == 0 {
             self.told.insert(member);
             self.free_unsure(member);
-            let assumed = self.holds.iter().filter(|(_, h)| h.get(&member).is_some_and(|hold| hold.assumed));
-            for segment in assumed.map(|(id, _)| *id).collect::<Vec<_>>() {
-                if let Some(holders) = self.holds.get_mut(&segment) {
-                    holders.remove(&member);
-                }
+            for segment in self.holds.assumed_of(member) {
+                self.holds.remove(segment, member);
                 self.readers_left(segment);
                 self.release_if_unused(segment);
             }
@@ -225,12 +218,7 @@ impl Broker {
         if !self.lasting.segments.get(&segment).is_some_and(visible) {
             return;
         }
-        let holders = self.holds.entry(segment).or_default();
-        if count == 0 {
-            holders.remove(&member);
-        } else {
-            holders.insert(member, Hold { count, assumed: false });
-        }
+        self.holds.set(segment, member, count);
         self.readers_left(segment);
         self.release_if_unused(segment);
     }

@@ -124,11 +124,11 @@ impl Broker {
         segments.iter().for_each(|segment| self.forget_slots(*segment));
         self.commit(Record::WorkflowEnd { number, cause });
         for segment in segments {
-            self.holds.remove(&segment);
+            self.holds.forget(segment);
         }
         for segment in descriptors {
             self.lost.remove(&segment);
-            self.lost_pages.remove(&segment);
+            self.pages.is_settled(segment);
             self.effects.push(Effect::Forget { segment });
         }
         for endpoint in &endpoints {

@@ -55,7 +55,7 @@ impl Broker {
                 Phase::Draining { asker } => {
                     let wait = self.items.waits.get((asker.connection, asker.number));
                     assert!(wait.is_some_and(|w| w.what == For::Readers(item)), "item {item} drains with no deadline");
-                    assert!(self.holds.get(&found.file).is_some_and(|h| !h.is_empty()), "item {item} has no reader");
+                    assert!(self.holds.is_open(found.file), "item {item} has no reader");
                 }
                 Phase::Proving { purpose: Purpose::NextOwner } | Phase::Proved => {
                     assert_eq!(found.holder, MemberId::NOBODY, "item {item} is {phase:?} and open");

@@ -7,7 +7,7 @@ use super::change::Change;
 use super::handover::Purpose;
 use super::queue::For;
 use super::{ItemRecord, Phase, Verdict, memory_of};
-use crate::broker::{Asker, Attachment, Broker, Cause, Effect, Hold, Record};
+use crate::broker::{Asker, Attachment, Broker, Cause, Effect, Record};
 
 impl Broker {
     /// Gives the item to the requests that wait for it and can have it now, by order of arrival.
@@ -69,9 +69,7 @@ impl Broker {
         }
         let writable = !found.shared;
         if cooperative || !writable {
-            let hold = self.holds.entry(found.file).or_default().entry(asker.member);
-            let hold = hold.or_insert(Hold { count: 0, assumed: false });
-            hold.count = hold.count.saturating_add(1);
+            self.holds.open(found.file, asker.member);
         }
         if matches!(self.items.handovers.phase(item), Phase::Proved) {
             self.items.handovers.enter(item, Phase::Open);
@@ -176,7 +174,7 @@ impl Broker {
         let (old, size) = (found.file, found.size);
         self.commit(Record::Item(ItemRecord::Memory { item, file: to, size, clung, cause: Cause::NONE }));
         // A user that clings to the old file keeps it alive. It counts until then, for its known readers or its last user.
-        let read = self.holds.get(&old).is_some_and(|readers| !readers.is_empty());
+        let read = self.holds.is_open(old);
         let former = self.items.handovers.former(item).filter(|_| clung && !read);
         self.ready(item, purpose);
         // After the answers, which are waited for. A broker that is killed in between drops files that no item lies in.
@@ -186,10 +184,9 @@ impl Broker {
     /// Gives a file up. It counts for as long as members have it open, as far as that is known.
     pub(super) fn drop_file(&mut self, file: SegmentId, clings: Option<MemberId>) {
         if let Some(member) = clings.filter(|m| self.lasting.members.contains_key(m)) {
-            self.holds.entry(file).or_default().entry(member).or_insert(Hold { count: 1, assumed: false });
+            self.holds.open_once(file, member);
         }
-        let holders = self.holds.get(&file).into_iter().flatten();
-        let holders: Vec<_> = holders.map(|(member, hold)| (*member, hold.count)).collect();
+        let holders = self.holds.of(file).collect();
         self.lost.remove(&file);
         self.commit(Record::Removed { segment: file, holders, cause: Cause::NONE });
         self.effects.push(Effect::Forget { segment: file });

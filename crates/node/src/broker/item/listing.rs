@@ -37,7 +37,7 @@ impl Broker {
             on_death: found.on_death,
             state,
             waiting: self.items.waits.of_key(found.workflow, &found.key).count() as u32,
-            readers: self.holds.get(&found.file).map_or(0, |r| r.len() as u32),
+            readers: self.holds.of(found.file).len() as u32,
             mine: self.is_of(asker, found.workflow, &found.owner),
             owner: found.owner.clone(),
             creator: found.creator.clone(),

@@ -265,7 +265,7 @@ impl Broker {
         self.journalled()?;
         let (file, key) = (found.file, found.key.clone());
         self.undisturbed(item)?;
-        let read = self.holds.get(&file).is_some_and(|readers| !readers.is_empty());
+        let read = self.holds.is_open(file);
         if read && wait_ms > 0 {
             self.await_item(asker, For::Readers(item), wait_ms, vec![key])?;
             self.items.handovers.enter(item, Phase::Draining { asker });

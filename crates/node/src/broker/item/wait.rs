@@ -202,7 +202,7 @@ impl Broker {
         if self.lasting.segments.get(&file).is_none_or(|s| s.kind != SegmentKind::Item) {
             return;
         }
-        if self.holds.get(&file).is_some_and(|readers| !readers.is_empty()) {
+        if self.holds.is_open(file) {
             return;
         }
         let Some(item) = self.lasting.items.files.get(&file).copied() else { return };

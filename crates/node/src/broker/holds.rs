@@ -1,0 +1,116 @@
+//! Which members have which segments open, as far as the broker knows.
+
+use std::collections::BTreeMap;
+
+use crossdock_layout::{MemberId, SegmentId};
+
+use super::lasting::Lasting;
+
+/// How often a member has a segment open.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    count: u32,
+    /// The member is away: the broker assumes this until the member comes back and says what it has.
+    assumed: bool,
+}
+
+/// The members of each segment that is open.
+#[derive(Debug, Default)]
+pub(super) struct Holds(BTreeMap<SegmentId, BTreeMap<MemberId, Hold>>);
+
+impl Holds {
+    /// The member has opened the segment once more.
+    pub fn open(&mut self, segment: SegmentId, member: MemberId) {
+        let hold = self.0.entry(segment).or_default().entry(member).or_insert(Hold { count: 0, assumed: false });
+        hold.count = hold.count.saturating_add(1);
+    }
+
+    /// The member has the segment open, once if the broker did not know it.
+    pub fn open_once(&mut self, segment: SegmentId, member: MemberId) {
+        self.0.entry(segment).or_default().entry(member).or_insert(Hold { count: 1, assumed: false });
+    }
+
+    /// The member is away and may have the segment open.
+    pub fn assume(&mut self, segment: SegmentId, member: MemberId, count: u32) {
+        self.0.entry(segment).or_default().entry(member).or_insert(Hold { count, assumed: true });
+    }
+
+    /// The member is away: what it has open is assumed from now on.
+    pub fn assume_all_of(&mut self, member: MemberId) {
+        self.0.values_mut().filter_map(|of| of.get_mut(&member)).for_each(|hold| hold.assumed = true);
+    }
+
+    /// The member says that it has the segment open so often.
+    pub fn set(&mut self, segment: SegmentId, member: MemberId, count: u32) {
+        if count == 0 {
+            self.remove(segment, member);
+        } else {
+            self.0.entry(segment).or_default().insert(member, Hold { count, assumed: false });
+        }
+    }
+
+    /// The member closed the segment so often; `true` if it has it open no more.
+    pub fn close(&mut self, segment: SegmentId, member: MemberId, count: u32) -> bool {
+        let Some(hold) = self.0.get_mut(&segment).and_then(|of| of.get_mut(&member)) else { return false };
+        hold.count = hold.count.saturating_sub(count);
+        let last = hold.count == 0;
+        if last {
+            self.remove(segment, member);
+        }
+        last
+    }
+
+    /// The member has the segment open no more.
+    pub fn remove(&mut self, segment: SegmentId, member: MemberId) {
+        if let Some(of) = self.0.get_mut(&segment) {
+            of.remove(&member);
+            if of.is_empty() {
+                self.0.remove(&segment);
+            }
+        }
+    }
+
+    /// The segment is gone.
+    pub fn forget(&mut self, segment: SegmentId) {
+        self.0.remove(&segment);
+    }
+
+    /// Has a member this segment open?
+    pub fn is_open(&self, segment: SegmentId) -> bool {
+        self.0.contains_key(&segment)
+    }
+
+    /// Has this member this segment open?
+    pub fn has(&self, segment: SegmentId, member: MemberId) -> bool {
+        self.0.get(&segment).is_some_and(|of| of.contains_key(&member))
+    }
+
+    /// The members that have a segment open, and how often.
+    pub fn of(&self, segment: SegmentId) -> impl ExactSizeIterator<Item = (MemberId, u32)> {
+        static NONE: BTreeMap<MemberId, Hold> = BTreeMap::new();
+        self.0.get(&segment).unwrap_or(&NONE).iter().map(|(member, hold)| (*member, hold.count))
+    }
+
+    /// The segments that a member has open.
+    pub fn of_member(&self, member: MemberId) -> Vec<SegmentId> {
+        self.0.iter().filter(|(_, of)| of.contains_key(&member)).map(|(segment, _)| *segment).collect()
+    }
+
+    /// The segments that a member is assumed to have open.
+    pub fn assumed_of(&self, member: MemberId) -> Vec<SegmentId> {
+        let assumed = self.0.iter().filter(|(_, of)| of.get(&member).is_some_and(|hold| hold.assumed));
+        assumed.map(|(segment, _)| *segment).collect()
+    }
+
+    /// Panics unless segments and members exist, and every hold is of at least one opening.
+    pub fn check(&self, lasting: &Lasting) {
+        for (segment, of) in &self.0 {
+            assert!(lasting.of(*segment).is_some(), "{segment} is gone and open");
+            assert!(!of.is_empty(), "{segment} is open in no member");
+            for (member, hold) in of {
+                assert!(lasting.members.contains_key(member), "{member} is gone and has {segment} open");
+                assert!(hold.count > 0, "{member} has {segment} open no time");
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What the broker knows of pin pages and their slots, besides what lasts.
+
+use std::collections::BTreeSet;
+
+use crossdock_layout::SegmentId;
+
+use super::Asker;
+use super::lasting::Lasting;
+
+/// A pin page that the host is making right now.
+#[derive(Clone, Debug)]
+pub(super) struct MakingPage {
+    pub asker: Asker,
+    pub series: SegmentId,
+    pub endpoint: u64,
+    pub page: SegmentId,
+}
+
+/// Pages that were lost, slots that are in doubt, and the page that is being made.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    /// Their descriptors were lost with the keeper. Their free slots are given to no observer.
+    lost: BTreeSet<SegmentId>,
+    /// Their observers have not said since a restart whether they still have them.
+    unsure: BTreeSet<SegmentId>,
+    making: Option<MakingPage>,
+}
+
+impl Pages {
+    /// The keeper does not have this page any more.
+    pub fn lose(&mut self, page: SegmentId) {
+        self.lost.insert(page);
+    }
+
+    /// The page was offered again, or is gone with its series.
+    pub fn is_settled(&mut self, page: SegmentId) {
+        self.lost.remove(&page);
+    }
+
+    /// Was the page lost?
+    pub fn is_lost(&self, page: SegmentId) -> bool {
+        self.lost.contains(&page)
+    }
+
+    /// The observers of these slots have to say whether they still have them.
+    pub fn doubt(&mut self, slots: impl IntoIterator<Item = SegmentId>) {
+        self.unsure.extend(slots);
+    }
+
+    /// The slot is no longer in doubt: its observer has it, or it is free.
+    pub fn be_sure(&mut self, slot: SegmentId) {
+        self.unsure.remove(&slot);
+    }
+
+    /// The slots that are in doubt.
+    pub fn unsure(&self) -> Vec<SegmentId> {
+        self.unsure.iter().copied().collect()
+    }
+
+    /// A series is gone, and its ids with it.
+    pub fn forget(&mut self, series: SegmentId, ids: u64) {
+        let end = SegmentId(series.0.saturating_add(ids));
+        self.unsure.retain(|slot| !(series..end).contains(slot));
+    }
+
+    /// The host makes a page. It makes one at a time.
+    pub fn make(&mut self, making: MakingPage) {
+        assert!(self.making.is_none(), "the host makes one page at a time");
+        self.making = Some(making);
+    }
+
+    /// The host has made the page, or failed.
+    pub fn made(&mut self) -> Option<MakingPage> {
+        self.making.take()
+    }
+
+    /// Panics unless pages and slots belong to a series.
+    pub fn check(&self, lasting: &Lasting) {
+        for page in &self.lost {
+            let there = lasting.of(*page).is_some_and(|(_, segment)| segment.removed.is_none());
+            assert!(there, "{page} is lost and has no series");
+        }
+        for slot in &self.unsure {
+            assert!(lasting.pin_of(*slot).is_some(), "{slot} is no observer");
+        }
+    }
+
+    /// Panics if the host was asked for a page and has not answered.
+    pub fn check_at_rest(&self) {
+        assert!(self.making.is_none(), "a pin page was asked for and never made");
+    }
+}
