@@ -248,7 +248,7 @@ fn messages_wait_for_a_short_cut_and_the_loss_of_a_host_is_the_death_of_its_task
         if tag == 30 {
             // Shorter than the lease: the host is not lost by it.
             hosts.network.cut(2, true);
-            std::thread::sleep(Duration::from_millis(1500));
+            std::thread::sleep(Duration::from_millis(700));
             hosts.network.cut(2, false);
         }
     }

@@ -231,7 +231,9 @@ impl Shared {
         let pattern = Pattern::from_number(opened.pattern)
             .ok_or_else(|| Error::new(Status::Corrupt, format!("node {node} has a port of an unknown pattern")))?;
         let options = PortOptions { pattern: Some(pattern), capacity: opened.capacity, persistent: false };
-        let session = self.session(workflow, &format!("{task}.on.{node}"), *rank, false)?;
+        // Errors name the task that the daemon stands for, if it is known already.
+        let peer = if name::check(&opened.peer).is_ok() { &opened.peer } else { "a-task" };
+        let session = self.session(workflow, &format!("{peer}.on.{node}"), 0, false)?;
         let mirror = mirror_name(key, 0, port)?;
         let side = if *sends { End::Consumer } else { End::Producer };
         let end = session.port(&mirror, side, &options, None)?;
@@ -250,8 +252,11 @@ impl Shared {
         let wait = Duration::from_millis(open.wait_ms).max(PLACE);
         let port = session.port(&open.port, side, &PortOptions::default(), Some(wait))?;
         let shape = port.shape();
+        let ends = session.port_report(port.id()).map(|report| report.ends).unwrap_or_default();
+        let peer = ends.into_iter().find(|found| found.alive && found.end != side);
+        let peer = peer.map_or_else(String::new, |found| found.task.replace('@', "-"));
         self.begin(Channel::new(open.key, node, true, session, port, None))?;
-        Ok(Opened { pattern: shape.pattern as u32, capacity: shape.capacity })
+        Ok(Opened { pattern: shape.pattern as u32, capacity: shape.capacity, peer })
     }
 
     /// Notes the channel and starts its threads.

@@ -50,6 +50,8 @@ pub struct Open {
 pub struct Opened {
     pub pattern: u32,
     pub capacity: u32,
+    /// A task at the other end of the port; empty if there is none yet.
+    pub peer: String,
 }
 
 /// A message's object on its way.
@@ -232,10 +234,11 @@ impl Word for Opened {
     fn write(&self, to: &mut Vec<u8>) {
         put(to, self.pattern.into());
         put(to, self.capacity.into());
+        put_bytes(to, self.peer.as_bytes());
     }
 
     fn read(from: &mut Reader<'_>) -> Read<Self> {
-        Ok(Self { pattern: from.small()?, capacity: from.small()? })
+        Ok(Self { pattern: from.small()?, capacity: from.small()?, peer: from.text()? })
     }
 }
 
