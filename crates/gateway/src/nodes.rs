@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ pub const ECHO: u32 = 1;
 const LOOK: Duration = Duration::from_secs(1);
 /// How often the round trip of a link is measured.
 const MEASURE: Duration = Duration::from_secs(5);
+/// How long the entry of a node may take to arrive after a name of that node.
+const ON_ITS_WAY: Duration = Duration::from_secs(3);
 /// Threads look so often whether they are to end.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -47,6 +49,8 @@ pub struct Nodes {
     options: LinkOptions,
     /// Where each node listens, as it announced last.
     addresses: Mutex<BTreeMap<String, String>>,
+    /// An address has become known.
+    learned: Condvar,
     links: Mutex<BTreeMap<String, Open>>,
     server: Option<Server>,
 }
@@ -77,6 +81,7 @@ impl Nodes {
             own,
             options,
             addresses: Mutex::default(),
+            learned: Condvar::new(),
             links: Mutex::default(),
             server,
         }))
@@ -120,10 +125,9 @@ impl Nodes {
     /// The link to a node, opened if there is none.
     ///
     /// # Errors
-    /// No node of this name has announced an address, or no thread can be started.
+    /// No node of this name announces an address within three seconds, or no thread can be started.
     pub fn link(&self, node: &str) -> Result<Arc<Link>> {
-        let address = lock(&self.addresses).get(node).cloned().filter(|address| !address.is_empty());
-        let Some(address) = address else {
+        let Some(address) = self.address_of(node) else {
             let reason = "no node of this name has announced an address to the site's catalog";
             return Err(Error::new(Status::NotFound, format!("reach node '{node}'"), reason)
                 .hint("`crossdock ls --nodes` shows the nodes of the site"));
@@ -141,12 +145,22 @@ impl Nodes {
         Ok(link)
     }
 
+    /// Where a node listens. The catalog's answer to a claim may name a node whose own entry is still on its way here.
+    fn address_of(&self, node: &str) -> Option<String> {
+        let unknown = |addresses: &mut BTreeMap<String, String>| addresses.get(node).is_none_or(String::is_empty);
+        let addresses = lock(&self.addresses);
+        let waited = self.learned.wait_timeout_while(addresses, ON_ITS_WAY, unknown);
+        let (addresses, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        addresses.get(node).cloned().filter(|address| !address.is_empty())
+    }
+
     /// A node has announced where it is.
     pub(crate) fn learn(&self, place: &Place) {
         if place.node == self.own.name {
             return;
         }
         lock(&self.addresses).insert(place.node.clone(), place.address.clone());
+        self.learned.notify_all();
         // A link to a former address is closed now: the node's daemon is another one, or listens elsewhere.
         let mut links = lock(&self.links);
         let stale = links.get(&place.node).is_some_and(|open| open.address != place.address);
