@@ -310,7 +310,7 @@ impl Publisher {
 
     /// Ends the series in order: observers still get the last version, then ClosedError. Arrays stay good.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, Inner::finish)
+        self.with(py, Inner::end_mut)
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
