@@ -5,9 +5,11 @@
 //! | `crossdock/SITE/number/NODE` | the node's number | for good |
 //! | `crossdock/SITE/numbered/NUMBER` | the node's name | for good |
 //! | `crossdock/SITE/node/NODE` | `1 NUMBER TOKEN ADDRESS` | with the node's lease |
-//! | `crossdock/SITE/name/KIND/LENGTH/WORKFLOW/NAME` | `1 NODE` | with the node's lease |
+//! | `crossdock/SITE/name/KIND/LENGTH/WORKFLOW/NAME` | `1 NODE`, or `1 NODE ITEM` if the item came from another node | with the node's lease |
+//! | `crossdock/SITE/owner/ITEM` | `1 EPOCH NODE TOKEN ABOUT`, for items that have left the node that made them | until the item ends |
 //!
-//! LENGTH is the workflow's length in bytes: names may hold slashes.
+//! LENGTH is the workflow's length in bytes: names may hold slashes. A listing tells of `name/` before `owner/`, and a commit
+//! changes them in this order: a node knows that a name was given to it before it knows the item.
 
 use crossdock_layout::name;
 use crossdock_layout::wire::SegmentKind;
@@ -55,16 +57,33 @@ pub(crate) fn owner(node: &str) -> Vec<u8> {
     format!("1 {node}").into_bytes()
 }
 
+/// The value of a name that comes to a node with this item.
+pub(crate) fn owner_of(node: &str, item: u64) -> Vec<u8> {
+    format!("1 {node} {item}").into_bytes()
+}
+
 /// The node that a name's value names.
 pub(crate) fn read_owner(value: &[u8]) -> Option<String> {
-    let node = std::str::from_utf8(value).ok()?.strip_prefix("1 ")?;
-    bad_node_name(node).is_none().then(|| node.to_owned())
+    let rest = std::str::from_utf8(value).ok()?.strip_prefix("1 ")?;
+    let (node, item) = rest.split_once(' ').map_or((rest, None), |(node, item)| (node, Some(item)));
+    let good = bad_node_name(node).is_none() && item.is_none_or(|item| item.parse::<u64>().is_ok());
+    good.then(|| node.to_owned())
+}
+
+/// The item that a name's value says that it came with.
+pub(crate) fn read_item(value: &[u8]) -> Option<u64> {
+    std::str::from_utf8(value).ok()?.strip_prefix("1 ")?.split_once(' ')?.1.parse().ok()
+}
+
+pub(crate) fn whereabouts(site: &str, item: u64) -> String {
+    format!("crossdock/{site}/owner/{item}")
 }
 
 /// What an entry of the site is about.
 pub(crate) enum Key {
     Node(String),
     Name(Name),
+    Item(u64),
     Other,
 }
 
@@ -73,6 +92,9 @@ pub(crate) fn read(site: &str, key: &str) -> Key {
     let Some(rest) = key.strip_prefix(&self::site(site)) else { return Key::Other };
     if let Some(node) = rest.strip_prefix("node/") {
         return Key::Node(node.to_owned());
+    }
+    if let Some(item) = rest.strip_prefix("owner/") {
+        return item.parse().map_or(Key::Other, Key::Item);
     }
     rest.strip_prefix("name/").and_then(read_name).map_or(Key::Other, Key::Name)
 }
@@ -110,6 +132,8 @@ mod tests {
             assert!(matches!(read("s", bad), Key::Other), "{bad}");
         }
         assert_eq!(read_owner(b"1 node-1"), Some("node-1".into()));
+        assert_eq!(read_owner(&owner_of("node-1", 7)), Some("node-1".into()));
+        assert_eq!(read_owner(b"1 node-1 x"), None);
         assert_eq!(read_owner(b"1 a/b"), None);
         assert_eq!(read_owner(b"2 a"), None);
     }

@@ -22,6 +22,7 @@ mod place;
 #[doc(hidden)]
 pub mod simulated;
 mod streams;
+mod whereabouts;
 mod worker;
 
 use std::collections::VecDeque;
@@ -42,6 +43,7 @@ pub use keys::Name;
 pub use nodes::{ECHO, Nodes};
 pub use options::{GatewayOptions, bad_site_name};
 pub use place::Place;
+pub use whereabouts::Whereabouts;
 
 /// What the daemon wants of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +54,27 @@ pub enum Order {
     Release(Name),
     /// After [`News::Joined`]: these names are this node's, and no others.
     Announce(Vec<Name>),
+    /// The item goes to another node with its name. Answered by [`News::Passed`], when the outcome is sure.
+    Pass {
+        /// The item's name.
+        name: Name,
+        /// The next node, and the next epoch.
+        to: Whereabouts,
+    },
+    /// This node, which owns the item, has more to say of it.
+    Describe(Whereabouts),
+    /// The item, which this node owned by this epoch, is gone. Answered by what the catalog says then.
+    Forget {
+        /// The item's id.
+        item: u64,
+        /// The epoch.
+        epoch: u64,
+    },
+    /// Asks what the catalog says of an item: [`News::Item`] or [`News::NoItem`].
+    Look {
+        /// The item's id.
+        item: u64,
+    },
 }
 
 /// What has become known.
@@ -101,6 +124,22 @@ pub enum News {
     Unnamed {
         /// Which.
         name: Name,
+    },
+    /// The answer to [`Order::Pass`].
+    Passed {
+        /// The item's id.
+        item: u64,
+        /// The epoch that the order named.
+        epoch: u64,
+        /// The item is the next node's; else why it is this node's still.
+        outcome: Result<(), String>,
+    },
+    /// What the catalog says of an item.
+    Item(Whereabouts),
+    /// The catalog says nothing of that item, or not any more.
+    NoItem {
+        /// The item's id.
+        item: u64,
     },
     /// What is known of each link that was opened.
     Links(Vec<LinkSeen>),

@@ -44,11 +44,11 @@ pub(crate) struct Joined {
 
 /// This node in the catalog.
 pub(crate) struct Member {
-    catalog: Arc<dyn Catalog>,
-    site: String,
-    node: String,
+    pub(crate) catalog: Arc<dyn Catalog>,
+    pub(crate) site: String,
+    pub(crate) node: String,
     address: String,
-    token: u64,
+    pub(crate) token: u64,
     /// 0 if it has none yet.
     number: Cell<u64>,
     /// How long a lease lasts, in milliseconds.
@@ -56,7 +56,7 @@ pub(crate) struct Member {
     clock: Clock,
 }
 
-fn by() -> Deadline {
+pub(crate) fn by() -> Deadline {
     Deadline::after(CALL)
 }
 
@@ -158,8 +158,9 @@ impl Member {
         Ok(())
     }
 
-    /// Makes the name this node's.
-    pub fn claim(&self, joined: &Joined, name: &Name) -> Result<(), Refused> {
+    /// Makes the name this node's. `given` says whether the node has what came with the name from another node; else such a
+    /// name is taken.
+    pub fn claim(&self, joined: &Joined, name: &Name, given: bool) -> Result<(), Refused> {
         let (key, value) = (keys::name(&self.site, name), keys::owner(&self.node));
         let lease = Some(joined.lease);
         for _ in 0..3 {
@@ -167,13 +168,12 @@ impl Member {
                 Ok(_) => return Ok(()),
                 Err(entry) => entry,
             };
-            if entry.value != value {
+            let is_own = entry.value == value || (given && self.is_own(&entry));
+            if !is_own {
                 return Err(self.owner(&entry)?);
             }
-            if entry.lease == lease {
-                return Ok(());
-            }
-            // This node's, by a lease that is about to end.
+            // This node's, by a lease that is about to end; or a commit that releases it is still on its way, and must find
+            // another revision.
             let commit = Commit::new().expect_at(&key, entry.modified).put(&key, &value, lease);
             match self.catalog.commit(&commit, by()) {
                 Ok(done) if done.done => return Ok(()),
@@ -182,6 +182,10 @@ impl Member {
             }
         }
         Err(Refused::Failed(format!("the entry '{key}' keeps changing")))
+    }
+
+    pub(crate) fn is_own(&self, entry: &Entry) -> bool {
+        keys::read_owner(&entry.value).as_deref() == Some(&*self.node)
     }
 
     fn owner(&self, entry: &Entry) -> Result<Refused, Refused> {
@@ -197,7 +201,7 @@ impl Member {
     /// The name is free, unless it is another node's.
     pub fn release(&self, name: &Name) -> Result<(), Refused> {
         let key = keys::name(&self.site, name);
-        if let Some(entry) = self.catalog.get(&key, by())?.filter(|entry| entry.value == keys::owner(&self.node)) {
+        if let Some(entry) = self.catalog.get(&key, by())?.filter(|entry| self.is_own(entry)) {
             self.drop_entry(&entry)?;
         }
         Ok(())
@@ -214,13 +218,19 @@ impl Member {
     /// Names of this node in the catalog that it does not have.
     pub fn release_all_but(&self, names: &[Name]) -> Result<(), Refused> {
         let wanted: BTreeSet<String> = names.iter().map(|name| keys::name(&self.site, name)).collect();
-        let own = keys::owner(&self.node);
         for entry in self.catalog.list(&keys::names(&self.site), by())?.entries {
-            if entry.value == own && !wanted.contains(&entry.key) {
+            if self.is_own(&entry) && !wanted.contains(&entry.key) && !self.is_coming(&entry)? {
                 self.drop_entry(&entry)?;
             }
         }
         Ok(())
+    }
+
+    /// Did the name come to this daemon with an item, of which the broker may not have heard yet?
+    fn is_coming(&self, entry: &Entry) -> Result<bool, Refused> {
+        let Some(item) = keys::read_item(&entry.value) else { return Ok(false) };
+        let is = self.whereabouts(item)?;
+        Ok(is.is_some_and(|is| is.node == self.node && is.daemon == self.token))
     }
 
     /// The node leaves in order.

@@ -12,7 +12,8 @@ use crossdock_os::Deadline;
 
 use crate::keys::Key;
 use crate::member::{Joined, Member, Refused};
-use crate::{Claimed, Mailbox, Name, News, Nodes, Order, Place, keys};
+use crate::whereabouts::Passing;
+use crate::{Claimed, Mailbox, Name, News, Nodes, Order, Place, Whereabouts, keys};
 
 /// How often threads look whether they are to end.
 const SLICE: Duration = Duration::from_millis(100);
@@ -37,12 +38,14 @@ pub(crate) struct Worker {
     state: State,
     /// Names that are to be released once the catalog answers.
     strays: VecDeque<Name>,
+    /// Orders about items, in their order, that are repeated until their outcome is sure.
+    items: VecDeque<Order>,
 }
 
 impl Worker {
     pub fn new(member: Member, orders: Receiver<Order>, mailbox: Arc<Mailbox>, stop: Arc<AtomicBool>) -> Self {
         let state = State::Out { again: member.now(), told: None };
-        Self { member, orders, mailbox, stop, state, strays: VecDeque::new() }
+        Self { member, orders, mailbox, stop, state, strays: VecDeque::new(), items: VecDeque::new() }
     }
 
     pub fn run(mut self) {
@@ -50,7 +53,7 @@ impl Worker {
             self.look_after_lease();
             match self.orders.recv_timeout(self.wait()) {
                 Ok(order) => self.carry_out(order),
-                Err(RecvTimeoutError::Timeout) => self.release_strays(),
+                Err(RecvTimeoutError::Timeout) => self.carry_on(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
@@ -65,7 +68,7 @@ impl Worker {
         while let Ok(order) = self.orders.try_recv() {
             self.carry_out(order);
         }
-        self.release_strays();
+        self.carry_on();
     }
 
     pub fn is_in(&self) -> bool {
@@ -116,7 +119,7 @@ impl Worker {
     fn carry_out(&mut self, order: Order) {
         match order {
             Order::Claim(name) => {
-                let outcome = self.claim(&name);
+                let outcome = self.claim(&name, false);
                 if matches!(outcome, Claimed::Failed(_)) {
                     // It may have been claimed all the same.
                     self.strays.push_back(name.clone());
@@ -125,16 +128,57 @@ impl Worker {
             }
             Order::Release(name) => self.strays.push_back(name),
             Order::Announce(names) => self.announce(names),
+            order => self.items.push_back(order),
         }
-        self.release_strays();
+        self.carry_on();
     }
 
-    fn claim(&mut self, name: &Name) -> Claimed {
+    /// What is to be done once the catalog answers.
+    fn carry_on(&mut self) {
+        self.release_strays();
+        while let (Some(order), State::In { joined, .. }) = (self.items.front(), &self.state) {
+            match self.about_item(joined, order) {
+                Ok(news) => {
+                    self.items.pop_front();
+                    news.into_iter().for_each(|news| self.mailbox.put(news));
+                }
+                Err(Refused::NoLease) => return self.cut_off("the lease has ended".into()),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Carries out an order about an item. An error says that the order is to be repeated.
+    fn about_item(&self, joined: &Joined, order: &Order) -> Result<Option<News>, Refused> {
+        let look = |item| {
+            let is = self.member.whereabouts(item)?;
+            Ok::<_, Refused>(Some(is.map_or(News::NoItem { item }, News::Item)))
+        };
+        match order {
+            Order::Pass { name, to } => {
+                let Whereabouts { item, epoch, .. } = *to;
+                let outcome = match self.member.pass(joined, name, to)? {
+                    Passing::Done => Ok(()),
+                    Passing::Kept(why) => Err(why),
+                };
+                Ok(Some(News::Passed { item, epoch, outcome }))
+            }
+            Order::Describe(is) => self.member.describe(is).map(|()| None),
+            Order::Forget { item, epoch } => {
+                self.member.forget(*item, *epoch)?;
+                look(*item)
+            }
+            Order::Look { item } => look(*item),
+            Order::Claim(_) | Order::Release(_) | Order::Announce(_) => Ok(None),
+        }
+    }
+
+    fn claim(&mut self, name: &Name, given: bool) -> Claimed {
         self.strays.retain(|stray| stray != name);
         let State::In { joined, .. } = &self.state else {
             return Claimed::Failed("this node has no lease of the site".into());
         };
-        match self.member.claim(joined, name) {
+        match self.member.claim(joined, name, given) {
             Ok(()) => Claimed::Ours,
             Err(Refused::Taken(place)) => Claimed::Theirs(place),
             Err(Refused::NoLease) => {
@@ -149,7 +193,7 @@ impl Worker {
         for name in &names {
             // A long list must not cost the lease.
             self.look_after_lease();
-            match self.claim(name) {
+            match self.claim(name, true) {
                 Claimed::Ours => {}
                 Claimed::Theirs(place) => self.mailbox.put(News::Contested { name: name.clone(), place }),
                 Claimed::Failed(why) => {
@@ -222,6 +266,8 @@ fn news(site: &str, change: Change) -> Option<News> {
         (Key::Node(node), Change::Gone(_)) => Some(News::NodeGone { node }),
         (Key::Name(name), Change::Put(entry)) => keys::read_owner(&entry.value).map(|node| News::Named { name, node }),
         (Key::Name(name), Change::Gone(_)) => Some(News::Unnamed { name }),
+        (Key::Item(item), Change::Put(entry)) => Whereabouts::read(item, &entry.value).map(News::Item),
+        (Key::Item(item), Change::Gone(_)) => Some(News::NoItem { item }),
         (Key::Other, _) => None,
     }
 }

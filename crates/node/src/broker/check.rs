@@ -102,6 +102,8 @@ impl Broker {
         self.waits.check(self.now, |at, due| match due {
             Due::Hello(connection) => self.links.get(&connection).is_some_and(|link| link.hello_due == at),
             Due::Item(connection, number) => self.items.waits_until(connection, number, at),
+            // A request that has its answer is not asked for again.
+            Due::Want(..) => true,
             Due::Parked(..) => false,
         });
         // A request of a connection that is gone would be counted by no link.

@@ -157,6 +157,16 @@ pub enum Effect {
         /// Bytes of it.
         size: u64,
     },
+    /// Make a fresh file, hand it to the keeper, and carry out the order, which fills it; if there is no file, answer the
+    /// order by [`NodeNews::Pulled`]. The file may be forgotten meanwhile.
+    FetchItem {
+        /// The fresh file.
+        to: SegmentId,
+        /// Bytes of it.
+        size: u64,
+        /// Where its bytes come from.
+        pull: NodeOrder,
+    },
     /// Ask the site.
     Site(SiteOrder),
     /// Ask another node, or answer it.

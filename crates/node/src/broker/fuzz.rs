@@ -177,6 +177,8 @@ impl World {
                     self.held.insert(to);
                     self.copies.push((item, to));
                 }
+                // No site tells the fuzzed broker anything.
+                Effect::FetchItem { .. } => unreachable!("an item is pulled without a site"),
                 Effect::Log { .. } | Effect::Site(_) | Effect::Nodes(_) => {}
                 Effect::Adopt { segment } => drop(self.held.insert(segment)),
                 Effect::Forget { segment } => drop(self.held.remove(&segment)),

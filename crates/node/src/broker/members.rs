@@ -207,6 +207,7 @@ impl Broker {
                 Due::Hello(connection) => self.drop_link(connection, "it said no hello in time"),
                 Due::Parked(connection, number) => self.give_up(connection, number),
                 Due::Item(connection, number) => self.give_up_item(connection, number),
+                Due::Want(connection, number) => self.ask_for_items((connection, number)),
             }
         }
     }

@@ -38,12 +38,12 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 
 pub use event::{Attachment, Connection, Descriptor, Effect, Event};
 pub use fuzz::fuzz;
-pub use item::{Item, ItemRecord, Verdict, memory_of};
+pub use item::{Item, ItemRecord, Residence, Source, Verdict, memory_of};
 pub use lasting::{DEFAULT_WORKFLOW, Endpoint, Lasting, MAIN_ENDPOINT, Member, Outcome, Segment, Workflow};
 pub use nodes::{NodeFailure, NodeNews, NodeOrder};
 pub use record::{Cause, Era, Peer, Record};
 pub use series::{Part, Pin, Series};
-pub use site::{Claimed, SiteLimits, SiteLink, SiteName, SiteNews, SiteNode, SiteOrder};
+pub use site::{Claimed, ItemPlace, SiteLimits, SiteLink, SiteName, SiteNews, SiteNode, SiteOrder};
 
 use holds::Holds;
 use open::Making;

@@ -7,6 +7,7 @@
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
 
+use super::item::WANT;
 use super::{Broker, Effect};
 
 /// Why another node did not do what it was asked for, or why it could not be asked.
@@ -158,12 +159,20 @@ impl Broker {
     pub(super) fn node_news(&mut self, news: NodeNews) {
         match news {
             NodeNews::Mirrored { id, outcome } => self.mirrored(id, outcome),
-            NodeNews::Answered { .. } | NodeNews::Pulled { .. } => {}
+            NodeNews::Answered { id, outcome } => self.item_question_answered(id, outcome),
+            NodeNews::Pulled { id, outcome } => self.item_pulled(id, outcome),
+            NodeNews::Asked { id, node, service: WANT, body } => {
+                let outcome = self.item_wanted(&node, &body);
+                self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
+            }
             NodeNews::Asked { id, service, .. } => {
                 let text =
                     format!("this node has no service {service}; run the same version of crossdock on all nodes");
                 let outcome = Err(NodeFailure { status: Status::Incompatible, text });
                 self.effects.push(Effect::Nodes(NodeOrder::Answer { id, outcome }));
+            }
+            NodeNews::Opening { id, kind: SegmentKind::Item, object, epoch, .. } => {
+                self.open_item_left(id, SegmentId(object), epoch);
             }
             NodeNews::Opening { id, kind, object, .. } => {
                 let text = format!("{} {object} is not served to other nodes", kind.word());

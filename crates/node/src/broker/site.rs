@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_layout::wire::{NodeEntry, NodeState, Request, SegmentKind};
-use crossdock_layout::{MemberId, Status};
+use crossdock_layout::{MemberId, SegmentId, Status};
 
 use super::mirrors::is_mirror;
 use super::{Asker, Broker, Connection, Effect, ItemRecord, PARKED, Record};
@@ -56,6 +56,42 @@ pub enum SiteOrder {
     Release(SiteName),
     /// These names are this node's, and no others.
     Announce(Vec<SiteName>),
+    /// The item goes to another node by this epoch, and its name with it. Answered by [`SiteNews::Passed`].
+    Pass {
+        /// Its name.
+        name: SiteName,
+        /// Its entry then.
+        to: ItemPlace,
+    },
+    /// This node, which owns the item, has more to say of it.
+    Describe(ItemPlace),
+    /// The item, which this node owned by this epoch, is gone. Answered by what the catalog says then.
+    Forget {
+        /// Which.
+        item: SegmentId,
+        /// The epoch.
+        epoch: u64,
+    },
+    /// What the catalog says of the item is wanted: [`SiteNews::Item`] or [`SiteNews::NoItem`].
+    Look {
+        /// Which.
+        item: SegmentId,
+    },
+}
+
+/// An item's entry in the catalog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemPlace {
+    /// Which item.
+    pub item: SegmentId,
+    /// Counts the nodes that it has been on.
+    pub epoch: u64,
+    /// The node that owns it.
+    pub node: String,
+    /// Which start of that node's daemon; 0 in what is ordered.
+    pub daemon: u64,
+    /// What that node needs to know of it.
+    pub about: Vec<u8>,
 }
 
 /// What has become known of the site.
@@ -102,6 +138,22 @@ pub enum SiteNews {
     Unnamed {
         /// Which.
         name: SiteName,
+    },
+    /// The answer to [`SiteOrder::Pass`].
+    Passed {
+        /// Which item.
+        item: SegmentId,
+        /// The epoch that the order named.
+        epoch: u64,
+        /// The item is the other node's; else why it is this node's still.
+        outcome: Result<(), String>,
+    },
+    /// What the catalog says of an item.
+    Item(ItemPlace),
+    /// The catalog says nothing of the item, or not any more.
+    NoItem {
+        /// Which.
+        item: SegmentId,
     },
     /// What is known of the links to other nodes.
     Links(Vec<SiteLink>),
@@ -173,6 +225,8 @@ pub(super) struct Site {
     claims: BTreeMap<SiteName, Vec<Claim>>,
     /// Owned names that may be of no use any more.
     touched: BTreeSet<SiteName>,
+    /// Names that other nodes gave to this one, with items that it does not know yet.
+    given: BTreeSet<SiteName>,
 }
 
 impl Site {
@@ -188,7 +242,38 @@ impl Site {
             contested: BTreeMap::new(),
             claims: BTreeMap::new(),
             touched: BTreeSet::new(),
+            given: BTreeSet::new(),
         }
+    }
+
+    /// This node's name.
+    pub(super) fn node(&self) -> &str {
+        &self.limits.node
+    }
+
+    pub(super) fn is_in(&self) -> bool {
+        matches!(self.standing, Standing::In)
+    }
+
+    /// Has that node a lease, as far as this one knows?
+    pub(super) fn is_there(&self, node: &str) -> bool {
+        self.nodes.get(node).is_some_and(|known| known.gone.is_none())
+    }
+
+    /// The name goes to another node with its item.
+    pub(super) fn give_name(&mut self, name: SiteName, to: &str) {
+        self.owned.remove(&name);
+        self.contested.remove(&name);
+        self.touched.remove(&name);
+        self.elsewhere.insert(name, to.to_owned());
+    }
+
+    /// The name has come with its item. True if the catalog has said that it is this node's.
+    pub(super) fn take_name(&mut self, name: &SiteName) -> bool {
+        self.elsewhere.remove(name);
+        self.contested.remove(name);
+        self.owned.insert(name.clone());
+        self.given.remove(name)
     }
 
     /// Whose the name is, if it is another node's.
@@ -212,7 +297,7 @@ fn is_elsewhere(name: &SiteName, at: &SiteNode, contested: bool) -> String {
         SegmentKind::Region => "a region belongs to one node",
         SegmentKind::Port => "a port is made once in a site",
         SegmentKind::Series => "series do not reach other nodes yet",
-        SegmentKind::Item => "items do not reach other nodes yet",
+        SegmentKind::Item => "only its owner opens it from another node",
     };
     let there = &at.node;
     format!(
@@ -238,7 +323,7 @@ impl Broker {
         segments.chain(items.filter_map(|(workflow, key)| self.site_name(*workflow, SegmentKind::Item, key)))
     }
 
-    fn site_name(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<SiteName> {
+    pub(super) fn site_name(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<SiteName> {
         let workflow = self.lasting.workflows.get(&workflow)?.name.clone();
         Some(SiteName { workflow, kind, name: name.to_owned() })
     }
@@ -255,6 +340,19 @@ impl Broker {
             SegmentKind::Item => self.lasting.items.keys.contains_key(&(key.0, key.2)),
             _ => self.lasting.names.contains_key(&key),
         }
+    }
+
+    /// The node that has this item, if it is another one.
+    pub(super) fn item_elsewhere(&self, workflow: u64, key: &str) -> Option<String> {
+        let name = self.site_name(workflow, SegmentKind::Item, key)?;
+        Some(self.site.as_ref()?.owner(&name)?.node)
+    }
+
+    /// Is the item's name another node's by now, although there is an item of that name here?
+    pub(super) fn is_contested(&self, workflow: u64, key: &str) -> bool {
+        let Some(site) = self.site.as_ref().filter(|site| !site.contested.is_empty()) else { return false };
+        let name = self.site_name(workflow, SegmentKind::Item, key);
+        name.is_some_and(|name| site.contested.contains_key(&name))
     }
 
     /// Why this name is not to be opened here: it is another node's. Nothing if it is not, or no site is joined.
@@ -336,8 +434,12 @@ impl Broker {
                 site.contested.clear();
                 let names = site.owned.iter().chain(site.claims.keys()).cloned().collect();
                 self.effects.push(Effect::Site(SiteOrder::Announce(names)));
+                self.items_joined();
             }
-            SiteNews::Synced => site.synced = now,
+            SiteNews::Synced => {
+                site.synced = now;
+                self.look_after_left_items();
+            }
             SiteNews::CutOff { why } => {
                 let (node, of) = (&site.limits.node, &site.limits.site);
                 let line =
@@ -371,13 +473,36 @@ impl Broker {
             }
             SiteNews::Named { name, node } => {
                 if node != site.limits.node {
+                    site.given.remove(&name);
+                    let known = site.nodes.get(&node);
+                    let (number, address) = known.map_or((0, String::new()), |n| (n.number, n.address.clone()));
+                    if let Some(at) = site.contested.get_mut(&name) {
+                        // An item that goes on takes its name along.
+                        *at = SiteNode { node: node.clone(), number, address };
+                    }
                     site.elsewhere.insert(name.clone(), node);
-                    self.end_waits_for(&name);
+                    if name.kind == SegmentKind::Item {
+                        self.item_is_elsewhere(&name);
+                    } else {
+                        self.end_waits_for(&name);
+                    }
+                } else if !site.owned.contains(&name) {
+                    site.elsewhere.remove(&name);
+                    site.given.insert(name);
                 }
             }
             SiteNews::Unnamed { name } => {
+                site.given.remove(&name);
                 site.elsewhere.remove(&name);
+                let is_held = site.owned.contains(&name) && !site.contested.contains_key(&name);
+                if is_held && site.is_in() {
+                    // It hung on a former lease of this node.
+                    self.effects.push(Effect::Site(SiteOrder::Claim(name)));
+                }
             }
+            SiteNews::Passed { item, epoch, outcome } => self.passed(item, epoch, outcome),
+            SiteNews::Item(place) => self.item_place(&place),
+            SiteNews::NoItem { item } => self.item_unknown(item),
             SiteNews::Links(links) => {
                 site.links = links.into_iter().map(|link| (link.node.clone(), (link, now))).collect();
             }
@@ -390,15 +515,24 @@ impl Broker {
         let (status, text) = match outcome {
             Claimed::Ours => {
                 site.elsewhere.remove(&name);
+                site.given.remove(&name);
                 site.owned.insert(name.clone());
                 // If none of those makes it, the name is given back.
                 site.touched.insert(name);
                 self.again.extend(claims.into_iter().map(|claim| (claim.waits, claim.member, claim.request)));
                 return;
             }
+            Claimed::Theirs(at) if at.node == site.limits.node => {
+                let text = format!("{} '{}' is on its way to this node from another one", name.kind.word(), name.name);
+                (Status::Exists, text)
+            }
             Claimed::Theirs(at) => {
                 let text = is_elsewhere(&name, &at, false);
                 let is_port = name.kind == SegmentKind::Port;
+                if site.owned.contains(&name) {
+                    // An item came without its name.
+                    site.contested.insert(name.clone(), at.clone());
+                }
                 site.elsewhere.insert(name, at.node);
                 if is_port {
                     // It can be opened there.

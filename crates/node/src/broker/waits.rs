@@ -33,6 +33,8 @@ pub(super) enum Due {
     Parked(Connection, u64),
     /// A request for an item has waited long enough.
     Item(Connection, u64),
+    /// Another node is to be asked again for the item that a request waits for.
+    Want(Connection, u64),
 }
 
 /// The requests that wait, by request and by name, and all deadlines.

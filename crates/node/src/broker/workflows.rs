@@ -123,6 +123,7 @@ impl Broker {
         }
         segments.iter().for_each(|segment| self.forget_slots(*segment));
         self.commit(Record::WorkflowEnd { number, cause });
+        self.forget_entries();
         for segment in segments {
             self.holds.forget(segment);
         }

@@ -47,6 +47,10 @@ impl Host<'_> {
                     self.perform(more, Vec::new());
                 }
                 Effect::CopyItem { item, from, to, size } => self.copy_item(item, from, to, size),
+                Effect::FetchItem { to, size, pull } => match self.make_item(to.0, size) {
+                    Ok(()) => self.node_order(pull),
+                    Err(why) => self.pull_failed(&pull, why),
+                },
                 Effect::Site(order) => self.site_order(order),
                 Effect::Nodes(order) => self.node_order(order),
                 Effect::Log { line } => {

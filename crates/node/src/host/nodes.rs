@@ -229,6 +229,13 @@ impl Host<'_> {
         }
     }
 
+    /// There is no file for what was to be pulled.
+    pub(super) fn pull_failed(&self, order: &NodeOrder, text: String) {
+        let (Some(membership), NodeOrder::Pull { id, .. }) = (&self.membership, order) else { return };
+        let outcome = Err(NodeFailure { status: Status::NoSpace, text });
+        membership.reach.desk.put(NodeNews::Pulled { id: *id, outcome });
+    }
+
     /// The bytes of a segment or file, for sending.
     fn source(&self, id: u64) -> Result<Arc<dyn Source>, Refusal> {
         let system = |error: crossdock_os::OsError| Refusal::new(Status::System, error.to_string());

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_gateway::{Claimed, Gateway, GatewayOptions, LinkSeen, Name, News, Order, Place};
+use crossdock_gateway::{Claimed, Gateway, GatewayOptions, LinkSeen, Name, News, Order, Place, Whereabouts};
+use crossdock_layout::SegmentId;
 use crossdock_link::Serve;
 use crossdock_os::{Deadline, event};
 
 use super::Host;
 use super::nodes::{Desk, Reach};
 use crate::SiteOptions;
-use crate::broker::{self, Event, NODE_SHIFT, SiteLimits, SiteLink, SiteName, SiteNews, SiteNode, SiteOrder};
+use crate::broker::{
+    self, Event, ItemPlace, NODE_SHIFT, SiteLimits, SiteLink, SiteName, SiteNews, SiteNode, SiteOrder,
+};
 
 /// How long a daemon waits at its start for its place in the site, beyond one lease: a former daemon of the same name may
 /// have to lose its own first.
@@ -122,6 +125,10 @@ fn here(Name { workflow, kind, name }: Name) -> SiteName {
     SiteName { workflow, kind, name }
 }
 
+fn place(ItemPlace { item, epoch, node, daemon, about }: ItemPlace) -> Whereabouts {
+    Whereabouts { item: item.0, epoch, node, daemon, about }
+}
+
 fn node(Place { node, number, address, .. }: Place) -> SiteNode {
     SiteNode { node, number, address }
 }
@@ -142,6 +149,10 @@ impl From<SiteOrder> for Order {
             SiteOrder::Claim(name) => Self::Claim(there(name)),
             SiteOrder::Release(name) => Self::Release(there(name)),
             SiteOrder::Announce(names) => Self::Announce(names.into_iter().map(there).collect()),
+            SiteOrder::Pass { name, to } => Self::Pass { name: there(name), to: place(to) },
+            SiteOrder::Describe(is) => Self::Describe(place(is)),
+            SiteOrder::Forget { item, epoch } => Self::Forget { item: item.0, epoch },
+            SiteOrder::Look { item } => Self::Look { item: item.0 },
         }
     }
 }
@@ -165,6 +176,11 @@ impl From<News> for SiteNews {
             News::NodeGone { node } => Self::NodeGone { node },
             News::Named { name, node } => Self::Named { name: here(name), node },
             News::Unnamed { name } => Self::Unnamed { name: here(name) },
+            News::Passed { item, epoch, outcome } => Self::Passed { item: SegmentId(item), epoch, outcome },
+            News::Item(Whereabouts { item, epoch, node, daemon, about }) => {
+                Self::Item(ItemPlace { item: SegmentId(item), epoch, node, daemon, about })
+            }
+            News::NoItem { item } => Self::NoItem { item: SegmentId(item) },
             News::Links(links) => Self::Links(links.into_iter().map(link).collect()),
         }
     }

@@ -127,6 +127,11 @@ mod tests {
             ItemRecord::Policy { item, on_death: OnDeath::Destroy, cause },
             ItemRecord::Number { workflow: 1, number: 2, party: owner.clone(), cause },
             ItemRecord::Word { workflow: 1, party: owner, word: 3, cause },
+            ItemRecord::Here { item, epoch: 2, source: "n1".into(), left: 3 },
+            ItemRecord::Leaving { item, epoch: 3, to: "n2".into() },
+            ItemRecord::Left { item, epoch: 3, to: "n2".into(), file: SegmentId(4), workflow: 5 },
+            ItemRecord::Ended { item, epoch: 3 },
+            ItemRecord::Settled { item },
         ];
         records.into_iter().map(Record::Item).collect()
     }

@@ -103,7 +103,9 @@ impl World {
                     }
                     self.event(Event::Made { outcome });
                 }
-                Effect::Site(_) | Effect::Nodes(_) => panic!("this daemon is no node of a site"),
+                Effect::Site(_) | Effect::Nodes(_) | Effect::FetchItem { .. } => {
+                    panic!("this daemon is no node of a site")
+                }
                 Effect::TellOfPage { .. } => self.tell_of_pages(),
                 Effect::MakeItem { .. } | Effect::ProveItem { .. } | Effect::CopyItem { .. } | Effect::Log { .. } => {
                     self.item_effect(effect);

@@ -41,6 +41,11 @@ impl Broker {
                 assert!(matches!(phase, Phase::Open), "cooperative item {item} is {phase:?}");
                 assert_eq!(found.holder, MemberId::NOBODY, "cooperative item {item} has a holder");
             }
+            let leaves = self.lasting.items.is_leaving(item);
+            assert_eq!(leaves, matches!(phase, Phase::Leaving), "item {item} is {phase:?}; does it leave: {leaves}");
+            let away = self.lasting.items.source(item).is_some();
+            let unread = matches!(phase, Phase::Away | Phase::Fetching { .. } | Phase::Leaving);
+            assert!(!away || unread, "item {item} is {phase:?} and its bytes are elsewhere");
             if let Some(asker) = phase.pending() {
                 assert_eq!(found.holder, asker.member, "item {item} is {phase:?} and its owner did not ask for that");
                 let link = self.links.get(&asker.connection);
@@ -52,6 +57,20 @@ impl Broker {
             }
             match phase {
                 Phase::Open | Phase::Proving { purpose: Purpose::Share(_) | Purpose::Unshare(_) } => {}
+                Phase::Away => {
+                    assert!(self.lasting.items.source(item).is_some(), "the bytes of item {item} are nowhere");
+                    assert_eq!(found.holder, MemberId::NOBODY, "item {item} is open and its bytes are elsewhere");
+                    assert_eq!(found.file.0, 0, "item {item} has a file and its bytes are elsewhere");
+                }
+                Phase::Fetching { to } => {
+                    assert!(self.lasting.items.source(item).is_some(), "item {item} is pulled from nowhere");
+                    assert_eq!(found.holder, MemberId::NOBODY, "item {item} is open and its bytes are elsewhere");
+                    let target = self.lasting.segments.get(to).filter(|s| s.kind == SegmentKind::Item);
+                    assert!(target.is_some_and(|s| s.size == memory_of(found.size)), "item {item} is pulled nowhere");
+                }
+                Phase::Leaving => {
+                    assert_eq!(found.holder, MemberId::NOBODY, "item {item} is leaving and open");
+                }
                 Phase::Draining { asker } => {
                     let wait = self.items.waits.get((asker.connection, asker.number));
                     assert!(wait.is_some_and(|w| w.what == For::Readers(item)), "item {item} drains with no deadline");
@@ -87,7 +106,8 @@ impl Broker {
                 }
                 // What can be read is given at once.
                 For::Reading => {
-                    let keys = wait.keys.iter().map(|key| (wait.workflow, key.clone()));
+                    let keys = wait.keys.iter().filter(|key| !self.is_contested(wait.workflow, key));
+                    let keys = keys.map(|key| (wait.workflow, key.clone()));
                     let mut items = keys.filter_map(|key| self.lasting.items.keys.get(&key));
                     let ready = items.find(|item| self.could_have(**item, For::Reading, wait.asker.member));
                     assert_eq!(ready, None, "request {number} waits for an item that it could read");
@@ -100,13 +120,15 @@ impl Broker {
     /// Every file is an item's, or is being filled for one.
     fn check_item_files(&self) {
         let copies = self.items.handovers.iter().filter_map(|(_, phase)| match phase {
-            Phase::Copying { to, .. } => Some(*to),
+            Phase::Copying { to, .. } | Phase::Fetching { to } => Some(*to),
             _ => None,
         });
         let copies: Vec<_> = copies.collect();
         let files = self.lasting.segments.iter().filter(|(_, s)| s.kind == SegmentKind::Item && s.removed.is_none());
         for (file, _) in files {
-            assert!(self.lasting.items.files.contains_key(file) || copies.contains(file), "file {file} is no item's");
+            let is_kept = self.lasting.items.is_left_behind(*file);
+            let is_used = self.lasting.items.files.contains_key(file) || copies.contains(file);
+            assert!(is_used != is_kept, "file {file} is no item's, or that of an item that left");
         }
     }
 }

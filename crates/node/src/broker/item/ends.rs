@@ -54,9 +54,11 @@ impl Broker {
         let Some(known) = self.lasting.members.get(&member) else { return };
         let workflow = known.workflow;
         let of_workflow = self.lasting.items.all.iter().filter(|(_, i)| i.workflow == workflow);
-        let hit = of_workflow.filter(|(_, i)| match i.level {
+        let hit = of_workflow.filter(|(id, i)| match i.level {
             // Its holder is known to those who share its owner word; they find it dead.
             ItemLevel::Cooperative => false,
+            // It is another node's soon, or is looked at again when it stays.
+            _ if self.lasting.items.is_leaving(**id) => false,
             _ if i.holder == member => true,
             _ => {
                 i.holder == MemberId::NOBODY
@@ -91,9 +93,12 @@ impl Broker {
     pub(super) fn end_item(&mut self, item: SegmentId, why: &str, cause: Cause) {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
         self.commit(Record::Item(ItemRecord::Gone { item, cause }));
-        self.drop_file(found.file, None);
+        self.forget_entry(item);
+        if found.file.0 != 0 {
+            self.drop_file(found.file, None);
+        }
         let phase = self.items.handovers.end(item);
-        if let Phase::Copying { to, .. } = phase {
+        if let Phase::Copying { to, .. } | Phase::Fetching { to } = phase {
             self.drop_file(to, None);
         }
         if let Some(asker) = phase.pending() {
@@ -129,7 +134,8 @@ impl Broker {
             let level = item.and_then(|i| self.lasting.items.all.get(&i)).map(|i| i.level);
             match level {
                 // A copy that was not finished, or an item that was not begun.
-                None => self.drop_file(file, None),
+                None if held.contains(&file) && self.lasting.items.is_left_behind(file) => {}
+                None => self.drop_left_file(file),
                 Some(ItemLevel::Cooperative) => {}
                 Some(_) if !held.contains(&file) => {
                     if let Some(item) = item {
@@ -147,6 +153,7 @@ impl Broker {
         for item in self.lasting.items.all.keys() {
             self.items.handovers.begin(*item, self.now);
         }
+        self.recover_residences();
     }
 
     /// The same request again: its answer was lost with the former broker.

@@ -6,6 +6,7 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 use super::change::Change;
 use super::handover::Purpose;
 use super::queue::For;
+use super::want::Taker;
 use super::{ItemRecord, Phase, Verdict, memory_of};
 use crate::broker::{Asker, Attachment, Broker, Cause, Effect, Record};
 
@@ -13,7 +14,11 @@ impl Broker {
     /// Gives the item to the requests that wait for it and can have it now, by order of arrival.
     pub(super) fn serve_waiting(&mut self, item: SegmentId) {
         self.serve_readers(item);
-        while let Some(id) = self.first_waiting(item, For::Owning) {
+        while let Some(taker) = self.next_taker(item) {
+            let id = match taker {
+                Taker::Here(id) => id,
+                Taker::There(node) => return self.serve_other_node(item, &node),
+            };
             let cooperative = self.lasting.items.all[&item].level == ItemLevel::Cooperative;
             if cooperative {
                 if let Some(wait) = self.unqueue(id) {
@@ -26,7 +31,12 @@ impl Broker {
                     self.items.handovers.enter(item, Phase::Proving { purpose: Purpose::NextOwner });
                     return;
                 }
-                Phase::Draining { .. } | Phase::Proving { .. } | Phase::Copying { .. } => return,
+                Phase::Away => return self.fetch_item(item),
+                Phase::Draining { .. }
+                | Phase::Proving { .. }
+                | Phase::Copying { .. }
+                | Phase::Fetching { .. }
+                | Phase::Leaving => return,
                 Phase::Proved => {}
             }
             // This member has it until it closes or transfers it.
@@ -36,6 +46,16 @@ impl Broker {
             self.change_owner(item, Change::Opened { by, holder: wait.asker.member }, cause);
             self.give_item(wait.asker, item, false);
             return;
+        }
+    }
+
+    /// A task of another node is next.
+    fn serve_other_node(&mut self, item: SegmentId, node: &str) {
+        match self.items.handovers.phase(item) {
+            Phase::Open => drop(self.items.handovers.enter(item, Phase::Proving { purpose: Purpose::NextOwner })),
+            // The bytes of an item that is on its way can stay where they are.
+            Phase::Proved | Phase::Away | Phase::Fetching { .. } => self.pass_item(item, node),
+            Phase::Draining { .. } | Phase::Proving { .. } | Phase::Copying { .. } | Phase::Leaving => {}
         }
     }
 

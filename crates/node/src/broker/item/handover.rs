@@ -4,6 +4,9 @@
 //!   Open ──► Draining ──► Proving ──► Proved ──► Open   (given to its next owner, or to its first reader)
 //!     │                   ▲  │           ▲
 //!     └───────────────────┘  └► Copying ─┘
+//!
+//!   Away ──► Fetching ──► Proved            (its bytes come from another node)
+//!   Open, Proved, Away, Fetching ──► Leaving (it goes to another node; see `residence`)
 //! ```
 //!
 //! Only [`Handovers`] changes a phase. A request that waits for a phase to end is inside that phase, so that it is
@@ -28,6 +31,12 @@ pub(super) enum Phase {
     Copying { to: SegmentId, clung: bool, purpose: Purpose },
     /// No process has it open, and the broker has given it to no member since the proof.
     Proved,
+    /// Its bytes are on another node.
+    Away,
+    /// Its bytes are being pulled from another node into the file `to`.
+    Fetching { to: SegmentId },
+    /// The catalog is asked to make it another node's. No member of this node gets it.
+    Leaving,
 }
 
 /// What an item is proved for.
@@ -50,7 +59,7 @@ impl Phase {
                 Purpose::Share(asker) | Purpose::Unshare(asker) => Some(*asker),
                 Purpose::NextOwner => None,
             },
-            Self::Open | Self::Proved => None,
+            Self::Open | Self::Proved | Self::Away | Self::Fetching { .. } | Self::Leaving => None,
         }
     }
 
@@ -115,7 +124,7 @@ impl Handovers {
         match &mut found.phase {
             Phase::Draining { .. } => found.phase = Phase::Open,
             Phase::Proving { purpose } | Phase::Copying { purpose, .. } => *purpose = Purpose::NextOwner,
-            Phase::Open | Phase::Proved => {}
+            Phase::Open | Phase::Proved | Phase::Away | Phase::Fetching { .. } | Phase::Leaving => {}
         }
         pending
     }

@@ -20,7 +20,9 @@ impl Broker {
     pub(super) fn item_entry(&self, item: SegmentId, asker: MemberId) -> Option<ItemEntry> {
         let found = self.lasting.items.all.get(&item)?;
         let state = match found {
-            _ if matches!(self.items.handovers.phase(item), Phase::Copying { .. }) => ItemState::Copying,
+            _ if matches!(self.items.handovers.phase(item), Phase::Copying { .. } | Phase::Fetching { .. }) => {
+                ItemState::Copying
+            }
             found if found.shared => ItemState::Shared,
             found if found.holder == MemberId::NOBODY => ItemState::Waiting,
             _ => ItemState::Held,

@@ -18,14 +18,18 @@
 
 mod change;
 mod check;
+mod come;
 mod ends;
 mod give;
 mod handover;
+mod leave;
 mod listing;
 mod queue;
 mod record;
+mod residence;
 mod serve;
 mod wait;
+mod want;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,8 +40,11 @@ use super::{Asker, Broker, Connection, Effect};
 
 use handover::{Handovers, Phase};
 use queue::Waits;
+use want::{Question, Wants};
 
 pub use record::{Item, ItemRecord, Items, memory_of};
+pub use residence::{Residence, Source};
+pub(super) use want::WANT;
 
 /// What the kernel said of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +81,16 @@ pub(super) struct Transient {
     after_proofs: Vec<Effect>,
     /// Members that came back and are saying which items they have open, and what they have said so far.
     resuming: BTreeMap<MemberId, BTreeSet<SegmentId>>,
+    /// What other nodes' tasks want of this node's items.
+    wants: Wants,
+    /// Questions to other nodes that wait for an answer, by their ids.
+    asked: BTreeMap<u64, Question>,
+    /// How many orders to pass each item on are not answered yet. The last answer decides, unless one says that it is done.
+    passes: BTreeMap<SegmentId, u32>,
+    /// Pulls of items' bytes, by the ids of their orders: which item, and into which file.
+    pulls: BTreeMap<u64, (SegmentId, SegmentId)>,
+    /// Requests of other nodes for the bytes of items that are leaving, with their epochs.
+    openings: BTreeMap<SegmentId, Vec<(u64, u64)>>,
 }
 
 impl Transient {
@@ -171,9 +188,23 @@ impl Broker {
             Some(holder) => format!("process {} has it open", holder.peer.pid),
             None if found.shared => "it is shared".into(),
             None if matches!(self.items.handovers.phase(item), Phase::Copying { .. }) => "it is being copied".into(),
-            None => "which has not opened it".into(),
+            None => match (self.items.handovers.phase(item), self.lasting.items.residences.get(&item)) {
+                (_, Some(Residence::Leaving { to, .. })) => format!("it is being passed to node {to}"),
+                (Phase::Fetching { .. }, _) => "its bytes are on their way from another node".into(),
+                (_, Some(Residence::Here { bytes: Some(source), .. })) => {
+                    format!("its bytes are on node {}", source.node)
+                }
+                _ => "which has not opened it".into(),
+            },
         };
         format!("item '{}' belongs to {} since {since:.1} s; {has}", found.key, found.owner)
+    }
+
+    /// Is the item the one that its name stands for? Not if the name became another item's while this node was cut off.
+    fn has_its_name(&self, item: SegmentId) -> bool {
+        let Some(found) = self.lasting.items.all.get(&item) else { return false };
+        let named = self.lasting.items.keys.get(&(found.workflow, found.key.clone()));
+        named == Some(&item) && !self.is_contested(found.workflow, &found.key)
     }
 
     /// Is any member of that party alive, apart from one?

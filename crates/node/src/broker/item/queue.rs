@@ -47,10 +47,20 @@ impl Waits {
         self.all.get(&id).map(|(_, wait)| wait)
     }
 
+    /// The number of the next arrival: what has a smaller one came before.
+    pub(super) fn next_arrival(&mut self) -> u64 {
+        self.arrivals += 1;
+        self.arrivals
+    }
+
+    pub(super) fn arrival(&self, id: RequestId) -> u64 {
+        self.all.get(&id).map_or(u64::MAX, |(arrival, _)| *arrival)
+    }
+
     /// The request waits behind all that came before it.
     pub(super) fn add(&mut self, wait: Wait) {
         let id = (wait.asker.connection, wait.asker.number);
-        self.arrivals += 1;
+        self.next_arrival();
         for key in &wait.keys {
             self.queues.entry((wait.workflow, key.clone())).or_default().insert((self.arrivals, id));
         }

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use crossdock_layout::wire::{Bits, ItemLevel, OnDeath, Party};
 use crossdock_layout::{MemberId, SegmentId, messages, record};
 
+use super::residence::{Residence, Source};
 use crate::broker::stored::Stored;
-use crate::broker::{Cause, Lasting, Outcome};
+use crate::broker::{Cause, Lasting, NODE_SHIFT, Outcome};
 
 messages! {
     /// One lasting change of items.
@@ -27,6 +28,17 @@ messages! {
         25 Number { workflow: u64, number: u64, party: Party, cause: Cause, },
         /// Owner words name a party by this number.
         26 Word { workflow: u64, party: Party, word: u64, cause: Cause, },
+        /// It is on this node, by this epoch; `source` is the node that its bytes are on, by the epoch by which they left it
+        /// (empty: they are here).
+        27 Here { item: SegmentId, epoch: u64, source: String, left: u64, },
+        /// It is to be on another node by this epoch, if the catalog agrees.
+        28 Leaving { item: SegmentId, epoch: u64, to: String, },
+        /// It is on another node by this epoch. Its bytes stay in the file until that node has them (0: they are not here).
+        29 Left { item: SegmentId, epoch: u64, to: String, file: SegmentId, workflow: u64, },
+        /// It ended here, or was never begun, and the catalog still names this node.
+        33 Ended { item: SegmentId, epoch: u64, },
+        /// The catalog names this node no more.
+        34 Settled { item: SegmentId, },
     }
 }
 
@@ -62,6 +74,8 @@ pub struct Items {
     pub numbers: BTreeMap<(u64, u64), Party>,
     pub words: BTreeMap<(u64, Party), u64>,
     pub last_word: u64,
+    /// Items that have been on several nodes, and those that are about to.
+    pub residences: BTreeMap<SegmentId, Residence>,
 }
 
 /// Bytes that an item takes: a page of its own for what describes it, and whole pages of data.
@@ -76,9 +90,14 @@ impl Lasting {
                 if !self.workflows.contains_key(&state.workflow) {
                     return;
                 }
-                self.next_segment = self.next_segment.max(item.0.saturating_add(1));
+                // The ids of another node's items are not counted here.
+                if item.0 >> NODE_SHIFT == self.next_segment >> NODE_SHIFT {
+                    self.next_segment = self.next_segment.max(item.0.saturating_add(1));
+                }
                 self.items.keys.insert((state.workflow, state.key.clone()), *item);
-                self.items.files.insert(state.file, *item);
+                if state.file.0 != 0 {
+                    self.items.files.insert(state.file, *item);
+                }
                 self.items.all.insert(*item, state.clone());
                 self.remember(*cause, Outcome::Made(*item));
             }
@@ -100,8 +119,26 @@ impl Lasting {
             }
             ItemRecord::Gone { item, cause } => {
                 self.items.forget(*item);
+                self.items.end_residence(*item);
                 self.remember(*cause, Outcome::Done(0));
             }
+            ItemRecord::Here { item, epoch, source, left } => {
+                let bytes = (!source.is_empty()).then(|| Source { node: source.clone(), left: *left });
+                self.items.residences.insert(*item, Residence::Here { epoch: *epoch, bytes });
+            }
+            ItemRecord::Leaving { item, epoch, to } => {
+                let bytes = self.items.source(*item).cloned();
+                self.items.residences.insert(*item, Residence::Leaving { epoch: *epoch, bytes, to: to.clone() });
+            }
+            ItemRecord::Left { item, epoch, to, file, workflow } => {
+                self.items.forget(*item);
+                let left = Residence::Left { epoch: *epoch, to: to.clone(), file: *file, workflow: *workflow };
+                self.items.residences.insert(*item, left);
+            }
+            ItemRecord::Ended { item, epoch } => {
+                self.items.residences.insert(*item, Residence::Ended { epoch: *epoch });
+            }
+            ItemRecord::Settled { item } => drop(self.items.residences.remove(item)),
             ItemRecord::Policy { item, on_death, cause } => {
                 if let Some(found) = self.items.all.get_mut(item) {
                     found.on_death = *on_death;
@@ -148,8 +185,27 @@ impl Items {
         }
     }
 
+    /// The item is gone: the catalog is to forget it, too.
+    fn end_residence(&mut self, item: SegmentId) {
+        if let Some(at) = self.residences.get_mut(&item) {
+            if matches!(at, Residence::Here { .. } | Residence::Leaving { .. }) {
+                *at = Residence::Ended { epoch: at.epoch() };
+            }
+        }
+    }
+
     /// A workflow ended, and its items with it.
     pub(in crate::broker) fn end_workflow(&mut self, workflow: u64) {
+        for item in self.all.iter().filter(|(_, i)| i.workflow == workflow).map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.end_residence(item);
+        }
+        for at in self.residences.values_mut() {
+            if let Residence::Left { workflow: of, file, .. } = at {
+                if *of == workflow {
+                    *file = SegmentId(0);
+                }
+            }
+        }
         self.all.retain(|_, item| item.workflow != workflow);
         self.files.retain(|_, item| self.all.contains_key(item));
         self.keys.retain(|(of, _), _| *of != workflow);
@@ -168,6 +224,25 @@ impl Items {
         }
         let items = self.all.iter();
         records.extend(items.map(|(item, state)| ItemRecord::Made { item: *item, state: state.clone(), cause }));
+        for (item, at) in &self.residences {
+            let item = *item;
+            let here = |epoch: u64, bytes: &Option<Source>| {
+                let (source, left) = bytes.as_ref().map_or((String::new(), 0), |s| (s.node.clone(), s.left));
+                ItemRecord::Here { item, epoch, source, left }
+            };
+            match at {
+                Residence::Here { epoch, bytes } => records.push(here(*epoch, bytes)),
+                Residence::Leaving { epoch, bytes, to } => {
+                    records.push(here(epoch - 1, bytes));
+                    records.push(ItemRecord::Leaving { item, epoch: *epoch, to: to.clone() });
+                }
+                Residence::Left { epoch, to, file, workflow } => {
+                    let (epoch, to, file, workflow) = (*epoch, to.clone(), *file, *workflow);
+                    records.push(ItemRecord::Left { item, epoch, to, file, workflow });
+                }
+                Residence::Ended { epoch } => records.push(ItemRecord::Ended { item, epoch: *epoch }),
+            }
+        }
         records.extend(self.numbers.iter().map(|((workflow, number), party)| {
             let (workflow, number, party) = (*workflow, *number, party.clone());
             ItemRecord::Number { workflow, number, party, cause }

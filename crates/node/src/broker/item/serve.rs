@@ -6,7 +6,7 @@ use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 use super::change::Change;
 use super::handover::Purpose;
 use super::queue::For;
-use super::{Item, ItemRecord, Making, Phase, Refusal, memory_of};
+use super::{Item, ItemRecord, Making, Phase, Refusal, Residence, memory_of};
 use crate::broker::{Asker, Broker, Cause, Effect, Record, text};
 
 /// More than any machine's address space for one mapping.
@@ -175,8 +175,13 @@ impl Broker {
             self.items.handovers.set_former(item, asker.member);
         }
         self.change_owner(item, Change::Transferred { to }, cause);
-        if matches!(self.items.handovers.phase(item), Phase::Open | Phase::Proved) {
-            self.items.handovers.enter(item, Phase::Proving { purpose: Purpose::NextOwner });
+        match self.items.handovers.phase(item) {
+            Phase::Open | Phase::Proved => {
+                self.items.handovers.enter(item, Phase::Proving { purpose: Purpose::NextOwner });
+            }
+            // No process has its bytes here: the next owner has it as soon as it asks, or has asked.
+            Phase::Away | Phase::Fetching { .. } => self.serve_waiting(item),
+            _ => {}
         }
         // After the proof, so that a request that waits for the item is served first.
         let message = Answer::Done { value: 0 }.encode(asker.opcode, asker.number);
@@ -190,6 +195,10 @@ impl Broker {
 
     /// One request at a time changes what an item is: a share, or its end, that still waits for a proof comes first.
     fn undisturbed(&self, item: SegmentId) -> Result<(), Refusal> {
+        if let Some(Residence::Leaving { to, .. }) = self.lasting.items.residences.get(&item) {
+            let key = self.lasting.items.all.get(&item).map_or("", |i| &i.key);
+            return Err((Status::Busy, format!("item '{key}' is being passed to node {to}; try again")));
+        }
         if self.items.handovers.phase(item).pending().is_none() {
             return Ok(());
         }
@@ -217,6 +226,9 @@ impl Broker {
 
     fn destroy_item(&mut self, asker: Asker, item: SegmentId) -> Result<(), Refusal> {
         self.own_item(asker, item, "destroy")?;
+        if self.lasting.items.is_leaving(item) {
+            self.undisturbed(item)?;
+        }
         let by = self.party(asker.member).map_or_else(String::new, |p| p.to_string());
         let cause = Cause { member: asker.member, request: asker.number };
         self.end_item(item, &format!("it was destroyed by {by}"), cause);
@@ -232,6 +244,10 @@ impl Broker {
         let holder = self.lasting.items.all.get(&item).map_or(MemberId::NOBODY, |found| found.holder);
         if in_use == InUse::Refuse && self.lasting.members.contains_key(&holder) {
             let text = format!("item '{key}' is held by {}; let it end first, or use --force", self.who(holder));
+            return self.fail(asker, Status::Busy, text);
+        }
+        if self.lasting.items.is_leaving(item) {
+            let text = format!("item '{key}' is being passed to another node; remove it there");
             return self.fail(asker, Status::Busy, text);
         }
         let cause = Cause { member: asker.member, request: asker.number };
@@ -302,6 +318,9 @@ impl Broker {
 
     fn set_item_policy(&mut self, asker: Asker, item: SegmentId, on_death: OnDeath) -> Result<(), Refusal> {
         self.own_item(asker, item, "change the policy of")?;
+        if self.lasting.items.is_leaving(item) {
+            self.undisturbed(item)?;
+        }
         self.journalled()?;
         let cause = Cause { member: asker.member, request: asker.number };
         self.commit(Record::Item(ItemRecord::Policy { item, on_death, cause }));

@@ -30,10 +30,12 @@ impl Broker {
                 self.may_own(asker, key)?;
             }
         }
-        if keys.iter().all(|key| self.elsewhere(workflow, SegmentKind::Item, key).is_some()) {
+        let elsewhere = |key: &String| self.item_elsewhere(workflow, key).is_some();
+        if read && keys.iter().all(elsewhere) {
             let text = keys.iter().find_map(|key| self.elsewhere(workflow, SegmentKind::Item, key));
             return Err((Status::NotFound, text.unwrap_or_default()));
         }
+        let abroad = !read && keys.iter().any(elsewhere);
         let items: Vec<_> = keys.iter().filter_map(|k| self.key(workflow, k)).collect();
         let own = items.iter().filter(|i| self.lasting.items.all[i].holder == asker.member);
         if let Some(item) = own.copied().next().filter(|_| !read && items.len() == keys.len()) {
@@ -46,19 +48,21 @@ impl Broker {
         }
         let what = if read { For::Reading } else { For::Owning };
         let ready = items.into_iter().find(|item| self.could_have(*item, what, asker.member));
-        if ready.is_none() && wait_ms == 0 {
+        if ready.is_none() && wait_ms == 0 && !abroad {
             return Err(self.not_yet(&keys, workflow, read));
         }
-        let patience = if ready.is_some() { wait_ms.max(READY_MS) } else { wait_ms };
+        let patience = if ready.is_some() || abroad { wait_ms.max(READY_MS) } else { wait_ms };
         self.await_for(asker, what, patience, wait_ms, keys)?;
-        if let Some(item) = ready {
-            self.serve_waiting(item);
+        match ready {
+            Some(item) => self.serve_waiting(item),
+            None => self.ask_for_items((asker.connection, asker.number)),
         }
         Ok(())
     }
 
     fn key(&self, workflow: u64, key: &str) -> Option<SegmentId> {
-        self.lasting.items.keys.get(&(workflow, key.to_owned())).copied()
+        let item = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied();
+        item.filter(|_| !self.is_contested(workflow, key))
     }
 
     /// Is the item this member's to open, at once or as soon as it is proved?
@@ -178,6 +182,9 @@ impl Broker {
     /// The first request that waits for this item and may have it now.
     pub(super) fn first_waiting(&self, item: SegmentId, what: For) -> Option<(Connection, u64)> {
         let found = self.lasting.items.all.get(&item)?;
+        if !self.has_its_name(item) {
+            return None;
+        }
         self.items.waits.of_key(found.workflow, &found.key).find(|id| {
             let wait = self.items.waits.get(*id);
             wait.is_some_and(|w| w.what == what && self.could_have(item, what, w.asker.member))

@@ -1,0 +1,166 @@
+//! Which node an item is on, as the catalog says it: the entry that only the owning node changes.
+//!
+//! An item gets the entry when it leaves the node that made it. The entry hangs on no lease: if its node is gone, the item
+//! is lost with it, and is never another node's by default. Each change of the node counts the epoch up by one, in the same
+//! commit that gives the item's name to the next node. The commit expects the name as the owning node's lease made it, so
+//! that a node without a lease passes nothing on.
+
+use crossdock_catalog::{CatalogError, Commit, Entry};
+use crossdock_link::bad_node_name;
+
+use crate::member::{Joined, Member, Refused, by};
+use crate::{Name, Place, keys};
+
+/// Where an item is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whereabouts {
+    /// Its id.
+    pub item: u64,
+    /// Counts the nodes that it has been on, from 1 for the second one.
+    pub epoch: u64,
+    /// The node that owns it.
+    pub node: String,
+    /// Which start of that node's daemon, by its token. A later daemon of the node has nothing of the item. The gateway fills
+    /// this in.
+    pub daemon: u64,
+    /// What that node needs to know of it; the gateway does not look into it.
+    pub about: Vec<u8>,
+}
+
+impl Whereabouts {
+    fn of(&self, daemon: u64) -> Self {
+        Self { daemon, ..self.clone() }
+    }
+
+    fn value(&self) -> Vec<u8> {
+        let mut value = format!("1 {} {} {:x} ", self.epoch, self.node, self.daemon).into_bytes();
+        value.extend(&self.about);
+        value
+    }
+
+    /// Reads what another node wrote.
+    pub(crate) fn read(item: u64, value: &[u8]) -> Option<Self> {
+        let mut words = value.splitn(5, |byte| *byte == b' ');
+        if words.next()? != b"1" {
+            return None;
+        }
+        let epoch = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+        let node = std::str::from_utf8(words.next()?).ok()?.to_owned();
+        let daemon = u64::from_str_radix(std::str::from_utf8(words.next()?).ok()?, 16).ok()?;
+        let about = words.next()?.to_vec();
+        bad_node_name(&node).is_none().then_some(Self { item, epoch, node, daemon, about })
+    }
+}
+
+/// What became of passing an item on.
+pub(crate) enum Passing {
+    /// It is the next node's.
+    Done,
+    /// It is this node's still, and no earlier attempt can succeed any more.
+    Kept(String),
+}
+
+impl Member {
+    /// The item goes to the node that `to` names, and its name with it. Calling it again with the same words does no harm.
+    ///
+    /// # Errors
+    /// Nothing is known of the outcome; call again.
+    pub(crate) fn pass(&self, joined: &Joined, name: &Name, to: &Whereabouts) -> Result<Passing, Refused> {
+        let (name, owner) = (keys::name(&self.site, name), keys::whereabouts(&self.site, to.item));
+        loop {
+            // The name first: if a commit of an earlier call has changed it, the owner's entry shows that.
+            let named = self.catalog.get(&name, by())?;
+            let found = self.catalog.get(&owner, by())?;
+            let known = found.as_ref().map(|entry| Whereabouts::read(to.item, &entry.value));
+            match known {
+                Some(None) => return Err(Refused::Failed(format!("the entry '{owner}' names no node"))),
+                Some(Some(known)) if known.epoch >= to.epoch => {
+                    // The next node may have passed it on.
+                    return Ok(Passing::Done);
+                }
+                _ => {}
+            }
+            let Some(named) = named.filter(|entry| self.is_own(entry)) else {
+                return Ok(Passing::Kept("its name is not this node's any more".into()));
+            };
+            if named.lease != Some(joined.lease) {
+                // A commit of an earlier call may still find what it expects, until the name is announced or its lease ends.
+                return Err(Refused::Failed(format!("the entry '{name}' hangs on another lease")));
+            }
+            let there = self.catalog.get(&keys::node(&self.site, &to.node), by())?;
+            let there = there.and_then(|entry| Some((Place::read(&to.node, &entry.value)?.token, entry.lease?)));
+            let Some((daemon, lease)) = there else {
+                return self.keep(joined, &named, &to.node);
+            };
+            let commit = Commit::new().expect_at(&name, named.modified);
+            let commit = match &found {
+                Some(entry) => commit.expect_at(&owner, entry.modified),
+                None => commit.expect_free(&owner),
+            };
+            let commit = commit.put(&name, &keys::owner_of(&to.node, to.item), Some(lease));
+            match self.catalog.commit(&commit.put(&owner, &to.of(daemon).value(), None), by()) {
+                Ok(done) if done.done => return Ok(Passing::Done),
+                Ok(_) => {}
+                Err(CatalogError::NoLease) => return self.keep(joined, &named, &to.node),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Changes the name's entry, so that no commit of an earlier call finds what it expects.
+    fn keep(&self, joined: &Joined, named: &Entry, to: &str) -> Result<Passing, Refused> {
+        let commit = Commit::new().expect_at(&named.key, named.modified);
+        let done = self.catalog.commit(&commit.put(&named.key, &named.value, Some(joined.lease)), by())?;
+        if done.done {
+            return Ok(Passing::Kept(format!("node {to} is not in the site any more")));
+        }
+        Err(Refused::Failed(format!("the entry '{}' keeps changing", named.key)))
+    }
+
+    /// What the catalog says of an item.
+    pub(crate) fn whereabouts(&self, item: u64) -> Result<Option<Whereabouts>, Refused> {
+        let key = keys::whereabouts(&self.site, item);
+        Ok(self.catalog.get(&key, by())?.and_then(|entry| Whereabouts::read(item, &entry.value)))
+    }
+
+    /// This node, which owns the item, has more to say of it.
+    pub(crate) fn describe(&self, is: &Whereabouts) -> Result<(), Refused> {
+        self.change_own(is.item, is.epoch, |commit, key| commit.put(key, &is.of(self.token).value(), None))
+    }
+
+    /// The item, which this node owns, is gone.
+    pub(crate) fn forget(&self, item: u64, epoch: u64) -> Result<(), Refused> {
+        self.change_own(item, epoch, |commit, key| commit.delete(key))
+    }
+
+    /// Changes the entry if it says that the item is this node's by this epoch.
+    fn change_own(&self, item: u64, epoch: u64, change: impl Fn(Commit, &str) -> Commit) -> Result<(), Refused> {
+        let key = keys::whereabouts(&self.site, item);
+        loop {
+            let Some(entry) = self.catalog.get(&key, by())? else { return Ok(()) };
+            let is_own = |is: &Whereabouts| is.node == self.node && is.epoch == epoch;
+            if !Whereabouts::read(item, &entry.value).as_ref().is_some_and(is_own) {
+                return Ok(());
+            }
+            if self.catalog.commit(&change(Commit::new().expect_at(&key, entry.modified), &key), by())?.done {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Whereabouts;
+
+    #[test]
+    fn an_entry_comes_back_as_it_was_written_and_other_bytes_are_none() {
+        let is = Whereabouts { item: 7, epoch: 3, node: "n1".into(), daemon: 0xfe, about: b"a b\0 \xff".to_vec() };
+        assert_eq!(Whereabouts::read(7, &is.value()), Some(is.clone()));
+        let empty = Whereabouts { about: Vec::new(), ..is };
+        assert_eq!(Whereabouts::read(7, &empty.value()), Some(empty));
+        for bad in [&b""[..], b"1 2 n1", b"1 2 n1 4", b"2 2 n1 4 ", b"1 x n1 4 ", b"1 2 a/b 4 ", b"1 2 n1 x "] {
+            assert_eq!(Whereabouts::read(7, bad), None, "{bad:?}");
+        }
+    }
+}

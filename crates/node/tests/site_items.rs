@@ -1,0 +1,36 @@
+//! Items of several nodes: brokers, the real gateways' logic, one catalog in memory, and a network between the brokers that
+//! delays, drops, repeats and reorders, under random schedules. Members make, open, write, transfer, close and destroy items;
+//! some cling to their memory; members, brokers and whole daemons are killed; nodes are stopped and cut off.
+//!
+//! Checked at each opening: no other member of any node has the item open, and its bytes are those that its last owner wrote.
+//! At the end all faults pass; every item is there on exactly one node, its owner opens it, and no file is left over.
+
+mod site_world;
+
+use site_world::{Planted, Totals, run};
+
+fn schedules(usual: u64) -> u64 {
+    std::env::var("CROSSDOCK_SCHEDULES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
+}
+
+#[test]
+fn an_item_has_one_owner_in_the_site_and_keeps_its_bytes() {
+    let mut totals = Totals::default();
+    let count = schedules(300);
+    let first: u64 = std::env::var("CROSSDOCK_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    for seed in first..first + count {
+        totals.add(run(seed, Planted::Nothing).unwrap_or_else(|why| panic!("{why}")));
+    }
+    println!("{count} schedules: {totals:?}");
+    let tame = totals.passed < count || totals.chained == 0 || totals.kept == 0 || totals.lost == 0;
+    assert!(!tame, "the schedules are too tame: {totals:?}");
+}
+
+#[test]
+fn planted_defects_are_found() {
+    for planted in [Planted::MissingFence, Planted::OldEpochAccepted, Planted::LostAnswerIsNo, Planted::NoProof] {
+        let found = (0..3000).find_map(|seed| run(seed, planted).err());
+        let why = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
+        println!("{planted:?}: {why}");
+    }
+}

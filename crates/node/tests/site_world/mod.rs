@@ -1,0 +1,646 @@
+//! The world of `site_items.rs`: three nodes, their members, the catalog, the network between the nodes, and what must hold.
+
+mod catalog;
+mod members;
+mod network;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossdock_catalog::{Catalog, Faults, Memory};
+use crossdock_gateway::simulated::Steps;
+use crossdock_gateway::{CatalogAt, GatewayOptions, News};
+use crossdock_layout::SegmentId;
+use crossdock_node::broker::{
+    Broker, Effect, Event, ItemPlace, Lasting, Limits, MAIN_ENDPOINT, NODE_SHIFT, Residence, SiteLimits, SiteNews,
+    SiteOrder, Verdict,
+};
+use crossdock_os::Deadline;
+
+use catalog::Handle;
+use members::Member;
+use network::Network;
+
+/// A defect that the simulation has to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    Nothing,
+    /// The catalog makes changes whatever it was to expect.
+    MissingFence,
+    /// A broker believes what was true before what it knows.
+    OldEpochAccepted,
+    /// A node keeps an item when the answer of the catalog was lost.
+    LostAnswerIsNo,
+    /// An item is passed on while a member has it open.
+    NoProof,
+}
+
+/// What happened in a schedule.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// Items made.
+    pub made: u64,
+    /// Openings by an owner.
+    pub opened: u64,
+    /// Items that went to another node.
+    pub passed: u64,
+    /// Those of them that went on before their bytes had come.
+    pub chained: u64,
+    /// Items that were to go and stayed.
+    pub kept: u64,
+    /// Items that were lost with a daemon.
+    pub lost: u64,
+}
+
+impl Totals {
+    pub fn add(&mut self, more: Self) {
+        self.made += more.made;
+        self.opened += more.opened;
+        self.passed += more.passed;
+        self.chained += more.chained;
+        self.kept += more.kept;
+        self.lost += more.lost;
+    }
+}
+
+pub struct Random(u64);
+
+impl Random {
+    pub fn below(&mut self, most: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % most as u64) as usize
+    }
+
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+const LEASE: Duration = Duration::from_secs(10);
+pub const NAMES: [&str; 3] = ["a", "b", "c"];
+
+struct Node {
+    lasting: Lasting,
+    /// The files that the keeper holds, and what is in them.
+    files: BTreeMap<SegmentId, u64>,
+    number: u64,
+    token: u64,
+    broker: Option<Broker>,
+    steps: Steps,
+    memory: Arc<Memory>,
+    handle: Arc<Handle>,
+    stopped: bool,
+    /// What was told before the node had joined.
+    early: Vec<News>,
+    /// What it was told of items.
+    told: Vec<ItemPlace>,
+    copies: Vec<(SegmentId, SegmentId, SegmentId)>,
+}
+
+/// What is known of an item from outside.
+struct Known {
+    /// What its last owner wrote.
+    written: u64,
+    /// It was, or may have been, destroyed.
+    doubtful: bool,
+    /// A daemon that had it, or its bytes, was killed.
+    may_be_lost: bool,
+}
+
+pub struct World {
+    random: Random,
+    planted: Planted,
+    catalog: Memory,
+    clock: Arc<AtomicU64>,
+    nodes: Vec<Node>,
+    members: Vec<Member>,
+    network: Network,
+    items: BTreeMap<SegmentId, Known>,
+    next: u64,
+    /// Effects until the broker that is at work is killed.
+    fuse: Option<usize>,
+    wrong: Option<String>,
+    totals: Totals,
+}
+
+fn gateway(handle: &Arc<Handle>, clock: &Arc<AtomicU64>, node: &str, token: u64, number: u64) -> Steps {
+    let options = GatewayOptions {
+        site: "s".into(),
+        node: node.into(),
+        catalog: CatalogAt::Keep(String::new()),
+        listen: None,
+        certificates: None,
+        trusted_network: false,
+        number,
+        token,
+        folder: "/".into(),
+        lease: LEASE,
+    };
+    let clock = Arc::clone(clock);
+    Steps::new(&options, Arc::clone(handle) as Arc<dyn Catalog>, move || clock.load(Ordering::Relaxed))
+}
+
+impl World {
+    fn new(seed: u64, planted: Planted) -> Self {
+        let (catalog, clock) = (Memory::with_manual_clock(), Arc::new(AtomicU64::new(0)));
+        let node = |name: &&str| {
+            let memory = Arc::new(catalog.client());
+            let handle = Arc::new(Handle {
+                memory: Arc::clone(&memory),
+                planted,
+                delay: Default::default(),
+                late: Default::default(),
+            });
+            Node {
+                lasting: Lasting::default(),
+                files: BTreeMap::new(),
+                number: 0,
+                token: 1,
+                broker: None,
+                steps: gateway(&handle, &clock, name, 1, 0),
+                memory,
+                handle,
+                stopped: false,
+                early: Vec::new(),
+                told: Vec::new(),
+                copies: Vec::new(),
+            }
+        };
+        let nodes = NAMES.iter().map(node).collect();
+        let mut world = Self {
+            random: Random(seed),
+            planted,
+            catalog,
+            clock,
+            nodes,
+            members: Vec::new(),
+            network: Network::default(),
+            items: BTreeMap::new(),
+            next: 1000,
+            fuse: None,
+            wrong: None,
+            totals: Totals::default(),
+        };
+        for node in 0..NAMES.len() {
+            for task in [format!("t{node}"), "any".to_owned()] {
+                let member = Member::new(node, task, world.fresh());
+                world.members.push(member);
+            }
+        }
+        world
+    }
+
+    /// A number that is used once.
+    fn fresh(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.load(Ordering::Relaxed)
+    }
+
+    fn fail(&mut self, why: String) {
+        self.wrong.get_or_insert(why);
+    }
+
+    fn start_broker(&mut self, n: usize) {
+        let (now, base) = (self.now(), self.fresh() * 100_000);
+        let node = &mut self.nodes[n];
+        let site = SiteLimits { site: "s".into(), node: NAMES[n].into(), number: node.number };
+        let limits = Limits { site: Some(site), incarnation: node.token, ..Limits::default() };
+        let held: BTreeSet<_> = node.files.keys().copied().collect();
+        let listening = BTreeSet::from([MAIN_ENDPOINT]);
+        let (broker, effects) = Broker::new(limits, node.lasting.clone(), base, &held, &listening, now);
+        node.broker = Some(broker);
+        self.perform(n, effects);
+        for member in 0..self.members.len() {
+            if self.members[member].node == n {
+                self.connect(member);
+            }
+        }
+    }
+
+    fn event(&mut self, n: usize, event: Event<'_>) {
+        let now = self.now();
+        let Some(broker) = &mut self.nodes[n].broker else { return };
+        let effects = broker.handle(now, event);
+        self.perform(n, effects);
+    }
+
+    fn perform(&mut self, n: usize, effects: Vec<Effect>) {
+        for effect in effects {
+            if self.nodes[n].broker.is_none() {
+                return;
+            }
+            if let Some(left) = self.fuse {
+                if left == 0 {
+                    self.fuse = None;
+                    return self.crash_broker(n);
+                }
+                self.fuse = Some(left - 1);
+            }
+            self.effect(n, effect);
+        }
+    }
+
+    fn effect(&mut self, n: usize, effect: Effect) {
+        match effect {
+            Effect::Record(record) => self.nodes[n].lasting.apply(&record),
+            Effect::MakeItem { file, .. } => {
+                self.nodes[n].files.insert(file, 0);
+                self.event(n, Event::Made { outcome: Ok(0) });
+            }
+            Effect::ProveItem { item, file, .. } => {
+                let open = self.is_open(n, file) && self.planted != Planted::NoProof;
+                let verdict = match open {
+                    true => Verdict::Clinging,
+                    false if self.random.one_in(20) => Verdict::Unknown("no descriptor".into()),
+                    false => Verdict::Alone,
+                };
+                self.event(n, Event::Proved { item, file, verdict });
+            }
+            Effect::CopyItem { item, from, to, .. } => {
+                self.nodes[n].files.insert(to, 0);
+                self.nodes[n].copies.push((item, from, to));
+            }
+            Effect::FetchItem { to, pull, .. } => {
+                self.nodes[n].files.insert(to, 0);
+                self.node_order(n, pull);
+            }
+            Effect::Nodes(order) => self.node_order(n, order),
+            Effect::Site(order) => self.site_order(n, order),
+            Effect::Forget { segment } => drop(self.nodes[n].files.remove(&segment)),
+            Effect::Send { connection, message, with } => self.deliver(n, connection, &message, with),
+            Effect::Close { connection, .. } => self.closed(n, connection),
+            Effect::Log { line } if line.contains("is lost") => self.totals.lost += 1,
+            _ => {}
+        }
+    }
+
+    /// What is known of an item. A new one holds zeros: its maker may have been killed before it had the answer.
+    fn known(&mut self, item: SegmentId) -> &mut Known {
+        self.items.entry(item).or_insert(Known { written: 0, doubtful: false, may_be_lost: false })
+    }
+
+    fn site_order(&mut self, n: usize, order: SiteOrder) {
+        self.nodes[n].steps.order(order.clone().into());
+        if let (SiteOrder::Pass { to, .. }, true) = (&order, self.planted == Planted::LostAnswerIsNo) {
+            let outcome = Err("no answer".to_owned());
+            let (item, epoch) = (to.item, to.epoch);
+            self.event(n, Event::Site(SiteNews::Passed { item, epoch, outcome }));
+        }
+    }
+
+    /// The gateway does what is due, and the broker hears of it.
+    fn step(&mut self, n: usize) {
+        for _ in 0..3 {
+            self.nodes[n].steps.step();
+            let mut early = std::mem::take(&mut self.nodes[n].early);
+            early.extend(self.nodes[n].steps.news());
+            for news in &early {
+                if let News::Joined { number } = news {
+                    self.nodes[n].number = *number;
+                }
+            }
+            if self.nodes[n].number == 0 {
+                self.nodes[n].early = early;
+                continue;
+            }
+            for news in early {
+                if self.nodes[n].broker.is_none() {
+                    self.start_broker(n);
+                }
+                let news: SiteNews = news.into();
+                match &news {
+                    SiteNews::Item(place) => {
+                        self.nodes[n].told.push(place.clone());
+                        self.look_where_it_went(place);
+                    }
+                    SiteNews::Passed { outcome: Ok(()), item, .. } => self.count_passed(n, *item),
+                    SiteNews::Passed { outcome: Err(_), .. } => self.totals.kept += 1,
+                    _ => {}
+                }
+                self.event(n, Event::Site(news));
+            }
+        }
+        // The host looks for deaths that it was not told of.
+        let away: Vec<_> = self.nodes[n].broker.iter().flat_map(Broker::unproved).collect();
+        for member in away {
+            if !self.members.iter().any(|m| m.node == n && m.id == member) {
+                self.event(n, Event::ProcessDied { member });
+            }
+        }
+        self.event(n, Event::Tick);
+    }
+
+    /// An item may go to a daemon whose lease lasts longer than itself.
+    fn look_where_it_went(&mut self, place: &ItemPlace) {
+        let to = NAMES.iter().position(|name| *name == place.node).expect("a node of the site");
+        if place.daemon != self.nodes[to].token {
+            self.known(place.item).may_be_lost = true;
+        }
+    }
+
+    fn count_passed(&mut self, n: usize, item: SegmentId) {
+        if let Some(Residence::Leaving { bytes, .. }) = self.nodes[n].lasting.items.residences.get(&item) {
+            self.totals.passed += 1;
+            self.totals.chained += u64::from(bytes.is_some());
+        }
+    }
+
+    /// Time passes, running nodes do what is due.
+    fn round(&mut self, ms: u64) {
+        self.clock.fetch_add(ms, Ordering::Relaxed);
+        self.catalog.advance(Duration::from_millis(ms));
+        for n in 0..self.nodes.len() {
+            if !self.nodes[n].stopped {
+                self.step(n);
+            }
+        }
+    }
+
+    fn end_copies(&mut self, n: usize) {
+        for (item, from, to) in std::mem::take(&mut self.nodes[n].copies) {
+            let bytes = self.nodes[n].files.get(&from).copied();
+            if let (Some(bytes), Some(target)) = (bytes, self.nodes[n].files.get_mut(&to)) {
+                *target = bytes;
+            }
+            self.event(n, Event::Copied { item, to, outcome: bytes.map(drop).ok_or_else(|| "it is gone".to_owned()) });
+        }
+    }
+
+    /// A broker is killed; its keeper, its files and its members live.
+    fn crash_broker(&mut self, n: usize) {
+        let clock = Arc::clone(&self.clock);
+        self.network.forget_node(n);
+        let node = &mut self.nodes[n];
+        node.broker = None;
+        node.copies.clear();
+        node.early.clear();
+        node.steps = gateway(&node.handle, &clock, NAMES[n], node.token, node.number);
+        node.stopped = false;
+        for member in self.members.iter_mut().filter(|member| member.node == n) {
+            member.connection = 0;
+        }
+        if self.nodes[n].number != 0 {
+            self.start_broker(n);
+        }
+    }
+
+    /// A daemon is killed with all that it has. Another one of that name begins with nothing.
+    fn crash_daemon(&mut self, n: usize) {
+        let mut doomed = Vec::new();
+        for node in &self.nodes {
+            for (item, at) in &node.lasting.items.residences {
+                let goes = matches!(at, Residence::Here { bytes: Some(from), .. } | Residence::Leaving { bytes: Some(from), .. }
+                    if from.node == NAMES[n]);
+                let comes = matches!(at, Residence::Leaving { to, .. } | Residence::Left { to, .. } if to == NAMES[n]);
+                if goes || comes {
+                    doomed.push(*item);
+                }
+            }
+        }
+        let of_node = &self.nodes[n].lasting.items;
+        for item in of_node.all.keys().chain(of_node.residences.keys()).copied().collect::<Vec<_>>() {
+            doomed.push(item);
+        }
+        // Items whose entry names this node, although it has not heard of that.
+        let by = Deadline::after(Duration::from_secs(60));
+        for entry in self.catalog.client().list("crossdock/s/owner/", by).unwrap().entries {
+            let item = SegmentId(entry.key.rsplit('/').next().unwrap().parse().unwrap());
+            let mut words = std::str::from_utf8(&entry.value[..entry.value.len().min(20)]).unwrap_or("").split(' ');
+            if words.nth(2) == Some(NAMES[n]) || words.next().is_none() {
+                doomed.push(item);
+            }
+        }
+        for item in doomed {
+            self.known(item).may_be_lost = true;
+        }
+        let clock = Arc::clone(&self.clock);
+        self.network.forget_node(n);
+        let token = self.fresh();
+        let node = &mut self.nodes[n];
+        (node.lasting, node.files, node.broker) = (Lasting::default(), BTreeMap::new(), None);
+        node.copies.clear();
+        node.early.clear();
+        (node.number, node.token, node.stopped) = (0, token, false);
+        node.steps = gateway(&node.handle, &clock, NAMES[n], token, 0);
+        for member in 0..self.members.len() {
+            if self.members[member].node == n {
+                self.replace_member(member);
+            }
+        }
+    }
+
+    fn disturb(&mut self) {
+        let n = self.random.below(3);
+        match self.random.below(100) {
+            0..70 => self.act(),
+            70..76 => {
+                let faults = match self.random.below(5) {
+                    0 => Faults { cut: true, ..Faults::default() },
+                    1 => Faults { fail: 2, ..Faults::default() },
+                    2 => Faults { lose: 1, hold: true, ..Faults::default() },
+                    _ => Faults::default(),
+                };
+                self.nodes[n].memory.set_faults(faults);
+            }
+            76..80 => *self.nodes[n].handle.delay.lock().unwrap() = true,
+            80..84 => self.nodes[n].handle.arrive(),
+            84..87 => self.nodes[n].stopped = !self.nodes[n].stopped,
+            87..89 => self.crash_broker(n),
+            89..92 => self.fuse = Some(self.random.below(6)),
+            92 => self.crash_daemon(n),
+            93..96 => self.network.cut(n, self.random.below(3)),
+            96 => self.catalog.compact(),
+            97..99 => self.tell_again(n),
+            _ => {}
+        }
+    }
+
+    /// What a node was told once comes again, late.
+    fn tell_again(&mut self, n: usize) {
+        if self.nodes[n].told.is_empty() || self.nodes[n].stopped {
+            return;
+        }
+        let at = self.random.below(self.nodes[n].told.len());
+        let mut place = self.nodes[n].told[at].clone();
+        let known = self.nodes[n].lasting.items.residences.get(&place.item);
+        // What this node does not remember, it has been told to the end.
+        if known.is_none() {
+            return;
+        }
+        if self.planted == Planted::OldEpochAccepted {
+            place.epoch += 100;
+        }
+        self.event(n, Event::Site(SiteNews::Item(place)));
+    }
+
+    fn check(&mut self) {
+        let mut at: BTreeMap<SegmentId, usize> = BTreeMap::new();
+        for (n, name) in NAMES.iter().enumerate() {
+            let Some(broker) = &self.nodes[n].broker else { continue };
+            broker.check_at_rest();
+            for item in broker.lasting().items.all.keys().copied().collect::<Vec<_>>() {
+                if matches!(self.nodes[n].lasting.items.residences.get(&item), Some(Residence::Leaving { .. })) {
+                    continue;
+                }
+                if let Some(other) = at.insert(item, n) {
+                    self.fail(format!("{item} is on nodes {} and {name}", NAMES[other]));
+                }
+            }
+        }
+    }
+
+    /// All faults pass. Then each item's owner opens it, and nothing is left over.
+    fn settle(&mut self) -> Result<(), String> {
+        self.fuse = None;
+        self.network.heal();
+        for n in 0..self.nodes.len() {
+            self.nodes[n].memory.set_faults(Faults::default());
+            *self.nodes[n].handle.delay.lock().unwrap() = false;
+            self.nodes[n].handle.arrive();
+            self.nodes[n].stopped = false;
+        }
+        for _ in 0..60 {
+            self.quiet_round();
+        }
+        self.let_all_go();
+        self.quiet_round();
+        for item in self.items.keys().copied().collect::<Vec<_>>() {
+            self.open_at_last(item)?;
+        }
+        for _ in 0..10 {
+            self.quiet_round();
+        }
+        self.check_leftovers()
+    }
+
+    fn quiet_round(&mut self) {
+        self.round(500);
+        for _ in 0..4 {
+            self.network_step(false);
+            for n in 0..self.nodes.len() {
+                self.end_copies(n);
+            }
+        }
+    }
+
+    /// Where an item is now.
+    fn home(&self, item: SegmentId) -> Option<usize> {
+        self.nodes.iter().position(|node| node.lasting.items.all.contains_key(&item))
+    }
+
+    fn open_at_last(&mut self, item: SegmentId) -> Result<(), String> {
+        for _ in 0..20 {
+            if self.home(item).is_none() {
+                // It may be on its way.
+                self.quiet_round();
+            }
+        }
+        let Some(home) = self.home(item) else {
+            let known = &self.items[&item];
+            if known.doubtful || known.may_be_lost {
+                return Ok(());
+            }
+            return Err(format!("{item} is nowhere"));
+        };
+        let found = self.nodes[home].lasting.items.all[&item].clone();
+        // Another node made an item of that name while this one was cut off.
+        let (_, names) = self.nodes[home].broker.as_ref().unwrap().site_names();
+        if !names.iter().any(|name| name.name == found.key) {
+            return Ok(());
+        }
+        let named = self.nodes[home].lasting.items.keys.get(&(found.workflow, found.key.clone()));
+        if named != Some(&item) {
+            return Ok(());
+        }
+        let crossdock_layout::wire::Party::Task { task, .. } = &found.owner else { unreachable!() };
+        let of_task: Vec<_> = (0..self.members.len()).filter(|m| self.members[*m].task == *task).collect();
+        let member = of_task[self.random.below(of_task.len())];
+        for _ in 0..200 {
+            if self.members[member].pending.is_none() {
+                // Also if it failed for a reason that passes.
+                self.want(member, &found.key, 5000);
+            }
+            self.quiet_round();
+            if self.members[member].open.contains_key(&item) {
+                self.let_all_go();
+                return Ok(());
+            }
+            if self.home(item).is_none() && self.items[&item].may_be_lost {
+                return Ok(());
+            }
+            // What was asked for earlier may come now.
+            self.let_all_go();
+        }
+        let at = self.home(item).map(|n| (NAMES[n], self.nodes[n].lasting.items.residences.get(&item)));
+        Err(format!(
+            "{item} '{}' of {task} is not opened on {}: {at:?}, {found:?}",
+            found.key, NAMES[self.members[member].node]
+        ))
+    }
+
+    fn check_leftovers(&self) -> Result<(), String> {
+        for (n, node) in self.nodes.iter().enumerate() {
+            if !node.steps.is_in() {
+                return Err(format!("node {} is not back", NAMES[n]));
+            }
+            let used: BTreeSet<_> = node.lasting.items.all.values().map(|item| item.file).collect();
+            let stray = node.files.keys().find(|file| !used.contains(file));
+            let left = node.lasting.items.residences.iter().filter(|(_, at)| !matches!(at, Residence::Here { .. }));
+            let left: Vec<_> = left.collect();
+            // The bytes of items that no member can name any more wait for ever.
+            let waits = |file: &&SegmentId| {
+                left.iter().any(|(_, at)| matches!(at, Residence::Left { file: of, .. } if of == *file))
+            };
+            if let Some(file) = stray.filter(|file| !waits(file)) {
+                return Err(format!("{file} is left over on node {}: {left:?}", NAMES[n]));
+            }
+            for (item, at) in left {
+                let Residence::Left { to, .. } = at else {
+                    return Err(format!("{item} is {at:?} on node {}", NAMES[n]));
+                };
+                let other = self.home(*item).filter(|other| NAMES[*other] == to || self.nodes[*other].number > 0);
+                if other.is_none() {
+                    return Err(format!("{item} left node {} and is nowhere: {at:?}", NAMES[n]));
+                }
+            }
+            assert!(node.number >> (64 - NODE_SHIFT) == 0);
+        }
+        Ok(())
+    }
+}
+
+/// One schedule.
+pub fn run(seed: u64, planted: Planted) -> Result<Totals, String> {
+    let mut world = World::new(seed, planted);
+    world.round(0);
+    for step in 0..150 {
+        world.disturb();
+        for _ in 0..world.random.below(4) {
+            world.network_step(true);
+        }
+        let n = world.random.below(3);
+        if world.random.one_in(2) && !world.nodes[n].stopped {
+            world.end_copies(n);
+        }
+        let ms = [0, 0, 20, 20, 300, 2000, 6000][world.random.below(7)];
+        world.round(ms);
+        world.check();
+        if let Some(why) = world.wrong.take() {
+            return Err(format!("seed {seed}, step {step}: {why}"));
+        }
+    }
+    world.settle().map_err(|why| format!("seed {seed}, at the end: {why}"))?;
+    match world.wrong.take() {
+        Some(why) => Err(format!("seed {seed}, at the end: {why}")),
+        None => Ok(world.totals),
+    }
+}

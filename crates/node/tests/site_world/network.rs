@@ -1,0 +1,197 @@
+//! The network between the brokers: messages wait, are dropped, come twice and in any order.
+
+use std::collections::BTreeMap;
+
+use crossdock_layout::{SegmentId, Status};
+use crossdock_node::broker::{Event, NodeFailure, NodeNews, NodeOrder};
+
+use super::{NAMES, World};
+
+#[derive(Clone)]
+enum Message {
+    Ask {
+        from: usize,
+        to: usize,
+        id: u64,
+        service: u32,
+        body: Vec<u8>,
+    },
+    Answer {
+        to: usize,
+        id: u64,
+        outcome: Result<Vec<u8>, NodeFailure>,
+    },
+    Pull {
+        from: usize,
+        to: usize,
+        id: u64,
+        order: NodeOrder,
+    },
+    /// The bytes of `file` are on their way; they are read when they arrive.
+    Bytes {
+        from: usize,
+        to: usize,
+        id: u64,
+        file: SegmentId,
+        into: SegmentId,
+    },
+    Failed {
+        to: usize,
+        id: u64,
+        failure: NodeFailure,
+    },
+}
+
+/// What waits for a broker's reply, by the number that the broker knows it by.
+enum Waiting {
+    Question { from: usize, id: u64 },
+    Opening { from: usize, id: u64, into: SegmentId },
+}
+
+#[derive(Default)]
+pub struct Network {
+    messages: Vec<Message>,
+    waiting: BTreeMap<(usize, u64), Waiting>,
+    cuts: Vec<(usize, usize)>,
+}
+
+impl Network {
+    pub fn cut(&mut self, a: usize, b: usize) {
+        match self.cuts.len() < 2 && a != b {
+            true => self.cuts.push((a, b)),
+            false => self.cuts.clear(),
+        }
+    }
+
+    pub fn heal(&mut self) {
+        self.cuts.clear();
+    }
+
+    fn is_cut(&self, a: usize, b: usize) -> bool {
+        self.cuts.iter().any(|cut| *cut == (a, b) || *cut == (b, a))
+    }
+
+    /// A broker is gone: what it waits for reaches it no more, and what it was asked is not answered.
+    pub fn forget_node(&mut self, n: usize) {
+        let failure = || NodeFailure { status: Status::Disconnected, text: "the broker is gone".into() };
+        let mut lost = Vec::new();
+        self.waiting.retain(|(node, _), waiting| {
+            if *node == n {
+                let (Waiting::Question { from, id } | Waiting::Opening { from, id, .. }) = *waiting;
+                lost.push(match waiting {
+                    Waiting::Question { .. } => Message::Answer { to: from, id, outcome: Err(failure()) },
+                    Waiting::Opening { .. } => Message::Failed { to: from, id, failure: failure() },
+                });
+            }
+            let (Waiting::Question { from, .. } | Waiting::Opening { from, .. }) = waiting;
+            *node != n && *from != n
+        });
+        self.messages.extend(lost);
+        self.messages.retain(|message| match message {
+            Message::Answer { to, .. } | Message::Failed { to, .. } | Message::Bytes { to, .. } => *to != n,
+            Message::Ask { from, .. } | Message::Pull { from, .. } => *from != n,
+        });
+    }
+}
+
+impl World {
+    pub(super) fn node_order(&mut self, n: usize, order: NodeOrder) {
+        let index = |node: &str| NAMES.iter().position(|name| *name == node).expect("a node of the site");
+        match order {
+            NodeOrder::Ask { id, node, service, body, .. } => {
+                let ask = Message::Ask { from: n, to: index(&node), id, service, body };
+                if self.random.one_in(8) {
+                    self.network.messages.push(ask.clone());
+                }
+                self.network.messages.push(ask);
+            }
+            NodeOrder::Pull { id, ref node, .. } => {
+                let to = index(node);
+                self.network.messages.push(Message::Pull { from: n, to, id, order });
+            }
+            NodeOrder::Mirror { .. } | NodeOrder::MirrorLeft { .. } => unreachable!("no member opens a port"),
+            NodeOrder::Answer { id, outcome } => {
+                if let Some(Waiting::Question { from, id }) = self.network.waiting.remove(&(n, id)) {
+                    self.network.messages.push(Message::Answer { to: from, id, outcome });
+                }
+            }
+            NodeOrder::Opened { id, outcome } => {
+                if let Some(Waiting::Opening { from, id, into }) = self.network.waiting.remove(&(n, id)) {
+                    self.network.messages.push(match outcome {
+                        Ok(file) => Message::Bytes { from: n, to: from, id, file, into },
+                        Err(failure) => Message::Failed { to: from, id, failure },
+                    });
+                }
+            }
+        }
+    }
+
+    /// One message arrives, or is lost.
+    pub(super) fn network_step(&mut self, faults: bool) {
+        if self.network.messages.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.network.messages.len());
+        let message = self.network.messages.swap_remove(at);
+        let (from, to) = match &message {
+            Message::Ask { from, to, .. } | Message::Pull { from, to, .. } | Message::Bytes { from, to, .. } => {
+                (*from, *to)
+            }
+            Message::Answer { to, .. } | Message::Failed { to, .. } => (*to, *to),
+        };
+        if self.nodes[to].stopped {
+            return self.network.messages.push(message);
+        }
+        let is_lost =
+            self.network.is_cut(from, to) || self.nodes[to].broker.is_none() || (faults && self.random.one_in(10));
+        if is_lost {
+            let failure = NodeFailure { status: Status::TimedOut, text: "nothing came".into() };
+            return match message {
+                Message::Ask { from, id, .. } => {
+                    self.network.messages.push(Message::Answer { to: from, id, outcome: Err(failure) });
+                }
+                Message::Pull { from, id, .. } => self.network.messages.push(Message::Failed { to: from, id, failure }),
+                Message::Bytes { to, id, .. } => self.network.messages.push(Message::Failed { to, id, failure }),
+                // The answer itself is a failure then.
+                Message::Answer { to, id, .. } => {
+                    self.event(to, Event::Nodes(NodeNews::Answered { id, outcome: Err(failure) }));
+                }
+                Message::Failed { to, id, failure } => {
+                    self.event(to, Event::Nodes(NodeNews::Pulled { id, outcome: Err(failure) }));
+                }
+            };
+        }
+        match message {
+            Message::Ask { from, to, id, service, body } => {
+                let question = self.fresh();
+                self.network.waiting.insert((to, question), Waiting::Question { from, id });
+                let node = NAMES[from].to_owned();
+                self.event(to, Event::Nodes(NodeNews::Asked { id: question, node, service, body }));
+            }
+            Message::Answer { to, id, outcome } => {
+                self.event(to, Event::Nodes(NodeNews::Answered { id, outcome }));
+            }
+            Message::Pull { from, to, id, order } => {
+                let NodeOrder::Pull { kind, object, epoch, into, .. } = order else { unreachable!() };
+                let question = self.fresh();
+                self.network.waiting.insert((to, question), Waiting::Opening { from, id, into });
+                let node = NAMES[from].to_owned();
+                self.event(to, Event::Nodes(NodeNews::Opening { id: question, node, kind, object, epoch }));
+            }
+            Message::Bytes { from, to, id, file, into } => {
+                let bytes = self.nodes[from].files.get(&file).copied();
+                let outcome = match (bytes, self.nodes[to].files.get_mut(&into)) {
+                    (Some(bytes), Some(target)) => {
+                        *target = bytes;
+                        Ok(())
+                    }
+                    _ => Err(NodeFailure { status: Status::Closed, text: "it is not held any more".into() }),
+                };
+                self.event(to, Event::Nodes(NodeNews::Pulled { id, outcome }));
+            }
+            Message::Failed { to, id, failure } => {
+                self.event(to, Event::Nodes(NodeNews::Pulled { id, outcome: Err(failure) }));
+            }
+        }
+    }
+}
