@@ -8,7 +8,8 @@ use common::{Place, engines, finish, signal};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// A workflow of lines `NAME: WORDS | KEY: VALUE…`, whose tasks run the test task with these words in whatever engine.
+/// Writes a workflow file. Each line `NAME: WORDS | KEY: VALUE…` of `tasks` is one task: it runs the test program with the
+/// arguments WORDS, and KEY: VALUE are further keys of the task in the file.
 fn place(tasks: &str) -> Place {
     let place = Place::new("");
     fs::create_dir(place.path().join("bin")).unwrap();

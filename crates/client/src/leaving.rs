@@ -16,7 +16,7 @@ use crossdock_os::fork::PerProcess;
 use crate::connection::Connection;
 use crate::owned::Owned;
 
-/// What this process has to end.
+/// The sessions and series that this process ends when it exits in order.
 #[derive(Default)]
 struct Open {
     sessions: Vec<(Weak<Owned>, Weak<Connection>)>,

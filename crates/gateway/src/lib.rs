@@ -58,7 +58,7 @@ pub enum Order {
     Pass {
         /// The item's name.
         name: Name,
-        /// The next node, and the next epoch.
+        /// The node that the item goes to, and the epoch that the item has there.
         to: Whereabouts,
     },
     /// This node, which owns the item, has more to say of it.

@@ -68,7 +68,8 @@ impl Drop for Limited {
     }
 }
 
-/// This test once more, as a task in that cgroup of the daemon at that socket; `what` it is to do.
+/// Runs `test` once more in a process of its own: a task of `daemon` in the memory cgroup at `folder`. `blind`: the task
+/// cannot see its cgroup.
 fn in_cgroup(test: &str, folder: &Path, daemon: &Daemon, blind: bool) -> Output {
     let program = std::env::current_exe().unwrap();
     // Without `/sys/fs/cgroup` a task sees no limit, as in bubblewrap: then the daemon has to.

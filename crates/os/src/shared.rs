@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, Weak};
 use crate::error::OsResult;
 use crate::fork;
 
-/// The value that all users of a process share. A forked child gets its own, because `/proc/self` means another process
-/// there.
+/// One value that all objects of a process share, for example a descriptor of a file below `/proc/self`. A forked child
+/// needs a value of its own, because in the child `/proc/self` is another process.
 pub(crate) struct PerProcess<T>(Mutex<Option<(u32, Weak<T>)>>);
 
 impl<T> PerProcess<T> {

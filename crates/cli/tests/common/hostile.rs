@@ -242,8 +242,8 @@ fn keep(way: &str, fd: OwnedFd, mapping: Mapping) -> Result<Kept, String> {
     Ok(kept)
 }
 
-/// Gives the data's pages to a pipe or a socket, by reference where the kernel lets it; the end to read them from. It is
-/// empty where the kernel refuses.
+/// Splices the item's pages into a pipe, or sends them to a socket, by reference if the kernel allows that. Gives the end
+/// from which the pages can be read. If the kernel refuses, nothing can be read from that end.
 fn given_away(fd: &OwnedFd, send: bool) -> Result<OwnedFd, String> {
     let text = |e: rustix::io::Errno| e.to_string();
     let (pipe, filling) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).map_err(text)?;

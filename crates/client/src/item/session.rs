@@ -16,7 +16,8 @@ use crate::host::SessionHost;
 use crate::segment::Lease;
 use crate::{Error, Region, Result, SegmentKind, Session};
 
-/// How long preparing a free item may take for a caller that does not wait for the item's owner.
+/// How long the daemon may take to prepare an item (for example to copy it) that no other task has. This limit is for a
+/// caller that asked not to wait for another task.
 const READY: Duration = Duration::from_secs(60);
 
 impl Session {

@@ -1,4 +1,5 @@
-//! What series need from the daemon: a place for what this process made, or a place among the observers.
+//! The requests that series send to the daemon: to register a series that this process publishes, and to become an
+//! observer of a series.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

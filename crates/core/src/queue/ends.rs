@@ -136,8 +136,9 @@ impl Ring {
         Ok(Joined { slot: index, next, acquaintance: self.acquaint(side, alive) })
     }
 
-    /// The present state of the other side. A member that comes after `joined` was loaded increments it. A member that
-    /// was there before is seen here. So no member is missed that comes or stays.
+    /// The present state of the other side. `joined` is loaded first, and the members are looked at afterwards. A member
+    /// that joins after the load increments `joined`, and a member that joined before is seen by the look. So this end
+    /// misses no member.
     fn acquaint(&self, side: Side, alive: &dyn Living) -> Acquaintance {
         let company = self.company(side.other());
         let joined = company.joined.load(Acquire);

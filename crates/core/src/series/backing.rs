@@ -48,7 +48,8 @@ impl Publisher {
         }
     }
 
-    /// The runs of chunks within `table` (a part of one variable's) that have the same kind of memory.
+    /// The runs of chunks within `table` that have the same kind of memory. `table` is a range of slot table entries that
+    /// belong to one variable.
     pub(super) fn backings(&self, table: Range<u32>) -> Vec<(Range<u32>, Backing)> {
         let mut found: Vec<(Range<u32>, Backing)> = Vec::new();
         for index in table {

@@ -37,7 +37,7 @@ pub(super) struct Field {
     pub chunks: u32,
     /// The number of chunks that have had memory: the largest number so far.
     pub mapped: u32,
-    /// The addresses, with room for the largest shape.
+    /// The range of addresses reserved for this variable. It has room for the variable's largest shape.
     pub place: Place,
     pub begun: Option<Begun>,
 }

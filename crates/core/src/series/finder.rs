@@ -249,7 +249,7 @@ impl Finder {
         let all = cost(Method::CopyAll);
         let mut best = (Method::CopyAll, all);
         let compare = cost(Method::Compare);
-        // If most of the data change, comparing saves nothing. If it also costs as much, everything is copied.
+        // Comparing is worth its cost only if a part of the data stays unchanged, because unchanged chunks need no memory.
         if changing.chunks < MOST && compare <= all * WORTH_OF_SHARING {
             best = (Method::Compare, compare);
         }

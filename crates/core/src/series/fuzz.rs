@@ -90,7 +90,7 @@ impl Host for WithPage {
     }
 }
 
-/// The offers that the daemon would keep.
+/// A published series and its pin page. Outside of the fuzzer the daemon would keep them.
 struct Scene {
     offer: Offer,
     page: OwnedFd,

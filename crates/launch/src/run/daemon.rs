@@ -34,7 +34,7 @@ pub enum Which {
     Site(Site),
 }
 
-/// The daemon's place in the site of a run on several hosts.
+/// Options of a daemon that is one node of a site: the group of daemons of a run on several hosts.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// The site's name.

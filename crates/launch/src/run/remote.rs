@@ -158,7 +158,8 @@ impl Voice {
     }
 }
 
-/// What the runner says. A thread reads.
+/// Receives the messages that the process which started the run sends to this host's part. A thread reads them from the
+/// connection and puts them into the queue.
 struct Ear {
     queue: Receiver<Down>,
     bell: Arc<OwnedFd>,

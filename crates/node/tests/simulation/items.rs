@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// The guarantee, at the moment when it could be broken.
+    /// Checks, when the daemon gives an item's file to a client, that no other task can write it.
     pub fn hand_item(&self, connection: u64, file: SegmentId, writable: bool) {
         assert!(self.kept.contains(&file), "{file} is given out but not kept");
         let Some(pipe) = self.pipes.get(&connection) else { return };

@@ -163,7 +163,7 @@ impl Handovers {
         self.all.get(&item).map(|h| h.former).filter(|m| *m != MemberId::NOBODY)
     }
 
-    /// The items whose proof is to be asked for now.
+    /// The items for which the kernel is asked now whether any process still has them open.
     pub(super) fn take_questions(&mut self) -> BTreeSet<SegmentId> {
         std::mem::take(&mut self.to_ask)
     }
