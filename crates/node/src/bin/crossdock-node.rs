@@ -1,4 +1,4 @@
-//! The daemon alone, for the tests of these layers; people use `crossdock serve`, which has the same options.
+//! The daemon alone, for the tests of these layers. People use `crossdock serve`, which has the same options.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! What always holds of a broker, between any two events.
+//! The invariants of a broker, which hold between any two events.
 //!
-//! Debug builds check it after every event, and the simulator after every step. A broker that violates one of these has
-//! a defect, whatever its clients and its journal said.
+//! Debug builds check them after every event, and the simulator after every step. A broker that violates one has a
+//! defect, whatever its clients and its journal said.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ impl Broker {
         }
     }
 
-    /// Also panics if the host has left something undone: between its events, it has done all effects.
+    /// Panics also if the host has left something undone: between two events it has carried out all effects.
     pub fn check_at_rest(&self) {
         self.check();
         assert!(self.effects.is_empty(), "effects were left over");
@@ -44,7 +44,7 @@ impl Broker {
         self.check_items_at_rest();
     }
 
-    /// The host answers what it was asked before it reports anything else.
+    /// The host answers a question of the broker before it reports anything else.
     pub(super) fn check_before(&self, event: &Event<'_>) {
         if !matches!(event, Event::Proved { .. } | Event::Made { .. }) {
             self.check_items_at_rest();

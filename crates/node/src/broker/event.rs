@@ -1,4 +1,4 @@
-//! What happens to a broker, and what it wants done: the whole of its contact with the world.
+//! The events of a broker and the effects that it wants. A broker has no other contact with the world.
 
 use crossdock_layout::{MemberId, SegmentId};
 
@@ -7,10 +7,10 @@ use super::nodes::{NodeNews, NodeOrder};
 use super::record::{Peer, Record};
 use super::site::{SiteNews, SiteOrder};
 
-/// A connection, by the number that the host gave it; no number is used twice.
+/// A connection, by the number that the host gave it. No number is used twice.
 pub type Connection = u64;
 
-/// What a descriptor that came with a message is, as the host found it.
+/// A descriptor that came with a message, as the host found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Descriptor {
     /// A listening SOCK_SEQPACKET Unix socket.
@@ -19,10 +19,10 @@ pub enum Descriptor {
     Memory {
         /// Bytes.
         size: u64,
-        /// The kernel's number for it, which no other memory ever has; 0 = none.
+        /// The kernel's number for the memory, which no other memory ever has; 0 = none.
         number: u64,
     },
-    /// The same, sealed against all writing but through mappings that there were before: a series' pool.
+    /// As above, sealed against all writing except through mappings that existed before: a series' pool.
     Pool {
         /// Bytes.
         size: u64,
@@ -38,20 +38,20 @@ pub enum Descriptor {
 pub enum Event<'a> {
     /// A process connected to an endpoint.
     Connected {
-        /// The connection from now on.
+        /// The number of the connection from now on.
         connection: Connection,
         /// Which endpoint.
         endpoint: u64,
-        /// Who, by the kernel's word.
+        /// The process at the other end, as the kernel says.
         peer: Peer,
     },
-    /// A message came, of whatever content.
+    /// A message came. Its content may be anything.
     Message {
         /// From where.
         connection: Connection,
-        /// Its bytes; `None` if it, or its control data, was longer than any message may be.
+        /// The bytes; `None` if the message, or its control data, was longer than any message may be.
         bytes: Option<&'a [u8]>,
-        /// What came with it.
+        /// The descriptors that came with the message.
         descriptors: &'a [Descriptor],
     },
     /// A connection is gone.
@@ -59,52 +59,53 @@ pub enum Event<'a> {
         /// Which.
         connection: Connection,
     },
-    /// It is proved that a member is dead: by its pidfd, its start time, or the roll.
+    /// A member is proved dead: by its pidfd, its start time, or the roll.
     ProcessDied {
         /// Which member.
         member: MemberId,
     },
-    /// The answer to [`Effect::Make`]; comes before any other event.
+    /// The answer to [`Effect::Make`]. It comes before any other event.
     Made {
-        /// The kernel's number for the memory if it worked, else why not.
+        /// The kernel's number for the memory, or why it could not be made.
         outcome: Result<u64, String>,
     },
-    /// The answer to [`Effect::ProveItem`]; comes before any other event.
+    /// The answer to [`Effect::ProveItem`]. It comes before any other event.
     Proved {
         /// Which item.
         item: SegmentId,
-        /// The file that was looked at.
+        /// The file that was examined.
         file: SegmentId,
-        /// What the kernel said.
+        /// The kernel's answer.
         verdict: Verdict,
     },
-    /// The answer to [`Effect::CopyItem`], some time later.
+    /// The answer to [`Effect::CopyItem`], which comes some time later.
     Copied {
         /// Which item.
         item: SegmentId,
         /// The fresh file.
         to: SegmentId,
-        /// Whether it worked, else why not.
+        /// Success, or why it failed.
         outcome: Result<(), String>,
     },
-    /// The site that this daemon is a node of has something to tell.
+    /// News of the site that this daemon is a node of.
     Site(SiteNews),
-    /// Another node of the site asks, or has answered.
+    /// Another node of the site asks something, or has answered.
     Nodes(NodeNews),
-    /// So many bytes of memory could be given out now.
+    /// The number of bytes of memory that could be given out now.
     Free(u64),
-    /// The journal takes records, or it does not and why.
+    /// The journal accepts records, or why it does not.
     Journal(Result<(), String>),
     /// Time went by.
     Tick,
 }
 
-/// Something is to be done. Effects are done in their order; a broker may be killed between any two.
+/// An action for the host. Effects are carried out in order; a broker may be killed between any two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Write this down, before anything that follows.
+    /// Write this record down, before anything that follows.
     Record(Record),
-    /// Make a segment, hand it to the keeper, and answer by [`Event::Made`]. Always the last effect of its event.
+    /// Make a segment, pass it to the keeper, and answer by [`Event::Made`]. This is always the last effect of its
+    /// event.
     Make {
         /// Its id.
         segment: SegmentId,
@@ -112,45 +113,46 @@ pub enum Effect {
         size: u64,
         /// Bytes to reserve.
         reserve: u64,
-        /// What `/proc/PID/maps` is to show.
+        /// The name to show in `/proc/PID/maps`.
         label: String,
     },
-    /// Make a pin page, with its memory taken, hand it to the keeper, and answer by [`Event::Made`]. Always the last effect of
-    /// its event.
+    /// Make a pin page with its memory taken, pass it to the keeper, and answer by [`Event::Made`]. This is always the
+    /// last effect of its event.
     MakePage {
         /// Its id.
         page: SegmentId,
-        /// What `/proc/PID/maps` is to show.
+        /// The name to show in `/proc/PID/maps`.
         label: String,
     },
-    /// Tell the series' publisher, by the liveness table, that there is another pin page.
+    /// Tell the series' publisher, through the liveness table, that there is another pin page.
     TellOfPage {
         /// The series.
         series: SegmentId,
     },
-    /// Make an item's file, hand it to the keeper, and answer by [`Event::Made`]. Always the last effect of its event.
+    /// Make an item's file, pass it to the keeper, and answer by [`Event::Made`]. This is always the last effect of its
+    /// event.
     MakeItem {
         /// Its id.
         file: SegmentId,
         /// Bytes.
         size: u64,
     },
-    /// Ask the kernel whether any process has the item's file open or mapped, and answer by [`Event::Proved`]. Only effects
-    /// that write nothing down come behind it.
+    /// Ask the kernel whether any process has the item's file open or mapped, and answer by [`Event::Proved`]. Only
+    /// effects that write nothing down follow it.
     ProveItem {
         /// Which item.
         item: SegmentId,
         /// Its file.
         file: SegmentId,
-        /// Its last holder is dead, and the kernel may still be dropping that process's references.
+        /// The last holder is dead, and the kernel may still be dropping that process's references.
         dying: bool,
     },
-    /// Make a fresh file, hand it to the keeper, copy the item's bytes there beside all other work, and answer by
-    /// [`Event::Copied`]. It may be forgotten meanwhile.
+    /// Make a fresh file, pass it to the keeper, copy the item's bytes there beside all other work, and answer by
+    /// [`Event::Copied`]. The file may be forgotten meanwhile.
     CopyItem {
         /// Which item.
         item: SegmentId,
-        /// Where its bytes are.
+        /// The file with the item's bytes.
         from: SegmentId,
         /// The fresh file.
         to: SegmentId,
@@ -196,7 +198,7 @@ pub enum Effect {
         /// Its id.
         segment: SegmentId,
     },
-    /// Fill some slots of a pin page with zeros: nothing is pinned by them any more.
+    /// Fill some slots of a pin page with zeros, so that they pin nothing any more.
     ClearPins {
         /// The page.
         page: SegmentId,
@@ -205,7 +207,7 @@ pub enum Effect {
         /// How many.
         count: u32,
     },
-    /// A member has this slot of the liveness table from now on; watch its process.
+    /// From now on a member has this slot of the liveness table; watch its process.
     Alive {
         /// Which.
         member: MemberId,
@@ -214,8 +216,8 @@ pub enum Effect {
         /// Its process.
         peer: Peer,
     },
-    /// A member is dead, by proof or by its own last word: mark it in the liveness table, and wake everybody who waits for
-    /// a death.
+    /// A member is dead, by proof or because it said that it leaves: mark it in the liveness table, and wake all who
+    /// wait for a death.
     Dead {
         /// Which.
         member: MemberId,
@@ -226,24 +228,24 @@ pub enum Effect {
         connection: Connection,
         /// The message.
         message: Vec<u8>,
-        /// And the descriptors that go with it.
+        /// The descriptors to send with the message.
         with: Attachment,
     },
-    /// Close a connection, after what was sent to it.
+    /// Close a connection after everything was sent to it.
     Close {
         /// Which.
         connection: Connection,
-        /// Why, for the log.
+        /// The reason, for the log.
         why: String,
     },
 }
 
-/// What descriptors go with a message.
+/// The descriptors that go with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attachment {
     /// None.
     Nothing,
-    /// The liveness table, read-only; the roll with a lock on this member's byte; and the roll to ask by.
+    /// The liveness table, read-only; the roll with a lock on this member's byte; and the roll for asking.
     Papers {
         /// Whose.
         member: MemberId,
@@ -259,10 +261,10 @@ pub enum Attachment {
     Item {
         /// Its id.
         file: SegmentId,
-        /// With the right to write; else through the read-only door.
+        /// With the right to write; otherwise through the read-only door.
         writable: bool,
     },
-    /// A series: its pool, read-only, and a pin page.
+    /// A series: its pool (read-only) and a pin page.
     Series {
         /// The pool's id.
         pool: SegmentId,
@@ -274,7 +276,7 @@ pub enum Attachment {
 }
 
 impl Attachment {
-    /// How many descriptors that are.
+    /// The number of these descriptors.
     #[must_use]
     pub const fn count(self) -> usize {
         match self {

@@ -1,4 +1,5 @@
-//! The state machine's fuzz entry: bytes become connections, messages of whatever content, deaths, time and restarts.
+//! The entry for fuzzing the state machine: bytes become connections, messages of any content, deaths, passing time and
+//! restarts.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +12,8 @@ use crossdock_layout::{LAYOUT_VERSION, MemberId, Rights, SegmentId};
 use super::{Attachment, Broker, Descriptor, Effect, Event, Lasting, Limits, MAIN_ENDPOINT, Peer, Verdict};
 use crate::journal;
 
-/// Feeds a broker with what the bytes say and checks that it never panics, never answers a connection that it closed,
-/// never gives out a segment that is not held, and that its sums are right and its journal says what its memory does.
+/// Drives a broker as the bytes say. It checks that the broker never panics, never answers a connection that it closed,
+/// and never gives out a segment that is not held, and that its sums are right and its journal agrees with its memory.
 pub fn fuzz(bytes: &[u8]) {
     let mut world = World::new();
     let mut rest = bytes;
@@ -33,9 +34,9 @@ struct World {
     open: BTreeSet<u64>,
     next: u64,
     now: u64,
-    /// Copies that have begun.
+    /// The copies that have begun.
     copies: Vec<(SegmentId, SegmentId)>,
-    /// What the kernel says of files, one after the other.
+    /// The kernel's answers about files, one after the other.
     verdicts: u8,
 }
 
@@ -91,7 +92,7 @@ impl World {
                 self.say(connection, take(rest, length), &[Descriptor::Listener][..usize::from(op / 10 % 2)]);
             }
             2..=5 => {
-                // A message that passes for one, with a few bytes changed.
+                // A message that is nearly valid, with a few bytes changed.
                 let mut message = some_request(argument).encode(u64::from(op / 10) + 2, 0);
                 for change in take(rest, usize::from(op / 10 % 3) * 2).chunks(2) {
                     let at = usize::from(change[0]) * 2 % message.len();
@@ -220,7 +221,7 @@ impl World {
         assert!(lasting.segments.values().all(|s| lasting.workflows.contains_key(&s.workflow)));
         let mut again = Lasting::default();
         journal::replay(&self.journal, |record| again.apply(&record));
-        // Outcomes that their members have surely got are forgotten in memory only.
+        // Outcomes that their members certainly got are forgotten in memory only.
         let plain = |mut lasting: Lasting| {
             lasting.members.values_mut().for_each(|m| m.outcomes.clear());
             lasting

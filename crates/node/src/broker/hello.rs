@@ -1,4 +1,4 @@
-//! The first message of a connection: versions, who this is, and whether it was here before.
+//! The first message of a connection: versions, which task the client is, and whether it was here before.
 
 use crossdock_layout::id::MAX_MEMBERS;
 use crossdock_layout::wire::{Answer, FINGERPRINT, PROTOCOL_VERSION, Request};
@@ -6,11 +6,11 @@ use crossdock_layout::{LAYOUT_VERSION, MemberId, Status};
 
 use super::{Asker, Attachment, Broker, Connection, DEFAULT_WORKFLOW, Due, Effect, MAIN_ENDPOINT, Record, text};
 
-/// What a program is called that names no task.
+/// The name of a program that names no task.
 pub(super) const NAMELESS_TASK: &str = "program";
 
 impl Broker {
-    /// Refuses a client of another build; false if the message is no hello of any build.
+    /// Refuses a client of another build. `false` if the message is no hello of any build.
     pub(super) fn refuse_version(&mut self, connection: Connection, message: &[u8]) -> bool {
         let Some(theirs) = Request::versions(message) else { return false };
         let number = u64::from_le_bytes(message[8..16].try_into().expect("versions() saw a header"));
@@ -65,7 +65,7 @@ impl Broker {
             Err((status, text)) => return self.refuse(asker, status, text),
         };
         let alike = self.lasting.members.values().filter(|m| m.endpoint == endpoint).count();
-        // A task in a container must not be able to take all of the node's slots.
+        // A task in a container must not be able to take all slots of the node.
         let most = if endpoint == MAIN_ENDPOINT { self.limits.members } else { self.limits.members / 3 };
         let slot = self.lasting.free_slot().filter(|_| alike < most);
         let Some(slot) = slot else {
@@ -88,7 +88,7 @@ impl Broker {
         self.enter(asker, member, false);
     }
 
-    /// The workflow of a process that came by the main endpoint.
+    /// The workflow of a process that connected through the main endpoint.
     fn place_main(&self, task: Option<String>, workflow: Option<String>) -> Result<(u64, String), (Status, String)> {
         let name = workflow.unwrap_or_else(|| DEFAULT_WORKFLOW.to_owned());
         let Some(number) = self.lasting.workflow_names.get(&name) else {
@@ -98,7 +98,7 @@ impl Broker {
         Ok((*number, task.unwrap_or_else(|| NAMELESS_TASK.to_owned())))
     }
 
-    /// An endpoint that was made for a task is that task's only.
+    /// An endpoint that was made for a task belongs to that task only.
     fn place_task(
         &self,
         endpoint: u64,
@@ -118,7 +118,7 @@ impl Broker {
         Ok((made_for.workflow, made_for.task.clone()))
     }
 
-    /// `fresh`: it never heard of its first welcome, so it has nothing open.
+    /// `fresh`: the member never got its first welcome, so it has nothing open.
     fn welcome_back(&mut self, asker: Asker, member: MemberId, fresh: bool) {
         let link = &self.links[&asker.connection];
         let known = &self.lasting.members[&member];
@@ -126,7 +126,7 @@ impl Broker {
             return self.refuse(asker, Status::Denied, "this token is another's".to_owned());
         }
         if let Some(former) = self.connected.remove(&member) {
-            // The client gave that connection up; it must not count as this member's death.
+            // The client gave that connection up. Its end must not count as this member's death.
             if let Some(link) = self.links.get_mut(&former) {
                 link.member = None;
             }
@@ -166,7 +166,7 @@ impl Broker {
         self.effects.push(Effect::Send { connection, message, with: Attachment::Papers { member } });
     }
 
-    /// Says why not, and hangs up.
+    /// Says why the client is refused, and closes the connection.
     fn refuse(&mut self, asker: Asker, status: Status, text: String) {
         self.answer(asker, &Answer::Failed { status, text });
         self.drop_link(asker.connection, "its hello was refused");

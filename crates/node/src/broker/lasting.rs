@@ -1,5 +1,5 @@
-//! Lasting state: what a broker that was killed finds again. It changes by [`Lasting::apply`] alone, in operation and
-//! in recovery alike, so the two cannot drift apart.
+//! Lasting state: what a broker finds after the former one was killed. It changes only by [`Lasting::apply`], in
+//! operation and in recovery, so the two cannot differ.
 
 #![allow(missing_docs, reason = "plain fields, named as in the records and on the wire")]
 
@@ -13,12 +13,12 @@ use super::item::Items;
 use super::record::{Cause, Era, Peer, Record};
 use super::series::Series;
 
-/// How many done requests of a member are remembered; more than a client ever has unanswered at once.
+/// How many finished requests of a member are remembered: more than a client ever has unanswered at one time.
 const OUTCOMES: usize = 256;
 
 /// The endpoint that the daemon itself listens on.
 pub const MAIN_ENDPOINT: u64 = 0;
-/// The workflow of those who name none.
+/// The workflow of programs that name none.
 pub const DEFAULT_WORKFLOW: &str = "default";
 
 /// A workflow.
@@ -27,11 +27,11 @@ pub struct Workflow {
     pub name: String,
     pub quota: u64,
     pub owner: MemberId,
-    /// Bytes that its segments have reserved together.
+    /// Bytes that all its segments have reserved together.
     pub reserved: u64,
-    /// How many segments it has, pin pages too.
+    /// The number of segments that it has, with pin pages.
     pub segments: u64,
-    /// How many runs it has had, the current one included.
+    /// The number of runs that it has had, with the current one.
     pub run: u64,
 }
 
@@ -43,7 +43,7 @@ pub struct Endpoint {
     pub grants: Vec<Grant>,
 }
 
-/// What a request came to, kept until its member has surely got the answer.
+/// The result of a request, kept until its member has certainly got the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Made(SegmentId),
@@ -59,7 +59,7 @@ pub struct Member {
     pub rank: u32,
     pub peer: Peer,
     pub token: [u8; 16],
-    /// It only looks and is no part of a run.
+    /// The member only looks and takes no part in a run.
     pub visitor: bool,
     pub outcomes: BTreeMap<u64, Outcome>,
 }
@@ -74,13 +74,13 @@ pub struct Segment {
     pub reserved: u64,
     pub attribute: u64,
     pub creator: MemberId,
-    /// It stays when the run ends.
+    /// The segment stays when the run ends.
     pub persistent: bool,
-    /// When it was made, in milliseconds since 1970.
+    /// When the segment was made, in milliseconds since 1970.
     pub since_ms: u64,
-    /// Its name is gone; these members held it then.
+    /// The name is removed; these members had the segment open then.
     pub removed: Option<Vec<(MemberId, u32)>>,
-    /// What a series has besides.
+    /// What a series has besides its segment.
     pub series: Option<Series>,
 }
 
@@ -93,13 +93,13 @@ pub struct Lasting {
     pub workflows: BTreeMap<u64, Workflow>,
     pub endpoints: BTreeMap<u64, Endpoint>,
     pub members: BTreeMap<MemberId, Member>,
-    /// Those without standing that are not proved dead; their slots are taken.
+    /// Members whose session is over and that are not proved dead. Their slots are taken.
     pub ghosts: BTreeMap<MemberId, Peer>,
     pub era: Option<Era>,
-    /// The kernel's number of the memory behind each id.
+    /// For each id the kernel's number of its memory.
     pub numbers: BTreeMap<SegmentId, u64>,
     pub segments: BTreeMap<SegmentId, Segment>,
-    /// Names of segments that are not removed.
+    /// The names of segments that are not removed.
     pub names: BTreeMap<(u64, SegmentKind, String), SegmentId>,
     pub workflow_names: BTreeMap<String, u64>,
     pub tokens: BTreeMap<[u8; 16], MemberId>,
@@ -110,7 +110,7 @@ pub struct Lasting {
 }
 
 impl Lasting {
-    /// Makes one change. Records that make no sense here (a journal that was tampered with) change nothing.
+    /// Makes one change. A record that makes no sense here (from a journal that was tampered with) changes nothing.
     pub fn apply(&mut self, record: &Record) {
         match record {
             Record::Counters { member, segment, number } => {
@@ -262,20 +262,20 @@ impl Lasting {
             self.tokens.remove(&gone.token);
         }
         self.ghosts.remove(&member);
-        // A slot is free when it is proved that its holder is dead, not before.
+        // A slot is free only when its holder is proved dead.
         if self.slot_holder(member.slot()).is_none() {
             self.slots.remove(&member.slot());
         }
     }
 
-    /// The member's session is over; its slot stays its own.
+    /// The member's session is over, and its slot stays taken.
     fn make_ghost(&mut self, member: MemberId, peer: Peer) {
         self.forget_member(member);
         self.slots.insert(member.slot());
         self.ghosts.insert(member, peer);
     }
 
-    /// Who has this slot of the liveness table, of those who are not proved dead.
+    /// The member that has this slot of the liveness table, unless it is proved dead.
     pub fn slot_holder(&self, slot: usize) -> Option<MemberId> {
         self.members.keys().chain(self.ghosts.keys()).copied().find(|member| member.slot() == slot)
     }
@@ -286,7 +286,7 @@ impl Lasting {
         workflow.reserved = workflow.reserved.saturating_add(fresh.reserved);
         self.reserved = self.reserved.saturating_add(fresh.reserved);
         self.next_segment = self.next_segment.max(id.0.saturating_add(fresh.ids()));
-        // An item's memory is found by the item.
+        // The memory of an item is found through the item.
         if fresh.kind != SegmentKind::Item {
             self.names.insert((fresh.workflow, fresh.kind, fresh.name.clone()), id);
         }
@@ -325,7 +325,7 @@ impl Lasting {
         }
     }
 
-    /// The segments of a workflow, removed ones too.
+    /// The segments of a workflow, with removed ones.
     pub fn segments_of(&self, workflow: u64) -> Vec<SegmentId> {
         self.segments.iter().filter(|(_, s)| s.workflow == workflow).map(|(id, _)| *id).collect()
     }
@@ -335,7 +335,7 @@ impl Lasting {
         self.members.iter().filter(|(_, m)| m.workflow == workflow).map(|(id, _)| *id).collect()
     }
 
-    /// What a member of this endpoint may do with that name.
+    /// What a member of this endpoint may do with this name.
     pub fn rights(&self, endpoint: u64, kind: SegmentKind, name: &str) -> Rights {
         if endpoint == MAIN_ENDPOINT {
             return Rights::ALL;
@@ -344,7 +344,7 @@ impl Lasting {
         grants.iter().filter(|g| g.fits(kind, name)).fold(Rights::NONE, |sum, g| sum.with(g.rights))
     }
 
-    /// May a member of this endpoint own any item at all?
+    /// May a member of this endpoint own any item?
     pub fn may_have_items(&self, endpoint: u64) -> bool {
         let own = |g: &Grant| g.kind == SegmentKind::Item && g.rights.contains(Rights::OWN);
         endpoint == MAIN_ENDPOINT || self.endpoints.get(&endpoint).is_some_and(|e| e.grants.iter().any(own))
@@ -352,7 +352,7 @@ impl Lasting {
 
     /// A slot of the liveness table that no member has.
     pub fn free_slot(&self) -> Option<usize> {
-        // Most slots below the first free one are in use, so this walks the set, not the table.
+        // Most slots below the first free one are in use, so this walks the set and not the table.
         let mut free = 0;
         for slot in &self.slots {
             if *slot != free {
@@ -363,7 +363,7 @@ impl Lasting {
         (free < MAX_MEMBERS).then_some(free)
     }
 
-    /// The shortest list of records that makes this state out of nothing: a compacted journal.
+    /// The shortest list of records that makes this state from nothing: a compacted journal.
     pub fn snapshot(&self) -> Vec<Record> {
         let mut records =
             vec![Record::Counters { member: self.next_member, segment: self.next_segment, number: self.next_number }];
@@ -408,7 +408,7 @@ impl Lasting {
             }
         }
         records.extend(self.items.snapshot().into_iter().map(Record::Item));
-        // Members come last: their outcomes must not be mixed with those of the records above.
+        // Members come last, because their outcomes must not be mixed with those of the records above.
         for (id, m) in &self.members {
             records.push(Record::Member {
                 member: *id,

@@ -1,4 +1,4 @@
-//! Listings, page by page: a task sees its workflow, the daemon's own user everything.
+//! Listings, page by page. A task sees its workflow, and the daemon's own user sees everything.
 
 use std::ops::Bound;
 

@@ -1,16 +1,16 @@
-//! Memory whose descriptor went with the keeper: members give it back, and its name is not given out anew until it is known
-//! that no member has it any more.
+//! Memory whose descriptor was lost with the keeper. Members give it back. Its name is not given out anew until it is
+//! known that no member has the memory any more.
 //!
-//! What is offered is taken only if it is that very memory, by the number that the kernel gave it when it was made and
-//! gives to no other. So it does not matter who offers it: any member that has it by right may, for reading only, too. A name waits
-//! as long as a member that may have it is neither dead, nor back and without it.
+//! An offer is accepted only if it is the same memory, by the number that the kernel gave it when it was made and gives
+//! to no other memory. So it does not matter which member offers it: any member that has it by right may, also one that
+//! may only read. A name stays taken as long as a member that may have the memory is neither dead nor back without it.
 
 use crossdock_layout::wire::{Answer, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::{Asker, Broker, Cause, Connection, Descriptor, Effect, MAIN_ENDPOINT, Outcome, text};
 
-/// How long a request waits for memory to be offered before it is told who is waited for.
+/// How long a request waits for memory to be offered before it is told which member is waited for.
 const PATIENCE_MS: u64 = 2_000;
 
 impl Broker {
@@ -56,12 +56,12 @@ impl Broker {
         }
     }
 
-    /// Is the memory with this number the one that has this id?
+    /// Is the memory with this number the memory of this id?
     pub(super) fn is_memory_of(&self, id: SegmentId, number: u64) -> bool {
         number != 0 && self.lasting.numbers.get(&id) == Some(&number)
     }
 
-    /// The request waits until the memory is offered, or its name is free.
+    /// The request waits until the memory is offered or its name is free.
     pub(super) fn await_offer(&mut self, asker: Asker, segment: SegmentId, request: Request, wait_ms: u64) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
         let key = (found.workflow, found.kind, found.name.clone());
@@ -86,14 +86,14 @@ impl Broker {
         }
     }
 
-    /// What was waited for is decided.
+    /// The thing that the request waited for is decided.
     fn ask_again(&mut self, waits: (Connection, u64), member: MemberId, request: Request) {
         let asker = Asker { connection: waits.0, member, number: waits.1, opcode: request.number() };
         let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&waits.1)).copied();
         match (outcome, request) {
-            // The request waits still, also if it had found a series that is gone now: ask again.
+            // The request waits still, even if it had found a series that is gone now: ask again.
             (_, Request::Observe { wait_ms, former, name }) => self.observe(asker, wait_ms, former, name),
-            // What it made is gone with the keeper, and no member ever had it.
+            // What the request made was lost with the keeper, and no member ever had it.
             (Some(Outcome::Made(segment)), request @ Request::Open { .. }) if !self.is_named(segment) => {
                 self.open(asker, request);
             }
@@ -104,7 +104,7 @@ impl Broker {
         }
     }
 
-    /// Names of lost memory are free once no member can have it any more.
+    /// Frees the names of lost memory that no member can have any more.
     pub(super) fn settle_lost(&mut self) {
         if self.lost.is_empty() {
             return;
@@ -130,14 +130,14 @@ impl Broker {
         }
     }
 
-    /// Members that may have lost memory mapped and can still offer it.
+    /// The members that may have lost memory mapped and can still offer it.
     fn may_have(&self, lost: SegmentId) -> impl Iterator<Item = MemberId> {
         let found = self.lasting.segments.get(&lost);
         self.lasting.members.iter().filter_map(move |(member, known)| {
             let found = found?;
             let told = self.told.contains(member);
             let may = match &found.series {
-                // Only its publisher has all of it.
+                // Only the publisher has all of it.
                 Some(series) => series.publisher == *member && !told,
                 None => {
                     let near = known.workflow == found.workflow || known.endpoint == MAIN_ENDPOINT;
@@ -149,7 +149,7 @@ impl Broker {
         })
     }
 
-    /// Why a name that is there cannot be opened.
+    /// Why an existing name cannot be opened.
     pub(super) fn why_lost(&self, key: &(u64, SegmentKind, String)) -> String {
         let segment = match key.1 {
             SegmentKind::Item => {

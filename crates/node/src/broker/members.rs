@@ -1,4 +1,4 @@
-//! Handles members that end, connections that close, and deadlines that pass.
+//! Ends of members, closing connections, and deadlines that pass.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 use super::{Asker, Broker, Cause, Connection, DEFAULT_WORKFLOW, Due, Effect, MAIN_ENDPOINT, REMEMBERED, Record};
 
 impl Broker {
-    /// After a start: what the journal says and the keeper holds is put together.
+    /// After a start: combines what the journal says with what the keeper holds.
     pub(super) fn recover(&mut self, base: u64, held: &BTreeSet<SegmentId>, listening: &BTreeSet<u64>) {
         let base = base.max(1);
         // No other node of the site gives out these ids.
@@ -18,7 +18,7 @@ impl Broker {
             let counters = Record::Counters { member: base, segment: first, number: 1 };
             self.commit(counters);
         } else if next.next_segment >> super::NODE_SHIFT < first >> super::NODE_SHIFT {
-            // It was no node of a site before.
+            // The daemon was no node of a site before.
             let counters = Record::Counters { member: next.next_member, segment: first, number: next.next_number };
             self.commit(counters);
         }
@@ -32,7 +32,7 @@ impl Broker {
             let name = DEFAULT_WORKFLOW.to_owned();
             self.commit(Record::Workflow { number, quota: 0, owner: MemberId::NOBODY, name, cause: Cause::NONE });
         }
-        // What the keeper holds without a record was made by a request that was never answered.
+        // What the keeper holds without a record belongs to a request that was never answered.
         for segment in held {
             if self.lasting.of(*segment).is_none_or(|(_, s)| s.removed.is_some()) {
                 self.effects.push(Effect::Forget { segment: *segment });
@@ -62,7 +62,7 @@ impl Broker {
         self.recover_series(held);
         self.recover_runs();
         self.heard.extend(self.lasting.members.keys().map(|member| (*member, self.now)));
-        // Owners may have died, and been written down as dead, just before the former broker's own end.
+        // Owners may have died, and been recorded as dead, just before the former broker's own end.
         let orphans = self
             .lasting
             .workflows
@@ -76,14 +76,15 @@ impl Broker {
     pub(super) fn disconnected(&mut self, connection: Connection) {
         let member = self.links.get(&connection).and_then(|l| l.member);
         self.forget_link(connection);
-        // No death: its process may have had no descriptor left, or be about to come again. The host asks the kernel.
+        // This is no death: the process may have run out of descriptors, or may be about to connect again. The host
+        // asks the kernel.
         if let Some(member) = member.filter(|m| self.connected.get(m) == Some(&connection)) {
             self.connected.remove(&member);
             self.goes_away(member);
         }
     }
 
-    /// What a member has open is taken for granted until it comes back and says.
+    /// What a member has open is assumed to stay so until it comes back and says what it has.
     fn goes_away(&mut self, member: MemberId) {
         self.told.remove(&member);
         self.holds.assume_all_of(member);
@@ -96,14 +97,14 @@ impl Broker {
             link.member = None;
         }
         self.gone(asker.member, MemberState::Left);
-        // Its workflow may have been one that ended with it, and the connection with that.
+        // The member's workflow may have ended with it, and the connection with the workflow.
         if self.links.contains_key(&asker.connection) {
             self.answer(asker, &Answer::Done { value: 0 });
             self.drop_link(asker.connection, "it left");
         }
     }
 
-    /// Drops a peer that broke the rules, and only that one. Its session is over; what it has mapped stays its own until
+    /// Drops a peer that broke the rules, and no other one. Its session is over. What it has mapped stays its own until
     /// its process is dead.
     pub(super) fn expel(&mut self, connection: Connection, why: &str) {
         let member = self.links.get(&connection).and_then(|l| l.member);
@@ -114,7 +115,7 @@ impl Broker {
         self.leave_standing(member, MemberState::Left, Record::Ghost { member, peer });
     }
 
-    /// Closes a connection that is no member's.
+    /// Closes a connection that belongs to no member.
     pub(super) fn drop_link(&mut self, connection: Connection, why: &str) {
         self.forget_link(connection);
         self.close(connection, why);
@@ -136,7 +137,7 @@ impl Broker {
         self.forget_item_waits(connection);
     }
 
-    /// It is proved that a member is dead.
+    /// A member is proved dead.
     pub(super) fn died(&mut self, member: MemberId) {
         if self.lasting.ghosts.contains_key(&member) {
             self.effects.push(Effect::Dead { member });
@@ -146,12 +147,12 @@ impl Broker {
         }
     }
 
-    /// A member is gone, by proof of death or by its own last word.
+    /// A member is gone, by proof of death or because it said that it leaves.
     fn gone(&mut self, member: MemberId, state: MemberState) {
         self.leave_standing(member, state, Record::MemberGone { member });
     }
 
-    /// A member says how far it is; 0 steps in all take that back.
+    /// A member reports its progress; 0 steps in all withdraws the report.
     pub(super) fn progress(&mut self, member: MemberId, done: u64, of: u64) {
         match of {
             0 => self.progress.remove(&member),
@@ -159,11 +160,12 @@ impl Broker {
         };
     }
 
-    /// A member's session is over; `record` says whether it is dead, too.
+    /// A member's session is over. `record` says whether the member is dead, too.
     fn leave_standing(&mut self, member: MemberId, state: MemberState, record: Record) {
         let Some(entry) = self.entry(member) else { return };
         let of = self.lasting.members[&member].workflow;
-        // What it owned first: if the broker is killed in between, the next one finds the member dead once more.
+        // First the items that it owned: if the broker is killed in between, the next one finds the member dead once
+        // more.
         self.items_of_gone(member);
         if let Some(connection) = self.connected.remove(&member) {
             if let Some(link) = self.links.get_mut(&connection) {
@@ -176,7 +178,8 @@ impl Broker {
         if self.dead.len() > REMEMBERED {
             self.dead.pop_front();
         }
-        // The broker marks the table first and writes the record then. If it is killed in between, the next broker repeats both.
+        // The broker first marks the table and then writes the record. If it is killed in between, the next broker
+        // repeats both.
         if matches!(record, Record::MemberGone { .. }) {
             self.effects.push(Effect::Dead { member });
         }
@@ -192,7 +195,7 @@ impl Broker {
         self.end_run_of_the_last(of);
     }
 
-    /// The member has nothing open any more.
+    /// The member no longer has anything open.
     pub(super) fn drop_holds(&mut self, member: MemberId) {
         for segment in self.holds.of_member(member) {
             self.holds.remove(segment, member);
@@ -234,7 +237,7 @@ impl Broker {
         self.fail(asker, Status::TimedOut, text);
     }
 
-    /// What is known of a living member.
+    /// A description of a living member.
     pub(super) fn entry(&self, member: MemberId) -> Option<MemberEntry> {
         let known = self.lasting.members.get(&member)?;
         let connected = self.connected.contains_key(&member);

@@ -1,9 +1,10 @@
-//! The broker: a pure state machine, `(state, event) → (state, effects)`. No sockets, no clock, no system calls.
+//! The broker: a pure state machine, `(state, event) → (state, effects)`. It has no sockets, no clock and no system
+//! calls.
 //!
-//! The host (the broker process, or the simulator in the tests) feeds it events and does the effects in their order.
-//! Lasting state changes by records only, and a record is written down before anything that follows from it is told
-//! to any client: a broker that is killed between any two effects and rebuilt from its journal has promised nothing that
-//! it does not keep.
+//! The host (the broker process, or the simulator in the tests) gives it events and carries out the effects in order.
+//! Lasting state changes only by records, and a record is written down before any client is told of what follows from
+//! it. So a broker that is killed between any two effects and rebuilt from its journal has promised nothing that it
+//! does not keep.
 
 mod check;
 mod event;
@@ -53,25 +54,25 @@ use waits::{Due, Parked, Waits};
 /// The settings that a broker gets when it starts. They do not change afterwards.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The daemon's own user, who may do everything by the main endpoint.
+    /// The daemon's own user, who may do everything through the main endpoint.
     pub uid: u32,
-    /// Most bytes that all segments may reserve together.
+    /// The most bytes that all segments together may reserve.
     pub memory: u64,
-    /// Most segments; each takes a descriptor of keeper and broker.
+    /// The largest number of segments. Each takes a descriptor of keeper and broker.
     pub segments: u64,
     /// Most connections.
     pub connections: usize,
-    /// Most members that one endpoint's connections may become.
+    /// The largest number of members that connect through one endpoint.
     pub members: usize,
     /// How long a connection may take to say hello.
     pub hello_ms: u64,
-    /// Changes whenever the daemon's descriptors were lost.
+    /// Changes whenever the daemon lost its descriptors.
     pub incarnation: u64,
-    /// What this daemon's proofs rest on.
+    /// What this daemon's proofs of death rest on.
     pub era: Era,
-    /// What the calendar said when the broker's clock was at 0, in milliseconds since 1970. It is for people only.
+    /// The calendar time when the broker's clock was at 0, in milliseconds since 1970. It is for people only.
     pub began_ms: u64,
-    /// The site that it is a node of.
+    /// The site that this daemon is a node of.
     pub site: Option<SiteLimits>,
 }
 
@@ -92,13 +93,13 @@ impl Default for Limits {
     }
 }
 
-/// Where the number of a node begins in the ids of its segments.
+/// The position of a node's number in the ids of its segments.
 pub const NODE_SHIFT: u32 = 50;
-/// Most requests of one connection that wait at once.
+/// The most requests of one connection that wait at the same time.
 const PARKED: usize = 64;
-/// Most connections of one endpoint that have not said hello yet; one more closes the oldest.
+/// The most connections of one endpoint that have not said hello yet. One more closes the oldest.
 const SILENT: usize = 256;
-/// How many of the dead are remembered for error messages.
+/// How many dead members are remembered for error messages.
 const REMEMBERED: usize = 512;
 
 #[derive(Clone, Debug)]
@@ -118,27 +119,27 @@ pub struct Broker {
     free: u64,
     journal: Result<(), String>,
     links: BTreeMap<Connection, Link>,
-    /// Connections of an endpoint that have not said hello, oldest first.
+    /// The connections of an endpoint that have not said hello, the oldest first.
     silent: BTreeMap<u64, BTreeSet<Connection>>,
     connected: BTreeMap<MemberId, Connection>,
     heard: BTreeMap<MemberId, u64>,
-    /// Steps done, and steps in all, of members that report progress. Members say it again after a restart.
+    /// The steps done, and the steps in all, of members that report progress. Members report again after a restart.
     progress: BTreeMap<MemberId, (u64, u64)>,
-    /// Members that have said since this broker's start all that they have open.
+    /// The members that have said, since this broker's start, all that they have open.
     told: BTreeSet<MemberId>,
     holds: Holds,
-    /// Segments whose descriptor was lost with the keeper, waiting to be offered again.
+    /// The segments whose descriptor was lost with the keeper and that wait to be offered again.
     lost: BTreeSet<SegmentId>,
     pages: Pages,
-    /// Endpoints whose listening socket was lost with the keeper, waiting to be made again.
+    /// The endpoints whose listening socket was lost with the keeper and that wait to be made again.
     deaf: BTreeSet<u64>,
     waits: Waits,
     making: Option<Making>,
-    /// Requests whose wait for lost memory is over; see `serve_again`.
+    /// The requests whose wait for lost memory is over; see `serve_again`.
     again: VecDeque<((Connection, u64), MemberId, Request)>,
     items: item::Transient,
     site: Option<site::Site>,
-    /// How many orders to other nodes were given.
+    /// The number of orders that were given to other nodes.
     node_orders: u64,
     mirrors: mirrors::Mirrors,
     dead: VecDeque<(u64, MemberEntry)>,
@@ -146,9 +147,9 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// A broker over what a journal held (`Lasting::default()` for none). `held` are the segments, and `listening`
-    /// the endpoints, whose descriptors the keeper has; `now` in milliseconds on a clock that never goes back.
-    /// `base` is above every id that any earlier daemon can have given out.
+    /// A broker over the state of a journal (`Lasting::default()` for none). `held` are the segments and `listening`
+    /// the endpoints whose descriptors the keeper has. `now` is in milliseconds of a clock that never goes back. `base`
+    /// is above every id that any earlier daemon can have given out.
     pub fn new(
         limits: Limits,
         lasting: Lasting,
@@ -199,12 +200,13 @@ impl Broker {
         &self.lasting
     }
 
-    /// The next moment at which a [`Event::Tick`] is wanted.
+    /// The next time at which a [`Event::Tick`] is wanted.
     pub fn next_due(&self) -> Option<u64> {
         self.waits.next_due()
     }
 
-    /// Members that may be dead without any client having been told: those that are away, and those without standing.
+    /// The members that may be dead without any client having been told: members that are away, and members whose
+    /// session is over.
     pub fn unproved(&self) -> impl Iterator<Item = MemberId> {
         let away = self.lasting.members.keys().filter(|member| !self.connected.contains_key(member));
         away.chain(self.lasting.ghosts.keys()).copied()
@@ -215,7 +217,7 @@ impl Broker {
         self.links.len()
     }
 
-    /// Takes an event in; the effects are to be done in their order.
+    /// Handles an event. The host carries out the effects in order.
     pub fn handle(&mut self, now: u64, event: Event<'_>) -> Vec<Effect> {
         if cfg!(debug_assertions) {
             self.check_before(&event);
@@ -247,7 +249,7 @@ impl Broker {
         std::mem::take(&mut self.effects)
     }
 
-    /// A lasting change: made here and written down.
+    /// Makes a lasting change and records it.
     fn commit(&mut self, record: Record) {
         self.touch_names(&record);
         self.lasting.apply(&record);
@@ -282,7 +284,7 @@ impl Broker {
             None => Err("its message was longer than any message may be".to_owned()),
             Some(bytes) => match Request::decode(bytes, descriptors.len()) {
                 Ok(decoded) => Ok(decoded),
-                // Before the hello, a client of another build speaks: tell it so instead of just hanging up.
+                // A client of another build speaks before the hello. It is told so before its connection is closed.
                 Err(_) if member.is_none() && self.refuse_version(connection, bytes) => return,
                 Err(malformed) => Err(malformed.to_string()),
             },
@@ -308,7 +310,7 @@ impl Broker {
         self.limits.began_ms.saturating_add(self.now)
     }
 
-    /// Answers that have surely arrived need no remembering.
+    /// Answers that have certainly arrived need not be remembered.
     fn settle(&mut self, member: MemberId, settled: u64) {
         if let Some(member) = self.lasting.members.get_mut(&member) {
             while member.outcomes.first_key_value().is_some_and(|(request, _)| *request < settled) {
@@ -327,7 +329,7 @@ impl Broker {
     ) {
         let opcode = request.number();
         let asker = Asker { connection, member, number, opcode };
-        // Asked again after a restart: the same answer, and nothing happens twice.
+        // The request was repeated after a restart. It gets the same answer, and nothing happens twice.
         let outcome = self.lasting.members.get(&member).and_then(|m| m.outcomes.get(&number)).copied();
         if let Some(outcome) = outcome.filter(|o| !self.forgotten(asker, &request, *o)) {
             return self.repeat(asker, &request, outcome);
@@ -359,7 +361,7 @@ impl Broker {
         }
     }
 
-    /// The same request again: its answer was lost with the former broker.
+    /// The same request came again, because its answer was lost with the former broker.
     fn repeat(&mut self, asker: Asker, request: &Request, outcome: Outcome) {
         if let Request::Item(request) = request {
             return self.repeat_item(asker, request.clone(), outcome);
@@ -400,7 +402,7 @@ impl Broker {
         self.answer(asker, &Answer::Failed { status, text: text.into() });
     }
 
-    /// Nothing lasting can be promised while the journal takes no records.
+    /// Nothing lasting can be promised while the journal accepts no records.
     fn journal_works(&mut self, asker: Asker) -> bool {
         match &self.journal {
             Ok(()) => true,
@@ -417,7 +419,7 @@ impl Broker {
     }
 }
 
-/// Who asks, and for what answer.
+/// The member that asks, and for which answer.
 #[derive(Clone, Copy, Debug)]
 struct Asker {
     connection: Connection,

@@ -1,8 +1,8 @@
 //! Questions between the brokers of a site's nodes, and bytes that one of them brings from another.
 //!
-//! The broker gives a [`NodeOrder`] and goes on; what came of it is a later [`NodeNews`] with the same id. A question whose
-//! outcome is `Disconnected` or `TimedOut` may have been carried out: the asking broker asks again with the same body,
-//! and services are made so that the second question changes nothing.
+//! The broker gives a [`NodeOrder`] and continues. Its result is a later [`NodeNews`] with the same id. If the outcome
+//! of a question is `Disconnected` or `TimedOut`, the question may have been carried out. The asking broker then asks
+//! again with the same body, and services are made so that the second question changes nothing.
 
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
@@ -10,7 +10,7 @@ use crossdock_layout::{SegmentId, Status};
 use super::item::WANT;
 use super::{Broker, Effect};
 
-/// Why another node did not do what it was asked for, or why it could not be asked.
+/// Why another node did not do what it was asked to, or why it could not be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFailure {
     /// As a number.
@@ -19,52 +19,52 @@ pub struct NodeFailure {
     pub text: String,
 }
 
-/// What the broker wants of other nodes.
+/// An order to other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeOrder {
     /// Ask a service of another node's broker. Answered by [`NodeNews::Answered`].
     Ask {
-        /// The broker's number for it.
+        /// The broker's number for the question.
         id: u64,
         /// Which node.
         node: String,
         /// Which service.
         service: u32,
-        /// What the service defines, at most 60 KiB.
+        /// The body, which the service defines; at most 60 KiB.
         body: Vec<u8>,
-        /// How long the answer is waited for.
+        /// How long to wait for the answer.
         wait_ms: u64,
     },
     /// The answer to [`NodeNews::Asked`].
     Answer {
         /// The question's id.
         id: u64,
-        /// What the service defines, or why there is none.
+        /// The body of the answer, which the service defines, or why there is none.
         outcome: Result<Vec<u8>, NodeFailure>,
     },
-    /// Read the bytes of another node's object into memory that the host has. Answered by [`NodeNews::Pulled`].
+    /// Read the bytes of another node's object into memory that the host has. The answer is [`NodeNews::Pulled`].
     Pull {
-        /// The broker's number for it.
+        /// The broker's number for the pull.
         id: u64,
         /// Which node.
         node: String,
-        /// What the object is there.
+        /// The kind of object on the other node.
         kind: SegmentKind,
         /// Its id there.
         object: u64,
         /// Its epoch there.
         epoch: u64,
-        /// The segment or file here, made before, that gets the bytes.
+        /// The segment or file on this node that gets the bytes. It was made before.
         into: SegmentId,
-        /// How many, from the first on.
+        /// The number of bytes, from the first on.
         size: u64,
-        /// How long it may take.
+        /// How long the pull may take.
         wait_ms: u64,
     },
     /// Open an end of another node's port for a task of this node, and make its mirror here. Answered by
     /// [`NodeNews::Mirrored`].
     Mirror {
-        /// The broker's number for it.
+        /// The broker's number for the question.
         id: u64,
         /// Which node has the port.
         node: String,
@@ -92,37 +92,37 @@ pub enum NodeOrder {
     Opened {
         /// The id of the request to open.
         id: u64,
-        /// The segment or file here whose bytes are sent, or why none are.
+        /// The segment or file on this node whose bytes are sent, or why none are.
         outcome: Result<SegmentId, NodeFailure>,
     },
 }
 
-/// What has come from other nodes.
+/// News from other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeNews {
-    /// What came of [`NodeOrder::Ask`].
+    /// The result of [`NodeOrder::Ask`].
     Answered {
-        /// The broker's number for it.
+        /// The broker's number for the pull.
         id: u64,
         /// The answer.
         outcome: Result<Vec<u8>, NodeFailure>,
     },
-    /// Another node's broker asks. Answered by [`NodeOrder::Answer`], at once or later.
+    /// Another node's broker asks a question. The answer is [`NodeOrder::Answer`], at once or later.
     Asked {
-        /// The host's number for it.
+        /// The host's number for the question.
         id: u64,
-        /// Which node; under TLS the name is proved.
+        /// The node that asks. Under TLS its name is proved.
         node: String,
         /// Which service.
         service: u32,
-        /// What the service defines.
+        /// The body, which the service defines.
         body: Vec<u8>,
     },
-    /// What came of [`NodeOrder::Pull`].
+    /// The result of [`NodeOrder::Pull`].
     Pulled {
         /// The broker's number for it.
         id: u64,
-        /// All bytes are there, or why not.
+        /// All bytes have arrived, or why not.
         outcome: Result<(), NodeFailure>,
     },
     /// What came of [`NodeOrder::Mirror`].
@@ -132,14 +132,14 @@ pub enum NodeNews {
         /// The mirror, or why there is none.
         outcome: Result<SegmentId, NodeFailure>,
     },
-    /// Another node wants the bytes of an object. Answered by [`NodeOrder::Opened`]. The bytes must not change while they
-    /// are sent.
+    /// Another node wants the bytes of an object. The answer is [`NodeOrder::Opened`]. The bytes must not change while
+    /// they are sent.
     Opening {
-        /// The host's number for it.
+        /// The host's number for the request.
         id: u64,
-        /// Which node; under TLS the name is proved.
+        /// The node that asks. Under TLS its name is proved.
         node: String,
-        /// What the object is.
+        /// The kind of object.
         kind: SegmentKind,
         /// Its id here.
         object: u64,
@@ -149,13 +149,13 @@ pub enum NodeNews {
 }
 
 impl Broker {
-    /// A number for an order to other nodes; none is used twice by one broker.
+    /// A number for an order to other nodes. No broker uses a number twice.
     pub fn node_order_id(&mut self) -> u64 {
         self.node_orders += 1;
         self.node_orders
     }
 
-    /// Something has come from another node.
+    /// Handles news from another node.
     pub(super) fn node_news(&mut self, news: NodeNews) {
         match news {
             NodeNews::Mirrored { id, outcome } => self.mirrored(id, outcome),

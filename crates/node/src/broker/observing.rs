@@ -1,4 +1,5 @@
-//! An observer's requests, and its slot of a pin page: one each, cleared before another observer gets it.
+//! An observer's requests, and its slot of a pin page. Each observer has one slot, which is cleared before another
+//! observer gets it.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +45,7 @@ impl Broker {
         }
     }
 
-    /// Gives a slot of a pin page to the member that asked, and the series with it.
+    /// Gives a slot of a pin page, and the series, to the member that asked.
     pub(super) fn admit(&mut self, asker: Asker, segment: SegmentId) {
         let Some((endpoint, workflow)) = self.place(asker) else { return };
         let Some(found) = self.lasting.segments.get(&segment) else { return };
@@ -73,7 +74,7 @@ impl Broker {
         let room = if pages < series.observers {
             self.room(workflow, PIN_PAGE, &what).and_then(|()| self.descriptors(workflow, 1, &what))
         } else {
-            // Pages of tasks that are gone, and pages that were lost, stay with the series.
+            // The pages of tasks that are gone, and lost pages, stay with the series.
             Err(format!("{what} has had observers of {pages} tasks; publish it for more of them (max_observers)"))
         };
         if let Err(text) = room {
@@ -86,7 +87,7 @@ impl Broker {
         self.effects.push(Effect::MakePage { page, label });
     }
 
-    /// The page that an observer waits for is made. The publisher hears of it before any observer has it.
+    /// The page that an observer waits for is made. The publisher is told of it before any observer has it.
     pub(super) fn page_made(&mut self, outcome: &Result<u64, String>) -> bool {
         let Some(MakingPage { asker, series, endpoint, page }) = self.pages.made() else { return false };
         match outcome {
@@ -101,7 +102,7 @@ impl Broker {
         true
     }
 
-    /// The answer to an observer; also when the same request comes again.
+    /// The answer to an observer, also when the same request comes again.
     pub(super) fn give_pin(&mut self, asker: Asker, segment: SegmentId, number: u32) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
         let Some(series) = &found.series else { return };
@@ -129,7 +130,7 @@ impl Broker {
         self.effects.push(Effect::Send { connection: asker.connection, message, with });
     }
 
-    /// Was what a request came to given up meanwhile, so that it has to be done anew?
+    /// Was the result of a request given up meanwhile, so that the request must be done anew?
     pub(super) fn forgotten(&self, asker: Asker, request: &Request, outcome: Outcome) -> bool {
         let (Request::Observe { .. }, Outcome::Made(pin)) = (request, outcome) else { return false };
         let series = self.lasting.pin_of(pin).filter(|(series, _)| self.is_named(*series));
@@ -143,7 +144,7 @@ impl Broker {
         }
     }
 
-    /// An observer that came back has its slot still.
+    /// An observer that came back still has its slot.
     pub(super) fn keep_pin(&mut self, member: MemberId, series: SegmentId, pin: u32) {
         if self.holder(series, pin) == member {
             let observers = self.lasting.series(series).map_or(0, |s| s.observers);
@@ -151,7 +152,7 @@ impl Broker {
         }
     }
 
-    /// A member that came back has named all that it has.
+    /// A member that came back has named everything that it has.
     pub(super) fn free_unsure(&mut self, member: MemberId) {
         for id in self.pages.unsure() {
             if let Some((series, pin)) = self.lasting.pin_of(id).filter(|(s, p)| self.holder(*s, *p) == member) {
@@ -160,7 +161,7 @@ impl Broker {
         }
     }
 
-    /// A member is gone: its slots are free.
+    /// A member is gone, so its slots are free.
     pub(super) fn leave_series(&mut self, member: MemberId) {
         let series = self.lasting.segments.iter().filter_map(|(id, s)| Some((*id, s.series.as_ref()?)));
         let all = series.flat_map(|(id, series)| series.pins.iter().map(move |(pin, of)| (id, *pin, of.holder)));
@@ -174,7 +175,7 @@ impl Broker {
         self.pages.forget(series, ids);
     }
 
-    /// First cleared, then free: if the broker is killed in between, the next one clears it again.
+    /// The slot is first cleared and then freed. If the broker is killed in between, the next one clears it again.
     fn free_pin(&mut self, series: SegmentId, pin: u32) {
         let Some(found) = self.lasting.series(series) else { return };
         let (observers, Some(slot)) = (found.observers, found.pins.get(&pin).map(|pin| pin.slot)) else { return };
@@ -195,7 +196,7 @@ impl Broker {
         self.lasting.segments.get(&series).is_some_and(|s| s.removed.is_none())
     }
 
-    /// After a start: slots of the dead are cleared, those of the living wait for what they say.
+    /// After a start: clears the slots of dead members. The slots of living members wait for what these say.
     pub(super) fn recover_series(&mut self, held: &BTreeSet<SegmentId>) {
         let series = self.lasting.segments.iter().filter(|(_, s)| s.removed.is_none() && s.series.is_some());
         for id in series.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -214,8 +215,8 @@ impl Broker {
                     self.free_pin(id, pin);
                 }
             }
-            // A slot of a page that came back is cleared after its end is written down, and the former broker may have
-            // ended in between.
+            // The end of an observer is recorded before its slot of a returned page is cleared. The former broker may
+            // have ended in between.
             for page in (0..pages).filter(|page| !self.pages.is_lost(page_id(id, *page))).collect::<Vec<_>>() {
                 self.clear_free(id, page);
             }

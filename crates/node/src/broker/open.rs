@@ -7,7 +7,7 @@ use crossdock_layout::{Rights, SegmentId, Status};
 use super::mirrors::is_mirror;
 use super::{Asker, Attachment, Broker, Cause, Connection, Effect, PARKED, Parked, Record, Segment, text};
 
-/// A segment that the host is making right now.
+/// A segment that the host is making.
 #[derive(Clone, Debug)]
 pub(super) struct Making {
     asker: Asker,
@@ -18,7 +18,7 @@ pub(super) struct Making {
 }
 
 const PAGE: u64 = 4096;
-/// More than any machine's address space for one mapping.
+/// More than any machine's address space allows for one mapping.
 pub(super) const MAX_SIZE: u64 = 1 << 46;
 
 impl Broker {
@@ -143,7 +143,7 @@ impl Broker {
         self.wake_waiting(segment);
     }
 
-    /// Hands a segment to the asker.
+    /// Gives a segment to the asking member.
     pub(super) fn give(&mut self, asker: Asker, segment: SegmentId, given: Given) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
         let created = given == Given::Created;
@@ -182,7 +182,7 @@ impl Broker {
         };
         let (kind, name) = (found.kind, mirrored(&found.name).to_owned());
         let rights = self.lasting.rights(endpoint, kind, &name);
-        // A caller without any right learns no more of an id than of one that does not exist.
+        // A caller without any right learns nothing more about an id than about an id that does not exist.
         if rights == Rights::NONE {
             let text = format!("{segment} is not there for this task: it was removed, or is another workflow's");
             return self.fail(asker, Status::NotFound, text);
@@ -217,7 +217,7 @@ impl Broker {
         self.waits.add(waits, Parked { key, access, deadline, waited_ms: wait_ms, again });
     }
 
-    /// A request waits no longer, for whatever reason.
+    /// Ends a request's waiting, for any reason.
     pub(super) fn unpark(&mut self, waits: (Connection, u64)) -> Option<Parked> {
         let parked = self.waits.remove(waits)?;
         if let Some(link) = self.links.get_mut(&waits.0) {
@@ -226,7 +226,7 @@ impl Broker {
         Some(parked)
     }
 
-    /// Answers everybody who waited for this segment's name.
+    /// Answers all requests that waited for this segment's name.
     pub(super) fn wake_waiting(&mut self, segment: SegmentId) {
         let Some(found) = self.lasting.segments.get(&segment) else { return };
         let key = (found.workflow, found.kind, found.name.clone());
@@ -240,7 +240,7 @@ impl Broker {
             let (endpoint, Some(member)) = (link.endpoint, link.member) else { continue };
             let rights = self.lasting.rights(endpoint, key.1, &key.2);
             if key.1 == SegmentKind::Series {
-                // Each may need a pin page, and the host makes one at a time.
+                // Each of them may need a pin page, and the host makes one at a time.
                 let wait_ms = parked.deadline.saturating_sub(self.now);
                 let request = Request::Observe { wait_ms, former: true, name: key.2.clone() };
                 self.again.push_back((waits, member, request));
@@ -251,14 +251,15 @@ impl Broker {
         }
     }
 
-    /// The endpoint and the workflow of the asker.
+    /// The endpoint and the workflow of the asking member.
     pub(super) fn place(&self, asker: Asker) -> Option<(u64, u64)> {
         let member = self.lasting.members.get(&asker.member)?;
         Some((member.endpoint, member.workflow))
     }
 }
 
-/// Every way to open it that these rights allow; reading or producing is asked for, and refused, if there is none.
+/// Every way to open it that these rights allow. If they allow none, the result asks for reading or producing, which is
+/// refused.
 fn as_granted(rights: Rights, kind: SegmentKind) -> Rights {
     let (least, more) = match kind {
         SegmentKind::Region => (Rights::READ, Rights::WRITE),
@@ -287,7 +288,7 @@ fn opened(rights: Rights, access: Rights, kind: SegmentKind) -> Given {
     if writes { Given::ToWrite } else { Given::ToRead }
 }
 
-/// READ with WRITE asks for writing if it is granted, WRITE alone insists on it. A port's end must be granted.
+/// READ with WRITE means writing if that is granted; WRITE alone requires it. A port's end must be granted.
 fn may_open(rights: Rights, kind: SegmentKind, access: Rights, name: &str, task: &str) -> Result<(), (Status, String)> {
     let (possible, lesser) = match kind {
         SegmentKind::Region => (Rights::READ.with(Rights::WRITE), Rights::READ),
@@ -300,7 +301,7 @@ fn may_open(rights: Rights, kind: SegmentKind, access: Rights, name: &str, task:
         let text = format!("'{}' is no way to open {} '{name}'", access.words(), kind.word());
         return Err((Status::Invalid, text));
     }
-    // Who may write may read, and who may publish may observe.
+    // A member that may write may read, and a member that may publish may observe.
     let mut has = if rights.contains(Rights::WRITE) { rights.with(Rights::READ) } else { rights };
     if rights.contains(Rights::PUBLISH) {
         has = has.with(Rights::OBSERVE);

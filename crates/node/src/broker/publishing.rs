@@ -49,7 +49,7 @@ impl Broker {
             return;
         }
         let what = format!("series '{name}'");
-        // What a former publisher left goes with its name, unless observers still have it.
+        // What a former publisher left is removed together with its name, unless observers still have it.
         let unused = former.filter(|f| !self.holds.is_open(*f) && self.away(workflow).is_empty());
         let left = unused.and_then(|f| self.lasting.segments.get(&f));
         let (room, slots) = left.map_or((0, 0), |s| (s.reserved, s.descriptors()));
@@ -84,8 +84,8 @@ impl Broker {
         self.wake_waiting(segment);
     }
 
-    /// The same request again, its answer lost with the former broker. A pool that was lost with the keeper is not offered
-    /// again: its publisher never knew that the daemon had it.
+    /// The same request came again, because its answer was lost with the former broker. If the pool was lost with the
+    /// keeper, it is not offered again: its publisher never knew that the daemon had it.
     pub(super) fn published_again(&mut self, asker: Asker, segment: SegmentId) {
         if self.is_lost(segment) {
             self.take_name(segment, Cause::NONE);
@@ -115,7 +115,8 @@ impl Broker {
                 let with = Attachment::Segment { segment: id, writable: false };
                 return self.effects.push(Effect::Send { connection: asker.connection, message, with });
             }
-            // Lost with the keeper. A living observer that has it offers it; else what it says counts no more.
+            // The page was lost with the keeper. A living observer that has it offers it; otherwise its contents no
+            // longer count.
             let holder = self.lasting.series(segment).and_then(|series| series.holders(page).next());
             if let Some(holder) = holder {
                 let text = format!("a pin page of {segment} waits to be offered again by {}", self.who(holder));
@@ -125,7 +126,7 @@ impl Broker {
         self.fail(asker, Status::NotYet, format!("{segment} has {pages} pin pages"));
     }
 
-    /// A pin page that the former keeper had, from a member that has it: its publisher or an observer.
+    /// A pin page of the former keeper, from a member that has it: the publisher or an observer.
     pub(super) fn take_page_back(&mut self, asker: Asker, series: SegmentId, page: u32, descriptors: &[Descriptor]) {
         let id = page_id(series, page);
         if !self.pages.is_lost(id) {
@@ -144,7 +145,7 @@ impl Broker {
         }
         self.pages.is_settled(id);
         self.effects.push(Effect::Adopt { segment: id });
-        // What the dead wrote there while no daemon had it counts no more.
+        // What dead observers wrote there while no daemon had the page does not count any more.
         self.clear_free(series, page);
         self.answer(asker, &Answer::Done { value: 1 });
     }
@@ -168,23 +169,23 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: 0 });
     }
 
-    /// Who publishes this series and may go on with it.
+    /// The member that publishes this series and may continue.
     pub(super) fn living_publisher(&self, segment: SegmentId) -> Option<MemberId> {
         let series = self.lasting.series(segment).filter(|s| !s.ended)?;
         self.lasting.members.contains_key(&series.publisher).then_some(series.publisher)
     }
 
-    /// Is its pool lost with the former keeper, and not offered again yet?
+    /// Is the series' pool lost with the former keeper and not offered again yet?
     pub(super) fn is_lost(&self, segment: SegmentId) -> bool {
         self.lost.contains(&segment)
     }
 
-    /// May it be given to observers?
+    /// May the series be given to observers?
     pub(super) fn is_usable(&self, segment: SegmentId) -> bool {
         self.lasting.series(segment).is_some() && !self.is_lost(segment)
     }
 
-    /// Who that is, for messages.
+    /// A description of that member, for messages.
     pub(super) fn who(&self, member: MemberId) -> String {
         match self.entry(member) {
             Some(e) if e.task == super::hello::NAMELESS_TASK => {

@@ -1,4 +1,5 @@
-//! Everything that outlives a broker, as records: what the journal holds, and the only way that lasting state changes.
+//! Everything that outlives a broker, as records: the contents of the journal, and the only way in which lasting state
+//! changes.
 
 use crossdock_layout::wire::{Grant, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, messages, record};
@@ -7,48 +8,49 @@ use super::item::ItemRecord;
 use super::stored::Stored;
 
 record! {
-    /// Which request made a change, so that the same request asked again gets the same answer.
+    /// The request that made a change, so that the same request gets the same answer when it is repeated.
     #[derive(Copy)]
     pub struct Cause as Stored {
         /// The member that asked; 0 if none did.
         member: MemberId,
-        /// The number of its request.
+        /// The number of the member's request.
         request: u64,
     }
 }
 
 impl Cause {
-    /// It happened by itself.
+    /// No request made the change.
     pub const NONE: Self = Self { member: MemberId::NOBODY, request: 0 };
 }
 
 record! {
-    /// A process at the other end of a connection, by the kernel's word.
+    /// A process at the other end of a connection, as the kernel describes it.
     #[derive(Copy)]
     pub struct Peer as Stored {
-        /// Process id in the daemon's namespace.
+        /// The process id in the daemon's namespace.
         pid: u32,
-        /// When it was started, in clock ticks since boot: number and time name a process for good. 0 = not known.
+        /// When the process was started, in clock ticks since boot. Number and time together identify a process for
+        /// good. 0 = not known.
         started: u64,
-        /// User id in the daemon's namespace.
+        /// The user id in the daemon's namespace.
         uid: u32,
     }
 }
 
 record! {
-    /// What the proofs of a journal's time rest on. Another roll is another time: nothing that was written down before can
-    /// be proved then.
+    /// What the proofs of death of a journal's time rest on. Another roll begins another time, and nothing that was
+    /// recorded before can be proved then.
     #[derive(Copy, Default)]
     pub struct Era as Stored {
-        /// Which file is the roll: its device,
+        /// The device of the roll's file,
         device: u64,
         /// its inode's number,
         inode: u64,
-        /// and when it was made, in nanoseconds since 1970.
+        /// and the time when the file was made, in nanoseconds since 1970.
         born: u64,
-        /// The namespace in which process numbers count; they say nothing in another one.
+        /// The namespace of the process numbers, which mean nothing in another namespace.
         processes: u64,
-        /// The first member of this time has this number, or a greater one.
+        /// The first member of this time has this number or a greater one.
         first: u64,
     }
 }
@@ -77,9 +79,9 @@ messages! {
         2 Workflow {
             /// Its number.
             number: u64,
-            /// Most bytes; 0 = the node's.
+            /// The most bytes; 0 for the node's limit.
             quota: u64,
-            /// The member that it ends with.
+            /// The member whose end ends the workflow.
             owner: MemberId,
             /// Its name.
             name: String,
@@ -93,15 +95,15 @@ messages! {
             /// Who asked.
             cause: Cause,
         },
-        /// An endpoint began; its listening socket is with the keeper.
+        /// An endpoint began. The keeper has its listening socket.
         4 Endpoint {
             /// Its number.
             number: u64,
             /// The workflow's number.
             workflow: u64,
-            /// Who connects is this task.
+            /// The task of a process that connects.
             task: String,
-            /// And may do this.
+            /// The rights of that task.
             grants: Vec<Grant>,
             /// Who asked.
             cause: Cause,
@@ -119,7 +121,7 @@ messages! {
         6 Member {
             /// Its id.
             member: MemberId,
-            /// The endpoint that it came by.
+            /// The endpoint through which the member connected.
             endpoint: u64,
             /// The workflow's number.
             workflow: u64,
@@ -129,16 +131,16 @@ messages! {
             rank: u32,
             /// Its process.
             peer: Peer,
-            /// What it proves itself by when it comes back.
+            /// The number by which the member proves its identity when it comes back.
             token: [u8; 16],
-            /// It only looks and is no part of a run.
+            /// The member only looks and takes no part in a run.
             visitor: bool,
         },
         /// A run of a workflow began.
         18 Run {
             /// The workflow's number.
             workflow: u64,
-            /// The run's, counted from 1.
+            /// The number of the run, counted from 1.
             run: u64,
         },
         /// A member is gone.
@@ -146,7 +148,7 @@ messages! {
             /// Which.
             member: MemberId,
         },
-        /// A segment began; its descriptor is with the keeper.
+        /// A segment began. The keeper has its descriptor.
         8 Segment {
             /// Its id.
             segment: SegmentId,
@@ -160,11 +162,11 @@ messages! {
             size: u64,
             /// Bytes that are reserved.
             reserved: u64,
-            /// What its maker gave.
+            /// The value that its maker gave.
             attribute: u64,
-            /// It stays when the run ends.
+            /// The segment stays when the run ends.
             persistent: bool,
-            /// When it was made, in milliseconds since 1970.
+            /// When the segment was made, in milliseconds since 1970.
             since_ms: u64,
             /// Who asked.
             cause: Cause,
@@ -176,27 +178,27 @@ messages! {
             /// Bytes from its start.
             upto: u64,
         },
-        /// A segment lost its name; it counts against the quota until no member has it open.
+        /// A segment lost its name. It counts against the quota until no member has it open.
         10 Removed {
             /// Which.
             segment: SegmentId,
-            /// Who has it open.
+            /// The members that have it open.
             holders: Vec<(MemberId, u32)>,
             /// Who asked.
             cause: Cause,
         },
-        /// A segment is gone altogether.
+        /// A segment is gone.
         11 Released {
             /// Which.
             segment: SegmentId,
         },
-        /// A series began; its pool is with the keeper. Its pin pages and their slots get the ids that follow the pool's.
+        /// A series began. The keeper has its pool. Its pin pages and their slots get the ids that follow the pool's.
         13 Series {
             /// The pool's id.
             segment: SegmentId,
             /// The workflow's number.
             workflow: u64,
-            /// In which run of the workflow.
+            /// The number of the run of its workflow.
             run: u64,
             /// Its name.
             name: String,
@@ -204,20 +206,20 @@ messages! {
             size: u64,
             /// Bytes of it that are reserved.
             reserved: u64,
-            /// What its publisher gave.
+            /// The value that its publisher gave.
             attribute: u64,
-            /// Most observers at a time.
+            /// The largest number of observers at the same time.
             observers: u32,
-            /// When it was made, in milliseconds since 1970.
+            /// When the series was made, in milliseconds since 1970.
             since_ms: u64,
-            /// Who publishes, and its request.
+            /// The publisher and its request.
             cause: Cause,
         },
-        /// A series has one more pin page, which is with the keeper.
+        /// A series has one more pin page, which the keeper has.
         14 PinPage {
             /// The pool's id.
             segment: SegmentId,
-            /// The endpoint whose observers it is for.
+            /// The endpoint whose observers may use it.
             endpoint: u64,
         },
         /// An observer has a slot of a pin page.
@@ -228,7 +230,7 @@ messages! {
             pin: u32,
             /// The slot, counted over all pages.
             slot: u32,
-            /// Who observes, and its request.
+            /// The observer and its request.
             cause: Cause,
         },
         /// A slot was cleared and is free.
@@ -238,7 +240,7 @@ messages! {
             /// The observer's number.
             pin: u32,
         },
-        /// A series' publisher publishes it no longer.
+        /// A series' publisher no longer publishes it.
         17 Unpublished {
             /// The pool's id.
             segment: SegmentId,
@@ -249,21 +251,21 @@ messages! {
         12 Outcome {
             /// Which request.
             cause: Cause,
-            /// Its answer: a segment made (true), or a number.
+            /// The answer: a segment made (true), or a number.
             made: bool,
             /// The segment's id, or the number.
             value: u64,
         },
-        /// A time began, or a daemon in another namespace goes on in it.
+        /// A time began, or a daemon in another namespace continues in it.
         30 Era(era: Era),
-        /// A member has no standing any more, but is not proved dead: it may still use what it has mapped.
+        /// A member's session is over, but the member is not proved dead: it may still use what it has mapped.
         31 Ghost {
             /// Which.
             member: MemberId,
             /// Its process.
             peer: Peer,
         },
-        /// The kernel's numbers of the memory behind these ids, before any client is told of them.
+        /// The kernel's numbers of the memory of these ids, before any client is told of them.
         32 Numbers {
             /// The first id; the others follow it.
             segment: SegmentId,

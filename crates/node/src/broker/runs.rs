@@ -1,9 +1,10 @@
 //! Runs: which run of its workflow a member, a port or a series belongs to.
 //!
-//! A workflow that a launcher made is one run, and ends with it. A workflow without an owner (the default one) has a run for as
-//! long as it has members: the first member begins the next run, the last one ends it. Visitors, which only look, do neither.
-//! The end of a run removes its ports, except persistent ones: what was sent in one run must not be received in the next.
-//! A series stays after the run's end for those that ask for a former one, until the name is published again.
+//! A workflow that a launcher made is one run and ends with it. A workflow without an owner (the default one) has a run
+//! as long as it has members: the first member begins the next run, and the last one ends it. Visitors, which only
+//! look, do neither. The end of a run removes its ports, except persistent ones, because what was sent in one run must
+//! not be received in the next. A series stays after the run's end for members that ask for a former one, until the
+//! name is published again.
 
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{MemberId, SegmentId};
@@ -11,7 +12,7 @@ use crossdock_layout::{MemberId, SegmentId};
 use super::{Broker, Cause, Record};
 
 impl Broker {
-    /// Is there a run of this workflow right now?
+    /// Does this workflow have a run at present?
     pub(super) fn is_running(&self, workflow: u64) -> bool {
         let owned = self.lasting.workflows.get(&workflow).is_some_and(|w| w.owner != MemberId::NOBODY);
         owned || self.lasting.members.values().any(|m| m.workflow == workflow && !m.visitor)
@@ -26,7 +27,7 @@ impl Broker {
         self.commit(Record::Run { workflow, run });
     }
 
-    /// A member of this workflow is gone: if it was the last of the run, the run's ports go.
+    /// A member of this workflow is gone. If it was the last one of the run, the run's ports are removed.
     pub(super) fn end_run_of_the_last(&mut self, workflow: u64) {
         if self.is_running(workflow) {
             return;
@@ -42,14 +43,15 @@ impl Broker {
         }
     }
 
-    /// After a start: the former broker may have ended between the last member's end and the ports'.
+    /// After a start: the former broker may have been killed between the last member's end and the removal of the
+    /// ports.
     pub(super) fn recover_runs(&mut self) {
         for workflow in self.lasting.workflows.keys().copied().collect::<Vec<_>>() {
             self.end_run_of_the_last(workflow);
         }
     }
 
-    /// Does this series belong to the run that there is now?
+    /// Does this series belong to the present run?
     pub(super) fn is_of_this_run(&self, series: SegmentId) -> bool {
         let Some(found) = self.lasting.segments.get(&series) else { return false };
         let (Some(series), Some(workflow)) = (&found.series, self.lasting.workflows.get(&found.workflow)) else {

@@ -1,8 +1,8 @@
-//! What lasts of a series besides its segment: who publishes it, its pin pages, and who has which of their slots.
+//! The lasting state of a series besides its segment: its publisher, its pin pages, and which observer has which slot.
 //!
-//! A pin page is memory that observers write and the publisher reads. A process may keep it mapped after it gave its slot
-//! up, so a page is for the observers of one endpoint, for good: a process that can still write it can unpin for its own task
-//! only. The daemon makes a page when an observer comes for whom no page has a free slot.
+//! A pin page is memory that observers write and the publisher reads. A process may keep it mapped after it gave its
+//! slot up. So a page belongs to the observers of one endpoint for good, and a process that can still write it can
+//! remove pins of its own task only. The daemon makes a page when an observer comes for which no page has a free slot.
 
 #![allow(missing_docs, reason = "plain fields, named as in the records and on the wire")]
 
@@ -14,17 +14,17 @@ use crossdock_layout::{MemberId, SegmentId};
 use super::lasting::{Lasting, Outcome, Segment};
 use super::record::{Cause, Record};
 
-/// What a series has besides.
+/// What a series has besides its segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
     pub publisher: MemberId,
-    /// In which run of its workflow it was published.
+    /// The run of its workflow in which it was published.
     pub run: u64,
-    /// Its publisher said that it publishes no longer.
+    /// The publisher said that it no longer publishes.
     pub ended: bool,
-    /// Most observers at a time.
+    /// The largest number of observers at the same time.
     pub observers: u32,
-    /// Its pin pages: whose each is, by endpoint.
+    /// For each of its pin pages the endpoint that it belongs to.
     pub pages: Vec<u64>,
     /// Its observers, by their numbers.
     pub pins: BTreeMap<u32, Pin>,
@@ -33,7 +33,7 @@ pub struct Series {
 /// An observer's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pin {
-    /// Counted over all pages.
+    /// The number of the slot, counted over all pages.
     pub slot: u32,
     pub holder: MemberId,
 }
@@ -51,7 +51,7 @@ impl Series {
         self.pins.values().map(|pin| pin.slot).collect()
     }
 
-    /// The observers whose slots lie in a page.
+    /// The observers whose slots are in a page.
     pub fn holders(&self, page: u32) -> impl Iterator<Item = MemberId> {
         self.pins.values().filter(move |pin| pin.slot / PIN_SLOTS == page).map(|pin| pin.holder)
     }
@@ -61,7 +61,7 @@ impl Series {
         (0..).zip(self.pins.keys()).find(|(n, taken)| n != *taken).map_or(self.pins.len() as u32, |(n, _)| n)
     }
 
-    /// Ranges of a page's slots that no observer has: the first, and how many. Counted in the page.
+    /// The ranges of a page's slots that no observer has: first slot and number of slots, counted within the page.
     pub fn free_ranges(&self, page: u32) -> Vec<(u32, u32)> {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
         let taken = self.taken();
@@ -74,7 +74,7 @@ impl Series {
         ranges
     }
 
-    /// Bytes of its pin pages.
+    /// The bytes of its pin pages.
     #[must_use]
     pub fn page_bytes(&self) -> u64 {
         self.pages.len() as u64 * PIN_PAGE
@@ -106,18 +106,18 @@ impl Series {
 }
 
 impl Segment {
-    /// How many descriptors it takes of keeper and broker.
+    /// The number of descriptors of keeper and broker that it takes.
     pub(super) fn descriptors(&self) -> u64 {
         1 + self.series.as_ref().map_or(0, |s| s.pages.len() as u64)
     }
 
-    /// How many segment ids it takes.
+    /// The number of segment ids that it takes.
     pub(super) fn ids(&self) -> u64 {
         self.series.as_ref().map_or(1, |s| series_ids(s.observers))
     }
 }
 
-/// What an id of a series' range, but the first one, stands for.
+/// What an id in a series' range, except the first one, stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A pin page that the series may get.
@@ -163,7 +163,8 @@ impl Lasting {
             Record::PinFreed { segment, pin } => {
                 let Some(series) = self.series_mut(*segment) else { return };
                 let (gone, id) = (series.pins.remove(pin), pin_id(*segment, series.observers, *pin));
-                // The request that gave it is not to give it again: it may be another request's by then.
+                // The request that gave the slot must not give it again, because the slot may belong to another request
+                // by then.
                 if let Some(holder) = gone.and_then(|gone| self.members.get_mut(&gone.holder)) {
                     holder.outcomes.retain(|_, outcome| *outcome != Outcome::Made(id));
                 }
@@ -194,12 +195,12 @@ impl Lasting {
         self.segments.get_mut(&segment)?.series.as_mut()
     }
 
-    /// The series that this segment is.
+    /// The series of this segment.
     pub fn series(&self, segment: SegmentId) -> Option<&Series> {
         self.segments.get(&segment)?.series.as_ref()
     }
 
-    /// The observers that a member has, of series that have their names.
+    /// The observers of a member, of series that still have their names.
     pub(super) fn pins_of(&self, member: MemberId) -> Vec<SegmentId> {
         let named = self.segments.iter().filter(|(_, s)| s.removed.is_none());
         let series = named.filter_map(|(id, s)| Some((*id, s.series.as_ref()?)));
@@ -209,7 +210,7 @@ impl Lasting {
         own.map(|(id, series, number, _)| pin_id(id, series.observers, number)).collect()
     }
 
-    /// The series and what of it, if this id is one of a series' range behind the first.
+    /// The series and its part, if this id is one of a series' range behind the first.
     pub fn part_of(&self, id: SegmentId) -> Option<(SegmentId, Part)> {
         let (series, found) = self.segments.range(..id).next_back()?;
         let observers = u64::from(found.series.as_ref()?.observers);
@@ -228,7 +229,7 @@ impl Lasting {
         }
     }
 
-    /// The series and its pin page, if this is the id of a page that is there, or of an observer that has a slot of one.
+    /// The series and its pin page, if this is the id of an existing page or of an observer that has a slot of one.
     pub fn page_of(&self, id: SegmentId) -> Option<(SegmentId, u32)> {
         let (series, page) = match self.part_of(id)? {
             (series, Part::Page(page)) => (series, page),
@@ -237,7 +238,7 @@ impl Lasting {
         ((page as usize) < self.series(series)?.pages.len()).then_some((series, page))
     }
 
-    /// The segment that a descriptor with this id belongs to: the segment itself, or the series of a pin page.
+    /// The segment that the descriptor with this id belongs to: the segment itself, or the series of a pin page.
     pub(super) fn of(&self, id: SegmentId) -> Option<(SegmentId, &Segment)> {
         let segment = match self.part_of(id) {
             Some((series, Part::Page(page))) if (page as usize) < self.series(series)?.pages.len() => series,

@@ -1,10 +1,10 @@
-//! The daemon as a node of a site: whose a name is, and which nodes there are.
+//! The daemon as a node of a site: which node a name belongs to, and which nodes exist.
 //!
-//! A name of a region, port or item belongs to one node of the site. Before the broker makes one, it has the name claimed
-//! ([`SiteOrder::Claim`]); the request waits for the answer. What the daemon has already goes on working whatever becomes
-//! of the site. Without a lease nothing is claimed. With every new lease the broker announces all that it has
-//! ([`SiteOrder::Announce`]); a name that another node has claimed in the meantime is *contested*: this daemon's members
-//! keep what they have open, and no member opens it by name here any more.
+//! A name of a region, port or item belongs to one node of the site. Before the broker makes one, it claims the name
+//! ([`SiteOrder::Claim`]); the request waits for the answer. What the daemon has already still works, whatever happens
+//! to the site. Without a lease nothing is claimed. With every new lease the broker announces everything that it has
+//! ([`SiteOrder::Announce`]). If another node has claimed a name meanwhile, that name is *contested*: this daemon's
+//! members keep what they have open, and no member opens the name here any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 use super::mirrors::is_mirror;
 use super::{Asker, Broker, Connection, Effect, ItemRecord, PARKED, Record};
 
-/// What a broker is told of its site at its start.
+/// What a broker is told about its site when it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteLimits {
     /// The site's name.
@@ -25,7 +25,7 @@ pub struct SiteLimits {
     pub number: u64,
 }
 
-/// A name as it is known in the whole site.
+/// A name as the whole site knows it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SiteName {
     /// Of the workflow.
@@ -43,18 +43,18 @@ pub struct SiteNode {
     pub node: String,
     /// The node's number; 0 if the broker does not know it.
     pub number: u64,
-    /// Where its daemon can be reached; empty if that is not known.
+    /// The address at which its daemon can be reached; empty if unknown.
     pub address: String,
 }
 
-/// What the site wants to be told.
+/// An order to the site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteOrder {
-    /// The name is to be this node's. Answered by [`SiteNews::Claimed`].
+    /// Claim the name for this node. The answer is [`SiteNews::Claimed`].
     Claim(SiteName),
-    /// The name is free again.
+    /// Release the name.
     Release(SiteName),
-    /// These names are this node's, and no others.
+    /// Announce that this node has these names and no others.
     Announce(Vec<SiteName>),
     /// The item goes to another node by this epoch, and its name with it. Answered by [`SiteNews::Passed`].
     Pass {
@@ -94,14 +94,14 @@ pub struct ItemPlace {
     pub about: Vec<u8>,
 }
 
-/// What has become known of the site.
+/// News of the site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteNews {
     /// This node has a lease.
     Joined,
-    /// What is known of other nodes is as of now.
+    /// What the broker knows of other nodes is up to date.
     Synced,
-    /// This node has no lease, or it may end at any moment.
+    /// This node has no lease, or its lease may end at any moment.
     CutOff {
         /// In words.
         why: String,
@@ -110,10 +110,10 @@ pub enum SiteNews {
     Claimed {
         /// Which.
         name: SiteName,
-        /// What became of it.
+        /// The result of the claim.
         outcome: Claimed,
     },
-    /// A name that was announced is another node's.
+    /// A name that this node announced belongs to another node.
     Contested {
         /// Which.
         name: SiteName,
@@ -127,14 +127,14 @@ pub enum SiteNews {
         /// Its name.
         node: String,
     },
-    /// A name is a node's.
+    /// A name belongs to a node.
     Named {
         /// Which.
         name: SiteName,
         /// The node's name.
         node: String,
     },
-    /// A name is no node's any more.
+    /// A name no longer belongs to any node.
     Unnamed {
         /// Which.
         name: SiteName,
@@ -155,7 +155,7 @@ pub enum SiteNews {
         /// Which.
         item: SegmentId,
     },
-    /// What is known of the links to other nodes.
+    /// The state of the links to other nodes.
     Links(Vec<SiteLink>),
 }
 
@@ -164,28 +164,28 @@ pub enum SiteNews {
 pub struct SiteLink {
     /// The node's name.
     pub node: String,
-    /// What carries the bytes.
+    /// The transport.
     pub transport: String,
-    /// How long ago the node was heard by this link.
+    /// How long ago the node was heard through this link.
     pub heard_ms: Option<u64>,
-    /// From a question to its answer.
+    /// The time from a question to its answer.
     pub round_trip_us: Option<u64>,
     /// Why there is no connection now.
     pub why: Option<String>,
 }
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claimed {
-    /// The name is this node's.
+    /// The name belongs to this node.
     Ours,
-    /// It is that node's.
+    /// The name belongs to that node.
     Theirs(SiteNode),
     /// The site could not be asked.
     Failed(String),
 }
 
-/// Most requests that wait for the site at once.
+/// The most requests that wait for the site at the same time.
 const CLAIMS: usize = 4096;
 /// How many nodes that are gone are remembered.
 const GONE: usize = 256;
@@ -198,7 +198,7 @@ enum Standing {
 struct Known {
     number: u64,
     address: String,
-    /// Since when, if its lease has ended.
+    /// Since when its lease has ended, if it has.
     gone: Option<u64>,
 }
 
@@ -208,22 +208,22 @@ struct Claim {
     request: Request,
 }
 
-/// What a broker knows of its site.
+/// What a broker knows about its site.
 pub(super) struct Site {
     limits: SiteLimits,
     standing: Standing,
-    /// When the catalog was reached last.
+    /// When the catalog was last reached.
     synced: u64,
     nodes: BTreeMap<String, Known>,
-    /// Links to other nodes, as of the time beside them.
+    /// The links to other nodes, each with the time of the information.
     links: BTreeMap<String, (SiteLink, u64)>,
     /// Names of other nodes.
     elsewhere: BTreeMap<SiteName, String>,
-    /// Names of this node, those that are contested included.
+    /// Names of this node, with contested ones.
     owned: BTreeSet<SiteName>,
     contested: BTreeMap<SiteName, SiteNode>,
     claims: BTreeMap<SiteName, Vec<Claim>>,
-    /// Owned names that may be of no use any more.
+    /// Owned names that may be unused by now.
     touched: BTreeSet<SiteName>,
     /// Names that other nodes gave to this one, with items that it does not know yet.
     given: BTreeSet<SiteName>,
@@ -276,7 +276,7 @@ impl Site {
         self.given.remove(name)
     }
 
-    /// Whose the name is, if it is another node's.
+    /// The owner of the name, if that is another node.
     fn owner(&self, name: &SiteName) -> Option<SiteNode> {
         if let Some(node) = self.contested.get(name) {
             return Some(node.clone());
@@ -288,7 +288,7 @@ impl Site {
     }
 }
 
-/// That a name is another node's, where, and what to do.
+/// The error that a name belongs to another node: where, and what to do.
 fn is_elsewhere(name: &SiteName, at: &SiteNode, contested: bool) -> String {
     let SiteName { kind, name, .. } = name;
     let node = if at.address.is_empty() { at.node.clone() } else { format!("{} ({})", at.node, at.address) };
@@ -315,7 +315,7 @@ impl Broker {
         }
     }
 
-    /// The names of regions, ports and items that there are.
+    /// The names of all regions, ports and items here.
     fn all_site_names(&self) -> impl Iterator<Item = SiteName> {
         let segments = self.lasting.names.keys().filter(|key| key.1 != SegmentKind::Series && !is_mirror(&key.2));
         let segments = segments.filter_map(|(workflow, kind, name)| self.site_name(*workflow, *kind, name));
@@ -355,7 +355,8 @@ impl Broker {
         name.is_some_and(|name| site.contested.contains_key(&name))
     }
 
-    /// Why this name is not to be opened here: it is another node's. Nothing if it is not, or no site is joined.
+    /// Why this name cannot be opened here: it belongs to another node. `None` if it does not, or if this daemon is in
+    /// no site.
     pub(super) fn elsewhere(&self, workflow: u64, kind: SegmentKind, name: &str) -> Option<String> {
         let site = self.site.as_ref()?;
         let name = self.site_name(workflow, kind, name)?;
@@ -371,8 +372,8 @@ impl Broker {
         Some(at.node)
     }
 
-    /// Is the name this node's, so that it may be made? If not, the asker has its answer, or gets it when the site has
-    /// decided: the request is then served again.
+    /// Does the name belong to this node, so that it may be made? If not, the asking member gets its answer now, or
+    /// when the site has decided; then the request is served again.
     pub(super) fn has_name(
         &mut self,
         asker: Asker,
@@ -422,7 +423,7 @@ impl Broker {
         false
     }
 
-    /// Something has become known of the site.
+    /// Handles news of the site.
     pub(super) fn site_news(&mut self, news: SiteNews) {
         let now = self.now;
         let Some(site) = &mut self.site else { return };
@@ -517,7 +518,7 @@ impl Broker {
                 site.elsewhere.remove(&name);
                 site.given.remove(&name);
                 site.owned.insert(name.clone());
-                // If none of those makes it, the name is given back.
+                // If none of these requests makes it, the name is released.
                 site.touched.insert(name);
                 self.again.extend(claims.into_iter().map(|claim| (claim.waits, claim.member, claim.request)));
                 return;
@@ -559,7 +560,7 @@ impl Broker {
         }
     }
 
-    /// What was waited for has come, at another node.
+    /// What the requests waited for has come, at another node.
     fn end_waits_for(&mut self, name: &SiteName) {
         let Some(key) = self.local_key(name).filter(|_| !self.is_here(name)) else { return };
         let Some(text) = self.elsewhere(key.0, key.1, &key.2) else { return };
@@ -572,7 +573,7 @@ impl Broker {
         }
     }
 
-    /// A record is about to take effect: which names may it take away?
+    /// A record is about to take effect. Notes the names that it may make unused.
     pub(super) fn touch_names(&mut self, record: &Record) {
         if self.site.is_none() {
             return;
@@ -600,7 +601,7 @@ impl Broker {
         }
     }
 
-    /// Names that are of no use any more are given back, once no request is about to make one.
+    /// Releases unused names, once no request is about to make one.
     pub(super) fn settle_site(&mut self) {
         let idle = self.again.is_empty() && self.making.is_none() && !self.items.is_making();
         let Some(site) = self.site.as_mut().filter(|site| idle && !site.touched.is_empty()) else { return };
@@ -617,7 +618,7 @@ impl Broker {
         }
     }
 
-    /// The nodes of the site by number, this one included, from the one after `after` on.
+    /// The nodes of the site by number, with this one, from the one after `after` on.
     pub(super) fn node_entries(&self, after: u64) -> impl Iterator<Item = NodeEntry> {
         let mut entries = Vec::new();
         if let Some(site) = &self.site {
@@ -643,14 +644,15 @@ impl Broker {
         entries.into_iter().filter(move |entry| entry.number > after)
     }
 
-    /// Does the broker believe to have a lease, and the names that it then gives out as its own. For simulations.
+    /// Whether the broker believes that it has a lease, and the names that it would give out as its own. For
+    /// simulations.
     pub fn site_names(&self) -> (bool, Vec<SiteName>) {
         let Some(site) = &self.site else { return (false, Vec::new()) };
         let names = site.owned.iter().filter(|name| self.is_here(name) && !site.contested.contains_key(name));
         (matches!(site.standing, Standing::In), names.cloned().collect())
     }
 
-    /// In a site, no name exists that was not claimed.
+    /// In a site every existing name was claimed.
     pub(super) fn check_site(&self) {
         let Some(site) = &self.site else { return };
         for name in self.all_site_names() {

@@ -1,4 +1,4 @@
-//! How values are spelled in the journal: numbers as on the wire, texts and lists with their length in front.
+//! The spelling of values in the journal: numbers as on the wire, texts and lists with their length in front.
 
 use crossdock_layout::wire::{Grant, ItemLevel, Malformed, OnDeath, Party, Reader, SegmentKind, Spells, Wire, Writer};
 use crossdock_layout::{MemberId, Rights, SegmentId};
@@ -51,7 +51,7 @@ where
     }
 }
 
-/// A holder of a segment, and how often it has it open.
+/// A holder of a segment, and how many times it has the segment open.
 impl Spells<(MemberId, u32)> for Stored {
     const WHAT: &'static str = "member, u32";
     const SIZE: usize = 12;

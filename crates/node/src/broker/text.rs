@@ -3,7 +3,7 @@
 use crossdock_layout::LAYOUT_VERSION;
 use crossdock_layout::wire::{FINGERPRINT, PROTOCOL_VERSION};
 
-/// Names both sides' versions.
+/// Names the versions of both sides.
 pub(super) fn incompatible((protocol, layout, fingerprint): (u32, u32, u64)) -> String {
     format!(
         "the node daemon speaks protocol {PROTOCOL_VERSION}, layout {LAYOUT_VERSION} ({FINGERPRINT:016x}), this program \

@@ -1,8 +1,9 @@
-//! The failure detector: a member is dead when the kernel says so, and not before.
+//! Detects deaths: a member is dead when the kernel says so, and not before.
 //!
-//! Three proofs, each valid for ever: its pidfd is readable; the process with its number was started at another time, or
-//! is none; no process locks its byte of the roll, and the roll shows the keeper's own lock. A connection that ends
-//! proves nothing: its member is *away*, is asked after at once and then in growing pauses, and may come back.
+//! There are three proofs, each valid for ever: the member's pidfd is readable; the process with its number was started
+//! at another time, or does not exist; no process locks its byte of the roll, and the roll shows the keeper's own lock.
+//! A connection that ends proves nothing: its member is *away*. The kernel is asked about it at once and then in
+//! growing pauses, and the member may come back.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -14,13 +15,14 @@ use super::{Host, PROCESS};
 use crate::broker::{Event, Peer};
 use crate::table;
 
-/// The first pause before a member that is away is asked after, and the longest.
+/// The first pause before the kernel is asked about a member that is away, and the longest.
 const FIRST: Duration = Duration::from_millis(1);
 const PAUSE: Duration = Duration::from_millis(50);
-/// The longest if the pidfds of all of them are watched: the roll then only tells of those that execute another program.
+/// The longest pause if the pidfds of all of them are watched. The roll then only finds members that execute another
+/// program.
 const PAUSE_WATCHED: Duration = Duration::from_millis(500);
 
-/// When those that are away are asked after next.
+/// When the kernel is next asked about the members that are away.
 #[derive(Default)]
 pub(super) struct Looks {
     due: Option<Instant>,
@@ -39,7 +41,7 @@ impl Host<'_> {
         self.looks = Looks { due: Some(Instant::now() + FIRST), pause: FIRST };
     }
 
-    /// Asks the kernel after all that are away, if it is time.
+    /// Asks the kernel about all members that are away, if it is time.
     pub(super) fn look_for_deaths(&mut self) {
         if self.looks.due.is_none_or(|due| Instant::now() < due) {
             return;
@@ -76,7 +78,7 @@ impl Host<'_> {
         }
     }
 
-    /// Watches the process behind a connection: its end is its member's.
+    /// Watches the process behind a connection. Its end is the end of its member.
     pub(super) fn watch(&mut self, member: MemberId, connection: u64, peer: Peer) {
         if self.processes.get(&number(member)).is_some_and(|(of, _)| *of == member) {
             return;
@@ -84,12 +86,12 @@ impl Host<'_> {
         let Some(link) = self.links.get(&connection) else { return };
         let pidfd = match crossdock_os::socket::peer_pidfd(&link.socket) {
             Ok(Some(pidfd)) => Some(pidfd),
-            // Older kernels: the number, if it is still the same process's.
+            // On older kernels: by the number, if it still belongs to the same process.
             Ok(None) => process::open_pidfd(peer.pid as i32)
                 .ok()
                 .flatten()
                 .filter(|_| process::start_time(peer.pid as i32) == Some(peer.started)),
-            // Dead already; the end of its connection lets the roll be asked.
+            // The process is dead already. The end of its connection makes the broker ask the roll.
             Err(_) => None,
         };
         if let Some(pidfd) = pidfd {
@@ -109,7 +111,7 @@ impl Host<'_> {
         }
     }
 
-    /// Members that the journal knows: those that died meanwhile are dead now, the others are watched again.
+    /// For the members in the journal: those that died meanwhile are dead now, and the others are watched again.
     pub(super) fn watch_survivors(&mut self) {
         let lasting = self.broker.lasting();
         let members = lasting.members.iter().map(|(id, m)| (*id, m.peer));
@@ -128,7 +130,7 @@ impl Host<'_> {
     }
 }
 
-/// A member's number in the epoll set: its slot, which is its own for as long as it is watched.
+/// A member's number in the epoll set: its slot, which belongs to it as long as it is watched.
 fn number(member: MemberId) -> u64 {
     member.slot() as u64
 }
@@ -145,7 +147,7 @@ fn survivor(peer: Peer) -> Survivor {
     }
     let pid = peer.pid as i32;
     match process::open_pidfd(pid) {
-        // The number may be another process's by now; its start tells, where it can be read.
+        // The number may belong to another process by now. The start time tells, if it can be read.
         Ok(Some(pidfd)) => match process::start_time(pid) {
             _ if process::is_dead(&pidfd) => Survivor::Dead,
             Some(started) if started == peer.started => Survivor::Watched(pidfd),

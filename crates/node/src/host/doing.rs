@@ -1,4 +1,4 @@
-//! Effects, done in their order.
+//! Carries out effects in order.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,11 +11,12 @@ use crate::broker::{Attachment, Effect, Event, Peer};
 use crate::table;
 
 impl Host<'_> {
-    /// Does what the broker wants; `descriptors` came with the message that it wants it for.
+    /// Carries out the broker's effects. `descriptors` came with the message that caused them.
     pub(super) fn perform(&mut self, effects: Vec<Effect>, descriptors: Vec<OwnedFd>) {
         let mut came = descriptors.into_iter();
         for effect in effects {
-            // What follows from records may be seen only when they are written; a question to the kernel follows from none.
+            // Nothing that follows from records may be visible before they are written. A question to the kernel
+            // follows from none.
             if !matches!(effect, Effect::Record(_) | Effect::ProveItem { .. }) {
                 self.write_down();
             }
@@ -58,7 +59,8 @@ impl Host<'_> {
                 }
                 Effect::Adopt { segment } => {
                     if let Some(fd) = came.next() {
-                        // What was offered may be for reading only, and its description is another's.
+                        // The offered descriptor may be read-only, and its open file description belongs to another
+                        // process. So it is opened anew.
                         self.keep(segment.0, file::reopen(&fd).unwrap_or(fd));
                     }
                 }
@@ -69,7 +71,7 @@ impl Host<'_> {
                 }
                 Effect::Unlisten { endpoint } => {
                     if let Some(fd) = self.listeners.remove(&endpoint) {
-                        // The launcher may have a copy; the set must not go on telling of it.
+                        // The launcher may have a copy, and the epoll set must not report it any more.
                         self.epoll.remove(fd).ok();
                     }
                     self.told(self.post.drop_listener(endpoint));
@@ -87,7 +89,7 @@ impl Host<'_> {
                 }
                 Effect::Send { connection, message, with } => self.send(connection, &message, with),
                 Effect::Close { connection, why } => {
-                    // Its member may live on, and nothing else tells of its end.
+                    // The member may live on, and nothing else reports its end.
                     self.look_soon();
                     let usual = matches!(why.as_str(), "it left" | "its process is dead" | "its workflow ended");
                     if self.links.remove(&connection).is_some() && !usual {
@@ -99,16 +101,17 @@ impl Host<'_> {
         self.write_down();
     }
 
-    /// Everything that was noted is in the journal when this returns.
+    /// When this returns, everything that was noted is in the journal.
     fn write_down(&mut self) {
         if let Err(error) = self.journal.flush() {
-            // Nothing that is not written down may be promised: start again from what is.
+            // Nothing that is not written down may be promised. So the broker ends, and the next one starts from what
+            // is written.
             self.log.failure(format_args!("the journal cannot be written: {error}"));
             std::process::abort();
         }
     }
 
-    /// The keeper goes on without this broker, but not the other way round.
+    /// The keeper continues without this broker, but the broker cannot continue without the keeper.
     pub(super) fn told(&self, told: crossdock_os::OsResult<()>) {
         if let Err(error) = told {
             self.log.failure(format_args!("the keeper cannot be reached: {error}"));
@@ -117,9 +120,9 @@ impl Host<'_> {
     }
 
     fn make(&mut self, id: u64, size: u64, label: &str) -> Result<u64, String> {
-        // The kernel takes 249 bytes of name.
+        // The kernel allows 249 bytes of name.
         let label = &label[..label.len().min(240)];
-        // Its pages are taken by those that use them, which are charged for them.
+        // The processes that use its pages take them and are charged for them.
         let made = memfd::create(label, size);
         let fd = made.map_err(|error| {
             let hint = hint(&error);
@@ -135,7 +138,7 @@ impl Host<'_> {
         self.segments.insert(id, fd);
     }
 
-    /// A pin page's memory is taken at once: no observer's first store may find the node full.
+    /// A pin page's memory is taken at once, so that no observer's first store finds the node full.
     fn fill(&mut self, page: u64, number: u64) -> Result<u64, String> {
         let reserved = self.segments.get(&page).map_or(Ok(()), |fd| memfd::reserve(fd, 0, PIN_PAGE));
         reserved.map(|()| number).map_err(|error| {
@@ -145,7 +148,7 @@ impl Host<'_> {
         })
     }
 
-    /// Nothing is pinned by these slots any more.
+    /// Clears these slots, so that they pin nothing any more.
     fn clear(&self, page: u64, from: u32, count: u32) {
         let Some(fd) = self.segments.get(&page) else { return };
         let slot = PIN_PAGE / u64::from(PIN_SLOTS);
@@ -197,8 +200,8 @@ impl Host<'_> {
         self.sent(connection, message, !fds.is_empty(), sent);
     }
 
-    /// Opens something for a client, if need be with the descriptor that is kept for such a case: what the client asked for
-    /// is done and written down by now.
+    /// Opens something for a client, if necessary with the descriptor that is kept for this case, because what the
+    /// client asked for is done and written down by now.
     fn with_spare<T>(&mut self, mut open: impl FnMut(&mut Self) -> OsResult<T>) -> OsResult<T> {
         open(self).or_else(|error| {
             if !error.is_out_of_room() {
@@ -211,7 +214,8 @@ impl Host<'_> {
         })
     }
 
-    /// A member's lock on the roll is on its way before this process knows whether it arrives: the copy here is closed.
+    /// A member's lock on the roll is in flight before this process knows whether it arrives. So the copy here is
+    /// closed.
     fn send_papers(&mut self, connection: u64, message: &[u8], member: MemberId) {
         let papers = self.with_spare(|host| Ok((host.roll.roll.enter(member.0)?, host.roll.roll.reader()?)));
         let Some(link) = self.links.get(&connection) else { return };
@@ -228,20 +232,20 @@ impl Host<'_> {
     fn sent(&mut self, connection: u64, message: &[u8], with_descriptors: bool, outcome: OsResult<bool>) {
         match outcome {
             Ok(true) => {}
-            // A client that lets its answers pile up until the kernel holds no more is not waited for.
+            // The broker does not wait for a client that lets its answers pile up until the kernel accepts no more.
             Ok(false) => self.hang_up(connection),
             // Too many descriptors are in flight to clients that do not take them.
             Err(error) if with_descriptors && error.is_too_many_in_flight() => {
                 self.send_failure(connection, message, "too many descriptors are on their way to programs; try again");
             }
-            // The kernel has no room for it now: the client comes again and repeats what has no answer.
+            // The kernel has no room at present. The client connects again and repeats what has no answer.
             Err(error) if error.is_out_of_room() => self.hang_up(connection),
-            // Its end comes as an event of its own.
+            // The end of the connection comes as an event of its own.
             Err(_) => {}
         }
     }
 
-    /// Answers that it did not work, instead.
+    /// Answers with a failure instead.
     pub(super) fn send_failure(&mut self, connection: u64, message: &[u8], why: &str) {
         let Some(link) = self.links.get(&connection) else { return };
         let opcode = u16::from_le_bytes([message[0], message[1]]) & !ANSWER;
@@ -259,7 +263,7 @@ impl Host<'_> {
     }
 }
 
-/// What to do about memory that could not be made.
+/// A hint for memory that could not be made.
 pub(super) fn hint(error: &OsError) -> &'static str {
     if error.is_out_of_descriptors() {
         "the daemon has no descriptor left; remove segments or raise its limit (ulimit -n)"

@@ -1,8 +1,8 @@
-//! Which party gets at which item's file through which door ([`crossdock_os::tmpfs::door`]).
+//! Which party uses which item's file through which door ([`crossdock_os::tmpfs::door`]).
 //!
-//! Each connection that owns an item has a door of its own to its file, and all readers have one. A door is open from when
-//! its party is let in until the file is proved the next time; no proof is asked for while one of them is open. The keeper
-//! has every door before any task goes through, so that a broker that comes after a killed one can shut it.
+//! Each connection that owns an item has its own door to the item's file, and all readers share one. A door is open
+//! from the time when its party is let in until the file is next proved. No proof is asked for while one of them is
+//! open. The keeper has every door before any task uses it, so that a broker that follows a killed one can shut it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -11,18 +11,19 @@ use crossdock_os::tmpfs::Folder;
 use crossdock_os::tmpfs::door::{Door, Gate};
 use crossdock_os::{Access, OsResult, child};
 
-/// Doors to one file that are kept for their parties to come back; and to all files, as a part of the descriptors.
+/// The most doors to one file that are kept for their parties to come back; and the most for all files, as a fraction
+/// of the descriptors.
 const MANY: usize = 16;
 const PART: u64 = 8;
 
-/// Who goes through a door.
+/// The party that uses a door.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Party {
     /// The member at the other end.
     Connection(u64),
     /// The tasks that may read what is shared now.
     Readers,
-    /// A task that a former broker knew.
+    /// A task that a former broker let in.
     Unknown,
 }
 
@@ -35,7 +36,7 @@ struct Way {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DoorState {
     Shut,
-    /// The kernel failed before it was all done.
+    /// The kernel failed before everything was done.
     Half,
     Open,
 }
@@ -48,7 +49,7 @@ pub(super) struct Doors {
 }
 
 impl Doors {
-    /// From what the keeper holds: any of it may be open.
+    /// Made from what the keeper holds: each of these doors may be open.
     pub(super) fn new(kept: BTreeMap<u64, Vec<OwnedFd>>) -> Self {
         let way = |door| Way { party: Party::Unknown, door: Door::inherited(door), state: DoorState::Open };
         let files: HashMap<_, Vec<_>> =
@@ -57,7 +58,8 @@ impl Doors {
         Self { files, count, most: (child::raise_descriptor_limit() / PART) as usize }
     }
 
-    /// Opens a party's door to a file, and says whether it is new: the keeper must have it before a task goes through.
+    /// Opens a party's door to a file and gives whether the door is new. The keeper must have a new one before a task
+    /// uses it.
     pub(super) fn open(&mut self, folder: &Folder, file: u64, party: Party) -> OsResult<(&Door, bool)> {
         let ways = self.files.entry(file).or_default();
         let found = ways.iter().position(|way| way.party == party);
@@ -73,11 +75,11 @@ impl Doors {
         };
         let way = &mut ways[at];
         if let Some(gate) = folder.gate().filter(|_| way.state != DoorState::Open) {
-            // A door that fails to open is to be shut like an open one, and to be opened again.
+            // A door that could not be opened must be shut like an open one before it is opened again.
             way.state = DoorState::Half;
             if let Err(error) = way.door.open(gate) {
                 if found.is_none() {
-                    // The keeper does not know it, and no task has gone through.
+                    // The keeper does not have it, and no task has used it.
                     ways.pop();
                     self.count -= 1;
                 }
@@ -88,7 +90,7 @@ impl Doors {
         Ok((&self.files[&file][at].door, found.is_none()))
     }
 
-    /// Shuts every door to a file; `false`: a process writes through one.
+    /// Shuts every door to a file; `false` if a process writes through one.
     pub(super) fn shut(&mut self, gate: &Gate, file: u64) -> OsResult<bool> {
         let ways = self.files.get_mut(&file).into_iter().flatten();
         for way in ways.filter(|way| way.state != DoorState::Shut) {
@@ -102,13 +104,13 @@ impl Doors {
         Ok(true)
     }
 
-    /// Is it time to make new ones rather than keep these?
+    /// Is it time to make new doors instead of keeping these?
     pub(super) fn are_many(&self, file: u64) -> bool {
         let of_file = self.files.get(&file).map_or(0, Vec::len);
         of_file >= MANY || of_file > 0 && self.count >= self.most
     }
 
-    /// Lets go of the doors to a file. A process that has gone through one keeps it as it is.
+    /// Drops the doors to a file. A process that has used one keeps the file as it is.
     pub(super) fn forget(&mut self, file: u64) {
         self.count -= self.files.remove(&file).map_or(0, |ways| ways.len());
     }

@@ -1,4 +1,4 @@
-//! What comes in: connections, messages, deaths.
+//! What arrives: connections, messages, deaths.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -15,12 +15,12 @@ impl Host<'_> {
             let Some(listener) = self.listeners.get(&endpoint) else { return };
             match socket::accept(listener) {
                 Ok(Some(connection)) => self.admit(endpoint, connection),
-                // Nothing was there although the kernel told of it: then it tells of the end of the socket.
+                // Nothing was there although the kernel reported something. Then it reports the end of the socket.
                 Ok(None) if turn == 0 && socket::is_shut_down(listener) => return self.stop_listening(endpoint),
                 Ok(None) => return,
                 Err(error) if error.is_out_of_descriptors() => {
-                    // Left in the queue, it would wake us again at once, for ever. Take it with the spare descriptor
-                    // and close it: its client sees the end and says why.
+                    // If the connection stayed in the queue, it would wake this thread again and again. So it is
+                    // accepted with the spare descriptor and closed. Its client sees the end and says why.
                     self.spare = None;
                     drop(socket::accept(listener));
                     self.spare = file::spare().ok();
@@ -34,8 +34,8 @@ impl Host<'_> {
         }
     }
 
-    /// A process that has a copy of this listening socket has shut it down. It would wake us for ever; nothing comes by
-    /// it any more.
+    /// A process that has a copy of this listening socket has shut it down. It would wake this thread for ever, and
+    /// nothing arrives through it any more.
     fn stop_listening(&mut self, endpoint: u64) {
         if let Some(listener) = self.listeners.remove(&endpoint) {
             self.epoll.remove(listener).ok();
@@ -58,7 +58,7 @@ impl Host<'_> {
         self.feed(Event::Connected { connection: id, endpoint, peer });
     }
 
-    /// One message; if more are waiting, the next round tells of them.
+    /// Reads one message. If more are waiting, the next round reports them.
     pub(super) fn read(&mut self, id: u64) {
         let mut buffer = [0; MAX_MESSAGE + 1];
         let Some(link) = self.links.get(&id) else { return };

@@ -1,7 +1,8 @@
-//! Items' files: made, proved by lease, opened anew, and copied beside all other work.
+//! The files of items: made, proved by lease, opened anew, and copied beside all other work.
 //!
-//! There is exactly one open file description of each here (the keeper's copies are the same one), so that the kernel's
-//! answer to the lease is about others. Copies run in threads of their own: a long one delays no client.
+//! This process has exactly one open file description of each file (the keeper's copies are the same one), so the
+//! kernel's answer to the lease is about other processes. Copies run in threads of their own, so a long one delays no
+//! client.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,34 +21,34 @@ use super::Host;
 use super::doors::{Doors, Party};
 use crate::broker::{Event, Verdict};
 
-/// How long the last references of a process that has just died are waited for, at most, and how often.
+/// How long, and how often, the last references of a process that has just died are waited for.
 const DYING: Duration = Duration::from_millis(2);
 const DYING_PAUSE: Duration = Duration::from_micros(50);
 const DYING_EVERY: Duration = Duration::from_millis(50);
-/// How often it is logged that a process tries to get in.
+/// How often the log says that a process tries to get in.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
-/// Bytes that are copied between two looks at whether the copy is still wanted.
+/// The number of bytes that are copied before the thread looks again whether the copy is still wanted.
 const PART: usize = 256 << 10;
-/// A copy up to this size is done at once: a thread of its own would cost more than it, and it delays no client.
+/// A copy up to this size is made at once. A thread would cost more than the copy, which delays no client.
 const SMALL: u64 = 256 << 10;
-/// Copies at a time; more wait for one of these to end.
+/// The most copies at the same time. Others wait for one of these to end.
 const COPIES: usize = 4;
 
 /// What a host has for items.
 pub(super) struct Files {
     pub(super) folder: Option<Folder>,
     doors: Doors,
-    /// Files that a process had open that may have kept a way to open them anew; without doors, such a file goes to no
-    /// next owner.
+    /// The files that a process had open that may have kept a way to open them again. Without doors such a file is not
+    /// given to a next owner.
     reopenable: HashSet<u64>,
-    /// Files that have a name in the folder.
+    /// The files that have a name in the folder.
     named: HashSet<u64>,
-    /// Copies that have begun, by their target; set to end one that is no longer wanted.
+    /// The copies that have begun, by their target. Setting the flag ends a copy that is no longer wanted.
     running: HashMap<u64, Arc<AtomicBool>>,
     waiting: Vec<Job>,
     sender: Sender<Done>,
     receiver: Receiver<Done>,
-    /// Readable when a copy is done.
+    /// Readable when a copy has ended.
     pub(super) done: OwnedFd,
     patient_until: Option<Instant>,
     told_until: Option<Instant>,
@@ -69,7 +70,7 @@ struct Done {
 }
 
 impl Files {
-    /// `kept` are the files that a former broker made: it is not known who had them open.
+    /// `kept` are the files that a former broker made. It is not known which processes had them open.
     pub(super) fn new(
         folder: Option<Folder>,
         doors: BTreeMap<u64, Vec<OwnedFd>>,
@@ -94,7 +95,7 @@ impl Files {
     }
 }
 
-/// How a file shows up in `/proc/PID/maps`: `audit` knows it by this.
+/// The beginning of a file's name in `/proc/PID/maps`, by which `audit` finds it.
 const PREFIX: &str = "crossdock-item-";
 
 fn name(file: u64) -> String {
@@ -102,7 +103,7 @@ fn name(file: u64) -> String {
 }
 
 impl Host<'_> {
-    /// Names without a descriptor: their maker was killed before the keeper had it.
+    /// Removes names without a descriptor, whose maker was killed before the keeper had it.
     pub(super) fn drop_nameless_files(&mut self) {
         let stray: Vec<_> = self.files.named.iter().filter(|n| !self.segments.contains_key(n)).copied().collect();
         for file in stray {
@@ -128,7 +129,7 @@ impl Host<'_> {
     /// Has any process the file open or mapped?
     pub(super) fn prove_item(&mut self, id: u64, dying: bool) -> Verdict {
         let mut verdict = self.ask(id);
-        // A killed process lets go of its files one by one, and its connection may have been the first.
+        // A killed process drops its files one by one, and its connection may have been the first.
         let now = Instant::now();
         if dying && verdict == Verdict::Clinging && self.files.patient_until.is_none_or(|u| now >= u) {
             while verdict == Verdict::Clinging && now.elapsed() < DYING {
@@ -138,14 +139,14 @@ impl Host<'_> {
             self.files.patient_until = Some(Instant::now() + DYING_EVERY);
         }
         if verdict == Verdict::Alone && self.files.doors.are_many(id) {
-            // They are all shut, for ever.
+            // All of them are shut for good.
             self.files.doors.forget(id);
             self.told(self.post.drop_doors(id));
         }
         verdict
     }
 
-    /// First all doors are shut, then the kernel is asked which processes are in.
+    /// First all doors are shut. Then the kernel is asked whether a process has the file.
     fn ask(&mut self, id: u64) -> Verdict {
         let Some(fd) = self.segments.get(&id) else { return Verdict::Unknown("the daemon has lost it".into()) };
         let gate = self.files.folder.as_ref().and_then(Folder::gate);
@@ -164,7 +165,7 @@ impl Host<'_> {
         if !self.broker.is_confined(connection) {
             self.files.reopenable.insert(id);
         }
-        // A former owner of this user may have taken everyone's rights to open the file away.
+        // A former owner of the same user may have removed all rights to open the file.
         file::let_owner_open(fd)?;
         let opened = match &self.files.folder {
             Some(folder) if folder.gate().is_some() => {
@@ -205,7 +206,7 @@ impl Host<'_> {
         }
     }
 
-    /// Tells of a copy that ended here: as an event of its own, behind the effects of this one, as of any other.
+    /// Reports a copy that ended here as an event of its own, behind the effects of this one, like any other copy.
     fn ended_copy(&self, item: SegmentId, to: SegmentId, outcome: Result<(), String>) {
         let _ = self.files.sender.send(Done { item, to, outcome });
         event::signal(&self.files.done);
@@ -239,7 +240,8 @@ impl Host<'_> {
         self.start_copies();
     }
 
-    /// A former owner tries to reopen an item through a leftover descriptor, or a task reads one by a call: deny it.
+    /// A former owner tries to reopen an item through a leftover descriptor, or a task reads an item by a call. Both
+    /// are refused.
     pub(super) fn turn_away(&mut self) {
         let Some(gate) = self.files.folder.as_ref().and_then(Folder::gate) else { return };
         let tried = gate.turn_away();
@@ -260,7 +262,7 @@ impl Host<'_> {
         }
     }
 
-    /// A file is given up: its name goes, and a copy to it ends.
+    /// A file is given up: its name is removed, and a copy to it ends.
     pub(super) fn forget_file(&mut self, id: u64) {
         if let Some(unwanted) = self.files.running.get(&id) {
             unwanted.store(true, Ordering::Relaxed);
@@ -275,8 +277,8 @@ impl Host<'_> {
     }
 }
 
-/// In a thread of its own. The former owner may write and truncate while this reads: what it does to its own last bytes
-/// is its own affair, and what is missing is zero.
+/// Runs in a thread of its own. The former owner may write and truncate the file meanwhile. That changes only its own
+/// last bytes, and missing bytes are zero.
 fn copy(job: Job) -> Result<(), String> {
     memfd::reserve(&job.target, 0, job.size).map_err(|e| format!("the node has no memory left for it: {e}"))?;
     let mut buffer = vec![0; PART];

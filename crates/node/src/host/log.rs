@@ -1,22 +1,22 @@
-//! The broker's log: bounded, whatever its clients do.
+//! The broker's log. It is bounded, whatever its clients do.
 //!
-//! A client can cause a line with each connection that it drops. So lines are written from a budget: a burst at once, then
-//! one in a while; the next line that is written says how many were left out. A line that cannot be written (a full disk,
-//! a limit on file sizes) is lost and ends nothing.
+//! A client can cause a line with each connection that it drops. So lines have a budget: a burst at once, then one in a
+//! while. The next line that is written says how many were left out. A line that cannot be written (a full disk, a
+//! limit on file sizes) is lost and has no other effect.
 
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// Lines that may follow each other at once.
+/// The number of lines that may follow each other at once.
 const BURST: u32 = 64;
-/// How often one more is allowed: at most 8640 lines a day.
+/// How often one more line is allowed: at most 8640 lines a day.
 const EACH: Duration = Duration::from_secs(10);
 
-/// Where the broker's lines go.
+/// The broker's log.
 pub(super) struct Log {
-    /// A private daemon's user wants to hear of failures only.
+    /// A private daemon reports failures only.
     private: bool,
     budget: RefCell<Budget>,
 }
@@ -32,7 +32,7 @@ impl Budget {
         Self { left: BURST, since: now, withheld: 0 }
     }
 
-    /// May a line be written now? Then with how many left out before it.
+    /// May a line be written now? If so, the number of lines that were left out before it.
     fn take(&mut self, now: Instant) -> Option<u64> {
         let earned = now.saturating_duration_since(self.since).as_secs() / EACH.as_secs();
         if earned > 0 {
@@ -63,7 +63,7 @@ impl Log {
         let _ = writeln!(error, "crossdock broker: {what}");
     }
 
-    /// Something happened that is worth a line to the user of a daemon of the node.
+    /// Reports an event to the user of a daemon of the node.
     pub(super) fn event(&self, what: impl Display) {
         if !self.private {
             self.failure(what);

@@ -1,8 +1,8 @@
-//! The broker process: one thread, one epoll set, the state machine in the middle.
+//! The broker process: one thread and one epoll set around the state machine.
 //!
-//! Events come from sockets, pidfds and the clock; effects go to sockets, the keeper, the journal and the liveness
-//! table, in the order in which the broker gave them. Each connection gets one message's worth of attention a round,
-//! so that a flood on one delays the others by no more than that.
+//! Events come from sockets, pidfds and the clock. Effects go to sockets, the keeper, the journal and the liveness
+//! table, in the order in which the broker gave them. Each round handles at most one message of each connection, so a
+//! flood on one connection delays the others only by that.
 
 mod deaths;
 mod descriptors;
@@ -30,12 +30,12 @@ use crate::journal::Journal;
 use crate::keeper::{Held, Place, Post, Registry};
 pub(crate) use site::JOIN;
 
-/// Exit code: the daemon cannot work here, and another try would end the same.
+/// Exit code: the daemon cannot work here, and another attempt would end in the same way.
 pub(crate) const CANNOT_START: i32 = 2;
-/// Exit code: told to end; the keeper decides what follows.
+/// Exit code: the broker was told to end, and the keeper decides what follows.
 const TOLD: i32 = 3;
 
-/// What a number in the epoll set stands for: its upper byte.
+/// The upper byte of a number in the epoll set, which says what the number stands for.
 const LISTENER: u64 = 1 << 56;
 const LINK: u64 = 2 << 56;
 const PROCESS: u64 = 3 << 56;
@@ -46,24 +46,24 @@ const SITE: u64 = 8 << 56;
 const NODES: u64 = 9 << 56;
 const KIND: u64 = 0xff << 56;
 
-/// Most connections taken from one listening socket in a round.
+/// The most connections that one round takes from a listening socket.
 const ACCEPTS: usize = 64;
-/// How old a figure for free memory may be.
+/// The age up to which a figure for free memory is used.
 const FREE_AGE: Duration = Duration::from_millis(20);
-/// How old the list of a task's memory limits may be.
+/// The age up to which the list of a task's memory limits is used.
 const LIMITS_AGE: Duration = Duration::from_secs(1);
 
 struct Link {
     socket: OwnedFd,
-    /// The process that connected, by the kernel's word; 0 if it cannot be seen from here.
+    /// The process that connected, as the kernel says; 0 if it is not visible from here.
     process: u32,
-    /// Its memory cgroup, as it was then.
+    /// Its memory cgroup at that time.
     cgroup: Option<(Instant, Cgroup)>,
 }
 
 struct Host<'a> {
     options: &'a ServeOptions,
-    /// The liveness table: for everybody, and for writing here.
+    /// The liveness table: the descriptor for members, and the mapping for writing.
     table: OwnedFd,
     words: Mapping,
     post: Post,
@@ -79,7 +79,7 @@ struct Host<'a> {
     /// Pidfds of members, by their slots.
     processes: HashMap<u64, (MemberId, OwnedFd)>,
     next_link: u64,
-    /// Given up, for a moment, to turn a connection away when there is no other descriptor left.
+    /// Given up for a moment to refuse a connection when no other descriptor is left.
     spare: Option<OwnedFd>,
     began: Instant,
     free_since: Option<Instant>,
@@ -90,7 +90,7 @@ struct Host<'a> {
     membership: Option<site::Membership>,
 }
 
-/// Runs a broker over what the keeper holds; the exit code.
+/// Runs a broker over what the keeper holds. Gives the exit code.
 pub(crate) fn run(options: &ServeOptions, place: &Place, held: Held, post: Post, keeper: i32) -> i32 {
     match start::start(options, place, held, post, keeper) {
         Ok((mut host, signals)) => match host.serve(&signals) {
@@ -157,7 +157,7 @@ impl Host<'_> {
         if self.options.private && self.broker.connections() == 0 {
             wait = wait.min((self.idle_since + self.options.idle).saturating_duration_since(Instant::now()));
         }
-        // A millisecond more, so that what is due at a whole one has surely passed.
+        // One millisecond more, so that what is due at a whole millisecond is certainly due.
         Deadline::after(wait + Duration::from_millis(1))
     }
 
@@ -170,7 +170,7 @@ impl Host<'_> {
         self.options.private && self.idle_since.elapsed() >= self.options.idle
     }
 
-    /// An event for the broker, and its effects done.
+    /// Gives the broker an event and carries out its effects.
     fn feed(&mut self, event: Event<'_>) {
         self.look_at_journal();
         let now = self.now();
@@ -178,8 +178,9 @@ impl Host<'_> {
         self.perform(effects, Vec::new());
     }
 
-    /// Before a request that takes memory: what the task's own memory cgroup has left, if that is less than the node has.
-    /// A task in a container may see no limit itself, and the kernel would kill it. Says whether the figure is the task's.
+    /// Called before a request that takes memory: what the task's own memory cgroup has left, if that is less than the
+    /// node has. A task in a container may not see its limit, and the kernel would kill it. Gives whether the figure is
+    /// the task's.
     fn look_at_tasks_memory(&mut self, connection: u64) -> bool {
         let Some(link) = self.links.get_mut(&connection) else { return false };
         if link.cgroup.as_ref().is_none_or(|(since, _)| since.elapsed() >= LIMITS_AGE) {
@@ -199,13 +200,13 @@ impl Host<'_> {
             self.free_since = Some(Instant::now());
             let free = free_memory();
             let now = self.now();
-            // Deadlines are looked at with every event, this one, too.
+            // Deadlines are checked at every event, also at this one.
             let effects = self.broker.handle(now, Event::Free(free));
             self.perform(effects, Vec::new());
         }
     }
 
-    /// Room for the records of one event is taken before the event.
+    /// Room for the records of an event is reserved before the event.
     fn look_at_journal(&mut self) {
         if self.journal_fails && Instant::now() < self.journal_retry {
             return;
@@ -239,9 +240,9 @@ impl Host<'_> {
     }
 }
 
-/// Bytes of memory that the node has left for segments.
+/// The bytes of memory that the node has left for segments.
 fn free_memory() -> u64 {
     let available = process::available_memory();
-    // The last bit is the node's own, for programs that are not ours.
+    // The last part is left to the node's other programs.
     if available == 0 { u64::MAX } else { available.saturating_sub(available / 64 + (32 << 20)) }
 }

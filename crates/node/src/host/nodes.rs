@@ -1,8 +1,8 @@
-//! What the broker has with other nodes: questions, answers and bytes, each waited for by a thread of its own.
+//! The broker's dealings with other nodes: questions, answers and bytes. A thread waits for each of them.
 //!
-//! Other nodes' questions come by threads of the link's server. They leave the question at the [`Desk`], ring the bell of
-//! the broker's thread, and wait for the answer, until the deadline of the asking node. The broker's own questions and
-//! pulls are waited for by threads of this file, which leave the outcome at the desk.
+//! Threads of the link's server bring other nodes' questions. Such a thread leaves the question at the [`Desk`], wakes
+//! the broker's thread, and waits for the answer until the deadline of the asking node. Threads of this file wait for
+//! the broker's own questions and pulls, and leave the outcome at the desk.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -19,10 +19,10 @@ use crossdock_relay::{Relay, SERVICES, Want};
 use super::Host;
 use crate::broker::{Event, NodeFailure, NodeNews, NodeOrder};
 
-/// Most questions and pulls of this node that wait at once.
+/// The most questions and pulls of this node that wait at the same time.
 const WAITING: usize = 256;
 
-/// What a question of another node ends with.
+/// The reply to another node's question.
 enum Reply {
     Said(Vec<u8>),
     Bytes(Arc<dyn Source>),
@@ -31,19 +31,19 @@ enum Reply {
 #[derive(Default)]
 struct Inner {
     next: u64,
-    /// What the broker has not seen yet.
+    /// News that the broker has not seen yet.
     news: VecDeque<NodeNews>,
-    /// Questions of other nodes whose threads wait, and the replies that have come.
+    /// The questions of other nodes whose threads wait, and the replies that have come.
     waiting: HashMap<u64, Option<Result<Reply, Refusal>>>,
 }
 
-/// Where other nodes' threads and the broker's meet.
+/// The place where the threads of other nodes and the broker's thread exchange questions and replies.
 pub(super) struct Desk {
     /// Answers questions about ports, without the broker.
     relay: OnceLock<Arc<Relay>>,
     inner: Mutex<Inner>,
     answered: Condvar,
-    /// Readable when there are news.
+    /// Readable while there are news.
     pub bell: OwnedFd,
 }
 
@@ -71,7 +71,7 @@ impl Desk {
         event::signal(&self.bell);
     }
 
-    /// Leaves a question for the broker, and waits for its reply.
+    /// Leaves a question for the broker and waits for its reply.
     fn ask(&self, by: Deadline, question: impl FnOnce(u64) -> NodeNews) -> Result<Reply, Refusal> {
         let mut inner = self.lock();
         inner.next += 1;
@@ -91,7 +91,7 @@ impl Desk {
         }
     }
 
-    /// A reply; if its question is waited for no longer, nothing.
+    /// Stores a reply. If no thread waits for it any more, it is dropped.
     fn reply(&self, id: u64, reply: Result<Reply, Refusal>) {
         if let Some(slot) = self.lock().waiting.get_mut(&id) {
             *slot = Some(reply);
@@ -153,7 +153,7 @@ impl Reach {
         self.workers.run(Box::new(move || relay.gone(&node)));
     }
 
-    /// Has a thread wait for what becomes of it.
+    /// Starts a thread that waits for the result.
     fn wait_for(&self, call: impl FnOnce(&Nodes) -> NodeNews + Send + 'static) -> bool {
         let (desk, nodes) = (Arc::clone(&self.desk), Arc::clone(&self.nodes));
         self.workers.run(Box::new(move || desk.put(call(&nodes))))
@@ -174,7 +174,7 @@ fn refusal(failure: NodeFailure) -> Refusal {
 }
 
 impl Host<'_> {
-    /// What has come from other nodes since the last look.
+    /// Handles what has come from other nodes since the last look.
     pub(super) fn node_news(&mut self) {
         let Some(membership) = &self.membership else { return };
         for news in membership.reach.desk.news() {
@@ -236,7 +236,7 @@ impl Host<'_> {
         membership.reach.desk.put(NodeNews::Pulled { id: *id, outcome });
     }
 
-    /// The bytes of a segment or file, for sending.
+    /// The bytes of a segment or file, to be sent.
     fn source(&self, id: u64) -> Result<Arc<dyn Source>, Refusal> {
         let system = |error: crossdock_os::OsError| Refusal::new(Status::System, error.to_string());
         let Some(fd) = self.segments.get(&id) else {
@@ -248,7 +248,7 @@ impl Host<'_> {
     }
 }
 
-/// Brings all bytes of an object into a segment or file.
+/// Reads all bytes of an object into a segment or file.
 fn pull(
     nodes: &Nodes,
     node: &str,
@@ -265,7 +265,7 @@ fn pull(
         status: Status::Invalid,
         text: format!("{size} bytes are more than this machine can address"),
     })?;
-    // A full node is an error here, and no signal at the first store.
+    // A full node gives an error here, and no signal at the first store.
     crossdock_os::memfd::reserve(target, 0, size).map_err(|error| NodeFailure {
         status: Status::NoSpace,
         text: format!("the node has no memory for {size} bytes: {error}"),

@@ -1,4 +1,5 @@
-//! The daemon's part in its site: the gateway's news become the broker's events, the broker's orders the gateway's.
+//! The daemon's part in its site: the gateway's news become events of the broker, and the broker's orders go to the
+//! gateway.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +16,11 @@ use crate::broker::{
     self, Event, ItemPlace, NODE_SHIFT, SiteLimits, SiteLink, SiteName, SiteNews, SiteNode, SiteOrder,
 };
 
-/// How long a daemon waits at its start for its place in the site, beyond one lease: a former daemon of the same name may
-/// have to lose its own first.
+/// How long a starting daemon waits for its place in the site, beyond one lease: a former daemon of the same name may
+/// have to lose its lease first.
 pub(crate) const JOIN: Duration = Duration::from_secs(20);
 
-/// The gateway, and what it has told already.
+/// The gateway, and what it has reported already.
 pub(super) struct Membership {
     pub gateway: Gateway,
     pub limits: SiteLimits,
@@ -27,8 +28,8 @@ pub(super) struct Membership {
     pub reach: Reach,
 }
 
-/// Takes part in the site. `next_segment` is the journal's: a daemon that was a node before knows its number by that, and
-/// serves at once, whether the site can be reached or not.
+/// Joins the site. `next_segment` is the journal's: a daemon that was a node before knows its number from it and serves
+/// at once, whether the site can be reached or not.
 pub(super) fn join(
     options: &SiteOptions,
     token: u64,
@@ -91,7 +92,7 @@ impl Membership {
 }
 
 impl Host<'_> {
-    /// What the gateway has told since the last look.
+    /// Handles what the gateway has reported since the last look.
     pub(super) fn site_news(&mut self) {
         let Some(membership) = &mut self.membership else { return };
         let mut news = std::mem::take(&mut membership.early);
@@ -111,7 +112,7 @@ impl Host<'_> {
         membership.gateway.order(order.into());
     }
 
-    /// The site is left in order.
+    /// Leaves the site in order.
     pub(super) fn leave_site(&mut self) {
         drop(self.membership.take());
     }

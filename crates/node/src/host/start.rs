@@ -1,4 +1,4 @@
-//! From what the keeper holds and the journal says to a broker that serves.
+//! From what the keeper holds and what the journal says to a serving broker.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
@@ -26,7 +26,7 @@ pub(super) fn start<'a>(
     keeper: i32,
 ) -> Result<(Host<'a>, OwnedFd), String> {
     let text = |error: crossdock_os::OsError| error.to_string();
-    // A broker without a keeper could not keep its promises, so it goes with it.
+    // A broker without a keeper could not keep its promises, so it dies with the keeper.
     process::set_parent_death_signal(child::Signal::KILL).map_err(text)?;
     if child::parent() != keeper {
         return Err("the keeper is gone already".into());
@@ -101,8 +101,8 @@ pub(super) fn start<'a>(
     Ok((host, signals))
 }
 
-/// A journal whose roll is another file speaks of members whose life can no longer be checked: their memory is not given
-/// out, and their names are free.
+/// A journal of another roll names members whose life can no longer be checked: their memory is not given out, and
+/// their names are free.
 fn same_era(mut journal: Journal, lasting: Lasting, era: &Era) -> Result<(Journal, Lasting), String> {
     if lasting.era.is_none_or(|former| former.is_same(era)) {
         return Ok((journal, lasting));
@@ -116,7 +116,7 @@ fn same_era(mut journal: Journal, lasting: Lasting, era: &Era) -> Result<(Journa
 }
 
 fn limits(options: &ServeOptions, incarnation: u64, era: Era) -> Limits {
-    // A segment takes one descriptor, a connection one, a member one more; the rest is for what passes through.
+    // A segment takes one descriptor, a connection one, and a member one more. The rest is for descriptors in passing.
     let descriptors = child::raise_descriptor_limit();
     let memory = process::total_memory();
     Limits {

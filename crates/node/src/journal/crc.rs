@@ -1,4 +1,4 @@
-//! CRC-32C, table-driven: a journal is short, so that no processor instructions are needed for it.
+//! CRC-32C by a table. A journal is short, so no special processor instructions are needed.
 
 const TABLE: [u32; 256] = {
     let mut table = [0u32; 256];

@@ -1,11 +1,12 @@
-//! The journal: what a killed broker finds again, and what makes ids never be used twice.
+//! The journal: what a broker finds after the former one was killed. It also makes sure that no id is used twice.
 //!
-//! A file of records, each with length and checksum, behind a header with magic and version. Room is taken ahead of
-//! need, so that a record of an accepted request always has its place; when no more room is to be had, the broker is
-//! told and refuses requests that would need some, while everything else goes on. A record whose writer was killed in
-//! the middle fails its checksum and ends the journal there: no client was told of it yet.
+//! A file of records, each with length and checksum, behind a header with magic and version. Room is reserved in
+//! advance, so that a record of an accepted request always has its place. If there is no more room, the broker is told
+//! and refuses requests that need room, while everything else continues. If a writer was killed in the middle of a
+//! record, the record's checksum is wrong and the journal ends there. No client was told of that record yet.
 //!
-//! Killed processes, not killed machines, are what it is for (memory does not outlive the machine): no fsync.
+//! The journal protects against killed processes and not against killed machines (memory does not outlive the machine),
+//! so there is no fsync.
 
 mod codec;
 mod crc;
@@ -25,7 +26,7 @@ const VERSION: u32 = 4;
 const HEADER: u64 = 16;
 /// Length and checksum in front of each record.
 const FRAME: usize = 8;
-/// Room that is taken at a time, and that is kept for records that cannot be refused (deaths, ends).
+/// The room that is reserved at a time, and that is kept for records that cannot be refused (deaths, ends).
 const AHEAD: u64 = 256 << 10;
 const LEAST: u64 = 64 << 10;
 /// A journal shorter than this is not worth compacting.
@@ -40,7 +41,7 @@ pub struct Journal {
     end: u64,
     room: u64,
     compact_at: u64,
-    /// Records that stand behind the end and are not in the file yet.
+    /// Records that follow the end and are not in the file yet.
     noted: Vec<u8>,
 }
 
@@ -54,7 +55,7 @@ impl Journal {
     /// Reads a journal to its last good record.
     ///
     /// # Errors
-    /// It cannot be read, or is a journal of another version, or none at all.
+    /// The file cannot be read, is a journal of another version, or is no journal.
     pub fn recover(file: File, path: &Path) -> std::io::Result<(Self, Lasting)> {
         let length = file.metadata()?.len();
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
@@ -78,7 +79,7 @@ impl Journal {
         }
         let good = replay(&bytes[HEADER as usize..], |record| lasting.apply(&record));
         journal.end = HEADER + good as u64;
-        // What a killed writer left behind the end must not be taken for a record once others stand before it.
+        // What a killed writer left behind the end must not be taken for a record once others precede it.
         if bytes[journal.end as usize..].iter().any(|b| *b != 0) {
             journal.file.set_len(journal.end)?;
             journal.room = journal.end;

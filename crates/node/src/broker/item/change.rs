@@ -1,4 +1,4 @@
-//! The changes of an item's owner, each by its name.
+//! The changes of an item's owner, each with its own name.
 
 use crossdock_layout::wire::Party;
 use crossdock_layout::{MemberId, SegmentId};
@@ -11,13 +11,13 @@ use crate::broker::{Broker, Cause, Record};
 pub(super) enum Change {
     /// A member of its owner opens it to write.
     Opened { by: Party, holder: MemberId },
-    /// The member that had it open closed it, or is gone. The owner stays.
+    /// The member that had the item open closed it, or is gone. The owner stays the same.
     Closed,
-    /// Its owner lets others read it.
+    /// The owner lets others read the item.
     Shared,
-    /// Its owner writes it again.
+    /// The owner writes the item again.
     Unshared,
-    /// It belongs to another owner, who has not opened it yet.
+    /// The item belongs to another owner, who has not opened it yet.
     Transferred { to: Party },
 }
 
@@ -35,7 +35,7 @@ impl Broker {
         if transferred {
             self.items.handovers.restart_clock(item, self.now);
         }
-        // These answer with the item's memory, so that a repeated request gets it again.
+        // The answers to these have the item's memory, so a repeated request gets it again.
         let made = matches!(change, Change::Opened { .. } | Change::Shared | Change::Unshared);
         self.commit(Record::Item(ItemRecord::Owner { item, owner, holder, shared, transferred, made, cause }));
     }

@@ -1,4 +1,4 @@
-//! What always holds of items, between any two events.
+//! The invariants of items, which hold between any two events.
 
 use crossdock_layout::MemberId;
 use crossdock_layout::wire::{ItemLevel, SegmentKind};
@@ -21,7 +21,7 @@ impl Broker {
         }
     }
 
-    /// No question to the kernel is open: the host answers it before any other event.
+    /// No question to the kernel is open, because the host answers it before any other event.
     pub(in crate::broker) fn check_items_at_rest(&self) {
         for (item, phase) in self.items.handovers.iter() {
             assert!(!matches!(phase, Phase::Proving { .. }), "the proof of item {item} was never answered");
@@ -104,7 +104,7 @@ impl Broker {
                     let its = matches!(phase, Phase::Draining { asker } if asker.number == number);
                     assert!(its, "request {number} waits for readers of item {item}, which is {phase:?}");
                 }
-                // What can be read is given at once.
+                // An item that can be read is given at once.
                 For::Reading => {
                     let keys = wait.keys.iter().filter(|key| !self.is_contested(wait.workflow, key));
                     let keys = keys.map(|key| (wait.workflow, key.clone()));
@@ -117,7 +117,7 @@ impl Broker {
         }
     }
 
-    /// Every file is an item's, or is being filled for one.
+    /// Every file belongs to an item, or is being filled for one.
     fn check_item_files(&self) {
         let copies = self.items.handovers.iter().filter_map(|(_, phase)| match phase {
             Phase::Copying { to, .. } | Phase::Fetching { to } => Some(*to),

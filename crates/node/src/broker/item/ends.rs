@@ -1,4 +1,4 @@
-//! What ends: openings, members, items, workflows; and what a new broker finds.
+//! Ends of openings, members, items and workflows; and what a new broker finds.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::{ItemRecord, Phase};
 use crate::broker::{Asker, Broker, Cause, Outcome, Record};
 
 impl Broker {
-    /// A member has it open no longer; it stays its task's.
+    /// A member no longer has the item open. The item still belongs to its task.
     pub(super) fn release_item(&mut self, member: MemberId, item: SegmentId) {
         if self.lasting.items.all.get(&item).is_none_or(|i| i.holder != member) {
             return;
@@ -21,7 +21,7 @@ impl Broker {
         self.serve_waiting(item);
     }
 
-    /// The owner's request to share the item, or to write it again, comes to nothing.
+    /// The owner's request to share the item, or to write it again, fails.
     fn abandon(&mut self, item: SegmentId, why: &str) {
         if let Some(asker) = self.items.handovers.drop_pending(item) {
             self.refuse_abandoned(asker, item, why);
@@ -35,7 +35,7 @@ impl Broker {
         }
     }
 
-    /// A member that came back says what it has open; item 0 says that this was all.
+    /// A member that came back says which items it has open. Item 0 says that the list is complete.
     pub(super) fn hold_item(&mut self, member: MemberId, item: SegmentId) {
         if item.0 != 0 {
             self.items.resuming.entry(member).or_default().insert(item);
@@ -48,14 +48,14 @@ impl Broker {
         }
     }
 
-    /// A member is about to be gone: what it owned goes the way that its policy says.
+    /// A member is about to be gone. The items that it owned follow their policies.
     pub(in crate::broker) fn items_of_gone(&mut self, member: MemberId) {
         self.items.resuming.remove(&member);
         let Some(known) = self.lasting.members.get(&member) else { return };
         let workflow = known.workflow;
         let of_workflow = self.lasting.items.all.iter().filter(|(_, i)| i.workflow == workflow);
         let hit = of_workflow.filter(|(id, i)| match i.level {
-            // Its holder is known to those who share its owner word; they find it dead.
+            // The tasks that share the owner word know its holder, and find it dead themselves.
             ItemLevel::Cooperative => false,
             // It is another node's soon, or is looked at again when it stays.
             _ if self.lasting.items.is_leaving(**id) => false,
@@ -89,7 +89,7 @@ impl Broker {
         }
     }
 
-    /// An item is gone; its memory goes when the last member closes it.
+    /// An item is gone. Its memory is freed when the last member closes it.
     pub(super) fn end_item(&mut self, item: SegmentId, why: &str, cause: Cause) {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
         self.commit(Record::Item(ItemRecord::Gone { item, cause }));
@@ -107,7 +107,7 @@ impl Broker {
         self.tell_waiting_of_end(found.workflow, &found.key, why);
     }
 
-    /// A workflow is ending: nothing of its items is to be remembered.
+    /// A workflow is ending, so nothing about its items has to be remembered.
     pub(in crate::broker) fn forget_items_of(&mut self, workflow: u64) {
         let items = self.lasting.items.all.iter().filter(|(_, i)| i.workflow == workflow).map(|(id, _)| *id);
         for item in items.collect::<Vec<_>>() {
@@ -125,7 +125,7 @@ impl Broker {
         }
     }
 
-    /// After a start: items whose memory is gone are gone, files without an item are let go, and nothing is proved.
+    /// After a start: items without memory are gone, files without an item are dropped, and nothing is proved.
     pub(in crate::broker) fn recover_items(&mut self, held: &BTreeSet<SegmentId>) {
         let files = self.lasting.segments.iter();
         let files = files.filter(|(_, s)| s.kind == SegmentKind::Item && s.removed.is_none()).map(|(id, _)| *id);
@@ -133,7 +133,7 @@ impl Broker {
             let item = self.lasting.items.files.get(&file).copied();
             let level = item.and_then(|i| self.lasting.items.all.get(&i)).map(|i| i.level);
             match level {
-                // A copy that was not finished, or an item that was not begun.
+                // The file is of an unfinished copy, or of an item that was not completed.
                 None if held.contains(&file) && self.lasting.items.is_left_behind(file) => {}
                 None => self.drop_left_file(file),
                 Some(ItemLevel::Cooperative) => {}
@@ -156,7 +156,7 @@ impl Broker {
         self.recover_residences();
     }
 
-    /// The same request again: its answer was lost with the former broker.
+    /// The same request came again, because its answer was lost with the former broker.
     pub(in crate::broker) fn repeat_item(&mut self, asker: Asker, request: ItemRequest, outcome: Outcome) {
         let gives = matches!(
             request,
@@ -179,7 +179,7 @@ impl Broker {
                 let mine = found.is_some_and(|i| i.holder == asker.member || i.level == ItemLevel::Cooperative);
                 match (mine, found.map(|i| i.key.clone()), request) {
                     (true, ..) => self.give_item(asker, item, false),
-                    // What had been given was given up again when this member came back without it.
+                    // What the request had given was given up when this member came back without naming it.
                     (false, Some(key), ItemRequest::Create { .. }) => {
                         let access = ItemRequest::Access { read: false, wait_ms: 0, keys: vec![key] };
                         self.serve_item(asker, access);

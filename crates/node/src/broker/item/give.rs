@@ -1,4 +1,4 @@
-//! Giving an item out: proof, copy if it fails, and the descriptor.
+//! Giving an item out: the proof, the copy if the proof fails, and the descriptor.
 
 use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, Status};
@@ -11,7 +11,7 @@ use super::{ItemRecord, Phase, Verdict, memory_of};
 use crate::broker::{Asker, Attachment, Broker, Cause, Effect, Record};
 
 impl Broker {
-    /// Gives the item to the requests that wait for it and can have it now, by order of arrival.
+    /// Gives the item to the waiting requests that can have it now, in the order of their arrival.
     pub(super) fn serve_waiting(&mut self, item: SegmentId) {
         self.serve_readers(item);
         while let Some(taker) = self.next_taker(item) {
@@ -39,7 +39,7 @@ impl Broker {
                 | Phase::Leaving => return,
                 Phase::Proved => {}
             }
-            // This member has it until it closes or transfers it.
+            // This member has the item until it closes or transfers it.
             let Some(wait) = self.unqueue(id) else { return };
             let Some(by) = self.party(wait.asker.member) else { continue };
             let cause = Cause { member: wait.asker.member, request: wait.asker.number };
@@ -115,7 +115,7 @@ impl Broker {
         self.effects.push(Effect::Send { connection: asker.connection, message, with });
     }
 
-    /// What the kernel said of an item's file.
+    /// The kernel's answer about an item's file.
     pub(in crate::broker) fn proved(&mut self, item: SegmentId, file: SegmentId, verdict: &Verdict) {
         let Some(found) = self.lasting.items.all.get(&item).filter(|i| i.file == file) else { return };
         let Phase::Proving { purpose } = *self.items.handovers.phase(item) else { return };
@@ -136,7 +136,7 @@ impl Broker {
         }
     }
 
-    /// The item is proved: the request that it was proved for is answered, then those that wait.
+    /// The item is proved. First the request that it was proved for is answered, then the waiting ones.
     fn ready(&mut self, item: SegmentId, purpose: Purpose) {
         self.items.handovers.enter(item, Phase::Proved);
         let (asker, change) = match purpose {
@@ -180,7 +180,7 @@ impl Broker {
         self.serve_readers(item);
     }
 
-    /// A copy is done, or failed.
+    /// A copy is complete, or has failed.
     pub(in crate::broker) fn copied(&mut self, item: SegmentId, to: SegmentId, outcome: Result<(), String>) {
         let Phase::Copying { to: target, clung, purpose } = *self.items.handovers.phase(item) else { return };
         if target != to {
@@ -193,15 +193,17 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let (old, size) = (found.file, found.size);
         self.commit(Record::Item(ItemRecord::Memory { item, file: to, size, clung, cause: Cause::NONE }));
-        // A user that clings to the old file keeps it alive. It counts until then, for its known readers or its last user.
+        // A user that still has the old file open keeps it alive. Until then it counts for its known readers or its
+        // last user.
         let read = self.holds.is_open(old);
         let former = self.items.handovers.former(item).filter(|_| clung && !read);
         self.ready(item, purpose);
-        // After the answers, which are waited for. A broker that is killed in between drops files that no item lies in.
+        // This comes after the answers, which members wait for. If a broker is killed in between, the next one drops
+        // files that hold no item.
         self.drop_file(old, former);
     }
 
-    /// Gives a file up. It counts for as long as members have it open, as far as that is known.
+    /// Gives a file up. It counts as long as members are known to have it open.
     pub(super) fn drop_file(&mut self, file: SegmentId, clings: Option<MemberId>) {
         if let Some(member) = clings.filter(|m| self.lasting.members.contains_key(m)) {
             self.holds.open_once(file, member);

@@ -9,8 +9,8 @@
 //!   Open, Proved, Away, Fetching ──► Leaving (it goes to another node; see `residence`)
 //! ```
 //!
-//! Only [`Handovers`] changes a phase. A request that waits for a phase to end is inside that phase, so that it is
-//! answered or dropped with it.
+//! Only [`Handovers`] changes a phase. A request that waits for the end of a phase is part of that phase, so that it is
+//! answered or dropped together with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,13 +23,14 @@ use crate::broker::{Asker, Connection};
 pub(super) enum Phase {
     /// Members may have it open, or a former user may have kept it open. Nothing is proved.
     Open,
-    /// Its owner wants to write again. It is proved as soon as no member reads it, or when the owner's time is over.
+    /// The owner wants to write again. The item is proved as soon as no member reads it, or when the owner's time is
+    /// over.
     Draining { asker: Asker },
-    /// The kernel is asked whether any process has it open; the answer comes before any other event.
+    /// The kernel is asked whether any process has the item open. The answer comes before any other event.
     Proving { purpose: Purpose },
-    /// Its bytes are being copied to the file `to`; `clung` if a former user kept the old file open.
+    /// The bytes are being copied to the file `to`. `clung` if a former user kept the old file open.
     Copying { to: SegmentId, clung: bool, purpose: Purpose },
-    /// No process has it open, and the broker has given it to no member since the proof.
+    /// No process has the item open, and the broker has given it to no member since the proof.
     Proved,
     /// Its bytes are on another node.
     Away,
@@ -42,7 +43,7 @@ pub(super) enum Phase {
 /// What an item is proved for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
-    /// Its next owner, who need not have asked yet.
+    /// Its next owner, which need not have asked yet.
     NextOwner,
     /// Its owner wants to share it.
     Share(Asker),
@@ -51,7 +52,7 @@ pub(super) enum Purpose {
 }
 
 impl Phase {
-    /// The owner whose request the broker answers when this phase ends.
+    /// The owner's request that the broker answers when this phase ends.
     pub(super) fn pending(&self) -> Option<Asker> {
         match self {
             Self::Draining { asker } => Some(*asker),
@@ -77,7 +78,7 @@ impl Phase {
 #[derive(Clone, Debug)]
 struct Handover {
     phase: Phase,
-    /// Who had it open last: a file that a former user keeps open counts for this member.
+    /// The member that had it open last. A file that a former user keeps open counts for this member.
     former: MemberId,
     /// Since when it has its owner.
     since: u64,
@@ -87,7 +88,7 @@ struct Handover {
 #[derive(Default)]
 pub(super) struct Handovers {
     all: BTreeMap<SegmentId, Handover>,
-    /// Items whose proof is asked for at the end of this event. Empty between events.
+    /// The items whose proof is requested at the end of this event. Empty between events.
     to_ask: BTreeSet<SegmentId>,
 }
 
@@ -97,7 +98,7 @@ impl Handovers {
         self.all.insert(item, Handover { phase: Phase::Open, former: MemberId::NOBODY, since: now });
     }
 
-    /// The item is gone. Returns the phase that this ended.
+    /// The item is gone. Gives the phase that this ended.
     pub(super) fn end(&mut self, item: SegmentId) -> Phase {
         self.to_ask.remove(&item);
         self.all.remove(&item).map_or(Phase::Open, |h| h.phase)
@@ -107,7 +108,7 @@ impl Handovers {
         self.all.get(&item).map_or(&Phase::Open, |h| &h.phase)
     }
 
-    /// Begins another phase. Returns the one that this ended.
+    /// Begins another phase. Gives the one that this ended.
     pub(super) fn enter(&mut self, item: SegmentId, phase: Phase) -> Phase {
         let Some(found) = self.all.get_mut(&item) else { return Phase::Open };
         self.to_ask.remove(&item);
@@ -117,7 +118,7 @@ impl Handovers {
         std::mem::replace(&mut found.phase, phase)
     }
 
-    /// Drops the owner's request from the phase that it is in. A proof or a copy goes on for the next owner.
+    /// Drops the owner's request from its phase. A proof or a copy continues for the next owner.
     pub(super) fn drop_pending(&mut self, item: SegmentId) -> Option<Asker> {
         let found = self.all.get_mut(&item)?;
         let pending = found.phase.pending();
@@ -129,8 +130,7 @@ impl Handovers {
         pending
     }
 
-    /// The connection is gone, and with it the requests that came by it.
-    /// Returns the items that this changed.
+    /// A connection is gone, and so are its requests. Gives the items that this changed.
     pub(super) fn forget_connection(&mut self, connection: Connection) -> Vec<SegmentId> {
         let came = |h: &Handover| h.phase.pending().is_some_and(|asker| asker.connection == connection);
         let items: Vec<_> = self.all.iter().filter(|(_, h)| came(h)).map(|(item, _)| *item).collect();
@@ -151,14 +151,14 @@ impl Handovers {
         self.all.get(&item).map_or(0, |h| h.since)
     }
 
-    /// This member closed it, or is about to.
+    /// This member closed the item, or is about to.
     pub(super) fn set_former(&mut self, item: SegmentId, member: MemberId) {
         if let Some(found) = self.all.get_mut(&item) {
             found.former = member;
         }
     }
 
-    /// The member that had it open last, if this broker has seen one.
+    /// The member that had the item open last, if this broker has seen one.
     pub(super) fn former(&self, item: SegmentId) -> Option<MemberId> {
         self.all.get(&item).map(|h| h.former).filter(|m| *m != MemberId::NOBODY)
     }
@@ -173,7 +173,7 @@ impl Handovers {
         self.all.iter().map(|(item, h)| (*item, &h.phase))
     }
 
-    /// All questions of this event have been asked.
+    /// Have all questions of this event been asked?
     pub(super) fn asked(&self) -> bool {
         self.to_ask.is_empty()
     }

@@ -1,10 +1,10 @@
 //! Items: each has exactly one owner, and is opened only after the kernel has proved that no other process has it open.
 //!
-//! The **owner** is a task (or a rank of one, or a registered number), which need not exist yet; the **holder** is the
-//! one member of it that has the item open. Before a file is opened for a new holder, or for the first reader, it is
-//! *proved*: [`Effect::ProveItem`] asks the kernel for a lease, which it grants only if no process has the file open or
-//! mapped. If a former user clings to it, or the item is `strict`, the bytes are copied to a fresh file first
-//! ([`Effect::CopyItem`]), and the old one is given up. [`handover::Phase`] is how far an item is:
+//! The **owner** is a task (or a rank of one, or a registered number), which need not exist yet. The **holder** is the
+//! one member of the owner that has the item open. Before a file is opened for a new holder, or for the first reader,
+//! it is *proved*: [`Effect::ProveItem`] asks the kernel for a lease, which the kernel grants only if no process has
+//! the file open or mapped. If a former user still has it open, or the item is `strict`, the bytes are first copied to
+//! a fresh file ([`Effect::CopyItem`]), and the old file is given up. [`handover::Phase`] says how far an item is:
 //!
 //! ```text
 //!   Open (A has it) ── transfer to B ──► Proving ── alone ──► Proved ── B asks ──► Open (B has it)
@@ -12,9 +12,9 @@
 //!                                           └── clinging, strict ──► Copying
 //! ```
 //!
-//! A broker that is killed in any phase finds the owner in its journal, starts again with `Open`, and drops files that
-//! belong to no item. Requests that wait are served by order of arrival. A cooperative item is waited for in shared
-//! memory (`core::item`), and the daemon only opens it.
+//! A broker that follows a killed one finds the owner in its journal, begins again with `Open`, and drops files that
+//! belong to no item. Waiting requests are served in the order of their arrival. Members wait for a cooperative item in
+//! shared memory (`core::item`); the daemon only opens it.
 
 mod change;
 mod check;
@@ -46,20 +46,20 @@ pub use record::{Item, ItemRecord, Items, memory_of};
 pub use residence::{Residence, Source};
 pub(super) use want::WANT;
 
-/// What the kernel said of a file.
+/// The kernel's answer about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No other process has it open or mapped.
     Alone,
-    /// A former user has.
+    /// A former user has it open or mapped.
     Clinging,
-    /// No other process has it open or mapped, but a former user may have kept a way to open it anew.
+    /// No other process has it open or mapped, but a former user may have kept a way to open it again.
     Reopenable,
-    /// It could not be asked, and why; nothing is proved.
+    /// The kernel could not be asked, for this reason. Nothing is proved.
     Unknown(String),
 }
 
-/// An item that the host is making right now.
+/// An item that the host is making.
 #[derive(Clone, Debug)]
 struct Making {
     asker: Asker,
@@ -71,15 +71,15 @@ struct Making {
     on_death: OnDeath,
 }
 
-/// What this broker knows of items beyond what lasts; a new broker starts without it.
+/// What this broker knows of items beyond the lasting state. A new broker starts without it.
 #[derive(Default)]
 pub(super) struct Transient {
     making: Option<Making>,
     handovers: Handovers,
     waits: Waits,
-    /// Effects that follow the proofs of this event. Empty between events.
+    /// The effects that follow the proofs of this event. Empty between events.
     after_proofs: Vec<Effect>,
-    /// Members that came back and are saying which items they have open, and what they have said so far.
+    /// The members that came back and are saying which items they have open, and what they have said so far.
     resuming: BTreeMap<MemberId, BTreeSet<SegmentId>>,
     /// What other nodes' tasks want of this node's items.
     wants: Wants,
@@ -99,12 +99,12 @@ impl Transient {
         self.making.is_some()
     }
 
-    /// How many requests of a connection wait for items.
+    /// The number of requests of a connection that wait for items.
     pub(super) fn waiting_of(&self, connection: Connection) -> usize {
         self.waits.of_connection(connection).len()
     }
 
-    /// Does this request wait for an item, up to that moment?
+    /// Does this request wait for an item until that moment?
     pub(super) fn waits_until(&self, connection: Connection, number: u64, deadline: u64) -> bool {
         self.waits.get((connection, number)).is_some_and(|w| w.deadline == deadline)
     }
@@ -114,7 +114,8 @@ impl Transient {
 type Refusal = (Status, String);
 
 impl Broker {
-    /// Asks for the proofs of this event, after all its other effects, and then adds the effects that follow them.
+    /// Asks for the proofs of this event, after all its other effects, and then adds the effects that follow the
+    /// proofs.
     pub(super) fn finish_items(&mut self) {
         for item in self.items.handovers.take_questions() {
             if let Some(found) = self.lasting.items.all.get(&item) {
@@ -127,7 +128,7 @@ impl Broker {
         self.effects.extend(last);
     }
 
-    /// Is this member one of that party's?
+    /// Does this member belong to that party?
     fn is_of(&self, member: MemberId, workflow: u64, party: &Party) -> bool {
         let Some(known) = self.lasting.members.get(&member).filter(|m| m.workflow == workflow) else { return false };
         match party {
@@ -139,7 +140,7 @@ impl Broker {
         }
     }
 
-    /// The rank of the task that this member is.
+    /// The party that this member is: a rank of a task.
     fn party(&self, member: MemberId) -> Option<Party> {
         self.lasting.members.get(&member).map(|m| Party::rank(&m.task, m.rank))
     }
@@ -162,14 +163,14 @@ impl Broker {
         Err((Status::Denied, text))
     }
 
-    /// The item with this number, if it is one of the asker's workflow.
+    /// The item with this number, if it belongs to the asking member's workflow.
     fn item(&self, asker: Asker, item: SegmentId) -> Result<&Item, Refusal> {
         let workflow = self.place(asker).map(|(_, workflow)| workflow);
         let found = self.lasting.items.all.get(&item).filter(|i| Some(i.workflow) == workflow);
         found.ok_or_else(|| (Status::NotFound, format!("item {} is not there any more: it was destroyed", item.0)))
     }
 
-    /// The item, if the asker is its owner and may do with it what owners do.
+    /// The item, if the asking member owns it and may do with it what owners do.
     fn own_item(&self, asker: Asker, item: SegmentId, what: &str) -> Result<&Item, Refusal> {
         let found = self.item(asker, item)?;
         self.may_own(asker, &found.key)?;
@@ -180,7 +181,7 @@ impl Broker {
         Err((Status::Denied, format!("only its owner may {what} it: {}", self.whose(item, found))))
     }
 
-    /// Whose it is, and since when, for people.
+    /// Which task owns the item and since when, for people.
     fn whose(&self, item: SegmentId, found: &Item) -> String {
         let since = self.now.saturating_sub(self.items.handovers.since(item)) as f64 / 1000.0;
         let has = match self.lasting.members.get(&found.holder) {
@@ -207,7 +208,7 @@ impl Broker {
         named == Some(&item) && !self.is_contested(found.workflow, &found.key)
     }
 
-    /// Is any member of that party alive, apart from one?
+    /// Is any member of that party alive, except this one?
     fn lives(&self, workflow: u64, party: &Party, but: MemberId) -> bool {
         let members = self.lasting.members.keys().filter(|m| **m != but);
         members.copied().any(|member| self.is_of(member, workflow, party))

@@ -1,4 +1,4 @@
-//! Requests that wait for items, by key and in order of arrival.
+//! Requests that wait for items, by key and in the order of their arrival.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ pub(super) struct Wait {
 #[derive(Default)]
 pub(super) struct Waits {
     all: BTreeMap<RequestId, (u64, Wait)>,
-    /// By key: the number of arrival, and the request.
+    /// For each key the number of arrival and the request.
     queues: BTreeMap<(u64, String), BTreeSet<(u64, RequestId)>>,
     arrivals: u64,
 }
@@ -57,7 +57,7 @@ impl Waits {
         self.all.get(&id).map_or(u64::MAX, |(arrival, _)| *arrival)
     }
 
-    /// The request waits behind all that came before it.
+    /// Adds a request behind all that came before it.
     pub(super) fn add(&mut self, wait: Wait) {
         let id = (wait.asker.connection, wait.asker.number);
         self.next_arrival();
@@ -81,7 +81,7 @@ impl Waits {
         Some(wait)
     }
 
-    /// The requests that wait for a key, by arrival.
+    /// The requests that wait for a key, in the order of their arrival.
     pub(super) fn of_key(&self, workflow: u64, key: &str) -> impl Iterator<Item = RequestId> {
         self.queues.get(&(workflow, key.to_owned())).into_iter().flatten().map(|(_, id)| *id)
     }
@@ -94,7 +94,7 @@ impl Waits {
         self.all.values().map(|(_, wait)| wait)
     }
 
-    /// Every request stands in the queue of each of its keys, and each queue has only requests that wait for its key.
+    /// Every request is in the queue of each of its keys, and each queue has only requests that wait for its key.
     pub(super) fn check(&self) {
         for (id, (arrival, wait)) in &self.all {
             assert!(!wait.keys.is_empty(), "request {id:?} waits for no item");

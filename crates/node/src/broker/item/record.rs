@@ -1,4 +1,4 @@
-//! What lasts of items: records, and the state that they make.
+//! The lasting part of items: records, and the state that they make.
 
 #![allow(missing_docs, reason = "plain fields, named as in the records and on the wire")]
 
@@ -14,11 +14,11 @@ use crate::broker::{Cause, Lasting, NODE_SHIFT, Outcome};
 messages! {
     /// One lasting change of items.
     pub enum ItemRecord: u32 as Stored {
-        /// An item began (or, in a snapshot, is). Its memory was written down before, as a segment.
+        /// An item begins (or, in a snapshot, exists). Its memory was recorded before, as a segment.
         20 Made { item: SegmentId, state: Item, cause: Cause, },
-        /// It has another owner, or its owner opened it, closed it, shared it, took it back.
+        /// The item has another owner, or its owner opened it, closed it, shared it or took it back.
         21 Owner { item: SegmentId, owner: Party, holder: MemberId, shared + transferred + made: bool as Bits, cause: Cause, },
-        /// It lies in another memory, or has another size.
+        /// The item lies in another memory, or has another size.
         22 Memory { item: SegmentId, file: SegmentId, size: u64, clung: bool, cause: Cause, },
         /// It is gone.
         23 Gone { item: SegmentId, cause: Cause, },
@@ -47,29 +47,29 @@ record! {
     pub struct Item as Stored {
         workflow: u64,
         key: String,
-        /// The segment that holds its bytes; at first the one that gave the item its number.
+        /// The segment that holds its bytes. At first this is the segment that gave the item its number.
         file: SegmentId,
         size: u64,
         level: ItemLevel,
         on_death: OnDeath,
         creator: Party,
         owner: Party,
-        /// The owner's member that has it open.
+        /// The owner's member that has the item open.
         holder: MemberId,
-        /// No member writes it; each one with the right to read gets it.
+        /// No member writes it, and each member with the right to read may have it.
         shared: bool,
         transfers: u64,
-        /// How often a former user kept it open or mapped.
+        /// How often a former user kept the item open or mapped.
         copies: u64,
     }
 }
 
-/// All that lasts of items.
+/// All lasting state of items.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Items {
     pub all: BTreeMap<SegmentId, Item>,
     pub keys: BTreeMap<(u64, String), SegmentId>,
-    /// By file: which item it holds.
+    /// For each file the item that it holds.
     pub files: BTreeMap<SegmentId, SegmentId>,
     pub numbers: BTreeMap<(u64, u64), Party>,
     pub words: BTreeMap<(u64, Party), u64>,
@@ -78,7 +78,7 @@ pub struct Items {
     pub residences: BTreeMap<SegmentId, Residence>,
 }
 
-/// Bytes that an item takes: a page of its own for what describes it, and whole pages of data.
+/// The bytes that an item takes: one page for its description, and whole pages of data.
 pub const fn memory_of(size: u64) -> u64 {
     size.next_multiple_of(4096) + 4096
 }
@@ -218,7 +218,7 @@ impl Items {
         let cause = Cause::NONE;
         let mut records = Vec::new();
         if self.last_word > 0 {
-            // The greatest word ever given, although its workflow may be gone.
+            // The greatest word that was ever given, even if its workflow is gone.
             let party = Party::Number(0);
             records.push(ItemRecord::Word { workflow: u64::MAX, party, word: self.last_word, cause });
         }

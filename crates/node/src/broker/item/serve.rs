@@ -1,4 +1,4 @@
-//! Requests about items, but for waiting.
+//! Requests about items, except waiting.
 
 use crossdock_layout::wire::{Answer, InUse, ItemLevel, ItemRequest, OnDeath, Party, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
@@ -9,11 +9,11 @@ use super::queue::For;
 use super::{Item, ItemRecord, Making, Phase, Refusal, Residence, memory_of};
 use crate::broker::{Asker, Broker, Cause, Effect, Record, text};
 
-/// More than any machine's address space for one mapping.
+/// More than any machine's address space allows for one mapping.
 const MAX_SIZE: u64 = 1 << 46;
-/// Numbers that one task may register.
+/// How many numbers one task may register.
 const NUMBERS: usize = 256;
-/// Parties that one workflow may name in owner words.
+/// How many parties one workflow may name in owner words.
 const WORDS_OF_WORKFLOW: usize = 4096;
 /// Owner words are 32 bits.
 const WORDS: u64 = 1 << 31;
@@ -86,7 +86,7 @@ impl Broker {
         Ok(())
     }
 
-    /// The host has made an item's memory, or not. False if it was none that was being made.
+    /// The host has made an item's memory, or failed to. `false` if no item was being made.
     pub(in crate::broker) fn item_made(&mut self, outcome: &Result<u64, String>) -> bool {
         let Some(Making { asker, item, workflow, key, size, level, on_death }) = self.items.making.take() else {
             return false;
@@ -124,7 +124,7 @@ impl Broker {
         true
     }
 
-    /// Writes down that a file holds an item's bytes.
+    /// Records that a file holds an item's bytes.
     pub(super) fn file_record(&mut self, file: SegmentId, workflow: u64, key: &str, size: u64, cause: Cause) {
         let memory = memory_of(size);
         self.commit(Record::Segment {
@@ -183,7 +183,7 @@ impl Broker {
             Phase::Away | Phase::Fetching { .. } => self.serve_waiting(item),
             _ => {}
         }
-        // After the proof, so that a request that waits for the item is served first.
+        // This comes after the proof, so that a request that waits for the item is served first.
         let message = Answer::Done { value: 0 }.encode(asker.opcode, asker.number);
         self.items.after_proofs.push(Effect::Send {
             connection: asker.connection,
@@ -193,7 +193,7 @@ impl Broker {
         Ok(())
     }
 
-    /// One request at a time changes what an item is: a share, or its end, that still waits for a proof comes first.
+    /// Only one request at a time changes an item: a share, or its end, that still waits for a proof comes first.
     fn undisturbed(&self, item: SegmentId) -> Result<(), Refusal> {
         if let Some(Residence::Leaving { to, .. }) = self.lasting.items.residences.get(&item) {
             let key = self.lasting.items.all.get(&item).map_or("", |i| &i.key);
@@ -206,7 +206,7 @@ impl Broker {
         Err((Status::Busy, format!("item '{key}' is being shared or unshared by another request; wait for its answer")))
     }
 
-    /// A task whose endpoints say that it may not own the item would never open it.
+    /// If a task's endpoints do not allow it to own the item, it could never open it.
     fn may_receive(&self, workflow: u64, to: &Party, key: &str) -> Result<(), Refusal> {
         let number = |n: &u64| self.lasting.items.numbers.get(&(workflow, *n));
         let Some(Party::Task { task, .. }) = (if let Party::Number(n) = to { number(n) } else { Some(to) }) else {
@@ -236,7 +236,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Takes an item away from any owner, for a caller that was granted that (the daemon's own user; no task is).
+    /// Removes an item of any owner, for a member with that right (the daemon's own user; no task has it).
     pub(in crate::broker) fn remove_item(&mut self, asker: Asker, workflow: u64, in_use: InUse, key: &str) {
         let Some(item) = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied() else {
             return self.fail(asker, Status::NotFound, format!("there is no item '{key}' to remove"));
@@ -376,7 +376,7 @@ impl Broker {
         Ok(())
     }
 
-    /// The number by which owner words name a party; a new one if it has none.
+    /// The number that stands for a party in owner words; a new one if the party has none.
     pub(super) fn word(&mut self, workflow: u64, party: Party) -> Result<u64, Refusal> {
         if let Some(word) = self.lasting.items.words.get(&(workflow, party.clone())) {
             return Ok(*word);

@@ -1,4 +1,4 @@
-//! Waiting for items: by order of arrival, up to a deadline, for any of several.
+//! Waiting for items: in the order of arrival, up to a deadline, for any of several items.
 
 use crossdock_layout::wire::{ItemLevel, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
@@ -8,7 +8,7 @@ use super::queue::{For, Wait};
 use super::{Phase, Refusal};
 use crate::broker::{Asker, Broker, Connection, Due, PARKED};
 
-/// How long a free item may take to be made ready (copied) for a caller that does not wait for its owner.
+/// How long preparing (copying) a free item may take for a caller that does not wait for the item's owner.
 const READY_MS: u64 = 60_000;
 
 impl Broker {
@@ -65,7 +65,7 @@ impl Broker {
         item.filter(|_| !self.is_contested(workflow, key))
     }
 
-    /// Is the item this member's to open, at once or as soon as it is proved?
+    /// May this member open the item, at once or as soon as it is proved?
     pub(super) fn could_have(&self, item: SegmentId, what: For, member: MemberId) -> bool {
         let Some(found) = self.lasting.items.all.get(&item) else { return false };
         let lost = self.lost.contains(&found.file);
@@ -100,7 +100,7 @@ impl Broker {
         self.await_for(asker, what, wait_ms, wait_ms, keys)
     }
 
-    /// As `await_item`, where the deadline is another than the time that the asker named.
+    /// As `await_item`, for a deadline that differs from the time that the asking member named.
     fn await_for(
         &mut self,
         asker: Asker,
@@ -123,7 +123,7 @@ impl Broker {
         Ok(())
     }
 
-    /// A request waits for items no longer, for whatever reason.
+    /// Ends a request's waiting for items, for any reason.
     pub(super) fn unqueue(&mut self, id: (Connection, u64)) -> Option<Wait> {
         let wait = self.items.waits.remove(id)?;
         self.waits.is_over(wait.deadline, Due::Item(id.0, id.1));
@@ -138,7 +138,7 @@ impl Broker {
             self.unqueue(id);
         }
         for item in self.items.handovers.forget_connection(connection) {
-            // An owner that is away keeps it, and asks again when it is back.
+            // An owner that is away keeps the item, and asks again when it is back.
             let kept = self.lasting.items.all.get(&item).is_some_and(|i| i.holder != MemberId::NOBODY);
             if let Phase::Copying { to, .. } = *self.items.handovers.phase(item) {
                 if kept {
@@ -154,7 +154,7 @@ impl Broker {
     pub(in crate::broker) fn give_up_item(&mut self, connection: Connection, number: u64) {
         let Some(wait) = self.unqueue((connection, number)) else { return };
         if let For::Readers(item) = wait.what {
-            // Its readers keep the bytes as they were; the owner gets a copy.
+            // Its readers keep the bytes as they were, and the owner gets a copy.
             return self.end_draining(item);
         }
         let found = wait.keys.iter().find_map(|key| self.key(wait.workflow, key));
@@ -204,7 +204,7 @@ impl Broker {
         }
     }
 
-    /// A file has fewer readers. Its owner may wait for that.
+    /// A file has fewer readers. Its owner may be waiting for that.
     pub(in crate::broker) fn readers_left(&mut self, file: SegmentId) {
         if self.lasting.segments.get(&file).is_none_or(|s| s.kind != SegmentKind::Item) {
             return;
@@ -216,7 +216,7 @@ impl Broker {
         self.end_draining(item);
     }
 
-    /// The owner has waited for its readers for long enough, or none is left.
+    /// The owner has waited long enough for its readers, or none is left.
     fn end_draining(&mut self, item: SegmentId) {
         let Phase::Draining { asker } = *self.items.handovers.phase(item) else { return };
         self.unqueue((asker.connection, asker.number));

@@ -1,4 +1,5 @@
-//! The bytes of each record, recorded: a broker that spells one differently cannot read its predecessor's journal.
+//! The recorded bytes of each record. A broker that spells a record differently could not read its predecessor's
+//! journal.
 //!
 //! `UPDATE=1 cargo test -p crossdock-node golden` records them again.
 
