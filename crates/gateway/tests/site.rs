@@ -262,6 +262,8 @@ fn a_node_that_was_cut_off_says_so_comes_back_and_learns_what_it_lost() {
         _ => None,
     });
     assert_eq!(place, "a");
+    // The announcement of `y` may still be on its way when `x` is told to be contested.
+    assert_eq!(b.claim(&name("y")), Claimed::Ours);
     assert!(matches!(a.claim(&name("y")), Claimed::Theirs(place) if place.node == "b"));
 }
 

@@ -279,7 +279,7 @@ fn a_series_and_its_versions() {
             assert_eq!((shown[0], shown[39_999]), (*value, 1), "a held version does not change");
         }
         drop((held, oldest, observer));
-        failures.twice("end", || publisher.finish());
+        failures.twice("end", || publisher.end_mut());
         drop(publisher);
         failures.twice("remove_series", || setting.a.remove_series("s"));
     });

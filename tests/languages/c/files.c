@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { SIZE = 100000, TEXT = 512 };
@@ -201,6 +202,11 @@ static void f8(const char *role, const char *argument)
         EQUAL(errno, ENOSPC);
         close(big);
         CHECK(remove(place("f8", "stage", "big")) == 0);
+        struct statvfs room = {0};
+        for (int attempt = 0; attempt < 1000 && room.f_bavail * room.f_bsize < 2 * SIZE; attempt++) {
+            CHECK(statvfs(place("f8", "stage", ""), &room) == 0);
+            usleep(10000);
+        }
         write_file("f8", "small", 'x');
         return;
     }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -143,6 +144,9 @@ void quota(const part& p) {
       CHECK(big.bad());
     }
     std::filesystem::remove(place("f8", "stage", "big"));
+    for (int n = 0; n < 1000 && std::filesystem::space(place("f8", "stage", "")).available < 200'000; n++) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
     return write("f8", "small");
   }
   process("full").ends_well();

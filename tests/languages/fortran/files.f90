@@ -247,7 +247,8 @@ contains
   end subroutine
 
   subroutine f8()
-    integer :: unit, stat, flushed
+    integer :: unit, stat, flushed, attempt
+    logical :: fits
     if (.not. first()) then
       open (newunit=unit, file=place('stage', 'big'), access='stream', form='unformatted', status='replace', iostat=stat)
       call check(stat == 0, 'open for writing')
@@ -256,6 +257,18 @@ contains
       call check(stat /= 0 .or. flushed /= 0, 'writing 2 000 000 bytes into 1 MiB fails')
       close (unit, iostat=stat)
       call check(c_remove(place('stage', 'big') // c_null_char) == 0, 'remove')
+      ! A name with a dot is not managed, but its bytes need the same room.
+      do attempt = 1, 1000
+        open (newunit=unit, file=place('stage', '.room'), access='stream', form='unformatted', status='replace', iostat=stat)
+        call check(stat == 0, 'open for writing')
+        write (unit, iostat=stat) repeat('x', 2 * SIZE_OF_FILE)
+        flush (unit, iostat=flushed)
+        fits = stat == 0 .and. flushed == 0
+        close (unit, iostat=stat)
+        call check(c_remove(place('stage', '.room') // c_null_char) == 0, 'remove')
+        if (fits) exit
+        stat = c_usleep(10000)
+      end do
       call write_file('small', 'x')
       return
     end if

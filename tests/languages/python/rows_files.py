@@ -168,6 +168,11 @@ def F8_full(_t):
     except OSError as error:
         check("errno", error.errno, errno.ENOSPC)
     os.remove(big)
+    for _ in range(1000):
+        room = os.statvfs(place("f8", "stage", ""))
+        if room.f_bavail * room.f_bsize >= 2 * SIZE:
+            break
+        time.sleep(0.01)
     write("f8", "small")
 
 

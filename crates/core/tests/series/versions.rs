@@ -186,7 +186,10 @@ fn what_is_chosen_follows_what_the_program_does() {
     assert_eq!(publisher.statistics().method, Method::CopyAll);
     (12..30).for_each(|step| step_of(&mut publisher, 4, step));
     let sparse = publisher.statistics();
-    assert_ne!(sparse.method, Method::CopyAll, "{sparse:?}");
+    // Without write protection only comparing is left, which is not worth more than twice the cost of copying. A busy
+    // machine may measure that.
+    let compares_badly = sparse.costs.compare_byte > 1.9 * sparse.costs.copy_byte;
+    assert!(sparse.method != Method::CopyAll || compares_badly, "{sparse:?}");
     (30..60).for_each(|step| step_of(&mut publisher, 2048, step));
     let dense = publisher.statistics();
     assert_eq!(dense.method, Method::CopyAll, "{dense:?}");

@@ -280,19 +280,30 @@ fn place(directory: &Directory, base: &Path, folder: &RunFolder, index: usize) -
     Ok(store.join(index.to_string()))
 }
 
-/// Removes the stores of a run, also of one that died.
-pub fn clean(run: &Path) {
+/// Removes the stores of a run, also of one that died. Gives whether all of them are gone.
+pub fn clean(run: &Path) -> bool {
+    let mut gone = true;
     for store in fs::read_to_string(run.join(STORES)).unwrap_or_default().lines() {
         let store = Path::new(store);
         // Only what a run made: the note lies in a folder of the user's own, but a path is worth a second look.
         if store.file_name().is_some_and(|n| n.to_string_lossy().starts_with("crossdock-files-")) {
-            // A quota's memory and a view are mounts.
-            for entry in fs::read_dir(store).into_iter().flatten().flatten() {
-                mount::unmount(&entry.path());
-            }
-            super::folder::remove(store);
+            gone &= remove_store(store);
         }
     }
+    gone
+}
+
+/// Removes a store and gives whether it is gone. A service that was just killed may take a moment to end: until then its
+/// view or its memory can be in the way.
+fn remove_store(store: &Path) -> bool {
+    const ATTEMPTS: u32 = 20;
+    (0..ATTEMPTS).any(|_| {
+        // A quota's memory and a view are mounts.
+        for entry in fs::read_dir(store).into_iter().flatten().flatten() {
+            mount::unmount(&entry.path());
+        }
+        super::folder::remove(store)
+    })
 }
 
 /// The preload library: beside this program, in the `lib` folder that belongs to it, or where CROSSDOCK_PRELOAD says.

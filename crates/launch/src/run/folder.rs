@@ -90,7 +90,9 @@ impl RunFolder {
                 Ok(()) => Ok(Self { id: id.to_owned(), path: path.clone(), _lock: lock }),
                 Err(e) => Err(e.to_string()),
             });
-            return named.inspect_err(|_| remove(&making));
+            return named.inspect_err(|_| {
+                remove(&making);
+            });
         }
         Err(format!("cannot make the folder of run {id} in {}: other runs keep removing it", base.display()))
     }
@@ -134,7 +136,10 @@ pub fn clean(id: &str, path: &Path) {
         engine.clean(id);
     }
     processes::kill_marked(id);
-    super::files::clean(path);
+    if !super::files::clean(path) {
+        // The note of the stores stays in the folder, so that the next run removes them.
+        return;
+    }
     remove(path);
     // The folders above go with the last run; while others are in them the kernel refuses.
     for above in path.ancestors().skip(1).take(2) {
@@ -142,14 +147,15 @@ pub fn clean(id: &str, path: &Path) {
     }
 }
 
-/// Removes a folder; tried twice, because a dying daemon may still put a file there.
-pub fn remove(path: &Path) {
+/// Removes a folder and gives whether it is gone. It tries twice, because a dying daemon may still put a file there.
+pub fn remove(path: &Path) -> bool {
     for _ in 0..2 {
         match fs::remove_dir_all(path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => std::thread::sleep(std::time::Duration::from_millis(50)),
-            _ => return,
+            _ => return true,
         }
     }
+    false
 }
 
 /// Cleans up after runs that died whole (both processes killed, or the machine reset). Gives their ids.

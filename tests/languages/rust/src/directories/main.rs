@@ -109,10 +109,10 @@ fn serve(root: &Path, services: &[(&str, Service)]) {
     });
 }
 
-/// How the process ended.
+/// How the process ended, once it has closed all its files.
 fn fate(pid: i32, over: &AtomicBool) -> Phase {
     let Ok(Some(pidfd)) = process::open_pidfd(pid) else { return Phase::Failed };
-    while process::fate(&pidfd, pid) == Fate::Lives && !over.load(Ordering::Acquire) {
+    while !process::is_dead(&pidfd) && !over.load(Ordering::Acquire) {
         let _ = crossdock_os::event::wait_readable(&pidfd, Deadline::after(Duration::from_millis(100)));
     }
     if process::fate(&pidfd, pid) == Fate::Ended { Phase::Ended } else { Phase::Failed }
