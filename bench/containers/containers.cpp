@@ -1,5 +1,5 @@
-// P7: iterate, insert and look up, in shared memory against std. Both are measured in turn, so that a busy machine is
-// busy for both.
+// P7: iterate, insert and look up, in shared memory and in std. Runs of both take turns, so that other programs slow
+// both alike.
 #include <crossdock/crossdock.hpp>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ int rounds = 15;
 constexpr std::size_t elements = 1'000'000;
 constexpr std::size_t keys = 100'000;
 
-/// Runs ours and theirs in turn; each gives nanoseconds an operation.
+/// Runs both in turn; each returns nanoseconds per operation.
 template <class Ours, class Theirs>
 void compare(const std::string& what, Ours ours, Theirs theirs) {
   std::vector<double> a;

@@ -51,7 +51,8 @@ double mix(Allocate allocate, Free release, std::size_t count) {
   return ns;
 }
 
-/// The same work in this process, and where `two` says so in another at the same time; nanoseconds an operation here.
+/// Runs the work in this process, and with `two` in another one at the same time; returns nanoseconds per operation
+/// here.
 template <class Work>
 double beside(bool two, Work work) {
   if (!two) return work();
@@ -124,7 +125,7 @@ void measure(const std::string& who) {
   Heap::remove(name);
 }
 
-// Told to end, not killed: Boost.Interprocess's lock would die with its holder, and the benchmark hang.
+// The process is told to end and not killed: a killed holder of Boost.Interprocess's lock would let the benchmark hang.
 volatile std::sig_atomic_t enough = 0;
 
 template <class Heap>

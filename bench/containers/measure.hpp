@@ -10,7 +10,7 @@
 
 namespace bench {
 
-/// Processor time of this thread: other programs of a busy machine cost caches, but are not counted.
+/// CPU time of this thread. Time of other programs is not counted, although they may cost caches.
 struct clock {
   using duration = std::chrono::nanoseconds;
   using rep = duration::rep;
@@ -24,7 +24,7 @@ struct clock {
   }
 };
 
-/// Hides from the compiler that the result is never read.
+/// Keeps the compiler from dropping a result that is never read.
 template <class T>
 void keep(const T& value) {
   asm volatile("" : : "r,m"(value) : "memory");
@@ -35,7 +35,8 @@ double ns_since(std::chrono::time_point<Clock, Duration> begin) {
   return std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
 }
 
-/// One line: what was measured, of whom, and each run's nanoseconds an operation. `run` makes records of them.
+/// One line: what was measured, of which library, and each run's nanoseconds per operation. `run` makes records of
+/// them.
 inline void print(const std::string& id, const std::string& what, const std::string& who, const std::vector<double>& runs) {
   std::printf("{\"id\": \"%s\", \"case\": \"%s\", \"who\": \"%s\", \"runs\": [", id.c_str(), what.c_str(), who.c_str());
   for (std::size_t i = 0; i < runs.size(); ++i) std::printf("%s%.3f", i ? ", " : "", runs[i]);

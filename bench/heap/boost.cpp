@@ -139,7 +139,7 @@ static double two_processes(const std::string &name, Mix mix, std::uint64_t step
     return time;
 }
 
-// Spins, and lets others run where the other process has no processor.
+// Spins, and yields in case the other process has no CPU.
 template <typename Done> static void wait_until(Done done)
 {
     for (;;) {

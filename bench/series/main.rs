@@ -1,5 +1,5 @@
-//! Series (P8, P9, the paper's table I): what a publisher pays for a version, against one memcpy of the same bytes in the
-//! same run. Rounds of floor and series take turns, so that a busy machine hurts both alike.
+//! Series (P8, P9, the paper's table I): the publisher's time for a version, compared with one memcpy of the same bytes
+//! in the same run. Rounds of memcpy and series take turns, so that other programs slow both alike.
 //!
 //! `bench/series/run [--json]`; `QUICK=1` for a short run with a quarter of the data.
 
@@ -12,7 +12,7 @@ use world::{alone, anonymous, memory_of};
 
 const PAGE: usize = 4096;
 
-/// Ordinary memory with huge pages, as the variables' own is: the floor gets the same.
+/// Ordinary memory with huge pages. The variables have such memory, so the memcpy gets it, too.
 struct Buffer(crossdock_os::place::Place);
 
 impl Buffer {
@@ -33,7 +33,7 @@ fn timed(work: impl FnOnce()) -> f64 {
     started.elapsed().as_secs_f64() * 1e3
 }
 
-/// Writes one number into each cache line of the range: what a solver that changes everything does at least.
+/// Writes one number into each cache line of the range, which is the least that a solver that changes everything does.
 fn write_all(start: *mut u8, bytes: usize, step: u64) {
     for at in (0..bytes).step_by(64) {
         // SAFETY: within the memory that the caller has.
@@ -50,7 +50,7 @@ fn copy(to: &Buffer, from: *const u8, bytes: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from, to.start(), bytes) };
 }
 
-/// Private copies move pages; what is chosen by itself leaves them in place.
+/// Only private copies may move pages. A method that crossdock chooses leaves them in place.
 fn pages_of(detect: Detect) -> Pages {
     if detect == Detect::PrivateCopies { Pages::MayMove } else { Pages::Stay }
 }
@@ -76,7 +76,7 @@ fn everything(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
     copy(&to, from.start(), bytes);
     let (mut auto, _kept) = publisher(bytes, Detect::Auto);
     let (mut begun, _kept_too) = publisher(bytes, Detect::Auto);
-    // Twice before it counts: memory for two versions is taken then.
+    // Two steps before the measured ones, because the memory for two versions is taken then.
     for step in 0..3 {
         write_all(auto.memory("u").expect("a variable"), bytes, step);
         auto.publish(&[]).expect("room");
@@ -103,7 +103,7 @@ fn everything(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
     records.push(aim("P8", case, flip, memcpy, 0.01 * memcpy, "≤ 1 % of memcpy"));
 }
 
-/// P9: one hundredth changes. `scattered`: single pages everywhere, or one window that moves on.
+/// P9: one hundredth changes. `scattered`: single pages everywhere, otherwise one window that moves on.
 fn hundredth(
     bytes: usize,
     rounds: usize,
@@ -170,7 +170,7 @@ fn hundredth(
     let chunk = statistics.chunk >> 10;
     let what = format!("1 % of {} MB {where_}, {chunk} KB chunks ({})", bytes >> 20, statistics.method.word());
     records.push(aim("P9", format!("publish, {what}"), publish, memcpy, 5.0 * memcpy + 1.0, "≤ 5 × memcpy + 1 ms"));
-    // Memory is the aim of what is chosen by itself; a forced way has the data in memory twice.
+    // The aim for memory is about the method that crossdock chooses. A method that is forced may hold the data twice.
     let (limit, words) = match detect {
         Detect::Auto => ((1.05 * bytes as f64 + 2.0 * changed as f64) / 1e6, "≤ 1.05 × + changed"),
         _ => (f64::INFINITY, ""),
@@ -183,7 +183,7 @@ fn hundredth(
     records.push(record);
 }
 
-/// Table I: microseconds a page when everything changes, publishing and first writes together, by each way.
+/// Table I: microseconds per page when everything changes, publishing and first writes together, by each method.
 fn table(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
     let pages = (bytes / PAGE) as f64;
     let (from, to) = (Buffer::new(bytes), Buffer::new(bytes));
@@ -222,7 +222,8 @@ fn table(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
             record.floor = Some(memcpy);
             records.push(record);
         }
-        // The aim is about what is chosen when everything changes; the others are there to be compared.
+        // The aim is about the method that crossdock chooses when everything changes. The others are shown for
+        // comparison.
         let all = method == Method::CopyAll;
         let (limit, aim) = if all { (1.15, "≤ 1.15 × memcpy (paper: 5.9)") } else { (f64::INFINITY, "") };
         let mut record = Record::below("T9", format!("table I: both, {name}"), "µs/page", both, limit * memcpy, aim);
@@ -231,9 +232,10 @@ fn table(bytes: usize, rounds: usize, records: &mut Vec<Record>) {
     }
 }
 
-/// What a change of the way costs: a program that changes little, then everything, little again, and much but not all.
-/// The longest publish of each stretch, next to one memcpy of all the data. The pool grows in the second stretch, when two
-/// versions have no chunk in common for the first time: that is a row of its own, for no way saves fresh memory then.
+/// The cost of changing the method. The program changes little, then everything, little again, and then much but not
+/// all. Each stretch has its longest publish as a row, next to one memcpy of all the data. In the second stretch the
+/// pool grows, because two versions have no chunk in common for the first time. That is a row of its own, because every
+/// method needs fresh memory then.
 fn changing_over(bytes: usize, records: &mut Vec<Record>) {
     const STRETCH: u64 = 20;
     const GROWS: &str = "everything, after 1 %";
@@ -259,7 +261,7 @@ fn changing_over(bytes: usize, records: &mut Vec<Record>) {
             // SAFETY: within the variable.
             let place = unsafe { publisher.memory("u").expect("a variable").add(at) };
             if scattered {
-                // Two pages of three, all over.
+                // Two pages of every three.
                 for page in (0..bytes / PAGE).filter(|page| page % 3 != step as usize % 3) {
                     // SAFETY: as above.
                     write_all(unsafe { publisher.memory("u").expect("a variable").add(page * PAGE) }, PAGE, step);
@@ -267,7 +269,7 @@ fn changing_over(bytes: usize, records: &mut Vec<Record>) {
             } else {
                 write_all(place, part, step);
             }
-            // The publisher's own time: a busy machine shows as change-overs otherwise.
+            // The publisher's own CPU time, because otherwise other programs would look like changes of the method.
             let before = processor_time();
             publish_one(&mut publisher);
             took.push((processor_time() - before) * 1e3);

@@ -1,4 +1,4 @@
-//! A series without a daemon, for measuring it alone.
+//! A series without a daemon, to be measured alone.
 
 use crossdock_core::host::Alone;
 use crossdock_core::liveness::Living;
@@ -6,7 +6,7 @@ use crossdock_core::series::Offer;
 use crossdock_os::memfd;
 use std::sync::Arc;
 
-/// What the daemon would keep.
+/// The objects that a daemon would keep.
 pub struct Kept(#[allow(dead_code)] pub Arc<Alone>, #[allow(dead_code)] pub Offer);
 
 pub fn alone() -> Arc<Alone> {

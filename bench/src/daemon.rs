@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use crossdock_client::{ConnectOptions, Session};
 use crossdock_os::process;
 
-/// A daemon in a folder of its own; both end with this value.
+/// A daemon in a folder of its own. Both end when this value is dropped.
 pub struct Daemon {
     child: Child,
     folder: PathBuf,
 }
 
 impl Daemon {
-    /// Starts the command `crossdock`.
+    /// Starts the daemon with the command `crossdock`.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// Panics if the daemon cannot be started.
     #[must_use]
     pub fn start(command: &Path) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -43,17 +43,17 @@ impl Daemon {
         self.folder.join("endpoint.sock")
     }
 
-    /// A session with it.
+    /// A session with the daemon.
     #[must_use]
     pub fn connect(&self) -> Session {
         connect(&self.socket())
     }
 }
 
-/// A session at a socket that is there or about to be.
+/// A session at a socket that exists or is about to exist.
 ///
 /// # Panics
-/// If the daemon does not answer within ten seconds.
+/// Panics if the daemon does not answer within ten seconds.
 #[must_use]
 pub fn connect(socket: &Path) -> Session {
     let options = ConnectOptions { socket: Some(socket.into()), private_daemon: false, ..ConnectOptions::default() };

@@ -1,7 +1,7 @@
-//! What the programs that measure have in common: the record of one figure, and medians.
+//! The record of one figure, and medians, for all programs that measure.
 //!
-//! A record is the same JSON object in every program and language: `id`, `case`, `value`, `unit`, `floor`, `peers`, `aim`,
-//! `ratio`, `met`, `runs`. `ratio` is what the aim is about; `met` says whether it holds.
+//! A record is the same JSON object in every program and language: `id`, `case`, `value`, `unit`, `floor`, `peers`,
+//! `aim`, `ratio`, `met`, `runs`. The aim limits `ratio`; `met` tells whether it holds.
 
 mod daemon;
 
@@ -14,21 +14,21 @@ pub use daemon::{Daemon, connect};
 /// One figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record {
-    /// The row of the list of what is measured: `P16`.
+    /// The row in the list of figures: `P16`.
     pub id: &'static str,
-    /// What exactly, in a few words.
+    /// What exactly is measured, in a few words.
     pub case: String,
     /// The median.
     pub value: f64,
-    /// Of `value`, `floor` and `runs`.
+    /// The unit of `value`, `floor` and `runs`.
     pub unit: &'static str,
-    /// The least that the machine takes for it, measured in the same run.
+    /// The least that the machine needs for the same effect, measured in the same run.
     pub floor: Option<f64>,
-    /// Others, measured in the same run.
+    /// Other systems, measured in the same run.
     pub peers: BTreeMap<String, f64>,
-    /// The aim, as the list words it.
+    /// The aim, in the words of the list of figures.
     pub aim: &'static str,
-    /// Value over limit: at most 1 when the aim is met.
+    /// The value divided by its limit: at most 1 when the aim is met.
     pub ratio: f64,
     /// Is the aim met?
     pub met: bool,
@@ -64,7 +64,7 @@ impl Record {
     }
 }
 
-/// The middle of the runs.
+/// The median of the runs.
 #[must_use]
 pub fn median(runs: &[f64]) -> f64 {
     let mut sorted = runs.to_vec();
@@ -72,7 +72,7 @@ pub fn median(runs: &[f64]) -> f64 {
     if sorted.is_empty() { f64::NAN } else { sorted[sorted.len() / 2] }
 }
 
-/// Seconds of a processor that this thread has had so far: unlike the time of day they do not count who else was served.
+/// Seconds of CPU time that this thread has used. Other programs do not change it, unlike the time of day.
 #[must_use]
 pub fn processor_time() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

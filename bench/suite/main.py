@@ -25,7 +25,7 @@ from .synth import Synth
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 PARTS = {"handover": handover.measure, "workflows": workflows.measure, "figures": figures.measure}
-# Of a quick run in all; of a full run for what is run again.
+# The seconds of a whole quick run, and those that a full run may spend on repeats.
 QUICK_SECONDS, AGAIN_SECONDS = 335, 1500
 
 

@@ -12,11 +12,12 @@ import time
 
 from .records import ratio_range, rounded, spread
 
-# A ratio within this factor of its limit is looked at again ..
+# A figure whose ratio is within this factor of its limit is measured again ..
 NEAR = 1.6
 # .. until so many passes agree with each other, or so many were made.
 ENOUGH, MOST = 3, 9
-# Of a figure with one pass, or whose program pools all passes itself: within this factor of the limit another may turn it.
+# For a figure with one pass, or whose program pools all passes: within this factor of the limit, another pass may
+# change the verdict.
 CLOSE = 1.1
 
 
@@ -67,7 +68,7 @@ def close(record):
     if len(ratios) < 2:
         return _within(record["ratio"], CLOSE) or _scatters(record)
     low, _, high = spread(ratios)
-    # Two passes on one side say little: a coin does that every other time.
+    # Two passes on the same side of the limit prove little.
     return low <= 1 < high or (len(ratios) < ENOUGH and _scatters(record))
 
 

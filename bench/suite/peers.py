@@ -5,12 +5,12 @@ import os
 
 from . import isolate
 
-# name in the result: folder of bench/peers
+# the peer's name in the result: its folder in bench/peers
 PYTHON = {"Vineyard": "vineyard", "Vineyard, blob in place": "vineyard", "Ray": "ray", "ADIOS2 SST": "adios2", "gRPC": "grpc",
           "multiprocessing.shared_memory": "multiprocessing"}
 ARGUMENTS = {"Vineyard, blob in place": ["--in-place"]}
 RUST = {"iceoryx2": "block", "iceoryx2, spinning": "spin"}
-# Beyond this a peer's own limit is in the way, or a copy of a copy of a copy does not fit.
+# Above this size a peer's own limit is reached, or its several copies do not fit into memory.
 MOST = {"gRPC": 256 << 20}
 
 

@@ -103,7 +103,7 @@ def limits(rows):
         parts.append(f'<text x="4" y="{y + 12}" font-size="12.5">{html.escape(name)}</text>')
         for case, ratio, word in cases:
             if ratio is not None:
-                # What costs less than nothing, by its noise, has no logarithm: it stands at the left end.
+                # A cost below 0, by noise, has no logarithm, so it is drawn at the left end.
                 colour = {"met": "var(--good)", "missed": "var(--bad)"}.get(word, "var(--soft)")
                 parts.append(f'<circle cx="{across(max(ratio, least))}" cy="{y + 22}" r="4" fill="{colour}" fill-opacity=".75"><title>{html.escape(f"{case}: {number(ratio)}, {word}")}</title></circle>')
     parts.append(f'<text class="soft" x="{WIDTH / 2}" y="{bottom + 30}" font-size="11" text-anchor="middle">value over its limit</text>')

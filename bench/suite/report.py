@@ -112,7 +112,7 @@ def _x_text(label):
         return lambda x: f"{x:g}"
 
     def text(x):
-        # Powers of two where it is one, else of ten.
+        # A power of two gets binary units, other numbers decimal ones.
         for base, names in ((1024, ("B", "KiB", "MiB", "GiB")), (1000, ("B", "KB", "MB", "GB"))):
             power, rest = 0, x
             while rest >= base and power < 3:

@@ -20,8 +20,8 @@ def measure(run):
 def _rows(run, row, size, key, unit):
     for shape in SHAPES:
         case = f"{shape}, {tasks_of(shape)} tasks, {'10 MB' if size > TINY else f'{size} B'}"
-        # MPI's eager protocol lets a sender run far ahead by itself; a port does so as far as it is deep, and for messages of
-        # a few bytes its documentation says to make it so. Threads get queues as deep.
+        # MPI's eager protocol lets a sender run far ahead. A port lets it run as far ahead as the port is deep, and the
+        # documentation recommends a deep port for messages of a few bytes. Queues of threads get the same depth.
         depth = {} if size > TINY else {"depth": 2048}
         ours = run.synth.run(shape, tasks_of(shape), size, **depth)
         if not ours:

@@ -1,11 +1,12 @@
-//! Reads a description: a list of workflow, task and port lines (Dhmem, section IV-B), each `key=value` after its names.
+//! Reads a description: a list of lines for workflow, tasks and ports (Dhmem, section IV-B), each with `key=value`
+//! words after its names.
 
 use clap::ValueEnum;
 use crossdock_launch::file::units;
 
 use crate::graph::{Graph, Method, Port, Task};
 
-/// What a description's lines leave out.
+/// The values for what a description's lines leave out.
 pub struct Defaults {
     pub task: Task,
     pub method: Method,
@@ -14,7 +15,7 @@ pub struct Defaults {
     pub region: Option<u64>,
 }
 
-/// The graph, or the first line that is wrong and why.
+/// The graph; the error names the first wrong line and the reason.
 pub fn read(text: &str, mut defaults: Defaults) -> Result<Graph, String> {
     let mut tasks: Vec<Task> = Vec::new();
     let mut ports = Vec::new();
@@ -105,7 +106,7 @@ fn size(text: &str) -> Result<u64, String> {
     units::size(text).map_err(|(what, hint)| format!("{what}; {hint}"))
 }
 
-/// Data is made of elements of 8 bytes; there is at least one.
+/// Data consists of elements of 8 bytes, and of at least one.
 pub fn elements(bytes: u64) -> u64 {
     bytes.div_ceil(8).max(1)
 }
@@ -117,7 +118,7 @@ fn method(text: &str) -> Result<Method, String> {
     })
 }
 
-/// Nanoseconds of `1s`, `10ms`, `1.5us`, `0s`.
+/// The nanoseconds of `1s`, `10ms`, `1.5us`, `0s`.
 pub fn duration(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is no time; write a number and a unit: 1s, 10ms, 50us, 100ns");
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(wrong)?;

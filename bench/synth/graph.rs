@@ -1,4 +1,4 @@
-//! The graph of a synthetic workflow: who sends how much to whom, by which method.
+//! The graph of a synthetic workflow: which task sends how much to which other task, and by which method.
 
 use clap::ValueEnum;
 
@@ -18,7 +18,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// As the program and the user write it.
+    /// The method's word, for the program and for the user.
     pub fn word(self) -> &'static str {
         match self {
             Self::Crossdock => "crossdock",
@@ -34,7 +34,7 @@ impl Method {
         }
     }
 
-    /// Does it go through a port of crossdock's?
+    /// Does the method use a port of crossdock?
     pub fn has_port(self) -> bool {
         matches!(self, Self::Crossdock | Self::Copy | Self::Copyinto | Self::Copyfrom)
     }
@@ -62,7 +62,7 @@ pub enum Waiting {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     pub name: String,
-    /// What it sends each time, in elements of 8 bytes.
+    /// The elements of 8 bytes that the task sends each time.
     pub elements: u64,
     pub period_ns: u64,
 }
@@ -88,7 +88,7 @@ impl Graph {
         self.tasks[port.from].elements * 8
     }
 
-    /// What goes between tasks in one iteration.
+    /// The bytes that go between tasks in one iteration.
     pub fn bytes_per_iteration(&self) -> u64 {
         self.ports.iter().map(|p| self.bytes_of(p)).sum()
     }
@@ -101,7 +101,8 @@ impl Graph {
         self.ports.iter().any(|p| p.method == method)
     }
 
-    /// What the region has to hold: each task's buffers twice at most (its own, and copies for others), tables, words.
+    /// The bytes that the region must hold: each task's buffers at most twice (its own, and copies for others), tables,
+    /// words.
     pub fn region_bytes(&self) -> u64 {
         let buffers: u64 = self.tasks.iter().map(|t| (t.elements * 8 + 8192) * u64::from(self.depth)).sum();
         let copied = self.ports.iter().any(|p| matches!(p.method, Method::Copy | Method::Copyinto));
@@ -109,7 +110,7 @@ impl Graph {
         self.region.unwrap_or(all + all / 8 + (16 << 20))
     }
 
-    /// One of the paper's shapes; `None` if the word is none of them.
+    /// One of the paper's graphs; `None` for any other word.
     pub fn shape(word: &str, tasks: usize, task: &Task, method: Method) -> Option<Self> {
         let named = |name: String| Task { name, ..task.clone() };
         let port = |(from, to)| Port { from, to, method };
@@ -135,7 +136,8 @@ impl Graph {
         })
     }
 
-    /// The tasks in an order in which each comes behind all that it reads from; an error names those on a cycle.
+    /// The tasks in an order in which each comes after all tasks that it reads from; the error names the tasks of a
+    /// cycle.
     pub fn order(&self) -> Result<Vec<usize>, String> {
         let mut order = Vec::new();
         let mut done = vec![false; self.tasks.len()];
@@ -153,7 +155,7 @@ impl Graph {
         Ok(order)
     }
 
-    /// What no description and no option may ask for.
+    /// The limits for descriptions and options.
     pub fn check(&self) -> Result<(), String> {
         if self.ports.is_empty() {
             return Err("no task sends to another; a pipeline has at least 2 tasks, a scatter-gather 3".into());

@@ -1,4 +1,4 @@
-//! Generates a synthetic workflow, runs it and says how fast it was: see README.md beside this file.
+//! Generates a synthetic workflow, runs it and prints how fast it was; README.md in this folder describes it.
 
 mod args;
 mod describe;
@@ -77,7 +77,7 @@ fn read_graph(options: &Synth) -> Result<Graph, String> {
     Ok(graph)
 }
 
-/// `shared`: where Open MPI may put what it shares, if that is taken away afterwards.
+/// `shared` is the folder for Open MPI's shared memory, which is removed afterwards.
 fn prepare(graph: &Graph, options: &Synth, folder: &Path, shared: Option<&Path>) -> Result<(), String> {
     let program = program::build(graph, options.mpi, &options.build)?;
     let text = workflow::graph_text(graph, options, &run::id(folder));

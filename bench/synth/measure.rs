@@ -1,5 +1,5 @@
-//! Figures as the paper defines them: throughput is the size of the data that went between tasks over the wall time; and
-//! iterations per second.
+//! Figures as the paper defines them. Throughput is the bytes that went between tasks, divided by the wall time. The
+//! other figure is iterations per second.
 
 use serde::Serialize;
 
@@ -18,13 +18,13 @@ pub struct Figures {
     pub seconds: Vec<f64>,
     pub megabytes_per_second: Vec<f64>,
     pub iterations_per_second: Vec<f64>,
-    /// Of crossdock's ports: how often, a message, an end went to sleep, and one woke another.
+    /// For crossdock's ports: how often per message an end went to sleep, and how often it woke another one.
     pub sleeps_per_message: f64,
     pub wakes_per_message: f64,
-    /// With `--latency`: from when a buffer was ready until the other task had it, of every iteration.
+    /// With `--latency`: the time of every iteration from when a buffer was ready until the other task had it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hand_over_ns: Vec<u64>,
-    /// The same until the other task had read all of it.
+    /// The same, until the other task had read all of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub until_read_ns: Vec<u64>,
 }
@@ -37,7 +37,7 @@ impl Figures {
     }
 }
 
-/// Checks every checksum, then computes. An error names the tasks whose data was not right.
+/// Checks every checksum, then computes. The error names the tasks whose data was wrong.
 pub fn measure(graph: &Graph, said: &[Said]) -> Result<Figures, String> {
     let messages = said.iter().map(|s| s.messages).sum::<u64>().max(1) as f64;
     let mut figures = Figures {
@@ -61,7 +61,7 @@ pub fn measure(graph: &Graph, said: &[Said]) -> Result<Figures, String> {
         if all.len() != said.len() || all.iter().any(|t| t.iterations != iterations) {
             return Err(format!("the tasks do not agree on how long trial {trial} was"));
         }
-        // Trials of one run are alike, unless their lengths differ.
+        // Trials of one run have equal checksums, unless their lengths differ.
         if known.as_ref().is_none_or(|(of, _)| *of != iterations) {
             known = Some((iterations, verify::expected(graph, iterations)?));
         }

@@ -1,4 +1,4 @@
-//! Compiles the tasks' program, once for each set of methods, compiler and library.
+//! Compiles the program of the tasks, once for each set of methods, compiler and library.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -21,14 +21,14 @@ const SOURCES: [(&str, &str); 12] = [
     ("main.cpp", include_str!("program/main.cpp")),
 ];
 
-/// Optimised, for any processor of this kind: what a distribution would ship.
+/// Optimised for any CPU of this architecture, as a distribution would ship it.
 const FLAGS: [&str; 8] =
     ["-std=c++20", "-O3", "-DNDEBUG", "-Wall", "-Wextra", "-pthread", "-Wl,-rpath,$ORIGIN", "-Wl,--disable-new-dtags"];
 
-/// By its soname: that is the name that the tasks' program loads.
+/// The library's soname, which the tasks' program loads.
 pub const LIBRARY: &str = "libcrossdock.so.0";
 
-/// The folder with `program` and the library that it uses.
+/// The folder with `program` and its library.
 pub fn build(graph: &Graph, mpi: Mpi, folder: &Path) -> Result<PathBuf, String> {
     let library = library()?;
     let (kind, compiler) = if graph.needs_mpi() {
@@ -55,7 +55,8 @@ pub fn build(graph: &Graph, mpi: Mpi, folder: &Path) -> Result<PathBuf, String> 
     std::path::absolute(&home).map_err(|e| format!("{}: {e}", home.display()))
 }
 
-/// Builds in a folder beside it and renames that, so that two builds of the same program at once do no harm.
+/// Builds in a folder beside the final one and renames it, so that two builds at the same time do not disturb each
+/// other.
 fn compile(home: &Path, compiler: &str, flags: &[&str], library: &Path) -> Result<(), String> {
     let failed = |what: &Path, e: std::io::Error| format!("{}: {e}", what.display());
     let scratch = home.with_extension(format!("new-{}", std::process::id()));
@@ -78,7 +79,7 @@ fn compile(home: &Path, compiler: &str, flags: &[&str], library: &Path) -> Resul
     if home.join("program").is_file() { Ok(()) } else { Err(format!("{} is not there", home.display())) }
 }
 
-/// The library beside this program, as it is built or installed, or where CROSSDOCK_LIBRARY_DIR says.
+/// The library beside this program, built or installed, or in the folder of CROSSDOCK_LIBRARY_DIR.
 fn library() -> Result<PathBuf, String> {
     let mut places: Vec<PathBuf> = std::env::var_os("CROSSDOCK_LIBRARY_DIR").map(PathBuf::from).into_iter().collect();
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program in the file system: {e}"))?;
@@ -96,7 +97,7 @@ fn changed(file: &Path) -> (u64, Option<std::time::SystemTime>) {
     std::fs::metadata(file).map(|m| (m.len(), m.modified().ok())).unwrap_or_default()
 }
 
-/// The first of these programs that PATH has.
+/// The first of these programs that is on PATH.
 pub fn first_of(names: &[&str]) -> Result<String, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let find = |name: &&str| std::env::split_paths(&path).map(|p| p.join(name)).find(|p| p.is_file());

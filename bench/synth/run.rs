@@ -1,4 +1,4 @@
-//! Runs the workflow by `crossdock run`, which keeps the deadline and cleans up, and collects what the tasks reported.
+//! Runs the workflow by `crossdock run`, which keeps the deadline and cleans up, and collects the reports of the tasks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,13 +8,13 @@ use serde::Deserialize;
 use crate::graph::Graph;
 use crate::shared;
 
-/// One trial of one task, by the monotonic clock that all tasks of a node share.
+/// One trial of one task, in times of the monotonic clock that all tasks of a node share.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Trial {
     pub begin: u64,
     pub end: u64,
     pub iterations: u64,
-    /// A number in quotes: JSON's own have no 64 bits.
+    /// A number in quotes, because numbers of JSON do not have 64 bits.
     pub checksum: String,
     /// With `--latency`: when each buffer was sent, or received.
     #[serde(default)]
@@ -27,7 +27,7 @@ pub struct Trial {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Said {
     pub task: usize,
-    /// What crossdock's ports counted, of all that this task received, warm-up and all.
+    /// The counters of crossdock's ports, over all that this task received, warm-up included.
     #[serde(default)]
     pub messages: u64,
     #[serde(default)]
@@ -37,11 +37,11 @@ pub struct Said {
     pub trials: Vec<Trial>,
 }
 
-/// The folder of one run; it goes with this value, as does what the run has in shared memory.
+/// The folder of one run. Dropping this value removes the folder and the run's shared memory.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
-    /// In the build folder; those of runs that were killed go first.
+    /// Makes a folder in the build folder. Folders of killed runs are removed first.
     pub fn make(build: &Path) -> Result<Self, String> {
         if let Ok(entries) = std::fs::read_dir(build) {
             for entry in entries.flatten() {
@@ -79,7 +79,7 @@ pub fn fill(folder: &Path, program: &Path, graph: &str, workflow: &str) -> Resul
     Ok(())
 }
 
-/// Runs it and gives what each task said, in the order of the tasks, and the launcher's summary.
+/// Runs it; returns each task's report, in the order of the tasks, and the launcher's summary.
 pub fn run(
     folder: &Path,
     engine: &str,
@@ -114,13 +114,13 @@ pub fn run(
     Ok((said, summary))
 }
 
-/// The command that is built beside this program, else the one on PATH.
+/// The command that was built beside this program, otherwise the one on PATH.
 fn crossdock() -> PathBuf {
     let beside = std::env::current_exe().ok().map(|me| me.with_file_name("crossdock"));
     beside.filter(|path| path.is_file()).unwrap_or_else(|| "crossdock".into())
 }
 
-/// What names of this run's own have in them.
+/// A part of all names of this run.
 pub fn id(folder: &Path) -> String {
     folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }

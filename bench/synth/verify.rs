@@ -1,8 +1,8 @@
-//! What every checksum must be, known without doing the tasks' work again.
+//! The expected checksums, computed without doing the tasks' work.
 //!
-//! A buffer's elements are `seed + i * STEP`, and its checksum is a weighted sum of them: so it is `a * seed + b` with an `a`
-//! and a `b` that follow from the number of elements alone. Written on its own, not shared with `program/work.hpp`: that
-//! both agree is part of the check.
+//! A buffer's elements are `seed + i * STEP`, and its checksum is a weighted sum of them. So the checksum is `a * seed
+//! + b`, where `a` and `b` follow from the number of elements alone. This code is separate from `program/work.hpp` on
+//! purpose, so that comparing the two is a check.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ fn mix(a: u64, b: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// `(a, b)` of a buffer of so many elements.
+/// `(a, b)` of a buffer with this many elements.
 fn checksum_line(elements: u64) -> (u64, u64) {
     let (mut a, mut b) = (0u64, 0u64);
     for (number, start) in (0..elements).step_by(BLOCK as usize).enumerate() {
@@ -37,7 +37,7 @@ fn checksum_line(elements: u64) -> (u64, u64) {
     (a, b)
 }
 
-/// Of each task, the checksum over all iterations of a trial.
+/// For each task, the checksum over all iterations of a trial.
 pub fn expected(graph: &Graph, iterations: u64) -> Result<Vec<u64>, String> {
     let order = graph.order()?;
     let lines: BTreeMap<u64, (u64, u64)> =

@@ -1,4 +1,4 @@
-//! What is written for a run: the graph as the tasks' program reads it, and the workflow file for `crossdock run`.
+//! The files of a run: the graph for the tasks' program, and the workflow file for `crossdock run`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -7,10 +7,10 @@ use crate::args::Synth;
 use crate::graph::{Graph, Method, Mpi};
 use crate::program::first_of;
 
-/// Where the run's folder is seen inside a container.
+/// The path of the run's folder inside a container.
 const INSIDE: &str = "/synth";
 
-/// The graph, every number written out.
+/// The graph with all numbers.
 pub fn graph_text(graph: &Graph, options: &Synth, run: &str) -> String {
     let warmup = options.warmup.unwrap_or(u64::from(graph.depth) + 2).max(1);
     let trial_ns = (options.seconds.max(0.0) * 1e9) as u64;
@@ -33,8 +33,8 @@ pub fn graph_text(graph: &Graph, options: &Synth, run: &str) -> String {
     text
 }
 
-/// The workflow file. Tasks that are processes of their own are tasks of it; threads, and the ranks of an MPI job, are
-/// together one task. `shared`: a folder in memory for Open MPI.
+/// The workflow file. Tasks that are processes are tasks of it; all threads, and all ranks of an MPI job, are one task.
+/// `shared`: a folder in memory for Open MPI.
 pub fn workflow_text(graph: &Graph, options: &Synth, folder: &Path, shared: Option<&Path>) -> Result<String, String> {
     let mut text = String::from("workflow: synth\ngrace: 1\ntasks:\n");
     let program = |argument: &str| -> (Vec<String>, Vec<String>) {
@@ -69,7 +69,7 @@ pub fn workflow_text(graph: &Graph, options: &Synth, folder: &Path, shared: Opti
     Ok(text)
 }
 
-/// The ports of one task, or of all when all tasks are one of the workflow's.
+/// The ports of one task, or of all if they are one task of the workflow file.
 fn ends(graph: &Graph, task: Option<usize>) -> String {
     let of = |(number, port): (usize, &crate::graph::Port)| {
         let right = match task {
@@ -92,12 +92,13 @@ fn task(text: &mut String, folder: &Path, name: &str, inside: &[String], outside
     let _ = writeln!(text, "    process: {{command: [{}], workdir: {folder}}}", list(outside));
 }
 
-/// YAML reads a JSON string as what it is.
+/// A string of JSON is the same string in YAML.
 fn quoted(word: &str) -> String {
     serde_json::Value::from(word).to_string()
 }
 
-/// Each MPI as its documentation says for one node: as root and with more ranks than processors only when asked.
+/// Each MPI is called as its documentation says for one node: as root, and with more ranks than CPUs, only with an
+/// option.
 fn mpirun(graph: &Graph, mpi: Mpi, folder: &Path) -> Result<Vec<String>, String> {
     let mut words = match mpi {
         Mpi::Mpich => vec![first_of(&["mpiexec.mpich", "mpiexec.hydra", "mpiexec"])?],

@@ -12,10 +12,10 @@
 !   call positions%resize(96000, stat)
 !   call positions%view(x, stat)
 !
-! Every procedure gives a status, CROSSDOCK_OK (0) or another of crossdock.h; crossdock_error_message() then says which
-! object, what, and what to do. Nothing stops the program. What the calls mean, when they wait and how they fail is said
-! in crossdock.h, under the same names. `timeout_ms`: 0 = do not wait, CROSSDOCK_WAIT = 60 s, which is what ports do
-! when it is left out; regions and objects do not wait when it is left out.
+! Every procedure returns a status in `stat`: CROSSDOCK_OK (0), or another one of crossdock.h. After a failure
+! crossdock_error_message() names the object and the reason, and gives a hint. No procedure stops the program.
+! crossdock.h describes the calls under the same names: their meaning, waits and errors. `timeout_ms`: 0 = do not wait,
+! CROSSDOCK_WAIT = 60 s. Without it, calls of ports wait 60 s, and calls of regions and objects do not wait.
 !
 ! SPDX-License-Identifier: Apache-2.0
 module crossdock
@@ -48,7 +48,7 @@ module crossdock
             CROSSDOCK_ANY_PATTERN
   public :: CROSSDOCK_NO_WAIT, CROSSDOCK_WAIT, CROSSDOCK_INLINE_MAX, CROSSDOCK_RANK_MAX
 
-  !> One connection to the node daemon. `free` gives it up; a copy of the variable is the same reference.
+  !> One connection to the node daemon. `free` ends it; a copy of the variable is the same reference.
   type :: crossdock_session
     type(c_ptr) :: reference = c_null_ptr
   contains
@@ -66,7 +66,7 @@ module crossdock
     procedure :: free => session_free
   end type
 
-  !> A mapped region. Pointers and objects of it are valid until `free`.
+  !> A mapped region. Its pointers and objects are valid until `free`.
   type :: crossdock_region
     type(c_ptr) :: reference = c_null_ptr
   contains
@@ -104,7 +104,7 @@ module crossdock
 
 contains
 
-  !> What the last call of this thread that failed has to say.
+  !> The message of the last failed call of this thread.
   function crossdock_error_message() result(message)
     character(:), allocatable :: message
     message = text_of(c_error_message())
@@ -117,8 +117,9 @@ contains
     name = text_of(c_status_name(int(stat, c_int)))
   end function
 
-  !> Waits until the file is there, if it lies in a managed directory that this task consumes; else returns at once. Open it
-  !> afterwards as always. CROSSDOCK_NOT_FOUND: the producers have ended without it; CROSSDOCK_TIMED_OUT.
+  !> Waits until the file is published, if it lies in a managed directory that this task consumes; otherwise returns at
+  !> once. Open the file afterwards as usual. CROSSDOCK_NOT_FOUND: the producers have ended and did not publish it;
+  !> CROSSDOCK_TIMED_OUT.
   subroutine crossdock_await_file(path, stat)
     character(*), intent(in) :: path
     integer, intent(out) :: stat
@@ -131,7 +132,7 @@ contains
     same = a%segment == b%segment .and. a%offset == b%offset
   end function
 
-  !> Text or bytes into a message, at most CROSSDOCK_INLINE_MAX.
+  !> Puts text or bytes into a message, at most CROSSDOCK_INLINE_MAX.
   subroutine crossdock_message_put(message, bytes, stat)
     type(crossdock_message), intent(inout) :: message
     character(*), intent(in) :: bytes
@@ -185,7 +186,7 @@ contains
     stat = c_session_connect(options, session%reference)
   end subroutine
 
-  !> Opens or creates a region; `size` (bytes, 64 MiB unless given) counts when it is created.
+  !> Opens or creates a region. `size` (bytes, 64 MiB unless given) is the size of a new one.
   subroutine session_region(session, name, region, stat, mode, size, timeout_ms)
     class(crossdock_session), intent(in) :: session
     character(*), intent(in) :: name
@@ -202,8 +203,9 @@ contains
     if (stat == CROSSDOCK_OK) region%reference = reference
   end subroutine
 
-  !> Opens one end (CROSSDOCK_PRODUCER, CROSSDOCK_CONSUMER) of a port. What is not said is as the port was made (by another
-  !> task, by the workflow file), else one-to-one and 8 messages. A persistent port outlasts the run that makes it.
+  !> Opens one end (CROSSDOCK_PRODUCER, CROSSDOCK_CONSUMER) of a port. Options that are not given are the port's (those
+  !> of another task, or of the workflow file), otherwise one-to-one and 8 messages. A persistent port outlasts the run
+  !> that makes it.
   subroutine session_port(session, name, end, port, stat, pattern, capacity, timeout_ms, persistent)
     class(crossdock_session), intent(in) :: session
     character(*), intent(in) :: name
@@ -222,7 +224,7 @@ contains
     if (stat == CROSSDOCK_OK) port%reference = reference
   end subroutine
 
-  !> The object of a handle, whatever region it is in; `region` gets a reference to that one.
+  !> The object of a handle, in any region; `region` gets a reference to the object's region.
   subroutine session_load(session, handle, type_name, region, object, stat)
     class(crossdock_session), intent(in) :: session
     type(crossdock_handle), intent(in) :: handle
@@ -256,7 +258,8 @@ contains
     stat = c_port_remove(session%reference, name // c_null_char)
   end subroutine
 
-  !> Begins to publish what was declared. The variables can be viewed then, and their pages stay where they are: memory that
+  !> Begins to publish the declared variables. After that they can be viewed, and their pages stay where they are:
+  !> memory that
   !! is registered (RDMA, io_uring, a pending MPI_Irecv) stays registered, unless pages=CROSSDOCK_PAGES_MAY_MOVE.
   subroutine session_publisher(session, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect, pages)
     class(crossdock_session), intent(in) :: session
@@ -268,8 +271,8 @@ contains
     call open_publisher(session%reference, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect, pages)
   end subroutine
 
-  !> Observes the series of this name in the current run; waits for it if timeout_ms says so. former: the latest one, also
-  !> one that a run left that has ended.
+  !> Observes the series of this name in the current run; waits for it if timeout_ms asks for that. former: the latest
+  !> series of this name, also one of a run that has ended.
   subroutine session_observe(session, name, observer, stat, timeout_ms, former)
     class(crossdock_session), intent(in) :: session
     character(*), intent(in) :: name
@@ -287,14 +290,15 @@ contains
     stat = c_series_remove(session%reference, name // c_null_char)
   end subroutine
 
-  !> Says how far this task is, `done` of `of` steps, to the people who look at it (`crossdock ps`, `top`, the web page); `of`
-  !> of 0 takes it back. Never waits, and may be called in every iteration. INVALID: done is more than of.
+  !> Reports the progress of this task, `done` of `of` steps, which `crossdock ps`, `top` and the web page show. An `of`
+  !> of 0 takes the report back. The call never waits, so it may be made in every iteration. INVALID: done is more than
+  !> of.
   subroutine session_progress_64(session, done, of, stat)
     class(crossdock_session), intent(in) :: session
     integer(int64), intent(in) :: done, of
     integer, intent(out) :: stat
     if (done < 0 .or. of < 0) then
-      ! Beyond every `of`: the library says what is wrong.
+      ! This number is above every `of`, so the library returns the error.
       stat = c_session_progress(session%reference, 1_int64, 0_int64)
       return
     end if
@@ -328,7 +332,8 @@ contains
     object%region = region
   end function
 
-  !> Finds or creates a named object of a type (f64, f32[512], {i32,f64}, vector<f64>, string ..), zero or empty at first.
+  !> Finds or creates a named object of a type (f64, f32[512], {i32,f64}, vector<f64>, string ..). A new one is zero or
+  !> empty.
   subroutine region_object(region, name, type_name, object, stat, mode, timeout_ms)
     class(crossdock_region), intent(in) :: region
     character(*), intent(in) :: name, type_name
@@ -341,7 +346,7 @@ contains
     if (stat == CROSSDOCK_OK) object = made(region%reference, type_name, found)
   end subroutine
 
-  !> Finds or creates an ndarray of an element type; a new one gets the shape, in Fortran order unless told otherwise.
+  !> Finds or creates an ndarray of an element type. A new one gets the shape, in Fortran order unless `order` is given.
   subroutine region_ndarray_64(region, name, element_type, shape, object, stat, order, mode, timeout_ms)
     class(crossdock_region), intent(in) :: region
     character(*), intent(in) :: name, element_type
@@ -415,7 +420,7 @@ contains
     region%reference = c_null_ptr
   end subroutine
 
-  !> `bytes`: how much data the handle stands for, for the statistics.
+  !> `bytes`: the amount of data that the handle stands for, for the statistics.
   subroutine port_send(port, message, stat, bytes, timeout_ms)
     class(crossdock_port), intent(in) :: port
     type(crossdock_message), intent(in) :: message

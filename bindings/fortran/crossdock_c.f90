@@ -52,7 +52,7 @@ module crossdock_c
   integer, parameter :: CROSSDOCK_NAME_MAX = 127, CROSSDOCK_TYPE_NAME_MAX = 191
   integer, parameter :: CROSSDOCK_INLINE_MAX = 24, CROSSDOCK_RANK_MAX = 8
 
-  !> Where an object is, the same in every process: 16 bytes to be copied and sent.
+  !> The place of an object, the same in every process: 16 bytes that may be copied and sent.
   type, bind(c) :: crossdock_handle
     integer(c_int64_t) :: segment = 0
     integer(c_int64_t) :: offset = 0
@@ -102,7 +102,7 @@ module crossdock_c
     integer(c_int32_t) :: persistent = 0
   end type
 
-  !> What travels through a port.
+  !> A message of a port.
   type, bind(c) :: crossdock_message
     type(crossdock_handle) :: handle
     integer(c_int64_t) :: tag = 0

@@ -1,12 +1,12 @@
-! The module crossdock, and what programs that are restarted need besides: names by rank, and checkpoints as
-! `crossdock checkpoint` wrote them, read back. The shortest way, for a publisher's own arrays:
+! The module crossdock, and what a restarted program needs besides: names by rank, and reading the checkpoints that
+! `crossdock checkpoint` wrote. The shortest way, for a publisher's own arrays:
 !
 !   use crossdock_checkpoints
 !   call crossdock_open(field, crossdock_ranked('field'), stat)      ! in the process's shared session
 !   call field%view('u', u, stat)
 !   call crossdock_restart(field, 'checkpoints', stat, step=first)   ! u and first as they were; nothing at a first start
 !
-! And for whatever else, with no daemon:
+! For any other arrays, without a daemon:
 !
 !   use crossdock_checkpoints
 !   type(crossdock_checkpoint) :: saved
@@ -17,7 +17,7 @@
 !     call saved%free
 !   end if
 !
-! `series` may be left out where a file has only one. Arrays of real32, real64, int32, int64 and rank 1 to 4.
+! `series` may be left out for a file with only one. Arrays of real32, real64, int32, int64 and rank 1 to 4.
 ! SPDX-License-Identifier: Apache-2.0
 module crossdock_checkpoints
   use, intrinsic :: iso_c_binding
@@ -27,7 +27,7 @@ module crossdock_checkpoints
   use crossdock_series, only: open_publisher
   use crossdock_checkpoints_c
   implicit none
-  ! Everything of crossdock is passed on; what is this file's own is kept.
+  ! All names of the module crossdock are passed on; helpers of this file stay private.
   private :: open_publisher, c_restart, c_unref, c_path, c_skipped, c_sequence, c_integer, c_real, c_text, c_read
   private :: c_ranked_name, c_publisher_restart, c_session_default, read_all, given, text_in
 
@@ -52,7 +52,8 @@ module crossdock_checkpoints
 
 contains
 
-  !> `field` -> `field/3`: with an MPI rank, or without one by what the launcher said. '' for a name that is none.
+  !> `field` -> `field/3`: with the given MPI rank, otherwise with the rank that the launcher gave this process. '' if
+  !> the text cannot be a name.
   function crossdock_ranked(name, rank) result(ranked)
     character(*), intent(in) :: name
     integer, intent(in), optional :: rank
@@ -66,8 +67,9 @@ contains
     ranked = text_in(buffer)
   end function
 
-  !> Opens a publisher in the one session that this process shares, which is connected when it is first asked for. As
-  !! session%publisher in all else.
+  !> Opens a publisher in the one session that all callers in this process share. The first call connects it. Otherwise
+  !> as
+  !! session%publisher.
   subroutine crossdock_open(publisher, name, stat, keep, capacity, chunk, max_observers, full, detect)
     type(crossdock_publisher), intent(inout) :: publisher
     character(*), intent(in) :: name
@@ -80,9 +82,10 @@ contains
     call open_publisher(session, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect)
   end subroutine
 
-  !> A publisher's arrays from the newest good checkpoint of its series; `step`, `time`: its attributes of these names;
-  !! `skipped`: a line for each newer one that was damaged. At a first start nothing is changed, and that is OK. CORRUPT:
-  !! there are some, and none is good. INVALID: of another number of ranks.
+  !> Fills a publisher's arrays from the newest good checkpoint of its series; `step`, `time`: the attributes of these
+  !> names;
+  !! `skipped`: a line for each newer one that was damaged. At a first start nothing changes, and the status is OK.
+  !! CORRUPT: there are checkpoints, and none is good. INVALID: they are of another number of ranks.
   subroutine crossdock_restart(publisher, folder, stat, step, time, skipped)
     type(crossdock_publisher), intent(in) :: publisher
     character(*), intent(in) :: folder
@@ -101,7 +104,7 @@ contains
     call saved%free
   end subroutine
 
-  !> The newest good checkpoint of a folder. NOT_FOUND: there is none. CORRUPT: there are some, and none is good.
+  !> The newest good checkpoint of a folder. NOT_FOUND: there is none. CORRUPT: there are checkpoints, and none is good.
   subroutine checkpoint_restart(checkpoint, folder, stat, name)
     class(crossdock_checkpoint), intent(inout) :: checkpoint
     character(*), intent(in) :: folder
@@ -129,7 +132,7 @@ contains
     path = text_in(buffer)
   end function
 
-  !> Newer ones that were damaged and passed over, a line each; '' if there were none.
+  !> Newer checkpoints that were damaged and passed over, a line each; '' if there were none.
   function checkpoint_skipped(checkpoint) result(lines)
     class(crossdock_checkpoint), intent(in) :: checkpoint
     character(:), allocatable :: lines
@@ -196,7 +199,7 @@ contains
     value = text_in(buffer)
   end subroutine
 
-  !> Fills an array of just the variable's size. WRONG_TYPE for another size; CORRUPT: what was read is not to be used.
+  !> Fills an array of exactly the variable's size. WRONG_TYPE for another size; CORRUPT: do not use the array's values.
 #define N1 r32_1
 #define N2 r32_2
 #define N3 r32_3

@@ -11,8 +11,8 @@
 !   call frame%access(session, 'frame.1', stat)
 !   call frame%free()
 !
-! A pointer into an item is void after transfer, share, unshare, resize, destroy and free. What the calls mean, when they
-! wait and how they fail is said in crossdock.h, under the same names.
+! A pointer into an item is invalid after transfer, share, unshare, resize, destroy and free. crossdock.h describes the
+! calls under the same names: their meaning, waits and errors.
 !
 ! SPDX-License-Identifier: Apache-2.0
 module crossdock_items
@@ -52,7 +52,7 @@ module crossdock_items
     integer(c_int32_t) :: on_death = CROSSDOCK_POLICY_DEFAULT
   end type
 
-  !> What is known of an item.
+  !> What the daemon knows of an item.
   type, bind(c) :: crossdock_item_info
     character(kind=c_char) :: key(128)
     character(kind=c_char) :: owner(128)
@@ -61,7 +61,7 @@ module crossdock_items
     integer(c_int32_t) :: state, level, on_death, readers, waiting, mine
   end type
 
-  !> An item that this task owns, or reads. `free` gives it up here; an item that this task owns stays its own.
+  !> An item that this task owns, or reads. `free` closes it here; an item that this task owns stays its own.
   type :: crossdock_item
     type(c_ptr) :: reference = c_null_ptr
   contains
@@ -79,7 +79,7 @@ module crossdock_items
     procedure :: writable => item_writable
     procedure :: region => item_region
     procedure :: free => item_free
-    !> view(pointer, stat): all of it, as elements of a type. view(pointer, shape, stat): rank 2 or 3.
+    !> view(pointer, stat): the whole item, as elements of a type. view(pointer, shape, stat): rank 2 or 3.
     generic :: view => r32_1, r32_2, r32_3, r64_1, r64_2, r64_3, i32_1, i32_2, i32_3, i64_1, i64_2, i64_3
     procedure, private :: r32_1, r32_2, r32_3, r64_1, r64_2, r64_3, i32_1, i32_2, i32_3, i64_1, i64_2, i64_3
   end type
@@ -204,7 +204,7 @@ contains
     if (present(timeout_ms)) waiting = timeout_ms
   end function
 
-  !> Makes an item of `size` zero bytes, owned by this task.
+  !> Makes an item of `size` zero bytes, which this task owns.
   subroutine item_create(item, session, key, size, stat, level, on_death)
     class(crossdock_item), intent(inout) :: item
     type(crossdock_session), intent(in) :: session
@@ -220,7 +220,7 @@ contains
     if (stat == CROSSDOCK_OK) call adopt(item, given)
   end subroutine
 
-  !> Waits until this task owns the item; 60 s unless told otherwise.
+  !> Waits until this task owns the item, 60 s unless timeout_ms is given.
   subroutine item_access(item, session, key, stat, timeout_ms)
     class(crossdock_item), intent(inout) :: item
     type(crossdock_session), intent(in) :: session
@@ -232,7 +232,7 @@ contains
     if (stat == CROSSDOCK_OK) call adopt(item, given)
   end subroutine
 
-  !> The first of several items that comes; `index` (from 1) says which. Blanks at the end of a key do not count.
+  !> The first of several items that comes; `index` (from 1) tells which one. Blanks at the end of a key do not count.
   subroutine item_access_any(item, session, keys, index, stat, timeout_ms)
     class(crossdock_item), intent(inout) :: item
     type(crossdock_session), intent(in) :: session
@@ -272,7 +272,7 @@ contains
     item%reference = given
   end subroutine
 
-  !> Hands it to a task: 'combine', 'detect/1', '#7'. If that fails it is still this task's.
+  !> Hands the item to a task: 'combine', 'detect/1', '#7'. After an error this task still has it.
   subroutine item_transfer(item, to, stat)
     class(crossdock_item), intent(inout) :: item
     character(*), intent(in) :: to
@@ -316,7 +316,7 @@ contains
     stat = c_item_resize(item%reference, size)
   end subroutine
 
-  !> Address and bytes in this process, for c_f_pointer.
+  !> The address and bytes in this process, for c_f_pointer.
   subroutine item_data(item, address, bytes, stat)
     class(crossdock_item), intent(in) :: item
     type(c_ptr), intent(out) :: address
@@ -337,7 +337,8 @@ contains
     writable = answer /= 0
   end subroutine
 
-  !> The heap in the item, with objects as in any region: CROSSDOCK_CREATE_ONLY makes it, CROSSDOCK_OPEN_ONLY finds it. Free it before
+  !> The heap in the item, with objects as in any region: CROSSDOCK_CREATE_ONLY makes it, CROSSDOCK_OPEN_ONLY finds it.
+  !> Free it before
   !! the item is handed on.
   subroutine item_region(item, region, stat, mode)
     class(crossdock_item), intent(in) :: item
@@ -359,7 +360,7 @@ contains
     item%reference = c_null_ptr
   end subroutine
 
-  !> What is known of an item of this workflow, also of one that another task owns.
+  !> What the daemon knows of an item of this workflow, also if another task owns it.
   subroutine crossdock_item_find(session, key, info, stat)
     type(crossdock_session), intent(in) :: session
     character(*), intent(in) :: key
@@ -391,7 +392,7 @@ contains
     end do
   end function
 
-  !> Be reached by a number, too: transfer to '#7' means the task that registered 7.
+  !> Gives this task a number, too: transfer to '#7' goes to the task that registered 7.
   subroutine crossdock_register_number(session, number, stat)
     type(crossdock_session), intent(in) :: session
     integer(int64), intent(in) :: number
@@ -399,7 +400,7 @@ contains
     stat = c_session_register(session%reference, number)
   end subroutine
 
-  !> The address, if so many elements fit.
+  !> The address, if this many elements fit.
   subroutine fitting(item, shape, element, address, stat)
     class(crossdock_item), intent(in) :: item
     integer(int64), intent(in) :: shape(:), element

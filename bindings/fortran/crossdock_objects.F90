@@ -1,4 +1,4 @@
-! Objects of a region as Fortran sees them: pointers into shared memory, no copy.
+! Objects of a region in Fortran: pointers into shared memory, without a copy.
 ! SPDX-License-Identifier: Apache-2.0
 module crossdock_objects
   use, intrinsic :: iso_c_binding
@@ -8,7 +8,7 @@ module crossdock_objects
   private
   public :: crossdock_object, raise, text_of, layout_of
 
-  !> An object, found by name or handle. Valid while a reference to its region is held.
+  !> An object, found by name or handle. It is valid while a reference to its region is held.
   type :: crossdock_object
     type(crossdock_handle) :: handle             !! the same in every process
     type(c_ptr) :: address = c_null_ptr          !! in this process; of the header, for what grows
@@ -18,19 +18,19 @@ module crossdock_objects
     type(c_ptr) :: region = c_null_ptr           !! borrowed
   contains
     !> view(pointer, stat): the elements, with no copy. Scalars have rank 0; T[n] and vector<T> rank 1; T[m][n] and
-    !! ndarray<T> their own, up to 4. What lies in C order has its dimensions reversed, so that the same memory is seen.
-    !! The pointer is void after resize or reshape by any task.
+    !! ndarray<T> their own, up to 4. An object in C order is shown with its dimensions reversed, so that the same
+    !! memory is seen. The pointer is invalid after resize or reshape by any task.
     generic :: view => r32_0, r32_1, r32_2, r32_3, r32_4, r64_0, r64_1, r64_2, r64_3, r64_4, &
                        i32_0, i32_1, i32_2, i32_3, i32_4, i64_0, i64_1, i64_2, i64_3, i64_4
-    !> resize(elements, stat): of a vector<T>; new elements are zero. NO_SPACE leaves the vector as it was.
+    !> resize(elements, stat): of a vector<T>; new elements are zero. After NO_SPACE the vector is unchanged.
     generic :: resize => resize_32, resize_64
-    !> reserve(elements, stat): room without changing the size.
+    !> reserve(elements, stat): makes room without changing the size.
     procedure :: reserve
     !> elements(count, stat): of a vector<T> or the length of a string.
     procedure :: elements
     !> reshape(shape, stat [, order]): of an ndarray<T>; the elements are zero afterwards.
     generic :: reshape => reshape_32, reshape_64
-    !> order_and_shape(order, shape, stat): of an ndarray<T>, as its maker said them.
+    !> order_and_shape(order, shape, stat): of an ndarray<T>, as its maker gave them.
     procedure :: order_and_shape
     !> assign(text, stat) and text(text, stat): of a string.
     procedure :: assign
@@ -42,7 +42,7 @@ module crossdock_objects
 
 contains
 
-  !> Makes this the thread's last failure, for crossdock_error_message.
+  !> Notes the thread's last failure, for crossdock_error_message.
   subroutine raise(stat, status, message)
     integer, intent(out) :: stat
     integer, intent(in) :: status
@@ -66,7 +66,7 @@ contains
     text = transfer(bytes(1:n), text)
   end function
 
-  !> Bytes of one value of a type.
+  !> The bytes of one value of a type.
   subroutine layout_of(type_name, size, stat)
     character(*), intent(in) :: type_name
     integer(int64), intent(out) :: size
@@ -95,7 +95,7 @@ contains
     end if
   end subroutine
 
-  !> Where the elements of an object are, and how many; `wanted` are the element types that fit, separated by blanks.
+  !> The address and number of an object's elements; `wanted` has the element types that fit, separated by blanks.
   subroutine locate(object, wanted, rank, address, extents, stat)
     class(crossdock_object), intent(in) :: object
     character(*), intent(in) :: wanted

@@ -1,4 +1,4 @@
-! Series as Fortran sees them: arrays that a solver works on in place and publishes, versions that never change.
+! Series in Fortran: arrays that a solver changes in place and publishes, and versions that never change.
 !
 !   type(crossdock_publisher) :: field
 !   real(real64), pointer :: u(:, :)
@@ -11,8 +11,8 @@
 !     call field%publish(stat)
 !   end do
 !
-! Shapes are Fortran's here; in the series, as for every other language, the dimensions stand in reverse, so that the same
-! memory is seen. What the calls mean is said in crossdock.h. Programs use the module crossdock, which has all of this.
+! Shapes are Fortran's here. In the series, and so for every other language, the dimensions are reversed, so that the
+! same memory is seen. crossdock.h describes the calls. Programs use the module crossdock, which includes this one.
 ! SPDX-License-Identifier: Apache-2.0
 module crossdock_series
   use, intrinsic :: iso_c_binding
@@ -43,25 +43,29 @@ module crossdock_series
     integer(int64) :: most(CROSSDOCK_RANK_MAX) = 0
   end type
 
-  !> A publisher: declare variables, then session%publisher. `free` ends the series; pointers of view are void then.
+  !> A publisher: declare variables, then call session%publisher. `free` ends the series and makes pointers of view
+  !> invalid.
   type :: crossdock_publisher
     type(c_ptr) :: reference = c_null_ptr
     type(declared), allocatable, private :: variables(:)
     type(named_value), allocatable, private :: constants(:), attributes(:), values(:)
     character(:), allocatable, private :: mistake
   contains
-    !> variable(name, type [, shape [, max_shape]]): before it is opened. Mistakes are told by session%publisher.
+    !> variable(name, type [, shape [, max_shape]]): before the publisher is opened. session%publisher reports mistakes.
     generic :: variable => variable_0, variable_32, variable_64
-    !> constant(variable, name, value): what never changes; before it is opened.
+    !> constant(variable, name, value): a value that never changes; before the publisher is opened.
     generic :: constant => constant_i32, constant_i64, constant_r64, constant_text
-    !> attribute(name, kind): kind is 'i64', 'u64', 'f64' or 'string'. Those that are set and not declared are declared by
+    !> attribute(name, kind): kind is 'i64', 'u64', 'f64' or 'string'. An attribute that is set and not declared is
+    !> declared by
     !! the first publish.
     procedure :: attribute => publisher_attribute
-    !> set(name, value): what the next versions carry.
+    !> set(name, value): an attribute of the next versions.
     generic :: set => set_i32, set_i64, set_r32, set_r64, set_text
-    !> view(variable, pointer, stat): the elements, in place. Rank 0 to 4. Anew after begin, publish of what was begun,
-    !! abandon and resize. The pages stay, so that the array can be registered (RDMA, io_uring, a pending MPI_Irecv): but not
-    !! with pages=CROSSDOCK_PAGES_MAY_MOVE, and not over begin, after which other pages lie at the array's addresses.
+    !> view(variable, pointer, stat): the elements, in place. Rank 0 to 4. Call it anew after begin, publish of a begun
+    !> version,
+    !! abandon and resize. The pages stay where they are, so that the array can be registered (RDMA, io_uring, a pending
+    !! MPI_Irecv), except with pages=CROSSDOCK_PAGES_MAY_MOVE, and except after begin, which puts other pages at the
+    !! array's addresses.
     generic :: view => p_r32_0, p_r32_1, p_r32_2, p_r32_3, p_r32_4, p_r64_0, p_r64_1, p_r64_2, p_r64_3, p_r64_4, &
       p_i32_0, p_i32_1, p_i32_2, p_i32_3, p_i32_4, p_i64_0, p_i64_1, p_i64_2, p_i64_3, p_i64_4
     !> publish(stat [, sequence]): the sequence is 0 if the version was withheld for lack of room; the next one has its
@@ -82,13 +86,14 @@ module crossdock_series
       p_i32_0, p_i32_1, p_i32_2, p_i32_3, p_i32_4, p_i64_0, p_i64_1, p_i64_2, p_i64_3, p_i64_4
   end type
 
-  !> An observer. `free` gives it up; its versions stay.
+  !> An observer. `free` closes it; its versions stay.
   type :: crossdock_observer
     type(c_ptr) :: reference = c_null_ptr
   contains
     procedure :: latest => observer_latest
     procedure :: next => observer_next
-    !> each(version, stat [, timeout_ms]): the versions in order; version%missed says how many were gone before it.
+    !> each(version, stat [, timeout_ms]): the versions in order; version%missed counts those that were gone just before
+    !> it.
     procedure :: each => observer_each
     procedure :: at => observer_at
     procedure :: state => observer_state
@@ -99,7 +104,7 @@ module crossdock_series
     procedure :: free => observer_free
   end type
 
-  !> A version. `free` gives it up, and pointers of view are void then.
+  !> A version. `free` gives it up and makes pointers of view invalid.
   type :: crossdock_version
     type(c_ptr) :: reference = c_null_ptr
   contains
@@ -107,7 +112,7 @@ module crossdock_series
     procedure :: time_ns => version_time
     procedure :: missed => version_missed
     procedure :: valid => version_valid
-    !> view(variable, pointer, stat): its elements. They cannot be written: that ends the program.
+    !> view(variable, pointer, stat): the elements of a variable. They are read-only: writing to them ends the program.
     generic :: view => v_r32_0, v_r32_1, v_r32_2, v_r32_3, v_r32_4, v_r64_0, v_r64_1, v_r64_2, v_r64_3, v_r64_4, &
       v_i32_0, v_i32_1, v_i32_2, v_i32_3, v_i32_4, v_i64_0, v_i64_1, v_i64_2, v_i64_3, v_i64_4
     procedure :: shape => version_shape
@@ -140,7 +145,8 @@ contains
     value%number = transfer(x, value%number)
   end function
 
-  !> Without the blanks at its end; what is longer than 63 bytes has no zero at its end and is refused by the library.
+  !> The text without the blanks at its end. A text of more than 63 bytes gets no zero at its end, and the library
+  !> refuses it.
   function value_text(text) result(value)
     character(*), intent(in) :: text
     type(c_value) :: value
@@ -159,7 +165,7 @@ contains
     if (value%kind /= kind) call raise(stat, CROSSDOCK_WRONG_TYPE, name // ' is a value of another kind')
   end subroutine
 
-  !> As an integer, whether it was published as a signed or an unsigned one.
+  !> The value as an integer, whether it was published as signed or unsigned.
   subroutine as_integer(value, name, n, stat)
     type(c_value), intent(in) :: value
     character(*), intent(in) :: name
@@ -339,7 +345,7 @@ contains
     call put(publisher%values, '', name, value_text(value))
   end subroutine
 
-  !> The C structs of a list, and the names that they point to.
+  !> The C structs of a list, and the names to which they point.
   subroutine natives(list, of, names, entries)
     type(named_value), allocatable, intent(in) :: list(:)
     character(*), intent(in), optional :: of
@@ -472,7 +478,7 @@ contains
     call publisher%resize_64(variable, int(shape, int64), stat)
   end subroutine
 
-  !> A hint: these bytes of a variable were written.
+  !> A hint that these bytes of a variable were written.
   subroutine publisher_touched(publisher, variable, from, bytes, stat)
     class(crossdock_publisher), intent(in) :: publisher
     character(*), intent(in) :: variable
@@ -488,7 +494,7 @@ contains
     stat = c_publisher_statistics(publisher%reference, statistics)
   end subroutine
 
-  !> No more versions; pointers stay good until `free`.
+  !> Ends the series: no more versions come, and pointers stay valid until `free`.
   subroutine publisher_end(publisher, stat)
     class(crossdock_publisher), intent(in) :: publisher
     integer, intent(out) :: stat
@@ -524,7 +530,7 @@ contains
     end do
   end subroutine
 
-  !> Is the variable what the pointer is of?
+  !> Has the variable the type and rank of the pointer?
   subroutine fits(variable, has, has_rank, wanted, wanted_rank, stat)
     character(*), intent(in) :: variable, has, wanted
     integer, intent(in) :: has_rank, wanted_rank
@@ -584,7 +590,7 @@ contains
     if (stat == CROSSDOCK_OK) call take(version, reference)
   end subroutine
 
-  !> The version that follows the one given last; waits for it.
+  !> The version after the one that was given last; waits for it.
   subroutine observer_each(observer, version, stat, timeout_ms)
     class(crossdock_observer), intent(in) :: observer
     type(crossdock_version), intent(inout) :: version
@@ -598,7 +604,7 @@ contains
     if (stat == CROSSDOCK_OK) call take(version, reference)
   end subroutine
 
-  !> Waits for it only if timeout_ms says so.
+  !> Waits for the version only if timeout_ms asks for it.
   subroutine observer_at(observer, sequence, version, stat, timeout_ms)
     class(crossdock_observer), intent(in) :: observer
     integer(int64), intent(in) :: sequence
@@ -629,7 +635,7 @@ contains
     state = found
   end subroutine
 
-  !> A restarted publisher's series has another one.
+  !> A number for this incarnation of the series. A restarted publisher's series has another one.
   subroutine observer_id(observer, id, stat)
     class(crossdock_observer), intent(in) :: observer
     integer(int64), intent(out) :: id
@@ -696,7 +702,7 @@ contains
     stat = c_version_sequence(version%reference, sequence)
   end subroutine
 
-  !> When it was published: nanoseconds since 1970.
+  !> The time of its publication, in nanoseconds since 1970.
   subroutine version_time(version, time_ns, stat)
     class(crossdock_version), intent(in) :: version
     integer(int64), intent(out) :: time_ns
@@ -704,7 +710,7 @@ contains
     stat = c_version_time(version%reference, time_ns)
   end subroutine
 
-  !> How many versions between this one and the one that observer%each gave before were gone by then.
+  !> The number of versions that observer%each passed over just before this one, because they no longer existed.
   subroutine version_missed(version, missed, stat)
     class(crossdock_version), intent(in) :: version
     integer(int64), intent(out) :: missed
@@ -777,7 +783,7 @@ contains
     if (stat == CROSSDOCK_OK) call as_text(found, name, value, stat)
   end subroutine
 
-  !> Turns it into the newest version; pointers of before hold again.
+  !> Turns this variable into the newest version. Pointers of view stay valid and show the new version.
   subroutine version_refresh(version, stat, remapped)
     class(crossdock_version), intent(in) :: version
     integer, intent(out) :: stat
@@ -788,7 +794,7 @@ contains
     if (present(remapped)) remapped = chunks
   end subroutine
 
-  !> Where this version differs from a later one, in whole chunks: bytes of variables, which are counted from 0.
+  !> The chunks in which this version differs from a later one: bytes of variables, counted from 0.
   subroutine version_diff(version, after, changes, stat)
     class(crossdock_version), intent(in) :: version
     type(crossdock_version), intent(in) :: after

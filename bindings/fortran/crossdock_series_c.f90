@@ -36,7 +36,7 @@ module crossdock_series_c
     enumerator :: CROSSDOCK_SERIES_DIED = 2
   end enum
 
-  !> The number's bits, whatever it is.
+  !> The bits of the number, of any kind.
   type, bind(c) :: c_value
     integer(c_int32_t) :: kind = 0
     integer(c_int32_t) :: reserved = 0

@@ -12,7 +12,7 @@ can_install() { have apt-get && { [ "$(id -u)" = 0 ] || can_sudo; }; }
 installs_nothing() { [ -n "${NO_INSTALL:-}" ] && [ "$NO_INSTALL" != 0 ]; }
 must_install() { ! installs_nothing || die "NO_INSTALL=1: not installed: $*"; }
 
-# Package lists may be missing altogether (fresh container images) or too old to be served any more.
+# Package lists may be missing (in fresh container images), or too old for the server.
 APT_IS_FRESH=
 refresh_apt() {
     [ -z "$APT_IS_FRESH" ] || return 0
@@ -23,7 +23,7 @@ refresh_apt() {
 
 apt_knows() { [ "$(apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: //p')" ] && ! apt-cache policy "$1" | grep -q 'Candidate: (none)'; }
 
-# Debian 12's libboost-dev is 1.74, too old; 1.81 stands beside it under its own name.
+# Debian 12's libboost-dev is 1.74, which is too old. It has 1.81 under a name of its own.
 boost_package() {
     local newest
     newest=$(apt-cache pkgnames libboost1. 2>/dev/null | grep -E '^libboost1\.[0-9]+-dev$' | sort -V | tail -n 1)
@@ -64,7 +64,7 @@ install_missing_packages() {
     fi
 }
 
-# Nothing of what is installed may start services: this is a build machine, not a server.
+# Installed packages must not start services, because this machine is for builds.
 apt_install() {
     must_install "$@"
     step "apt-get install $*"

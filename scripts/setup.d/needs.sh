@@ -81,7 +81,7 @@ charliecloud    cmd:ch-run                         charliecloud        container
 TABLE
 }
 
-# The demo runs in bubblewrap where nothing better is there; the tests use every engine.
+# The demo runs in bubblewrap if there is no better engine. The tests use every engine.
 parts_of() {
     case $1 in
         demo | street) echo demo; any_engine || echo bubblewrap ;;
@@ -122,7 +122,7 @@ probe() {
     esac
 }
 
-# Ubuntu has no browser as a package; there its suite counts as skipped.
+# Ubuntu has no package of a browser. There the browser's suite counts as skipped.
 browser_is_there_or_elsewhere() {
     have chromium-headless-shell || have chromium || have google-chrome || ! grep -qx 'ID=debian' /etc/os-release
 }
@@ -133,7 +133,7 @@ boost_is_new_enough() {
     [ "${found:-0}" -ge 108100 ]
 }
 
-# Lines "package why" of what is not there.
+# Prints a line "package why" for each missing need.
 missing_needs() {
     local need probe package why
     for need in "${NEEDS[@]}"; do

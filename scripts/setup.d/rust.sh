@@ -4,10 +4,10 @@
 
 rust_version() { sed -n 's/^rust-version = "\(.*\)"/\1/p' "$top/Cargo.toml"; }
 
-# The first cargo that is new enough, whether or not PATH has it.
+# Finds the first cargo that is new enough, also outside of PATH.
 find_cargo() {
     local cargo version
-    # Ubuntu's numbered toolchains lie beside each other; the newest first.
+    # Ubuntu's numbered toolchains lie beside each other. The newest is tried first.
     for cargo in "$(command -v cargo 2>/dev/null)" "${CARGO_HOME:-${HOME:-/root}/.cargo}/bin/cargo" /usr/bin/cargo \
         $(ls -d /usr/lib/rust-*/bin/cargo 2>/dev/null | sort -rV); do
         [ -n "$cargo" ] && [ -x "$cargo" ] || continue
@@ -22,7 +22,7 @@ find_cargo() {
 
 cargo_is_new_enough() { find_cargo >/dev/null; }
 
-# Debian 12 has 1.63 as "cargo" and a current one as "cargo-web"; Ubuntu numbers them (cargo-1.85).
+# Debian 12 has version 1.63 as "cargo" and a current one as "cargo-web". Ubuntu numbers its packages (cargo-1.85).
 apt_cargo() {
     local name best= best_version=0 version
     for name in $(apt-cache pkgnames cargo 2>/dev/null | grep -E '^cargo(-web|-[0-9.]+)?$'); do
@@ -57,7 +57,7 @@ provide_rust() {
 or install one for yourself with rustup (https://rustup.rs)"
 }
 
-# rustfmt and clippy of the same toolchain.
+# Provides rustfmt and clippy of the same toolchain.
 provide_rust_tools() {
     local cargo tools version
     cargo=$(find_cargo) || return 0

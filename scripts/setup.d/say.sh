@@ -8,12 +8,12 @@ die() {
     exit 1
 }
 
-# The comment that a script opens with.
+# Prints the comment at the top of a script.
 usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "${1:-$0}"; }
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# Daemons and setuid helpers live in sbin, which an ordinary user's PATH leaves out on Debian.
+# Daemons and setuid helpers lie in sbin folders, which Debian leaves out of an ordinary user's PATH.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 # version_at_least 1.85.0 1.85 → true. Plain numbers only.
@@ -21,7 +21,7 @@ version_at_least() {
     [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
 }
 
-# A hash of files' contents and of further words: what a stamp holds.
+# A hash of files' contents and of further words. Stamps hold it.
 fingerprint() {
     { [ $# -eq 0 ] || cat "$@" 2>/dev/null; } | sha256sum | cut -d' ' -f1
 }

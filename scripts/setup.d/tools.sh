@@ -31,7 +31,7 @@ cargo_tool() {
     echo "$2" >"$folder/.$1"
 }
 
-# Debian 13 and Ubuntu 24.04 have it as a package; it replaces the distribution's cargo on PATH.
+# Debian 13 and Ubuntu 24.04 have rustup as a package. It replaces the distribution's cargo on PATH.
 provide_rustup() {
     have rustup && return
     local why="it brings the standard libraries of ${release_targets[*]}"

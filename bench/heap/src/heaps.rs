@@ -1,4 +1,4 @@
-//! The heaps under test, behind one trait; a virtual call each for all of them.
+//! The heaps under test, behind one trait, so that each call of each heap is a virtual one.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crossdock_core::region::Region;
 
 /// Something that allocates.
 pub trait Heap {
-    /// A block's offset or address.
+    /// The block's offset or address.
     fn allocate(&mut self, size: u64) -> u64;
     /// Gives it back.
     fn free(&mut self, block: u64);

@@ -1,7 +1,7 @@
 //! The region's heap against Boost.Interprocess's managed_shared_memory and mimalloc (row P6).
 //!
-//! Three mixes, the same in all three programs. Figures are nanoseconds per call of allocate or free, the median of
-//! several rounds. Two processes are two processes, each pinned to a processor of its own where there are two.
+//! Three mixes, the same in all three programs. Figures are nanoseconds per call of allocate or free: the median of
+//! several rounds. Two processes are pinned to two CPUs, if there are two.
 
 mod heaps;
 mod mixes;
@@ -13,7 +13,7 @@ use heaps::{Crossdock, Heap, Mimalloc};
 use mixes::{MIXES, Random};
 use world::World;
 
-/// Short rounds and many of them: on a busy machine most are not interrupted.
+/// There are many short rounds, because on a busy machine most short ones are not interrupted.
 const ROUNDS: usize = 101;
 
 fn main() {
@@ -46,7 +46,8 @@ fn main() {
     }
 }
 
-/// A table for people, or the records of `bench/src/lib.rs`, written by hand: this project stands outside the workspace.
+/// A table for people, or the records of `bench/src/lib.rs`. This project is outside of the workspace, so it writes
+/// them itself.
 struct Table {
     json: bool,
     records: Vec<String>,
@@ -80,7 +81,7 @@ impl Table {
     }
 }
 
-/// Met: at most a tenth of Boost.Interprocess' time, and 1.5 times mimalloc's in one process.
+/// The aim: at most a tenth of Boost.Interprocess' time, and 1.5 times mimalloc's in one process.
 fn record(name: &str, ours: f64, runs: &[f64], mim: Option<f64>, boost: Option<f64>) -> String {
     let to_boost = boost.map_or(0.0, |b| ours * 10.0 / b);
     let ratio = mim.map_or(to_boost, |m| to_boost.max(ours / m / 1.5));
@@ -124,7 +125,7 @@ fn two_processes(world: &std::sync::Arc<World>, mix: mixes::Mix, steps: u64) -> 
     time
 }
 
-/// What the C++ program printed: mix, processes, nanoseconds.
+/// The output of the C++ program: mix, processes, nanoseconds.
 fn boost(steps: u64) -> Vec<(String, u32, f64)> {
     let program = std::env::var("BOOST_BENCH").unwrap_or_default();
     let Ok(output) = Command::new(&program).arg(steps.to_string()).output() else { return Vec::new() };

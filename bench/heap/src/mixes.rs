@@ -1,4 +1,4 @@
-//! What is measured. boost.cpp has the same.
+//! The mixes that are measured. boost.cpp has the same.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::heaps::{Crossdock, Heap};
 use crate::world::{World, pin};
 
-/// Runs a mix; nanoseconds per call.
+/// Runs a mix; returns nanoseconds per call.
 pub type Mix = fn(&mut dyn Heap, &mut Random, u64) -> f64;
 
 /// The mixes.
@@ -18,7 +18,7 @@ pub const MIXES: &[(&str, Mix)] =
 pub struct Random(pub u64);
 
 impl Random {
-    /// A number below `n`.
+    /// A number from 0 to `n` - 1.
     #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
@@ -39,7 +39,7 @@ fn at_once(heap: &mut dyn Heap, _: &mut Random, steps: u64) -> f64 {
     per_call(start, 2 * steps)
 }
 
-/// Of 1000 live blocks a random one is replaced by one of random size, 16 to 1015 bytes.
+/// One of 1000 live blocks, chosen at random, is replaced by a block of random size, 16 to 1015 bytes.
 fn random(heap: &mut dyn Heap, random: &mut Random, steps: u64) -> f64 {
     let mut live: Vec<u64> = (0..1000).map(|_| heap.allocate(16 + random.below(1000))).collect();
     let start = Instant::now();
@@ -73,7 +73,8 @@ fn batches(heap: &mut dyn Heap, random: &mut Random, steps: u64) -> f64 {
     per_call(start, 2 * (steps / 1000 * 1000))
 }
 
-/// One process allocates, another frees; a ring of 4096 between them. Nanoseconds per block, over two calls.
+/// One process allocates and another frees, with a ring of 4096 blocks between them. Nanoseconds per block, divided by
+/// the two calls.
 pub fn hand_over(world: &Arc<World>, steps: u64) -> f64 {
     const RING: u64 = 4096;
     let (put, got) = (world.word(64), world.word(128));
@@ -104,7 +105,7 @@ pub fn hand_over(world: &Arc<World>, steps: u64) -> f64 {
     time
 }
 
-/// Spins, and lets others run where the other process has no processor.
+/// Spins, and yields in case the other process has no CPU.
 fn wait_until(done: impl Fn() -> bool) {
     while !(0..200).any(|_| {
         done() || {

@@ -33,7 +33,7 @@ impl World {
         unsafe { self.words.start().cast::<AtomicU64>().add(index).as_ref() }
     }
 
-    /// Maps the region as a member.
+    /// Maps the region as the member with this counter.
     pub fn attach(&self, counter: u64) -> Arc<Region> {
         Region::attach(Parts {
             name: "bench".into(),
@@ -67,7 +67,7 @@ impl World {
         assert_eq!(status, 0, "the other process failed");
     }
 
-    /// Waits until `count` processes have come here.
+    /// Waits until `count` processes have called this.
     pub fn meet(&self, word: usize, count: u64) {
         self.word(word).fetch_add(1, Ordering::AcqRel);
         while self.word(word).load(Ordering::Acquire) < count {
@@ -76,7 +76,7 @@ impl World {
     }
 }
 
-/// Keeps this process on one processor, if there is that one.
+/// Pins this process to a CPU, if the machine has that one.
 pub fn pin(processor: usize) {
     // SAFETY: a zeroed set is an empty one; the calls only read it.
     unsafe {

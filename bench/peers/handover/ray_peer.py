@@ -29,7 +29,7 @@ def main():
             common.fill(array, seed)
             common.pause()
             begun = common.now()
-            # In a list, so that the actor is called at once and gets the data by itself.
+            # Inside a list Ray does not wait for the array: the actor is called at once and gets the data itself.
             at, ok = ray.get(consumer.take.remote([ray.put(array)], seed))
             times.append(at - begun)
             all_right &= ok

@@ -1,12 +1,12 @@
-//! Table I of the CDI paper: how long a payload takes from one process to another on the same node, for sizes from 10 KB
-//! to 1 GB, over TCP, over gRPC (`--grpc PROGRAM`, bench/peers/grpc), and as an item that is transferred: cooperative,
-//! verified and strict.
+//! Table I of the CDI paper: how long a payload takes from one process to another on the same node, for sizes from 10
+//! KB to 1 GB: over TCP, over gRPC (`--grpc PROGRAM`, bench/peers/grpc), and as an item that is transferred
+//! (cooperative, verified and strict).
 //!
 //! `exchange CROSSDOCK [--grpc PROGRAM] [--quick] [--json]`
 //!
-//! Two figures each: *whole*, from before the sender writes the first word to after the receiver has read the last one,
-//! and *hand-over*, from after the writing to before the reading. Both processes read the same monotonic clock. Every word
-//! is written with the round's number and summed up by the receiver, which the sender checks.
+//! Two figures each. The *whole* lasts from before the sender writes the first word to after the receiver has read the
+//! last one; the *hand-over* lasts from after the writing to before the reading. Both processes read the same monotonic
+//! clock. The sender writes the round's number into every word, and checks the receiver's sum.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -77,7 +77,7 @@ fn main() {
     }
 }
 
-/// A record with its place in the plot.
+/// A record and its place in the plot.
 #[derive(Serialize)]
 struct Point {
     #[serde(flatten)]
@@ -113,7 +113,7 @@ fn table(ways: &BTreeMap<&str, Vec<Times>>, floors: &[f64], cases: &[(usize, u64
     println!();
 }
 
-/// Of one way and size, by round: microseconds of the whole and of the hand-over.
+/// Microseconds of the whole and of the hand-over, by round, for one way and one size.
 type Times = Vec<(f64, f64)>;
 
 fn whole(times: &Times) -> Vec<f64> {
@@ -124,7 +124,7 @@ fn handover(times: &Times) -> Vec<f64> {
     times.iter().map(|time| time.1).collect()
 }
 
-/// The aim: no slower than the faster of the peers.
+/// A record whose aim is to be no slower than the faster peer.
 fn record(case: String, runs: Vec<f64>, floor: Option<f64>, peers: BTreeMap<String, f64>) -> Record {
     let value = median(&runs);
     let ratio = value / peers.values().copied().fold(f64::INFINITY, f64::min);
@@ -132,7 +132,7 @@ fn record(case: String, runs: Vec<f64>, floor: Option<f64>, peers: BTreeMap<Stri
     Record { id: "C3", case, value, unit: "µs", floor, peers, aim, ratio, met: ratio <= 1.0, runs }
 }
 
-/// A peer's own figure, which is no aim of ours.
+/// A peer's figure, which has no aim.
 fn figure_only(case: String, runs: Vec<f64>) -> Record {
     let (value, peers) = (median(&runs), BTreeMap::new());
     Record { id: "C3", case, value, unit: "µs", floor: None, peers, aim: "", ratio: 0.0, met: true, runs }
@@ -158,7 +158,7 @@ fn read_words(memory: &[u8]) -> u64 {
         .fold(0, |sum, word| sum.wrapping_add(u64::from_ne_bytes(word.try_into().unwrap_or_default())))
 }
 
-/// The least that a whole can take: writing and reading by one process, in memory that it has.
+/// The floor of a whole: one process writes and reads, in memory that it has.
 fn floors(cases: &[(usize, u64)]) -> Vec<f64> {
     let one = |&(size, rounds): &(usize, u64)| {
         let mut memory = vec![1u8; size];
@@ -175,7 +175,7 @@ fn floors(cases: &[(usize, u64)]) -> Vec<f64> {
     cases.iter().map(one).collect()
 }
 
-/// Our other process, and the pipe through which it says when it had a payload, when it had read it, and what it read.
+/// The other process, and the pipe through which it reports when it had a payload, when it had read it, and the sum.
 struct Other {
     child: Child,
     said: BufReader<std::process::ChildStdout>,
@@ -234,10 +234,10 @@ fn tcp(cases: &[(usize, u64)]) -> Vec<Times> {
     all
 }
 
-/// One item goes there and back, under the eyes of a daemon of its own.
+/// One item goes there and back, through a daemon of its own.
 fn items(command: &Path, way: &str, cases: &[(usize, u64)]) -> Vec<Times> {
     let daemon = Daemon::start(command);
-    // Answers a request that comes before the first item.
+    // The first request takes longer, so one is made before the first item.
     drop(daemon.connect());
     let session = connect_as(&daemon.socket(), "sender");
     let level = LEVELS.iter().find(|(name, _)| *name == way).expect("one of the levels").1;

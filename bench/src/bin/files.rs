@@ -1,7 +1,8 @@
-//! P14 and Y5: files by the doors of managed directories, beside plain tmpfs, polling, inotify by hand and the sequential approach.
+//! P14 and Y5: files behind the doors of managed directories, compared with plain tmpfs, polling, inotify called
+//! directly, and producers and consumers one after the other.
 //!
-//! `files PRELOAD SHIM [--quick] [--json]`: the preload library and the static program. Directories of its own in /dev/shm,
-//! removed before it ends. `files part …` is one process of a measurement.
+//! `files PRELOAD SHIM [--quick] [--json]`: the preload library and the static program. It makes directories in
+//! /dev/shm and removes them before it ends. `files part …` is one process of a measurement.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,7 +18,7 @@ use crossdock_layout::files::Phase;
 use crossdock_os::clock::now_ns;
 use crossdock_os::inotify::{Change, Watch};
 
-/// What a producer computes before each file.
+/// The time that a producer computes before each file.
 const STEP: Duration = Duration::from_millis(2);
 const FILES: usize = 64;
 const MOVED: u64 = 64 << 20;
@@ -35,7 +36,7 @@ fn main() {
     }
 }
 
-/// One process: prints a time of the monotonic clock for each thing that it did.
+/// One process: prints the time of the monotonic clock for each of its steps.
 fn part(words: &[&str]) {
     let number = |text: &str| text.parse::<usize>().expect("a number");
     match *words {
@@ -111,7 +112,7 @@ fn poll(path: &Path, every: Duration) {
     }
 }
 
-/// Waits until a file with this number, or a later one, was closed: a producer writes them in order.
+/// Waits until the file with this number, or a later one, was closed. A producer writes them in order.
 fn by_hand(watch: &Watch, file: usize, folder: &str) {
     let later = || Path::new(&format!("{folder}/{}", file + 1)).exists();
     let mut closed = false;
@@ -127,7 +128,7 @@ struct Doors<'a> {
     shim: &'a str,
 }
 
-/// A managed directory, or a plain folder of the same memory.
+/// A managed directory, or a plain folder in the same memory.
 struct Place {
     root: PathBuf,
     service: Option<Service>,
@@ -147,7 +148,7 @@ impl Place {
         self.root.join(name).to_str().expect("plain letters").to_owned()
     }
 
-    /// This program in another role, behind a door or behind none.
+    /// Starts this program in another role, behind a door or without one.
     fn start(&self, doors: &Doors<'_>, door: &str, words: &[&str]) -> Child {
         let own = std::env::current_exe().expect("this program");
         let mut command = match door {
@@ -206,7 +207,7 @@ fn measure(doors: &Doors<'_>, quick: bool) {
     print(&records);
 }
 
-/// How much more an open of a published file costs behind each door, round by round.
+/// How much longer an open of a published file takes behind each door, round by round.
 fn open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     let place = Place::new("open");
     fs::write(place.root.join("stage/file"), "x").expect("room");
@@ -236,7 +237,7 @@ fn open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     vec![record("preload", 2.0, "≤ 2 µs more"), record("notification", 15.0, "≤ 15 µs more")]
 }
 
-/// From the producer's close to the return of the open that waits for the file.
+/// The time from the producer's close to the return of the open that waits for the file.
 fn close_to_open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     let files = if quick { 100 } else { 500 };
     let latency = |door: &str| {
@@ -250,7 +251,7 @@ fn close_to_open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
             closed.push(now_ns() as f64);
         }
         let opened = told(consumer);
-        // The first ones include the start of the consumer.
+        // The first ones include the consumer's start.
         opened.iter().zip(&closed).skip(20).map(|(opened, closed)| (opened - closed) / 1000.0).collect::<Vec<f64>>()
     };
     let record = |door: &str| {
@@ -259,7 +260,7 @@ fn close_to_open(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     ["preload", "notification"].map(record).into()
 }
 
-/// Reading a published file, and writing one, against the same in plain tmpfs.
+/// Reading a published file, and writing one, compared with plain tmpfs.
 fn throughput(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     let place = Place::new("throughput");
     let content = vec![3u8; MOVED as usize];
@@ -294,7 +295,8 @@ fn throughput(doors: &Doors<'_>, quick: bool) -> Vec<Record> {
     records
 }
 
-/// Producers and consumers in pairs, by each method: for a file, from the producer's first byte to the consumer's last.
+/// Pairs of a producer and a consumer, by each method. For a file, the time lasts from the producer's first byte to the
+/// consumer's last.
 fn workflow(doors: &Doors<'_>, size: &str, bytes: usize, files: usize, pairs: usize) -> Vec<Record> {
     let mut times: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for method in ["preload", "notification", "library", "sequential", "polling", "inotify", "markers"] {

@@ -1,7 +1,7 @@
-//! P16 and P17: how long it takes until something works, and what it costs to be there.
+//! P16 and P17: the time until a first call works, and the memory of an idle daemon.
 //!
-//! `start CROSSDOCK [PYTHON] [--json]`: the command, and a Python that has NumPy and crossdock. Daemons of its own in a
-//! folder of its own, ended before it ends.
+//! `start CROSSDOCK [PYTHON] [--json]`: the command, and a Python that has NumPy and crossdock. The program starts
+//! daemons in a folder of its own and ends them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,7 +26,7 @@ fn main() {
     print(&records);
 }
 
-/// Bytes that the daemon's processes hold alone, their share of what they hold together, by the kernel's count.
+/// The bytes that the daemon's processes hold alone, plus their share of common pages, by the kernel's count.
 fn memory_of(daemon: &Daemon) -> f64 {
     let own = daemon.pid();
     let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
@@ -93,7 +93,7 @@ fn memory(command: &Path) -> Vec<Record> {
     ]
 }
 
-/// What `import crossdock` and a first shared array take in a fresh interpreter that has NumPy already.
+/// The time of `import crossdock` and a first shared array in a fresh interpreter that has NumPy already.
 fn import(command: &Path, python: &Path) -> Record {
     const PROGRAM: &str = "
 import numpy, time

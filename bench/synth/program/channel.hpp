@@ -1,4 +1,4 @@
-// What one end of a port has to do, whatever carries the data.
+// The interface of one end of a port, for every method.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace synth {
 
-/// The buffers that a task sends from, used in turn: while one is read, the next is filled.
+/// The buffers that a task sends from. They are used in turn: while one is read, the next one is filled.
 struct Slots {
   std::size_t elements = 0;
   std::vector<std::uint64_t*> place;
@@ -28,7 +28,7 @@ struct Out {
   virtual void finish() {}
 };
 
-/// What crossdock's ports counted, over all that this process received.
+/// The counters of crossdock's ports, over all that this process received.
 struct Counts {
   std::uint64_t messages = 0, sleeps = 0, wakes = 0;
 };
@@ -41,15 +41,15 @@ struct In {
   virtual void count(Counts&) const {}
 };
 
-/// All tasks of the workflow, for the start of a trial and for agreeing on its length. Not on the way of the data.
+/// All tasks of the workflow. They use this to start a trial and to agree on its length, but not for data.
 struct Group {
   virtual ~Group() = default;
   virtual void barrier() = 0;
-  /// What task 0 says.
+  /// Returns the value of task 0 to every task.
   virtual std::uint64_t agree(unsigned task, std::uint64_t value) = 0;
 };
 
-/// Memory of one process, on pages of its own.
+/// Memory of one process, on separate pages.
 inline std::uint64_t* private_memory(std::size_t elements) {
   const std::size_t bytes = (elements * 8 + 4095) / 4096 * 4096;
   void* memory = std::aligned_alloc(4096, bytes);

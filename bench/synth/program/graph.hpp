@@ -1,4 +1,4 @@
-// The graph as `crossdock synth` wrote it: checked there, so what is wrong here is a bug and ends the program.
+// The graph as `synth` wrote it. `synth` has checked it, so an error here is a bug and ends the program.
 #pragma once
 
 #include <cstdint>

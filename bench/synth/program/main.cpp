@@ -1,5 +1,5 @@
-// A synthetic task: `program GRAPH TASK` is one task as a process, `program GRAPH threads` all tasks as threads; as a rank
-// of an MPI job the rank says which task it is.
+// A synthetic task. `program GRAPH TASK` runs one task as a process, and `program GRAPH threads` all tasks as threads.
+// In an MPI job the rank is the task's number.
 #include <thread>
 
 #include "boost.hpp"
@@ -50,7 +50,7 @@ std::unique_ptr<Out> make_out(const Graph& graph, const Port& port, const Shared
   }
 }
 
-/// One task in a process of its own.
+/// Runs one task in this process.
 void run_task(const Graph& graph, unsigned task, Group& group, const Shared* shared) {
   Ends ends;
   const auto out = graph.out_of(task);
@@ -81,7 +81,7 @@ void run_task(const Graph& graph, unsigned task, Group& group, const Shared* sha
     (copies ? ends.out_staged : ends.out).push_back(make_out(graph, p, shared, copies ? ends.staged : ends.own));
   }
   Runner(graph, task, group, ends).run();
-  // All tasks end together: no mapping or queue goes away while its other end is in use.
+  // All tasks end together, so that no mapping or queue is removed while its other end is in use.
   group.barrier();
 }
 

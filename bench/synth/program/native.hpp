@@ -1,5 +1,5 @@
-// crossdock's own ports: the data stays where it is, a handle of 16 bytes travels; and copies at the ends for codes that
-// keep their data to themselves (Dhmem, section IV-D).
+// crossdock's own ports: the data stays where it is, and a handle of 16 bytes travels. Other classes copy at the ends,
+// for codes that keep their data in private memory (Dhmem, section IV-D).
 #pragma once
 
 #include <cstring>
@@ -83,7 +83,7 @@ class NativeIn final : public In {
   std::uint64_t inline_[CROSSDOCK_INLINE_MAX / 8] = {};
 };
 
-/// Copies what came into memory of its own and gives the place back at once.
+/// Copies the received data into private memory, and releases the message at once.
 class CopyFrom final : public In {
  public:
   CopyFrom(std::unique_ptr<NativeIn> from, std::size_t elements) : from_(std::move(from)), elements_(elements), own_(private_memory(elements)) {}

@@ -1,4 +1,4 @@
-// This process's session with the node daemon, and the workflow's region: buffers, and the words that tasks meet at.
+// This process's session with the node daemon, and the workflow's region: buffers, and the words at which tasks meet.
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,7 @@ class Shared {
     return s;
   }
 
-  /// Where a handle that came from another task points; checked to hold that many elements' block.
+  /// The address behind a handle of another task. It is checked that the block has this many elements.
   const std::uint64_t* load(crossdock_handle handle, std::size_t elements) const {
     crossdock_object object{};
     check(crossdock_handle_load(region_, handle, nullptr, &object), "loading a handle");
@@ -50,7 +50,7 @@ class Shared {
     return static_cast<const std::uint64_t*>(object.address);
   }
 
-  /// A word that all tasks know by name.
+  /// A word that all tasks find by its name.
   std::atomic<std::uint64_t>& word(const std::string& name) const {
     crossdock_object object{};
     check(crossdock_object_open(region_, name.c_str(), "u64", CROSSDOCK_OPEN_OR_CREATE, CROSSDOCK_WAIT, &object), "opening a word");
@@ -62,7 +62,8 @@ class Shared {
   crossdock_region* region_ = nullptr;
 };
 
-/// Looks every 50 µs until a word has this value: for what happens a few times a run. A minute without it ends the task.
+/// Reads a word every 50 µs until it has this value, for events that occur a few times per run. After a minute the task
+/// ends with an error.
 template <class Done>
 void look_until(const char* what, Done done) {
   for (int i = 0; i < 1200000; ++i) {

@@ -1,4 +1,4 @@
-// Stream sockets: the data is written into the kernel and read out of it. Unix sockets, and TCP over loopback.
+// Stream sockets: the data is written into the kernel and read from it. Unix sockets, and TCP over loopback.
 #pragma once
 
 #include <arpa/inet.h>
@@ -19,14 +19,14 @@ inline void demand(bool right, const char* what) {
   if (!right) fail(std::string(what) + ": " + std::strerror(errno));
 }
 
-/// Larger than the default, as far as the kernel lets us: fewer switches between writer and reader.
+/// Larger buffers than the default, as far as the kernel allows, for fewer switches between writer and reader.
 inline void widen(int fd) {
   const int bytes = 4 << 20;
   setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
   setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
 }
 
-/// The consumer listens and says where by a word of the region; the producer connects.
+/// The consumer listens and publishes its address in a word of the region. The producer connects.
 class Stream {
  public:
   Stream(const Shared& shared, const Graph& graph, const Port& port, bool consumer) {
@@ -60,7 +60,7 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  /// The consumer takes the connection when it first needs it, because its own producer may come later.
+  /// The consumer accepts the connection when it first needs it, because its own producer may start later.
   void take() {
     if (listener_ >= 0 || !listening_) return;
     listener_ = fd_;

@@ -1,5 +1,6 @@
-// The loop of one task: take one buffer from each port that comes in, read all of it; fill one buffer and send it to each
-// port that goes out. What is written follows from what was read, so that the last checksums vouch for all the data.
+// The loop of one task. It takes one buffer from each incoming port and reads all of it; then it fills one buffer and
+// sends it to each outgoing port. The written numbers follow from those that were read, so the last checksums prove all
+// data correct.
 #pragma once
 
 #include <chrono>
@@ -16,7 +17,7 @@ inline std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
-/// What a task needs to run; who makes it knows where the memory lies and what carries the data.
+/// The ends of a task's ports. Their maker decides where the memory lies and which method carries the data.
 struct Ends {
   Slots own;     // what is filled and, except for those below, sent
   Slots staged;  // where a task that keeps its data to itself copies it to, once for all that read it there
@@ -33,7 +34,8 @@ class Runner {
     const std::uint64_t warm = until_all_ended(graph_.warmup);
     std::uint64_t iterations = graph_.iterations;
     if (graph_.trial_ns != 0) {
-      // As many as fit into the time, by a second look: the first one has paid for the memory.
+      // The second measurement decides how many iterations fit into the time, because the first one also paid for the
+      // memory.
       const std::uint64_t again = group_.agree(task_, std::clamp<std::uint64_t>(graph_.trial_ns / 8 / warm, 1, graph_.iterations));
       iterations = group_.agree(task_, std::clamp<std::uint64_t>(graph_.trial_ns / until_all_ended(again), 2, graph_.iterations));
     }
@@ -54,7 +56,8 @@ class Runner {
   }
 
  private:
-  /// Nanoseconds of one iteration, at least 1. Not of this task alone: who only sends may be long done.
+  /// The nanoseconds of one iteration, at least 1. They count until all tasks have ended, because a task that only
+  /// sends ends early.
   std::uint64_t until_all_ended(std::uint64_t iterations) {
     const std::uint64_t begin = now_ns();
     trial(iterations);
@@ -62,7 +65,7 @@ class Runner {
     return std::max<std::uint64_t>(1, (now_ns() - begin) / std::max<std::uint64_t>(1, iterations));
   }
 
-  /// All tasks begin together; the trial's time is from the first beginning to the last end, which ../measure.rs looks up.
+  /// All tasks begin together. A trial lasts from the first beginning to the last end; ../measure.rs finds both.
   void trial(std::uint64_t iterations) {
     group_.barrier();
     const std::uint64_t begin = now_ns();
@@ -116,14 +119,14 @@ class Runner {
     return seed;
   }
 
-  /// What a task does between two hand-overs: writes so much that nothing else is left in the caches. So they are as cold for
-  /// a small buffer as for a large one, and what the hand-over itself has to do with the size is all that can differ.
+  /// What a task does between two hand-overs: it writes so many bytes that no other data is left in the caches. So the
+  /// caches are as cold for a small buffer as for a large one, and a difference comes from the hand-over itself.
   void other_work() {
     other_.resize(std::size_t{64} << 17);
     for (std::uint64_t& word : other_) word = word * 3 + 1;
   }
 
-  /// Lets the other side fall asleep, without giving up the processor; then notes the time.
+  /// Lets the other side fall asleep without giving up the CPU, then notes the time.
   void pause_before_sending() {
     other_work();
     const std::uint64_t until = now_ns() + 20000000;

@@ -1,5 +1,5 @@
-// All tasks as threads of one process: a pointer is passed on under a mutex, and who waits sleeps at a condition variable.
-// What the paper calls Threads.
+// All tasks are threads of one process, which the paper calls Threads. A pointer is passed on under a mutex, and
+// waiting threads sleep at a condition variable.
 #pragma once
 
 #include <barrier>

@@ -1,8 +1,8 @@
-// What a task does with its data: every element of a buffer is written, every element is read.
+// The work of a task on its data: it writes every element of a buffer, or reads every element.
 //
-// Both are bound by memory, not by arithmetic. The numbers follow from a seed, and the checksum weighs each element by its
-// block and lane, so that a part that is missing, old, torn or at the wrong place shows; and it has a closed form, by which
-// ../verify.rs knows what must come out without doing the work again.
+// Memory limits the speed of both, not arithmetic. The numbers follow from a seed. The checksum weighs each element by
+// its block and lane, so a part that is missing, old, torn or at the wrong place changes it. The checksum has a closed
+// form, by which ../verify.rs computes the expected value without the work.
 #pragma once
 
 #include <algorithm>

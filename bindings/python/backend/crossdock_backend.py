@@ -73,7 +73,7 @@ def _bundle():
         shutil.rmtree(package / folder, ignore_errors=True)
     install = [WORKSPACE / "packaging" / "install-tree", "--from", built, "--prefix", package, "--no-links"]
     subprocess.run([*install, "command", "library", "devel", "fortran"], check=True)
-    # A program for another kind of machine needs another strip; without one the wheel is larger, nothing else.
+    # A program for another kind of machine needs another `strip`. Without one, the wheel is only larger.
     strip = shutil.which(os.environ.get("CROSSDOCK_STRIP", "strip"))
     for file in (package / "bin" / "crossdock", *(package / "lib").glob("libcrossdock.so.*")):
         if strip:

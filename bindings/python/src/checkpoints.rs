@@ -1,4 +1,4 @@
-//! What `crossdock checkpoint` wrote, read back into NumPy arrays; and names by rank. No daemon is needed for it.
+//! Reads what `crossdock checkpoint` wrote into NumPy arrays, and makes names by rank. No daemon is needed for this.
 
 use std::path::PathBuf;
 
@@ -11,18 +11,20 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::dtypes;
 use crate::errors::{OrRaise, error};
 
-/// A checkpoint that is open for reading: `restart(folder)` or `Checkpoint(path)`. All of it was checked when it was opened.
+/// A checkpoint that is open for reading: `restart(folder)` or `Checkpoint(path)`. The whole file was checked when it
+/// was opened.
 ///
-/// `series` may be left out where a file has only one, as it has for programs of one rank.
+/// `series` may be left out for a file with only one series, which programs of one rank write.
 #[pyclass(frozen, module = "crossdock")]
 pub struct Checkpoint {
     found: Restart,
 }
 
-/// The newest good checkpoint of a folder. `name`: what the files' names begin with, if there are several.
+/// The newest good checkpoint of a folder. `name`: the beginning of the files' names, if the folder holds checkpoints
+/// of several names.
 ///
-/// NotFoundError: there is none, a first start. CorruptError: there are some, and none is good. Newer ones that were
-/// damaged are in `.skipped`.
+/// NotFoundError: there is no checkpoint, so this is a first start. CorruptError: there are some, and none is good.
+/// Newer ones that were damaged are in `.skipped`.
 #[pyfunction]
 #[pyo3(signature = (folder, name=None))]
 pub fn restart(py: Python<'_>, folder: PathBuf, name: Option<&str>) -> PyResult<Checkpoint> {
@@ -30,7 +32,7 @@ pub fn restart(py: Python<'_>, folder: PathBuf, name: Option<&str>) -> PyResult<
     Ok(Checkpoint { found: found.or_raise(py)? })
 }
 
-/// On rank 3, `ranked('field')` returns 'field/3'. `rank` is the rank; without it, the rank that the launcher gave this process.
+/// On rank 3, `ranked('field')` returns 'field/3'. `rank` defaults to the rank that the launcher gave this process.
 #[pyfunction]
 #[pyo3(signature = (name, rank=None))]
 pub fn ranked(py: Python<'_>, name: &str, rank: Option<u32>) -> PyResult<String> {
@@ -39,7 +41,7 @@ pub fn ranked(py: Python<'_>, name: &str, rank: Option<u32>) -> PyResult<String>
 
 #[pymethods]
 impl Checkpoint {
-    /// Opens a file and checks all of it. NotFoundError, CorruptError, DeniedError.
+    /// Opens a file and checks it completely. NotFoundError, CorruptError, DeniedError.
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let opened = py.detach(|| file::Checkpoint::open(&path).and_then(|c| c.verify().map(|()| c)));
@@ -52,13 +54,13 @@ impl Checkpoint {
         self.found.checkpoint.path().to_owned()
     }
 
-    /// Newer checkpoints that were damaged and passed over: (path, why).
+    /// Newer checkpoints that were damaged and passed over: (path, reason).
     #[getter]
     fn skipped(&self) -> Vec<(PathBuf, String)> {
         self.found.skipped.iter().map(|(path, why)| (path.clone(), why.to_string())).collect()
     }
 
-    /// Names of the series in it, ranks in order.
+    /// Names of the series in the file, in the order of the ranks.
     #[getter]
     fn series(&self) -> Vec<String> {
         self.found.checkpoint.series().map(str::to_owned).collect()
@@ -70,7 +72,7 @@ impl Checkpoint {
         self.found.checkpoint.sequence(series).or_raise(py)
     }
 
-    /// What the publisher said of the version, as a dict.
+    /// The attributes that the publisher gave the version, as a dict.
     #[pyo3(signature = (series=""))]
     fn attributes<'py>(&self, py: Python<'py>, series: &str) -> PyResult<Bound<'py, PyDict>> {
         dict(py, &self.found.checkpoint.series_attributes(series).or_raise(py)?)
@@ -89,8 +91,8 @@ impl Checkpoint {
         dict(py, &self.found.checkpoint.variable(series, name).or_raise(py)?.constants)
     }
 
-    /// The elements of a variable as a new array, or in `into`: a C-contiguous array of the same dtype and shape that may be
-    /// written, a publisher's in-place array for one.
+    /// The elements of a variable as a new array. `into`: a writable C-contiguous array of the same dtype and shape
+    /// that is filled instead, for example an array of a publisher.
     #[pyo3(signature = (name, series="", into=None))]
     fn read<'py>(
         &self,

@@ -1,5 +1,5 @@
-//! The classes of a region's objects in Python. Each is a name for shared memory, not a copy; `array` is a NumPy array
-//! over it.
+//! The classes of a region's objects in Python. Each refers to shared memory and copies nothing; `array` is a NumPy
+//! array over that memory.
 
 use crossdock_client::{Order, Status};
 use pyo3::prelude::*;
@@ -16,19 +16,19 @@ use crate::words::member;
 /// An object of a region: Vector, Ndarray, String or Simple.
 #[pyclass(frozen, subclass, module = "crossdock")]
 pub struct Object {
-    /// Where it is and what it is.
+    /// The object's place and kind.
     pub place: Place,
 }
 
 #[pymethods]
 impl Object {
-    /// Its name in the region; None if a handle led to it.
+    /// The object's name in the region; None if only a handle led to it.
     #[getter]
     fn name(&self) -> Option<&str> {
         self.place.name.as_deref()
     }
 
-    /// Its type in the grammar of all languages, such as "vector<f64>".
+    /// The object's type in the grammar of all languages, such as "vector<f64>".
     #[getter]
     fn r#type(&self) -> &str {
         &self.place.ty.name
@@ -46,21 +46,21 @@ impl Object {
         self.place.kind.dtype(py).into_any()
     }
 
-    /// Sixteen bytes that name it in every process. BadHandleError if it was removed meanwhile.
+    /// Sixteen bytes that name the object in every process. BadHandleError if it was removed meanwhile.
     #[getter]
     fn handle(&self, py: Python<'_>) -> PyResult<Handle> {
         Ok(self.place.handle(py)?.into())
     }
 
-    /// Bytes of its elements.
+    /// The bytes of all elements.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> PyResult<u64> {
         self.place.nbytes(py)
     }
 
-    /// A NumPy array over the shared memory itself, made anew by each use. While one is alive, the object cannot be
-    /// resized or removed and the region not closed by this process (BusyError). Read-only if the task was granted no
-    /// more. CorruptError if the object's header makes no sense.
+    /// A NumPy array over the shared memory itself. Each use makes a new array object. While one is alive, the object
+    /// cannot be resized or removed and the region not closed by this process (BusyError). The array is read-only if
+    /// the task may only read. CorruptError if the object's header has impossible values.
     #[getter]
     fn array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.place.array(py)
@@ -108,15 +108,15 @@ impl Vector {
         Ok(slf.as_super().get().place.shape(slf.py())?[0] as usize)
     }
 
-    /// Elements that there is room for without moving.
+    /// The number of elements that fit without moving the vector.
     #[getter]
     fn capacity(slf: &Bound<'_, Self>) -> PyResult<u64> {
         let place = &slf.as_super().get().place;
         Ok(place.region(slf.py())?.vector_at(place.offset, place.element()).or_raise(slf.py())?.capacity)
     }
 
-    /// Gives it `size` elements; new ones are zero. They may move, so no array of it may be alive in this process
-    /// (BusyError), and no other task may be reading it. NoSpaceError leaves it as it was.
+    /// Gives the vector `size` elements; new ones are zero. Elements may move, so no array of the vector may be alive
+    /// in this process (BusyError), and no other task may be reading it. After NoSpaceError it is unchanged.
     fn resize(slf: &Bound<'_, Self>, #[pyo3(from_py_with = count)] size: u64) -> PyResult<()> {
         let (py, place) = (slf.py(), &slf.as_super().get().place);
         place.region(py)?;
@@ -124,7 +124,7 @@ impl Vector {
         place.live.exclusively(py, offset, &place.what(), "resized", |r| r.vector_resize(offset, element, size))
     }
 
-    /// Makes room for `capacity` elements without changing the size. Otherwise as `resize`.
+    /// Makes room for `capacity` elements without changing the size. Conditions and errors are those of `resize`.
     fn reserve(slf: &Bound<'_, Self>, #[pyo3(from_py_with = count)] capacity: u64) -> PyResult<()> {
         let (py, place) = (slf.py(), &slf.as_super().get().place);
         place.region(py)?;
@@ -156,7 +156,8 @@ impl Ndarray {
         Ok(place.ndarray(slf.py())?.order.word())
     }
 
-    /// Gives it another shape, and order if said. Elements may move: conditions and errors as `Vector.resize`.
+    /// Gives the array another shape, and another order if one is given. Elements may move: conditions and errors are
+    /// those of `Vector.resize`.
     #[pyo3(signature = (shape, *, order=None))]
     fn reshape(slf: &Bound<'_, Self>, shape: &Bound<'_, PyAny>, order: Option<&str>) -> PyResult<()> {
         let (py, place) = (slf.py(), &slf.as_super().get().place);
@@ -174,7 +175,7 @@ pub fn order_of(py: Python<'_>, order: &str) -> PyResult<Order> {
     member(py, "order", &order.to_uppercase())
 }
 
-/// A shape: one number or several, as NumPy takes them.
+/// A shape as NumPy accepts it: one number or several.
 pub fn shape_of(given: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
     let shape = match given.extract::<u64>() {
         Ok(one) => vec![one],
@@ -211,7 +212,8 @@ impl Simple {
     }
 }
 
-/// Opens what `claim` made or found; a new one is tied to its region and filled by `fill`, and seen by others only then.
+/// Opens the object that `claim` made or found. A new object is linked to its region and filled by `fill`; other tasks
+/// can open it only after that.
 pub fn settle(
     py: Python<'_>,
     region: &crossdock_client::Region,
@@ -228,7 +230,8 @@ pub fn settle(
     let done = py.detach(|| match fill() {
         Ok(()) => region.commit(claim.offset),
         Err(e) => {
-            // The first error is the one to tell; what cannot be given back now is given back by this member's end.
+            // The first error is reported. If the claim cannot be given back now, it is given back when this member
+            // ends.
             let _ = region.abandon(claim.offset);
             Err(e)
         }

@@ -1,8 +1,8 @@
-//! The type grammar of crossdock and NumPy's dtypes, one to the other.
+//! Translates between crossdock's type grammar and NumPy's dtypes.
 //!
 //! `f64` ↔ `float64`, `f32[4][8]` ↔ `('<f4', (4, 8))` (C order: four times eight), `{i32,f64}` ↔ an aligned structured
-//! dtype. Only dtypes whose bytes mean the same in C, C++ and Fortran have a name; the others are refused, and the error says how
-//! to say it instead.
+//! dtype. Only dtypes whose bytes mean the same in C, C++ and Fortran have a crossdock type. The error for another
+//! dtype says what to use instead.
 
 use crossdock_client::Status;
 use crossdock_layout::type_name::Type;
@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::errors::error;
 
-/// Kind and size of NumPy, and our word for it.
+/// NumPy's kind and size, and crossdock's name.
 const SCALARS: [(char, u64, &str, &str); 13] = [
     ('b', 1, "bool", "?"),
     ('i', 1, "i8", "i1"),
@@ -30,8 +30,8 @@ const SCALARS: [(char, u64, &str, &str); 13] = [
     ('c', 16, "c128", "c16"),
 ];
 
-/// What a caller gave as a dtype, as a NumPy dtype. Our own names are told apart from NumPy's, because `u8` means one
-/// byte here and eight bytes there.
+/// A caller's dtype as a NumPy dtype. Crossdock's names and NumPy's need care, because `u8` means one byte in crossdock
+/// and eight bytes in NumPy.
 pub fn to_dtype<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArrayDescr>> {
     let py = given.py();
     if let Ok(dtype) = given.cast::<PyArrayDescr>() {
@@ -86,7 +86,7 @@ pub fn to_type(dtype: &Bound<'_, PyArrayDescr>) -> PyResult<String> {
     }
 }
 
-/// `{T,T,…}` of a structured dtype, if its offsets are those that a C compiler gives.
+/// The type `{T,T,…}` of a structured dtype, if its fields have the offsets that a C compiler gives them.
 fn struct_type(dtype: &Bound<'_, PyAny>, names: &[String]) -> PyResult<String> {
     let py = dtype.py();
     let fields = dtype.getattr("fields")?;
@@ -115,7 +115,7 @@ fn struct_type(dtype: &Bound<'_, PyAny>, names: &[String]) -> PyResult<String> {
     Ok(name)
 }
 
-/// Size of a struct and where C puts its fields.
+/// The size of a struct, and the offsets that C gives its fields.
 fn natural_layout(py: Python<'_>, name: &str) -> PyResult<(u64, Vec<u64>)> {
     let parsed = parse(py, name)?;
     let Type::Struct(fields) = &parsed else { unreachable!("{name} was made with braces") };
@@ -139,7 +139,7 @@ pub fn parse(py: Python<'_>, name: &str) -> PyResult<Type> {
     Type::parse(name).map_err(|e| error(py, Status::Invalid, e.to_string()))
 }
 
-/// The dtype of a crossdock type that is plain data; fields are called f0, f1, … as NumPy does.
+/// The dtype of a crossdock type that is plain data. Fields are called f0, f1, … as in NumPy.
 pub fn from_type<'py>(py: Python<'py>, of: &Type, name: &str) -> PyResult<Bound<'py, PyArrayDescr>> {
     match of {
         Type::Scalar(word, _) => {

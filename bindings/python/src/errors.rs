@@ -1,12 +1,12 @@
-//! One exception class per status, defined in `crossdock/_errors.py` so that they can have Python's own classes as
-//! second base (`TimedOutError` is a `TimeoutError`, `WrongTypeError` a `TypeError`).
+//! One exception class per status. The classes are defined in `crossdock/_errors.py`, where each can have one of
+//! Python's own classes as its second base (`TimedOutError` is a `TimeoutError`, `WrongTypeError` a `TypeError`).
 
 use crossdock_client::{Error, Status};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 
-/// The classes by number of the status; entry 0 is the base class.
+/// The classes by the number of the status. Entry 0 is the base class.
 static CLASSES: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
 
 /// The exception for an error of the library.
@@ -22,14 +22,14 @@ pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
     made().unwrap_or_else(|failed| failed)
 }
 
-/// The exception for a status and a message of this binding.
+/// The exception for a status with a message of this binding.
 pub fn error(py: Python<'_>, status: Status, message: impl Into<std::borrow::Cow<'static, str>>) -> PyErr {
     raise(py, &Error::new(status, message))
 }
 
-/// Turns the library's results into Python's.
+/// Turns results of the library into results of Python.
 pub trait OrRaise<T> {
-    /// The value, or the exception of its status.
+    /// The value, or the exception for its status.
     fn or_raise(self, py: Python<'_>) -> PyResult<T>;
 }
 

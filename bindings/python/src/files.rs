@@ -7,14 +7,16 @@ use pyo3::prelude::*;
 
 use crate::errors::OrRaise;
 
-/// Waits until the file is there, if it lies in a managed directory that this task consumes; else returns at once.
+/// Waits until the file is published, if it lies in a managed directory that this task consumes; otherwise returns at
+/// once.
 ///
-/// Other threads run meanwhile. NotFoundError: the producers have ended without it. TimedOutError: the directory's time is over.
+/// Other threads run meanwhile. NotFoundError: the producers have ended and did not publish the file. TimedOutError:
+/// the directory's time limit has passed.
 #[pyfunction]
 pub fn await_file(py: Python<'_>, path: PathBuf) -> PyResult<()> {
     loop {
         let waited = py.detach(|| crossdock_client::await_file(&path));
-        // A signal's Python handler runs here and may raise; without one, the wait goes on.
+        // Python's handler of a signal runs here and may raise an exception. If it does not, the wait continues.
         py.check_signals()?;
         match waited {
             Err(error) if matches!(error.reason, Reason::Interrupted(_)) => {}

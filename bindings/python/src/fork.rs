@@ -1,5 +1,5 @@
-//! A forked child has its parent's memory but not its standing: the daemon knows one process, and a child that closed a
-//! port would close its parent's. So whatever a session gave is only usable, and only dropped, in the process that got it.
+//! A forked child has a copy of its parent's memory, but the daemon knows only the parent: a child that closed a port
+//! would close its parent's. So an object that a session gave is used, and dropped, only in the process that got it.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -10,17 +10,17 @@ use pyo3::prelude::*;
 
 use crate::errors::error;
 
-/// The program ends by an error: nothing more is left in order.
+/// True once the program ends by an error: after that no object is closed in order.
 static ABANDONED: AtomicBool = AtomicBool::new(false);
 
-/// Called when the program ends by an error: nothing more is left in order, so that peers learn that it died, and
-/// messages that it had not released go to a successor.
+/// Called when the program ends by an error. Nothing is closed in order any more, so peers learn that the program died,
+/// and messages that it did not release go to a successor.
 #[pyfunction]
 pub fn _abandon() {
     ABANDONED.store(true, Ordering::Relaxed);
 }
 
-/// The error for something of the parent's.
+/// The error for an object that belongs to the parent process.
 pub fn elsewhere(py: Python<'_>, what: &str) -> PyErr {
     error(
         py,
@@ -32,19 +32,19 @@ pub fn elsewhere(py: Python<'_>, what: &str) -> PyErr {
     )
 }
 
-/// Something that belongs to the process that made it. In a forked child it is neither used nor dropped.
+/// An object that belongs to the process that made it. A forked child neither uses nor drops it.
 pub struct Own<T> {
     value: ManuallyDrop<T>,
     origin: Origin,
 }
 
 impl<T> Own<T> {
-    /// Belongs to this process.
+    /// Makes this process the owner.
     pub fn new(value: T) -> Self {
         Self { value: ManuallyDrop::new(value), origin: Origin::here() }
     }
 
-    /// Is this the process that made it?
+    /// Is this the process that made the object?
     pub fn here(&self) -> bool {
         self.origin.is_here() && !ABANDONED.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Handles in Python: immutable, hashable, sixteen bytes that any workflow system may carry.
+//! Handles in Python: immutable and hashable. Any workflow system can carry their sixteen bytes.
 
 use crossdock_client::{Handle as Inner, Status};
 use pyo3::prelude::*;
@@ -6,8 +6,8 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::errors::error;
 
-/// Where an object lies: segment and offset. Free to be copied, compared, pickled and sent; a task that loads it has it
-/// checked.
+/// The place of an object: segment and offset. Handles may be copied, compared, pickled and sent. A task that loads one
+/// has it checked.
 #[pyclass(frozen, eq, hash, from_py_object, module = "crossdock")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Handle {
@@ -39,7 +39,7 @@ impl Handle {
         Self { segment, offset }
     }
 
-    /// The sixteen bytes, as they lie in C's `crossdock_handle`.
+    /// The sixteen bytes in the layout of C's `crossdock_handle`.
     #[allow(clippy::wrong_self_convention, reason = "a Python method takes a reference")]
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let mut bytes = [0; 16];
@@ -48,7 +48,7 @@ impl Handle {
         PyBytes::new(py, &bytes)
     }
 
-    /// The handle of sixteen bytes.
+    /// Makes a handle from its sixteen bytes.
     #[staticmethod]
     fn from_bytes(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
         let Ok(bytes) = <[u8; 16]>::try_from(data) else {

@@ -1,14 +1,15 @@
-//! Headers of vectors, strings and ndarrays as they lie in shared memory; `Region::vector_at` and `ndarray_at` read them.
+//! Writes the headers of vectors, strings and ndarrays in shared memory; `Region::vector_at` and `ndarray_at` read
+//! them.
 
 use crossdock_client::{Region, Result, VectorData};
 
-/// Makes the header of a new container find its region, from which it grows.
+/// Stores in the header of a new container where its region is, so that the container can grow.
 pub fn tie(region: &Region, header: u64) {
     // SAFETY: `header` was just claimed by the caller, at least 32 bytes, aligned to 8, and no other thread sees it yet.
     unsafe { region.base().add(header as usize).cast::<u64>().write_volatile(0u64.wrapping_sub(header)) };
 }
 
-/// Copies the bytes of the string at `header` out.
+/// A copy of the bytes of the string at `header`.
 pub fn bytes(region: &Region, header: u64) -> Result<Vec<u8>> {
     let VectorData { data, size, .. } = region.vector_at(header, 1)?;
     let mut copy = vec![0; size as usize];
@@ -20,7 +21,7 @@ pub fn bytes(region: &Region, header: u64) -> Result<Vec<u8>> {
     Ok(copy)
 }
 
-/// Makes these the bytes of the string at `header`.
+/// Replaces the bytes of the string at `header`.
 pub fn set_bytes(region: &Region, header: u64, from: &[u8]) -> Result<()> {
     region.vector_resize(header, 1, from.len() as u64)?;
     let VectorData { data, size, .. } = region.vector_at(header, 1)?;

@@ -1,11 +1,13 @@
-//! What an item and everything that looks into it share: who has it, how many look, and who may take it away.
+//! The state that an item shares with everything that looks into it: what this process has of it, and how many views
+//! there are.
 //!
-//! An item's memory becomes another task's when it is handed on, so that is only done while nothing here looks into it.
-//! The lock is never held while Python code or the daemon is waited for: code that changes an item takes it out for that.
+//! When an item is handed on, its memory becomes another task's, so that happens only while no view exists here. The
+//! lock is never held while this process waits for Python code or for the daemon: a call that changes the item takes it
+//! out of the lock for that time.
 
 use std::sync::{Arc, Mutex};
 
-use crossdock_client::{Contents, Error, Item as Inner, ItemView, Result, SharedItem, Status};
+use crossdock_client::{Contents, Error, Item as Inner, ItemView, Result, SegmentKind, SharedItem, Status};
 use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, error};
@@ -14,15 +16,15 @@ use crate::views::lock;
 
 /// What this process has of an item.
 pub enum Grip {
-    /// It is this task's; or spent, which its own calls say.
+    /// The item belongs to this task. It may have been handed on or destroyed; then its own calls fail.
     Own(Own<Inner>),
-    /// This task's, and shared by it.
+    /// The item belongs to this task, which shares it.
     Shared(Own<SharedItem>),
-    /// Another task's, read here.
+    /// The item belongs to another task; this one reads it.
     Read(Own<ItemView>),
-    /// Let go of here.
+    /// The item was closed here.
     Closed,
-    /// Another thread does something to it.
+    /// Another thread is changing the item.
     Moving,
 }
 
@@ -54,24 +56,21 @@ impl Grip {
                 let text = format!("item '{}' is shared; call its unshare() first", shared.key());
                 Err(Error::new(Status::Busy, text))
             }
-            Self::Read(view) => {
-                let text = format!("item '{}' is only read here; that is for its owner", view.key());
-                Err(Error::new(Status::Denied, text))
-            }
-            Self::Closed => Err(Error::new(Status::Closed, "the item was closed here; access it again")),
+            Self::Read(view) => Err(Error::read_only().about(SegmentKind::Item, view.key())),
+            Self::Closed => Err(Error::closed_here()),
             Self::Moving => {
                 Err(Error::new(Status::Busy, "another thread is changing the item; do one after the other"))
             }
         }
     }
 
-    /// Where its bytes are, how many, and whether they can be written.
+    /// The address and length of the bytes, and whether they can be written.
     fn place(&self) -> Result<(*mut u8, u64, bool)> {
         match self {
             Self::Own(item) => item.check_open().map(|()| (item.base(), item.size(), true)),
             Self::Shared(shared) => shared.view().map(|view| (view.base().cast_mut(), view.size(), false)),
             Self::Read(view) => Ok((view.base().cast_mut(), view.size(), false)),
-            Self::Closed => Err(Error::new(Status::Closed, "the item was closed here; access it again")),
+            Self::Closed => Err(Error::closed_here()),
             Self::Moving => Err(Error::new(Status::Busy, "another thread is changing the item; look at it afterwards")),
         }
     }
@@ -91,7 +90,7 @@ impl Grip {
 struct State {
     grip: Grip,
     views: usize,
-    /// Closed while it was looked at: it goes with the last view.
+    /// The item was closed while views existed. The last view takes it along.
     leaving: bool,
 }
 
@@ -102,23 +101,23 @@ pub struct Hold {
     state: Mutex<State>,
 }
 
-/// Where an item's bytes are.
+/// The bytes of an item in this process.
 pub struct Bytes {
     /// In this process.
     pub base: *mut u8,
     /// How many.
     pub size: u64,
-    /// Can they be written?
+    /// May this process write them?
     pub writable: bool,
 }
 
 impl Hold {
-    /// One that was just opened.
+    /// The hold of an item that was just opened.
     pub fn new(grip: Grip) -> Self {
         Self { key: grip.key().to_owned(), state: Mutex::new(State { grip, views: 0, leaving: false }) }
     }
 
-    /// Is nothing left of it here?
+    /// Does this process have nothing of the item any more?
     pub fn is_closed(&self) -> bool {
         let state = lock(&self.state);
         state.leaving || !matches!(state.grip, Grip::Moving) && state.grip.place().is_err()
@@ -129,7 +128,7 @@ impl Hold {
         if here { Ok(()) } else { Err(crate::fork::elsewhere(py, &format!("item '{}'", self.key))) }
     }
 
-    /// Where its bytes are.
+    /// The item's bytes.
     pub fn bytes(&self, py: Python<'_>) -> PyResult<Bytes> {
         self.check_process(py)?;
         let found = {
@@ -147,7 +146,7 @@ impl Hold {
         found.or_raise(py)
     }
 
-    /// Counts one more view; its bytes stay where they are until it is gone.
+    /// Counts one more view. The bytes stay where they are until it is gone.
     pub fn view(self: &Arc<Self>, py: Python<'_>) -> PyResult<(Bytes, View)> {
         self.check_process(py)?;
         let found = {
@@ -160,7 +159,7 @@ impl Hold {
         Ok((Bytes { base, size, writable }, View { hold: self.clone() }))
     }
 
-    /// Does something to the item that takes its memory away, while no view of it is alive.
+    /// Changes the item in a way that takes its memory away, so no view may be alive.
     pub fn exclusively<T: Send>(
         &self,
         py: Python<'_>,
@@ -170,7 +169,7 @@ impl Hold {
         self.change(py, verb, false, change)
     }
 
-    /// Does something that leaves its memory where it is.
+    /// Changes the item in a way that leaves its memory where it is.
     pub fn beside_views<T: Send>(
         &self,
         py: Python<'_>,
@@ -211,7 +210,7 @@ impl Hold {
         done.or_raise(py)
     }
 
-    /// Lets go of it here; with the last view, if there are any. It stays whose it is.
+    /// Closes the item here, or when the last view is gone. Its owner stays the same.
     pub fn let_go(&self) {
         let gone = {
             let mut state = lock(&self.state);

@@ -1,4 +1,4 @@
-//! What callers say of items, and what they are told of them.
+//! The options with which callers describe items, and what they are told about items.
 
 use crossdock_client::{Contents, ItemInfo, ItemOptions, Status, address};
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
@@ -11,7 +11,7 @@ use crate::errors::error;
 use crate::sizes::bytes_of;
 use crate::words::member;
 
-/// What a caller says of a new item: dtype, shape and order; level and policy.
+/// The options of a new item: dtype, shape and order; level and policy.
 pub fn options_of(
     py: Python<'_>,
     key: &str,
@@ -51,7 +51,7 @@ pub fn options_of(
     Ok(options)
 }
 
-/// What is known of an item, as a named tuple.
+/// What the daemon knows of an item, as a named tuple.
 pub fn info_of<'py>(py: Python<'py>, info: &ItemInfo) -> PyResult<Bound<'py, PyAny>> {
     let fields = PyDict::new(py);
     fields.set_item("key", &info.key)?;
@@ -70,7 +70,7 @@ pub fn info_of<'py>(py: Python<'py>, info: &ItemInfo) -> PyResult<Bound<'py, PyA
     py.import("crossdock._records")?.getattr("ItemInfo")?.call((), Some(&fields))
 }
 
-/// Python objects mean something in their own process only.
+/// Python objects have a meaning only in their own process, so they cannot lie in an item.
 pub fn check_plain(py: Python<'_>, dtype: &Bound<'_, PyArrayDescr>) -> PyResult<()> {
     if dtype.getattr("hasobject")?.extract()? {
         return Err(error(

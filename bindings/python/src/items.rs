@@ -22,21 +22,22 @@ use crate::views::{Shown, array_over, converted, lock};
 use crate::wait::deadline;
 use crate::words::member;
 
-/// An item that this task owns, or reads. Made by `Session.create_item`, `access_item`, `access_any`, `read_item`; a
-/// context manager, which lets go of it here: an item that this task owns stays its own.
+/// An item that this task owns, or reads. Made by `Session.create_item`, `access_item`, `access_any`, `read_item`. A
+/// context manager, which closes the item here: an item that this task owns stays its own.
 ///
-/// `transfer`, `share`, `unshare`, `resize` and `destroy` take the memory away. They are refused (BusyError) while arrays of
-/// it are alive; `memory` views are released by them, and an item that was handed on gives ClosedError for everything.
+/// `transfer`, `share`, `unshare`, `resize` and `destroy` take the memory away. They fail (BusyError) while arrays of
+/// it are alive. They release the views that `memory` gave. An item that was handed on gives ClosedError for
+/// everything.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Item {
     hold: Arc<Hold>,
     session: Arc<Standing>,
-    /// What `memory` gave; released before the memory goes.
+    /// The view that `memory` gave. It is released before the memory goes away.
     memory: std::sync::Mutex<Option<Py<PyMemoryView>>>,
 }
 
 impl Item {
-    /// One that was just opened.
+    /// An item that was just opened.
     pub fn new(session: &Arc<Standing>, grip: Grip) -> Self {
         let hold = Arc::new(Hold::new(grip));
         session.keep_item(&hold);
@@ -53,7 +54,7 @@ impl Item {
         self.hold.exclusively(py, verb, change)
     }
 
-    /// Ends the memoryview that `memory` gave: who still has it gets ValueError from now on.
+    /// Releases the memoryview that `memory` gave. Code that still has it gets ValueError from now on.
     fn release_memory(&self, py: Python<'_>, verb: &str) -> PyResult<()> {
         let Some(memory) = lock(&self.memory).take() else { return Ok(()) };
         match memory.call_method0(py, "release") {
@@ -70,7 +71,7 @@ impl Item {
         }
     }
 
-    /// dtype, shape and order, as said or as the item says itself.
+    /// dtype, shape and order: those of the caller, otherwise those that the item's description has.
     fn shown<'py>(
         &self,
         py: Python<'py>,
@@ -102,7 +103,7 @@ impl Item {
 
 #[pymethods]
 impl Item {
-    /// Its key in the workflow.
+    /// The item's key in the workflow.
     #[getter]
     fn key(&self) -> &str {
         &self.hold.key
@@ -114,7 +115,7 @@ impl Item {
         Ok(self.hold.bytes(py)?.size)
     }
 
-    /// The same, as NumPy calls it.
+    /// The number of bytes, under NumPy's name.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> PyResult<u64> {
         self.size(py)
@@ -124,7 +125,7 @@ impl Item {
         Ok(self.hold.bytes(py)?.size as usize)
     }
 
-    /// Whether it can be written here: it is this task's and not shared.
+    /// Whether this process can write the item: it belongs to this task and is not shared.
     #[getter]
     fn writable(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.hold.bytes(py)?.writable)
@@ -136,8 +137,8 @@ impl Item {
         self.hold.is_closed()
     }
 
-    /// Its bytes as a memoryview, for whatever takes a buffer. The same one each time; it is released when the item is
-    /// handed on (ValueError for who still has it).
+    /// The item's bytes as a memoryview, for code that takes a buffer. Each use gives the same view. It is released
+    /// when the item is handed on (ValueError for code that still has it).
     #[getter]
     fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         let known = lock(&self.memory).as_ref().map(|memory| memory.clone_ref(py));
@@ -150,10 +151,11 @@ impl Item {
         Ok(made)
     }
 
-    /// A NumPy array over the item's memory, made anew by each use. Without arguments: as the item was described by who
-    /// made it (`create_item(dtype=, shape=)`), else its bytes. `shape`: as many elements as fit, unless said.
+    /// A NumPy array over the item's memory. Each use makes a new array object. Without arguments: as the item's maker
+    /// described it (`create_item(dtype=, shape=)`), otherwise its bytes. `shape` defaults to as many elements as fit.
     ///
-    /// While one is alive the item cannot be handed on (BusyError). InvalidError: more than fits. ClosedError.
+    /// While an array is alive, the item cannot be handed on (BusyError). InvalidError: the array is larger than the
+    /// item. ClosedError.
     #[pyo3(signature = (dtype=None, shape=None, *, order=None))]
     fn array<'py>(
         &self,
@@ -185,26 +187,27 @@ impl Item {
         converted(self.array(py, None, None, None)?, dtype, copy)
     }
 
-    /// For `from_dlpack` of other libraries: the array, without a copy; it counts as a view for as long as they keep it.
+    /// For `from_dlpack` of other libraries: the array, without a copy. It counts as a view while such a library keeps
+    /// it.
     #[pyo3(signature = (**arguments))]
     fn __dlpack__<'py>(&self, py: Python<'py>, arguments: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
         self.array(py, None, None, None)?.call_method("__dlpack__", (), arguments)
     }
 
-    /// In memory of the processor.
+    /// The memory is the CPU's.
     fn __dlpack_device__(&self) -> (i32, i32) {
         (1, 0)
     }
 
-    /// The buffer protocol, of what `array()` gives, from Python 3.12 on (`crossdock/__init__.py` sets `__buffer__`); before,
-    /// use `memory`.
+    /// The buffer protocol for the array that `array()` gives, from Python 3.12 on (`crossdock/__init__.py` sets
+    /// `__buffer__`). With an older Python use `memory`.
     fn _buffer<'py>(&self, py: Python<'py>, _flags: i32) -> PyResult<Bound<'py, PyMemoryView>> {
         PyMemoryView::from(self.array(py, None, None, None)?.as_any())
     }
 
-    /// The heap in it, with objects as in any region: create_only makes it in the item's zero bytes (at least 256 KiB),
-    /// open_only finds what another task made (WrongTypeError: nothing of the kind), open_or_create, recreate. Close it
-    /// before the item is handed on: BusyError until then.
+    /// The heap in the item, with objects as in any region. create_only makes it in the item's zero bytes (at least 256
+    /// KiB), open_only finds a heap that another task made (WrongTypeError: there is none), open_or_create, recreate.
+    /// Close it before the item is handed on; until then that is a BusyError.
     #[pyo3(signature = (mode="open_or_create"))]
     fn region(&self, py: Python<'_>, mode: &str) -> PyResult<Region> {
         let mode: Mode = member(py, "mode", mode)?;
@@ -212,10 +215,11 @@ impl Item {
         Ok(Region::new(self.session.shared(region)))
     }
 
-    /// Hands it to a task in one step: "combine" (whichever rank comes first), "detect/1" (rank 1), "#7" (the task that registers
-    /// 7). The task need not exist yet; one that waits has it at once.
+    /// Hands the item to a task in one step: "combine" (the first rank that accesses it), "detect/1" (rank 1), "#7"
+    /// (the task that registers 7). The task need not exist yet. A task that waits gets it at once.
     ///
-    /// InvalidError (no such name, oneself), DeniedError, BusyError (views), ClosedError. It is still this task's then.
+    /// InvalidError (no such name, or this task itself), DeniedError, BusyError (views), ClosedError. After an error
+    /// this task still has the item.
     fn transfer(&self, py: Python<'_>, to: String) -> PyResult<()> {
         self.exclusively(py, "transferred", move |grip| grip.owned()?.transfer_mut(&to))
     }
@@ -226,12 +230,12 @@ impl Item {
         Ok(Self::new(&self.session, Grip::Own(Own::new(made))))
     }
 
-    /// It is gone; tasks that wait for it get NotFoundError.
+    /// Destroys the item. Tasks that wait for it get NotFoundError.
     fn destroy(&self, py: Python<'_>) -> PyResult<()> {
         self.exclusively(py, "destroyed", |grip| grip.owned()?.destroy_mut())
     }
 
-    /// Lets others read it (`Session.read_item`). No task writes it, this one included, until `unshare`.
+    /// Lets other tasks read the item (`Session.read_item`). No task can write it, this one included, until `unshare`.
     fn share(&self, py: Python<'_>) -> PyResult<()> {
         self.exclusively(py, "shared", |grip| {
             let shared = grip.owned()?.share_mut()?;
@@ -240,8 +244,8 @@ impl Item {
         })
     }
 
-    /// Has it for this task alone again. Readers have `timeout` seconds (None: 60) to let go; who still reads then keeps the
-    /// bytes as they were, and this task gets a copy of its own.
+    /// Ends the sharing. Readers have `timeout` seconds (None: 60) to close it. A reader that does not keeps the bytes
+    /// as they were, and this task gets a copy of its own.
     #[pyo3(signature = (*, timeout=None))]
     fn unshare(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let total = deadline(py, timeout)?;
@@ -256,17 +260,17 @@ impl Item {
         })
     }
 
-    /// Gives it another size: what was there stays as far as it fits, the rest is zero. InvalidError, NoSpaceError: it is as
-    /// it was.
+    /// Gives the item another size. Old bytes stay as far as they fit, and new ones are zero. InvalidError,
+    /// NoSpaceError: it is unchanged.
     fn resize(&self, py: Python<'_>, #[pyo3(from_py_with = count)] size: u64) -> PyResult<()> {
         self.exclusively(py, "resized", move |grip| grip.owned()?.resize(size))
     }
 
-    /// Lets go of it here. An item that this task owns stays its own: access it again. Arrays that are still alive keep
-    /// the memory until they are gone.
+    /// Closes the item here. An item that this task owns stays its own: access it again. Arrays that are still alive
+    /// keep the memory until they are gone.
     fn close(&self, py: Python<'_>) {
         if self.release_memory(py, "closed").is_err() {
-            // Something is a view of the memoryview: it goes with that.
+            // An object uses the memoryview as its buffer. The view goes with that object.
             drop(lock(&self.memory).take());
         }
         py.detach(|| self.hold.let_go());

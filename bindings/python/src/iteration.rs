@@ -1,4 +1,4 @@
-//! `for message in port` and `async for message in port`.
+//! Iterates with `for message in port` and `async for message in port`.
 
 use crossdock_client::Status;
 use pyo3::prelude::*;
@@ -11,7 +11,7 @@ use crate::ports::Port;
 pub struct Messages {
     /// The consumer's end.
     pub port: Py<Port>,
-    /// Seconds that each may take.
+    /// The seconds to wait for each message.
     pub timeout: Option<f64>,
 }
 

@@ -1,9 +1,9 @@
-//! The Python module, standing on the same library as the C ABI.
+//! The Python module. It uses the same library as the C ABI.
 //!
-//! Rooms: `session`, `regions`, `containers`, `texts`, `ports`, `iteration`, `messages`, `handles`, `items` are the classes;
-//! `standing`, `slots` and `holds` what they share; `opening` and `objects` lead names and handles to memory; `views` makes arrays
-//! of it and counts them; `dtypes` and `sizes` translate; `headers` reads what lies in shared memory; `wait`, `fork` and
-//! `errors` are what every call needs.
+//! Files: `session`, `regions`, `containers`, `texts`, `ports`, `iteration`, `messages`, `handles`, `items` have the
+//! classes; `standing`, `slots` and `holds` have what the classes share; `opening` and `objects` find the memory behind
+//! names and handles; `views` makes arrays over it and counts them; `dtypes` and `sizes` translate; `headers` writes
+//! headers in shared memory; `wait`, `fork` and `errors` are used by every call.
 
 mod checkpoints;
 mod containers;
@@ -36,7 +36,8 @@ mod words;
 
 use pyo3::prelude::*;
 
-/// The crossdock type of a NumPy dtype: `type_name('f8')` is 'f64'. InvalidError for one that has none gives a hint.
+/// The crossdock type of a NumPy dtype: `type_name('f8')` is 'f64'. InvalidError for a dtype without one says what to
+/// use instead.
 #[pyfunction]
 fn type_name(dtype: &Bound<'_, PyAny>) -> PyResult<String> {
     dtypes::to_type(&dtypes::to_dtype(dtype)?)
@@ -48,7 +49,7 @@ fn dtype_of<'py>(py: Python<'py>, type_name: &str) -> PyResult<Bound<'py, PyAny>
     Ok(dtypes::from_type(py, &dtypes::parse(py, type_name)?, type_name)?.into_any())
 }
 
-/// See `crossdock/__init__.py`, which is the module that programs see.
+/// Programs import `crossdock/__init__.py`, which uses this module.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<session::Session>()?;

@@ -1,4 +1,4 @@
-//! What a port delivered: a handle, a tag, some bytes, and the duty to give the credit back.
+//! What a port delivered: a handle, a tag, some bytes, and the credit that must be given back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +13,9 @@ use crate::objects;
 use crate::slots::Slot;
 use crate::standing::Standing;
 
-/// A received message whose cell the producer does not have back yet. Shared by the message and every array made
-/// through it, so that data is not overwritten while it is looked at; the last of them gives the credit back.
+/// The credit of a received message: its cell in the port, which the producer does not have back yet. The message and
+/// every array made through it share the credit, so that the data is not overwritten while any of them is in use. The
+/// last of them gives it back.
 pub struct Credit {
     slot: Arc<Slot>,
     message: Inner,
@@ -22,7 +23,7 @@ pub struct Credit {
 }
 
 impl Credit {
-    /// Gives the cell back; once.
+    /// Gives the cell back. A second call is an error.
     fn release(&self) -> Result<()> {
         if self.released.swap(true, Ordering::Relaxed) {
             return Err(Error::new(
@@ -36,17 +37,17 @@ impl Credit {
 
 impl Drop for Credit {
     fn drop(&mut self) {
-        // After a failed program the message stays unreleased, so that a successor gets it again.
+        // If the program fails, the message stays unreleased, so a successor gets it again.
         let Ok(port) = self.slot.open() else { return };
         if port.here() && !*self.released.get_mut() {
-            // It can only fail if the port is corrupt; then no producer is left to give the cell back to.
+            // The release fails only if the port is corrupt, and then no producer can use the cell.
             let _ = port.release(&self.message);
         }
     }
 }
 
-/// A message. Release it when its data is no longer needed (`with port.receive() as m:` does); a message that no code
-/// refers to any more is released by itself, once the arrays loaded through it are gone too.
+/// A message. Release it when its data is no longer needed (`with port.receive() as m:` does). A message to which no
+/// reference is left is released, once the arrays loaded through it are gone, too.
 #[pyclass(frozen, module = "crossdock")]
 pub struct Message {
     credit: Arc<Credit>,
@@ -69,7 +70,7 @@ impl Message {
         (!handle.is_none()).then(|| handle.into())
     }
 
-    /// The sender's number: a step, a kind.
+    /// A number that the sender chose, such as a step.
     #[getter]
     fn tag(&self) -> u64 {
         self.credit.message.tag
@@ -81,7 +82,7 @@ impl Message {
         PyBytes::new(py, &self.credit.message.inline)
     }
 
-    /// Which message of the port this is, from 0.
+    /// The number of this message in the port, from 0.
     #[getter]
     fn position(&self) -> u64 {
         self.credit.message.position
@@ -93,10 +94,11 @@ impl Message {
         self.credit.released.load(Ordering::Relaxed)
     }
 
-    /// The object that the handle names, as a Vector, Ndarray, String or Simple; its region is attached if need be.
+    /// The object that the handle names, as a Vector, Ndarray, String or Simple. Its region is attached if this process
+    /// does not have it yet.
     ///
-    /// `type` is only needed for a block without a name. While arrays of it are alive and the message is not released
-    /// by hand, the producer does not get it back.
+    /// `type` is only needed for a block without a name. While arrays of the object are alive and the message was not
+    /// released explicitly, the producer does not get it back.
     #[pyo3(signature = (r#type=None))]
     fn load<'py>(&self, py: Python<'py>, r#type: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let handle = self.credit.message.handle;
@@ -124,10 +126,11 @@ impl Message {
         objects::load(py, &live, handle, r#type, Some(&self.credit))
     }
 
-    /// Gives the place, and the data, back to the producer, which may then write it again: arrays loaded from this
-    /// message stay valid memory, but what they show may change.
+    /// Gives the cell, and the data, back to the producer, which may then write the data again. Arrays loaded from this
+    /// message stay valid memory, but their values may change.
     ///
-    /// Any order, once each. Never waits. InvalidError if it is released already.
+    /// Messages may be released in any order, each once. The call never waits. InvalidError if the message is released
+    /// already.
     pub fn release(&self, py: Python<'_>) -> PyResult<()> {
         self.credit.slot.get(py)?;
         self.credit.release().or_raise(py)
@@ -137,7 +140,7 @@ impl Message {
         slf
     }
 
-    /// Releases; but not if the block failed, so that a successor of this task gets the message again.
+    /// Releases the message, unless the block failed: then a successor of this task gets the message again.
     #[pyo3(signature = (kind, value, trace))]
     fn __exit__(
         &self,

@@ -1,4 +1,4 @@
-//! Objects of a region, of whatever kind: where they are, what they are, and how a handle or a name leads to them.
+//! Objects of a region, of any kind: their place and type, and how a handle or a name leads to them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::messages::Credit;
 use crate::texts::Text;
 use crate::views::{Live, Shown, View, array};
 
-/// What kind of object, and the dtype of its elements.
+/// The kind of an object, and the dtype of its elements.
 pub enum Kind {
     /// `vector<T>`
     Vector(Py<PyArrayDescr>),
@@ -23,12 +23,12 @@ pub enum Kind {
     Ndarray(Py<PyArrayDescr>),
     /// `string`
     String(Py<PyArrayDescr>),
-    /// Anything of fixed size: a number, a fixed array, a struct.
+    /// An object of fixed size: a number, a fixed array, a struct.
     Simple(Py<PyArrayDescr>),
 }
 
 impl Kind {
-    /// Of a type name. `given` is the caller's dtype for the elements, which may name the fields of a struct.
+    /// The kind for a type name. `given` is the caller's dtype for the elements, which may name the fields of a struct.
     pub fn of(py: Python<'_>, name: &str, given: Option<&Bound<'_, PyArrayDescr>>) -> PyResult<Self> {
         let dtype = |of: &Type| match given {
             Some(given) => Ok(given.clone().unbind()),
@@ -48,7 +48,7 @@ impl Kind {
         dtype.bind(py).clone()
     }
 
-    /// The word for it in messages.
+    /// The kind's word for error messages.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Vector(_) => "vector",
@@ -59,28 +59,28 @@ impl Kind {
     }
 }
 
-/// Where an object is and what it is.
+/// The place and kind of an object.
 pub struct Place {
     /// Its region.
     pub live: Arc<Live>,
-    /// Of its header in the region.
+    /// The offset of the object's header in the region.
     pub offset: u64,
     /// Its name; `None` if only a handle led to it.
     pub name: Option<String>,
     /// Its type.
     pub ty: TypeRef,
-    /// The same, as Python sees it.
+    /// The object's kind in Python.
     pub kind: Kind,
-    /// The message that it came with.
+    /// The credit of the message that the object came with.
     credit: Option<Arc<Credit>>,
     /// Bytes of an element.
     element: u64,
-    /// Which object of the region it is; `None` for a block without a name. Kept so that a use need not search the directory.
+    /// The object's incarnation; `None` for a block without a name. With it, a use need not search the directory.
     incarnation: Option<Incarnation>,
 }
 
 impl Place {
-    /// A named object that was opened or made just now.
+    /// A named object that was just opened or made.
     pub fn opened(
         py: Python<'_>,
         live: &Arc<Live>,
@@ -94,7 +94,7 @@ impl Place {
         Ok(Self { live, offset, name, ty, kind, credit: None, element, incarnation: loaded.incarnation })
     }
 
-    /// For messages: "vector 'x'".
+    /// The object for error messages: "vector 'x'".
     pub fn what(&self) -> String {
         match &self.name {
             Some(name) => format!("{} '{name}'", self.kind.word()),
@@ -102,7 +102,7 @@ impl Place {
         }
     }
 
-    /// The region, once it is sure that the object is still there and of its type.
+    /// The region, after a check that the object still exists and has its type.
     pub fn region(&self, py: Python<'_>) -> PyResult<Region> {
         let region = self.live.get(py)?;
         if self.incarnation.is_some_and(|incarnation| region.is_still(self.offset, incarnation)) {
@@ -121,7 +121,7 @@ impl Place {
         RawHandle { segment: region.id().0, offset: self.offset }
     }
 
-    /// Offset of the elements, shape, order.
+    /// The offset of the elements, the shape and the order.
     fn extent(&self, py: Python<'_>, region: &Region) -> PyResult<(u64, Vec<u64>, bool)> {
         let (data, shape, fortran) = match self.kind {
             Kind::Simple(_) => return Ok((self.offset, Vec::new(), false)),
@@ -131,7 +131,7 @@ impl Place {
             }
             Kind::Ndarray(_) => {
                 let found = region.ndarray_at(self.offset, self.element).or_raise(py)?;
-                // One that was never given a shape has no element, not one.
+                // An ndarray that was never given a shape has no element.
                 let shape =
                     if found.data.is_none() && found.shape().is_empty() { vec![0] } else { found.shape().to_vec() };
                 (found.data, shape, found.order == Order::Fortran)
@@ -140,7 +140,7 @@ impl Place {
         Ok((data.unwrap_or(0), shape, fortran))
     }
 
-    /// What the ndarray's header says.
+    /// The contents of the ndarray's header.
     pub fn ndarray(&self, py: Python<'_>) -> PyResult<NdarrayData> {
         self.region(py)?.ndarray_at(self.offset, self.element).or_raise(py)
     }
@@ -190,7 +190,7 @@ impl Place {
         Ok((self.handle_in(&region), self.bytes_in(py, &region)?))
     }
 
-    /// The Python object of it.
+    /// The Python object for this place.
     pub fn into_object(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         let base = |place| PyClassInitializer::from(Object { place });
         Ok(match self.kind {
@@ -202,7 +202,7 @@ impl Place {
     }
 }
 
-/// The type that a caller says: a name of crossdock's grammar, or a dtype (with it, for the names of its fields).
+/// The type that a caller gives: a name of crossdock's grammar, or a dtype (which also has the names of fields).
 fn said<'py>(given: &Bound<'py, PyAny>) -> PyResult<(TypeRef, Option<Bound<'py, PyArrayDescr>>)> {
     let py = given.py();
     if let Ok(name) = given.extract::<String>() {
@@ -248,7 +248,7 @@ pub fn load<'py>(
     Place { live, offset, name: None, ty, kind, credit, element, incarnation }.into_object(py)
 }
 
-/// The handle of what a caller wants to send or save, and how many bytes it stands for (0: unknown).
+/// The handle of the object that a caller sends or saves, and the number of bytes that it stands for (0: unknown).
 pub fn handle_of(data: &Bound<'_, PyAny>) -> PyResult<(RawHandle, u64)> {
     let py = data.py();
     if let Ok(handle) = data.cast::<Handle>() {

@@ -1,11 +1,11 @@
-//! Observers of series, and versions: NumPy arrays that cannot be written and never change.
+//! Observers of series, and versions: NumPy arrays that are read-only and never change.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use crossdock_client::{Observer as Inner, Order, Result, Status, Version as InnerVersion};
+use crossdock_client::{Error, Observer as Inner, Order, Result, SegmentKind, Status, Version as InnerVersion};
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
@@ -17,8 +17,8 @@ use crate::values;
 use crate::views::{Shown, array_over, lock};
 use crate::wait::{deadline, wait};
 
-/// An observer of a series. Made by `Session.observe`; a context manager. Iterating gives versions, each the newest there
-/// is and newer than the one before, until the publisher ended in order.
+/// An observer of a series. Made by `Session.observe`; a context manager. Iteration gives versions until the publisher
+/// ends in order; each is the newest one, and newer than the one before.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Observer {
     inner: Mutex<Option<Own<Inner>>>,
@@ -26,7 +26,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// One that was just attached.
+    /// An observer that was just attached.
     pub fn new(inner: Inner) -> Self {
         let name = inner.name().to_owned();
         Self { inner: Mutex::new(Some(Own::new(inner))), name }
@@ -40,14 +40,11 @@ impl Observer {
     fn act<T>(&self, act: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
         match lock(&self.inner).as_mut() {
             Some(inner) => act(inner),
-            None => {
-                let text = format!("the observer of series '{}' was closed here; observe it anew", self.name);
-                Err(crossdock_client::Error::new(Status::Closed, text))
-            }
+            None => Err(Error::closed_here().about(SegmentKind::Series, &self.name)),
         }
     }
 
-    /// Not in a forked child.
+    /// Fails in a forked child.
     fn usable(&self, py: Python<'_>) -> PyResult<()> {
         let here = lock(&self.inner).as_ref().is_none_or(Own::here);
         if here { Ok(()) } else { Err(elsewhere(py, &format!("the observer of series '{}'", self.name))) }
@@ -62,7 +59,7 @@ impl Observer {
         &self.name
     }
 
-    /// A number for the series as it is observed; a restarted publisher's has another one.
+    /// A number for this incarnation of the series. A restarted publisher's series has another one.
     #[getter]
     fn id(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |o| Ok(o.id().0))
@@ -74,14 +71,14 @@ impl Observer {
         self.with(py, |o| Ok(o.state().word()))
     }
 
-    /// What the series says of its variables, by name: type, dtype, shape (the largest), order, constants.
+    /// The series' description of its variables, by name: type, dtype, shape (the largest), order, constants.
     #[getter]
     fn variables<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let description = self.with(py, |o| Ok(o.description().clone()))?;
         let record = py.import("crossdock._records")?.getattr("VariableInfo")?;
         let all = PyDict::new(py);
         for v in &description.variables {
-            // Another language's own type has no dtype.
+            // A type that only another language has, has no dtype.
             let dtype = parse(py, &v.ty)
                 .and_then(|t| from_type(py, &t, &v.ty))
                 .map_or_else(|_| py.None(), |d| d.into_any().unbind());
@@ -92,15 +89,16 @@ impl Observer {
         Ok(all)
     }
 
-    /// The newest version, also after the publisher's end or death. NotYetError: nothing was published so far.
+    /// The newest version, also after the publisher's end or death. NotYetError: no version was published so far.
     fn latest(&self, py: Python<'_>) -> PyResult<Version> {
         Ok(Version::new(self.with(py, Inner::latest)?, &self.name))
     }
 
-    /// The newest version, if it is newer than every one given so far; waits up to `timeout` seconds (None: 60; 0: NotYetError).
+    /// The newest version, if it is newer than every version given so far. Waits up to `timeout` seconds (None: 60; 0:
+    /// NotYetError).
     ///
-    /// TimedOutError; ClosedError: the publisher ended and all was given; PeerDiedError. Versions in between are passed
-    /// over; `at` has those that are still there.
+    /// TimedOutError; ClosedError: the publisher ended and all versions were given; PeerDiedError. Versions in between
+    /// are passed over; `at` gives those that still exist.
     #[pyo3(signature = (*, timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Version> {
         self.usable(py)?;
@@ -117,8 +115,8 @@ impl Observer {
         py.import("crossdock._aio")?.getattr("next_version")?.call1((slf, timeout))
     }
 
-    /// The version of this number; waits up to `timeout` seconds until it is published. NotFoundError: it is gone;
-    /// NotYetError (timeout 0): it is still to come; otherwise as `next`.
+    /// The version of this number. Waits up to `timeout` seconds until it is published. NotFoundError: it no longer
+    /// exists; NotYetError (timeout 0): it is not published yet; otherwise as `next`.
     #[pyo3(signature = (sequence, *, timeout=0.0))]
     fn at(&self, py: Python<'_>, sequence: u64, timeout: Option<f64>) -> PyResult<Version> {
         self.usable(py)?;
@@ -127,9 +125,9 @@ impl Observer {
         Ok(Version::new(version, &self.name))
     }
 
-    /// Iterates over every version in order, from the oldest there is, until the publisher ended in order; waits up to
-    /// `timeout` seconds for each (None: 60). One that is gone is passed over: `version.missed` says how many were, just
-    /// before that version. A publisher's `keep` says how far a reader may lag without missing any.
+    /// Iterates over every version in order, from the oldest that exists, until the publisher ends in order. Waits up
+    /// to `timeout` seconds for each (None: 60). Versions that no longer exist are passed over; `version.missed` counts
+    /// those just before that version. The publisher's `keep` decides how far a reader may lag without missing any.
     #[pyo3(signature = (*, timeout=None))]
     fn each(slf: Py<Self>, py: Python<'_>, timeout: Option<f64>) -> PyResult<Each> {
         deadline(py, timeout)?;
@@ -156,7 +154,7 @@ impl Observer {
         slf.py().import("crossdock._aio")?.getattr("step_version")?.call1((slf,))
     }
 
-    /// Gives its place up; versions and arrays stay.
+    /// Gives the observer's place up. Versions and arrays stay.
     fn close(&self, py: Python<'_>) {
         let inner = lock(&self.inner).take();
         py.detach(|| drop(inner));
@@ -212,7 +210,7 @@ fn has_ended(py: Python<'_>, error: &PyErr) -> bool {
     error.value(py).getattr("status").is_ok_and(|s| s.eq(Status::Closed as i32).unwrap_or(false))
 }
 
-/// A version, and how many arrays of it there are.
+/// A version, and the number of arrays over it.
 struct Held {
     version: RwLock<Own<InnerVersion>>,
     arrays: AtomicUsize,
@@ -226,7 +224,7 @@ impl Held {
     }
 }
 
-/// The base object of an array of a version: keeps it pinned.
+/// The base object of an array over a version. It keeps the version pinned.
 #[pyclass(frozen, module = "crossdock._native")]
 struct Pinned(Arc<Held>);
 
@@ -236,8 +234,8 @@ impl Drop for Pinned {
     }
 }
 
-/// A version of a series: `version["u"]` is an array that cannot be written. It is kept for as long as this object or an
-/// array of it is alive.
+/// A version of a series: `version["u"]` is a read-only array. The version is kept as long as this object or an array
+/// of it is alive.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Version {
     held: Arc<Held>,
@@ -259,19 +257,19 @@ impl Version {
         &self.name
     }
 
-    /// Its number: 1 for the series' first.
+    /// The version's number: 1 for the series' first.
     #[getter]
     fn sequence(&self, py: Python<'_>) -> PyResult<u64> {
         self.held.read(py, |v| Ok(v.sequence()))
     }
 
-    /// When it was published: nanoseconds since 1970.
+    /// The time of its publication, in nanoseconds since 1970.
     #[getter]
     fn time_ns(&self, py: Python<'_>) -> PyResult<u64> {
         self.held.read(py, |v| Ok(v.time()))
     }
 
-    /// When it was published: seconds since 1970.
+    /// The time of its publication, in seconds since 1970.
     #[getter]
     fn time(&self, py: Python<'_>) -> PyResult<f64> {
         self.held.read(py, |v| Ok(v.time() as f64 * 1e-9))
@@ -290,14 +288,14 @@ impl Version {
         self.held.read(py, |v| Ok(v.description().variables.iter().map(|v| v.name.clone()).collect()))
     }
 
-    /// How many versions between this one and the one that `Observer.each` gave before were gone by then.
+    /// The number of versions that `Observer.each` passed over just before this one, because they no longer existed.
     #[getter]
     fn missed(&self, py: Python<'_>) -> PyResult<u64> {
         self.held.read(py, |v| Ok(v.missed()))
     }
 
-    /// False once the publisher took it back (`full="take_back"`). Arrays that were taken before stay as they are; others are
-    /// NotFoundError.
+    /// False once the publisher took the version back (`full="take_back"`). Arrays that were made before stay as they
+    /// are; new ones are a NotFoundError.
     #[getter]
     fn valid(&self, py: Python<'_>) -> PyResult<bool> {
         self.held.read(py, |v| Ok(v.is_valid()))
@@ -318,7 +316,7 @@ impl Version {
         })?;
         self.held.arrays.fetch_add(1, Ordering::AcqRel);
         let base = Py::new(py, Pinned(self.held.clone()))?.into_any();
-        // Of no elements there is no address; any that is aligned will do.
+        // An array without elements has no address. Any aligned number will do.
         let address = if shape.contains(&0) { 64 } else { address };
         let shown = Shown { dtype, shape, fortran: order == Order::Fortran, data: 0 };
         // SAFETY: the version's own bytes, as many as its shape asks for (the library has checked that), mapped until the
@@ -343,8 +341,9 @@ impl Version {
         Ok(pyo3::types::PyList::new(py, self.variables(py)?)?.as_any().try_iter()?.into_any().unbind())
     }
 
-    /// Turns it into the newest version, mapping anew only what differs; arrays of before show the new one. How many
-    /// chunks were mapped. BusyError while there are arrays of variables that can grow.
+    /// Turns this object into the newest version. Only chunks that differ are mapped anew, and existing arrays then
+    /// show the new version. Returns the number of chunks that were mapped. BusyError while there are arrays of
+    /// variables that can grow.
     fn refresh(&self, py: Python<'_>) -> PyResult<u64> {
         let grows = self.held.read(py, |v| {
             Ok(v.description().variables.iter().any(|d| !d.max_shape.is_empty() && d.max_shape != d.shape)
@@ -368,7 +367,7 @@ impl Version {
     }
 }
 
-/// Where two versions of one observer differ, in whole chunks: (variable, first byte, byte behind the last).
+/// The chunks in which two versions of one observer differ: (variable, first byte, byte after the last).
 #[pyfunction]
 pub fn diff(py: Python<'_>, before: &Version, after: &Version) -> PyResult<Vec<(String, u64, u64)>> {
     let found = before.held.read(py, |one| {

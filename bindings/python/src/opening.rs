@@ -1,4 +1,5 @@
-//! How a region's objects are opened: found, waited for, or made and shown to others only when they are complete.
+//! Opens a region's objects: finds them, waits for them, or makes them. Other tasks can open an object only when it is
+//! complete.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,12 +15,12 @@ use crate::regions::Region;
 use crate::wait::{deadline, wait};
 use crate::words::member;
 
-/// How an object is opened.
+/// How to open an object.
 #[derive(Clone, Copy)]
 pub struct Way {
     mode: ObjectMode,
     anew: bool,
-    /// How long to wait for what is not there; `None`: not at all.
+    /// How long to wait for an object that does not exist; `None`: not at all.
     timeout: Option<Duration>,
 }
 
@@ -32,7 +33,7 @@ impl Region {
         self.live.get(py)
     }
 
-    /// Finds or makes the object `name`: `claim`, in slices that Ctrl-C can end.
+    /// Finds or makes the object `name` by `claim`, in short waits that Ctrl-C can end.
     pub(crate) fn claim(&self, py: Python<'_>, name: &str, ty: &TypeRef, way: Way) -> PyResult<Claim> {
         let region = self.get(py)?;
         if way.anew {
@@ -42,7 +43,7 @@ impl Region {
             }
         }
         match (way.mode, way.timeout) {
-            // Nothing is waited for but another member's constructor, whose end or death is near.
+            // The only wait here is for another member that constructs the object, and that ends or dies soon.
             (ObjectMode::OpenOnly, None) => py.detach(|| region.claim(name, ty, way.mode, None)).or_raise(py),
             (_, timeout) => {
                 let total = timeout.unwrap_or(deadline(py, None)?);
@@ -51,7 +52,7 @@ impl Region {
         }
     }
 
-    /// What is known of the object `name`; waits for it if the caller does.
+    /// What is known of the object `name`. Waits for the object if the caller asked for it.
     pub(crate) fn find(&self, py: Python<'_>, name: &str, timeout: Option<Duration>) -> PyResult<ObjectInfo> {
         const STEP: Duration = Duration::from_millis(5);
         let region = self.get(py)?;
@@ -64,7 +65,7 @@ impl Region {
         })
     }
 
-    /// Opens the object `name`, whose type is `prefix<dtype>` or, if no dtype is said, that of the one that is there.
+    /// Opens the object `name` with the type `prefix<dtype>`. Without a dtype, the existing object's type counts.
     pub(crate) fn open_as<'py>(
         &self,
         py: Python<'py>,

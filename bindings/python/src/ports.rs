@@ -1,5 +1,5 @@
-//! Ports: bounded channels that carry handles. Every wait lets other Python threads run, ends by its deadline, at the
-//! peer's death or on Ctrl-C.
+//! Ports: bounded channels that carry handles. Every wait lets other Python threads run. It ends at its deadline, when
+//! the peer dies, or on Ctrl-C.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::slots::Slot;
 use crate::standing::Standing;
 use crate::wait::{deadline, wait};
 
-/// One end of a port. Made by `Session.port`; a context manager; iterating over a consumer gives its messages until the
+/// One end of a port. Made by `Session.port`; a context manager. Iterating over a consumer gives its messages until the
 /// producer has left in order.
 #[pyclass(frozen, module = "crossdock")]
 pub struct Port {
@@ -36,8 +36,8 @@ impl Port {
         Self { slot, session, end, pattern, capacity }
     }
 
-    /// What succeeds without waiting: with no clock, and without letting other Python threads run. Any failure is left to
-    /// `wait`, which tries again.
+    /// Tries a call that succeeds if there is nothing to wait for. It reads no clock and does not let other Python
+    /// threads run. After any failure `wait` tries again.
     fn at_once<T>(
         &self,
         py: Python<'_>,
@@ -48,7 +48,7 @@ impl Port {
         Ok(self.slot.with_open(|port| if port.here() { step(port).ok() } else { None }))
     }
 
-    /// Waits with the end kept open only for a slice at a time, so that `close` by another thread ends the wait.
+    /// Waits in slices. Between them the end is not in use, so `close` by another thread ends the wait.
     fn wait<T: Send>(
         &self,
         py: Python<'_>,
@@ -81,7 +81,7 @@ impl Port {
         self.pattern.word()
     }
 
-    /// Messages that can be in flight.
+    /// The number of messages that can be in flight.
     #[getter]
     fn capacity(&self) -> u32 {
         self.capacity
@@ -95,10 +95,10 @@ impl Port {
 
     /// Sends an object of a region (Vector, Ndarray, String, Simple, an array of one of them), a Handle, or None.
     ///
-    /// `tag`: a number of yours, 0 to 2**64-1. `inline`: up to 24 bytes that travel in the message itself. Nothing is
-    /// copied: leave the object as it is until `reclaim` gives it back. Waits for a place up to `timeout` seconds
-    /// (None: 60 s; 0: NotYetError if there is none). TimedOutError names who holds the place; ClosedError and
-    /// PeerDiedError: no consumer is left. After an error nothing was sent.
+    /// `tag`: a number that you choose, 0 to 2**64-1. `inline`: up to 24 bytes that travel in the message itself.
+    /// Nothing is copied: do not change the object until `reclaim` gives it back. Waits for room up to `timeout`
+    /// seconds (None: 60 s; 0: NotYetError if there is none). TimedOutError names the consumer that holds the messages;
+    /// ClosedError and PeerDiedError: no consumer is left. After an error nothing was sent.
     #[pyo3(signature = (data=None, *, tag=0, inline=None, timeout=None))]
     fn send(
         &self,
@@ -120,10 +120,10 @@ impl Port {
         self.wait(py, timeout, |port, slice| port.send_sized(&message, bytes, slice))
     }
 
-    /// Producer: waits until there is a place for the next send, and gives back a handle whose data no consumer reads any
-    /// more, oldest first. None: there is room, and no handle waits to come back (at first, for instance).
+    /// Producer: waits until there is room for the next send, and returns the oldest handle whose data no consumer
+    /// reads any more. None: there is room, and no handle came back (at first, for instance).
     ///
-    /// Waits and errors as `send`.
+    /// Waits and errors are those of `send`.
     #[pyo3(signature = (*, timeout=None))]
     fn reclaim(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Handle>> {
         let credit = match self.at_once(py, timeout, |port| port.reclaim(Some(Duration::ZERO)))? {
@@ -133,10 +133,10 @@ impl Port {
         Ok(credit.map(Into::into))
     }
 
-    /// The next message, which stays this consumer's until it is released.
+    /// The next message. This consumer keeps it until it is released.
     ///
     /// Waits up to `timeout` seconds (None: 60 s; 0: NotYetError if there is none). TimedOutError names the producers;
-    /// ClosedError: all of them left in order; PeerDiedError. What was sent before is received first.
+    /// ClosedError: all of them left in order; PeerDiedError. Messages that were sent before are received first.
     #[pyo3(signature = (*, timeout=None))]
     pub(crate) fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
         let message = match self.at_once(py, timeout, |port| port.receive(Some(Duration::ZERO)))? {
@@ -170,7 +170,8 @@ impl Port {
         Ok(self.slot.get(py)?.descriptor().or_raise(py)?.as_raw_fd())
     }
 
-    /// Asks for the descriptor to become readable at the next event. True: look now, there may be something already.
+    /// Asks for the descriptor to become readable at the next event. True: look at once, because something may have
+    /// come already.
     fn _arm(&self, py: Python<'_>) -> PyResult<bool> {
         self.slot.get(py)?.arm().or_raise(py)
     }
@@ -181,13 +182,13 @@ impl Port {
         Ok(())
     }
 
-    /// Counts `bytes` that had to be copied at this end, out of or into memory that no region holds.
+    /// Counts `bytes` that this end had to copy from or to memory outside of any region.
     fn note_copied(&self, py: Python<'_>, #[pyo3(from_py_with = count)] bytes: u64) -> PyResult<()> {
         self.slot.get(py)?.note_copied(bytes);
         Ok(())
     }
 
-    /// Counters of the port as a whole (messages, received, bytes, waits in nanoseconds), over all its members so far.
+    /// Counters of the whole port (messages, received, bytes, waits in nanoseconds), over all its members so far.
     #[getter]
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let s = self.slot.get(py)?.statistics();
@@ -210,8 +211,8 @@ impl Port {
         Ok(all)
     }
 
-    /// Leaves in order: the other end gets what was sent, then ClosedError. Messages that were not released go to a
-    /// successor. Closing twice does nothing.
+    /// Leaves in order: the other end gets the messages that were sent, then ClosedError. Messages that were not
+    /// released go to a successor. Closing twice does nothing.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.slot.close());
     }
@@ -220,8 +221,8 @@ impl Port {
         slf
     }
 
-    /// Closes; but not if the block failed, so that peers do not take what was sent for all there is. If the program
-    /// ends by that error, they learn that it died.
+    /// Closes the end, unless the block failed: peers must not take the messages so far for all there are. If the
+    /// program ends by that error, they learn that it died.
     #[pyo3(signature = (kind, _value, _trace))]
     fn __exit__(
         &self,
@@ -235,8 +236,9 @@ impl Port {
         }
     }
 
-    /// Messages one after the other, for `for` and `async for`, until the producer has left in order. `timeout`: seconds
-    /// that each may take (None: 60); iterating over the port itself is the same with None. Errors as `receive`.
+    /// The messages in order, for `for` and `async for`, until the producer has left in order. `timeout`: the seconds
+    /// to wait for each (None: 60). Iterating over the port itself is the same with None. Errors are those of
+    /// `receive`.
     #[pyo3(signature = (*, timeout=None))]
     fn messages(slf: Py<Self>, py: Python<'_>, timeout: Option<f64>) -> PyResult<Messages> {
         deadline(py, timeout)?;

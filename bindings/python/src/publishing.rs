@@ -1,4 +1,4 @@
-//! Publishers of series: NumPy arrays to be worked on in place, and published.
+//! Publishers of series: NumPy arrays that are changed in place, and published.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,17 +18,17 @@ use crate::values;
 use crate::views::{Shown, array_over, lock};
 use crate::words::member;
 
-/// A publisher as this process has it, shared by everything that looks into its memory, which stays as long as this.
+/// A publisher in this process. Everything that looks into its memory shares this object, and keeps the memory alive.
 pub struct Works {
     publisher: Mutex<Own<Inner>>,
     name: String,
     types: Vec<(String, String)>,
-    /// Arrays of a version that was begun: their memory goes with its publishing.
+    /// Arrays of a version that was begun. Their memory goes when that version is published.
     begun: AtomicUsize,
 }
 
 impl Works {
-    /// Ends the series in order; the memory stays for as long as there are arrays.
+    /// Ends the series in order. The memory stays as long as there are arrays.
     pub fn end(&self) -> Result<()> {
         let mut publisher = lock(&self.publisher);
         if publisher.here() { publisher.end_mut() } else { Ok(()) }
@@ -59,7 +59,7 @@ pub struct Publisher {
     is_begun: std::sync::atomic::AtomicBool,
 }
 
-/// What `Session.publisher` is given.
+/// The arguments of `Session.publisher`.
 pub struct Declared<'a, 'py> {
     pub variables: &'a Bound<'py, PyDict>,
     pub max_shape: Option<&'a Bound<'py, PyDict>>,
@@ -131,7 +131,7 @@ impl Publisher {
         Ok((Self { works: works.clone(), is_begun: false.into() }, works))
     }
 
-    /// Does something with it while other Python threads run.
+    /// Calls `act` while other Python threads run.
     fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut Inner) -> Result<T> + Send) -> PyResult<T> {
         let done = py.detach(|| {
             let mut publisher = lock(&self.works.publisher);
@@ -165,7 +165,7 @@ impl Publisher {
         unsafe { array_over(py, address as *mut c_void, shown, true, ground) }
     }
 
-    /// A begun version's memory goes when it is published: no view of it may be alive then.
+    /// The memory of a begun version goes when that version is published, so no view of it may be alive then.
     fn refuse_if_begun_views(&self, py: Python<'_>, verb: &str) -> PyResult<()> {
         match self.works.begun.load(Ordering::Acquire) {
             0 => Ok(()),
@@ -232,13 +232,15 @@ impl Publisher {
         self.works.types.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Publishes what is in the arrays now as the next version, and gives its number. Waits for no observer.
+    /// Publishes the present contents of the arrays as the next version, and returns its number. The call does not wait
+    /// for observers.
     ///
-    /// 0: the version was withheld, since the pool cannot grow and observers hold all the old ones. The next publish that
-    /// finds room has its changes; `statistics` counts it and says why.
+    /// 0: the version was withheld, because the pool cannot grow and observers hold all old versions. The next publish
+    /// that finds room includes its changes. `statistics` counts withheld versions and gives the reason.
     ///
-    /// Attributes by keyword, or as a dict: whole numbers, floats, texts of at most 63 bytes. NoSpaceError by
-    /// full="fail": nothing was published and nothing is lost. WrongTypeError, InvalidError (attributes), ClosedError (ended).
+    /// Attributes by keyword, or as a dict: whole numbers, floats, texts of at most 63 bytes. NoSpaceError with
+    /// full="fail": nothing was published and nothing is lost. WrongTypeError, InvalidError (attributes), ClosedError
+    /// (ended).
     #[pyo3(signature = (attributes=None, /, **more))]
     fn publish(
         &self,
@@ -249,10 +251,10 @@ impl Publisher {
         self.send(py, attributes, more)
     }
 
-    /// Lets the variables' arrays be the next version itself: take them anew, write all of them, then publish, which copies
-    /// nothing. Afterwards other pages lie at the arrays' own addresses: memory that was registered (RDMA, io_uring, CUDA) has
-    /// to be registered anew. As `with p.begin(step=3):` it is published at the block's end, and abandoned if that failed. Its arrays
-    /// have to be gone by then (BusyError).
+    /// Makes the variables' arrays the next version itself: take the arrays anew, write all of their elements, then
+    /// publish, which copies nothing. Afterwards other pages lie at the arrays' addresses, so memory that was
+    /// registered (RDMA, io_uring, CUDA) must be registered anew. `with p.begin(step=3):` publishes at the end of the
+    /// block, and abandons the version if the block failed. Its arrays must be gone by then (BusyError).
     #[pyo3(signature = (**attributes))]
     fn begin(slf: Py<Self>, py: Python<'_>, attributes: Option<Py<PyDict>>) -> PyResult<Begun> {
         slf.get().with(py, Inner::begin)?;
@@ -260,7 +262,7 @@ impl Publisher {
         Ok(Begun { publisher: slf, attributes })
     }
 
-    /// As if `begin` had not been.
+    /// Undoes `begin`.
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {
         self.refuse_if_begun_views(py, "abandoned")?;
         self.with(py, Inner::abandon)?;
@@ -268,13 +270,13 @@ impl Publisher {
         Ok(())
     }
 
-    /// Another shape for a variable, within its max_shape; new elements are zero. Take its array anew.
+    /// Gives a variable another shape, within its max_shape. New elements are zero. Take its array anew.
     fn resize(&self, py: Python<'_>, variable: &str, shape: &Bound<'_, PyAny>) -> PyResult<()> {
         let shape = shape_of(shape)?;
         self.with(py, |publisher| publisher.resize(variable, &shape))
     }
 
-    /// A hint: these bytes of a variable were written since the last version.
+    /// A hint that these bytes of a variable were written since the last version.
     #[pyo3(signature = (variable, start=0, stop=None))]
     fn touched(&self, py: Python<'_>, variable: &str, start: u64, stop: Option<u64>) -> PyResult<()> {
         self.with(py, |publisher| {
@@ -283,7 +285,7 @@ impl Publisher {
         })
     }
 
-    /// Counters: versions, chunks copied and shared, times in nanoseconds, how changes are found.
+    /// Counters: versions, chunks copied and shared, times in nanoseconds, and the method that finds changes.
     #[getter]
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let s = self.with(py, |publisher| Ok(publisher.statistics()))?;
@@ -308,7 +310,7 @@ impl Publisher {
         Ok(all)
     }
 
-    /// Ends the series in order: observers still get the last version, then ClosedError. Arrays stay good.
+    /// Ends the series in order: observers still get the last version, then ClosedError. Arrays stay valid.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, Inner::end_mut)
     }
@@ -317,7 +319,7 @@ impl Publisher {
         slf
     }
 
-    /// Ends the series; but not if the block failed: if the program ends by that error, observers learn that it died.
+    /// Ends the series, unless the block failed. If the program ends by that error, observers learn that it died.
     #[pyo3(signature = (kind, _value, _trace))]
     fn __exit__(
         &self,
@@ -357,11 +359,11 @@ impl Begun {
     ) -> PyResult<()> {
         let publisher = self.publisher.get();
         if !publisher.is_begun.load(Ordering::Acquire) {
-            // Published or abandoned inside the block.
+            // The version was published or abandoned inside the block.
             return Ok(());
         }
         if kind.is_some() {
-            // The failure of the block is what matters; arrays in its traceback may keep the version begun.
+            // The error of the block is reported. Arrays in its traceback may keep the version begun.
             let _ = publisher.abandon(py);
             return Ok(());
         }

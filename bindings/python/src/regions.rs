@@ -17,14 +17,14 @@ use crate::views::{Live, one_less};
 /// A region of the workflow, mapped in this process. Made by `Session.region`; a context manager.
 #[pyclass(frozen, module = "crossdock")]
 pub struct Region {
-    /// What is shared by all that look at it.
+    /// The state that all Region objects of this region share.
     pub(crate) live: Arc<Live>,
-    /// Closed by this very object.
+    /// Was this object closed?
     pub(crate) closed: AtomicBool,
 }
 
 impl Region {
-    /// One more look at a region.
+    /// One more object for a region.
     pub fn new(live: Arc<Live>) -> Self {
         live.opens.fetch_add(1, Ordering::Relaxed);
         Self { live, closed: AtomicBool::new(false) }
@@ -45,13 +45,13 @@ impl Region {
         Ok(self.get(py)?.id().0)
     }
 
-    /// Bytes that it can grow to. Memory is taken as it is used.
+    /// The bytes that the region can grow to. Memory is taken as it is used.
     #[getter]
     fn capacity(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.get(py)?.capacity())
     }
 
-    /// Whether this task may write to it.
+    /// Whether this task may write to the region.
     #[getter]
     fn writable(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.get(py)?.writable())
@@ -63,12 +63,12 @@ impl Region {
         self.closed.load(Ordering::Relaxed) || !self.live.is_open()
     }
 
-    /// A `vector<T>`, which can grow. `size`: elements (zeroes) that a new one starts with.
+    /// A `vector<T>`, which can grow. `size`: the number of elements, all zero, of a new one.
     ///
-    /// `dtype` is NumPy's: 'f8', numpy.float32, ('f8', 3), an aligned structured dtype; it may be left out for a vector
-    /// that is there. `mode`: open_or_create, open_only, create_only, recreate. `timeout`: seconds that open_only waits
-    /// for one that is not there (None: not at all). WrongTypeError prints both types; ExistsError, NotFoundError,
-    /// TimedOutError, NoSpaceError, InvalidError (name, dtype).
+    /// `dtype` is NumPy's: 'f8', numpy.float32, ('f8', 3), an aligned structured dtype. It may be left out for a vector
+    /// that exists. `mode`: open_or_create, open_only, create_only, recreate. `timeout`: seconds that open_only waits
+    /// for a vector that does not exist (None: not at all). WrongTypeError prints both types; ExistsError,
+    /// NotFoundError, TimedOutError, NoSpaceError, InvalidError (name, dtype).
     #[pyo3(signature = (name, dtype=None, size=0, *, mode="open_or_create", timeout=None))]
     fn vector<'py>(
         &self,
@@ -88,8 +88,8 @@ impl Region {
         }
     }
 
-    /// An `ndarray<T>` of up to 8 dimensions; `order` "C" or "F". Shape and order may be left out for one that is there;
-    /// if they are said and differ from what it has, that is an InvalidError. Otherwise as `vector`.
+    /// An `ndarray<T>` of up to 8 dimensions; `order` is "C" or "F". Shape and order may be left out for one that
+    /// exists. If they are given and differ from its own, that is an InvalidError. Otherwise as `vector`.
     #[pyo3(signature = (name, shape=None, dtype=None, *, order=None, mode="open_or_create", timeout=None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn ndarray<'py>(
@@ -147,7 +147,7 @@ impl Region {
         }
     }
 
-    /// A `string`. `value` is what a new one starts with. Otherwise as `vector`.
+    /// A `string`. `value` is the text of a new one. Otherwise as `vector`.
     #[pyo3(signature = (name, value=None, *, mode="open_or_create", timeout=None))]
     fn string<'py>(
         &self,
@@ -168,14 +168,14 @@ impl Region {
         Place::opened(py, &self.live, (name, claim.offset), ty, kind)?.into_object(py)
     }
 
-    /// The object of that name, of whatever kind. `timeout`: seconds to wait for it (None: not at all).
+    /// The object of that name, of any kind. `timeout`: seconds to wait for it (None: not at all).
     #[pyo3(signature = (name, *, timeout=None))]
     fn open<'py>(&self, py: Python<'py>, name: &str, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         let way = Self::way(py, "open_only", timeout)?;
         self.open_as(py, name, None, str::to_owned, way, |_, _, _| Ok(()))?.into_object(py)
     }
 
-    /// The handle of an object of this region, or of an array that shows one whole.
+    /// The handle of an object of this region, or of an array over a whole object.
     fn save(&self, py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Handle> {
         let region = self.get(py)?;
         let (handle, _) = handle_of(object)?;
@@ -186,8 +186,8 @@ impl Region {
         Ok(handle.into())
     }
 
-    /// The object that a handle names: Vector, Ndarray, String or Simple. Its type is found by itself if it has a name;
-    /// `type` (a dtype, or a name such as "vector<f64>") is checked against it. BadHandleError, WrongTypeError.
+    /// The object that a handle names: Vector, Ndarray, String or Simple. A named object has its type with it. `type`
+    /// (a dtype, or a name such as "vector<f64>") is checked against that. BadHandleError, WrongTypeError.
     #[pyo3(signature = (handle, r#type=None))]
     fn load<'py>(
         &self,
@@ -199,14 +199,14 @@ impl Region {
         objects::load(py, &self.live, handle.into(), r#type, None)
     }
 
-    /// Takes a named object away and frees its memory; handles to it become bad. BusyError while an array of it is alive
-    /// in this process. No other task may be using it.
+    /// Removes a named object and frees its memory. Handles to it become invalid. BusyError while an array of it is
+    /// alive in this process. No other task may be using it.
     pub(crate) fn remove(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let offset = self.get(py)?.find(name).or_raise(py)?.offset;
         self.live.exclusively(py, offset, &format!("object '{name}'"), "removed", |r| r.remove(name).map(|_| ()))
     }
 
-    /// The named objects: (name, type, size, offset) of each, by name.
+    /// The named objects: (name, type, size, offset) of each, sorted by name.
     fn objects<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let class = py.import("crossdock._records")?.getattr("ObjectInfo")?;
         let list = PyList::empty(py);
@@ -243,9 +243,8 @@ impl Region {
         Ok(all)
     }
 
-    /// Lets go of the region. BusyError while arrays of it are alive and nothing else of this process has it open: the
-    /// memory could not go. The region itself lives on until it is removed or its workflow ends. Closing twice does
-    /// nothing.
+    /// Closes the region here. BusyError while arrays of it are alive that only this object keeps mapped. The region
+    /// itself exists until it is removed or its workflow ends. Closing twice does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.closed.load(Ordering::Relaxed) {
             return Ok(());
@@ -261,7 +260,7 @@ impl Region {
         slf
     }
 
-    /// Lets go without complaint: arrays that are still alive keep the memory until they are gone.
+    /// Closes the region without an error: arrays that are still alive keep the memory until they are gone.
     #[pyo3(signature = (_kind, _value, _trace))]
     fn __exit__(
         &self,
@@ -287,7 +286,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // Objects made through it go on to be usable; the mapping goes with the last of them.
+        // Objects made through this region stay usable. The mapping goes with the last of them.
         if !*self.closed.get_mut() {
             one_less(&self.live.opens);
         }

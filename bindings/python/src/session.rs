@@ -1,4 +1,4 @@
-//! A process's standing in a workflow: regions and ports are asked for here.
+//! A process's connection to a workflow. It opens regions, ports, series and items.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,23 +24,23 @@ use crate::standing::Standing;
 use crate::wait::{deadline, wait, wait_in_line};
 use crate::words::member;
 
-/// One member's standing in a workflow. Made by `crossdock.connect`; a context manager. Threads may share it; a forked
-/// child has to connect by itself.
+/// One member's connection to a workflow. Made by `crossdock.connect`; a context manager. Threads may share it. A
+/// forked child must connect anew.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Session {
     standing: Arc<Standing>,
 }
 
-/// Connects to the node daemon: the given socket, else CROSSDOCK_SOCKET, else /run/crossdock, else the user's runtime
-/// folder; else a private daemon is started, unless `private_daemon` is False.
+/// Connects to the node daemon: the given socket, otherwise CROSSDOCK_SOCKET, otherwise /run/crossdock, otherwise the
+/// user's runtime folder. If none of them answers, a private daemon is started, unless `private_daemon` is False.
 ///
-/// `task`, `rank` and `workflow` are known by an endpoint that was made for a task. `timeout`: seconds. NotFoundError (no
-/// daemon; lists the places tried), DeniedError, IncompatibleError, TimedOutError.
+/// `task`, `rank` and `workflow` may be left out if the endpoint was made for a task. `timeout`: seconds. NotFoundError
+/// (no daemon; lists the places tried), DeniedError, IncompatibleError, TimedOutError.
 ///
-/// `visitor`: this session only looks (a notebook, a monitor): it neither begins a run nor keeps one from ending.
+/// `visitor`: this session only looks (a notebook, a monitor). It neither begins a run nor keeps one from ending.
 ///
-/// `run`: a living run of `crossdock run`, by its id, the beginning of one, or its workflow, as `crossdock ps` prints them;
-/// from anywhere of the same user. NotFoundError names those that there are.
+/// `run`: a living run of `crossdock run` of the same user: its id, the beginning of the id, or its workflow, as
+/// `crossdock ps` prints them. NotFoundError names the runs that exist.
 #[pyfunction]
 #[pyo3(signature = (socket=None, *, task=None, rank=None, workflow=None, timeout=5.0, private_daemon=true, visitor=false, run=None))]
 #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
@@ -77,7 +77,7 @@ pub fn connect(
 
 #[pymethods]
 impl Session {
-    /// This member's id: unique on the node for ever.
+    /// This member's id, which is never reused on this node.
     #[getter]
     fn member(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.standing.get(py)?.member().0)
@@ -89,13 +89,13 @@ impl Session {
         Ok(self.standing.get(py)?.task().to_owned())
     }
 
-    /// The run of its workflow that this session takes part in, counted from 1. Ports end with it.
+    /// The run of its workflow that this session takes part in, counted from 1. Ports end with the run.
     #[getter]
     fn run(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.standing.get(py)?.run())
     }
 
-    /// The rank in the task.
+    /// This session's rank in its task.
     #[getter]
     fn rank(&self, py: Python<'_>) -> PyResult<u32> {
         Ok(self.standing.get(py)?.rank())
@@ -107,15 +107,15 @@ impl Session {
         Ok(self.standing.get(py)?.workflow().to_owned())
     }
 
-    /// Says how far this task is: `done` of `of` steps. People see it in `crossdock ps`, `top`, the live view of `run`, the web
-    /// page and the metrics; no task waits for it. An `of` of 0 takes it back. It never waits for the daemon and may be called
-    /// in every iteration. InvalidError: `done` is more than `of`.
+    /// Reports the progress of this task: `done` of `of` steps. `crossdock ps`, `top`, the live view of `run`, the web
+    /// page and the metrics show it; no task waits for it. An `of` of 0 takes the report back. The call never waits for
+    /// the daemon, so it may be made in every iteration. InvalidError: `done` is more than `of`.
     fn progress(&self, py: Python<'_>, done: &Bound<'_, PyAny>, of: &Bound<'_, PyAny>) -> PyResult<()> {
         let (done, of) = (count(done)?, count(of)?);
         self.standing.get(py)?.progress(done, of).or_raise(py)
     }
 
-    /// Whether it was closed.
+    /// Whether the session was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.standing.is_over()
@@ -123,10 +123,10 @@ impl Session {
 
     /// Opens or makes a region.
     ///
-    /// `mode`: open_or_create, open_only, create_only, recreate. `size`: what a new one can grow to, in bytes or as
-    /// "512 MiB"; memory is taken as it is used. `timeout`: seconds that open_only waits for another task to make it
-    /// (None: not at all). ExistsError, NotFoundError, TimedOutError, InvalidError, NoSpaceError (beyond the quota),
-    /// DeniedError.
+    /// `mode`: open_or_create, open_only, create_only, recreate. `size`: what a new region can grow to, in bytes or as
+    /// "512 MiB"; memory is taken as it is used. `timeout`: seconds that open_only waits for another task to make the
+    /// region (None: not at all). ExistsError, NotFoundError, TimedOutError, InvalidError, NoSpaceError (beyond the
+    /// quota), DeniedError.
     #[pyo3(signature = (name, mode="open_or_create", size=None, *, timeout=None))]
     fn region(
         &self,
@@ -149,21 +149,23 @@ impl Session {
         Ok(Region::new(self.standing.shared(region)))
     }
 
-    /// Takes a region's name away. A task that has it open keeps it; its memory goes with the last of them.
+    /// Removes a region's name. A task that has the region open keeps it; its memory goes when the last of them closes
+    /// it.
     fn remove_region(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let session = self.standing.get(py)?;
         py.detach(|| session.remove_region(name)).or_raise(py)
     }
 
-    /// Opens one end of a port, "producer" or "consumer"; the end that comes first makes the port, so they may start in any
-    /// order.
+    /// Opens one end of a port, "producer" or "consumer". The end that comes first makes the port, so tasks may start
+    /// in any order.
     ///
-    /// `pattern`: one-to-one, fan-out (each consumer sees each message), fan-in, work-queue (each message goes to one of
-    /// the consumers). `capacity`: messages in flight, a power of two up to 4096. None: as the port was made (by another
-    /// task, by the workflow file), else one-to-one and 8; who says something must say what the port has.
+    /// `pattern`: one-to-one, fan-out (each consumer sees each message), fan-in, work-queue (each message goes to one
+    /// of the consumers). `capacity`: messages in flight, a power of two up to 4096. None: as the port was made (by
+    /// another task, or by the workflow file), otherwise one-to-one and 8. A value that is given must be the port's.
     /// `timeout`: seconds to wait for an end that another living member holds (None: not at all). BusyError,
-    /// InvalidError, DeniedError, NoSpaceError. `persistent`: if the port is made by this, it outlasts the run, with the
-    /// messages in it, until it is removed; else it ends with the last member of the workflow's run.
+    /// InvalidError, DeniedError, NoSpaceError. `persistent`: if this call makes the port, the port and the messages in
+    /// it outlast the run, until the port is removed. Otherwise the port ends with the last member of the workflow's
+    /// run.
     #[pyo3(signature = (name, end, *, pattern=None, capacity=None, timeout=None, persistent=false))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn port(
@@ -187,7 +189,7 @@ impl Session {
                     format!("port {name}: a capacity of 0 messages; it is 1 to 4096"),
                 ));
             }
-            // Beyond 4096 it is refused in any case.
+            // A capacity above 4096 is refused in any case.
             Some(given) => u32::try_from(given).unwrap_or(u32::MAX),
         };
         let options = PortOptions { pattern, capacity, persistent };
@@ -205,19 +207,19 @@ impl Session {
         Ok(Port::new(slot, self.standing.clone(), side, shape.pattern, shape.capacity))
     }
 
-    /// Takes a port's name away; members that have it open keep it.
+    /// Removes a port's name. Members that have the port open keep it.
     fn remove_port(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let session = self.standing.get(py)?;
         py.detach(|| session.remove_port(name)).or_raise(py)
     }
 
-    /// Makes an item, owned by this task: `size` zero bytes, or room for an array of this dtype, shape and order, as which it
-    /// describes itself to later owners.
+    /// Makes an item that this task owns: `size` zero bytes, or room for an array of this dtype, shape and order, which
+    /// the item describes to later owners.
     ///
-    /// `level`: "verified" (the kernel proves that a former owner let go; else the new one gets a copy), "cooperative"
-    /// (tasks that trust each other: no daemon call on transfer), "strict" (always fresh pages). `on_death`: what becomes of
-    /// it when its owner dies: "keep" for the restarted task, "return" to this one, "destroy". ExistsError (says whose it is),
-    /// NoSpaceError, InvalidError, DeniedError.
+    /// `level`: "verified" (the kernel proves that a former owner has closed it; otherwise the new owner gets a copy),
+    /// "cooperative" (for tasks that trust each other: no daemon call on transfer), "strict" (always fresh pages).
+    /// `on_death`: what happens to the item when its owner dies: "keep" it for the restarted task, "return" it to this
+    /// one, "destroy" it. ExistsError (names the owner), NoSpaceError, InvalidError, DeniedError.
     #[pyo3(signature = (key, size=None, *, dtype=None, shape=None, order="C", level="verified", on_death="keep"))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn create_item(
@@ -237,11 +239,12 @@ impl Session {
         Ok(Item::new(&self.standing, Grip::Own(Own::new(made))))
     }
 
-    /// Waits until this task owns the item, also if it is still to be made; those who wait are served in the order in which
-    /// they came.
+    /// Waits until this task owns the item, also if it does not exist yet. Tasks that wait are served in the order in
+    /// which they came.
     ///
-    /// `timeout`: seconds (None: 60; 0: NotYetError if another task owns it, NotFoundError if none does). TimedOutError says who
-    /// owns it and since when; NotFoundError: it was destroyed meanwhile; BusyError: this session has it open already.
+    /// `timeout`: seconds (None: 60; 0: NotYetError if another task owns it, NotFoundError if it does not exist).
+    /// TimedOutError names the owner and since when it has the item; NotFoundError: it was destroyed meanwhile;
+    /// BusyError: this session has it open already.
     #[pyo3(signature = (key, *, timeout=None))]
     fn access_item(&self, py: Python<'_>, key: String, timeout: Option<f64>) -> PyResult<Item> {
         let total = deadline(py, timeout)?;
@@ -250,7 +253,7 @@ impl Session {
         Ok(Item::new(&self.standing, Grip::Own(Own::new(got))))
     }
 
-    /// The same for the first of several items that comes; its `key` says which. At most 24.
+    /// As `access_item`, for the first of several items that comes; its `key` tells which one it is. At most 24 keys.
     #[pyo3(signature = (keys, *, timeout=None))]
     fn access_any(&self, py: Python<'_>, keys: Vec<String>, timeout: Option<f64>) -> PyResult<Item> {
         let total = deadline(py, timeout)?;
@@ -261,8 +264,8 @@ impl Session {
         Ok(Item::new(&self.standing, Grip::Own(Own::new(got))))
     }
 
-    /// Reads an item that its owner shares; waits until it does. Nothing that is done here can write it. Close it (`with`)
-    /// to let the owner have it for itself again. Waits and errors as `access_item`.
+    /// Reads an item that its owner shares; waits until the owner does. This process cannot write it. Close it (`with`)
+    /// so that the owner can have it alone again. Waits and errors are those of `access_item`.
     #[pyo3(signature = (key, *, timeout=None))]
     fn read_item(&self, py: Python<'_>, key: String, timeout: Option<f64>) -> PyResult<Item> {
         let total = deadline(py, timeout)?;
@@ -271,31 +274,32 @@ impl Session {
         Ok(Item::new(&self.standing, Grip::Read(Own::new(got))))
     }
 
-    /// What is known of an item of this workflow, also of one that another task owns. NotFoundError.
+    /// What the daemon knows of an item of this workflow, also if another task owns it. NotFoundError.
     fn find_item<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyAny>> {
         let session = self.standing.get(py)?;
         let found = py.detach(|| session.find_item(key)).or_raise(py)?;
         item_words::info_of(py, &found)
     }
 
-    /// Be reached by a number, too: `transfer("#7")` means the task and rank that registered 7, now or later. ExistsError:
-    /// another task has it.
+    /// Gives this task and rank a number, too: `transfer("#7")` goes to the task and rank that registered 7, now or
+    /// later. ExistsError: another task has the number.
     fn register_number(&self, py: Python<'_>, #[pyo3(from_py_with = count)] number: u64) -> PyResult<()> {
         let session = self.standing.get(py)?;
         py.detach(|| session.register_number(number)).or_raise(py)
     }
 
-    /// Begins to publish a series. `variables`: name → (dtype, shape), or a dtype for a single value; their arrays are the
-    /// publisher's attributes and items, to be worked on in place.
+    /// Begins to publish a series. `variables`: name → (dtype, shape), or a dtype for a single value. Their arrays are
+    /// attributes and items of the publisher, and are changed in place.
     ///
-    /// `max_shape`: name → what it can grow to. `constants`: name → dict of what never changes. `attributes`: name → int, float or
-    /// str, for those that versions will carry; others are declared by the first publish that has them. `capacity`: the
-    /// pool at most, in bytes or as "1 GiB" (None: the workflow's quota is the limit). `keep`: versions kept besides the
-    /// newest. `full`, when observers hold all there is: "withhold" (publish gives 0, and the next version has the
-    /// changes), "fail" (NoSpaceError) or "take_back" (the oldest are taken back; observers read private copies). `detect`:
-    /// auto, hints, private_copies, write_protect, copy_all, compare. `pages`: "stay", so that the arrays can be registered
-    /// (RDMA, io_uring, CUDA), or "may_move", which allows private copies and may need half the memory. ExistsError (names the living publisher), InvalidError,
-    /// DeniedError, NoSpaceError.
+    /// `max_shape`: name → the largest shape. `constants`: name → dict of values that never change. `attributes`: name
+    /// → int, float or str, for attributes that versions will carry; others are declared by the first publish that has
+    /// them. `capacity`: the most that the pool may take, in bytes or as "1 GiB" (None: the workflow's quota is the
+    /// limit). `keep`: versions kept besides the newest. `full` decides what happens when observers hold all memory:
+    /// "withhold" (publish returns 0, and the next version has the changes), "fail" (NoSpaceError) or "take_back" (the
+    /// oldest versions are taken back; observers read private copies). `detect`: auto, hints, private_copies,
+    /// write_protect, copy_all, compare. `pages`: "stay", so that the arrays can be registered (RDMA, io_uring, CUDA),
+    /// or "may_move", which allows private copies and may need half the memory. ExistsError (names the living
+    /// publisher), InvalidError, DeniedError, NoSpaceError.
     #[pyo3(signature = (name, variables, *, max_shape=None, constants=None, attributes=None, capacity=None, chunk=None,
                         keep=0, max_observers=64, full="withhold", detect="auto", pages="stay"))]
     #[allow(clippy::too_many_arguments, reason = "keywords of Python")]
@@ -326,8 +330,8 @@ impl Session {
     }
 
     /// Observes the series of this name in the current run; waits for it up to `timeout` seconds (None: not at all).
-    /// `run="former"` takes the latest series of this name, also one that a run left that has ended. NotFoundError,
-    /// TimedOutError, DeniedError, NoSpaceError (it has all the observers that it takes).
+    /// `run="former"` takes the latest series of this name, also one of a run that has ended. NotFoundError,
+    /// TimedOutError, DeniedError, NoSpaceError (the series has its greatest number of observers).
     #[pyo3(signature = (name, *, timeout=None, run="current"))]
     fn observe(&self, py: Python<'_>, name: &str, timeout: Option<f64>, run: &str) -> PyResult<Observer> {
         let session = self.standing.get(py)?;
@@ -349,14 +353,14 @@ impl Session {
         Ok(Observer::new(observer))
     }
 
-    /// Takes a series' name away; observers keep what they have. BusyError while it is being published.
+    /// Removes a series' name. Observers keep their versions. BusyError while it is being published.
     fn remove_series(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let session = self.standing.get(py)?;
         py.detach(|| session.remove_series(name)).or_raise(py)
     }
 
-    /// The object that a handle names, in whatever region of the workflow; the region is attached if need be. Otherwise as
-    /// `Region.load`.
+    /// The object that a handle names, in any region of the workflow. The region is attached if this process does not
+    /// have it yet. Otherwise as `Region.load`.
     #[pyo3(signature = (handle, r#type=None))]
     fn load<'py>(
         &self,
@@ -368,7 +372,7 @@ impl Session {
         objects::load(py, &live, handle.into(), r#type, None)
     }
 
-    /// Workflows, members and segments, as far as this task may see them.
+    /// Workflows, members and segments that this task may see.
     fn list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let session = self.standing.get(py)?;
         let listing = py.detach(|| session.list()).or_raise(py)?;
@@ -409,7 +413,7 @@ impl Session {
         records.getattr("Listing")?.call1((workflows, members, segments))
     }
 
-    /// Leaves in order: ports close, regions are let go of. BusyError, and nothing happens, while arrays of a region are
+    /// Leaves in order: ports and regions are closed. BusyError, and nothing happens, while arrays of a region are
     /// alive. Closing twice does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.standing.is_elsewhere() {
@@ -420,7 +424,7 @@ impl Session {
         self.standing.leave(py)
     }
 
-    /// Leaves in order without complaint: arrays that are still alive keep their memory until they are gone.
+    /// Leaves in order without an error: arrays that are still alive keep their memory until they are gone.
     fn _leave(&self, py: Python<'_>) -> PyResult<()> {
         self.standing.leave(py)
     }
@@ -429,8 +433,8 @@ impl Session {
         slf
     }
 
-    /// Leaves in order, and arrays that are still alive keep their memory. If the block failed it does not leave: a
-    /// program that ends by that error is seen to have died.
+    /// Leaves in order; arrays that are still alive keep their memory. If the block failed, the session does not leave,
+    /// so that a program that ends by that error counts as dead.
     #[pyo3(signature = (kind, _value, _trace))]
     fn __exit__(
         &self,

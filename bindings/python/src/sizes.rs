@@ -1,4 +1,4 @@
-//! Sizes as people write them.
+//! Sizes in the forms that people write.
 
 use crossdock_client::Status;
 use pyo3::exceptions::PyOverflowError;

@@ -1,15 +1,15 @@
-//! An open end of a port in this process, which several objects refer to and one of them closes.
+//! An open end of a port in this process. Several objects refer to it, and one of them closes it.
 
 use std::sync::{Arc, Mutex};
 
-use crossdock_client::{Error, Port as Inner, Result, Status};
+use crossdock_client::{Error, Port as Inner, Result, SegmentKind};
 use pyo3::prelude::*;
 
 use crate::errors::OrRaise;
 use crate::fork::Own;
 use crate::views::lock;
 
-/// One open end, until it is closed. Messages refer to it, so that they can be released.
+/// One open end, until it is closed. Messages refer to it, because they are released through it.
 pub struct Slot {
     port: Mutex<Option<Arc<Own<Inner>>>>,
     /// The port's name.
@@ -25,23 +25,24 @@ impl Slot {
     /// The end, unless it is closed.
     pub fn open(&self) -> Result<Arc<Own<Inner>>> {
         let port = lock(&self.port).clone();
-        port.ok_or_else(|| Error::new(Status::Closed, format!("port '{}' was closed here; open it again", self.name)))
+        port.ok_or_else(|| Error::closed_here().about(SegmentKind::Port, &self.name))
     }
 
-    /// What `work` makes of the end, unless it is closed or another thread closes it just now. `work` must not wait.
+    /// The result of `work` with the end; `None` if the end is closed, or another thread closes it at this moment.
+    /// `work` must not wait.
     pub fn with_open<T>(&self, work: impl FnOnce(&Own<Inner>) -> Option<T>) -> Option<T> {
         let port = self.port.try_lock().ok()?;
         work(port.as_ref()?)
     }
 
-    /// The end, unless it is closed or its process is another.
+    /// The end; an error if it is closed or belongs to another process.
     pub fn get(&self, py: Python<'_>) -> PyResult<Arc<Own<Inner>>> {
         let port = self.open().or_raise(py)?;
         port.check(py, || format!("port '{}'", self.name))?;
         Ok(port)
     }
 
-    /// Leaves in order, once calls of other threads are done with their slice.
+    /// Leaves in order, after the slices of waits in other threads.
     pub fn close(&self) {
         let port = lock(&self.port).take();
         drop(port);

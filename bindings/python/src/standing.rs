@@ -1,4 +1,4 @@
-//! What a session, its regions, ports and messages have in common, and in which order it goes.
+//! The state that a session shares with its regions, ports and messages, and the order in which it is closed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -13,10 +13,11 @@ use crate::publishing::Works;
 use crate::slots::Slot;
 use crate::views::{Live, lock};
 
-/// What a session, its regions, ports and messages have in common.
+/// The state that a session shares with its regions, ports and messages.
 pub struct Standing {
     session: Mutex<Option<Own<Inner>>>,
-    /// Regions by segment id, so that views of one are counted together however often it is opened.
+    /// Regions by segment id. So the views of a region are counted together, even if the program opened it several
+    /// times.
     regions: Mutex<HashMap<u64, Weak<Live>>>,
     ports: Mutex<Vec<Weak<Slot>>>,
     items: Mutex<Vec<Weak<Hold>>>,
@@ -35,7 +36,7 @@ impl Standing {
         }
     }
 
-    /// Whether it has left.
+    /// Whether the session has left.
     pub fn is_over(&self) -> bool {
         lock(&self.session).is_none()
     }
@@ -45,28 +46,28 @@ impl Standing {
         lock(&self.session).as_ref().is_some_and(|session| !session.here())
     }
 
-    /// One more end of a port, to be closed with the session.
+    /// Notes an end of a port, which will be closed with the session.
     pub fn keep(&self, slot: &Arc<Slot>) {
         let mut ports = lock(&self.ports);
         ports.retain(|slot| slot.strong_count() > 0);
         ports.push(Arc::downgrade(slot));
     }
 
-    /// One more item, to be let go of with the session.
+    /// Notes an item, which will be closed with the session.
     pub fn keep_item(&self, hold: &Arc<Hold>) {
         let mut items = lock(&self.items);
         items.retain(|hold| hold.strong_count() > 0);
         items.push(Arc::downgrade(hold));
     }
 
-    /// One more series that is published, to be ended with the session.
+    /// Notes a publisher, whose series will be ended with the session.
     pub fn keep_series(&self, works: &Arc<Works>) {
         let mut series = lock(&self.series);
         series.retain(|works| works.strong_count() > 0);
         series.push(Arc::downgrade(works));
     }
 
-    /// The session, if it stands and is of this process.
+    /// The session; an error if it was closed or belongs to another process.
     pub fn get(&self, py: Python<'_>) -> PyResult<Inner> {
         let held = lock(&self.session).as_ref().map(|session| (session.here(), (**session).clone()));
         match held {
@@ -79,7 +80,7 @@ impl Standing {
         }
     }
 
-    /// The region as this process has it open already, or else this one.
+    /// The region that this process has open already under the same id, otherwise this one.
     pub fn shared(&self, region: crossdock_client::Region) -> Arc<Live> {
         let mut regions = lock(&self.regions);
         regions.retain(|_, live| live.strong_count() > 0);
@@ -92,7 +93,7 @@ impl Standing {
         live
     }
 
-    /// The region that a handle points into, attached if need be.
+    /// The region into which a handle points. It is attached if this process does not have it yet.
     pub fn region_of(&self, py: Python<'_>, handle: RawHandle) -> PyResult<Arc<Live>> {
         let known = lock(&self.regions).get(&handle.segment).and_then(Weak::upgrade).filter(|live| live.is_open());
         if let Some(live) = known {
@@ -118,7 +119,7 @@ impl Standing {
         let items: Vec<_> = lock(&self.items).drain(..).filter_map(|hold| hold.upgrade()).collect();
         let series: Vec<_> = lock(&self.series).drain(..).filter_map(|works| works.upgrade()).collect();
         let left = py.detach(|| {
-            // A daemon that is gone has nothing to be told; observers see the end in the series itself.
+            // The daemon may be gone already; observers see the end in the series itself.
             series.iter().for_each(|works| drop(works.end()));
             ports.iter().for_each(|slot| slot.close());
             items.iter().for_each(|hold| hold.let_go());
@@ -126,7 +127,7 @@ impl Standing {
             (*session).clone().close()
         });
         match left {
-            // Arrays keep their region, and regions their member; it leaves with the last of them.
+            // Arrays keep their region, and regions their member. The member leaves with the last of them.
             Err(e) if e.status == Status::Busy => Ok(()),
             other => other.or_raise(py),
         }

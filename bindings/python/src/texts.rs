@@ -7,7 +7,7 @@ use crate::containers::Object;
 use crate::errors::OrRaise;
 use crate::headers;
 
-/// A `string`: bytes, in UTF-8 by custom.
+/// A `string`: bytes, which are UTF-8 by convention.
 #[pyclass(frozen, extends = Object, name = "String", module = "crossdock")]
 pub struct Text;
 
@@ -29,7 +29,8 @@ impl Text {
         assign(slf, text.as_bytes())
     }
 
-    /// A copy of its bytes. Setting `value` or `bytes` replaces them; conditions and errors as `Vector.resize`.
+    /// A copy of its bytes. Setting `value` or `bytes` replaces them; conditions and errors are those of
+    /// `Vector.resize`.
     #[getter]
     fn bytes<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyBytes>> {
         let (py, place) = (slf.py(), &slf.as_super().get().place);

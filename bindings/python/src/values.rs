@@ -1,4 +1,4 @@
-//! Attributes and constants of series: Python's numbers and texts, and the library's values.
+//! Attributes and constants of series: translates between Python's numbers and texts and the library's values.
 
 use crossdock_client::{AttributeSpec, Kind, Status, Value};
 use pyo3::prelude::*;
@@ -6,7 +6,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyString};
 
 use crate::errors::error;
 
-/// A value as Python gives it; `declared`: what kind it has to become.
+/// The value of a Python object; `declared` is the kind that it must have.
 pub fn value_of(given: &Bound<'_, PyAny>, declared: Option<Kind>) -> PyResult<Value> {
     let py = given.py();
     if let Ok(text) = given.cast::<PyString>() {
@@ -19,7 +19,7 @@ pub fn value_of(given: &Bound<'_, PyAny>, declared: Option<Kind>) -> PyResult<Va
         Some(Kind::U64) if !float => given.extract::<u64>().map(Value::U64).or_else(|_| whole()),
         _ if float => Ok(Value::F64(given.extract()?)),
         _ if given.is_instance_of::<PyBool>() => Ok(Value::I64(given.extract::<bool>()?.into())),
-        // NumPy's scalars, too: whole ones have __index__, the others __float__.
+        // This also takes NumPy's scalars: whole ones have __index__, the others __float__.
         _ => whole().or_else(|_| given.extract::<f64>().map(Value::F64)).map_err(|_| {
             let text = format!("{given:?} is neither a whole number of 64 bits, nor a float, nor a text");
             error(py, Status::Invalid, text)
@@ -27,7 +27,7 @@ pub fn value_of(given: &Bound<'_, PyAny>, declared: Option<Kind>) -> PyResult<Va
     }
 }
 
-/// Several, by their names; `declared` says which kinds are known.
+/// Several values by their names; `declared` has the kinds that are known.
 pub fn values_of(given: &Bound<'_, PyDict>, declared: &[AttributeSpec]) -> PyResult<Vec<(String, Value)>> {
     given
         .iter()
@@ -39,7 +39,7 @@ pub fn values_of(given: &Bound<'_, PyDict>, declared: &[AttributeSpec]) -> PyRes
         .collect()
 }
 
-/// A kind by its name, or by Python's class of that kind.
+/// A kind, from its name or from Python's class of that kind.
 pub fn kind_of(given: &Bound<'_, PyAny>) -> PyResult<Kind> {
     let py = given.py();
     let name = match given.extract::<String>() {

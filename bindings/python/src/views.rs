@@ -1,8 +1,8 @@
 //! NumPy arrays over shared memory, and the count of them.
 //!
 //! Each array has a [`View`] as its base object, and arrays made from it (slices, `memoryview`, DLPack) keep that base.
-//! The view keeps the region mapped, so no array ever dangles; and while one is alive, whatever would move or free the
-//! memory beneath it is refused with `BusyError`.
+//! The view keeps the region mapped, so no array ever points to unmapped memory. While a view is alive, calls that
+//! would move or free the memory beneath it fail with `BusyError`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -20,22 +20,22 @@ use crate::errors::{OrRaise, error};
 use crate::fork::{Own, elsewhere};
 use crate::messages::Credit;
 
-/// A lock that a panicking thread leaves usable: what it guards is consistent after every statement.
+/// Locks also after a panic of a former holder: the guarded data is consistent after every statement.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In place of a count: the object is being moved or freed.
+/// Stands in the place of a count while the object is being moved or freed.
 const MOVING: usize = usize::MAX;
 
-/// A region as this process has it mapped, shared by everything that looks into it.
+/// A region that this process has mapped. Everything that looks into the region shares this object.
 pub struct Live {
     region: Mutex<Option<Own<Region>>>,
-    /// For messages, when the region is closed.
+    /// The region's name, for error messages after the region was closed.
     pub name: String,
-    /// How many `crossdock.Region` objects are open on it.
+    /// The number of `crossdock.Region` objects that are open on it.
     pub opens: AtomicUsize,
-    /// Live views by the offset of the object they were made of.
+    /// The number of live views, by the offset of their object.
     views: Mutex<HashMap<u64, usize>>,
 }
 
@@ -46,9 +46,9 @@ impl Live {
         Self { region: Mutex::new(Some(Own::new(region))), name, opens: AtomicUsize::new(0), views: Mutex::default() }
     }
 
-    /// The region, if it is open and of this process.
+    /// The region; an error if it was closed or belongs to another process.
     pub fn get(&self, py: Python<'_>) -> PyResult<Region> {
-        // The lock is free again before an exception is made, which may run any Python code.
+        // The lock is released before the exception is made, because that may run any Python code.
         let held = lock(&self.region).as_ref().map(|region| (region.here(), (**region).clone()));
         match held {
             Some((true, region)) => Ok(region),
@@ -65,12 +65,12 @@ impl Live {
         lock(&self.region).as_ref().is_some_and(Own::here)
     }
 
-    /// How many views there are, of all objects.
+    /// The number of views of all objects.
     pub fn view_count(&self) -> usize {
         lock(&self.views).values().filter(|count| **count != MOVING).sum()
     }
 
-    /// Does something to the object at `offset` that moves or frees its memory, while no view of it is alive.
+    /// Calls `act`, which moves or frees the memory of the object at `offset`, while no view of that object is alive.
     pub fn exclusively<T: Send>(
         &self,
         py: Python<'_>,
@@ -103,7 +103,7 @@ impl Live {
         done.or_raise(py)
     }
 
-    /// Counts one more view of the object at `offset`; not while it is being moved.
+    /// Counts one more view of the object at `offset`; an error while the object is being moved.
     fn count_view(&self, py: Python<'_>, offset: u64) -> PyResult<()> {
         let counted = {
             let mut views = lock(&self.views);
@@ -118,7 +118,7 @@ impl Live {
         Err(error(py, Status::Busy, format!("{what} is being changed by another thread; look at it afterwards")))
     }
 
-    /// An error if anything of the region is being viewed.
+    /// An error if there is any view into the region.
     pub fn refuse_if_any_view(&self, py: Python<'_>) -> PyResult<()> {
         match self.view_count() {
             0 => Ok(()),
@@ -134,7 +134,7 @@ impl Live {
         }
     }
 
-    /// Lets go of the mapping, which goes away with the last view.
+    /// Gives the mapping up. It goes away with the last view.
     pub fn let_go(&self) {
         let region = lock(&self.region).take();
         drop(region);
@@ -145,17 +145,17 @@ impl Live {
 #[pyclass(frozen, module = "crossdock._native")]
 pub struct View {
     live: Arc<Live>,
-    /// Of the object that it was made of.
+    /// The offset of the object that it was made from.
     pub offset: u64,
-    /// Address and size of what it shows.
+    /// The address and size of the viewed bytes.
     pub extent: (usize, u64),
-    /// Dropped after the count is down, and before the credit goes back.
+    /// This is dropped after the count was decremented, and before the credit goes back.
     _region: Own<Region>,
     _credit: Option<Arc<Credit>>,
 }
 
 impl View {
-    /// The region that it looks into.
+    /// The region of the viewed object.
     pub fn live(&self) -> &Arc<Live> {
         &self.live
     }
@@ -173,15 +173,15 @@ impl Drop for View {
     }
 }
 
-/// What an array is to show.
+/// The elements that an array is to show.
 pub struct Shown<'py> {
-    /// Of one element; a fixed array adds its dimensions.
+    /// The dtype of one element. A fixed array adds its dimensions.
     pub dtype: Bound<'py, PyArrayDescr>,
     /// Elements in each dimension.
     pub shape: Vec<u64>,
     /// First index fastest.
     pub fortran: bool,
-    /// Offset of the first element in the region. Anything in the region if there are no elements.
+    /// The offset of the first element in the region. Without elements, any offset in the region.
     pub data: u64,
 }
 
@@ -215,7 +215,7 @@ pub fn array<'py>(
     unsafe { array_over(py, data, shown, writable, base) }
 }
 
-/// What `__array__` is asked for: the array itself, or a copy where another dtype or `copy=True` wants one.
+/// The result of `__array__`: the array itself, or a copy if another dtype or `copy=True` requires one.
 pub fn converted<'py>(
     array: Bound<'py, PyAny>,
     dtype: Option<&Bound<'py, PyAny>>,
@@ -239,7 +239,8 @@ pub fn converted<'py>(
 /// An array over memory that `base` keeps where it is.
 ///
 /// # Safety
-/// From `data` on, as many bytes as the shape asks for stay mapped for as long as `base` lives, and writable ones are.
+/// As many bytes as the shape needs, from `data` on, must stay mapped for as long as `base` lives, and be writable if
+/// the array is.
 pub unsafe fn array_over<'py>(
     py: Python<'py>,
     data: *mut c_void,
@@ -274,7 +275,7 @@ pub unsafe fn array_over<'py>(
     }
 }
 
-/// How many `crossdock.Region` objects look at this region, counted down by one.
+/// Decrements the number of `crossdock.Region` objects of this region, and returns what is left.
 pub fn one_less(opens: &AtomicUsize) -> usize {
     opens.fetch_sub(1, Ordering::Relaxed) - 1
 }

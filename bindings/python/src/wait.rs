@@ -1,4 +1,4 @@
-//! Waiting without holding up other Python threads, and so that Ctrl-C ends it.
+//! Waiting that lets other Python threads run, and that Ctrl-C ends.
 
 use std::sync::OnceLock;
 use std::thread::{self, ThreadId};
@@ -10,14 +10,14 @@ use pyo3::prelude::*;
 use crate::errors::{error, raise};
 use crate::views::lock;
 
-/// Python looks at its signals this often during a wait.
+/// During a wait, Python's signals are checked this often.
 const SLICE: Duration = Duration::from_millis(100);
-/// The library's own default for ports: no wait is without a deadline.
+/// The library's default for ports. Every wait has a deadline.
 const DEFAULT: Duration = Duration::from_secs(60);
-/// A year: above it, a deadline is a mistake (or infinity).
+/// A year. A longer timeout is a mistake, or infinity.
 const LONGEST_S: f64 = 365.0 * 86400.0;
 
-/// Seconds as Python gives them. `None` stands for the default deadline of ports.
+/// A timeout in seconds. `None` stands for the default of ports.
 pub fn deadline(py: Python<'_>, seconds: Option<f64>) -> PyResult<Duration> {
     let Some(seconds) = seconds else { return Ok(DEFAULT) };
     if !(0.0..=LONGEST_S).contains(&seconds) {
@@ -30,17 +30,17 @@ pub fn deadline(py: Python<'_>, seconds: Option<f64>) -> PyResult<Duration> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// The thread that ends the interpreter, once it does.
+/// The thread that ends the interpreter, once it does so.
 static ENDING: OnceLock<ThreadId> = OnceLock::new();
 
-/// The interpreter ends, in this thread: only daemon threads are left beside it.
+/// The interpreter ends in this thread. Only daemon threads are left beside it.
 #[pyfunction]
 pub fn _ending() {
     let _ = ENDING.set(thread::current().id());
 }
 
-/// A daemon thread that waits while the interpreter ends is not told that its port was closed by that: it would print
-/// an exception that no code caused. It just does not come back, as Python's own locks do it.
+/// The end of the interpreter closes ports under daemon threads that wait on them. An exception there would be printed
+/// although no code caused it. So such a thread never returns from its wait, as with Python's own locks.
 fn park_if_ending(py: Python<'_>) {
     if ENDING.get().is_some_and(|ending| *ending != thread::current().id()) {
         py.detach(|| {
@@ -51,8 +51,8 @@ fn park_if_ending(py: Python<'_>) {
     }
 }
 
-/// Runs `step` with slices of the time until it gives something else than "not yet" or "busy", and looks at Python's
-/// signals in between. A deadline of 0 is one poll.
+/// Calls `step` for one slice of the time after the other, until the result is something else than "not yet" or "busy".
+/// Between two slices it checks Python's signals. With a deadline of 0 it calls `step` once.
 pub fn wait<T: Send>(
     py: Python<'_>,
     total: Duration,
@@ -81,9 +81,9 @@ pub fn wait<T: Send>(
     }
 }
 
-/// Runs a wait as a whole, in a thread of its own, and looks at Python's signals meanwhile: for waits whose place in a queue
-/// would be lost by asking again and again. `poll` is tried first. After Ctrl-C the wait goes on by itself;
-/// what it gets is let go of.
+/// Runs a whole wait in a thread of its own, and checks Python's signals meanwhile. This is for waits in a queue,
+/// because asking again would lose the place in it. `poll` is tried first. After Ctrl-C the thread waits on, and drops
+/// what it gets.
 pub fn wait_in_line<T: Send + 'static>(
     py: Python<'_>,
     total: Duration,
@@ -94,13 +94,13 @@ pub fn wait_in_line<T: Send + 'static>(
         other => return other.map_err(|e| raise(py, &e)),
     }
     let (sender, receiver) = std::sync::mpsc::sync_channel(1);
-    // A receiver that is gone drops what comes too late.
+    // If the receiver is gone, the late result is dropped.
     let thread =
         thread::Builder::new().name("crossdock-wait".into()).spawn(move || drop(sender.send(step(Some(total)))));
     if let Err(e) = thread {
         return Err(error(py, Status::System, format!("no thread to wait in: {e}")));
     }
-    // Never contended; it makes what `detach` borrows fit for other threads.
+    // There is never a second holder. The lock lets other threads use what `detach` borrows.
     let receiver = std::sync::Mutex::new(receiver);
     loop {
         match py.detach(|| lock(&receiver).recv_timeout(SLICE)) {
@@ -120,7 +120,7 @@ pub fn wait_in_line<T: Send + 'static>(
     }
 }
 
-/// The error of the last slice, with the time that the caller really waited.
+/// The error of the last slice, with the whole time that the caller waited.
 fn ended(last: Error, total: Duration) -> Error {
     if total.is_zero() {
         return last;

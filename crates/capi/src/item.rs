@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossdock_client::{
-    Contents, Error, Item, ItemInfo, ItemOptions, ItemView, Mode, Region, Result, SharedItem, Status, address,
+    Contents, Error, Item, ItemInfo, ItemOptions, ItemView, Mode, Region, Result, SegmentKind, SharedItem, Status,
+    address,
 };
 
 use crate::arguments::{choice, copy_text, optional_wait, out, read, text};
@@ -42,10 +43,7 @@ impl State {
                 let text = format!("item '{}' is shared; crossdock_item_unshare it first", shared.key());
                 Err(Error::new(Status::Busy, text))
             }
-            Self::Read(view) => {
-                let text = format!("item '{}' is only read here; that is for its owner", view.key());
-                Err(Error::new(Status::Denied, text))
-            }
+            Self::Read(view) => Err(Error::read_only().about(SegmentKind::Item, view.key())),
         }
     }
 

@@ -113,7 +113,7 @@ unsafe extern "C" fn crossdock_series_version_variable(
         let name = unsafe { text(variable, "variable's name")? };
         v.shape(name)?;
         let found = v.description().variables.iter().find(|v| v.name == name);
-        found.map(values::variable_out).ok_or_else(|| Error::new(Status::NotFound, format!("no variable '{name}'")))
+        found.map(values::variable_out).ok_or_else(|| Error::lacks("variable", name))
     };
     // SAFETY: the header asks for a writable place.
     unsafe { told(version, info, "variable", look) }

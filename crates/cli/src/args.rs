@@ -169,7 +169,7 @@ pub enum Command {
     MpiTask,
 }
 
-/// What has names that are completed.
+/// A kind of names that shells can complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Names {
     Runs,

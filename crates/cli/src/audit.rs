@@ -14,20 +14,21 @@ use crate::items;
 use crate::table::{columns, say};
 use crossdock_web::find;
 
-/// Segments carry their names into `/proc`: `memfd:crossdock:WORKFLOW:KIND:NAME`.
+/// The name of a segment as `/proc` shows it begins like this; the whole is `memfd:crossdock:WORKFLOW:KIND:NAME`.
 const MARK: &str = "/memfd:crossdock:";
-/// The kind of items' files.
+/// The kind that an item's file has in the report.
 const ITEM: &str = "item";
 
 /// What one process can do to one segment.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Access {
     segment: String,
-    /// `region`, `port`, `series`, `item`, `pin` for an observer's page, or `table` for the daemon's own.
+    /// `region`, `port`, `series`, `item`, `pin` for a page of pins that observers write, or `table` for the daemon's
+    /// own table.
     kind: String,
     /// `rw`, `r`, `w` or nothing: what is mapped now.
     mapped: String,
-    /// Bytes of address space under it.
+    /// Bytes of address space that are mapped.
     mapped_bytes: u64,
     /// `rw`, `r`, `w` or nothing: what open descriptors allow.
     descriptor: String,
@@ -39,11 +40,12 @@ struct Process {
     pid: u32,
     uid: u32,
     program: String,
-    /// As the daemon knows it, for members; `daemon` and `launcher` for ours.
+    /// The task's name for a member; `daemon` and `launcher` for processes of crossdock; otherwise nothing.
     task: Option<String>,
     workflow: Option<String>,
     rank: Option<u32>,
-    /// `docker 1234…`, `podman 1234…`, or which namespaces are its own; nothing for a plain process of the host.
+    /// `docker 1234…`, `podman 1234…`, or the namespaces that only this process has; nothing for a plain process of the
+    /// host.
     container: Option<String>,
     access: Vec<Access>,
 }
@@ -77,13 +79,14 @@ pub fn audit(options: &Audit) -> u8 {
     code::OK
 }
 
-/// What all daemons that can be asked know; without any, tasks and items are not named, and the rest holds.
+/// The listings of all daemons that answer. Without any, the report does not name tasks and items, and the rest is
+/// complete.
 fn listings() -> Vec<Listing> {
     find::daemons(None).unwrap_or_default().iter().filter_map(|d| d.session.list().ok()).collect()
 }
 
-/// Items' files have numbers only; their keys are the daemon's to know. A file of no item was copied away from a former user
-/// who clings to it.
+/// An item's file has only a number, and the daemon knows the item's key. A file that belongs to no item was left to a
+/// former user who still has it mapped; the item's owner has a copy.
 fn name_items(report: &mut Report, names: &BTreeMap<u64, String>) {
     for access in report.processes.iter_mut().flat_map(|p| &mut p.access).filter(|a| a.kind == ITEM) {
         let name = access.segment.parse().ok().and_then(|file: u64| names.get(&file));
@@ -104,7 +107,7 @@ fn look(members: &[MemberInfo]) -> Report {
     for pid in pids {
         let folder = Path::new("/proc").join(pid.to_string());
         let (maps, descriptors) = (fs::read_to_string(folder.join("maps")), fs::read_dir(folder.join("fd")));
-        // A process that ended meanwhile is not hidden, it is gone.
+        // A process that has ended meanwhile is not hidden.
         let denied = |e: &std::io::Error| e.kind() == std::io::ErrorKind::PermissionDenied;
         if maps.as_ref().is_err_and(denied) || descriptors.as_ref().is_err_and(denied) {
             report.hidden += 1;
@@ -141,7 +144,7 @@ fn segment(path: &str) -> Option<(String, String)> {
     })
 }
 
-/// Adds ways of access to those that are there: some of `r` and `w`.
+/// Adds to `have` those letters of `more`, `r` and `w`, that it lacks.
 fn add_ways(have: &mut String, more: &str) {
     *have = ['r', 'w'].into_iter().filter(|way| have.contains(*way) || more.contains(*way)).collect();
 }
@@ -156,7 +159,7 @@ fn add_mapping(line: &str, access: &mut BTreeMap<(String, String), Access>) {
         .split_once('-')
         .and_then(|(a, b)| Some(u64::from_str_radix(b, 16).ok()? - u64::from_str_radix(a, 16).ok()?));
     let entry = access.entry(name).or_default();
-    // What is written through a private mapping stays with the writer.
+    // Writes through a private mapping stay in the writer's process.
     let ways = if mode.ends_with('s') { mode } else { mode.get(..1).unwrap_or_default() };
     add_ways(&mut entry.mapped, ways);
     entry.mapped_bytes += bytes.unwrap_or(0);
@@ -165,7 +168,7 @@ fn add_mapping(line: &str, access: &mut BTreeMap<(String, String), Access>) {
 fn add_descriptor(folder: &Path, entry: &fs::DirEntry, access: &mut BTreeMap<(String, String), Access>) {
     let Some((name, info)) = settled_descriptor(folder, entry) else { return };
     let flags = info.lines().find_map(|l| l.strip_prefix("flags:")).and_then(|f| u32::from_str_radix(f.trim(), 8).ok());
-    // Unknown counts as everything: an audit errs on that side.
+    // An unknown access mode counts as read and write, so that the audit never shows less than is possible.
     let mode = flags.map_or(2, |f| f & 3);
     let writable = mode != 0 && !(name.1 == "series" && is_sealed(&entry.path()));
     let entry = access.entry(name).or_default();
@@ -178,14 +181,15 @@ fn add_descriptor(folder: &Path, entry: &fs::DirEntry, access: &mut BTreeMap<(St
     add_ways(&mut entry.descriptor, ways);
 }
 
-/// Can no process write it through a descriptor, whatever that was opened for? Asked of the kernel, not of the name.
+/// Can no process write the file through any descriptor? The answer is from the kernel's seals, not from the name.
 fn is_sealed(descriptor: &Path) -> bool {
     let Ok(file) = fs::File::open(descriptor) else { return false };
     crossdock_os::memfd::is_sealed_for_writing(&file)
 }
 
-/// The segment behind a descriptor, and the kernel's account of the same one. The process goes on meanwhile: a number that
-/// was closed is none any more, and one that was given to another file between the two looks is looked at again.
+/// The segment behind a descriptor, and the kernel's flags of the same descriptor. The process goes on meanwhile, so
+/// the function compares the two: it drops a descriptor that was closed, and looks again at a number that was given to
+/// another file between the two looks.
 fn settled_descriptor(folder: &Path, entry: &fs::DirEntry) -> Option<((String, String), String)> {
     for _ in 0..16 {
         let target = fs::read_link(entry.path()).ok()?;
@@ -224,7 +228,7 @@ fn process(pid: u32, folder: &Path, members: &[MemberInfo], access: Vec<Access>)
     }
 }
 
-/// The container by its control group, else by the namespaces that are not this process's.
+/// The container by its control group. If there is none, the namespaces in which the process differs from this one.
 fn container(folder: &Path) -> Option<String> {
     let groups = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
     for path in groups.lines().filter_map(|l| l.splitn(3, ':').nth(2)) {
@@ -349,7 +353,8 @@ mod tests {
         drop(fd);
     }
 
-    /// What a process has open only for reading must not be shown as writable because it was closed at the wrong moment.
+    /// A descriptor that is open only for reading must not be shown as writable when the process closes it during the
+    /// look.
     #[test]
     fn a_descriptor_that_is_opened_and_closed_all_the_time_is_never_taken_for_a_writable_one() {
         use std::os::fd::AsRawFd;
@@ -358,12 +363,13 @@ mod tests {
         let name = format!("crossdock:audit-churn:region:{}", std::process::id());
         let memory = crossdock_os::memfd::create(&name, 4096).unwrap();
         let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
-        // A number that no other thread of the tests is given: far up, by fcntl.
+        // A number that no other thread of the tests gets: `fcntl` duplicates a descriptor to it, far above all others.
         let churned = 700;
         let (over, mut seen, mut writable) = (AtomicBool::new(false), 0, 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Open for times of all lengths, so that it is closed at every step of a look.
+                // The descriptor stays open for times of all lengths, so that the process closes it at every step of a
+                // look.
                 for turn in 0.. {
                     if over.load(Ordering::Relaxed) {
                         break;

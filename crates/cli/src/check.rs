@@ -59,7 +59,7 @@ fn made(seen: &Seen) -> String {
     }
 }
 
-/// What would bypass the door, as far as it can be seen in the file.
+/// Reasons, visible in the program's file, for which calls would bypass the door.
 fn remarks(seen: &Seen) -> Vec<String> {
     let mut remarks: Vec<&str> = Vec::new();
     let own;

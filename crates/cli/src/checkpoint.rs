@@ -1,4 +1,5 @@
-//! `crossdock checkpoint`: an observer that writes versions to disk, and loses none that it could have saved.
+//! `crossdock checkpoint`: an observer that writes versions to disk. It saves the last version of a publisher that dies
+//! or ends.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use crate::series::span::Every;
 use crate::series::{self, LOOK, Stop, contents};
 use crate::table::{complain, say};
 
-/// The root attribute that says from which life of the publisher a checkpoint is.
+/// The root attribute with the incarnation of the publisher whose version a checkpoint holds.
 const LIFE: &str = "publisher";
 
 pub fn checkpoint(options: &Checkpoint) -> u8 {
@@ -32,7 +33,7 @@ struct Writer<'a> {
     names: Vec<String>,
     folder: Folder,
     stop: Stop,
-    /// Life of the publishers and number of the newest version that is safe.
+    /// The publishers' incarnation, and the number of the newest version that is on disk.
     safe: (u64, u64),
     safe_since: Instant,
     saved: u64,
@@ -55,7 +56,8 @@ impl<'a> Writer<'a> {
         Ok(Self { options, names, folder, stop, safe, safe_since: Instant::now(), saved: 0, failed: None })
     }
 
-    /// Follows one life of the publishers after the other, until they end in order or the user says stop.
+    /// Follows one incarnation of the publishers after the other, until they end in order or the user stops the
+    /// command.
     fn work(mut self) -> u8 {
         let mut dead = None;
         loop {
@@ -73,7 +75,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Observers of publishers that are not those who died.
+    /// Opens observers of publishers that are not of the incarnation `dead`.
     fn attach(&self, dead: Option<u64>, until: Instant) -> Result<Set, String> {
         loop {
             let observers = series::observe(&self.wanted(dead.is_some() || self.options.former, until), &self.stop)?;
@@ -91,13 +93,13 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// After a publisher's death its own series is seen until the successor's is there.
+    /// After a publisher's death, the dead publisher's series is observed until its successor's exists.
     fn wanted(&self, former: bool, until: Instant) -> series::Wanted<'_> {
         let wait = until.saturating_duration_since(Instant::now());
         series::Wanted { names: &self.names, socket: self.options.socket.as_deref(), wait, former }
     }
 
-    /// Until these publishers end (`None`) or die (their incarnation).
+    /// Saves versions until the publishers end (`None`) or die (then their incarnation is returned).
     fn follow(&mut self, set: &mut Set) -> Result<Option<u64>, String> {
         if self.safe.0 != set.incarnation() {
             self.safe = (set.incarnation(), 0);
@@ -106,7 +108,7 @@ impl<'a> Writer<'a> {
             let (state, who) = set.state();
             let who = who.to_owned();
             if state != SeriesState::Live || self.stop.asked().is_some() {
-                // The last version lives only as long as the publisher's memory: write it now or never.
+                // The last version exists only as long as the publisher's memory, so it is written at once.
                 self.save_if(set, 1)?;
                 return match state {
                     SeriesState::Died => {
@@ -131,7 +133,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Saves the newest version that all ranks have, if it is at least so many versions newer than the last.
+    /// Saves the newest version that all ranks have, if its number is at least `newer_by` above that of the last saved
+    /// one.
     fn save_if(&mut self, set: &mut Set, newer_by: u64) -> Result<(), String> {
         let Some(versions) = set.common(Duration::from_secs(1))? else { return Ok(()) };
         let sequence = versions[0].sequence();
@@ -145,7 +148,7 @@ impl<'a> Writer<'a> {
                 self.saved += 1;
                 self.failed = None;
             }
-            // The next version is another chance; the publisher is not to suffer from a full disk.
+            // A full disk must not stop the publisher. The next version is tried again.
             Err(e) => {
                 if self.failed.as_ref() != Some(&e) {
                     complain(&format!("version {sequence} was not saved: {e}"));

@@ -1,4 +1,5 @@
-//! Completion scripts that include names: of runs, objects and series that are there when the key is pressed.
+//! Completion scripts that complete names, too: of the runs, objects and series that exist when the user presses the
+//! key.
 
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -9,14 +10,14 @@ use crate::args::{Cli, Names};
 use crate::names;
 use crate::table::say;
 
-/// Which commands take which names at their first place.
+/// For each kind of names, the commands whose first argument is such a name.
 const TAKES: [(&str, &[&str]); 3] = [
     ("runs", &["ps", "logs", "stop", "attach"]),
     ("objects", &["inspect", "rm", "audit"]),
     ("series", &["watch", "export", "checkpoint"]),
 ];
 
-/// The script of a shell: what clap writes, and names.
+/// The script for a shell: the one that clap writes, extended by names.
 pub fn script(shell: Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "crossdock", &mut script);
@@ -29,7 +30,7 @@ pub fn script(shell: Shell) -> String {
     }
 }
 
-/// The names, one a line. Without a daemon there are none, which is no failure here.
+/// Prints the names, one a line. Without a daemon it prints none and succeeds.
 pub fn names(kind: Names) -> u8 {
     let mut all: Vec<String> = Vec::new();
     if kind == Names::Runs {
@@ -49,7 +50,7 @@ pub fn names(kind: Names) -> u8 {
     0
 }
 
-/// Before what clap completes: a word that is no option, behind a command that takes names.
+/// A function that runs before clap's: it completes the first word after a command that takes names.
 fn bash() -> String {
     let cases: String =
         TAKES.iter().map(|(kind, commands)| format!("        {}) kind={kind} ;;\n", commands.join("|"))).collect();
@@ -78,7 +79,7 @@ fn fish() -> String {
     TAKES.iter().map(line).collect()
 }
 
-/// In zsh each place of a command names its completer; those of names get ours.
+/// In zsh each argument of a command names its completer. Arguments that are names get our completer.
 fn zsh(script: &str) -> String {
     let completer = |line: &str| {
         let place = line.trim_start().trim_start_matches(['\'', ':', '*']);

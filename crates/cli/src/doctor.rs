@@ -15,12 +15,12 @@ use crate::args::Doctor;
 use crate::table::say;
 use crossdock_web::find;
 
-/// How a thing stands.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Standing {
     Ok,
-    /// Works, but could be better or is not there.
+    /// It works but could be better, or an optional thing is missing.
     Note,
     /// In the way.
     Bad,
@@ -242,7 +242,7 @@ fn places() -> Vec<Check> {
     let base = run::runs_base();
     let above = base.ancestors().find(|p| p.exists()).unwrap_or(std::path::Path::new("/"));
     let writable = file::is_writable(above);
-    // A socket's path may have 107 bytes; a run's id and an endpoint take about 60.
+    // The path of a socket may have 107 bytes. The id of a run and the name of an endpoint take about 60 of them.
     let long = base.as_os_str().len() > 45;
     let what = match (writable, long) {
         (false, _) => format!("{} cannot be written", above.display()),
@@ -281,7 +281,7 @@ fn engines() -> Vec<Check> {
                 let start = trial.start.map_or(0.0, |d| d.as_secs_f64() * 1e3);
                 check("engines", trial.engine, Standing::Ok, format!("{version}, starts in {start:.0} ms{shared}"), "")
             }
-            // The engine `process` always works, so a missing container engine is not in the way.
+            // The engine `process` always works, so a missing container engine is no failure.
             Err(e) => check("engines", trial.engine, Standing::Note, e.why, &e.hint),
         });
     }

@@ -74,7 +74,7 @@ fn versions(set: &mut Set, sequence: Option<u64>, until: Instant, stop: &Stop) -
     }
 }
 
-/// In place by one rename: no reader finds half a file.
+/// Writes to a new file and renames it into place, so no reader finds half a file.
 fn put(path: &Path, whole: &Contents, as_npz: bool, good: &dyn Fn() -> bool) -> Result<u64, Error> {
     let new = PathBuf::from(format!("{}.new", path.display()));
     let done = put_new(&new, whole, as_npz).and_then(|length| {

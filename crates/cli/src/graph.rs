@@ -8,7 +8,7 @@ use crossdock_launch::run::code;
 
 use crate::table::{complain, say};
 
-/// Draws the checked file; the ending of the picture's name says how.
+/// Draws the checked file as .svg or .dot, by the ending of the picture's name.
 pub fn draw(workflow: &Workflow, picture: &Path) -> u8 {
     let graph = Graph::of(workflow);
     let text = match picture.extension().and_then(|e| e.to_str()) {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::table::columns;
 
-/// How an item's file shows up in `/proc`; the number of the file follows. It has no other name.
+/// The name of an item's file in `/proc` begins like this; the number of the file follows. The file has no other name.
 pub const MARK: &str = "/crossdock-item-";
 
 fn state(item: &ItemInfo) -> &'static str {
@@ -24,7 +24,7 @@ fn seconds(item: &ItemInfo) -> String {
     format!("{:.1} s", item.since_ms as f64 / 1000.0)
 }
 
-/// The table of `ls`; nothing if there are none.
+/// The table of items in `ls`; `None` if there are no items.
 pub fn table(l: &Listing) -> Option<String> {
     let row = |i: &ItemInfo| {
         vec![
@@ -82,7 +82,7 @@ pub fn text(i: &ItemInfo, l: &Listing) -> String {
     )
 }
 
-/// Items by the file that they lie in: whole name.
+/// Items by the number of the file that they lie in; the value is the whole name.
 pub fn by_file<'a>(listings: impl Iterator<Item = &'a Listing>) -> BTreeMap<u64, String> {
     listings.flat_map(|l| &l.items).map(|i| (i.file.0, format!("{}/{}", i.workflow, i.key))).collect()
 }

@@ -14,25 +14,25 @@ pub struct Named {
     pub kind: SegmentKind,
     pub workflow: String,
     pub name: String,
-    /// Of a series: its segment, and whether it is of a run that has ended.
+    /// The segment of a series, and whether its run has ended.
     pub id: u64,
     pub former: bool,
 }
 
 impl Named {
-    /// As `ls` prints it.
+    /// The name as `ls` prints it.
     pub fn whole(&self) -> String {
         format!("{}/{}", self.workflow, self.name)
     }
 
-    /// Is this what the user calls it?
+    /// Is `given` this object's name, alone or with its workflow?
     pub fn is_called(&self, given: &str) -> bool {
         given == self.name
             || given.strip_prefix(self.workflow.as_str()).and_then(|rest| rest.strip_prefix('/')) == Some(&self.name)
     }
 }
 
-/// All that has a name in a daemon.
+/// All named objects of a daemon.
 pub fn all(listing: &Listing) -> Vec<Named> {
     let segments = listing.segments.iter().filter(|s| s.kind != SegmentKind::Item && !s.removed).map(|s| Named {
         kind: s.kind,
@@ -51,7 +51,7 @@ pub fn all(listing: &Listing) -> Vec<Named> {
     segments.chain(items).collect()
 }
 
-/// What is there instead, for an unknown name: ` Did you mean ...?`, or the first few names.
+/// A hint for an unknown name: ` Did you mean ...?`, or the first few names that exist.
 pub fn hint(given: &str, known: &[Named]) -> String {
     let whole: Vec<String> = known.iter().map(Named::whole).collect();
     let short = known.iter().map(|k| k.name.as_str());
@@ -67,18 +67,18 @@ pub fn hint(given: &str, known: &[Named]) -> String {
     }
 }
 
-/// Where a series is, or why it is not there (yet).
+/// The result of the search for a series.
 pub enum Series {
-    /// A session in its workflow, and how many bytes of the given name are the workflow's.
+    /// A session in the series' workflow, and the number of bytes of the given name that are the workflow's.
     Found(Session, usize),
-    /// The same; its run has ended already, but it came after the first look.
+    /// As `Found`, but the series began and ended after the first look.
     CameAndWent(Session, usize),
-    /// Not there; what a user should know meanwhile.
+    /// The series does not exist; the text tells the user what is awaited.
     Missing(String),
 }
 
-/// Looks for a series in the given daemon, or in every daemon of the user's. `before`: the former ones that the first look saw;
-/// a series that comes and goes between two looks is none of them.
+/// Looks for a series in the given daemon, or in every daemon of the user. `before` has the ended series that the first
+/// look saw; a series that is not among them and has ended came and went between two looks.
 pub fn series(
     given: &str,
     socket: Option<&Path>,

@@ -1,4 +1,4 @@
-//! What the commands that look have in common: `-o wide|json|yaml`, and `-w` to follow.
+//! The options that all listing commands share: `-o wide|json|yaml`, and `-w` to follow.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub enum Format {
     Yaml,
 }
 
-/// Options of every command that prints what there is.
+/// Options of every command that prints a listing.
 #[derive(Args, Clone, Debug)]
 pub struct Output {
     /// How to print [default: a table]
@@ -42,7 +42,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// What to print: `None` is the plain table.
+    /// The format; `None` is the plain table.
     pub fn format(&self) -> Option<Format> {
         if self.json { Some(Format::Json) } else { self.output }
     }
@@ -51,7 +51,8 @@ impl Output {
         self.format() == Some(Format::Wide)
     }
 
-    /// Prints what `look` gives, once or again and again. It gives the value for programs and the text for people.
+    /// Prints the result of `look` once, or again and again. `look` gives the value for programs and the text for
+    /// people.
     pub fn show(&self, mut look: impl FnMut() -> Result<(Value, String), (u8, String)>) -> u8 {
         let stop = match Stop::on_signals() {
             Ok(stop) => stop,
@@ -87,7 +88,8 @@ impl Output {
             Some(Format::Yaml) if self.watch => say(&format!("---\n{}", yaml(value))),
             Some(Format::Yaml) => say(&yaml(value)),
             _ if self.watch && std::io::stdout().is_terminal() => {
-                // From the top, each line to its end, and nothing of the print before below.
+                // Each print begins at the top of the screen and clears every line to its end, so nothing of the print
+                // before stays.
                 let text = text.trim_end().replace('\n', "\x1b[K\n");
                 let _ = write!(std::io::stdout(), "\x1b[H{text}\x1b[K\n\x1b[J");
                 let _ = std::io::stdout().flush();
@@ -98,7 +100,7 @@ impl Output {
     }
 }
 
-/// Waits; true if a signal asked to end.
+/// Waits for `time`; true if a signal asked the command to end.
 pub fn wait(time: Duration, stop: &Stop) -> bool {
     let end = std::time::Instant::now() + time;
     while std::time::Instant::now() < end {
@@ -110,7 +112,7 @@ pub fn wait(time: Duration, stop: &Stop) -> bool {
     stop.asked().is_some()
 }
 
-/// JSON as YAML with one key a line. Text is quoted as in JSON, which YAML takes.
+/// JSON as YAML with one key per line. Text keeps JSON's quotes, which YAML allows.
 pub fn yaml(value: &Value) -> String {
     let mut text = String::new();
     block(value, 0, &mut text);
@@ -163,7 +165,7 @@ pub fn age(seconds: f64) -> String {
     }
 }
 
-/// `30 of 120 (25 %)`; `-` of a task that reports no progress.
+/// `30 of 120 (25 %)`; `-` for a task that reports no progress.
 pub fn progress(reported: Option<(u64, u64)>) -> String {
     match reported {
         Some((done, of)) => format!("{done} of {of} ({:.0} %)", 100.0 * done as f64 / of.max(1) as f64),

@@ -1,4 +1,4 @@
-//! `crossdock rm`: takes names away.
+//! `crossdock rm`: removes objects by name.
 
 use crossdock_client::InUse;
 use crossdock_launch::run::code;

@@ -60,7 +60,7 @@ pub fn run(options: &Run) -> u8 {
     run::front(&order, (&program, &[SUPERVISE]))
 }
 
-/// The hosts of the run, if it has several.
+/// The hosts of the run; `None` if it runs on this host only.
 fn hosts(options: &Run) -> Result<Option<Hosts>, String> {
     let o = &options.hosts;
     let hostfile = o
@@ -68,7 +68,7 @@ fn hosts(options: &Run) -> Result<Option<Hosts>, String> {
         .as_ref()
         .map(|path| std::fs::read_to_string(path).map_err(|e| format!("--hostfile {}: {e}", path.display())));
     if o.hosts.is_none() && o.hostfile.is_none() && options.daemon.is_some() {
-        // A named daemon is on this host.
+        // The named daemon is on this host, so the run uses no other hosts.
         return Ok(None);
     }
     let wanted = Wanted {
@@ -85,7 +85,7 @@ fn hosts(options: &Run) -> Result<Option<Hosts>, String> {
     wanted.find()
 }
 
-/// The file; with hosts, its placement, too.
+/// Reads the workflow file. With hosts, it also checks on which host each task runs.
 fn read(options: &Run, hosts: Option<&Hosts>) -> Result<file::Workflow, file::Problems> {
     match hosts {
         Some(hosts) => {

@@ -37,7 +37,7 @@ pub fn ps(options: &Ps) -> u8 {
     })
 }
 
-/// What tasks report of their progress, by task and rank.
+/// The progress that tasks report, by task and rank.
 type Reports = BTreeMap<(String, u32), (u64, u64)>;
 
 fn usage_of<'a>(state: &State, rank: &RankState, all: &'a BTreeMap<Of, Usage>) -> Option<&'a Usage> {
@@ -140,7 +140,7 @@ pub fn stop(options: &StopRun) -> u8 {
     let mut outcome = code::OK;
     for name in &options.runs {
         let stopped = found(name).and_then(|(run, state)| {
-            // What the file gives the tasks, and a moment for engine and clean-up.
+            // The time that the file gives the tasks, plus 20 s for the engine and for the clean-up.
             let grace = Duration::from_secs(u64::from(state.grace_s) + 20);
             Ok((run.id.clone(), run::stop(&run, options.deadline.unwrap_or(grace))?))
         });
@@ -174,7 +174,7 @@ pub fn attach(options: &Attach) -> u8 {
     };
     let mut command = Command::new(&program);
     command.args(arguments).env("CROSSDOCK_SOCKET", socket).env("CROSSDOCK_WORKFLOW", workflow);
-    // It is no task of the run: it has a name of its own, and ends with its terminal, not with the run.
+    // The command is no task of the run. It has a name of its own, and ends with its terminal, not with the run.
     for name in ["CROSSDOCK_TASK", "CROSSDOCK_RANK", "CROSSDOCK_RANKS", "CROSSDOCK_RUN"] {
         command.env_remove(name);
     }
@@ -215,7 +215,8 @@ fn show_logs(options: &Logs) -> Result<(), String> {
         tail.print();
     }
     let stop = Stop::on_signals()?;
-    // Asked before the last look: what is written before the end is then seen after it.
+    // The run's state is read before the last look at the log, so the last look sees all that was written before the
+    // end.
     let mut over = !options.follow;
     while !over {
         over = State::read(&run.folder).is_none() || wait(Duration::from_millis(200), &stop);
@@ -225,7 +226,7 @@ fn show_logs(options: &Logs) -> Result<(), String> {
     Ok(())
 }
 
-/// A log that is followed, also into the file that takes its place when it has grown to its limit.
+/// Follows a log, and continues in the new file when the log has grown to its limit.
 struct Tail {
     path: PathBuf,
     file: Option<File>,
@@ -238,7 +239,7 @@ impl Tail {
         Self { path: path.to_owned(), file: File::open(path).ok(), prefix, partial: Vec::new() }
     }
 
-    /// Passes over all but the last lines. A log has a limit, so it is read whole.
+    /// Passes over all but the last lines. A log has a limited size, so the function reads it whole.
     fn skip_to_last(&mut self, lines: Option<usize>) {
         let (Some(lines), Some(file)) = (lines, &mut self.file) else { return };
         let mut text = Vec::new();

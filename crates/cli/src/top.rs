@@ -9,7 +9,7 @@ use crate::args::Top;
 use crate::output::{age, progress};
 use crate::table::columns;
 
-/// Between the first look and the first print: rates need two looks.
+/// The time between the first look and the first print, because rates need two looks.
 const FIRST: Duration = Duration::from_millis(500);
 
 pub fn top(options: &Top) -> u8 {

@@ -16,13 +16,13 @@ use crate::output::wait;
 use crate::series::Stop;
 use crate::table::{complain, say};
 
-/// The server of a page, for as long as it is held.
+/// Starts the server of a page. The server runs until the returned value is dropped.
 pub fn start(page: &Page, scope: Scope) -> Result<Web, String> {
     let token = page.web_token.as_deref().map(token).transpose()?;
     Web::start(Options { port: page.web_port, token, scope })
 }
 
-/// The token in a file of the user's own; a fresh one is written if there is no such file.
+/// The token in a file of the user; if there is no such file, it is written with a fresh token.
 fn token(path: &Path) -> Result<String, String> {
     let refused = |e: std::io::Error| format!("cannot use the token in {}: {e}", path.display());
     match fs::metadata(path) {
@@ -66,14 +66,15 @@ pub fn web(options: &WebPage) -> u8 {
     code::OK
 }
 
-/// Starts the page of a daemon that this process is about to become, in a process of its own that ends with it.
+/// Starts the page of the daemon that this process is about to become. The page is a process of its own and ends with
+/// the daemon.
 pub fn beside(page: &Page, socket: Option<&PathBuf>) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
     let mut command = Command::new(program);
     command.args(["web", "--with", &std::process::id().to_string(), "--web-port", &page.web_port.to_string()]);
     command.args(socket.iter().flat_map(|s| ["--socket".as_ref(), s.as_os_str()]));
     command.args(page.web_token.iter().flat_map(|t| ["--web-token".as_ref(), t.as_os_str()]));
-    // Standard output belongs to --ready; the address is for people.
+    // Standard output belongs to --ready, so the address goes to standard error.
     command.stdin(Stdio::null()).stdout(std::io::stderr());
     command.spawn().map(drop).map_err(|e| format!("cannot start the page's server: {e}"))
 }

@@ -24,7 +24,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use crossdock_core::error::status_of;
 use crossdock_core::liveness::Liveness;
 use crossdock_layout::Status;
 use crossdock_layout::wire::Request;
@@ -81,9 +80,8 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(path: PathBuf, private: bool, mut who: Who, welcome: Welcome) -> Result<Arc<Self>> {
         let entered = Liveness::enter(welcome.papers, welcome.member);
-        let liveness = entered.map_err(|error| {
-            Error::new(status_of(&error), format!("this process cannot become a member of the node: {error}"))
-        })?;
+        let liveness =
+            entered.map_err(|error| Error::os(&error).during("this process cannot become a member of the node"))?;
         let Some(liveness) = liveness else {
             let text = format!("the daemon at {} sent no liveness table of this layout", path.display());
             return Err(Error::new(Status::Incompatible, text));

@@ -7,6 +7,7 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::Deadline;
 
 use crate::connection::Connection;
+use crate::session::unexpected;
 use crate::{Error, ItemInfo, Result};
 
 /// A segment, as the daemon knows it.
@@ -131,7 +132,7 @@ pub(crate) fn nodes(connection: &Connection, deadline: Deadline) -> Result<Vec<N
                 }));
                 Ok(last.filter(|_| more))
             }
-            _ => Err(Error::new(Status::Incompatible, "the daemon listed something else than was asked for")),
+            _ => Err(unexpected()),
         }
     })?;
     Ok(nodes)
@@ -158,7 +159,6 @@ pub(crate) fn list(connection: &Connection, workflow: Option<&str>, deadline: De
         let request = Request::List { of, after, workflow: workflow.map(str::to_owned) };
         connection.ask(request, None, None, deadline).map(|(answer, _)| answer)
     };
-    let unexpected = || Error::new(Status::Incompatible, "the daemon listed something else than was asked for");
     let mut listing = Listing::default();
     pages(|after| match ask(ListOf::Workflows, after)? {
         Answer::Workflows(Page { entries, more }) => {

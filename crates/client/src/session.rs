@@ -15,7 +15,7 @@ use crate::discovery::{self, variable};
 use crate::handshake::Who;
 use crate::owned::Owned;
 use crate::segment::{Lease, OpenRequest, OpenedSegment};
-use crate::{Error, Listing, Result, listing};
+use crate::{Error, Listing, Reason, Result, listing};
 
 /// How to reach the daemon, and as which task.
 #[derive(Clone, Debug)]
@@ -427,7 +427,7 @@ pub(crate) fn check_name(what: &str, given: &str) -> Result<()> {
 }
 
 pub(crate) fn unexpected() -> Error {
-    Error::new(Status::Incompatible, "the daemon answered something else than was asked for")
+    Error::because(Status::Incompatible, Reason::UnexpectedAnswer)
 }
 
 /// The program of this process: the script if an interpreter runs one, otherwise the program itself.

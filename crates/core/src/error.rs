@@ -10,6 +10,7 @@ use std::time::Duration;
 use crossdock_layout::queue::Side;
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{LAYOUT_VERSION, Status};
+use crossdock_os::OsError;
 
 /// A failure. It is one pointer wide, so that results of fast calls stay in registers; it derefs to its [`Failure`].
 #[derive(Clone, PartialEq, Eq)]
@@ -51,14 +52,29 @@ pub struct Waited {
     pub time: Duration,
 }
 
-/// The reason for a failure. A variant with data of its own exists for a reason that several places report or that code
-/// examines.
+/// The reason for a failure. A reason that several places report, or that code examines, has a variant with its data.
+/// [`Reason::Words`] is for a reason that one place reports and that only people read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reason {
     /// A sentence that says what happened and what to do about it.
     Words(Cow<'static, str>),
     /// The sentence that the daemon sent.
     Daemon(String),
+    /// The kernel refused a call.
+    System(OsError),
+    /// The daemon's answer is of another kind than the question.
+    UnexpectedAnswer,
+    /// This process closed or ended the object before.
+    ClosedHere,
+    /// This task may only read the object.
+    ReadOnly,
+    /// The object exists with other options than the caller asked for.
+    OtherOptions {
+        /// The object's options.
+        found: String,
+        /// The caller's options.
+        wanted: String,
+    },
     /// A poll found nothing yet.
     NothingYet,
     /// Another failure stopped this call: the step that failed, and its failure.
@@ -130,7 +146,34 @@ impl Error {
         Self(Box::new(Failure { status, object: None, waited: None, reason, peer: None }))
     }
 
-    /// The kernel refused a call: what the caller tried, on which object, and the kernel's reason.
+    /// The kernel refused this call.
+    #[cold]
+    #[inline(never)]
+    pub fn os(error: &OsError) -> Self {
+        Self::because(status_of(error), Reason::System(error.clone()))
+    }
+
+    /// This process closed or ended the object before.
+    #[cold]
+    #[inline(never)]
+    pub fn closed_here() -> Self {
+        Self::because(Status::Closed, Reason::ClosedHere)
+    }
+
+    /// This task may only read the object.
+    #[cold]
+    #[inline(never)]
+    pub fn read_only() -> Self {
+        Self::because(Status::Denied, Reason::ReadOnly)
+    }
+
+    /// The object has nothing of this kind and name.
+    #[cold]
+    pub fn lacks(what: &'static str, name: &str) -> Self {
+        Self::because(Status::NotFound, Reason::Lacks { what, name: name.to_owned() })
+    }
+
+    /// The standard library reports that the kernel refused a call: what the caller tried, and the kernel's reason.
     #[cold]
     pub fn system(what: impl fmt::Display, reason: impl fmt::Display) -> Self {
         Self::new(Status::System, format!("{what}: {reason}"))
@@ -198,7 +241,7 @@ impl Error {
 /// The status for a failed system call. A lack of descriptors, memory or space gets a status that tells the caller to
 /// make room.
 #[cold]
-pub fn status_of(error: &crossdock_os::OsError) -> Status {
+pub fn status_of(error: &OsError) -> Status {
     if error.is_out_of_room() { Status::NoSpace } else { Status::System }
 }
 
@@ -239,6 +282,23 @@ impl Failure {
         match &self.reason {
             Reason::Words(words) => f.write_str(words),
             Reason::Daemon(words) => f.write_str(words),
+            Reason::System(error) => write!(f, "{error}"),
+            Reason::UnexpectedAnswer => f.write_str("the daemon answered something else than was asked for"),
+            Reason::ClosedHere => f.write_str(match self.kind() {
+                Some(SegmentKind::Port) => "this end was closed here; open the port again",
+                Some(SegmentKind::Item) => "it was closed here; access it again",
+                Some(SegmentKind::Series) => "it was closed or ended here; open it anew",
+                _ => "it was closed here; open it again",
+            }),
+            Reason::ReadOnly => f.write_str(match self.kind() {
+                Some(SegmentKind::Item) => "it may only be read here; only its owner may change it",
+                _ => "this task may only read it; grant it 'write' in the workflow file",
+            }),
+            Reason::OtherOptions { found, wanted } => write!(
+                f,
+                "it exists as {found}, and was opened here as {wanted}; make the options of its tasks (and of the \
+                 workflow file) agree, or leave them open in all tasks but one"
+            ),
             Reason::NothingYet => f.write_str("nothing there yet"),
             Reason::During(what, error) => write!(f, "{what}: {error}"),
             Reason::Damaged(what) => match self.kind() {

@@ -17,7 +17,7 @@ use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId, Status};
 use crossdock_os::{Access, Deadline, Mapping, fork, memfd};
 
-use crate::error::{Reason, status_of};
+use crate::error::Reason;
 use crate::heap::{Locals, Memory};
 use crate::host::Host;
 use crate::liveness::epoch_word;
@@ -101,8 +101,7 @@ impl Region {
     /// `INVALID` if the segment is too small, `INCOMPATIBLE`, `CORRUPT`, `SYSTEM`, `NO_SPACE`; `TIMED_OUT` if another
     /// member formats it for too long.
     pub fn attach(parts: Parts) -> Result<Arc<Self>> {
-        let system =
-            |e: crossdock_os::OsError| Error::new(status_of(&e), e.to_string()).about(SegmentKind::Region, &parts.name);
+        let system = |e: crossdock_os::OsError| Error::os(&e).about(SegmentKind::Region, &parts.name);
         memfd::check(&parts.descriptor, parts.size).map_err(system)?;
         let access = if parts.writable { Access::ReadWrite } else { Access::Read };
         let mapping = Mapping::for_huge_pages(&parts.descriptor, parts.size as usize, access).map_err(system)?;
@@ -257,7 +256,7 @@ impl Region {
     /// May this process change the region?
     pub(crate) fn check_use(&self) -> Result<()> {
         if !self.writable {
-            return Err(self.error(Status::Denied, "this task may only read it; grant it 'write' in the workflow file"));
+            return Err(self.failed(Status::Denied, Reason::ReadOnly));
         }
         if !self.is_own() {
             return Err(self.failed(Status::Disconnected, Reason::Forked));

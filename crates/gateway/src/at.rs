@@ -1,4 +1,4 @@
-//! Where a site's catalog is, and how to reach it.
+//! The address of a site's catalog, and the client that reaches it.
 
 use std::net::ToSocketAddrs;
 use std::str::FromStr;
@@ -11,19 +11,19 @@ use crossdock_link::{Tcp, Transport, Trust};
 use crate::GatewayOptions;
 use crate::streams::{Dial, Over};
 
-/// Where a site's catalog is.
+/// The address of a site's catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CatalogAt {
-    /// This daemon keeps it, and listens here for the others.
+    /// This daemon keeps the catalog, and listens at this address for the other nodes.
     Keep(String),
-    /// The daemon of this node (which TLS has to know) keeps it, and listens here.
+    /// The daemon of the named node keeps the catalog, and listens at this address.
     Embedded {
-        /// Its name; empty without TLS.
+        /// The name of the keeping node, which its certificate must carry; empty without TLS.
         node: String,
         /// `host:port`.
         address: String,
     },
-    /// etcd keeps it; the addresses of its members.
+    /// etcd keeps the catalog. These are the addresses of etcd's members.
     Etcd(Vec<String>),
 }
 
@@ -60,14 +60,15 @@ impl FromStr for CatalogAt {
     }
 }
 
-/// How long leases last beyond their time after a restart of the keeper.
+/// After a restart of the catalog's keeper, leases last this much longer.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Where this node listens if no address was given: the address that its connections to the catalog come from, any port.
+/// The address where this node listens if none was given: the one that its connections to the catalog come from, with
+/// any port.
 pub(crate) fn own_address(catalog: &CatalogAt) -> Result<String, String> {
     let host = match catalog {
         CatalogAt::Keep(address) => {
-            // It listens there already, so the others reach it there.
+            // This node listens there for the catalog already, so the other nodes can reach it there.
             return Ok(format!("{}:0", address.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host)));
         }
         CatalogAt::Embedded { address, .. } => address.clone(),
@@ -76,7 +77,7 @@ pub(crate) fn own_address(catalog: &CatalogAt) -> Result<String, String> {
             first.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/').to_owned()
         }
     };
-    // No packet is sent: the kernel only chooses the route, and with it this node's own address.
+    // No packet is sent. The kernel only chooses the route, and thereby this node's own address.
     let towards = |host: &str| -> std::io::Result<std::net::SocketAddr> {
         let to = host.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::NotFound)?;
         let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
@@ -92,7 +93,7 @@ pub(crate) fn own_address(catalog: &CatalogAt) -> Result<String, String> {
 
 type Opened = (Box<dyn Catalog>, Option<(Keeper, Listening)>);
 
-/// A client, and the keeper if it is here.
+/// A client of the catalog, and the keeper if this daemon keeps it.
 pub(crate) fn open(options: &GatewayOptions, trust: &Trust) -> Result<Opened, String> {
     let transport = Tcp::new(trust.clone());
     let client = |node: &str, address: &str| {

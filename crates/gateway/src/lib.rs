@@ -1,17 +1,18 @@
 //! A daemon's part in its site.
 //!
-//! A [`Gateway`] owns the node's identity in the catalog: its name, its number, and the lease that all its entries hang
-//! on. Two threads do this beside the daemon's own: one keeps the lease and carries out [`Order`]s, the other one follows
-//! what all nodes announce. [`Nodes`] has the links to the other nodes, and a thread that looks after them. What they learn comes as [`News`], in order; a descriptor is readable when there is some.
+//! A [`Gateway`] owns the node's identity in the catalog: the node's name, its number, and the lease to which all its
+//! entries belong. It has two threads beside the daemon's own. One keeps the lease alive and carries out [`Order`]s;
+//! the other one follows what all nodes announce. [`Nodes`] has the links to the other nodes, and a thread that watches
+//! them. The daemon gets all results as [`News`], in order; a descriptor is readable while there are any.
 //!
-//! **Identity.** A node's name belongs to one daemon at a time: the entry of the name is made only if it is free. Its
-//! number belongs to the name for good, so that ids that hold it are never given out by another node. A daemon whose broker
-//! was restarted finds its own entry by a token, and goes on with its lease.
+//! **Identity.** A node's name belongs to one daemon at a time: a daemon makes the name's entry only if the name is
+//! free. The node's number belongs to the name for good, so no other node ever gives out ids with this number. A daemon
+//! whose broker was restarted recognises its own entry by a token, and continues with the same lease.
 //!
-//! **Lease.** When the lease cannot be kept alive for four fifths of its time, the gateway says [`News::CutOff`] before
-//! the catalog takes the entries away. Nothing is claimed from then on, until a lease is there again ([`News::Joined`]).
-//! The daemon then gives the order [`Order::Announce`] with all that it has; a name that another node has claimed in the
-//! meantime stays that node's ([`News::Contested`]).
+//! **Lease.** If the lease could not be kept alive for four fifths of its time, the gateway reports [`News::CutOff`],
+//! which is before the catalog removes the entries. From then on it claims nothing until there is a lease again
+//! ([`News::Joined`]). The daemon then orders [`Order::Announce`] with all that it has. A name that another node has
+//! claimed in the meantime stays that node's ([`News::Contested`]).
 
 mod at;
 mod keys;
@@ -45,39 +46,40 @@ pub use options::{GatewayOptions, bad_site_name};
 pub use place::Place;
 pub use whereabouts::Whereabouts;
 
-/// What the daemon wants of the catalog.
+/// A request of the daemon about the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The name is to be this node's. Answered by [`News::Claimed`].
+    /// Make this name this node's. The answer is [`News::Claimed`].
     Claim(Name),
-    /// The name is free again.
+    /// Make this name free again.
     Release(Name),
-    /// After [`News::Joined`]: these names are this node's, and no others.
+    /// After [`News::Joined`]: exactly these names are this node's.
     Announce(Vec<Name>),
-    /// The item goes to another node with its name. Answered by [`News::Passed`], when the outcome is sure.
+    /// Give the item and its name to another node. The answer is [`News::Passed`], once the outcome is certain.
     Pass {
         /// The item's name.
         name: Name,
-        /// The node that the item goes to, and the epoch that the item has there.
+        /// The next node, and the item's epoch there.
         to: Whereabouts,
     },
-    /// This node, which owns the item, has more to say of it.
+    /// Add a description of an item that this node owns.
     Describe(Whereabouts),
-    /// The item, which this node owned by this epoch, is gone. Answered by what the catalog says then.
+    /// The item, which this node owned in this epoch, no longer exists. The answer is the item's entry as the catalog
+    /// then has it.
     Forget {
         /// The item's id.
         item: u64,
         /// The epoch.
         epoch: u64,
     },
-    /// Asks what the catalog says of an item: [`News::Item`] or [`News::NoItem`].
+    /// Ask for the catalog's entry of an item. The answer is [`News::Item`] or [`News::NoItem`].
     Look {
         /// The item's id.
         item: u64,
     },
 }
 
-/// What has become known.
+/// A report of the gateway to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// The node has a lease, and this number.
@@ -85,7 +87,7 @@ pub enum News {
         /// Between 1 and [`place::NUMBERS`].
         number: u64,
     },
-    /// The catalog was reached: what is known of other nodes is as of now.
+    /// The catalog was reached, so the reports about other nodes are up to date.
     Synced,
     /// There is no lease, or it may end at any moment.
     CutOff {
@@ -96,7 +98,7 @@ pub enum News {
     Claimed {
         /// Which.
         name: Name,
-        /// It is this node's; another node has it; or nothing is known.
+        /// The name is this node's, another node has it, or the outcome is not known.
         outcome: Claimed,
     },
     /// A name that was announced belongs to another node.
@@ -106,14 +108,14 @@ pub enum News {
         /// Whose.
         place: Place,
     },
-    /// A node is there, this one included.
+    /// A node has an entry; also reported for this node.
     Node(Place),
-    /// A node is not there any more.
+    /// A node's entry is gone.
     NodeGone {
         /// Its name.
         node: String,
     },
-    /// A name belongs to a node, this one included.
+    /// A name belongs to a node; also reported for this node.
     Named {
         /// Which.
         name: Name,
@@ -129,19 +131,19 @@ pub enum News {
     Passed {
         /// The item's id.
         item: u64,
-        /// The epoch that the order named.
+        /// The epoch in the order.
         epoch: u64,
-        /// The item is the next node's; else why it is this node's still.
+        /// The item is the next node's; the error says why it still is this node's.
         outcome: Result<(), String>,
     },
-    /// What the catalog says of an item.
+    /// The catalog's entry of an item.
     Item(Whereabouts),
-    /// The catalog says nothing of that item, or not any more.
+    /// The catalog has no entry of that item, or no longer.
     NoItem {
         /// The item's id.
         item: u64,
     },
-    /// What is known of each link that was opened.
+    /// The state of each link that was opened.
     Links(Vec<LinkSeen>),
 }
 
@@ -152,26 +154,26 @@ pub struct LinkSeen {
     pub node: String,
     /// What carries the bytes.
     pub transport: &'static str,
-    /// How long ago the node was heard by this link.
+    /// The time since this link last heard the node.
     pub heard: Option<Duration>,
-    /// From a question to its answer, measured last.
+    /// The time from a question to its answer at the last measurement.
     pub round_trip: Option<Duration>,
     /// Why there is no connection now.
     pub why: Option<String>,
 }
 
-/// What became of a claim.
+/// The outcome of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claimed {
     /// The name is this node's.
     Ours,
-    /// It is that node's.
+    /// The name belongs to that node.
     Theirs(Place),
     /// The catalog could not be asked.
     Failed(String),
 }
 
-/// News, and a descriptor that is readable while there are some.
+/// The news, and a descriptor that is readable while there are any.
 struct Mailbox {
     news: Mutex<VecDeque<News>>,
     bell: OwnedFd,
@@ -186,7 +188,7 @@ impl Mailbox {
 
     fn put(&self, news: News) {
         let mut waiting = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // One of these says as much as many, and the last one says more than those before.
+        // Of these kinds only the last report is kept, because it says all that the earlier ones said.
         match &news {
             News::Synced if waiting.contains(&news) => {}
             News::Links(_) => {
@@ -206,16 +208,16 @@ pub struct Gateway {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     nodes: Arc<Nodes>,
-    // Dropped last: this node may keep the catalog for others, and for its own farewell.
+    // This field is dropped last: this node may keep the catalog for others, and needs it for its own farewell.
     _listening: Option<Listening>,
     _keeper: Option<Keeper>,
 }
 
 impl Gateway {
-    /// Begins to join. The first news says whether it worked. `serve` answers other nodes.
+    /// Begins to join the site. The first news says whether it worked. `serve` answers other nodes.
     ///
     /// # Errors
-    /// The options make no sense, certificates cannot be used, an address or the catalog's journal is of no use.
+    /// The options contradict each other, or certificates, an address or the catalog's journal cannot be used.
     pub fn start(options: &GatewayOptions, serve: Arc<dyn Serve>) -> Result<Self, String> {
         options.check()?;
         let trust = options.trust()?;
@@ -258,7 +260,7 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Readable when there are news.
+    /// Readable while there are news.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.mailbox.bell.as_fd()
     }
@@ -268,7 +270,7 @@ impl Gateway {
         self.mailbox.take()
     }
 
-    /// The other nodes, for questions and pulls.
+    /// The other nodes, for questions to them and pulls from them.
     #[must_use]
     pub fn nodes(&self) -> Arc<Nodes> {
         Arc::clone(&self.nodes)
@@ -277,7 +279,7 @@ impl Gateway {
     /// Queues an order. The gateway carries it out after all earlier ones.
     pub fn order(&self, order: Order) {
         if let Some(orders) = &self.orders {
-            // The worker ends only with this.
+            // The worker's thread ends only when this gateway is dropped, so it receives the order.
             orders.send(order).ok();
         }
     }

@@ -1,4 +1,4 @@
-//! The node's entries in the catalog: what is put there, and what is found.
+//! The node's entries in the catalog: how they are made, found and removed.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -11,17 +11,17 @@ use crossdock_os::Deadline;
 use crate::place::NUMBERS;
 use crate::{GatewayOptions, Name, Place, keys};
 
-/// One call may take so long. Shorter than a lease by far, so that a call does not cost the lease.
+/// The longest time of one call. It is much shorter than a lease, so a slow call does not lose the lease.
 const CALL: Duration = Duration::from_secs(2);
 
 /// Milliseconds on a clock that never goes back.
 pub(crate) type Clock = Box<dyn Fn() -> u64 + Send>;
 
-/// Why something did not work.
+/// Why a change of the catalog did not happen.
 pub(crate) enum Refused {
-    /// The name is another node's.
+    /// The name belongs to that node.
     Taken(Place),
-    /// The lease is gone.
+    /// The lease has ended.
     NoLease,
     /// In words.
     Failed(String),
@@ -33,25 +33,25 @@ impl From<CatalogError> for Refused {
     }
 }
 
-/// A lease, and what is known of it.
+/// A lease and its state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Joined {
     pub lease: LeaseId,
     pub number: u64,
-    /// When the call began that kept it alive last, in milliseconds.
+    /// The beginning of the last call that kept it alive, in milliseconds.
     pub kept: u64,
 }
 
-/// This node in the catalog.
+/// This node's part of the catalog.
 pub(crate) struct Member {
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) site: String,
     pub(crate) node: String,
     address: String,
     pub(crate) token: u64,
-    /// 0 if it has none yet.
+    /// 0 if the node has no number yet.
     number: Cell<u64>,
-    /// How long a lease lasts, in milliseconds.
+    /// The length of a lease, in milliseconds.
     pub time: u64,
     clock: Clock,
 }
@@ -79,7 +79,7 @@ impl Member {
         (self.clock)()
     }
 
-    /// Gets a lease, and the node's name on it; or finds that this daemon has both already.
+    /// Gets a lease, and the node's name with it; or finds that this daemon already has both.
     pub fn join(&self) -> Result<Joined, Refused> {
         let number = self.number()?;
         let place = Place { node: self.node.clone(), number, token: self.token, address: self.address.clone() };
@@ -110,7 +110,7 @@ impl Member {
         }
     }
 
-    /// The number that belongs to the node's name, for good.
+    /// The number that belongs to the node's name for good.
     fn number(&self) -> Result<u64, Refused> {
         let key = keys::number(&self.site, &self.node);
         let former = self.number.get();
@@ -140,7 +140,7 @@ impl Member {
             let other = keys::numbered(&self.site, Some(free));
             let commit = Commit::new().expect_free(&key).expect_free(&other);
             let commit = commit.put(&key, free.to_string().as_bytes(), None).put(&other, self.node.as_bytes(), None);
-            // Whether it was done or not, or nothing is known of that: look again.
+            // After any outcome, also an unknown one, the loop looks again.
             match self.catalog.commit(&commit, by()) {
                 Ok(done) if !done.done && former != 0 && done.found[0].is_none() => {
                     return Err(other_number(former, "another node of the site has that number"));
@@ -158,8 +158,8 @@ impl Member {
         Ok(())
     }
 
-    /// Makes the name this node's. `given` says whether the node has what came with the name from another node; else such a
-    /// name is taken.
+    /// Makes the name this node's. `given` says whether this node has the item that came with the name from another
+    /// node. Otherwise such a name counts as taken.
     pub fn claim(&self, joined: &Joined, name: &Name, given: bool) -> Result<(), Refused> {
         let (key, value) = (keys::name(&self.site, name), keys::owner(&self.node));
         let lease = Some(joined.lease);
@@ -172,8 +172,8 @@ impl Member {
             if !is_own {
                 return Err(self.owner(&entry)?);
             }
-            // This node's, by a lease that is about to end; or a commit that releases it is still on its way, and must find
-            // another revision.
+            // The name is this node's by a lease that is about to end, or a commit that releases it is still in flight.
+            // This commit changes the revision, so the other one fails.
             let commit = Commit::new().expect_at(&key, entry.modified).put(&key, &value, lease);
             match self.catalog.commit(&commit, by()) {
                 Ok(done) if done.done => return Ok(()),
@@ -194,11 +194,11 @@ impl Member {
         };
         let found = self.catalog.get(&keys::node(&self.site, &node), by())?;
         let place = found.and_then(|found| Place::read(&node, &found.value));
-        // Its lease may have ended between the two looks.
+        // The lease of the other node may have ended between the two looks.
         Ok(Refused::Taken(place.unwrap_or(Place { node, number: 0, token: 0, address: String::new() })))
     }
 
-    /// The name is free, unless it is another node's.
+    /// Makes the name free, unless it belongs to another node.
     pub fn release(&self, name: &Name) -> Result<(), Refused> {
         let key = keys::name(&self.site, name);
         if let Some(entry) = self.catalog.get(&key, by())?.filter(|entry| self.is_own(entry)) {
@@ -215,7 +215,7 @@ impl Member {
         }
     }
 
-    /// Names of this node in the catalog that it does not have.
+    /// Removes names of this node from the catalog that the node does not have.
     pub fn release_all_but(&self, names: &[Name]) -> Result<(), Refused> {
         let wanted: BTreeSet<String> = names.iter().map(|name| keys::name(&self.site, name)).collect();
         for entry in self.catalog.list(&keys::names(&self.site), by())?.entries {
@@ -226,20 +226,21 @@ impl Member {
         Ok(())
     }
 
-    /// Did the name come to this daemon with an item, of which the broker may not have heard yet?
+    /// Did the name come to this daemon together with an item that the broker may not know yet?
     fn is_coming(&self, entry: &Entry) -> Result<bool, Refused> {
         let Some(item) = keys::read_item(&entry.value) else { return Ok(false) };
         let is = self.whereabouts(item)?;
         Ok(is.is_some_and(|is| is.node == self.node && is.daemon == self.token))
     }
 
-    /// The node leaves in order.
+    /// Removes the node's entries when it leaves in order.
     pub fn leave(&self, joined: &Joined) {
         self.catalog.revoke(joined.lease, Deadline::after(Duration::from_millis(200))).ok();
     }
 }
 
-/// Ids that this daemon has given out could be another node's.
+/// The catalog has another number for this node. If the node took it, another node could give out the ids that this
+/// daemon has given out.
 fn other_number(former: u64, why: &str) -> Refused {
     Refused::Failed(format!(
         "this daemon's ids say that its node has number {former}, and {why}; end the daemon, remove its journal, and start it \

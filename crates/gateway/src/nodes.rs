@@ -1,10 +1,10 @@
 //! The links to the other nodes of the site, and the server that answers theirs.
 //!
-//! A link is opened when the first question or pull needs it, and stays. It dials the address that the other node's
-//! entry in the catalog says; an entry that is replaced by one with another address means another link. A node whose
-//! lease has ended keeps its link: it may be cut off from the catalog and not from this node.
+//! A link is opened when the first question or pull needs it, and stays. It connects to the address in the other node's
+//! entry in the catalog. If that address changes, a new link replaces the old one. A node whose lease has ended keeps
+//! its link: it may be cut off from the catalog and still reach this node.
 //!
-//! [`ECHO`] is answered here, so that the round trip of a link can be measured without the daemon.
+//! The gateway itself answers [`ECHO`], so that the round trip of a link can be measured without the daemon.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,16 +23,16 @@ use crossdock_os::spawn::host_name;
 
 use crate::{LinkSeen, Mailbox, News, Place};
 
-/// The service that answers with the body that it was asked with.
+/// This service answers with the body of the question.
 pub const ECHO: u32 = 1;
 
-/// How often the links are looked at.
+/// How often the links are checked.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often the round trip of a link is measured.
 const MEASURE: Duration = Duration::from_secs(5);
-/// How long the entry of a node may take to arrive after a name of that node.
+/// How long a question waits for the entry of a node whose name it knows already.
 const ON_ITS_WAY: Duration = Duration::from_secs(3);
-/// Threads look so often whether they are to end.
+/// How often threads check whether they must end.
 const SLICE: Duration = Duration::from_millis(100);
 
 struct Open {
@@ -42,14 +42,14 @@ struct Open {
     measured: Option<Instant>,
 }
 
-/// The other nodes of the site, as this one reaches them.
+/// The links to the other nodes of the site.
 pub struct Nodes {
     transport: Arc<dyn Transport>,
     own: Node,
     options: LinkOptions,
-    /// Where each node listens, as it announced last.
+    /// The address of each node, as the node last announced it.
     addresses: Mutex<BTreeMap<String, String>>,
-    /// An address has become known.
+    /// Is signalled when an address becomes known.
     learned: Condvar,
     links: Mutex<BTreeMap<String, Open>>,
     server: Option<Server>,
@@ -66,7 +66,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Nodes {
-    /// Listens at `address`, and answers other nodes by `serve`. Without the two no other node can ask this one.
+    /// Listens at `address`, and answers other nodes by `serve`. If `listen` is `None`, no other node can ask this one.
     pub(crate) fn new(transport: &Tcp, own: Node, listen: Option<(&str, Arc<dyn Serve>)>) -> Result<Arc<Self>> {
         let options = LinkOptions::default();
         let server = match listen {
@@ -87,12 +87,12 @@ impl Nodes {
         }))
     }
 
-    /// Where others reach this node; empty if it does not listen.
+    /// The address at which other nodes reach this node; empty if it does not listen.
     #[must_use]
     pub fn address(&self) -> String {
         let address = self.server.as_ref().map_or("", Server::address);
         match address.parse::<SocketAddr>() {
-            // It listens at every address: its name says which one others are to take.
+            // This node listens at all of its addresses, so it announces its host name.
             Ok(any) if any.ip().is_unspecified() => format!("{}:{}", host_name(), any.port()),
             _ => address.to_owned(),
         }
@@ -101,22 +101,23 @@ impl Nodes {
     /// Asks a service of another node and waits for its answer. The call blocks until the deadline.
     ///
     /// # Errors
-    /// What the service refuses with; `NotFound` if the node is unknown; `TimedOut` and `Disconnected` when no answer
-    /// came: the other node may then have done what was asked. Ask again only what may be done twice.
+    /// The service's refusal; `NotFound` if the node is unknown; `TimedOut` or `Disconnected` if no answer came, and
+    /// then the other node may have carried out the question. So repeat only questions that may be carried out twice.
     pub fn ask(&self, node: &str, service: u32, body: &[u8], by: Deadline) -> Result<Vec<u8>> {
         self.link(node)?.ask(service, body, by)
     }
 
-    /// Reads the bytes of another node's object from `offset` on into `memory`, all of it. The call blocks until the
+    /// Reads the bytes of another node's object from `offset` on, until `memory` is full. The call blocks until the
     /// deadline.
     ///
     /// # Errors
-    /// As [`Link::pull`], and `NotFound` if the node is unknown. The contents of `memory` are then undefined.
+    /// As for [`Link::pull`], and `NotFound` if the node is unknown. After an error the contents of `memory` are
+    /// undefined.
     pub fn pull(&self, node: &str, wanted: &Wanted, offset: u64, memory: &mut [u8], by: Deadline) -> Result<Pulled> {
         self.link(node)?.pull(wanted, offset, memory, by)
     }
 
-    /// What is known of a node by the link to it; nothing if no link was needed so far.
+    /// The state of the link to a node; `None` if no link was needed so far.
     #[must_use]
     pub fn seen(&self, node: &str) -> Option<Seen> {
         lock(&self.links).get(node).map(|open| open.link.seen())
@@ -145,7 +146,8 @@ impl Nodes {
         Ok(link)
     }
 
-    /// Where a node listens. The catalog's answer to a claim may name a node whose own entry is still on its way here.
+    /// The address of a node. The catalog's answer to a claim may name a node whose own entry has not arrived here yet,
+    /// so the call waits for it.
     fn address_of(&self, node: &str) -> Option<String> {
         let unknown = |addresses: &mut BTreeMap<String, String>| addresses.get(node).is_none_or(String::is_empty);
         let addresses = lock(&self.addresses);
@@ -154,14 +156,14 @@ impl Nodes {
         addresses.get(node).cloned().filter(|address| !address.is_empty())
     }
 
-    /// A node has announced where it is.
+    /// Notes the address that a node has announced.
     pub(crate) fn learn(&self, place: &Place) {
         if place.node == self.own.name {
             return;
         }
         lock(&self.addresses).insert(place.node.clone(), place.address.clone());
         self.learned.notify_all();
-        // A link to a former address is closed now: the node's daemon is another one, or listens elsewhere.
+        // A link to a former address is closed now: the node has another daemon, or listens elsewhere.
         let mut links = lock(&self.links);
         let stale = links.get(&place.node).is_some_and(|open| open.address != place.address);
         let former = if stale { links.remove(&place.node) } else { None };
@@ -169,7 +171,7 @@ impl Nodes {
         let_go(former);
     }
 
-    /// Measures round trips, and tells what is known of each link, until it is told to stop.
+    /// Measures round trips, and reports the state of each link, until `stop` is set.
     pub(crate) fn look_after(&self, mailbox: &Mailbox, stop: &AtomicBool) {
         let mut next = Instant::now();
         while !stop.load(Ordering::Relaxed) {
@@ -198,7 +200,7 @@ impl Nodes {
         }
     }
 
-    /// One question to each link that stands and was not measured for a while.
+    /// Asks one question on each link that is connected and was not measured for a while.
     fn measure(&self) {
         let due = |open: &Open| open.measured.is_none_or(|measured| measured.elapsed() >= MEASURE);
         let due: Vec<_> = {
@@ -222,14 +224,14 @@ impl Nodes {
     }
 }
 
-/// Closing a link waits for its thread, which may be dialing: no caller waits for that.
+/// Closing a link waits for its thread, which may be connecting. Another thread does it, so no caller waits.
 fn let_go(former: Option<Open>) {
     if let Some(former) = former {
         thread::spawn(move || drop(former));
     }
 }
 
-/// The daemon's answers, and those of [`ECHO`].
+/// The daemon's services, and [`ECHO`].
 struct Echoing(Arc<dyn Serve>);
 
 impl Serve for Echoing {

@@ -1,4 +1,4 @@
-//! How a daemon takes part in a site.
+//! The options of a daemon in a site.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,34 +9,35 @@ use crossdock_link::{Certificates, Papers, Trust, bad_node_name};
 
 use crate::CatalogAt;
 
-/// What a gateway is told.
+/// The options of a gateway.
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
     /// The site's name.
     pub site: String,
     /// This node's name in it.
     pub node: String,
-    /// Where the catalog is.
+    /// The address of the catalog.
     pub catalog: CatalogAt,
-    /// Where this node listens to the others, `host:port`, and what they are told. `None`: a port that the kernel chooses, at
-    /// the address that this node's connections to the catalog come from.
+    /// Where this node listens for other nodes, `host:port`; the node announces this address. `None`: the address that
+    /// this node's connections to the catalog come from, and a port that the kernel chooses.
     pub listen: Option<String>,
-    /// A folder with `authority.pem`, `node.pem` and `node.key`: all connections are inside mutual TLS.
+    /// A folder with `authority.pem`, `node.pem` and `node.key`. With it all connections are inside mutual TLS.
     pub certificates: Option<PathBuf>,
-    /// Without certificates: plain text is allowed on other addresses than loopback.
+    /// Without certificates, plain text is allowed on other addresses than loopback.
     pub trusted_network: bool,
-    /// The number that the node had before, in another life of its catalog; 0 if none. It has to have the same again.
+    /// The number that the node had before its catalog was lost and begun anew; 0 if none. The node must get the same
+    /// number again.
     pub number: u64,
-    /// The same for all brokers of one daemon, and for no other daemon.
+    /// A number that all brokers of one daemon share, and no other daemon has.
     pub token: u64,
-    /// A folder for the journal, if this daemon keeps the catalog; it is made if it is not there.
+    /// The folder for the catalog's journal, if this daemon keeps the catalog. It is made if it does not exist.
     pub folder: PathBuf,
-    /// How long the node's entries stay when it is not heard of.
+    /// The time after which the node's entries are removed if it does not keep its lease alive.
     pub lease: Duration,
 }
 
 impl GatewayOptions {
-    /// A lease of this length when nothing else is said.
+    /// The default length of a lease.
     pub const LEASE: Duration = Duration::from_secs(10);
 
     pub(crate) fn check(&self) -> Result<(), String> {
@@ -63,7 +64,7 @@ impl GatewayOptions {
     }
 }
 
-/// Why this is no site's name; `None` if it is one.
+/// Why this text cannot be the name of a site; `None` if it can.
 #[must_use]
 pub fn bad_site_name(site: &str) -> Option<String> {
     match name::check(site) {

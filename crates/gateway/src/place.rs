@@ -1,8 +1,8 @@
-//! A node, as its entry in the catalog says it.
+//! A node as its entry in the catalog describes it.
 
 use crossdock_link::bad_node_name;
 
-/// Highest number of a node: twelve bits of ids.
+/// The highest number of a node. Ids have twelve bits for it.
 pub const NUMBERS: u64 = 4095;
 
 /// A node of the site.
@@ -12,19 +12,19 @@ pub struct Place {
     pub node: String,
     /// Its number.
     pub number: u64,
-    /// What its daemon chose at its start; a broker that is restarted has the same.
+    /// A number that the daemon chose when it started. A restarted broker of the same daemon has the same.
     pub token: u64,
-    /// Where its daemon listens; empty if nowhere.
+    /// The address where the node's daemon listens; empty if it does not.
     pub address: String,
 }
 
 impl Place {
-    /// Value of the node's entry: `1 NUMBER TOKEN ADDRESS`. The first word is the form's version.
+    /// The value of the node's entry: `1 NUMBER TOKEN ADDRESS`. The first word is the version of this format.
     pub(crate) fn value(&self) -> Vec<u8> {
         format!("1 {} {:x} {}", self.number, self.token, self.address).into_bytes()
     }
 
-    /// Reads what another node wrote.
+    /// Reads the value of an entry that another node wrote.
     pub(crate) fn read(node: &str, value: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(value).ok()?;
         let mut words = text.splitn(4, ' ');

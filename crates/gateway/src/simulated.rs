@@ -1,4 +1,4 @@
-//! A gateway without threads, clock and network, for simulations: it does what is due when it is told to.
+//! A gateway without threads, clock and network, for simulations. It acts only when the simulation calls it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,7 +12,7 @@ use crate::member::Member;
 use crate::worker::{Worker, tell};
 use crate::{GatewayOptions, Mailbox, News, Order, keys};
 
-/// A gateway that goes step by step.
+/// A gateway that acts in steps.
 pub struct Steps {
     worker: Worker,
     follower: Follower,
@@ -23,7 +23,8 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Of these options, `catalog`, `listen`, `folder` and what protects connections mean nothing. `clock` gives milliseconds.
+    /// Makes a gateway. It ignores the options `catalog`, `listen`, `folder` and those that protect connections.
+    /// `clock` gives milliseconds.
     ///
     /// # Panics
     /// The system has no descriptor left.
@@ -37,7 +38,7 @@ impl Steps {
         Self { worker, follower: Follower::new(&keys::site(&site)), orders: sender, mailbox, catalog, site }
     }
 
-    /// Does what is due, orders included.
+    /// Does all that is due, orders included.
     pub fn step(&mut self) {
         self.worker.step();
         tell(&mut self.follower, &*self.catalog, &self.site, Deadline::after(Duration::ZERO), |news| {
@@ -45,7 +46,7 @@ impl Steps {
         });
     }
 
-    /// To be carried out with the next step.
+    /// Queues an order for the next step.
     pub fn order(&self, order: Order) {
         self.orders.send(order).expect("the worker lives as long as this");
     }
@@ -56,7 +57,7 @@ impl Steps {
         self.mailbox.take()
     }
 
-    /// Does it believe to have a lease?
+    /// Does the gateway assume that it has a lease?
     #[must_use]
     pub fn is_in(&self) -> bool {
         self.worker.is_in()

@@ -1,9 +1,9 @@
-//! Which node an item is on, as the catalog says it: the entry that only the owning node changes.
+//! The catalog's entry of an item, which says on which node the item is. Only the owning node changes it.
 //!
-//! An item gets the entry when it leaves the node that made it. The entry hangs on no lease: if its node is gone, the item
-//! is lost with it, and is never another node's by default. Each change of the node counts the epoch up by one, in the same
-//! commit that gives the item's name to the next node. The commit expects the name as the owning node's lease made it, so
-//! that a node without a lease passes nothing on.
+//! An item gets its entry when it leaves the node that made it. The entry belongs to no lease: if its node is lost, the
+//! item is lost with it, and never becomes another node's by default. Each change of the node increments the epoch, in
+//! the same commit that gives the item's name to the next node. The commit expects the name's entry as the owning
+//! node's lease made it, so a node without a lease cannot pass an item on.
 
 use crossdock_catalog::{CatalogError, Commit, Entry};
 use crossdock_link::bad_node_name;
@@ -11,19 +11,19 @@ use crossdock_link::bad_node_name;
 use crate::member::{Joined, Member, Refused, by};
 use crate::{Name, Place, keys};
 
-/// Where an item is.
+/// The place of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Whereabouts {
     /// Its id.
     pub item: u64,
-    /// Counts the nodes that it has been on, from 1 for the second one.
+    /// The number of changes of node so far: 1 on the second node.
     pub epoch: u64,
     /// The node that owns it.
     pub node: String,
-    /// Which start of that node's daemon, by its token. A later daemon of the node has nothing of the item. The gateway fills
-    /// this in.
+    /// The incarnation of that node's daemon, by its token. A later daemon of the node does not have the item. The
+    /// gateway fills this in.
     pub daemon: u64,
-    /// What that node needs to know of it; the gateway does not look into it.
+    /// The description of the item for the next node. The gateway does not interpret it.
     pub about: Vec<u8>,
 }
 
@@ -38,7 +38,7 @@ impl Whereabouts {
         value
     }
 
-    /// Reads what another node wrote.
+    /// Reads the value of an entry that another node wrote.
     pub(crate) fn read(item: u64, value: &[u8]) -> Option<Self> {
         let mut words = value.splitn(5, |byte| *byte == b' ');
         if words.next()? != b"1" {
@@ -52,30 +52,31 @@ impl Whereabouts {
     }
 }
 
-/// What became of passing an item on.
+/// The outcome of passing an item on.
 pub(crate) enum Passing {
-    /// It is the next node's.
+    /// The item is the next node's.
     Done,
-    /// It is this node's still, and no earlier attempt can succeed any more.
+    /// The item still is this node's, and no earlier attempt can succeed any more.
     Kept(String),
 }
 
 impl Member {
-    /// The item goes to the node that `to` names, and its name with it. Calling it again with the same words does no harm.
+    /// Gives the item, and its name with it, to the node that `to` names. Repeating the call with the same arguments
+    /// does no harm.
     ///
     /// # Errors
-    /// Nothing is known of the outcome; call again.
+    /// The outcome is unknown; call again.
     pub(crate) fn pass(&self, joined: &Joined, name: &Name, to: &Whereabouts) -> Result<Passing, Refused> {
         let (name, owner) = (keys::name(&self.site, name), keys::whereabouts(&self.site, to.item));
         loop {
-            // The name first: if a commit of an earlier call has changed it, the owner's entry shows that.
+            // The name is read first: if a commit of an earlier call has changed it, the owner's entry shows that.
             let named = self.catalog.get(&name, by())?;
             let found = self.catalog.get(&owner, by())?;
             let known = found.as_ref().map(|entry| Whereabouts::read(to.item, &entry.value));
             match known {
                 Some(None) => return Err(Refused::Failed(format!("the entry '{owner}' names no node"))),
                 Some(Some(known)) if known.epoch >= to.epoch => {
-                    // The next node may have passed it on.
+                    // The next node may already have passed it on.
                     return Ok(Passing::Done);
                 }
                 _ => {}
@@ -84,7 +85,7 @@ impl Member {
                 return Ok(Passing::Kept("its name is not this node's any more".into()));
             };
             if named.lease != Some(joined.lease) {
-                // A commit of an earlier call may still find what it expects, until the name is announced or its lease ends.
+                // A commit of an earlier call may still succeed, until the name is announced again or its lease ends.
                 return Err(Refused::Failed(format!("the entry '{name}' hangs on another lease")));
             }
             let there = self.catalog.get(&keys::node(&self.site, &to.node), by())?;
@@ -107,7 +108,7 @@ impl Member {
         }
     }
 
-    /// Changes the name's entry, so that no commit of an earlier call finds what it expects.
+    /// Changes the name's entry, so that a commit of an earlier call fails.
     fn keep(&self, joined: &Joined, named: &Entry, to: &str) -> Result<Passing, Refused> {
         let commit = Commit::new().expect_at(&named.key, named.modified);
         let done = self.catalog.commit(&commit.put(&named.key, &named.value, Some(joined.lease)), by())?;
@@ -117,23 +118,23 @@ impl Member {
         Err(Refused::Failed(format!("the entry '{}' keeps changing", named.key)))
     }
 
-    /// What the catalog says of an item.
+    /// The catalog's entry of an item.
     pub(crate) fn whereabouts(&self, item: u64) -> Result<Option<Whereabouts>, Refused> {
         let key = keys::whereabouts(&self.site, item);
         Ok(self.catalog.get(&key, by())?.and_then(|entry| Whereabouts::read(item, &entry.value)))
     }
 
-    /// This node, which owns the item, has more to say of it.
+    /// Adds a description of an item that this node owns.
     pub(crate) fn describe(&self, is: &Whereabouts) -> Result<(), Refused> {
         self.change_own(is.item, is.epoch, |commit, key| commit.put(key, &is.of(self.token).value(), None))
     }
 
-    /// The item, which this node owns, is gone.
+    /// Removes the entry of an item that this node owned and that no longer exists.
     pub(crate) fn forget(&self, item: u64, epoch: u64) -> Result<(), Refused> {
         self.change_own(item, epoch, |commit, key| commit.delete(key))
     }
 
-    /// Changes the entry if it says that the item is this node's by this epoch.
+    /// Changes the entry if it says that this node owns the item in this epoch.
     fn change_own(&self, item: u64, epoch: u64, change: impl Fn(Commit, &str) -> Commit) -> Result<(), Refused> {
         let key = keys::whereabouts(&self.site, item);
         loop {

@@ -1,4 +1,4 @@
-//! The two threads: one keeps the lease and carries out orders, one follows what the nodes announce.
+//! The two threads: one keeps the lease alive and carries out orders, the other one follows what the nodes announce.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use crate::member::{Joined, Member, Refused};
 use crate::whereabouts::Passing;
 use crate::{Claimed, Mailbox, Name, News, Nodes, Order, Place, Whereabouts, keys};
 
-/// How often threads look whether they are to end.
+/// How often threads check whether they must end.
 const SLICE: Duration = Duration::from_millis(100);
-/// Milliseconds between two attempts to join, or to keep a lease alive.
+/// The milliseconds between two attempts to join, or to keep a lease alive.
 const PAUSE: u64 = 300;
 
 enum State {
     In {
         joined: Joined,
-        /// When it is to be kept alive.
+        /// When the lease must be kept alive next.
         due: u64,
     },
-    /// Not a member, and when it is tried again. What was told of it.
+    /// The node is not a member. `again` is the time of the next attempt, and `told` the reason that was reported last.
     Out { again: u64, told: Option<String> },
 }
 
@@ -36,9 +36,9 @@ pub(crate) struct Worker {
     mailbox: Arc<Mailbox>,
     stop: Arc<AtomicBool>,
     state: State,
-    /// Names that are to be released once the catalog answers.
+    /// Names that must be released once the catalog answers.
     strays: VecDeque<Name>,
-    /// Orders about items, in their order, that are repeated until their outcome is sure.
+    /// Orders about items, in order. Each is repeated until its outcome is certain.
     items: VecDeque<Order>,
 }
 
@@ -62,7 +62,7 @@ impl Worker {
         }
     }
 
-    /// All that is due, without waiting.
+    /// Does all that is due, without waiting.
     pub fn step(&mut self) {
         self.look_after_lease();
         while let Ok(order) = self.orders.try_recv() {
@@ -75,7 +75,7 @@ impl Worker {
         matches!(self.state, State::In { .. })
     }
 
-    /// Until something is due.
+    /// The time until something is due.
     fn wait(&self) -> Duration {
         let (State::In { due, .. } | State::Out { again: due, .. }) = &self.state;
         Duration::from_millis(due.saturating_sub(self.member.now())).min(SLICE)
@@ -90,7 +90,8 @@ impl Worker {
                     self.mailbox.put(News::Synced);
                 }
                 Err(Refused::NoLease) => self.cut_off("the lease has ended".into()),
-                // Others may take over what hangs on it once the whole time is over.
+                // When the whole time of a lease is over, other nodes may take the names that belong to it. So the node
+                // stops before that.
                 Err(refused) if joined.kept + time * 4 / 5 <= self.member.now() => self.cut_off(reason(&refused)),
                 Err(_) => *due = (now + PAUSE).min(joined.kept + time * 4 / 5),
             },
@@ -121,7 +122,7 @@ impl Worker {
             Order::Claim(name) => {
                 let outcome = self.claim(&name, false);
                 if matches!(outcome, Claimed::Failed(_)) {
-                    // It may have been claimed all the same.
+                    // The claim may have succeeded although its answer was lost.
                     self.strays.push_back(name.clone());
                 }
                 self.mailbox.put(News::Claimed { name, outcome });
@@ -133,7 +134,7 @@ impl Worker {
         self.carry_on();
     }
 
-    /// What is to be done once the catalog answers.
+    /// Continues what had to wait for the catalog.
     fn carry_on(&mut self) {
         self.release_strays();
         while let (Some(order), State::In { joined, .. }) = (self.items.front(), &self.state) {
@@ -148,7 +149,7 @@ impl Worker {
         }
     }
 
-    /// Carries out an order about an item. An error says that the order is to be repeated.
+    /// Carries out an order about an item. An error means that the order must be repeated.
     fn about_item(&self, joined: &Joined, order: &Order) -> Result<Option<News>, Refused> {
         let look = |item| {
             let is = self.member.whereabouts(item)?;
@@ -191,18 +192,18 @@ impl Worker {
 
     fn announce(&mut self, names: Vec<Name>) {
         for name in &names {
-            // A long list must not cost the lease.
+            // A long list takes time, and the lease must be kept alive meanwhile.
             self.look_after_lease();
             match self.claim(name, true) {
                 Claimed::Ours => {}
                 Claimed::Theirs(place) => self.mailbox.put(News::Contested { name: name.clone(), place }),
                 Claimed::Failed(why) => {
-                    // A new lease, and then everything again.
+                    // The node needs a new lease, and announces everything again.
                     return self.cut_off(why);
                 }
             }
         }
-        // What stays for now is released with the next announcement, or ends with the lease.
+        // A name that could not be released now is released at the next announcement, or ends with the lease.
         if let Err(refused) = self.member.release_all_but(&names) {
             self.cut_off(reason(&refused));
         }
@@ -229,13 +230,13 @@ fn reason(refused: &Refused) -> String {
     }
 }
 
-/// Tells what the nodes of the site announce, until it is told to stop.
+/// Reports what the nodes of the site announce, until `stop` is set.
 pub(crate) fn follow(catalog: &dyn Catalog, site: &str, mailbox: &Mailbox, nodes: &Nodes, stop: &AtomicBool) {
     let mut follower = Follower::new(&keys::site(site));
     while !stop.load(Ordering::Relaxed) {
-        // The other thread tells that the catalog cannot be reached.
+        // If the catalog cannot be reached, the other thread reports it.
         let told = tell(&mut follower, catalog, site, Deadline::after(SLICE), |news| {
-            // The links know of a node before the daemon does.
+            // The links learn of a node before the daemon does, so that the daemon's questions find its address.
             if let News::Node(place) = &news {
                 nodes.learn(place);
             }
@@ -247,7 +248,7 @@ pub(crate) fn follow(catalog: &dyn Catalog, site: &str, mailbox: &Mailbox, nodes
     }
 }
 
-/// False if the catalog could not be asked.
+/// False if the catalog gave no answer.
 pub(crate) fn tell(
     follower: &mut Follower,
     catalog: &dyn Catalog,

@@ -1,8 +1,8 @@
-//! Certificates of nodes: made for one run and trusted by it alone, or read from files for sites that last.
+//! Certificates of nodes. A run makes its own and trusts no others; a lasting site reads them from files.
 //!
-//! An [`Authority`] signs one certificate per node, which carries the node's name as its DNS name. A node trusts exactly
-//! one authority, and no list of the system's. An authority that is made for a run is thrown away when all of its nodes
-//! have their [`Papers`]: nothing can be signed by it later.
+//! An [`Authority`] signs one certificate per node, which carries the node's name as its DNS name. A node trusts
+//! exactly one authority, and none of those that the system trusts. A run drops its authority when all of its nodes
+//! have their [`Papers`], so nothing can be signed by it later.
 
 use crate::stream::bad_node_name;
 use crate::{Error, Result};
@@ -22,10 +22,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// The files of a folder of papers.
+/// The files of a folder with a node's papers.
 const FILES: [&str; 3] = ["authority.pem", "node.pem", "node.key"];
 
-/// Clocks of nodes may differ by this much.
+/// Clocks of nodes may differ by this much, so certificates are valid from this much earlier on.
 const SKEW: Duration = Duration::from_secs(3600);
 
 fn failed(tried: &str, reason: impl ToString) -> Error {
@@ -56,7 +56,7 @@ fn params(name: &str, until: SystemTime) -> CertificateParams {
 }
 
 impl Authority {
-    /// A new authority; nothing that it signs is valid for longer than `lasting` from now.
+    /// Makes an authority. No certificate that it signs is valid for longer than `lasting` from now.
     ///
     /// # Errors
     /// The system gives no random numbers.
@@ -74,15 +74,15 @@ impl Authority {
     /// Signs a new certificate for a node.
     ///
     /// # Errors
-    /// The name is no node's name.
+    /// The text cannot be the name of a node.
     pub fn issue(&self, node: &str) -> Result<Papers> {
         self.issue_until(node, self.until)
     }
 
-    /// As [`Self::issue`], valid until then, which may have passed.
+    /// As [`Self::issue`], but valid until the given time, which may have passed.
     ///
     /// # Errors
-    /// The name is no node's name.
+    /// The text cannot be the name of a node.
     pub fn issue_until(&self, node: &str, until: SystemTime) -> Result<Papers> {
         let tried = format!("sign a certificate for node '{node}'");
         if let Some(bad) = bad_node_name(node) {
@@ -102,12 +102,13 @@ impl Authority {
     }
 }
 
-/// What one node needs, as PEM text. It holds a private key: keep it from logs, command lines and other users.
+/// The certificates and the key of one node, as PEM text. The key is private: keep it from logs, command lines and
+/// other users.
 #[derive(Clone)]
 pub struct Papers {
     /// The certificate of the one authority that is trusted.
     pub authority: String,
-    /// The node's certificate, and those between it and the authority, if there are any.
+    /// The node's certificate, and the certificates between it and the authority, if there are any.
     pub certificate: String,
     /// The node's private key.
     pub key: String,
@@ -147,7 +148,7 @@ impl Papers {
     /// Writes the three files, which must not exist yet, into a folder that exists; only this user can read the key.
     ///
     /// # Errors
-    /// A file is there, or cannot be written.
+    /// One of the files exists already, or cannot be written.
     pub fn save(&self, folder: &Path) -> Result<()> {
         for (file, text, mode) in
             [(FILES[0], &self.authority, 0o644), (FILES[1], &self.certificate, 0o644), (FILES[2], &self.key, 0o600)]
@@ -178,7 +179,8 @@ impl Certificates {
     /// Checks papers.
     ///
     /// # Errors
-    /// A text is no PEM, the key is not the certificate's, or the authority's certificate cannot be one.
+    /// A text is not PEM, the key does not belong to the certificate, or the authority's certificate is not one of an
+    /// authority.
     pub fn new(papers: &Papers) -> Result<Self> {
         let tried = "use certificates";
         let wrong = |what: &str, error: &dyn std::fmt::Display| failed(tried, format!("{what}: {error}"));
@@ -202,7 +204,8 @@ impl Certificates {
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(|error| wrong("the node's certificate and key", &error))?;
-        // No resumption: a greeting costs a millisecond, and there is nothing of former connections to keep or to steal.
+        // Sessions are not resumed. A full greeting takes only a millisecond, and so no secrets of former connections
+        // are kept.
         server.send_tls13_tickets = 0;
         server.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         let mut client = ClientConfig::builder_with_provider(provider)

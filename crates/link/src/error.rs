@@ -1,25 +1,25 @@
-//! What a call about another node failed with: data until the edge prints it.
+//! The error of a call about another node. It stays data until the edge prints it.
 
 use crossdock_layout::Status;
 
-/// A failed call: what was tried, with which node, at which address, why, and a hint.
+/// A failed call: what the caller tried, with which node, at which address, why it failed, and a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// Why, as a number.
+    /// The kind of failure.
     pub status: Status,
-    /// What was tried: `pull 4096 bytes of item 7`.
+    /// What the caller tried: `pull 4096 bytes of item 7`.
     pub tried: String,
-    /// The node's name, if one is known.
+    /// The node's name, if it is known.
     pub node: Option<String>,
-    /// Its address, if one is known.
+    /// The node's address, if it is known.
     pub address: Option<String>,
     /// Why, for people.
     pub reason: String,
-    /// What to do about it.
+    /// What the user can do about it.
     pub hint: &'static str,
 }
 
-/// What the functions of this crate return.
+/// The result of the functions of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -28,7 +28,7 @@ impl Error {
         Self { status, tried: tried.into(), node: None, address: None, reason: reason.into(), hint: "" }
     }
 
-    /// Names the peer, where the error does not name one yet.
+    /// Adds the peer's name, if the error has none yet.
     #[must_use]
     pub fn with(mut self, node: &str, address: &str) -> Self {
         self.node.get_or_insert_with(|| node.to_owned());
@@ -36,21 +36,21 @@ impl Error {
         self
     }
 
-    /// Names the address, where the error does not name one yet.
+    /// Adds the address, if the error has none yet.
     #[must_use]
     pub fn at(mut self, address: &str) -> Self {
         self.address.get_or_insert_with(|| address.to_owned());
         self
     }
 
-    /// Says what to do about it.
+    /// Adds a hint.
     #[must_use]
     pub fn hint(mut self, hint: &'static str) -> Self {
         self.hint = hint;
         self
     }
 
-    /// Says what was tried on the whole, in place of the part of it that failed.
+    /// Replaces what was tried by the larger step of which it was a part.
     #[must_use]
     pub fn trying(mut self, tried: impl Into<String>) -> Self {
         self.tried = tried.into();

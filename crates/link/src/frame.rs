@@ -1,4 +1,4 @@
-//! Messages on a stream: each is read whole and checked, or the stream is given up.
+//! Messages on a stream. Each is read whole and checked; after a bad one the stream is closed.
 
 use crate::{Error, Result, Stream};
 use crossdock_layout::Status;
@@ -8,7 +8,7 @@ use crossdock_os::Deadline;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A message that has begun must have come whole within this time.
+/// When the first byte of a message has come, the rest must follow within this time.
 const WHOLE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Sends one message.
@@ -16,8 +16,8 @@ pub fn send(stream: &dyn Stream, message: &NodeMessage, number: u64, deadline: D
     stream.write(&[&message.encode(number)], deadline)
 }
 
-/// Takes messages from a stream. It never reads beyond a message, so that the bytes that follow a chunk are left for the
-/// memory that they are meant for.
+/// Reads messages from a stream. It never reads beyond a message, because the bytes of a chunk follow their header and
+/// go straight to another memory.
 #[derive(Debug)]
 pub struct Frames {
     stream: Arc<dyn Stream>,
@@ -40,8 +40,9 @@ impl Frames {
     /// The next message and its number; `None` when the peer ended the stream between two messages.
     ///
     /// # Errors
-    /// `TimedOut` when no whole message came by the deadline (call again, nothing is lost); `Corrupt` when what came is none
-    /// or comes too slowly, `Incompatible` when it is a greeting of another version; else as the stream's.
+    /// `TimedOut` if no whole message came by the deadline (the caller may call again, nothing is lost); `Corrupt` if
+    /// the bytes are no message or come too slowly; `Incompatible` for the greeting of another version; otherwise the
+    /// stream's errors.
     pub fn next(&mut self, deadline: Deadline) -> Result<Option<(u64, NodeMessage)>> {
         loop {
             let mut wanted = FRAME_HEADER;

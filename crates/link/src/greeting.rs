@@ -6,7 +6,7 @@ use crossdock_layout::Status;
 use crossdock_layout::link::{LINK_VERSION, MAGIC, NodeMessage, Purpose};
 use crossdock_os::Deadline;
 
-/// Whom to reach, where, and as whom.
+/// The peer's name and address, and this node's name.
 pub struct Route<'a> {
     pub transport: &'a dyn Transport,
     pub own: &'a Node,
@@ -15,7 +15,7 @@ pub struct Route<'a> {
     pub options: &'a LinkOptions,
 }
 
-/// A connection that stands: its messages, the other daemon's incarnation, and the session's number.
+/// A connection after its greeting: its messages, the other daemon's incarnation, and the number of the session.
 pub type Greeted = (Frames, u64, [u8; 16]);
 
 /// Connects and greets.

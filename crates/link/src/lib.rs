@@ -1,13 +1,14 @@
 //! Connections between two node daemons.
 //!
-//! - [`Transport`] makes [`Stream`]s: bytes both ways, every call with a deadline. [`Tcp`] is the one that every machine
-//!   has; with [`Trust::Certificates`] it is inside mutual TLS.
-//! - [`Link`] is a node's connection to one other node: questions and answers, the pulse that tells a silent peer, and
-//!   [`Link::pull`], which brings bytes of the other node's segment straight into memory of this one.
-//! - [`Server`] answers other nodes' links, by a [`Serve`] of the daemon's.
+//! - [`Transport`] makes [`Stream`]s, which carry bytes both ways; every call has a deadline. [`Tcp`] works on every
+//!   machine; with [`Trust::Certificates`] it is inside mutual TLS.
+//! - [`Link`] is a node's connection to one other node. It carries questions and answers, it sends the pulse by which
+//!   each side notices that the other is silent, and [`Link::pull`] copies bytes of the other node's segment straight
+//!   into memory of this node.
+//! - [`Server`] answers the links of other nodes. It calls the daemon's [`Serve`].
 //!
-//! A peer that is silent is *away*, never dead: only its own kernel, or the catalog's lease, says that a node is gone.
-//! Nothing here knows what an item, a port or a series is.
+//! A silent peer is *away*, never dead: only its own kernel, or the catalog's lease, decides that a node is gone. This
+//! crate does not know what an item, a port or a series is.
 
 mod certificates;
 mod error;

@@ -1,7 +1,7 @@
 //! A node's connection to one other node, from the side that dials.
 //!
-//! A thread keeps the control connection: it dials, greets, sends the pulse, hears answers, and dials again when the
-//! connection ends. Callers write their questions themselves and wait for the thread to hear the answer.
+//! A thread keeps the control connection. It dials, greets, sends the pulse, reads answers, and dials again when the
+//! connection ends. A caller writes its question itself, and waits until that thread has read the answer.
 
 use crate::frame::{Frames, send};
 use crate::greeting::{Route, greet};
@@ -15,19 +15,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The first pause between two attempts to connect; each next one is twice as long, up to [`PAUSE_MOST`].
+/// The first pause between two attempts to connect. Each further pause is twice as long, up to [`PAUSE_MOST`].
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MOST: Duration = Duration::from_secs(1);
 
-/// The time that a question has to leave, however near its deadline is.
+/// The least time for writing a question, even if its deadline is nearer.
 const WRITE: Duration = Duration::from_secs(1);
 
-/// Where the answer to one question goes.
+/// The place for the answer to one question.
 type Slot = Option<Result<NodeMessage>>;
 
-/// What the link is doing.
+/// The state of a link.
 enum Phase {
-    /// There is no connection; why, if one was tried.
+    /// There is no connection. The error is that of the last attempt, if there was one.
     Dialing(Option<Error>),
     /// It stands.
     Up(Up),
@@ -51,7 +51,7 @@ struct State {
     questions: HashMap<u64, Slot>,
 }
 
-/// What the control connection is at the moment: what data connections need to know.
+/// What a data connection needs to know of the control connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub session: [u8; 16],
@@ -66,11 +66,11 @@ pub(crate) struct Shared {
     pub options: LinkOptions,
     state: Mutex<State>,
     changed: Condvar,
-    /// Data connections that are not in use just now, with the session that they belong to.
+    /// Data connections that no pull uses at the moment, each with the number of its session.
     pub idle: Mutex<Vec<([u8; 16], Frames)>>,
 }
 
-/// A connection to one other node. It connects by itself, again and again, until it is dropped.
+/// A connection to one other node. It dials again after every loss, until it is dropped.
 pub struct Link {
     pub(crate) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -87,10 +87,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Link {
-    /// Begins to connect to `peer` at `address`. [`Self::connected`] waits until the connection stands.
+    /// Begins to connect to `peer` at `address`. [`Self::connected`] waits until that has succeeded.
     ///
     /// # Errors
-    /// One of the names is no node's name, or no thread can be started.
+    /// One of the names cannot be the name of a node, or no thread can be started.
     pub fn open(
         transport: Arc<dyn Transport>,
         own: Node,
@@ -129,15 +129,15 @@ impl Link {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Waits until the connection stands; gives the incarnation of the other daemon.
+    /// Waits until there is a connection; returns the incarnation of the other daemon.
     ///
     /// # Errors
-    /// It does not by the deadline; the error has the reason of the last attempt.
+    /// There was no connection by the deadline. The error has the reason of the last attempt.
     pub fn connected(&self, deadline: Deadline) -> Result<u64> {
         self.shared.standing(deadline).map(|standing| standing.incarnation)
     }
 
-    /// What is known of the other node.
+    /// The state of the connection to the other node.
     #[must_use]
     pub fn seen(&self) -> Seen {
         self.shared.seen(&lock(&self.shared.state))
@@ -146,9 +146,9 @@ impl Link {
     /// Asks a service of the other node and waits for the answer.
     ///
     /// # Errors
-    /// What the service refuses with; `TimedOut` when no answer came by the deadline, and `Disconnected` when the
-    /// connection ended before it came. In these two cases the other node may have done what was asked, or may still do it:
-    /// ask again only what may be done twice.
+    /// The service's refusal; `TimedOut` if no answer came by the deadline; `Disconnected` if the connection ended
+    /// before the answer. After the last two the other node may have carried out the question, or may still do it. So
+    /// repeat only questions that may be carried out twice.
     pub fn ask(&self, service: u32, body: &[u8], deadline: Deadline) -> Result<Vec<u8>> {
         let shared = &*self.shared;
         let tried = || format!("ask service {service}");
@@ -170,8 +170,8 @@ impl Link {
         };
         let wait_ms = u32::try_from(deadline.left().as_millis()).unwrap_or(u32::MAX);
         let question = NodeMessage::Ask { service, wait_ms, body: body.to_vec() };
-        // A question that leaves in part ends the connection, for all callers. So one with little time left takes up to
-        // WRITE for it, in the rare case that the peer does not read and the kernel's buffers are full.
+        // If a question is cut off in the middle, the connection ends for all callers. So a question with little time
+        // left gets up to WRITE, which it needs only if the peer does not read and the kernel's buffers are full.
         let by = deadline.max(Deadline::after(WRITE)).at_most(shared.options.give_up());
         let sent = send(&*stream, &question, number, by);
         if let Err(error) = sent {
@@ -203,7 +203,7 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.shared.close();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed by its own thread.
+            // A panic of the thread has been printed already.
             let _ = thread.join();
         }
     }
@@ -225,7 +225,7 @@ impl Shared {
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>, deadline: Deadline) -> MutexGuard<'a, State> {
-        // A spurious end of the wait is no harm: callers look again.
+        // The wait may end without a reason. Callers look again.
         let (state, _) = self.changed.wait_timeout(state, deadline.left()).unwrap_or_else(PoisonError::into_inner);
         state
     }
@@ -251,7 +251,7 @@ impl Shared {
         self.name(Error::new(Status::Disconnected, "connect", format!("{what}; {}", self.seen(state))))
     }
 
-    /// Waits until the control connection stands.
+    /// Waits until there is a control connection.
     pub fn standing(&self, deadline: Deadline) -> Result<Standing> {
         let mut state = lock(&self.state);
         loop {
@@ -263,7 +263,7 @@ impl Shared {
                 Phase::Closed => return Err(self.gone(&state, "the link is closed")),
                 Phase::Dialing(last) if deadline.passed() => {
                     let mut error = match last {
-                        // The reason of the last attempt is worth more than the fact that time is up.
+                        // The reason of the last attempt says more than "timed out".
                         Some(error) => error.clone(),
                         None => self.name(Error::new(Status::TimedOut, "connect", "the deadline passed")),
                     };
@@ -293,7 +293,7 @@ impl Shared {
         }
     }
 
-    /// Ends the connection of this number, if it is still the one. The thread notices and dials again.
+    /// Ends the connection of this generation, if it is still in use. The thread notices and dials again.
     fn drop_connection(&self, generation: u64) {
         if let Phase::Up(up) = &lock(&self.state).phase
             && up.generation == generation
@@ -302,7 +302,7 @@ impl Shared {
         }
     }
 
-    /// The thread: connects, listens, and connects again.
+    /// The work of the thread: it connects, listens, and connects again.
     fn keep(&self) {
         let mut pause = PAUSE;
         while !self.is_closed() {
@@ -329,7 +329,7 @@ impl Shared {
         }
     }
 
-    /// The connection stands; `false` if the link was closed meanwhile.
+    /// Notes the new connection; `false` if the link was closed meanwhile.
     fn up(&self, frames: &Frames, incarnation: u64, session: [u8; 16]) -> bool {
         let mut state = lock(&self.state);
         if matches!(state.phase, Phase::Closed) {
@@ -344,7 +344,7 @@ impl Shared {
         true
     }
 
-    /// The connection is gone: questions that wait get an error.
+    /// Notes the loss of the connection. All questions that wait get this error.
     fn down(&self, error: Error) -> MutexGuard<'_, State> {
         let mut state = lock(&self.state);
         let reason = format!(
@@ -363,7 +363,7 @@ impl Shared {
         state
     }
 
-    /// Hears the peer and sends the pulse until the connection ends; why it did.
+    /// Reads messages and sends the pulse until the connection ends; returns the reason.
     fn listen(&self, frames: &mut Frames) -> Error {
         let (mut heard, mut said, mut pulses) = (Instant::now(), Instant::now(), 0);
         let give_up = self.options.give_up();
@@ -394,7 +394,7 @@ impl Shared {
             match message {
                 (_, NodeMessage::Pulse { .. }) => {}
                 (number, answer @ (NodeMessage::Said(_) | NodeMessage::Failed { .. })) => {
-                    // An answer for which no caller waits any more came after its question's deadline.
+                    // An answer without a caller came after its question's deadline.
                     if let Some(slot) = state.questions.get_mut(&number) {
                         slot.get_or_insert(Ok(answer));
                         self.changed.notify_all();

@@ -1,31 +1,31 @@
-//! The two nodes of a link, and what one knows of the other.
+//! The two nodes of a link, and what a node knows of its peer.
 
 use crossdock_layout::Status;
 use crossdock_layout::link::MAX_LINK_TEXT;
 use crossdock_layout::wire::SegmentKind;
 use std::time::{Duration, Instant};
 
-/// One start of a node's daemon.
+/// A node's name and one start of its daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     /// The node's name, unique in its site.
     pub name: String,
-    /// Which start of its daemon this is. Never the same for two starts.
+    /// A number for this start of the daemon. No two starts have the same.
     pub incarnation: u64,
 }
 
 /// Times and sizes of links.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkOptions {
-    /// A node sends a pulse when it has sent nothing for this long.
+    /// A node sends a pulse when it has sent nothing else for this time.
     pub pulse: Duration,
-    /// A peer that was silent for so long counts as away. It may come back; nothing is concluded about its tasks.
+    /// A peer that was silent for this time counts as away. It may come back, so its tasks do not count as dead.
     pub away: Duration,
-    /// Streams that a large pull is spread over.
+    /// The number of streams that share a large pull.
     pub streams: usize,
-    /// A pull of at least so many bytes is large.
+    /// A pull of at least this many bytes is large.
     pub spread_from: usize,
-    /// Most connections that a server serves at once.
+    /// The most connections that a server serves at once.
     pub connections: usize,
 }
 
@@ -42,8 +42,8 @@ impl Default for LinkOptions {
 }
 
 impl LinkOptions {
-    /// A connection whose peer was silent for so long is given up, and made anew. By then TCP itself repeats lost packets
-    /// so rarely that a new connection is faster.
+    /// After this time without a sign of the peer, a connection is closed and replaced. TCP repeats lost packets ever
+    /// more rarely, so by then a new connection is faster.
     #[must_use]
     pub fn give_up(&self) -> Duration {
         self.away * 4
@@ -62,14 +62,14 @@ fn ms(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX).max(1)
 }
 
-/// What a node knows of a peer, by the connection to it alone.
+/// The state of a peer, as far as this node's connection to it shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It was heard within the away time.
+    /// The peer was heard within the away time.
     Here,
-    /// It was silent for longer. That is no death.
+    /// The peer was silent for longer. It is not known to be dead.
     Away,
-    /// No connection to it has stood so far.
+    /// There was no connection to the peer so far.
     Unmet,
 }
 
@@ -80,13 +80,13 @@ pub struct Seen {
     pub node: String,
     /// Its address.
     pub address: String,
-    /// How the bytes travel.
+    /// What carries the bytes.
     pub transport: &'static str,
     /// Is it there?
     pub presence: Presence,
-    /// How long ago it was last heard.
+    /// The time since the peer was last heard.
     pub heard: Option<Duration>,
-    /// Which start of its daemon was met last.
+    /// The incarnation of the peer's daemon at the last connection.
     pub incarnation: Option<u64>,
     /// Why there is no connection now.
     pub why: Option<String>,
@@ -103,7 +103,7 @@ impl std::fmt::Display for Seen {
     }
 }
 
-/// When a peer was last heard.
+/// The moment at which a peer was last heard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heard(pub Instant);
 
@@ -117,14 +117,14 @@ impl Heard {
     }
 }
 
-/// An object of which bytes are wanted, as its owner's node knows it.
+/// An object whose bytes a node wants, by the numbers that the owner's node uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// What it is.
     pub kind: SegmentKind,
-    /// Its id on that node.
+    /// The object's id on that node.
     pub object: u64,
-    /// Its epoch. An object that has another one by now is not what is meant.
+    /// The object's epoch. If the object has another epoch by now, the request is refused.
     pub epoch: u64,
 }
 
@@ -134,10 +134,10 @@ impl std::fmt::Display for Wanted {
     }
 }
 
-/// Why a node does not do what it was asked for.
+/// A node's reason for not doing what a peer asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// As a number; neither `Ok` nor `NotYet`.
+    /// The kind of refusal; neither `Ok` nor `NotYet`.
     pub status: Status,
     /// For people: object, reason and hint.
     pub text: String,
@@ -147,7 +147,7 @@ impl Refusal {
     /// A refusal.
     ///
     /// # Panics
-    /// `Ok` and `NotYet` refuse nothing.
+    /// If the status is `Ok` or `NotYet`, which are no refusals.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
         assert!(!matches!(status, Status::Ok | Status::NotYet), "{status} refuses nothing");
         let mut text = text.into();

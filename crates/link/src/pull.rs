@@ -1,9 +1,9 @@
 //! Pulling bytes of an object of another node straight into memory of this one.
 //!
-//! A pull asks for a range by one data connection, or for parts of it by several. Chunks arrive in order; each is read into
-//! its place and, where TLS does not protect it, checked. A connection that breaks is replaced by another one that goes on
-//! behind the last good chunk, until the deadline passes. A pull that fails leaves the memory with anything in it: the
-//! caller throws it away, and shows it to no other code before the pull has succeeded.
+//! A pull asks for a range through one data connection, or for parts of it through several. Chunks arrive in order.
+//! Each is read into its place and checked, unless TLS protects it. If a connection breaks, another one continues after
+//! the last good chunk, until the deadline passes. A failed pull leaves undefined bytes in the memory. So no other code
+//! may see the memory before the pull has succeeded.
 
 use crate::frame::{Frames, send};
 use crate::greeting::greet;
@@ -15,18 +15,19 @@ use crossdock_os::Deadline;
 use std::time::Duration;
 use twox_hash::XxHash3_64;
 
-/// Data connections that are kept for the next pull.
+/// The most data connections that are kept for the next pull.
 const KEPT: usize = 8;
-/// A chunk that arrives wrong is asked for again so often; then the memory over there is in doubt, not the network.
+/// A chunk that arrives wrong is asked for again this many times. After that the other node's memory is suspected, not
+/// the network.
 const WRONG_MOST: u32 = 2;
-/// The first pause before a broken connection is replaced; each next one is twice as long, up to [`PAUSE_MOST`].
+/// The first pause before a broken connection is replaced. Each further pause is twice as long, up to [`PAUSE_MOST`].
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MOST: Duration = Duration::from_secs(1);
 
-/// How a pull went.
+/// Counters of one pull.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pulled {
-    /// Data connections that it used at once.
+    /// The number of data connections that it used at once.
     pub streams: usize,
     /// How often a broken connection was replaced.
     pub resumed: u32,
@@ -35,13 +36,13 @@ pub struct Pulled {
 }
 
 impl Link {
-    /// Reads the bytes of an object from `offset` on into `memory`, all of it. The memory is no one else's until this
-    /// returns.
+    /// Reads the bytes of an object from `offset` on, until `memory` is full. No other thread may use the memory
+    /// meanwhile.
     ///
     /// # Errors
-    /// What the other node refuses with (`NotFound`, `Denied` …); `Corrupt` when bytes arrive wrong again and again;
-    /// `Closed` when the other daemon was started anew meanwhile; `TimedOut` when the deadline passes, with what
-    /// broke last. The contents of `memory` are then undefined.
+    /// The other node's refusal (`NotFound`, `Denied` …); `Corrupt` if bytes arrive wrong again and again; `Closed` if
+    /// the other daemon was started anew meanwhile; `TimedOut` if the deadline passes, with the last failure. After an
+    /// error the contents of `memory` are undefined.
     pub fn pull(&self, wanted: &Wanted, offset: u64, memory: &mut [u8], deadline: Deadline) -> Result<Pulled> {
         let shared = &*self.shared;
         let length = memory.len();
@@ -52,7 +53,7 @@ impl Link {
         let standing = shared.standing(deadline).map_err(|error| error.trying(tried()))?;
         let options = &shared.options;
         let streams = if length >= options.spread_from { options.streams.max(1) } else { 1 };
-        // Whole pages each, so that two threads never write to one.
+        // Each part has whole pages, so that two threads never write to one page.
         let part = length.div_ceil(streams).next_multiple_of(4096);
         let one = |at: usize, memory: &mut [u8]| {
             let whole = Part { shared, wanted, standing, offset: offset + at as u64, deadline };
@@ -90,11 +91,11 @@ struct Part<'a> {
     deadline: Deadline,
 }
 
-/// Why a connection brings no more.
+/// Why a connection brings no more bytes.
 enum Stopped {
-    /// The connection is of no use any more; another one may go on.
+    /// The connection is useless now. Another one may continue.
     Broken(Error),
-    /// The other node refuses, or its bytes are wrong again and again: no other connection helps.
+    /// The other node refuses, or its bytes are wrong again and again. Another connection would not help.
     Refused(Error),
 }
 
@@ -127,14 +128,14 @@ impl Part<'_> {
                     format!("{done} of {} bytes had arrived by the deadline; last: {}", memory.len(), error.reason);
                 return Err(self.shared.name(Error::new(Status::TimedOut, "pull", reason)));
             }
-            // What brings bytes is worth another try at once.
+            // After some progress the next attempt begins at once.
             pause = if done > before { PAUSE } else { (pause * 2).min(PAUSE_MOST) };
             std::thread::sleep(pause);
             pulled.resumed += 1;
         }
     }
 
-    /// A data connection of the present session: one that is kept, or a new one.
+    /// A data connection of the present session: a kept one, or a new one.
     fn connection(&self) -> Result<([u8; 16], Frames)> {
         let standing = self.shared.standing(self.deadline)?;
         if standing.incarnation != self.standing.incarnation {
@@ -172,7 +173,7 @@ impl Part<'_> {
         }
     }
 
-    /// Asks this connection for what is missing, and takes it.
+    /// Asks the peer through this connection for the missing bytes, and reads them.
     fn bring(
         &self,
         frames: &mut Frames,
@@ -180,8 +181,8 @@ impl Part<'_> {
         done: &mut usize,
         pulled: &mut Pulled,
     ) -> std::result::Result<(), Stopped> {
-        /// The one Fetch of a connection at a time. A chunk of a former pull cannot arrive any more: a connection is kept only
-        /// when all of its chunks have come.
+        /// A connection has one Fetch at a time, so a fixed number is enough. A connection is kept only when all of its
+        /// chunks have come, so no chunk of a former pull can arrive.
         const NUMBER: u64 = 1;
         let checked = !frames.stream().is_protected();
         let fetch = NodeMessage::Fetch {
@@ -210,7 +211,8 @@ impl Part<'_> {
         Ok(())
     }
 
-    /// The header of the next chunk, which belongs at `at.0`, where `at.1` bytes are missing: its length and checksum.
+    /// Reads the header of the next chunk, which belongs at `at.0`, where `at.1` bytes are missing; returns the chunk's
+    /// length and checksum.
     fn header(&self, frames: &mut Frames, at: (u64, usize), number: u64) -> std::result::Result<(usize, u64), Stopped> {
         let strange = |reason: String| Stopped::Broken(Error::new(Status::Corrupt, "pull", reason));
         match frames.next(self.soon()).map_err(Stopped::Broken)? {
@@ -228,7 +230,7 @@ impl Part<'_> {
         }
     }
 
-    /// Reads a chunk's bytes into their place, and tells of each read: under TLS what was read is right at once.
+    /// Reads a chunk's bytes into their place, and reports each read: TLS has already checked those bytes.
     fn fill(
         &self,
         stream: &dyn Stream,
@@ -251,7 +253,7 @@ impl Part<'_> {
         Ok(())
     }
 
-    /// A chunk has a wrong checksum. What follows it on this connection is of no use.
+    /// A chunk has a wrong checksum. The bytes after it on this connection are useless.
     fn wrong(&self, from: usize, times: u32) -> Stopped {
         let reason = format!("bytes at {} arrived with a wrong checksum", self.offset + from as u64);
         let error = Error::new(Status::Corrupt, "pull", reason)
@@ -259,13 +261,13 @@ impl Part<'_> {
         if times > WRONG_MOST { Stopped::Refused(error) } else { Stopped::Broken(error) }
     }
 
-    /// A peer that sends nothing for so long is no use.
+    /// The time by which a peer that works must have sent something.
     fn soon(&self) -> Deadline {
         self.deadline.at_most(self.shared.options.give_up())
     }
 }
 
-/// Is it no use to try again?
+/// Is another attempt useless after this error?
 fn is_final(error: &Error) -> bool {
     !matches!(error.status, Status::Disconnected | Status::TimedOut | Status::Corrupt | Status::Busy)
 }

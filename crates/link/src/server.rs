@@ -1,7 +1,7 @@
-//! The side that other nodes connect to: it answers questions and sends bytes of segments.
+//! The side that other nodes connect to. It answers questions and sends bytes of segments.
 //!
-//! Every connection has a thread. One that has not greeted in time, sends what no node sends, or is silent for too long
-//! ends, and only that one. What the daemon has to say is asked of its [`Serve`].
+//! Every connection has a thread. If a peer does not greet in time, sends what no node sends, or is silent for too
+//! long, its connection ends, and the others go on. The daemon's [`Serve`] gives the answers.
 
 use crate::frame::{Frames, send};
 use crate::peer::Heard;
@@ -17,41 +17,41 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use twox_hash::XxHash3_64;
 
-/// A peer has so long from its connection to the end of its greeting.
+/// The time that a peer has from its connection to the end of its greeting.
 const GREETING: Duration = Duration::from_secs(5);
-/// Most connections that are being greeted at once.
+/// The most connections that are being greeted at once.
 const GREETINGS: usize = 64;
-/// Most questions of one connection that are being answered at once.
+/// The most questions of one connection that are being answered at once.
 const QUESTIONS: usize = 64;
-/// Most threads that answer questions.
+/// The most threads that answer questions.
 const WORKERS: usize = 256;
-/// Bytes that are sent with one checksum: they stay in a CPU's cache between the checksum and the sending.
+/// The bytes that are sent with one checksum. They still are in a CPU's cache when they are sent.
 const CHECKED: u64 = 256 << 10;
-/// Bytes that are sent with one header where no checksum is wanted.
+/// The bytes that are sent with one header if no checksum is wanted.
 const UNCHECKED: u64 = 1 << 20;
-/// A data connection that asks for nothing for so long is closed; the peer makes another one when it needs one.
+/// A data connection that asks for nothing during this time is closed. The peer makes another one when it needs one.
 const IDLE: Duration = Duration::from_secs(60);
-/// The longest time that an answer may take, whatever the question says.
+/// The longest time that an answer may take, even if the question allows more.
 const ANSWER: Duration = Duration::from_secs(3600);
-/// Stopping waits so long for questions that are being answered.
+/// Stopping waits at most this long for questions that are being answered.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How often the accepting thread looks whether it is to stop.
+/// How often the accepting thread checks whether it must stop.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// A node that has connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Which node, and which start of its daemon. Under TLS the name is proved.
+    /// The node and its incarnation. Under TLS the name is proved.
     pub node: Node,
-    /// Where it connects from.
+    /// The address that it connects from.
     pub address: String,
 }
 
-/// Bytes of an object that stay as they are while it is served.
+/// The bytes of an object, which do not change while they are served.
 pub trait Source: Send + Sync {
-    /// How many bytes there are.
+    /// The number of bytes.
     fn length(&self) -> u64;
-    /// A part of them; `None` if it is out of bounds.
+    /// A part of the bytes; `None` if it is out of bounds.
     fn bytes(&self, offset: u64, length: u64) -> Option<&[u8]>;
 }
 
@@ -76,9 +76,9 @@ impl Source for crossdock_os::Mapping {
     }
 }
 
-/// What a daemon does for other nodes. Calls come from several threads.
+/// The daemon's part in serving other nodes. Several threads call it.
 pub trait Serve: Send + Sync + 'static {
-    /// Answers a question. What it does may be asked for again, when the answer was lost on the way.
+    /// Answers a question. If the answer is lost on the way, the peer asks again, so an answer must be correct twice.
     ///
     /// # Errors
     /// Why not.
@@ -87,30 +87,30 @@ pub trait Serve: Send + Sync + 'static {
     /// The bytes of an object. They must not change while the source is held.
     ///
     /// # Errors
-    /// There is no such object (any more), or this peer may not have it.
+    /// The object does not exist (any more), or this peer may not have it.
     fn open(&self, peer: &Peer, wanted: &Wanted) -> std::result::Result<Arc<dyn Source>, Refusal>;
 
-    /// A connection of the catalog. Its thread is this call's until it returns.
+    /// Serves a connection to the catalog. The connection's thread stays in this call until the connection ends.
     fn catalog(&self, _peer: &Peer, stream: Arc<dyn Stream>) {
         stream.close();
     }
 
-    /// A control connection of this peer stands.
+    /// A control connection of this peer has begun.
     fn joined(&self, _peer: &Peer) {}
 
-    /// A control connection of this peer has ended. That is no death.
+    /// A control connection of this peer has ended. The peer is not known to be dead.
     fn left(&self, _peer: &Peer, _why: &str) {}
 
-    /// A connection was refused: for the log.
+    /// A connection was refused. The daemon logs it.
     fn refused(&self, _error: &Error) {}
 }
 
-/// What a server has done, for metrics and tests.
+/// Counters of a server, for metrics and tests.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Connections that arrived.
     pub arrived: AtomicU64,
-    /// Those that were refused before their greeting was through, or ended for what they sent.
+    /// Connections that were refused before their greeting was complete, or closed because of what they sent.
     pub refused: AtomicU64,
     /// Bytes of objects that were sent.
     pub sent: AtomicU64,
@@ -129,14 +129,14 @@ struct Shared {
     counts: Counts,
     stopping: AtomicBool,
     greeting: AtomicUsize,
-    /// Control connections, by the number that their data connections name.
+    /// Control connections, by the session number that their data connections name.
     sessions: Mutex<HashMap<[u8; 16], Session>>,
-    /// Every connection that is greeted, so that stopping ends it.
+    /// Every connection after its greeting, so that stopping can close it.
     streams: Mutex<HashMap<u64, Arc<dyn Stream>>>,
     transport: &'static str,
 }
 
-/// Answers other nodes until it is dropped.
+/// A server that answers other nodes until it is dropped.
 pub struct Server {
     shared: Arc<Shared>,
     address: String,
@@ -153,7 +153,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts down when a thread ends, however it ends.
+/// Decrements the counter when a thread ends, also by a panic.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl Drop for Counted<'_> {
@@ -163,7 +163,7 @@ impl Drop for Counted<'_> {
 }
 
 impl Server {
-    /// Begins to answer the connections that arrive.
+    /// Begins to answer connections.
     ///
     /// # Errors
     /// No thread can be started.
@@ -189,19 +189,19 @@ impl Server {
         Ok(Self { shared, address, thread: Some(thread) })
     }
 
-    /// The address that others connect to.
+    /// The address for other nodes to connect to.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// What it has done so far.
+    /// The counters so far.
     #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.shared.counts
     }
 
-    /// The nodes whose control connections stand.
+    /// The nodes that have a control connection now.
     #[must_use]
     pub fn peers(&self) -> Vec<Seen> {
         let sessions = lock(&self.shared.sessions);
@@ -217,7 +217,7 @@ impl Server {
         sessions.values().map(seen).collect()
     }
 
-    /// Is a control connection of this node there, and was it heard within the away time?
+    /// Has this node a control connection, and was the node heard within the away time?
     #[must_use]
     pub fn presence(&self, node: &str) -> Presence {
         let seen = self.peers().into_iter().filter(|seen| seen.node == node);
@@ -233,7 +233,7 @@ impl Drop for Server {
             stream.close();
         }
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed by its own thread.
+            // A panic of the thread has been printed already.
             let _ = thread.join();
         }
         self.shared.workers.stop(FAREWELL);
@@ -250,7 +250,8 @@ impl Shared {
                 Ok(Some(arriving)) => arriving,
                 Ok(None) => continue,
                 Err(error) => {
-                    // For want of descriptors, for example. The connection waits in the kernel meanwhile.
+                    // This process may have no descriptors left, for example. The connection waits in the kernel
+                    // meanwhile.
                     self.serve.refused(&error);
                     std::thread::sleep(LOOK);
                     continue;
@@ -279,7 +280,7 @@ impl Shared {
                 }
             }
         }
-        // Those that came while the streams were being closed.
+        // These connections came while the streams were being closed.
         for stream in lock(&self.streams).values() {
             stream.close();
         }
@@ -325,7 +326,7 @@ impl Shared {
             }
         };
         if let Err(error) = ended {
-            // A peer that is gone was not refused.
+            // A peer that has closed its connection was not refused.
             if matches!(error.status, Status::Disconnected) { self.serve.refused(&error) } else { self.refuse(&error) }
         }
     }
@@ -393,7 +394,7 @@ impl Shared {
         Ok((frames, peer, purpose, session))
     }
 
-    /// Answers questions until the peer closes, is silent for too long, or says what no node says.
+    /// Answers questions until the peer closes, is silent for too long, or sends what no node sends.
     fn control(self: &Arc<Self>, frames: &mut Frames, peer: &Peer, session: [u8; 16]) -> Result<()> {
         self.serve.joined(peer);
         let open = Arc::new(AtomicUsize::new(0));
@@ -429,7 +430,7 @@ impl Shared {
         }
     }
 
-    /// Has a worker answer a question.
+    /// Gives a question to a worker thread.
     fn hand_over(
         self: &Arc<Self>,
         stream: &Arc<dyn Stream>,
@@ -469,7 +470,7 @@ impl Shared {
         busy("has no thread left for questions")
     }
 
-    /// Sends bytes of objects until the peer closes or asks for nothing for too long.
+    /// Sends bytes of objects until the peer closes, or asks for nothing for too long.
     fn data(&self, frames: &mut Frames, peer: &Peer) -> Result<()> {
         loop {
             match frames.next(Deadline::after(IDLE)) {

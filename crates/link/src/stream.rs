@@ -1,43 +1,48 @@
-//! The seam between what is said and how it travels: streams of bytes, and what makes them.
+//! The interface between the messages and the network: streams of bytes, and the transports that make them.
 
 use crate::Result;
 use crossdock_layout::name;
 use crossdock_os::Deadline;
 use std::sync::Arc;
 
-/// Bytes both ways, in order. One thread may read while another one writes; two readers take turns, and so do two writers.
+/// Bytes in both directions, in order. One thread may read while another one writes. Two readers take turns, and so do
+/// two writers.
 ///
-/// Whatever fails, a passed deadline in the middle of a write included, leaves the stream useless: close it.
+/// After an error the stream is useless, also if a deadline passed in the middle of a write: close it.
 pub trait Stream: Send + Sync + std::fmt::Debug {
-    /// Takes at least one byte into `buffer`, which is not empty; 0 says that the peer ended the stream in order.
+    /// Reads at least one byte into `buffer`, which is not empty. 0 means that the peer ended the stream in order.
     ///
     /// # Errors
-    /// `TimedOut` when the deadline passes first (nothing was taken, the stream is fine), `Disconnected` when the connection
-    /// broke or was cut short, `Corrupt` or `Denied` when TLS refuses what came.
+    /// `TimedOut` if the deadline passed first (then no byte was read, and the stream can still be used),
+    /// `Disconnected` if the connection broke or ended without a farewell, `Corrupt` or `Denied` if TLS refuses the
+    /// peer's bytes.
     fn read(&self, buffer: &mut [u8], deadline: Deadline) -> Result<usize>;
 
-    /// Writes all of these parts, one after the other.
+    /// Writes all of these parts in order.
     ///
     /// # Errors
-    /// `TimedOut` when the deadline passes first, `Disconnected` when the connection broke.
+    /// `TimedOut` if the deadline passed first, `Disconnected` if the connection broke.
     fn write(&self, parts: &[&[u8]], deadline: Deadline) -> Result<()>;
 
-    /// Tells the peer that nothing follows, then ends the stream in both directions. Reads and writes of other threads end.
+    /// Tells the peer that no more bytes follow, and ends the stream in both directions. Reads and writes of other
+    /// threads end.
     fn close(&self);
 
-    /// The peer's address, for messages.
+    /// The peer's address, for error messages.
     fn address(&self) -> &str;
 
-    /// Are the bytes protected against changes on the way, so that checksums are a waste?
+    /// Does the transport protect the bytes against changes on the way? Then checksums are not needed.
     fn is_protected(&self) -> bool;
 
-    /// May the peer be the node of this name? Under TLS: does its certificate say so? In plain text: always.
+    /// May the peer be the node of this name? Under TLS the peer's certificate must have that name. In plain text the
+    /// answer is always yes.
     fn may_be(&self, node: &str) -> bool;
 
     /// Fills `buffer`.
     ///
     /// # Errors
-    /// As [`Self::read`]; `Disconnected` also when the stream ends before the buffer is full.
+    /// Reads until the buffer is full. The errors are those of [`Self::read`]; `Disconnected` also if the stream ends
+    /// before.
     fn read_all(&self, buffer: &mut [u8], deadline: Deadline) -> Result<()> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -57,52 +62,53 @@ pub trait Stream: Send + Sync + std::fmt::Debug {
 
 /// Makes streams between nodes.
 pub trait Transport: Send + Sync {
-    /// What `crossdock ls --nodes` calls it.
+    /// The transport's name in `crossdock ls --nodes`.
     fn name(&self) -> &'static str;
 
     /// Connects to the node `node` at `address` (`host:port`).
     ///
     /// # Errors
-    /// It is not there, is not that node, does not trust this one, or the deadline passed.
+    /// No program listens there, the peer is another node or does not trust this one, or the deadline passed.
     fn dial(&self, node: &str, address: &str, deadline: Deadline) -> Result<Arc<dyn Stream>>;
 
     /// Listens at `address` (`host:port`; port 0 takes a free one).
     ///
     /// # Errors
-    /// The address is taken or not of this machine, or is not a loopback address and nothing protects the connections.
+    /// The address is taken, or not of this machine; or it is not a loopback address, and connections would not be
+    /// protected.
     fn listen(&self, address: &str) -> Result<Box<dyn Accept>>;
 }
 
-/// Takes the connections that arrive.
+/// Accepts connections.
 pub trait Accept: Send + Sync {
-    /// The next one that arrives before the deadline. It costs the caller no wait: greeting the peer is
-    /// [`Arriving::establish`], for another thread.
+    /// The next connection that arrives before the deadline. The call does not greet the peer, so a slow peer does not
+    /// delay it: another thread calls [`Arriving::establish`].
     ///
     /// # Errors
-    /// The system refuses, for want of descriptors for example. A later call may succeed.
+    /// The system refuses, for example because no descriptors are left. A later call may succeed.
     fn accept(&self, deadline: Deadline) -> Result<Option<Box<dyn Arriving>>>;
 
-    /// The address that others connect to.
+    /// The address for other nodes to connect to.
     fn address(&self) -> String;
 
     /// The transport's name.
     fn transport(&self) -> &'static str;
 }
 
-/// A connection that arrived and has proved nothing yet.
+/// A connection whose peer has proved nothing yet.
 pub trait Arriving: Send {
-    /// Where it comes from.
+    /// The address that it comes from.
     fn address(&self) -> &str;
 
-    /// Greets the peer: under TLS, proves each to the other.
+    /// Greets the peer. Under TLS each side proves its name to the other.
     ///
     /// # Errors
-    /// The peer proves nothing, speaks something else, or the deadline passed.
+    /// The peer does not prove its name, speaks another protocol, or the deadline passed.
     fn establish(self: Box<Self>, deadline: Deadline) -> Result<Arc<dyn Stream>>;
 }
 
-/// Why this is no node's name; `None` if it is one: a host name of up to 63 letters, digits, `-`, `_` and `.`, because
-/// certificates carry it.
+/// Why this text cannot be the name of a node; `None` if it can. Certificates carry the name, so it is a host name of
+/// up to 63 letters, digits, `-`, `_` and `.`.
 #[must_use]
 pub fn bad_node_name(node: &str) -> Option<String> {
     if let Err(bad) = name::check(node) {

@@ -1,4 +1,4 @@
-//! The transport that every machine has: TCP, in plain text or inside TLS.
+//! The transport that works on every machine: TCP, in plain text or inside TLS.
 
 use crate::certificates::Certificates;
 use crate::{Accept, Arriving, Error, Result, Stream, Transport, Trust, tls};
@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Connections by TCP. Cheap to copy.
+/// Connections by TCP. A copy is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Tcp {
     trust: Trust,
@@ -21,13 +21,13 @@ const NO_TRUST: &str = "without certificates a node talks to loopback addresses 
     give both nodes certificates, or allow plain text explicitly with --trusted-network";
 
 impl Tcp {
-    /// TCP that trusts whom `trust` says.
+    /// TCP with this protection.
     #[must_use]
     pub const fn new(trust: Trust) -> Self {
         Self { trust }
     }
 
-    /// The addresses that a text names. A host name is looked up, which no deadline bounds: give numbers where that matters.
+    /// The addresses that a text names. Looking up a host name has no deadline, so give numbers where that matters.
     fn resolve(&self, tried: &str, address: &str) -> Result<Vec<SocketAddr>> {
         let wrong = |reason: String| {
             Error::new(Status::Invalid, tried, reason)
@@ -91,7 +91,7 @@ impl Transport for Tcp {
     }
 }
 
-/// What a failed system call means for a connection.
+/// The error for a failed system call of a connection.
 pub fn failed(tried: &str, address: &str, error: &OsError) -> Error {
     use std::io::ErrorKind as Kind;
     let status = match error.reason().kind() {
@@ -163,12 +163,12 @@ impl Plain {
         Error::new(Status::TimedOut, tried, "the deadline passed").at(&self.address)
     }
 
-    /// Takes what has come; `None` when nothing is there now.
+    /// Reads what has arrived; `None` if nothing has.
     pub fn take(&self, buffer: &mut [u8]) -> Result<Option<usize>> {
         tcp::try_receive(&self.socket, buffer).map_err(|error| failed("read", &self.address, &error))
     }
 
-    /// Waits until something has come.
+    /// Waits until something arrives.
     pub fn wait(&self, deadline: Deadline) -> Result<()> {
         match event::wait_readable(&self.socket, deadline) {
             Ok(true) => Ok(()),
@@ -202,7 +202,8 @@ impl Stream for Plain {
             let sent =
                 tcp::send(&self.socket, left, deadline).map_err(|error| failed("write", &self.address, &error))?;
             let Some(mut sent) = sent else {
-                // Some of it may be on its way, so that the peer could not tell where the next message begins.
+                // A part of the bytes may be on its way already, so the peer could not tell where the next message
+                // begins.
                 self.close();
                 return Err(self.late("write"));
             };

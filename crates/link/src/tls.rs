@@ -1,9 +1,9 @@
-//! A TCP connection inside TLS 1.3, by rustls' unbuffered interface: what comes is read in large pieces and decrypted where
-//! it lies; what goes is encrypted into one buffer and sent by one call.
+//! A TCP connection inside TLS 1.3, by rustls' unbuffered interface. Bytes from the peer are read in large pieces and
+//! decrypted where they lie. Bytes for the peer are encrypted into one buffer and sent by one call.
 //!
-//! The state of the connection is one object, so it lies behind one lock, which is never held while a thread waits for the
-//! network. Two rules keep the records in order: they leave only under the writers' lock, and whatever the state wants to
-//! send by itself (`pending`) leaves before what was encrypted later.
+//! The connection's state is one object behind one lock. No thread waits for the network while it has this lock. Two
+//! rules keep the TLS records in order. Only the holder of the writers' lock sends records. And records that the state
+//! itself wants to send (`pending`) are sent before any that are encrypted later.
 
 use crate::certificates::Certificates;
 use crate::tcp::Plain;
@@ -17,13 +17,13 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, Insufficien
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes that are read at once. Sixteen records, so that a system call is paid for by many of them.
+/// The bytes of one read: sixteen records, so that one system call brings many.
 const INCOMING: usize = 256 << 10;
-/// Bytes of plain text that are encrypted before they are sent.
+/// The bytes of plain text that are encrypted before they are sent.
 const AT_ONCE: usize = 256 << 10;
 /// The plain text of a full record.
 const RECORD: usize = 16 << 10;
-/// The peer has this long to take the notice that the stream ends.
+/// The time that the peer has for reading the notice that the stream ends.
 const FAREWELL: Duration = Duration::from_millis(200);
 
 enum Side {
@@ -31,24 +31,24 @@ enum Side {
     Server(UnbufferedServerConnection),
 }
 
-/// The state of the connection, and what has come and not been looked at.
+/// The state of the connection, and the bytes that have arrived and were not processed.
 struct State {
     side: Side,
     incoming: Vec<u8>,
     start: usize,
     end: usize,
-    /// Plain text that its reader had no room for.
+    /// Plain text for which the reader's buffer had no room.
     left: Vec<u8>,
     left_from: usize,
-    /// Records that the state wants to send.
+    /// Records that the state itself wants to send.
     pending: Vec<u8>,
     /// The peer said that it sends no more.
     ended: bool,
-    /// Why the connection is over. A state that has refused its peer must not be asked again.
+    /// Why TLS refused the peer. After a refusal the state must not be used again.
     refused: Option<String>,
 }
 
-/// What is to become of plain text that is there.
+/// The destination of plain text that arrives.
 struct Sink<'a> {
     buffer: &'a mut [u8],
     filled: usize,
@@ -68,30 +68,30 @@ impl Sink<'_> {
     }
 }
 
-/// What to do once the state can send.
+/// What the caller wants when the state can send.
 enum Want<'a> {
     Nothing,
     Encrypt(&'a [u8], &'a mut Vec<u8>),
     Farewell(&'a mut Vec<u8>),
 }
 
-/// Why the state refuses its peer, and whether it has an alert that says so.
+/// Why the state refuses its peer, and whether it has an alert for the peer.
 type Refused = (String, bool);
 
-/// What the state came to.
+/// The result of processing the bytes that have arrived.
 #[derive(PartialEq, Eq)]
 enum Came {
-    /// There is more to look at.
+    /// There are more bytes to process.
     On,
-    /// It needs more bytes of the peer's.
+    /// It needs more bytes from the peer.
     Dry,
-    /// What was wanted is done, or there is nothing to do.
+    /// The wanted step is done, or there is nothing to do.
     Done,
     /// The peer sends no more.
     Ended,
 }
 
-/// Appends what `write` puts into a slice, which is made as large as it asks for.
+/// Appends the bytes that `write` puts into a slice. The slice gets the size that `write` asks for.
 fn append(
     out: &mut Vec<u8>,
     guess: usize,
@@ -154,7 +154,7 @@ fn step<Data>(
             Came::On
         }
         ConnectionState::TransmitTlsData(data) => {
-            // It leaves before anything that is encrypted later: see the rules above.
+            // By the second rule above, these records are sent before any that are encrypted later.
             data.done();
             Came::On
         }
@@ -175,7 +175,7 @@ fn step<Data>(
                 Came::Done
             }
         },
-        // A peer that sends no more may still be written to; the next look says what else there is.
+        // A peer that sends no more can still receive. The next call finds out whether there is more to do.
         ConnectionState::PeerClosed => Came::Ended,
         ConnectionState::Closed => Came::Done,
         _ => return Err(silent("the peer sent data before it was known")),
@@ -199,8 +199,8 @@ impl State {
         }
     }
 
-    /// Looks at what has come, until `buffer` is full, what is wanted is done, or more must come; says how much of
-    /// `buffer` was filled, and what it came to.
+    /// Processes the bytes that have arrived until `buffer` is full, the wanted step is done, or more bytes are needed.
+    /// Returns how much of `buffer` was filled, and the result.
     fn look(&mut self, buffer: &mut [u8], want: Want<'_>) -> std::result::Result<(usize, Came), String> {
         if let Some(reason) = &self.refused {
             return Err(reason.clone());
@@ -216,8 +216,8 @@ impl State {
         looked.map_err(|(reason, _)| reason)
     }
 
-    /// The alert that tells the peer why its certificate is refused. The state has queued it, and gives it out before it
-    /// looks at what has come, of which there must be nothing: it would refuse that once more.
+    /// Takes the alert that tells the peer why its certificate is refused. The state has queued the alert, and gives it
+    /// out before it processes further bytes. There must be no further bytes: the state would refuse them once more.
     fn take_alert(&mut self) {
         let mut sink = Sink { buffer: &mut [], filled: 0, left: &mut self.left };
         let _ = match &mut self.side {
@@ -260,7 +260,7 @@ impl State {
         }
     }
 
-    /// Room for more to come.
+    /// The free part of the buffer for bytes from the peer.
     fn room(&mut self) -> Option<&mut [u8]> {
         if self.end == self.incoming.len() {
             self.incoming.copy_within(self.start..self.end, 0);
@@ -271,11 +271,11 @@ impl State {
     }
 }
 
-/// A connection inside TLS, with both sides proved.
+/// A connection inside TLS. Both sides have proved their names.
 pub struct Tls {
     plain: Plain,
     state: Mutex<State>,
-    /// Records on their way out; its holder alone sends.
+    /// Records to be sent. Only the holder of this lock sends.
     out: Mutex<Vec<u8>>,
     peer: CertificateDer<'static>,
 }
@@ -311,7 +311,7 @@ fn greet(tried: &str, plain: Plain, side: Side, deadline: Deadline) -> Result<Ar
         |reason: String| Error::new(Status::Denied, tried, format!("TLS: {reason}")).at(&plain.address).hint(HINT);
     loop {
         let looked = state.look(&mut [], Want::Nothing);
-        // Also what says to the peer why it is refused.
+        // This also sends the alert that tells the peer why it is refused.
         if !state.pending.is_empty() {
             let sent = plain.write(&[&state.pending], deadline);
             state.pending.clear();
@@ -352,7 +352,7 @@ impl Tls {
         Error::new(Status::Denied, tried, format!("TLS: {reason}")).at(&self.plain.address).hint(HINT)
     }
 
-    /// Takes what is there; `None` if nothing is there now.
+    /// Reads what has arrived; `None` if nothing has.
     fn read_now(&self, state: &mut State, buffer: &mut [u8]) -> Result<Option<usize>> {
         loop {
             if state.left_from < state.left.len() {
@@ -380,7 +380,7 @@ impl Tls {
         }
     }
 
-    /// Sends what the state wants to send by itself.
+    /// Sends the records that the state itself wants to send.
     fn flush(&self, deadline: Deadline) -> Result<()> {
         let mut out = lock(&self.out);
         out.clear();
@@ -412,7 +412,7 @@ impl Stream for Tls {
                 (self.read_now(&mut state, buffer), !state.pending.is_empty())
             };
             if wants_to_send {
-                // Rare: new keys, or an alert that says why the peer is refused.
+                // This is rare: new keys, or an alert that tells the peer why it is refused.
                 let flushed = self.flush(deadline);
                 if read.is_ok() {
                     flushed?;
@@ -433,7 +433,7 @@ impl Stream for Tls {
         let mut out = lock(&self.out);
         let mut small = Vec::new();
         for part in parts {
-            // Small parts share a record with the beginning of the next one.
+            // A small part is joined with the beginning of the next one, so that they share a record.
             let joined =
                 if small.is_empty() && part.len() >= RECORD { 0 } else { part.len().min(RECORD - small.len()) };
             small.extend_from_slice(&part[..joined]);
@@ -451,7 +451,7 @@ impl Stream for Tls {
     }
 
     fn close(&self) {
-        // A writer that is stuck is ended by the end of the connection; there is no farewell then.
+        // If a writer is stuck, the end of the connection ends it, and no farewell is sent.
         if let Ok(mut out) = self.out.try_lock() {
             out.clear();
             let looked = lock(&self.state).look(&mut [], Want::Farewell(&mut out));

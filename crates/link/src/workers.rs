@@ -1,4 +1,4 @@
-//! Threads for calls that wait: as many as are needed at once, up to a limit; idle ones end after a while.
+//! Threads for calls that wait. As many run as are needed at once, up to a limit; idle threads end after a while.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -18,7 +18,7 @@ struct Queue {
     stopping: bool,
 }
 
-/// The threads and what they have to do.
+/// The threads and the jobs that wait for them.
 pub struct Workers {
     queue: Mutex<Queue>,
     changed: Condvar,
@@ -26,13 +26,13 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// At most so many threads; none is started yet.
+    /// At most this many threads. None is started yet.
     #[must_use]
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { queue: Mutex::default(), changed: Condvar::new(), most })
     }
 
-    /// Has a thread do it at once; `false` if there is none left.
+    /// Gives a job to a thread at once; `false` if no thread is free and no more may be started.
     pub fn run(self: &Arc<Self>, job: Job) -> bool {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.stopping {
@@ -53,7 +53,7 @@ impl Workers {
     }
 
     fn work(&self, first: Job) {
-        // However the job ends: a panic ends this thread, and must not be counted as a thread for ever.
+        // The counter goes down when the job ends, also by a panic, which ends the thread.
         struct Gone<'a>(&'a Workers);
         impl Drop for Gone<'_> {
             fn drop(&mut self) {
@@ -75,8 +75,8 @@ impl Workers {
         }
     }
 
-    /// Takes no more jobs, and waits for those that were taken, but not for longer than `most`: a job has a deadline of
-    /// its peer's choice.
+    /// Takes no more jobs, and waits for the jobs that run, but not longer than `most`, because the peer chose the
+    /// job's deadline.
     pub fn stop(&self, most: Duration) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.stopping = true;

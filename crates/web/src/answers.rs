@@ -1,4 +1,4 @@
-//! What the server answers to which path.
+//! The answer of the server to each path.
 
 use crossdock_launch::graph::{Direction, lay_out, svg};
 use serde_json::json;
@@ -30,7 +30,7 @@ impl Answer {
 
 const NOT_FOUND: &str = "there is nothing here";
 
-/// The page itself, which holds no data: it asks for them with the token.
+/// The page itself. It contains no data: it asks the server for them with the token.
 pub fn page(path: &str) -> Option<Answer> {
     Some(match path {
         "/" | "/index.html" => Answer::new(200, "text/html; charset=utf-8", include_str!("../page/index.html")),
@@ -42,7 +42,7 @@ pub fn page(path: &str) -> Option<Answer> {
     })
 }
 
-/// Everything else; only for those who have the token.
+/// The answers that contain data. The caller has checked the token.
 pub fn data(shared: &Shared, path: &str, query: &Query) -> Answer {
     let answer = match path {
         "/api/state" => Ok(Answer::json(&*shared.sample())),
@@ -73,7 +73,7 @@ fn key(query: &Query) -> Result<Key, (u16, String)> {
     Ok(Key { place: get("place")?, workflow: get("workflow")?, series: get("series")?, variable: get("variable")? })
 }
 
-/// What frames of a variable there are, without their numbers.
+/// The list of a variable's frames, without their numbers.
 fn frames(shared: &Shared, query: &Query) -> Asked {
     let key = key(query)?;
     shared.with_frames(&key, |frames| Ok(Answer::json(&json!({ "frames": frames }))))
@@ -90,7 +90,7 @@ fn frame(shared: &Shared, query: &Query) -> Asked {
         };
         let frame = found.ok_or((404, "this version is not kept (any more)".to_owned()))?;
         let mut text = serde_json::to_vec(frame).unwrap_or_default();
-        // The numbers begin at a multiple of 4, where a browser can read them in place.
+        // The numbers begin at a multiple of 4, so that a browser can read them where they lie.
         text.resize(text.len().next_multiple_of(4), b' ');
         let mut body = (text.len() as u32).to_le_bytes().to_vec();
         body.extend(text);
@@ -99,7 +99,7 @@ fn frame(shared: &Shared, query: &Query) -> Asked {
     })
 }
 
-/// Most bytes of a log's end.
+/// The most bytes of a log that are sent, from its end.
 const TAIL: u64 = 64 << 10;
 
 fn log(shared: &Shared, query: &Query) -> Asked {
@@ -107,7 +107,7 @@ fn log(shared: &Shared, query: &Query) -> Asked {
     let (Some(run), Some(name)) = (query.get("run"), query.get("task")) else {
         return Err((400, "`run` and `task` are needed".into()));
     };
-    // The path is the run's own word, not the asker's.
+    // The path comes from the run's own state, not from the request.
     let path = shared.log(run, name).ok_or((404, format!("run {run} has no task {name}")))?;
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = std::fs::File::open(&path)?;
@@ -125,7 +125,7 @@ fn log(shared: &Shared, query: &Query) -> Asked {
     Ok(Answer::new(200, "text/plain; charset=utf-8", String::from_utf8_lossy(&text).into_owned()))
 }
 
-/// The part of an address behind `?`.
+/// The part of an address after `?`.
 #[derive(Debug, Default, PartialEq)]
 pub struct Query(Vec<(String, String)>);
 

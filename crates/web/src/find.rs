@@ -1,4 +1,4 @@
-//! Which daemons there are to ask: the one that the library would find, and those of the user's runs.
+//! Finds the daemons to ask: the one that the library would find, and those of the user's runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crossdock_launch::run;
 
 /// A daemon that answered.
 pub struct Found {
-    /// What it is: a socket, or a run.
+    /// Its socket, or its run.
     pub place: String,
     /// The session with it.
     pub session: Session,
@@ -27,7 +27,7 @@ fn options(socket: Option<PathBuf>) -> ConnectOptions {
     }
 }
 
-/// Every daemon that can be asked; with a socket given, only that one. The error says why there is none.
+/// Every daemon that answers; if a socket is given, only that one. The error says why there is none.
 pub fn daemons(socket: Option<&Path>) -> Result<Vec<Found>, String> {
     if let Some(socket) = socket {
         let session = Session::connect(&options(Some(socket.to_owned()))).map_err(|e| e.to_string())?;
@@ -38,7 +38,7 @@ pub fn daemons(socket: Option<&Path>) -> Result<Vec<Found>, String> {
         found.push(Found { place: "the node's daemon".into(), session, run: None });
     }
     for run::LivingRun { id, folder, .. } in run::living() {
-        // A run that found a daemon has none of its own; one that ends just now does not answer any more.
+        // A run that uses an existing daemon has none of its own. A run that is about to end does not answer any more.
         if let Ok(session) = Session::connect(&options(Some(folder.join("daemon.sock")))) {
             found.push(Found { place: format!("run {id}"), session, run: Some(folder) });
         }
@@ -46,7 +46,7 @@ pub fn daemons(socket: Option<&Path>) -> Result<Vec<Found>, String> {
     Ok(found)
 }
 
-/// What the tasks of a run report of their progress, by task and rank: steps done, and steps in all.
+/// The progress that the tasks of a run report, by task and rank: steps done, and steps in all.
 pub fn progress(run: &run::LivingRun) -> BTreeMap<(String, u32), (u64, u64)> {
     let Some((socket, workflow)) = run.attach.clone() else { return BTreeMap::new() };
     let wanted = ConnectOptions { workflow: Some(workflow.clone()), ..options(Some(socket)) };
@@ -56,7 +56,7 @@ pub fn progress(run: &run::LivingRun) -> BTreeMap<(String, u32), (u64, u64)> {
 }
 
 impl Found {
-    /// A session inside a workflow, with the right to look at everything in it.
+    /// A session inside a workflow, which may look at everything in it.
     pub fn inside(&self, workflow: &str, socket: Option<&Path>) -> Result<Session, String> {
         let mut wanted = options(socket.map(Path::to_owned));
         if let Some(folder) = &self.run {
@@ -68,7 +68,7 @@ impl Found {
     }
 }
 
-/// The launcher's own endpoint is the last of a run's.
+/// The launcher's own endpoint is the last one of a run.
 fn launcher_endpoint(folder: &Path) -> Option<PathBuf> {
     let numbers =
         std::fs::read_dir(folder.join("e")).ok()?.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());

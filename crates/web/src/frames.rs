@@ -1,6 +1,7 @@
-//! Versions of series as the page shows them: reduced to a picture or a curve when they come, kept for the slider.
+//! Versions of series as the page shows them. Each is reduced to a picture or a curve when it comes, and kept for the
+//! slider.
 //!
-//! A version is held for the moment in which it is read, so a page costs the publisher no memory.
+//! A version is held only while it is read, so a page costs the publisher no memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -8,11 +9,11 @@ use std::time::{Duration, Instant};
 use crossdock_client::{Observer, Session, Value, Version};
 use serde::Serialize;
 
-/// Frames that are kept of one variable.
+/// The number of frames that are kept of one variable.
 const KEPT: usize = 240;
-/// Variables that are followed at once.
+/// The number of variables that are followed at once.
 const FOLLOWED: usize = 8;
-/// A variable that no page asks for is forgotten after this.
+/// A variable is forgotten after this time without a request from a page.
 const FORGET: Duration = Duration::from_secs(30);
 /// Most rows and columns of a picture, and points of a curve.
 const SIDE: usize = 128;
@@ -34,9 +35,9 @@ pub struct Frame {
     pub time_ns: u64,
     pub attributes: Vec<(String, String)>,
     pub shape: Vec<u64>,
-    /// What was left out, in words.
+    /// What was left out, as a sentence.
     pub note: String,
-    /// 1 for a curve, whose columns are least and greatest of each stretch in turn.
+    /// 1 for a curve. The columns of a curve are pairs: the least and the greatest number of each stretch.
     pub rows: usize,
     pub columns: usize,
     pub least: f64,
@@ -59,7 +60,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// The frames of a variable that are there; begins to follow it.
+    /// The frames of a variable so far. The first call for a variable begins to follow it.
     pub fn of(&mut self, key: &Key, session: Option<Session>) -> Result<&VecDeque<Frame>, String> {
         if !self.all.contains_key(key) {
             let session = session.ok_or_else(|| format!("nothing is known of the workflow {}", key.workflow))?;
@@ -78,7 +79,7 @@ impl Frames {
         Ok(&followed.frames)
     }
 
-    /// Takes the newest version of everything that is followed.
+    /// Reads the newest version of every variable that is followed.
     pub fn tick(&mut self) {
         self.all.retain(|_, followed| followed.asked.elapsed() < FORGET);
         let keys: Vec<Key> = self.all.keys().cloned().collect();
@@ -87,7 +88,7 @@ impl Frames {
 
     fn follow(&mut self, key: &Key) {
         let Some(followed) = self.all.get_mut(key) else { return };
-        // Not yet, or taken back while it was read: the next tick is another.
+        // There is no version yet, or the publisher took it back during the read. The next tick tries again.
         let Ok(version) = followed.observer.latest() else { return };
         if followed.frames.back().is_some_and(|last| last.sequence == version.sequence()) {
             return;
@@ -139,7 +140,7 @@ struct Reduced {
     note: String,
 }
 
-/// A picture of the last two dimensions, or a curve of the only one. Of types that are no numbers there is none.
+/// A picture of the last two dimensions, or a curve of a single dimension; `None` if the elements are no numbers.
 fn reduce(ty: &str, shape: &[u64], bytes: &[u8]) -> Option<Reduced> {
     let (scalar, inner) = ty.split_once('[').map_or((ty, ""), |(scalar, rest)| (scalar, rest.trim_end_matches(']')));
     let (size, read) = reader(scalar)?;
@@ -152,7 +153,7 @@ fn reduce(ty: &str, shape: &[u64], bytes: &[u8]) -> Option<Reduced> {
         return None;
     }
     let at = |index: usize| read(&bytes[index * size..index * size + size]);
-    // Colours, or components of a vector, at the end: their mean.
+    // A short last dimension holds colours, or components of a vector. Their mean is shown.
     let channels = if extents.len() >= 3 && extents.last().is_some_and(|n| *n <= 4) { extents.pop()? } else { 1 };
     extents.retain(|n| *n > 1);
     let mut note = if channels > 1 { format!("mean of {channels} components; ") } else { String::new() };
@@ -163,7 +164,7 @@ fn reduce(ty: &str, shape: &[u64], bytes: &[u8]) -> Option<Reduced> {
     let Some((rows, above)) = before.split_last() else {
         return Some(curve(*columns, &element));
     };
-    // Of more than two dimensions, the middle of the others.
+    // If there are more than two dimensions, the middle index of the others is shown.
     let mut offset = 0;
     for n in above {
         offset = offset * n + n / 2;
@@ -194,7 +195,7 @@ fn picture(
     element: &dyn Fn(usize) -> f64,
     mut note: String,
 ) -> Reduced {
-    // Both sides by the same factor: what is round stays round.
+    // Both sides shrink by the same factor, so that a circle stays a circle.
     let factor = ((rows * columns) as f64 / (SIDE * SIDE) as f64).sqrt();
     let factor = factor.max(rows.max(columns) as f64 / (4 * SIDE) as f64).max(1.0);
     let reduced = |n: usize| ((n as f64 / factor).round() as usize).clamp(2, n);
@@ -203,7 +204,8 @@ fn picture(
         note += &format!("{rows} × {columns} shown as {height} × {width}; ");
     }
     let mut values = Vec::with_capacity(height * width);
-    // Up to 4 × 4 elements of each cell: enough for a picture, and a large array costs no more than a small one.
+    // At most 4 × 4 elements of each cell are read, which is enough for a picture. So a large array costs no more than
+    // a small one.
     let samples = |from: usize, to: usize| (from..to).step_by(((to - from) / 4).max(1));
     for y in 0..height {
         for x in 0..width {
@@ -220,7 +222,7 @@ fn picture(
     Reduced { rows: height, columns: width, values, note }
 }
 
-/// Bytes of a number, and how to read it.
+/// The bytes of a number, and the function that reads it.
 type Reader = (usize, fn(&[u8]) -> f64);
 
 fn reader(scalar: &str) -> Option<Reader> {

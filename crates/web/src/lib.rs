@@ -1,4 +1,4 @@
-//! What goes on in daemons and runs: sampled for `crossdock top`, the web page and `/metrics`. It only looks.
+//! Samples daemons and runs for `crossdock top`, the web page and `/metrics`. It changes nothing.
 
 mod answers;
 pub mod find;

@@ -1,4 +1,4 @@
-//! A sample in Prometheus' text format. The names are documented in docs/metrics.md and stay as they are.
+//! A sample in Prometheus' text format. The metrics' names are documented in docs/metrics.md and do not change.
 
 use std::fmt::Write;
 
@@ -104,7 +104,8 @@ fn collect(sample: &Sample, add: &mut Add<'_>) {
             add("crossdock_port_consumer_wait_seconds_total", &of, p.consumer_wait_seconds);
             add("crossdock_port_dead_ends", &of, p.ends.iter().filter(|e| !e.alive).count() as f64);
         }
-        // A former series has the name of the living one: its figures are history.
+        // A former series may have the same name as the living one, and its figures no longer change. So only others
+        // are shown.
         for s in d.series.iter().filter(|s| s.state != "former") {
             let of = [("daemon", place), ("workflow", s.workflow.as_str()), ("series", s.name.as_str())];
             add("crossdock_series_versions_total", &of, s.newest as f64);

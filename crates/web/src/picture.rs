@@ -1,10 +1,10 @@
-//! A sample as a graph: what the workflow file allows, and what is there.
+//! A sample as a graph: what the workflow file allows, and what exists.
 
 use crossdock_launch::graph::{Flow, Graph, NodeKind};
 
 use crate::sample::{Daemon, RunRow, Sample};
 
-/// The graph of a run, or of a daemon; `None` if there is no such thing.
+/// The graph of a run, or of a daemon; `None` if the sample does not have it.
 pub fn graph(sample: &Sample, run: Option<&str>, place: Option<&str>) -> Option<Graph> {
     let run = run.and_then(|id| sample.runs.iter().find(|r| r.id == id));
     let place = place.map(str::to_owned).or_else(|| run?.place.clone());
@@ -22,7 +22,7 @@ pub fn graph(sample: &Sample, run: Option<&str>, place: Option<&str>) -> Option<
     Some(graph)
 }
 
-/// What the page fills in under each name is as long as this.
+/// A text of the greatest length that the page writes under a name.
 const ROOM: &str = "000.0 MiB/s · 000 wait";
 
 fn of_run(graph: &mut Graph, run: &RunRow, daemon: Option<&Daemon>) {
@@ -30,7 +30,7 @@ fn of_run(graph: &mut Graph, run: &RunRow, daemon: Option<&Daemon>) {
         graph.node(NodeKind::Task, &rank.task, ROOM);
     }
     for link in &run.links {
-        // A pattern stands for the objects that there are; of them, `of_daemon` draws those in use.
+        // A pattern such as `frames*` stands for the objects that it matches. `of_daemon` draws those that exist.
         if link.name.ends_with('*') && daemon.is_some() {
             continue;
         }
@@ -41,7 +41,7 @@ fn of_run(graph: &mut Graph, run: &RunRow, daemon: Option<&Daemon>) {
 
 fn of_daemon(graph: &mut Graph, daemon: &Daemon, only: Option<&str>) {
     let wanted = |workflow: &str| only.is_none_or(|w| w == workflow);
-    // Two workflows may have a task of one name; alone, a name needs no workflow.
+    // Two workflows may have tasks of the same name. With only one workflow, a name needs no workflow before it.
     let several = only.is_none() && daemon.workflows.len() > 1;
     let name = |workflow: &str, name: &str| if several { format!("{workflow}/{name}") } else { name.to_owned() };
     let mut add = |from: (NodeKind, String), to: (NodeKind, String)| {
@@ -63,7 +63,7 @@ fn of_daemon(graph: &mut Graph, daemon: &Daemon, only: Option<&str>) {
         let (task, object) = (name(&series.workflow, &series.publisher), name(&series.workflow, &series.name));
         add((NodeKind::Task, task), (NodeKind::Series, object));
     }
-    // What no edge leads to is there all the same.
+    // Objects without an edge are drawn, too.
     for series in daemon.series.iter().filter(|s| wanted(&s.workflow)) {
         graph.node(NodeKind::Series, &name(&series.workflow, &series.name), ROOM);
     }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::find::{self, Found};
 
-/// Events that are kept for those who come later.
+/// The number of events that are kept for readers that come later.
 const EVENTS: usize = 200;
 
 /// What to look at.
@@ -20,7 +20,8 @@ const EVENTS: usize = 200;
 pub struct Scope {
     /// Only this daemon.
     pub socket: Option<PathBuf>,
-    /// Only the run with this front process: the one that this process itself is about to start.
+    /// Only the run whose front process (the one that the user started) has this id. It is set when this process is
+    /// about to start that run.
     pub front: Option<u32>,
 }
 
@@ -33,7 +34,7 @@ pub struct Sample {
     pub runs: Vec<RunRow>,
     /// Daemons.
     pub daemons: Vec<Daemon>,
-    /// What happened lately: deaths, ends, withheld versions; the newest last.
+    /// What happened lately: deaths, ends, withheld versions. The newest is the last.
     pub events: Vec<Event>,
 }
 
@@ -47,7 +48,7 @@ pub struct RunRow {
     pub stopping: Option<String>,
     pub ranks: Vec<RankRow>,
     pub links: Vec<Link>,
-    /// Its daemon, as `Daemon::place`; a run may have none.
+    /// The `place` of the daemon that the run uses; `None` if it uses none.
     pub place: Option<String>,
 }
 
@@ -63,10 +64,10 @@ pub struct RankRow {
     pub how: Option<String>,
     pub pid: Option<u32>,
     pub seconds: Option<f64>,
-    /// Steps done and steps in all, if it reports them.
+    /// Steps done and steps in all, if the task reports them.
     pub progress: Option<(u64, u64)>,
     pub cpu_seconds: f64,
-    /// CPUs in use since the look before.
+    /// The number of CPUs in use, on average since the look before.
     pub cpus: f64,
     pub memory: u64,
     pub shared: u64,
@@ -76,9 +77,9 @@ pub struct RankRow {
 /// A daemon.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Daemon {
-    /// As `crossdock ls` names it.
+    /// The daemon's name in `crossdock ls`: its socket, or its run.
     pub place: String,
-    /// Why it says nothing, if it does not.
+    /// Why the daemon gave no answer; `None` if it gave one.
     pub trouble: Option<String>,
     pub workflows: Vec<WorkflowRow>,
     pub members: Vec<MemberRow>,
@@ -94,7 +95,7 @@ pub struct WorkflowRow {
     pub name: String,
     pub run: u64,
     pub reserved: u64,
-    /// 0: no limit but the node's.
+    /// 0 means that only the node's memory is the limit.
     pub quota: u64,
 }
 
@@ -107,7 +108,7 @@ pub struct MemberRow {
     pub rank: u32,
     pub pid: u32,
     pub connected: bool,
-    /// Steps done and steps in all, if it reports them.
+    /// Steps done and steps in all, if the task reports them.
     pub progress: Option<(u64, u64)>,
     pub cpu_seconds: f64,
     pub cpus: f64,
@@ -225,17 +226,17 @@ pub struct Event {
     pub text: String,
 }
 
-/// Looks, and remembers the look before.
+/// Looks at daemons and runs, and remembers the look before.
 pub struct Sampler {
     scope: Scope,
     before: Option<(Instant, Sample)>,
-    /// Sessions within workflows, by place and workflow.
+    /// Sessions inside workflows, by the daemon's place and the workflow.
     inside: HashMap<(String, String), Session>,
     events: VecDeque<Event>,
 }
 
 impl Sampler {
-    /// One that has not looked yet.
+    /// A sampler that has not looked yet.
     pub fn new(scope: Scope) -> Self {
         Self { scope, before: None, inside: HashMap::new(), events: VecDeque::new() }
     }
@@ -273,7 +274,7 @@ impl Sampler {
         sample
     }
 
-    /// The runs in scope, each with the place of its daemon.
+    /// The runs in scope, each with the `place` of its daemon.
     fn states(&self) -> Vec<(State, Option<String>)> {
         if self.scope.socket.is_some() && self.scope.front.is_none() {
             return Vec::new();
@@ -297,7 +298,7 @@ impl Sampler {
             Ok(listing) => listing,
             Err(e) => return Daemon { trouble: Some(e.to_string()), ..daemon },
         };
-        // A run that uses a daemon for all shows its own workflow only.
+        // A run that uses a shared daemon shows only its own workflow.
         let only = self.scope.front.and_then(|_| states.first()).map(|(state, _)| state.workflow.clone());
         let wanted = |workflow: &str| only.as_ref().is_none_or(|w| w == workflow);
         let own = std::process::id();
@@ -321,7 +322,8 @@ impl Sampler {
             });
         }
         for segment in listing.segments.iter().filter(|s| !s.removed && wanted(&s.workflow)) {
-            // A port that no task has opened yet, or a series that ends right now, says nothing; the next look is another.
+            // A port that no task has opened yet, or a series that is about to end, gives no report. The next look
+            // tries again.
             let Some(inside) = self.inside(found, &segment.workflow) else { continue };
             match segment.kind {
                 SegmentKind::Port => daemon.ports.push(port_row(&inside, segment)),
@@ -462,7 +464,7 @@ fn run_row(state: &State, place: &Option<String>, all: &BTreeMap<Of, Usage>) -> 
     }
 }
 
-/// Of a run's ranks, the progress that their members report to its daemon.
+/// Fills in the progress that the members of a run's ranks report to its daemon.
 fn reported(sample: &mut Sample) {
     let Sample { runs, daemons, .. } = sample;
     for run in runs {
@@ -567,7 +569,8 @@ fn item_row(i: &crossdock_client::ItemInfo) -> ItemRow {
     }
 }
 
-/// Fills in what two looks tell together. A counter that went back is another incarnation's: no rate.
+/// Fills in the rates, which need two looks. A counter that became smaller belongs to another incarnation and gives no
+/// rate.
 fn rates(now: &mut Sample, before: &Sample, seconds: f64) {
     let rate = |is: u64, was: u64| is.saturating_sub(was) as f64 / seconds;
     let cpus = |is: f64, was: f64| ((is - was) / seconds).max(0.0);

@@ -1,6 +1,7 @@
 //! HTTP/1.1 on loopback: GET only, one request a connection, a token for everything but the empty page.
 //!
-//! The token comes in the header `Authorization: Bearer …`, which no other site's page can make a browser send.
+//! The token comes in the header `Authorization: Bearer …`. A page of another site cannot make a browser send that
+//! header.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -15,24 +16,24 @@ use crate::answers::{self, Answer, Query};
 use crate::frames::{Frame, Frames, Key};
 use crate::sample::{Sample, Sampler, Scope};
 
-/// The port that is tried first, so that the address is the same each time.
+/// The port that is tried first, so that the address is usually the same.
 const PORT: u16 = 8642;
 /// Connections at once.
 const CONNECTIONS: usize = 32;
-/// Most bytes of a request's head.
+/// The most bytes of a request's head.
 const HEAD: usize = 16 << 10;
 /// How long a client may take to send its request, or to take the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks while a page is open, and while none is.
+/// The time between two looks while a page is open. `SELDOM` is the time while none is.
 const LOOK: Duration = Duration::from_secs(1);
 const SELDOM: Duration = Duration::from_secs(5);
 
 /// What to serve, and how.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The port on 127.0.0.1; 0: the usual one, or any if that is taken.
+    /// The port on 127.0.0.1. 0 means the usual one, or any free port if that one is taken.
     pub port: u16,
-    /// The token; none: a fresh one.
+    /// The token; `None` asks for a fresh one.
     pub token: Option<String>,
     /// What to look at.
     pub scope: Scope,
@@ -40,7 +41,7 @@ pub struct Options {
 
 /// A server that runs until this is dropped.
 pub struct Web {
-    /// The address of the page, with the token behind `#`, where it stays in the browser.
+    /// The address of the page. The token follows `#`, so the browser does not send it in requests for the page.
     pub url: String,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -64,7 +65,7 @@ impl Web {
     /// Listens, and serves in threads.
     ///
     /// # Errors
-    /// The port is taken, or the token is none.
+    /// Fails if the port is taken, or if the given token is not valid.
     pub fn start(options: Options) -> Result<Self, String> {
         let token = match options.token {
             Some(token) if token.len() >= 16 && token.bytes().all(|b| b.is_ascii_alphanumeric()) => token,
@@ -95,7 +96,7 @@ impl Web {
 impl Drop for Web {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Release);
-        // The thread that accepts is woken by a connection.
+        // A connection wakes the thread that accepts.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.shared.port));
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -135,7 +136,7 @@ impl Shared {
         *locked(&self.latest) = (Instant::now(), sample);
     }
 
-    /// The last look; a fresh one if that was long ago.
+    /// The last sample; a fresh one if the last one is old.
     pub fn sample(&self) -> Arc<Sample> {
         *locked(&self.asked) = Instant::now();
         if locked(&self.latest).0.elapsed() > 2 * LOOK {
@@ -166,7 +167,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             return;
         }
         let Ok(stream) = stream else {
-            // Out of descriptors, for instance: the next moment is another.
+            // The process may have no descriptors left, for instance. A later call may succeed.
             thread::sleep(Duration::from_millis(50));
             continue;
         };
@@ -204,7 +205,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     write(&mut stream, &answer, with_body)
 }
 
-/// The answer to a request, and whether its body is asked for; `None` while the head is not whole.
+/// The answer to a request, and whether the client wants its body; `None` while the head is incomplete.
 fn answer(head: &[u8], shared: &Shared) -> Option<(Answer, bool)> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut request = httparse::Request::new(&mut headers);
@@ -221,7 +222,7 @@ fn answer(head: &[u8], shared: &Shared) -> Option<(Answer, bool)> {
         let found = request.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name))?;
         std::str::from_utf8(found.value).ok()
     };
-    // A name that leads here by another site's DNS is not ours.
+    // Another site's DNS may point a name of its own at this address. Such a request is refused.
     let host = header("host").map(|h| h.rsplit_once(':').map_or(h, |(name, _)| name));
     if !matches!(host, Some("127.0.0.1" | "localhost" | "[::1]")) {
         return Some((Answer::error(403, "ask by 127.0.0.1 or localhost; from elsewhere, through `ssh -L`"), true));
@@ -237,7 +238,7 @@ fn answer(head: &[u8], shared: &Shared) -> Option<(Answer, bool)> {
     Some((answers::data(shared, path, &Query::parse(query)), method == "GET"))
 }
 
-/// Compares in a time that does not depend on where they differ.
+/// Compares two texts in a time that does not depend on where they differ.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
@@ -284,7 +285,7 @@ mod tests {
 
     #[test]
     fn only_those_with_the_token_learn_anything_and_bad_requests_are_refused() {
-        // A socket that no daemon listens at: a server without a daemon says so.
+        // No daemon listens at this socket, so the server reports that there is none.
         let nowhere = std::env::temp_dir().join("crossdock-web-test-no-daemon.sock");
         let scope = Scope { socket: Some(nowhere), front: None };
         let web = Web::start(Options { scope, ..Options::default() }).unwrap();

@@ -1,7 +1,8 @@
-//! Payloads over gRPC between two processes, as `exchange` plays TCP and items: the sender writes every word, hands over,
-//! the receiver reads every word. A protobuf message with one field of bytes; one unary call each.
+//! Payloads over gRPC between two processes, in the same steps as `exchange` uses for TCP and items: the sender writes
+//! every word and hands over, the receiver reads every word. A payload is a protobuf message with one field of bytes,
+//! in one unary call.
 //!
-//! `peer-grpc SIZE:ROUNDS…` prints a line for each: `grpc SIZE WHOLE_US,… HANDOVER_US,…`, where the whole counts from
+//! `peer-grpc SIZE:ROUNDS…` prints a line for each size: `grpc SIZE WHOLE_US,… HANDOVER_US,…`. The whole lasts from
 //! before the first word is written to after the last one is read, and the hand-over from after the writing to before
 //! the reading.
 
@@ -19,7 +20,7 @@ pub struct Payload {
     data: Bytes,
 }
 
-/// When the receiver had the payload, when it had read it, and what it read.
+/// The times when the receiver got the payload and had read it, and the sum that it read.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Taken {
     #[prost(fixed64, tag = "1")]
@@ -69,7 +70,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (size, rounds) = case.split_once(':').ok_or("SIZE:ROUNDS is needed")?;
         let (size, rounds): (usize, u64) = (size.parse()?, rounds.parse()?);
         let (mut whole, mut handover) = (Vec::new(), Vec::new());
-        // The first two warm up.
+        // The first two rounds warm up.
         for round in 0..rounds + 2 {
             let begun = now_ns();
             let mut data = vec![0u8; size];
@@ -93,7 +94,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Serves until its parent is done.
+/// Serves until the parent closes the pipe.
 async fn receive() -> Result<(), Box<dyn std::error::Error>> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?.port());
@@ -116,7 +117,7 @@ async fn receive() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The same clock in both processes.
+/// A time of the clock that both processes share.
 fn now_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` lives through the call.

@@ -1,6 +1,6 @@
-//! iceoryx2, played as `bench/ports` plays crossdock: two processes pinned to two processors, a message of 8 bytes there
-//! and one back, written and read. Spinning: polling subscribers. Blocking: its events, with a pause before each so that
-//! the other sleeps, and the time of sending in shared memory.
+//! iceoryx2, in the same steps as `bench/ports` uses for crossdock: two processes pinned to two CPUs, a message of 8
+//! bytes there and one back, written and read. Spinning: polling subscribers. Blocking: its events, with a pause before
+//! each so that the other side sleeps; the time of sending is in shared memory.
 //!
 //! Prints `spin_ns N` and `blocking_ns N`, medians over rounds, and the least of each.
 
@@ -53,7 +53,7 @@ fn play(first: bool, rounds: u32, name: &str) -> Result<(f64, f64), Error> {
     while to.dynamic_config().number_of_subscribers() == 0 || bell_to.dynamic_config().number_of_listeners() == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // The other may count us before it is wholly there.
+    // The other process may count this one before this one is ready.
     std::thread::sleep(Duration::from_millis(300));
 
     let send = |value: u64| -> Result<(), Error> {

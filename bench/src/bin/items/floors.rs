@@ -1,5 +1,5 @@
-//! The least that a hand-over can take: a futex, two hops of a message through a process that does nothing else, and the
-//! mapping of a file.
+//! The floors of a hand-over: a futex, two hops of a message through a process that only relays, and the mapping of a
+//! file.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use crate::trips::{Side, Words};
 
 const WAIT: Duration = Duration::from_secs(60);
 
-/// A word for each way that counts the trips.
+/// A word for each direction, which counts the trips.
 pub struct Futex<'a> {
     there: &'a AtomicU32,
     back: &'a AtomicU32,
@@ -49,7 +49,7 @@ impl Side for Futex<'_> {
         if asks {
             Self::wait_until(self.back, Self::READY);
         } else {
-            // The other's word of the last round must not be taken for this one's.
+            // The other side's word of the last round must not be taken for one of this round.
             self.back.store(0, Ordering::Release);
             self.there.store(Self::READY, Ordering::Release);
             futex::wake(self.there, 1);
@@ -57,7 +57,7 @@ impl Side for Futex<'_> {
     }
 
     fn send(&mut self) {
-        // The side that asks sends before it takes.
+        // The asking side sends first; the answering side receives first.
         self.there.store(self.trip + u32::from(self.asks), Ordering::Release);
         futex::wake(self.there, 1);
     }
@@ -68,7 +68,7 @@ impl Side for Futex<'_> {
     }
 }
 
-/// A message through the relay.
+/// A message that goes through the relaying process.
 pub struct Messages<'a>(pub &'a OwnedFd);
 
 impl Side for Messages<'_> {
@@ -94,7 +94,7 @@ fn receive(socket: &OwnedFd) -> bool {
     }
 }
 
-/// Passes on what comes from either side: a daemon that does nothing.
+/// Passes messages from either side to the other, as a daemon without any work would.
 pub fn relay(one: &OwnedFd, other: &OwnedFd) -> i32 {
     loop {
         for (from, to) in [(one, other), (other, one)] {
@@ -105,7 +105,7 @@ pub fn relay(one: &OwnedFd, other: &OwnedFd) -> i32 {
     }
 }
 
-/// Opens, maps, touches and unmaps a file of this size; all of its pages are there.
+/// Opens, maps, touches and unmaps a file of this size, whose pages all exist.
 pub fn map(folder: &Folder, size: u64) -> f64 {
     let file = folder.create("map", size).expect("room for it");
     memfd::reserve(&file, 0, size).expect("room for it");

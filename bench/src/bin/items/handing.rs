@@ -22,7 +22,7 @@ pub fn join(socket: &Path, task: &str) -> Session {
 pub fn create(session: &Session, name: &str, size: u64, level: ItemLevel) {
     let options = ItemOptions { level, ..ItemOptions::bytes(size) };
     let mut item = session.create_item(&key(name), &options).expect("room for it");
-    // All of its pages are there and in use.
+    // After this all pages of the item exist and are in use.
     item.bytes_mut().fill(1);
 }
 
@@ -30,7 +30,7 @@ fn key(name: &str) -> String {
     name.replace(' ', "-")
 }
 
-/// An item, while this side has it.
+/// An item, on the side that has it now.
 pub struct Hand<'a> {
     session: &'a Session,
     key: String,

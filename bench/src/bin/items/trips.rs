@@ -1,4 +1,4 @@
-//! Round trips between two processes, and what one way of them takes.
+//! Round trips between two processes, and the time of one direction.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use crossdock_bench::median;
 use crossdock_os::{Access, Mapping, clock, memfd};
 
-/// Trips of one round.
+/// The trips of one round.
 const TRIPS: u32 = 200;
-/// Long enough for the other side to have fallen asleep in its wait.
+/// Long enough for the other side to fall asleep in its wait.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Memory that both processes have: what floors wake each other by, and when the last thing was sent off.
+/// Memory that both processes share: the words by which the floors wake each other, and the time of the last send.
 pub struct Words(pub Mapping);
 
 impl Words {
@@ -26,18 +26,18 @@ impl Words {
         self.0.word64(Self::SENT).expect("within").store(clock::now_ns(), Ordering::Release);
     }
 
-    /// Microseconds since it was sent off.
+    /// Microseconds since the last send.
     fn on_its_way(&self) -> f64 {
         clock::now_ns().saturating_sub(self.0.word64(Self::SENT).expect("within").load(Ordering::Acquire)) as f64 / 1e3
     }
 }
 
-/// How trips follow each other.
+/// The pause between two trips.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Pace {
-    /// The receiver has been waiting for a while; the time from the send-off to its return.
+    /// The receiver has waited for a while. The time lasts from the send to the receiver's return.
     OneWay,
-    /// At once; half of a round trip.
+    /// Without a pause. The time is half of a round trip.
     BackToBack,
 }
 
@@ -52,21 +52,21 @@ impl Pace {
     }
 }
 
-/// One side of a hand-over: what goes there and back.
+/// One side of a hand-over: sends the object and receives it back.
 pub trait Side {
-    /// The asking side begins with it; the answering one waits for it first.
+    /// Prepares the first trip: the asking side has the object, the answering side waits for it.
     fn start(&mut self, asks: bool);
     /// Hands it over.
     fn send(&mut self);
     /// Waits for it.
     fn take(&mut self);
 
-    /// Sends it there and back; microseconds one way.
+    /// Sends the object and receives it back; returns microseconds per direction.
     fn ask(&mut self, pace: Pace, words: &Words) -> f64 {
         self.start(true);
         let (mut began, mut ways) = (Instant::now(), Vec::new());
         for trip in 0..=TRIPS {
-            // The first trip is for warming up, and for the other to have arrived.
+            // The first trip warms up, and waits for the other side's start.
             if trip == 1 {
                 began = Instant::now();
                 ways.clear();
@@ -84,7 +84,7 @@ pub trait Side {
         }
     }
 
-    /// The other side of [`Side::ask`].
+    /// The answering side of [`Side::ask`].
     fn answer(&mut self, pace: Pace, words: &Words) {
         self.start(false);
         for _ in 0..=TRIPS {

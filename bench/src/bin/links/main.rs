@@ -1,11 +1,12 @@
-//! Bytes pulled from another node by a link (P15), beside raw TCP by one and by four streams in the same run.
+//! Bytes pulled from another node through a link (P15), compared with raw TCP by one and by four streams in the same
+//! run.
 //!
 //! `links [--address IP] [--peer COMMAND…] [--quick] [--json]`
 //!
 //! The serving side is a process of its own, started through `--peer` (for example in another network namespace), which
-//! listens at `--address`. All ways bring the same bytes into the same memory, which both sides have touched before. Rounds
-//! of all ways take turns, so that a busy machine hurts all alike; medians are shown. What raw TCP does: 8 bytes ask for a
-//! length, `send` and `recv` carry it.
+//! listens at `--address`. All ways bring the same bytes into the same memory, which both sides have touched before.
+//! Rounds of all ways take turns, so that other programs slow all alike. Medians are shown. Raw TCP sends 8 bytes as
+//! the request for a length, and `send` and `recv` carry the data.
 
 mod raw;
 mod served;
@@ -32,7 +33,7 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
-/// The serving process; killed when this one ends.
+/// The serving process, which is killed when this one ends.
 struct Peer {
     child: Child,
     raw: String,
@@ -127,7 +128,7 @@ fn main() {
                 }
                 let time = begun.elapsed().as_secs_f64() * 1e6 / times as f64;
                 served::check(memory);
-                // The first round opens connections and grows windows.
+                // The first round opens connections and lets TCP's windows grow.
                 if round > 0 {
                     took.entry((name, way)).or_default().push(time);
                 }

@@ -1,4 +1,4 @@
-//! The floor: raw TCP.
+//! The floor of a pull: raw TCP.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -38,7 +38,7 @@ fn pull(stream: &mut TcpStream, offset: usize, memory: &mut [u8]) {
     stream.read_exact(memory).expect("the bytes");
 }
 
-/// Answers each connection by a thread, until the process ends.
+/// Answers each connection in a thread, until the process ends.
 pub fn serve(listener: TcpListener, bytes: Arc<Vec<u8>>) {
     for stream in listener.incoming() {
         let (mut stream, bytes) = (stream.expect("a connection"), bytes.clone());

@@ -12,7 +12,7 @@ use crate::queue::{Queue, SharedFile};
 use crate::series;
 use crate::shared::{look, measure, numbers, pin, work};
 
-/// How the data gets to the observer.
+/// The ways in which the data gets to the observer.
 const WAYS: [&str; 5] = ["function call", "file", "mmap with a queue", "series", "series, begin"];
 
 /// All points.
@@ -83,7 +83,8 @@ fn series_way(daemon: &Daemon, way: &str, size: usize, runs: usize, seconds: f64
     let begins = way.ends_with("begin");
     let times = measure(runs, seconds, || {
         if begins {
-            // What is written anew needs no former state: the same stores as the work makes.
+            // The version is written anew as a whole, by the same stores as the work makes, so `begin` needs no former
+            // state.
             publisher.begin().expect("a free place");
             series::array(&mut publisher, size).fill(1.5);
         } else {
@@ -139,7 +140,7 @@ pub fn observer(arguments: &[String]) {
             while let Some(version) = series::next(&mut observer) {
                 let mut version = Some(version);
                 timed(&mut || {
-                    // What is mapped already stays; only what differs is mapped anew.
+                    // Chunks that are mapped already stay, and only chunks that differ are mapped anew.
                     match (&mut held, version.take().expect("it was just given")) {
                         (Some(former), version) => drop(former.replace_by(version).expect("a newer version")),
                         (none, version) => *none = Some(version),
@@ -161,7 +162,7 @@ fn bytes(data: &[f64]) -> &[u8] {
 fn observe(arguments: &[&str]) -> Child {
     let program = std::env::current_exe().expect("this program's path");
     let child = Command::new(program).arg("observe").args(arguments).stdout(Stdio::piped()).spawn().expect("a child");
-    // It is to be there before measuring begins.
+    // The observer must have started before the measurement begins.
     std::thread::sleep(std::time::Duration::from_millis(50));
     child
 }

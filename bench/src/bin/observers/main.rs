@@ -1,7 +1,7 @@
-//! What observers cost: figure 2 of the TCASM paper, P10 (publisher's slow-down) and P11 (attach, follow).
+//! The costs of observers: figure 2 of the TCASM paper, P10 (the publisher's slow-down) and P11 (attach, follow).
 //!
-//! `observers CROSSDOCK [--quick] [--json]`. Producer and observers are processes of their own; the producer has the first
-//! processor for itself if there are two. A daemon of its own, ended before it ends.
+//! `observers CROSSDOCK [--quick] [--json]`. Producer and observers are processes of their own. If there are two CPUs,
+//! the producer has the first one for itself. The program starts a daemon and ends it.
 
 mod attach;
 mod figure;

@@ -1,17 +1,17 @@
-//! A point of a figure: a record with its place in the plot.
+//! A point of a figure: a record and its place in the plot.
 
 use std::collections::BTreeMap;
 
 use crossdock_bench::{Record, median};
 use serde::Serialize;
 
-/// What a plot and a table show.
+/// The record, for plots and tables.
 #[derive(Serialize)]
 pub struct Point {
     /// The figure.
     #[serde(flatten)]
     pub record: Record,
-    /// `tcasm-2`, or nothing for rows that are no plot.
+    /// `tcasm-2`; `None` for rows that are in no plot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub figure: Option<&'static str>,
     /// Bytes.
@@ -28,7 +28,7 @@ impl From<Record> for Point {
     }
 }
 
-/// Time over that of the same work without sharing. No aim: the paper's figure.
+/// The time divided by that of the same work without sharing. The paper has this figure, and it has no aim.
 pub fn point(way: &str, side: &str, size: usize, seconds: &[f64], alone: f64) -> Point {
     let runs: Vec<f64> = seconds.iter().map(|s| s / alone).collect();
     let record = Record {

@@ -1,4 +1,4 @@
-//! The peers of figure 2: a file that is written and renamed, and shared memory with a queue of four places.
+//! The peers in figure 2: a file that is written and renamed, and shared memory with a queue of four slots.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use crossdock_os::{Access, Deadline, Mapping, futex, memfd};
 
-/// Places of the queue.
+/// The queue's slots.
 const PLACES: usize = 4;
-/// The first page has the words.
+/// The first page holds the words.
 const HEAD: usize = 4096;
 
-/// Words that both processes see, and behind them the places.
+/// Words that both processes see, and after them the slots.
 pub struct Queue {
     memory: Mapping,
     size: usize,
@@ -21,7 +21,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue of places of this size.
+    /// A queue with slots of this size.
     pub fn new(size: usize) -> Self {
         let length = HEAD + PLACES * size;
         let fd = memfd::create("bench-queue", length as u64).expect("memory");
@@ -29,7 +29,7 @@ impl Queue {
         Self::over(fd, size)
     }
 
-    /// The queue of another process, by the path of its descriptor.
+    /// The queue of another process, by the path of that process's descriptor.
     pub fn open(path: &str, size: usize) -> Self {
         let file = fs::File::options().read(true).write(true).open(path).expect("the parent's descriptor");
         Self::over(file.into(), size)
@@ -40,12 +40,12 @@ impl Queue {
         Self { memory, size, fd }
     }
 
-    /// Where a child opens it.
+    /// The path by which a child opens it.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd())
     }
 
-    /// Word 0: put in. Word 1: taken out. Word 2: the end. A cache line each.
+    /// Word 0: the number put in. Word 1: the number taken out. Word 2: the end. Each has a cache line of its own.
     fn word(&self, n: u64) -> &AtomicU32 {
         self.memory.word32(n * 64).expect("within the first page")
     }
@@ -54,7 +54,7 @@ impl Queue {
         self.memory.at((HEAD + n as usize % PLACES * self.size) as u64, self.size as u64).expect("a place").as_ptr()
     }
 
-    /// Copies in; waits for a free place.
+    /// Copies data into a slot; waits for a free one.
     pub fn put(&self, data: &[u8]) {
         let put = self.word(0).load(Ordering::Relaxed);
         loop {
@@ -69,13 +69,13 @@ impl Queue {
         self.announce();
     }
 
-    /// One more is there.
+    /// Announces one more.
     pub fn announce(&self) {
         self.word(0).fetch_add(1, Ordering::Release);
         futex::wake(self.word(0), 1);
     }
 
-    /// How many were announced, once it is more than `seen`; nothing at the end.
+    /// The number that was announced, once it is above `seen`; `None` at the end.
     pub fn wait(&self, seen: u32) -> Option<u32> {
         loop {
             let now = self.word(0).load(Ordering::Acquire);
@@ -89,7 +89,7 @@ impl Queue {
         }
     }
 
-    /// Looks at place `n`, then gives it back.
+    /// Calls `look` with slot `n`, then gives the slot back.
     pub fn take(&self, n: u32, look: impl FnOnce(&[u8])) {
         // SAFETY: the place is full and stays so until it is given back below.
         look(unsafe { std::slice::from_raw_parts(self.place(n), self.size) });
@@ -97,14 +97,14 @@ impl Queue {
         futex::wake(self.word(1), 1);
     }
 
-    /// Nothing more will come.
+    /// Announces that no more will come.
     pub fn end(&self) {
         self.word(2).store(1, Ordering::Release);
         futex::wake_all(self.word(0));
     }
 }
 
-/// A file that is replaced by a rename; readers find one whole state.
+/// A file that is replaced by a rename, so that readers always find one whole state.
 pub struct SharedFile {
     path: PathBuf,
     new: PathBuf,

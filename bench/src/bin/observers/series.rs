@@ -1,4 +1,4 @@
-//! Series as the mechanisms use them.
+//! Series in the form in which the measured ways use them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub fn publisher(session: &Session, name: &str, bytes: usize, detect: Detect, ch
     publisher_that_keeps(session, name, bytes, detect, chunk, SeriesOptions::default().keep)
 }
 
-/// The same, with so many older versions kept.
+/// As `publisher`, with this many older versions kept.
 pub fn publisher_that_keeps(
     session: &Session,
     name: &str,
@@ -31,7 +31,7 @@ pub fn publisher_that_keeps(
     session.publisher(name, &options).expect("a series")
 }
 
-/// Its array, in place.
+/// The publisher's array, in place.
 pub fn array(publisher: &mut Publisher, bytes: usize) -> &mut [f64] {
     let start = publisher.memory("u").expect("a variable of that name");
     // SAFETY: the variable has so many bytes, and this program works on them in one place at a time.
@@ -45,7 +45,7 @@ pub fn observer(socket: &Path, name: &str) -> (Session, Observer) {
     (session, observer)
 }
 
-/// The next version; nothing at the end.
+/// The next version; `None` at the end.
 pub fn next(observer: &mut Observer) -> Option<Version> {
     loop {
         match observer.next(Duration::from_secs(1)) {

@@ -1,4 +1,4 @@
-//! What the mechanisms are compared on: the same work, on both sides, in separate processes.
+//! The work on which the ways are compared. It is the same on both sides, in separate processes.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ pub fn work(data: &mut [f64]) {
     for x in data.iter_mut() {
         *x += 1.0;
     }
-    // Keeps the compiler from leaving this out or merging it with the next round.
+    // Keeps the compiler from dropping this loop or merging it with the next one.
     std::hint::black_box(data);
 }
 
@@ -31,10 +31,10 @@ pub fn numbers(bytes: &[u8]) -> &[f64] {
     numbers
 }
 
-/// Memory of our own as numbers.
+/// Memory of this process as numbers.
 ///
 /// # Safety
-/// `start` begins `bytes` bytes that nothing else writes or reads while the result is used.
+/// `start` begins `bytes` bytes that no other code writes or reads while the result is used.
 pub unsafe fn numbers_at<'a>(start: *mut u8, bytes: usize) -> &'a mut [f64] {
     // SAFETY: the caller's promise; pages are aligned for numbers.
     unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes / 8) }
@@ -46,7 +46,7 @@ pub fn measure(runs: usize, seconds: f64, mut iteration: impl FnMut()) -> Vec<f6
     (0..runs).map(|_| timed(count, &mut iteration)).collect()
 }
 
-/// How often something is to be done for it to take about so many seconds.
+/// The number of iterations that takes about so many seconds.
 pub fn often_enough(seconds: f64, iteration: &mut dyn FnMut()) -> u32 {
     let mut count = 1u32;
     loop {
@@ -65,7 +65,7 @@ pub fn timed(count: u32, iteration: &mut dyn FnMut()) -> f64 {
     begun.elapsed().as_secs_f64() / f64::from(count)
 }
 
-/// Keeps this process on one processor, if there are two: producer on the first, observers on the others.
+/// Pins this process, if there are two CPUs: the producer to the first, observers to the others.
 pub fn pin(producer: bool) {
     let processors = crossdock_os::process::processors();
     if processors < 2 {

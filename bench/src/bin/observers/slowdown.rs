@@ -1,10 +1,11 @@
-//! P10: what none, one and eight observers do to a publisher; with eight, one is stopped while it holds a version.
+//! P10: the effect of none, one and eight observers on a publisher. Of eight, one is stopped while it holds a version.
 //!
-//! Two things are told apart. **Iterations** by the clock, with observers that read the whole array at each look: where there
-//! are fewer processors than processes that is also a contest for processors, caches and memory. **Publishing** by the
-//! publisher's own processor time, with observers that follow as often and read a number of each: what observers make the
-//! publisher itself do (slots that are held and pins that are asked), which two processors are enough to decide. Beside it
-//! stands a publisher without observers that keeps eight older versions itself: what colder slots cost by themselves.
+//! Two things are measured separately. **Iterations** are measured by the clock, with observers that read the whole
+//! array at each look. With fewer CPUs than processes the figure also contains the competition for CPUs, caches and
+//! memory. **Publishing** is measured by the publisher's own CPU time, with observers that look as often and read one
+//! number each. It contains what observers make the publisher itself do (slots that are held, and pins that are read),
+//! so two CPUs are enough. For comparison, a publisher without observers keeps eight older versions: this shows the
+//! cost of colder slots alone.
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader};
@@ -18,13 +19,13 @@ use crossdock_os::process::{self, Signal};
 use crate::series;
 use crate::shared::{look, numbers, often_enough, pin, timed, work};
 
-/// Of the array, and how much of it changes each time.
+/// The size of the array. Below: how much of it changes each time.
 const SIZE: usize = 8 << 20;
-/// Looks of each observer per second: what a plot or an analysis does, not a loop at full speed.
+/// Looks of each observer per second, as of a plot or an analysis, which do not loop at full speed.
 const LOOKS: u32 = 20;
 const KEPT: &str = "no observer, eight older versions kept";
 
-/// Publisher's iteration, and its publishing alone, with so many observers, next to none.
+/// The publisher's iteration, and its publishing alone, with each number of observers, relative to none.
 pub fn slowdown(daemon: &Daemon, runs: usize, seconds: f64) -> Vec<Record> {
     pin(true);
     let session = daemon.connect();
@@ -40,7 +41,7 @@ pub fn slowdown(daemon: &Daemon, runs: usize, seconds: f64) -> Vec<Record> {
     let mut iterate_keeper = || iterate(&mut keeper);
     let mut iterate = || iterate(&mut publisher);
     iterate();
-    // In turn, so that whatever else the machine does falls on all of them alike.
+    // The cases take turns, so that other programs slow all alike.
     let count = often_enough(seconds, &mut iterate);
     let mut times = [const { Vec::new() }; 3];
     let mut own = [const { Vec::new() }; 4];
@@ -48,7 +49,8 @@ pub fn slowdown(daemon: &Daemon, runs: usize, seconds: f64) -> Vec<Record> {
         for (index, observers) in [0usize, 1, 8].into_iter().enumerate() {
             with_watchers(daemon, observers, "all", || times[index].push(timed(count, &mut iterate)));
             with_watchers(daemon, observers, "little", || {
-                // What is taken anew when a version is held for the first time is no price of each publish.
+                // When a version is held for the first time, the publisher takes new memory. That is not a cost of
+                // every publish, so it comes before the measurement.
                 timed(count / 4 + 1, &mut iterate);
                 published.set(0.0);
                 timed(count, &mut iterate);
@@ -80,7 +82,7 @@ pub fn slowdown(daemon: &Daemon, runs: usize, seconds: f64) -> Vec<Record> {
     records
 }
 
-/// With so many observers that look at `what`; of eight one is stopped.
+/// Measures with this many observers that look at `what`. One of eight is stopped.
 fn with_watchers(daemon: &Daemon, observers: usize, what: &str, measure: impl FnOnce()) {
     let socket = daemon.socket().display().to_string();
     let mut watchers: Vec<Child> = (0..observers).map(|_| watch(&socket, what)).collect();
@@ -94,7 +96,7 @@ fn with_watchers(daemon: &Daemon, observers: usize, what: &str, measure: impl Fn
     }
 }
 
-/// An observer's process: looks again and again, and holds a version between its looks.
+/// An observer's process: looks again and again, and holds a version between two looks.
 pub fn watcher(arguments: &[String]) {
     pin(false);
     let (_session, mut observer) = series::observer(arguments[0].as_ref(), "watched");

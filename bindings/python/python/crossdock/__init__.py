@@ -121,7 +121,7 @@ __all__ = [
 _show.install((Session, Port, Observer, Publisher, Version))
 
 if _sys.version_info >= (3, 12):
-    # A class that is made in C has the buffer protocol only once the attribute is set on it.
+    # Python looks for the buffer protocol of a class that is made in C only when this attribute is set on the class.
     Item.__buffer__ = Item._buffer
 
 

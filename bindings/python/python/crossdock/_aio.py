@@ -9,7 +9,7 @@ import time
 from ._errors import ClosedError, NotYetError, TimedOutError
 
 DEFAULT_WAIT_S = 60.0
-# A port that is closed by this process takes its descriptor along; that is noticed after this time.
+# When this process closes a port, the port's descriptor goes, too. A waiting call notices that after at most this time.
 SLICE_S = 0.1
 
 

@@ -2,7 +2,7 @@
 
 from html import escape
 
-# Larger arrays are not read for a table.
+# Elements of larger arrays are not read for the table's least and greatest value.
 READ_MAX = 1_000_000
 
 

@@ -1,4 +1,4 @@
-//! What the daemon would have for items, and what their level `verified` leaves open.
+//! What the daemon's folder for items would be, and what the level `verified` does not cover there.
 
 use crossdock_os::tmpfs::Folder;
 

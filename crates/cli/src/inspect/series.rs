@@ -1,4 +1,4 @@
-//! What `crossdock inspect` says of a series.
+//! The part of `crossdock inspect` for series.
 
 use std::time::Duration;
 

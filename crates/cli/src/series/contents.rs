@@ -1,4 +1,4 @@
-//! A version as what a file is made of; the bytes stay where they lie.
+//! A version in the form that a file is made of. The bytes stay where they lie.
 
 use crossdock_checkpoint as file;
 use crossdock_client::{FullPolicy, Observer, Value, Version};
@@ -24,7 +24,8 @@ pub fn of<'a>(name: &str, observer: &Observer, version: &'a Version) -> Result<f
     })
 }
 
-/// Does what was read of it stay? Of a publisher that takes versions back, copies were read.
+/// Does the version keep its contents while it is held? If the publisher takes versions back, the command has read a
+/// copy.
 pub fn is_steady(version: &Version) -> bool {
     version.is_valid() || version.description().full == FullPolicy::TakeBack
 }
@@ -33,7 +34,7 @@ fn values(list: &[(String, Value)]) -> Vec<(String, file::Value)> {
     list.iter().map(|(name, v)| (name.clone(), value(v))).collect()
 }
 
-/// A value as files hold it.
+/// A value in the form that files hold.
 pub fn value(value: &Value) -> file::Value {
     match value {
         Value::I64(n) => file::Value::I64(*n),

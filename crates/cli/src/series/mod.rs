@@ -1,4 +1,5 @@
-//! What `checkpoint`, `watch` and `export` have in common: finding series, and versions of several ranks that belong together.
+//! What `checkpoint`, `watch` and `export` have in common: they find series, and they find versions of several ranks
+//! with one number.
 
 pub mod contents;
 pub mod set;
@@ -15,7 +16,7 @@ use crossdock_client::{Observer, Session, Status};
 use crate::names;
 use crate::table::complain;
 
-/// How long one look takes at most, so that signals are answered.
+/// The longest time of one look, so that the command soon notices a signal.
 pub const LOOK: Duration = Duration::from_millis(200);
 
 /// The signal that asked this program to end, if one did.
@@ -23,7 +24,7 @@ pub const LOOK: Duration = Duration::from_millis(200);
 pub struct Stop(Arc<AtomicUsize>);
 
 impl Stop {
-    /// From now on Ctrl-C, SIGTERM and hang-up end this program in order, not at once.
+    /// From here on, Ctrl-C, SIGTERM and hang-up let this program end in order instead of at once.
     pub fn on_signals() -> Result<Self, String> {
         let asked = Arc::new(AtomicUsize::new(0));
         for signal in [2, 15, 1] {
@@ -33,7 +34,7 @@ impl Stop {
         Ok(Self(asked))
     }
 
-    /// 128 + the signal's number, as shells say it.
+    /// The exit code for the signal: 128 + its number, as shells report it.
     pub fn asked(&self) -> Option<u8> {
         match self.0.load(Ordering::Relaxed) {
             0 => None,
@@ -47,12 +48,12 @@ pub struct Wanted<'a> {
     pub names: &'a [String],
     pub socket: Option<&'a Path>,
     pub wait: Duration,
-    /// One of a former run will do.
+    /// A series of a run that has ended is accepted, too.
     pub former: bool,
 }
 
-/// Observes all the names, waiting until each is there. Inside a task the endpoint says where; outside, every daemon of
-/// the user is asked. A name that is not there is told of at once, with similar ones.
+/// Observes all the names, and waits until each exists. Inside a task the endpoint gives the daemon; outside, every
+/// daemon of the user is asked. For a name that does not exist, a message with similar names is printed at once.
 pub fn observe(wanted: &Wanted<'_>, stop: &Stop) -> Result<Vec<Observer>, String> {
     let (names, until) = (wanted.names, Instant::now() + wanted.wait);
     let mut found: Vec<Observer> = Vec::new();
@@ -114,7 +115,7 @@ pub fn of_ranks(given: &[String], ranks: Option<u32>) -> Vec<String> {
     }
 }
 
-/// How several names are said in one word: `field/0…3`.
+/// Several names in one word: `field/0…3`.
 pub fn together(names: &[String]) -> String {
     match names {
         [one] => one.clone(),

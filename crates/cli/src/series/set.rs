@@ -1,4 +1,4 @@
-//! The series of several ranks, and versions of all of them that have the same number.
+//! The series of several ranks, and their versions with the same number.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +11,23 @@ pub struct Set {
 }
 
 impl Set {
-    /// Of observers in the order of their names.
+    /// A set of observers that are in the order of their names.
     pub fn new(names: &[String], observers: Vec<Observer>) -> Self {
         Self { names: names.to_vec(), observers }
     }
 
-    /// Name and observer of each.
+    /// The name and the observer of each rank.
     pub fn each(&self) -> impl Iterator<Item = (&String, &Observer)> {
         self.names.iter().zip(&self.observers)
     }
 
-    /// Tells this set of publishers from their successors.
+    /// A number that differs between these publishers and their successors.
     pub fn incarnation(&self) -> u64 {
         self.observers[0].id().0
     }
 
-    /// `Died` if any publisher died, with its name; `Ended` if all ended: until then the last ones may still publish.
+    /// `Died`, with the publisher's name, if any publisher died; `Ended` if all ended, because until then the last ones
+    /// may still publish.
     pub fn state(&self) -> (SeriesState, &str) {
         if let Some((name, _)) = self.each().find(|(_, o)| o.state() == SeriesState::Died) {
             return (SeriesState::Died, name);
@@ -35,12 +36,13 @@ impl Set {
         (if ended { SeriesState::Ended } else { SeriesState::Live }, &self.names[0])
     }
 
-    /// Waits for a version newer than the last one seen of the first series; false at the deadline or if none will come.
+    /// Waits for a version of the first series that is newer than the last one seen; false at the deadline, or if no
+    /// more versions will come.
     pub fn wait(&mut self, timeout: Duration) -> Result<bool, String> {
         match self.observers[0].next(timeout) {
             Ok(_) => Ok(true),
             Err(e) if matches!(e.status, Status::TimedOut | Status::NotYet) => Ok(false),
-            // This one has ended, and others have not yet.
+            // This publisher has ended, and others have not yet.
             Err(e) if matches!(e.status, Status::Closed | Status::PeerDied) => {
                 std::thread::sleep(timeout / 10);
                 Ok(false)
@@ -49,15 +51,16 @@ impl Set {
         }
     }
 
-    /// Versions of all ranks with one number, the newest that can be had; `None` if there is none right now: ranks may be
-    /// apart by more versions than their publishers keep, and the next moment is another.
+    /// The newest versions of all ranks with one number; `None` if there are none at this moment. The ranks may be
+    /// apart by more versions than their publishers keep, so a later call may succeed.
     pub fn common(&mut self, patience: Duration) -> Result<Option<Vec<Version>>, String> {
         let until = Instant::now() + patience;
         let Some(mut versions) = self.latest()? else { return Ok(None) };
         if let Some(level) = self.level(&versions)? {
             return Ok(Some(level));
         }
-        // The laggards are followed to where the first one was; what is held cannot go meanwhile.
+        // Waits for the slower ranks until they reach the first one's number. The versions that the set holds stay
+        // meanwhile.
         loop {
             let top = versions.iter().map(Version::sequence).max().unwrap_or(0);
             let Some(behind) = versions.iter().position(|v| v.sequence() < top) else { return Ok(Some(versions)) };
@@ -69,7 +72,7 @@ impl Set {
         }
     }
 
-    /// Versions of all ranks with a given number; `None` if one of them has it not (yet).
+    /// The versions of all ranks with a given number; `None` if a rank does not have it, or not yet.
     pub fn at(&mut self, sequence: u64) -> Result<Option<Vec<Version>>, String> {
         let mut level = Vec::new();
         for observer in &mut self.observers {
@@ -94,7 +97,7 @@ impl Set {
         Ok(Some(versions))
     }
 
-    /// Those who are ahead may still have the version of the last one.
+    /// Ranks that are ahead may still have the version of the slowest rank.
     fn level(&mut self, versions: &[Version]) -> Result<Option<Vec<Version>>, String> {
         let low = versions.iter().map(Version::sequence).min().unwrap_or(0);
         let mut level = Vec::new();

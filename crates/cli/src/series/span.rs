@@ -1,13 +1,14 @@
-//! Times as people write them: `10 s`, `500ms`, `2 min`; and `--every`, which takes versions as well.
+//! Times as people write them, such as `10 s`, `500ms` and `2 min`; and the values of `--every`, which may count
+//! versions.
 
 use std::time::Duration;
 
 /// How often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
-    /// At least so many versions after the last.
+    /// When this many versions came after the last one.
     Versions(u64),
-    /// So long after the last.
+    /// When this time has passed since the last one.
     Time(Duration),
 }
 

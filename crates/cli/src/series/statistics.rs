@@ -1,19 +1,20 @@
-//! Least, mean and greatest of a variable.
+//! The least, mean and greatest number of a variable.
 
-/// What can be said of numbers.
+/// Statistics of the elements of a variable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Statistics {
-    /// The least that is a number.
+    /// The least of the finite elements.
     pub least: f64,
-    /// Of those that are numbers.
+    /// The mean of the finite elements.
     pub mean: f64,
     /// The greatest.
     pub greatest: f64,
-    /// Elements that are not finite.
+    /// The number of elements that are not finite.
     pub not_finite: u64,
 }
 
-/// Of the elements of a scalar type, or of arrays of one; nothing for structs and other types, or no elements.
+/// The statistics of elements of a scalar type, or of arrays of such a type; `None` for structs and other types, or
+/// without elements.
 pub fn of(type_name: &str, bytes: &[u8]) -> Option<Statistics> {
     let scalar = &type_name[..type_name.find('[').unwrap_or(type_name.len())];
     macro_rules! each {

@@ -11,7 +11,6 @@ use std::time::Duration;
 use crossdock_os::event;
 
 use super::Shared;
-use crossdock_core::error::status_of;
 
 use crate::{Error, Result};
 
@@ -34,7 +33,7 @@ struct State {
 
 impl Bell {
     pub fn new() -> Result<Self> {
-        let eventfd = event::eventfd().map_err(|error| Error::new(status_of(&error), error.to_string()))?;
+        let eventfd = event::eventfd().map_err(|error| Error::os(&error))?;
         Ok(Self { eventfd, state: Mutex::default(), changed: Condvar::new() })
     }
 

@@ -3,7 +3,6 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crossdock_core::error::status_of;
 use crossdock_core::queue::{self, Ring, Shape};
 use crossdock_layout::wire::{OpenMode, SegmentKind};
 use crossdock_layout::{Rights, SegmentId, Status};
@@ -13,7 +12,7 @@ use super::kept::Kept;
 use super::{End, Port, PortOptions, PortReport, Shared};
 use crate::host::SessionHost;
 use crate::segment::{OpenRequest, OpenedSegment};
-use crate::{Error, Result, Session};
+use crate::{Error, Reason, Result, Session};
 
 /// How long opening waits for the member that formats a fresh port. Formatting takes microseconds, but the member may
 /// be stopped.
@@ -121,16 +120,11 @@ fn agreed(name: &str, opened: &OpenedSegment, wanted: &PortOptions) -> Result<Sh
     if wanted.fits(found) {
         return Ok(found);
     }
-    let wanted = wanted.shape();
-    let text = format!(
-        "it exists as {found}, and was opened here as {wanted}; make the options of its tasks (and of the workflow file) \
-         agree, or leave them open in all tasks but one"
-    );
-    Err(Error::new(Status::Invalid, text).about(SegmentKind::Port, name))
+    let reason = Reason::OtherOptions { found: found.to_string(), wanted: wanted.shape().to_string() };
+    Err(Error::because(Status::Invalid, reason).about(SegmentKind::Port, name))
 }
 
 fn map(name: &str, opened: &OpenedSegment, access: Access) -> Result<Mapping> {
     let length = usize::try_from(opened.size).unwrap_or(usize::MAX);
-    Mapping::new(&opened.descriptor, length, access)
-        .map_err(|error| Error::new(status_of(&error), error.to_string()).about(SegmentKind::Port, name))
+    Mapping::new(&opened.descriptor, length, access).map_err(|error| Error::os(&error).about(SegmentKind::Port, name))
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crossdock_core::error::status_of;
 use crossdock_core::series::{Offer, PinPageGiven};
 use crossdock_layout::wire::{Answer, PIN_PAGE, PageEntry, Request, SeriesEntry};
 use crossdock_layout::{SegmentId, Status, name};
@@ -97,7 +96,7 @@ impl Session {
         else {
             return Err(crate::session::unexpected());
         };
-        let copy = file::duplicate(&page).map_err(|error| Error::new(status_of(&error), error.to_string()))?;
+        let copy = file::duplicate(&page).map_err(|error| Error::os(&error))?;
         connection.keep_page(segment, id, copy);
         Ok(Some(PinPageGiven { page, next, left }))
     }

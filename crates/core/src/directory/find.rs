@@ -3,12 +3,14 @@
 use std::sync::atomic::Ordering;
 
 use crossdock_layout::region::{ENTRY_READY, Entry};
+use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{Handle, Status, name};
 
 use super::index::read_field;
 use super::{Incarnation, Loaded, ObjectInfo, TypeRef};
-use crate::Result;
+use crate::error::Reason;
 use crate::region::Region;
+use crate::{Error, Result};
 
 impl Region {
     /// What is known of a named object.
@@ -21,7 +23,7 @@ impl Region {
         match found {
             Some(Some(info)) => Ok(info),
             Some(None) => Err(self.corrupt(format!("the entry of object '{name}' makes no sense"))),
-            None => Err(self.error(Status::NotFound, format!("no object '{name}' in it"))),
+            None => Err(self.no_object(name)),
         }
     }
 
@@ -135,10 +137,16 @@ impl Region {
         if have == want {
             return Ok(());
         }
-        Err(self.error(Status::WrongType, format!("object '{name}' is a {have}, not a {want}")))
+        let (what, have, want) = (format!("object '{name}'"), have.to_string(), want.to_string());
+        Err(self.failed(Status::WrongType, Reason::WrongType { what, have, want }))
+    }
+
+    #[cold]
+    pub(super) fn no_object(&self, name: &str) -> Error {
+        Error::lacks("object", name).about(SegmentKind::Region, &self.name)
     }
 
     pub(super) fn check_name(&self, name: &str) -> Result<()> {
-        name::check(name).map_err(|e| self.error(Status::Invalid, format!("object name '{name}': {e}")))
+        name::check(name).map_err(|bad| Error::bad_name("object", name, bad).about(SegmentKind::Region, &self.name))
     }
 }

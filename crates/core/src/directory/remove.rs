@@ -32,7 +32,7 @@ impl Region {
                 found = None;
             }
             let Some((index, entry)) = found else {
-                return Err(self.error(Status::NotFound, format!("no object '{name}' in it")));
+                return Err(self.no_object(name));
             };
             let Some(info) = self.info(entry) else {
                 return Err(self.corrupt(format!("the entry of object '{name}' makes no sense")));

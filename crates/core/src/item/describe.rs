@@ -83,7 +83,7 @@ impl ItemMemory {
     pub fn describe_held(&self, contents: &Contents) -> Result<()> {
         contents.check(self.size)?;
         if !self.writable() {
-            return Err(Error::new(Status::Denied, "the item may only be read here; its owner describes it"));
+            return Err(Error::read_only());
         }
         let header = self.header();
         // If the member dies in here, it leaves bytes without a description.

@@ -16,7 +16,6 @@ use crossdock_os::{Access, Mapping, file, memfd};
 pub use cooperative::{Claim, Held, Words};
 pub use describe::{Contents, MAX_RANK};
 
-use crate::error::status_of;
 use crate::{Error, Result};
 
 /// The places at which a test build can die here (`fault_point!`). The kill tests die at each of them.
@@ -50,7 +49,7 @@ impl ItemMemory {
     /// data than was promised.
     pub fn open(descriptor: &OwnedFd, size: u64, backing: Backing) -> Result<Self> {
         let memory = size.next_multiple_of(4096) + ITEM_DATA;
-        let system = |e: crossdock_os::OsError| Error::new(status_of(&e), format!("an item's memory: {e}"));
+        let system = |e| Error::os(&e).during("an item's memory");
         let full = |e| Error::new(Status::NoSpace, format!("the node has no memory left for the item: {e}"));
         let (length, taken) = file::sizes(descriptor).map_err(system)?;
         match backing {
@@ -68,7 +67,7 @@ impl ItemMemory {
             }
             Backing::Shared => {}
             Backing::Cooperative => {
-                memfd::check(descriptor, memory).map_err(|e| Error::new(Status::Corrupt, e.to_string()))?;
+                memfd::check(descriptor, memory).map_err(|e| Error::os(&e).with_status(Status::Corrupt))?;
                 if taken < memory {
                     memfd::reserve(descriptor, 0, memory).map_err(full)?;
                 }
@@ -125,7 +124,7 @@ impl ItemMemory {
     /// `SYSTEM` if the kernel refused.
     pub fn data_again(&self) -> Result<Mapping> {
         let again = self.mapping.again(ITEM_DATA, self.size.next_multiple_of(4096));
-        again.map_err(|e| Error::new(status_of(&e), format!("an item's memory: {e}")))
+        again.map_err(|e| Error::os(&e).during("an item's memory"))
     }
 
     fn header(&self) -> &ItemHeader {

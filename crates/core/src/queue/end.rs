@@ -22,6 +22,7 @@ use super::signal;
 use super::spin::Spinner;
 use super::trouble::{Error, Try};
 use crate::Host;
+use crate::error::Reason;
 
 /// What producers wait for, for error messages.
 const ROOM: &str = "room in the port";
@@ -442,10 +443,7 @@ impl End {
             ));
         }
         if !self.origin.is_here() {
-            return Err(Error::new(
-                Status::Disconnected,
-                "this end belongs to the parent process; connect and open the port anew after a fork",
-            ));
+            return Err(Error::because(Status::Disconnected, Reason::Forked));
         }
         Ok(())
     }
@@ -502,7 +500,7 @@ impl End {
     fn open_local(&self) -> Result<Held<'_, Local>, Error> {
         let local = self.local();
         if self.closed.load(Relaxed) {
-            return Err(Error::new(Status::Closed, "this end was closed here; open the port again"));
+            return Err(Error::closed_here());
         }
         Ok(local)
     }

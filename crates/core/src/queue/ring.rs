@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use super::trouble::{Error, corrupt};
+use crate::error::Reason;
 use crate::liveness::Living;
 
 /// What all tasks that open a port must agree on.
@@ -107,10 +108,8 @@ impl Ring {
         ring.format(me, alive, deadline)?;
         let found = ring.read_identity()?;
         if found != shape {
-            return Err(Error::new(
-                Status::Invalid,
-                format!("it exists as {found}, and was opened here as {shape}; make the options of its tasks agree"),
-            ));
+            let reason = Reason::OtherOptions { found: found.to_string(), wanted: shape.to_string() };
+            return Err(Error::because(Status::Invalid, reason));
         }
         Ok(ring)
     }
@@ -132,14 +131,8 @@ impl Ring {
     fn over(memory: Mapping, shape: Shape) -> Result<Self, Error> {
         let at = |offset: u64| memory.at(offset, shape.size() - offset);
         let (Some(header), Some(slots), Some(cells)) = (at(0), at(ENDS_AT as u64), at(CELLS_AT as u64)) else {
-            return Err(Error::new(
-                Status::Invalid,
-                format!(
-                    "it has {} bytes, where {shape} takes {}; make the options of its tasks agree",
-                    memory.length(),
-                    shape.size()
-                ),
-            ));
+            let (found, wanted) = (format!("{} bytes", memory.length()), format!("{shape} ({} bytes)", shape.size()));
+            return Err(Error::because(Status::Invalid, Reason::OtherOptions { found, wanted }));
         };
         Ok(Self {
             header: header.cast(),
@@ -192,13 +185,8 @@ impl Ring {
         }
         let (version, fingerprint) = (identity.version.load(Relaxed), identity.fingerprint.load(Relaxed));
         if (version, fingerprint) != (LAYOUT_VERSION, PORT_FINGERPRINT) {
-            return Err(Error::new(
-                Status::Incompatible,
-                format!(
-                    "it has layout {version}.{fingerprint:x}, this library {LAYOUT_VERSION}.{PORT_FINGERPRINT:x}; \
-                     build all tasks with the same crossdock"
-                ),
-            ));
+            let reason = Reason::Layout { version, fingerprint, ours: PORT_FINGERPRINT };
+            return Err(Error::because(Status::Incompatible, reason));
         }
         let pattern = Pattern::from_number(identity.pattern.load(Relaxed));
         let capacity = identity.capacity.load(Relaxed).check(|n| n.is_power_of_two() && n <= MAX_CAPACITY);

@@ -25,7 +25,7 @@ use super::slots::Slots;
 use super::spec::{AttributeSpec, FullPolicy, Identity, Spec};
 use super::statistics::Counts;
 use crate::Host;
-use crate::error::{Reason, status_of};
+use crate::error::Reason;
 use crate::{Error, Result};
 
 /// Runs several pieces of work at the same time, for large copies: a program's own pool of threads.
@@ -268,7 +268,7 @@ impl Publisher {
             return Err(Error::because(Status::Disconnected, Reason::Forked).about(SegmentKind::Series, &self.name));
         }
         if self.end.ended.load(Relaxed) {
-            return Err(self.error(Status::Closed, "it was ended here; publish it anew"));
+            return Err(Error::closed_here().about(SegmentKind::Series, &self.name));
         }
         Ok(())
     }
@@ -287,7 +287,7 @@ impl Publisher {
 /// The kernel refused.
 #[cold]
 pub(super) fn failed(name: &str, error: &OsError) -> Error {
-    Error::new(status_of(error), error.to_string()).about(SegmentKind::Series, name)
+    Error::os(error).about(SegmentKind::Series, name)
 }
 
 impl Drop for Publisher {

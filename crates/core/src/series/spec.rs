@@ -7,7 +7,6 @@ use crossdock_layout::{MemberId, Status};
 
 use super::value::{Kind, Value, check_value};
 use crate::containers::Order;
-use crate::error::Reason;
 use crate::{Error, Result};
 
 /// A variable: an array in the publisher's memory, changed in place.
@@ -216,10 +215,11 @@ pub(super) fn bytes(element: u64, shape: &[u64]) -> Option<u64> {
     (bytes < 1 << 46).then_some(bytes)
 }
 
-fn unique<'a>(series: &str, what: &str, names: impl Iterator<Item = &'a str>) -> Result<()> {
+fn unique<'a>(series: &str, what: &'static str, names: impl Iterator<Item = &'a str>) -> Result<()> {
     let mut seen = std::collections::BTreeSet::new();
     for name in names {
-        crossdock_layout::name::check(name).map_err(|e| invalid(series, format!("{what} '{name}': {e}")))?;
+        let bad = |why| Error::bad_name(what, name, why).about(SegmentKind::Series, series);
+        crossdock_layout::name::check(name).map_err(bad)?;
         if !seen.insert(name) {
             return Err(invalid(series, format!("two {what}s are called '{name}'")));
         }
@@ -235,7 +235,7 @@ pub(super) fn invalid(series: &str, what: impl std::fmt::Display) -> Error {
 /// A series has no variable of this name.
 #[cold]
 pub(super) fn no_variable(name: &str) -> Error {
-    Error::because(Status::NotFound, Reason::Lacks { what: "variable", name: name.to_owned() })
+    Error::lacks("variable", name)
 }
 
 #[cfg(test)]

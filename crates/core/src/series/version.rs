@@ -16,7 +16,7 @@ use super::record::{Record, read};
 use super::spec::Method;
 use super::value::Value;
 use super::view::View;
-use crate::error::{Reason, status_of};
+use crate::error::Reason;
 use crate::{Error, Result, fault_point};
 
 /// A version of a series. Its contents change only by [`Version::refresh`], and stay as long as this value exists.
@@ -186,13 +186,13 @@ impl Version {
         let attached = &self.attached;
         if attached.takes_back {
             let view = View::copy_of(attached.spans[variable].chunks, slots, &attached.pool)
-                .map_err(|e| attached.error(status_of(&e), e))?;
+                .map_err(|e| Error::os(&e).about(SegmentKind::Series, &attached.name))?;
             // Only when all bytes are read is it known whether they belong to this version.
             self.check_valid()?;
             return Ok(self.views[variable].get_or_init(|| view));
         }
         let view = View::new(attached.spans[variable].chunks, slots, &attached.pool, &attached.descriptor)
-            .map_err(|e| attached.error(status_of(&e), e))?;
+            .map_err(|e| Error::os(&e).about(SegmentKind::Series, &attached.name))?;
         // If another thread was faster, its view is used and this one is dropped.
         Ok(self.views[variable].get_or_init(|| view))
     }
@@ -293,7 +293,7 @@ impl Version {
         std::mem::swap(&mut self.record, &mut other.record);
         match failed {
             None => Ok(mapped),
-            Some(error) => Err(self.attached.error(status_of(&error), error)),
+            Some(error) => Err(Error::os(&error).about(SegmentKind::Series, &self.attached.name)),
         }
     }
 
@@ -314,7 +314,7 @@ impl Version {
         for (variable, prepared) in prepared {
             let Some(view) = self.views[variable].get_mut() else { continue };
             let shown = view.show_prepared(prepared, &self.attached.pool);
-            copied += shown.map_err(|error| self.attached.error(status_of(&error), error))?;
+            copied += shown.map_err(|error| Error::os(&error).about(SegmentKind::Series, &self.attached.name))?;
         }
         std::mem::swap(&mut self.pin, &mut other.pin);
         std::mem::swap(&mut self.record, &mut other.record);

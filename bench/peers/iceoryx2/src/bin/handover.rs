@@ -1,6 +1,7 @@
-//! iceoryx2 in P3: a slice lent by the publisher, filled where it lies, sent; the subscriber has it and reads all of it.
-//! The play is that of `../handover/common.py`: the consumer waits first, then the producer fills, does other work, lets 20 ms
-//! pass, notes the time, and sends; so that no figure depends on who was late, or on what the caches hold.
+//! iceoryx2 in P3. The publisher lends a slice, fills it in place and sends it; the subscriber receives it and reads
+//! all of it. The steps are those of `../handover/common.py`: the consumer waits first; then the producer fills, does
+//! other work, lets 20 ms pass, notes the time, and sends. So no figure depends on which side was late, or on the
+//! contents of the caches.
 //!
 //! `peer-iceoryx2-handover spin|block SIZE:ROUNDS…` prints a line a size: `HANDOVER {"size", "ns": […], "right"}`.
 
@@ -22,7 +23,7 @@ fn now_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// What a task does between two hand-overs: writes so much that nothing else is left in the caches.
+/// What a task does between two hand-overs: it writes so many bytes that no other data is left in the caches.
 fn other_work(other: &mut Vec<u64>) {
     other.resize(64 << 17, 0);
     other.iter_mut().for_each(|word| *word = word.wrapping_mul(3).wrapping_add(1));
