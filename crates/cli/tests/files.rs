@@ -135,15 +135,21 @@ workflow: w
 files:
   frames: {path: /data/frames, produce: [simulate], consume: [analyse, told, without], wait: 30}
 tasks:
-  simulate: {command: 'sleep 0.5; for n in 1 2 3; do (seq 20000; sleep 0.05; seq 20000) > /data/frames/$n.txt; done'}
+  simulate:
+    command: 'until [ -e /go/looked ]; do sleep 0.05; done; for n in 1 2 3; do (seq 20000; sleep 0.05; seq 20000) > /data/frames/$n.txt; done'
+    mounts: [{host: go, task: /go}]
   analyse:
     command: [./show, /data/frames/1.txt, /data/frames/2.txt, /data/frames/3.txt, /data/frames/never]
     workdir: /tools
     mounts: [{host: tools, task: /tools}]
   told: {command: 'cat /data/frames/3.txt | wc -l', door: notification}
-  without: {command: 'cat /data/frames/1.txt || echo "not waited"', door: none}
+  without:
+    command: 'cat /data/frames/1.txt || echo "not waited"; touch /go/looked'
+    door: none
+    mounts: [{host: go, task: /go, write: true}]
 "#,
         );
+        fs::create_dir(place.path().join("go")).unwrap();
         let tools = place.path().join("tools");
         fs::create_dir(&tools).unwrap();
         fs::write(tools.join("show.c"), STATIC).unwrap();

@@ -125,7 +125,7 @@ pub fn kill(pid: u32, signal: &str) {
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(10), "waited in vain until {what}");
+        assert!(began.elapsed() < Duration::from_secs(60), "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
