@@ -1,8 +1,8 @@
 //! The expected checksums, computed without doing the tasks' work.
 //!
-//! A buffer's elements are `seed + i * STEP`, and its checksum is a weighted sum of them. So the checksum is `a * seed
-//! + b`, where `a` and `b` follow from the number of elements alone. This code is separate from `program/work.hpp` on
-//! purpose, so that comparing the two is a check.
+//! A buffer's elements are `seed + i * STEP`, and its checksum is a weighted sum of them. So the checksum is
+//! `a * seed + b`, where `a` and `b` follow from the number of elements alone. This code is separate from
+//! `program/work.hpp` on purpose, so that comparing the two is a check.
 
 use std::collections::BTreeMap;
 
