@@ -91,21 +91,22 @@ def limits(rows):
     ratios = [ratio for cases in rows.values() for _, ratio, _ in cases if ratio and ratio > 0]
     least = min(ratios, default=1)
     across = Axis([*ratios, 0.5, 2], 8, WIDTH - 8, True)
-    step, top = 30, 6
+    step, top = 34, 6
     bottom = top + step * len(rows)
-    parts = []
+    # Every second row has a ground of its own, so that dots are not taken for those of the next name.
+    parts = [f'<rect x="0" y="{top + step * n}" width="{WIDTH}" height="{step}" fill="var(--line)" fill-opacity=".35"/>' for n in range(0, len(rows), 2)]
     for tick in across.ticks():
         x = across(tick)
         parts.append(f'<line x1="{x}" x2="{x}" y1="{top}" y2="{bottom}" stroke="var(--{"text" if tick == 1 else "line"})" stroke-width="{1.4 if tick == 1 else 1}"/>')
         parts.append(f'<text class="soft" x="{x}" y="{bottom + 14}" font-size="11" text-anchor="middle">{tick:g}</text>')
     for n, (name, cases) in enumerate(rows.items()):
         y = top + step * n
-        parts.append(f'<text x="4" y="{y + 12}" font-size="12.5">{html.escape(name)}</text>')
+        parts.append(f'<text x="4" y="{y + 13}" font-size="12.5">{html.escape(name)}</text>')
         for case, ratio, word in cases:
             if ratio is not None:
                 # A cost below 0, by noise, has no logarithm, so it is drawn at the left end.
                 colour = {"met": "var(--good)", "missed": "var(--bad)"}.get(word, "var(--soft)")
-                parts.append(f'<circle cx="{across(max(ratio, least))}" cy="{y + 22}" r="4" fill="{colour}" fill-opacity=".75"><title>{html.escape(f"{case}: {number(ratio)}, {word}")}</title></circle>')
+                parts.append(f'<circle cx="{across(max(ratio, least))}" cy="{y + 25}" r="4" fill="{colour}" fill-opacity=".75"><title>{html.escape(f"{case}: {number(ratio)}, {word}")}</title></circle>')
     parts.append(f'<text class="soft" x="{WIDTH / 2}" y="{bottom + 30}" font-size="11" text-anchor="middle">value over its limit</text>')
     key = {"met": "var(--good)", "missed": "var(--bad)", "too close to call": "var(--soft)"}
     return _svg(parts, bottom + 36) + _key(key)

@@ -80,8 +80,13 @@ def _row(r):
     word = verdict(r)
     more = f'<div class="more">aim: {e(r["aim"])}</div>' + (f'<div class="more">peers, {e(r["unit"])}: {peers}</div>' if peers else "")
     cells = (("median", f"{number(r['value'])} {e(r['unit'])}"), ("quartiles", f"{number(low)} – {number(high)}"), ("floor", number(r["floor"])), ("ratio", number(r["ratio"])))
-    return (f'<tr><td class="case">{e(r["case"])}{more}</td>' + "".join(f'<td data-name="{name}">{text}</td>' for name, text in cells)
+    return (f'<tr><td class="case">{e(r["case"])}{more}</td>' + "".join(f'<td{_empty(text)} data-name="{name}">{text}</td>' for name, text in cells)
             + f'<td data-name="verdict" class="{word.replace("too ", "")}">{word}{table.agreement(r)}</td></tr>')
+
+
+def _empty(text):
+    """A narrow page leaves out a cell that says nothing."""
+    return ' class="none"' if text == "-" else ""
 
 
 def _figure(name, records):

@@ -89,12 +89,20 @@ def plot(middle, options, path):
 
     figure, axes = plt.subplots(2, 2, figsize=(10, 7), layout="constrained", sharex=True)
     places = range(len(options.size))
+    width = 0.8 / len(options.transports)
     for axis, name in zip(axes.flat, COMPARED):
-        for transport in options.transports:
-            axis.plot(places, [middle[lines, transport][name] for lines in options.size], "o-", color=COLOURS.get(transport), label=transport)
-        axis.set(title=COLUMNS[name][0], ylim=(0, None))
+        for n, transport in enumerate(options.transports):
+            values = [middle[lines, transport][name] for lines in options.size]
+            left = [place - 0.4 + (n + 0.5) * width for place in places]
+            bars = axis.bar(left, values, width * 0.92, color=COLOURS.get(transport), label=transport)
+            axis.bar_label(bars, fmt="%.3g", fontsize=6.5, padding=1)
+        better = "less is better" if COLUMNS[name][2] is min else "more is better"
+        axis.set_title(f"{COLUMNS[name][0]} ({better})", fontsize=10)
+        axis.margins(y=0.12)
         axis.set_xticks(places, [f"{lines}p\n{megabytes(lines):.1f} MB" for lines in options.size])
-        axis.grid(alpha=0.3)
-    axes[0, 0].legend(frameon=False)
+        axis.tick_params(labelbottom=True)
+        axis.set_axisbelow(True)
+        axis.grid(axis="y", alpha=0.3)
+    axes[0, 1].legend(frameon=False)
     figure.savefig(path, dpi=110)
     plt.close(figure)

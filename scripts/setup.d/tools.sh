@@ -31,17 +31,19 @@ cargo_tool() {
     echo "$2" >"$folder/.$1"
 }
 
-# Debian 13 and Ubuntu 24.04 have rustup as a package. It replaces the distribution's cargo on PATH.
+# Debian 13 and Ubuntu 24.04 have a package of rustup, Debian 12 and Ubuntu 22.04 do not. Debian's and Ubuntu's own cargo is not
+# enough for a release: no package has Rust's standard library for musl. The package rustup replaces the package cargo.
 provide_rustup() {
     have rustup && return
     local why="it brings the standard libraries of ${release_targets[*]}"
     must_install "rustup"
+    ! can_install || refresh_apt
     if can_install && [ -n "$(apt-cache policy rustup 2>/dev/null | sed -n 's/^ *Candidate: \([^(]\)/\1/p')" ]; then
         say "  rustup: $why"
         apt_install rustup
         rustup toolchain install stable --profile minimal && return
     fi
-    die "a release needs rustup: $why. This distribution has no package of it (Debian 13 and Ubuntu 24.04 do): https://rustup.rs"
+    die "a release needs rustup: $why. This distribution has no package of it (Debian 13 and Ubuntu 24.04 do); make the release there (scripts/fresh-machine --suite trixie), or install rustup: https://rustup.rs"
 }
 
 provide_release_tools() {
@@ -56,7 +58,6 @@ provide_release_tools() {
         echo "${release_packages[*]}" >"$environment/.stamp"
     fi
     cargo_tool cargo-cyclonedx "$cyclonedx" "writes the list of what is in a release (SBOM)"
-    provide_rustup
     for target in "${release_targets[@]}"; do
         rustup target list --installed | grep -qx "$target" || missing+=("$target")
     done

@@ -142,6 +142,7 @@ def page_at(run, width, height, dark):
         check(strangers == [], f"the page asked for {strangers}")
         check(not any(run.url.split("#")[1] in url.split("#")[0] for url in browser.requested()), "the token went into an address")
         if PICTURES:
+            PICTURES.mkdir(parents=True, exist_ok=True)
             browser.eval("scrollTo(0, 0); document.querySelector('#viewer-slider').blur()")
             time.sleep(1.5)
             browser.picture(PICTURES / f"web-{width}-{'dark' if dark else 'light'}.png")
