@@ -100,7 +100,7 @@ fn a_death_at_every_point_leaves_the_item_to_exactly_one() {
         for point in FAULT_POINTS {
             let world = World::new();
             if *point != "item.begin" {
-                drop(world.item.begin(1, A, on_death));
+                let _ = world.item.begin(1, A, on_death);
             }
             match *point {
                 "item.begin" | "item.sleep" => {}
