@@ -59,8 +59,9 @@ def prove(judge, runs, plain, dice, damage):
     judge.judge(f"{runs.engine}: so it does with all observers", ends_alike(watched, plain))
     judge.judge(f"{runs.engine}: the analysis proves every mode's decay", proved(watched))
     judge.judge(f"{runs.engine}: the plot is drawn", drawn(runs, watched))
-    print(f"{runs.engine}: with {RANKS} ranks on {CPUS} CPUs, the solver's steps took {plain.seconds:.2f} s plain, {alone.seconds:.2f} s "
-          f"published, {watched.seconds:.2f} s with all observers" + (", which share the CPUs with it" if CPUS < RANKS + 3 else ""), flush=True)
+    print(f"{runs.engine}: {RANKS} ranks on {CPUS} CPUs: plain {plain.seconds:.2f} s by the clock and {plain.cpu:.2f} s of CPU time, published "
+          f"{alone.seconds:.2f} s and {alone.cpu:.2f} s, with all observers {watched.seconds:.2f} s and {watched.cpu:.2f} s"
+          + (". The clock says how the kernel divides the CPUs; what publishing costs is above" if CPUS < RANKS + 3 else ""), flush=True)
     killed = runs.run(kill=dice)
     judge.judge(f"{runs.engine}: a killed rank ends the run with an error", None if killed.code else "it ended as if nothing had happened")
     if damage:
