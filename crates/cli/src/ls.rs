@@ -128,6 +128,8 @@ fn as_text(seen: &Seen, wide: bool) -> String {
     let rows: Vec<_> = l
         .members
         .iter()
+        // This command's own connection is no task.
+        .filter(|m| m.pid != std::process::id())
         .map(|m| {
             let state = if m.connected { "connected" } else { "away" };
             let mut row = vec![
@@ -156,7 +158,11 @@ fn as_text(seen: &Seen, wide: bool) -> String {
 
 fn segment_row(seen: &Seen, s: &SegmentInfo, wide: bool) -> Vec<String> {
     let maker = seen.listing.members.iter().find(|m| m.id == s.creator);
-    let maker = maker.map_or_else(|| format!("member {}", s.creator.0), |m| m.task.clone());
+    let maker = match maker {
+        Some(member) => member.task.clone(),
+        None if wide => format!("has left ({})", s.creator.0),
+        None => "has left".to_owned(),
+    };
     let series = seen.series.get(&s.id.0);
     let state = match (series, s.removed) {
         (_, true) => "removed".to_owned(),

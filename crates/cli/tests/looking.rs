@@ -50,6 +50,8 @@ fn a_series_is_listed_with_what_goes_on_in_it_and_nobody_but_its_publisher_can_w
 
     let list = ask(&place, &socket, &["ls", "--socket", &socket]);
     assert!(list.lines().any(|l| l.starts_with("series") && l.contains("default/field")), "{list}");
+    // The publisher and this test; the command's own connection is no task.
+    assert_eq!(list.lines().filter(|l| l.starts_with("default/")).count(), 2, "{list}");
 
     let found = &json(&place, &socket, &["inspect", "--json", "--socket", &socket, "field"])["segments"][0];
     assert_eq!((&found["kind"], &found["state"], &found["observers"]), (&"series".into(), &"live".into(), &1.into()));

@@ -74,6 +74,8 @@ pub fn observe(wanted: &Wanted<'_>, stop: &Stop) -> Result<Vec<Observer>, String
                         continue;
                     }
                     Err(e) if matches!(e.status, Status::NotFound | Status::TimedOut) => {
+                        // The first series lived when it was looked for. If it has ended since, the newest former one is that one.
+                        former |= found.is_empty();
                         format!("there is no series `{}` yet", names[found.len()])
                     }
                     Err(e) => return Err(e.to_string()),
