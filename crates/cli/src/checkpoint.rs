@@ -17,6 +17,9 @@ use crate::table::{complain, say};
 /// The root attribute with the incarnation of the publisher whose version a checkpoint holds.
 const LIFE: &str = "publisher";
 
+/// Ranks that have had no version in common for so long are reported.
+const APART: Duration = Duration::from_secs(10);
+
 pub fn checkpoint(options: &Checkpoint) -> u8 {
     let outcome = Stop::on_signals().and_then(|stop| Writer::open(options, stop)).map(Writer::work);
     match outcome {
@@ -38,6 +41,8 @@ struct Writer<'a> {
     safe_since: Instant,
     saved: u64,
     failed: Option<file::Error>,
+    /// Since when all ranks have newer versions and none in common, and whether that was reported.
+    apart: Option<(Instant, bool)>,
 }
 
 impl<'a> Writer<'a> {
@@ -53,34 +58,34 @@ impl<'a> Writer<'a> {
             Some((life, c.sequence(c.series().next()?).ok()?))
         });
         let safe = safe.unwrap_or((0, 0));
-        Ok(Self { options, names, folder, stop, safe, safe_since: Instant::now(), saved: 0, failed: None })
+        Ok(Self { options, names, folder, stop, safe, safe_since: Instant::now(), saved: 0, failed: None, apart: None })
     }
 
     /// Follows one incarnation of the publishers after the other, until they end in order or the user stops the
     /// command.
     fn work(mut self) -> u8 {
-        let mut dead = None;
+        let mut dead = Vec::new();
         loop {
             let until = Instant::now() + self.options.wait;
-            let attached = self.attach(dead, until);
+            let attached = self.attach(&dead, until);
             let mut set = match attached {
                 Ok(set) => set,
                 Err(why) => return self.end(why),
             };
             match self.follow(&mut set) {
-                Ok(Some(life)) => dead = Some(life),
+                Ok(Some(ids)) => dead = ids,
                 Ok(None) => return self.end(String::new()),
                 Err(why) => return self.end(why),
             }
         }
     }
 
-    /// Opens observers of publishers that are not of the incarnation `dead`.
-    fn attach(&self, dead: Option<u64>, until: Instant) -> Result<Set, String> {
+    /// Opens observers of the publishers that came after those with the ids `dead`, or of any if that is empty.
+    fn attach(&self, dead: &[u64], until: Instant) -> Result<Set, String> {
         loop {
-            let observers = series::observe(&self.wanted(dead.is_some() || self.options.former, until), &self.stop)?;
+            let observers = series::observe(&self.wanted(!dead.is_empty() || self.options.former, until), &self.stop)?;
             let set = Set::new(&self.names, observers);
-            if dead != Some(set.incarnation()) {
+            if dead.is_empty() || set.succeeds(dead) {
                 return Ok(set);
             }
             if Instant::now() >= until {
@@ -99,8 +104,8 @@ impl<'a> Writer<'a> {
         series::Wanted { names: &self.names, socket: self.options.socket.as_deref(), wait, former }
     }
 
-    /// Saves versions until the publishers end (`None`) or die (then their incarnation is returned).
-    fn follow(&mut self, set: &mut Set) -> Result<Option<u64>, String> {
+    /// Saves versions until the publishers end (`None`) or one of them dies (then the ids of all are returned).
+    fn follow(&mut self, set: &mut Set) -> Result<Option<Vec<u64>>, String> {
         if self.safe.0 != set.incarnation() {
             self.safe = (set.incarnation(), 0);
         }
@@ -109,37 +114,62 @@ impl<'a> Writer<'a> {
             let who = who.to_owned();
             if state != SeriesState::Live || self.stop.asked().is_some() {
                 // The last version exists only as long as the publisher's memory, so it is written at once.
-                self.save_if(set, 1)?;
+                let there = self.save_if(set, 1)?;
+                if !there && set.newest_of_all() > self.safe.1 {
+                    complain(&format!("the last versions have no number in common: {}", set.apart()));
+                }
                 return match state {
                     SeriesState::Died => {
                         say(&format!("the publisher of {who} died; version {} is safe", self.safe.1));
-                        Ok(Some(set.incarnation()))
+                        Ok(Some(set.ids()))
                     }
                     _ => Ok(None),
                 };
             }
-            match self.options.every {
-                Every::Versions(n) => {
-                    if set.wait(LOOK)? {
-                        self.save_if(set, n)?;
+            let newer_by = match self.options.every {
+                Every::Versions(n) => n,
+                Every::Time(pause) => {
+                    if let Some(rest) = (self.safe_since + pause).checked_duration_since(Instant::now()) {
+                        std::thread::sleep(rest.min(LOOK));
+                        continue;
                     }
+                    1
                 }
-                Every::Time(pause) => match (self.safe_since + pause).checked_duration_since(Instant::now()) {
-                    Some(rest) => std::thread::sleep(rest.min(LOOK)),
-                    None if set.wait(LOOK)? => self.save_if(set, 1)?,
-                    None => {}
-                },
+            };
+            // An attempt that found no common version is made again, whether or not anything is published meanwhile.
+            if set.wait(self.safe.1.saturating_add(newer_by), LOOK)? {
+                let there = self.save_if(set, newer_by)?;
+                self.tell_apart(set, there);
             }
         }
     }
 
+    /// Reports once that ranks with newer versions have none in common (`there` is false) for long.
+    fn tell_apart(&mut self, set: &Set, there: bool) {
+        if there {
+            self.apart = None;
+            return;
+        }
+        let (since, told) = self.apart.get_or_insert_with(|| (Instant::now(), false));
+        if since.elapsed() >= APART && !*told {
+            let seconds = APART.as_secs();
+            complain(&format!(
+                "for {seconds} s there was no version that all of {} have: {}\n  hint: let the publishers keep more versions",
+                series::together(&self.names),
+                set.apart()
+            ));
+            *told = true;
+        }
+        std::thread::sleep(LOOK / 10);
+    }
+
     /// Saves the newest version that all ranks have, if its number is at least `newer_by` above that of the last saved
-    /// one.
-    fn save_if(&mut self, set: &mut Set, newer_by: u64) -> Result<(), String> {
-        let Some(versions) = set.common(Duration::from_secs(1))? else { return Ok(()) };
+    /// one. Returns false if there is no version that all ranks have.
+    fn save_if(&mut self, set: &mut Set, newer_by: u64) -> Result<bool, String> {
+        let Some(versions) = set.common(Duration::from_secs(1))? else { return Ok(false) };
         let sequence = versions[0].sequence();
         if sequence < self.safe.1.saturating_add(newer_by) {
-            return Ok(());
+            return Ok(true);
         }
         match self.save(set, &versions) {
             Ok(line) => {
@@ -158,7 +188,7 @@ impl<'a> Writer<'a> {
             }
         }
         self.safe_since = Instant::now();
-        Ok(())
+        Ok(true)
     }
 
     fn save(&mut self, set: &Set, versions: &[Version]) -> Result<String, file::Error> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crossdock_checkpoint::{Contents, Error, write, write_npz};
-use crossdock_client::{Status, Version};
+use crossdock_client::{SeriesState, Status, Version};
 use crossdock_launch::file::units;
 use crossdock_launch::run::code;
 
@@ -66,7 +66,7 @@ fn versions(set: &mut Set, sequence: Option<u64>, until: Instant, stop: &Stop) -
         };
         match found {
             Some(versions) => return Ok(versions),
-            None if Instant::now() >= until || stop.asked().is_some() => {
+            None if Instant::now() >= until || stop.asked().is_some() || set.state().0 != SeriesState::Live => {
                 return Err("no version came that all of the series have; is something published?".into());
             }
             None => std::thread::sleep(Duration::from_millis(20)),

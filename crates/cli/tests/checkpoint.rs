@@ -4,6 +4,7 @@ mod common;
 
 use std::fs;
 use std::io::Read;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use common::{Ended, Place, await_that, finish, signal};
 use crossdock_checkpoint::{Checkpoint, Value, restart};
-use crossdock_client::{ConnectOptions, SeriesOptions, Session, Variable};
+use crossdock_client::{ConnectOptions, Publisher, SeriesOptions, Session, Variable};
 use rustix::process::Signal;
 
 /// A daemon, and whatever is started at its socket; all of it ends with this value.
@@ -160,6 +161,109 @@ fn ranks_are_saved_together_and_of_one_version() {
     let ended = finish(command);
     assert_eq!(ended.code, 143, "{}", ended.err);
     assert!(ended.out.contains("died; version"), "{}", ended.out);
+}
+
+/// A rank of a parallel program that this test drives by hand. It keeps two versions.
+struct Rank(Publisher);
+
+impl Rank {
+    fn new(node: &Node, name: &str) -> Self {
+        let options = ConnectOptions { socket: Some(node.socket.clone().into()), ..ConnectOptions::default() };
+        let session = Session::connect(&options).unwrap();
+        let variables = vec![Variable::new("u", "f64", &[1000])];
+        Self(session.publisher(name, &SeriesOptions { variables, keep: 2, ..SeriesOptions::default() }).unwrap())
+    }
+
+    fn publish(&mut self, steps: RangeInclusive<i64>) {
+        for step in steps {
+            self.0.elements::<f64>("u").unwrap().fill(step as f64);
+            self.0.publish(&[("step", crossdock_client::Value::I64(step))]).unwrap();
+        }
+    }
+}
+
+fn steps_of(checkpoint: &Checkpoint) -> Vec<i64> {
+    checkpoint.series().map(|s| whole(checkpoint, s)).collect()
+}
+
+/// The first rank is the first to stop. What the others publish later is all that makes a checkpoint possible.
+#[test]
+fn ranks_that_stop_at_different_times_are_saved_when_the_last_one_has_come_so_far() {
+    let node = Node::new();
+    let to = node.path("saved");
+    let mut ranks: Vec<Rank> = (0..3).map(|rank| Rank::new(&node, &format!("field/{rank}"))).collect();
+    ranks[0].publish(1..=1);
+    for every in ["1", "10ms"] {
+        let words = ["checkpoint", "field", "--ranks", "3", "--every", every, "--to", to.to_str().unwrap()];
+        let command = node.start(&words);
+        let first = ranks[0].0.sequence() as i64;
+        // Long enough for the command to have looked at the first rank; the test holds for any pause.
+        std::thread::sleep(Duration::from_millis(700));
+        ranks[1].publish(first..=first);
+        std::thread::sleep(Duration::from_millis(300));
+        ranks[2].publish(first..=first);
+        let saved = |step: i64| restart(&to, "").is_ok_and(|found| steps_of(&found.checkpoint) == [step; 3]);
+        await_that("a checkpoint of the version that all have", || saved(first));
+        // The first rank is ahead by more versions than it keeps, and the others come after it.
+        ranks[0].publish(first + 1..=first + 5);
+        std::thread::sleep(Duration::from_millis(300));
+        ranks[2].publish(first + 1..=first + 5);
+        assert!(saved(first), "the second rank has no newer version");
+        ranks[1].publish(first + 1..=first + 5);
+        await_that("a checkpoint of the last version", || saved(first + 5));
+        ranks[0].publish(first + 6..=first + 6);
+        signal(command.id(), Signal::TERM);
+        let ended = finish(command);
+        assert_eq!(ended.code, 143, "{}", ended.err);
+    }
+}
+
+#[test]
+fn ranks_that_end_without_a_common_version_are_told() {
+    let node = Node::new();
+    let to = node.path("saved");
+    let mut ranks: Vec<Rank> = (0..2).map(|rank| Rank::new(&node, &format!("field/{rank}"))).collect();
+    let words = ["checkpoint", "field", "--ranks", "2", "--every", "1", "--to", to.to_str().unwrap()];
+    let command = node.start(&words);
+    ranks[0].publish(1..=1);
+    ranks[1].publish(1..=1);
+    await_that("a checkpoint", || restart(&to, "").is_ok());
+    ranks[0].publish(2..=9);
+    ranks[1].publish(2..=4);
+    for rank in ranks {
+        rank.0.end().unwrap();
+    }
+    let ended = finish(command);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let said = "no number in common: field/1 is at version 4, field/0 at version 9";
+    assert!(ended.err.contains(said), "{}", ended.err);
+    assert_eq!(steps_of(&restart(&to, "").unwrap().checkpoint), [1, 1]);
+}
+
+/// Ranks that start again open their series one after the other. Meanwhile the other names lead to publishers that died.
+#[test]
+fn the_successors_of_dead_ranks_are_followed_when_all_of_them_have_come() {
+    let mut node = Node::new();
+    let to = node.path("saved");
+    let pid = node.publish(0, &[("FIELD_NAMES", "field/0 field/1 field/2"), ("FIELD_ELEMENTS", "1000")]);
+    let words = ["checkpoint", "field", "--ranks", "3", "--every", "2", "--to", to.to_str().unwrap()];
+    let command = node.start(&words);
+    await_that("a checkpoint", || restart(&to, "").is_ok());
+    node.end(pid, Signal::KILL);
+    let mut ranks = Vec::new();
+    for rank in 0..3 {
+        ranks.push(Rank::new(&node, &format!("field/{rank}")));
+        ranks[rank].publish(1..=3);
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    for mut rank in ranks {
+        rank.publish(4..=7);
+        rank.0.end().unwrap();
+    }
+    let ended = finish(command);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.out, ended.err);
+    assert_eq!(steps_of(&restart(&to, "").unwrap().checkpoint), [7, 7, 7], "{}", ended.out);
+    assert_eq!(ended.out.matches("died; version").count(), 1, "{}", ended.out);
 }
 
 #[test]

@@ -26,6 +26,36 @@ impl Set {
         self.observers[0].id().0
     }
 
+    /// The series' ids, which tell each publisher from its successor.
+    pub fn ids(&self) -> Vec<u64> {
+        self.observers.iter().map(|o| o.id().0).collect()
+    }
+
+    /// Whether these are the publishers that came after those with the ids `dead`. The ranks of an MPI program start
+    /// again together, but they open their series one after the other. Until the last rank has opened its series, some
+    /// names still lead to a publisher that died.
+    pub fn succeeds(&self, dead: &[u64]) -> bool {
+        let states: Vec<_> = self.observers.iter().map(Observer::state).collect();
+        let half = states.contains(&SeriesState::Died) && states.contains(&SeriesState::Live);
+        let old = |(observer, state): (&Observer, &SeriesState)| {
+            dead.contains(&observer.id().0) && *state != SeriesState::Live
+        };
+        !half && !self.observers.iter().zip(&states).any(old)
+    }
+
+    /// The newest version that all have reached; 0 if one of them has published nothing.
+    pub fn newest_of_all(&self) -> u64 {
+        self.observers.iter().map(Observer::newest).min().unwrap_or(0)
+    }
+
+    /// Which rank is at the lowest and which at the highest version, in words.
+    pub fn apart(&self) -> String {
+        let mut newest: Vec<_> = self.each().map(|(name, o)| (o.newest(), name)).collect();
+        newest.sort();
+        let (Some(low), Some(high)) = (newest.first(), newest.last()) else { return String::new() };
+        format!("{} is at version {}, {} at version {}", low.1, low.0, high.1, high.0)
+    }
+
     /// `Died`, with the publisher's name, if any publisher died; `Ended` if all ended, because until then the last ones
     /// may still publish.
     pub fn state(&self) -> (SeriesState, &str) {
@@ -36,19 +66,27 @@ impl Set {
         (if ended { SeriesState::Ended } else { SeriesState::Live }, &self.names[0])
     }
 
-    /// Waits for a version of the first series that is newer than the last one seen; false at the deadline, or if no
-    /// more versions will come.
-    pub fn wait(&mut self, timeout: Duration) -> Result<bool, String> {
-        match self.observers[0].next(timeout) {
-            Ok(_) => Ok(true),
-            Err(e) if matches!(e.status, Status::TimedOut | Status::NotYet) => Ok(false),
-            // This publisher has ended, and others have not yet.
-            Err(e) if matches!(e.status, Status::Closed | Status::PeerDied) => {
-                std::thread::sleep(timeout / 10);
-                Ok(false)
+    /// Waits until all series have this version or a newer one. Returns false at the deadline, or if a publisher ended
+    /// before it. It waits for all of them: the first one may be ahead and publish nothing more.
+    pub fn wait(&mut self, sequence: u64, timeout: Duration) -> Result<bool, String> {
+        let until = Instant::now() + timeout;
+        for observer in &mut self.observers {
+            if observer.newest() >= sequence {
+                continue;
             }
-            Err(e) => Err(e.to_string()),
+            match observer.at(sequence, until.saturating_duration_since(Instant::now())) {
+                Ok(_) => {}
+                Err(e) if e.status == Status::NotFound => {}
+                Err(e) if matches!(e.status, Status::TimedOut | Status::NotYet) => return Ok(false),
+                // This publisher has ended, and others have not yet.
+                Err(e) if matches!(e.status, Status::Closed | Status::PeerDied) => {
+                    std::thread::sleep(until.saturating_duration_since(Instant::now()));
+                    return Ok(false);
+                }
+                Err(e) => return Err(e.to_string()),
+            }
         }
+        Ok(true)
     }
 
     /// The newest versions of all ranks with one number; `None` if there are none at this moment. The ranks may be
@@ -59,12 +97,17 @@ impl Set {
         if let Some(level) = self.level(&versions)? {
             return Ok(Some(level));
         }
-        // Waits for the slower ranks until they reach the first one's number. The versions that the set holds stay
-        // meanwhile.
+        // Waits for the slower ranks until they reach the fastest one's number. The versions that the set holds stay
+        // meanwhile. If a rank has passed that number already, its newest version sets the next goal.
         loop {
             let top = versions.iter().map(Version::sequence).max().unwrap_or(0);
             let Some(behind) = versions.iter().position(|v| v.sequence() < top) else { return Ok(Some(versions)) };
-            match self.observers[behind].next(until.saturating_duration_since(Instant::now())) {
+            let observer = &mut self.observers[behind];
+            let version = match observer.at(top, until.saturating_duration_since(Instant::now())) {
+                Err(e) if e.status == Status::NotFound => observer.latest(),
+                version => version,
+            };
+            match version {
                 Ok(version) => versions[behind] = version,
                 Err(e) if e.status == Status::Corrupt => return Err(e.to_string()),
                 Err(_) => return Ok(None),
@@ -90,7 +133,10 @@ impl Set {
         for observer in &mut self.observers {
             match observer.latest() {
                 Ok(version) => versions.push(version),
-                Err(e) if matches!(e.status, Status::NotYet | Status::NotFound) => return Ok(None),
+                // A rank that ended or died before its first version has none in common with the others.
+                Err(e) if matches!(e.status, Status::NotYet | Status::NotFound | Status::Closed | Status::PeerDied) => {
+                    return Ok(None);
+                }
                 Err(e) => return Err(e.to_string()),
             }
         }
